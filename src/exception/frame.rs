@@ -1,0 +1,66 @@
+//! The trap frame: everything that a handler may see or change of the code that was interrupted.
+//!
+//! It is the *whole* general register file. A frame without x19–x28 would be cheaper, and is what other
+//! systems save; but then an instruction that is simulated into one of those registers is lost on the way
+//! out, and a handler cannot show what the probed code had in them.
+
+use core::mem::{offset_of, size_of};
+
+/// The registers of interrupted code, in the order in which `trampoline/frame.S` stores them.
+///
+/// The frame lies on the stack of the interrupted code, directly below its stack pointer. Whatever is
+/// changed here takes effect when the exception returns, [`sp`](Self::sp) included: the frame is then moved
+/// to lie below the new stack pointer.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrapFrame {
+    /// x0 to x30.
+    pub x: [u64; 31],
+    /// The stack pointer (SP_EL1).
+    pub sp: u64,
+    /// The address of the instruction that was interrupted, and at which execution resumes (ELR_EL1).
+    pub pc: u64,
+    /// The processor state in the layout of SPSR_EL1 (Arm ARM, C5.2.19).
+    pub pstate: u64,
+    /// A frame record (AAPCS64, section 6.4.6): the interrupted x29 and pc. While a handler runs, x29 points
+    /// here, so that a backtrace continues in the interrupted code.
+    record: [u64; 2],
+}
+
+impl TrapFrame {
+    /// Size in bytes; a multiple of 16, as the stack pointer must stay aligned.
+    pub const SIZE: usize = size_of::<Self>();
+    /// Byte offset of [`sp`](Self::sp).
+    pub const SP: usize = offset_of!(Self, sp);
+    /// Byte offset of [`pc`](Self::pc); [`pstate`](Self::pstate) follows it.
+    pub const PC: usize = offset_of!(Self, pc);
+    /// Byte offset of the frame record.
+    pub const RECORD: usize = offset_of!(Self, record);
+
+    /// The D, A, I and F masks in [`pstate`](Self::pstate) (Arm ARM, C5.2.19, bits 9 to 6).
+    pub const DAIF: u64 = 0b1111 << 6;
+    /// The IRQ mask in [`pstate`](Self::pstate) (bit 7).
+    pub const IRQ_MASKED: u64 = 1 << 7;
+
+    /// Register `number` as an instruction reads it: 31 is the zero register.
+    #[inline]
+    #[must_use]
+    pub fn register(&self, number: u8) -> u64 {
+        self.x.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    /// Writes register `number` as an instruction does: a write to 31, the zero register, has no effect.
+    #[inline]
+    pub fn set_register(&mut self, number: u8, value: u64) {
+        if let Some(register) = self.x.get_mut(usize::from(number)) {
+            *register = value;
+        }
+    }
+}
+
+const _: () = {
+    assert!(TrapFrame::SIZE == 288);
+    assert!(TrapFrame::SP == 31 * 8);
+    assert!(TrapFrame::PC == 32 * 8);
+    assert!(TrapFrame::RECORD == 34 * 8);
+};

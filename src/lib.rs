@@ -1,0 +1,5 @@
+//! Placeholder.
+#![cfg_attr(not(test), no_std)]
+extern crate alloc;
+pub mod exception;
+pub mod platform;

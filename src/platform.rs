@@ -1,0 +1,116 @@
+//! What a kernel provides so that the engine can run in it.
+//!
+//! The functions are bound by the linker, not by a pointer or a type parameter: the hit path then consists
+//! of direct calls, which a reader and a tool can follow to their end, and no type in the engine carries the
+//! kernel's name around. A kernel implements [`Platform`] once and exports it with [`platform!`].
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::exception::TrapFrame;
+
+/// The largest number of CPUs that the engine keeps state for.
+pub const MAX_CPUS: usize = 8;
+
+/// The services of the kernel that embeds the engine.
+///
+/// `cpu`, `task` and `fatal` are called while a probe is being handled, with interrupts masked. They, and
+/// whatever they call, must not be probed, must not wait for a lock that interrupted code may hold, and must
+/// not allocate; the engine refuses probes only in its own part of the image, so the kernel places them in the
+/// same region (see `linker.ld`). All other functions are called from tasks, and may block.
+///
+/// # Safety
+///
+/// The engine rewrites instructions on the word of these functions. The implementer guarantees, besides what
+/// each function says of itself, that breakpoint exceptions reach
+/// [`handle_sync`](crate::exception::handle_sync) with all of PSTATE.DAIF masked and on the stack of the
+/// interrupted code, with the vectors of `trampoline/vectors.S` or others that save and restore the whole
+/// [`TrapFrame`].
+pub unsafe trait Platform {
+    /// The number of this CPU: dense from 0, below [`MAX_CPUS`]. Called with interrupts masked.
+    fn cpu() -> usize;
+
+    /// The identity of the task that runs on this CPU: never 0, and not given to another task as long as a
+    /// return probe may still know this one. Called with interrupts masked.
+    fn task() -> u64;
+
+    /// The virtual addresses of the text in which probes may be placed.
+    fn text() -> Range<usize>;
+
+    /// The virtual addresses of the function that contains the virtual address `address`, if one does.
+    fn function(address: usize) -> Option<Range<usize>>;
+
+    /// Calls `write` with a writable alias of the virtual address `address`, which is text or executable
+    /// memory from [`allocate_executable`](Self::allocate_executable), good for `length` bytes that lie in one
+    /// 4 KiB page; the alias is gone when this returns. Returns false, without a call, when there is no memory
+    /// for it.
+    fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool;
+
+    /// Maps `length` bytes (a multiple of 4096) of fresh memory, executable and not writable, within
+    /// ±128 MiB of no particular address, and returns their virtual address. They stay mapped for ever.
+    fn allocate_executable(length: usize) -> Option<usize>;
+
+    /// Returns when every other running CPU has, since the call, been outside all regions in which interrupts
+    /// are masked, and has executed a context synchronization event.
+    fn synchronize_cpus();
+
+    /// Lets other tasks run while a registration of another task is in progress.
+    fn yield_now();
+
+    /// Reports a state that cannot be continued, with the registers in `frame`, and stops the machine.
+    fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
+}
+
+/// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
+#[macro_export]
+macro_rules! platform {
+    ($platform:ty) => {
+        const _: () = {
+            use $crate::exception::TrapFrame;
+            use $crate::platform::Platform;
+            use core::fmt::Display;
+            use core::ops::Range;
+
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_cpu() -> usize {
+                <$platform as Platform>::cpu()
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_task() -> u64 {
+                <$platform as Platform>::task()
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_text() -> Range<usize> {
+                <$platform as Platform>::text()
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_function(address: usize) -> Option<Range<usize>> {
+                <$platform as Platform>::function(address)
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_with_writable(
+                address: usize,
+                length: usize,
+                write: &mut dyn FnMut(*mut u8),
+            ) -> bool {
+                <$platform as Platform>::with_writable(address, length, write)
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_allocate_executable(length: usize) -> Option<usize> {
+                <$platform as Platform>::allocate_executable(length)
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_synchronize_cpus() {
+                <$platform as Platform>::synchronize_cpus()
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_yield_now() {
+                <$platform as Platform>::yield_now()
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_fatal(frame: &TrapFrame, reason: &dyn Display) -> ! {
+                <$platform as Platform>::fatal(frame, reason)
+            }
+        };
+    };
+}

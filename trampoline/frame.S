@@ -1,0 +1,90 @@
+// The trap frame, saved and restored: shared by the exception vectors and the return-probe trampoline.
+//
+// The layout is that of `TrapFrame` in src/exception/frame.rs; the constants come from there:
+//   FRAME_SIZE FRAME_SP FRAME_PC FRAME_RECORD
+// x0–x30 lie at 0, 8, … 240, so that x30 and sp, and pc and pstate, are stored as pairs.
+
+// Stores x0–x29.
+// In: sp = the frame.
+.macro frame_store_registers
+    stp     x0, x1, [sp, #0]
+    stp     x2, x3, [sp, #16]
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    stp     x18, x19, [sp, #144]
+    stp     x20, x21, [sp, #160]
+    stp     x22, x23, [sp, #176]
+    stp     x24, x25, [sp, #192]
+    stp     x26, x27, [sp, #208]
+    stp     x28, x29, [sp, #224]
+.endm
+
+// Loads x2–x29.
+// In: sp = the frame.
+.macro frame_load_registers_from_x2
+    ldp     x2, x3, [sp, #16]
+    ldp     x4, x5, [sp, #32]
+    ldp     x6, x7, [sp, #48]
+    ldp     x8, x9, [sp, #64]
+    ldp     x10, x11, [sp, #80]
+    ldp     x12, x13, [sp, #96]
+    ldp     x14, x15, [sp, #112]
+    ldp     x16, x17, [sp, #128]
+    ldp     x18, x19, [sp, #144]
+    ldp     x20, x21, [sp, #160]
+    ldp     x22, x23, [sp, #176]
+    ldp     x24, x25, [sp, #192]
+    ldp     x26, x27, [sp, #208]
+    ldp     x28, x29, [sp, #224]
+.endm
+
+// Stores x30, sp, pc, pstate and the frame record, and points x29 at the record.
+// In: sp = the frame, x0 = the interrupted sp, x1 = pc, x2 = pstate; x29 and x30 still the interrupted ones.
+// Clobbers: x29.
+.macro frame_store_state
+    stp     x30, x0, [sp, #240]
+    stp     x1, x2, [sp, #FRAME_PC]
+    stp     x29, x1, [sp, #FRAME_RECORD]
+    add     x29, sp, #FRAME_RECORD
+.endm
+
+// Goes to `\moved` with the wanted sp in x0 where a handler has changed it: the frame must then be moved
+// before it can be left, as it has to lie directly below the stack pointer that it restores.
+// In: sp = the frame. Clobbers: x0, x1, flags.
+.macro frame_check_stack_pointer moved
+    ldr     x0, [sp, #FRAME_SP]
+    add     x1, sp, #FRAME_SIZE
+    cmp     x0, x1
+    b.ne    \moved
+.endm
+
+// Moves the frame to lie below the stack pointer in x0, and sp with it. The two places may overlap. What lies
+// below the frame is dead by now, so the copy may run over it; nothing may be stored below sp at any moment,
+// since an interrupt would push its own frame there.
+// In: sp = the frame, x0 = the wanted sp. Out: sp = the frame. Clobbers: x0–x5, flags.
+.macro frame_move
+    sub     x0, x0, #FRAME_SIZE
+    mov     x1, sp
+    mov     x2, #FRAME_SIZE
+    cmp     x0, x1
+    b.hi    2f
+    mov     sp, x0                  // downwards: claim the room first, then copy from the lowest address up
+1:  ldp     x3, x4, [x1], #16
+    stp     x3, x4, [x0], #16
+    subs    x2, x2, #16
+    b.ne    1b
+    b       3f
+2:  sub     x2, x2, #16             // upwards: copy from the highest address down, then let go of the old room
+    add     x5, x1, x2
+    ldp     x3, x4, [x5]
+    add     x5, x0, x2
+    stp     x3, x4, [x5]
+    cbnz    x2, 2b
+    mov     sp, x0
+3:
+.endm

@@ -1,0 +1,137 @@
+// The EL1 exception vector table (Arm ARM, D1.4.1), and the way in and out of an exception.
+//
+// Included after frame.S. Constants: FRAME_* of frame.S, STACK_SHIFT (log2 of a stack's size in bytes).
+//
+// The kernel runs at EL1 on SP_EL1, so what is expected comes through the second group: synchronous exceptions
+// (breakpoints among them) and interrupts. Everything else is reported, and the machine stops.
+//
+// Every stack is the upper half of a window twice its size and aligned to it, and the lower half is not mapped:
+// bit STACK_SHIFT of a good stack pointer is set. It is tested before the first store, since a store through a
+// stack pointer that has run into the guard would fault, and come here again, for ever.
+//
+// System registers taken, as nothing else uses them at EL1:
+//   TPIDR_EL0    scratch, within these vectors
+//   SP_EL0       scratch, the stack pointer that has overflowed
+//   TPIDRRO_EL0  the top of this CPU's emergency stack, a stack as above (set when the CPU starts)
+//
+// Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code:
+//   runtime_el1_sync(frame: *mut TrapFrame, esr: u64, far: u64)    returns to resume at the frame
+//   runtime_el1_irq(frame: *mut TrapFrame)                         likewise
+//   runtime_unexpected(frame, vector: u64, esr: u64, far: u64) -> ! vector = 0 to 15, as in the table
+//   runtime_stack_overflow(frame, esr: u64, far: u64) -> !         on the emergency stack
+
+    .section .kprobes.text.vectors, "ax"
+
+// One entry: make room, test the stack pointer, save x0–x29, go on at `\handler` with the number of the
+// vector in x0. At most 32 instructions.
+.macro vector number handler
+    .balign 128
+    sub     sp, sp, #FRAME_SIZE
+    msr     tpidr_el0, x0
+    mov     x0, sp
+    tbz     x0, #STACK_SHIFT, vectors_overflow
+    mrs     x0, tpidr_el0
+    frame_store_registers
+    mov     x0, #\number
+    b       \handler
+.endm
+
+    .balign 2048
+    .global exception_vectors
+    .type   exception_vectors, %function
+exception_vectors:
+    vector  0, vectors_unexpected           // current EL with SP_EL0: synchronous
+    vector  1, vectors_unexpected           //   IRQ
+    vector  2, vectors_unexpected           //   FIQ
+    vector  3, vectors_unexpected           //   SError
+    vector  4, vectors_synchronous          // current EL with SP_EL1: synchronous
+    vector  5, vectors_interrupt            //   IRQ
+    vector  6, vectors_unexpected           //   FIQ
+    vector  7, vectors_unexpected           //   SError
+    vector  8, vectors_unexpected           // lower EL, AArch64: synchronous
+    vector  9, vectors_unexpected           //   IRQ
+    vector  10, vectors_unexpected          //   FIQ
+    vector  11, vectors_unexpected          //   SError
+    vector  12, vectors_unexpected          // lower EL, AArch32: synchronous
+    vector  13, vectors_unexpected          //   IRQ
+    vector  14, vectors_unexpected          //   FIQ
+    vector  15, vectors_unexpected          //   SError
+    .balign 128
+    .size   exception_vectors, . - exception_vectors
+
+// Completes the frame. In: sp = the frame, x0–x29 stored. Clobbers: x0–x2, x29.
+.macro exception_store_state
+    add     x0, sp, #FRAME_SIZE
+    mrs     x1, elr_el1
+    mrs     x2, spsr_el1
+    frame_store_state
+.endm
+
+    .type   vectors_synchronous, %function
+vectors_synchronous:
+    exception_store_state
+    mov     x0, sp
+    mrs     x1, esr_el1
+    mrs     x2, far_el1
+    bl      runtime_el1_sync
+    b       vectors_return
+    .size   vectors_synchronous, . - vectors_synchronous
+
+    .type   vectors_interrupt, %function
+vectors_interrupt:
+    exception_store_state
+    mov     x0, sp
+    bl      runtime_el1_irq
+    // falls through
+    .size   vectors_interrupt, . - vectors_interrupt
+
+// Leaves an exception: loads everything from the frame and returns to it.
+// In: sp = the frame, PSTATE.DAIF masked. Out: the interrupted code goes on.
+    .type   vectors_return, %function
+vectors_return:
+    frame_check_stack_pointer vectors_move
+vectors_load:
+    ldp     x0, x1, [sp, #FRAME_PC]
+    msr     elr_el1, x0
+    msr     spsr_el1, x1
+    frame_load_registers_from_x2
+    ldp     x0, x1, [sp, #0]
+    ldr     x30, [sp, #240]
+    add     sp, sp, #FRAME_SIZE
+    eret
+vectors_move:
+    frame_move
+    b       vectors_load
+    .size   vectors_return, . - vectors_return
+
+    .type   vectors_unexpected, %function
+vectors_unexpected:
+    mov     x3, x0
+    exception_store_state
+    mov     x0, sp
+    mov     x1, x3
+    mrs     x2, esr_el1
+    mrs     x3, far_el1
+    bl      runtime_unexpected
+    .size   vectors_unexpected, . - vectors_unexpected
+
+// The stack pointer has left its stack. Reports on this CPU's emergency stack.
+// In: x0 = the bad stack pointer less FRAME_SIZE, TPIDR_EL0 = the interrupted x0.
+    .type   vectors_overflow, %function
+vectors_overflow:
+    msr     sp_el0, x0
+    mrs     x0, tpidrro_el0
+    mov     sp, x0
+    mrs     x0, tpidr_el0
+    sub     sp, sp, #FRAME_SIZE
+    frame_store_registers
+    mrs     x0, sp_el0
+    add     x0, x0, #FRAME_SIZE
+    mrs     x1, elr_el1
+    mrs     x2, spsr_el1
+    frame_store_state
+    mov     x0, sp
+    mrs     x1, esr_el1
+    mrs     x2, far_el1
+    bl      runtime_stack_overflow
+    .size   vectors_overflow, . - vectors_overflow
