@@ -1,0 +1,273 @@
+//! The reader. It runs in fatal reports, on whatever lies behind the image, so it neither allocates nor panics,
+//! and every number it reads is checked before it is used.
+
+use core::{fmt, str};
+
+use crate::{CHECKED_FROM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION, checksum::crc32};
+
+/// One word of the table as it lies in memory.
+type Word = [u8; 4];
+
+/// A function of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    /// The demangled name.
+    pub name: &'a str,
+    /// The virtual (link) address of the first byte.
+    pub address: u64,
+    /// The length in bytes, never 0 in a table that the host tool wrote.
+    pub size: u64,
+}
+
+/// Why bytes are not a symbol table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SymbolError {
+    /// There are fewer bytes than the table needs, or than its header needs.
+    Truncated {
+        /// Bytes that are needed.
+        needed: usize,
+        /// Bytes that are there.
+        present: usize,
+    },
+    /// The bytes do not begin as a table does.
+    Magic,
+    /// The table is of a version that this reader does not know.
+    Version {
+        /// The version in the header.
+        found: u32,
+    },
+    /// The bytes are not those that were written.
+    Checksum {
+        /// The checksum in the header.
+        expected: u32,
+        /// The checksum of the bytes.
+        found: u32,
+    },
+    /// The checksum is right, but this part contradicts the format.
+    Inconsistent {
+        /// The part, as a noun.
+        part: &'static str,
+    },
+}
+
+impl fmt::Display for SymbolError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { needed, present } => {
+                write!(
+                    out,
+                    "the symbol table is truncated: it needs {needed} bytes and {present} are there"
+                )
+            }
+            Self::Magic => write!(out, "there is no symbol table behind the image"),
+            Self::Version { found } => {
+                write!(
+                    out,
+                    "the symbol table is of version {found}, and only version {VERSION} is known"
+                )
+            }
+            Self::Checksum { expected, found } => {
+                write!(
+                    out,
+                    "the symbol table is damaged: its checksum is {found:#010x} instead of {expected:#010x}"
+                )
+            }
+            Self::Inconsistent { part } => {
+                write!(out, "the symbol table contradicts itself in {part}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SymbolError {}
+
+/// A symbol table that lies in memory as the host wrote it.
+#[derive(Clone, Copy, Debug)]
+pub struct SymbolTable<'a> {
+    base: u64,
+    /// Offset, size and name of every symbol, in ascending order of offset.
+    entries: &'a [[Word; 3]],
+    /// Entry numbers, in ascending order of name.
+    by_name: &'a [Word],
+    names: &'a [u8],
+}
+
+/// An entry, decoded.
+struct Entry {
+    offset: u32,
+    size: u32,
+    name: u32,
+}
+
+impl Entry {
+    fn decode(words: &[Word; 3]) -> Self {
+        let [offset, size, name] = words.map(u32::from_le_bytes);
+        Self { offset, size, name }
+    }
+}
+
+impl<'a> SymbolTable<'a> {
+    /// The table at the start of `bytes`; what follows it is ignored.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are not a table that is complete, intact and consistent. All of it is checked here.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, SymbolError> {
+        let truncated = |needed| SymbolError::Truncated {
+            needed,
+            present: bytes.len(),
+        };
+        let (words, _) = bytes.as_chunks::<4>();
+        let (header, _) = words
+            .split_first_chunk::<HEADER_WORDS>()
+            .ok_or(truncated(HEADER_BYTES))?;
+        let [_, _, checksum, version, length, count, base_low, base_high] =
+            header.map(u32::from_le_bytes);
+        if !bytes.starts_with(&MAGIC) {
+            return Err(SymbolError::Magic);
+        }
+        if version != VERSION {
+            return Err(SymbolError::Version { found: version });
+        }
+        let bytes = bytes
+            .get(..length as usize)
+            .ok_or(truncated(length as usize))?;
+        let checked = bytes
+            .get(CHECKED_FROM..)
+            .ok_or(SymbolError::Inconsistent { part: "its length" })?;
+        let found = crc32(checked);
+        if found != checksum {
+            return Err(SymbolError::Checksum {
+                expected: checksum,
+                found,
+            });
+        }
+        let table = Self::split(
+            bytes,
+            count as usize,
+            u64::from(base_low) | u64::from(base_high) << 32,
+        )
+        .ok_or(SymbolError::Inconsistent {
+            part: "its number of symbols",
+        })?;
+        table.check()?;
+        Ok(table)
+    }
+
+    /// Cuts the bytes after the header into the parts, or `None` if `count` symbols do not fit.
+    fn split(bytes: &'a [u8], count: usize, base: u64) -> Option<Self> {
+        let (_, bytes) = bytes.split_at_checked(HEADER_BYTES)?;
+        let (entries, bytes) = bytes.split_at_checked(count.checked_mul(12)?)?;
+        let (by_name, names) = bytes.split_at_checked(count.checked_mul(4)?)?;
+        let (entries, _) = entries.as_chunks::<4>().0.as_chunks::<3>();
+        let (by_name, _) = by_name.as_chunks::<4>();
+        Some(Self {
+            base,
+            entries,
+            by_name,
+            names,
+        })
+    }
+
+    /// Whether every entry stands for a symbol and both orders hold.
+    fn check(&self) -> Result<(), SymbolError> {
+        let part = |part| SymbolError::Inconsistent { part };
+        for words in self.entries {
+            self.symbol(words).ok_or(part("an entry"))?;
+        }
+        if !self
+            .entries
+            .is_sorted_by_key(|words| Entry::decode(words).offset)
+        {
+            return Err(part("the order of its addresses"));
+        }
+        let mut last = "";
+        for number in self.by_name {
+            let name = self.numbered(number).ok_or(part("an entry number"))?.name;
+            if name < last {
+                return Err(part("the order of its names"));
+            }
+            last = name;
+        }
+        Ok(())
+    }
+
+    /// The symbol of an entry, or `None` if its name or its end is not within bounds.
+    fn symbol(&self, words: &[Word; 3]) -> Option<Symbol<'a>> {
+        let entry = Entry::decode(words);
+        let (length, name) = self
+            .names
+            .get(entry.name as usize..)?
+            .split_first_chunk::<2>()?;
+        let name = str::from_utf8(name.get(..usize::from(u16::from_le_bytes(*length)))?).ok()?;
+        let address = self.base.checked_add(entry.offset.into())?;
+        let size = u64::from(entry.size);
+        address.checked_add(size)?;
+        Some(Symbol {
+            name,
+            address,
+            size,
+        })
+    }
+
+    /// The symbol with this entry number.
+    fn numbered(&self, number: &Word) -> Option<Symbol<'a>> {
+        self.symbol(self.entries.get(u32::from_le_bytes(*number) as usize)?)
+    }
+
+    /// The function that contains `address`; of several names for one function the first in ascending order.
+    pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
+        let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
+        let offset = |words: &[Word; 3]| Entry::decode(words).offset;
+        let (upto, _) = self.entries.split_at_checked(
+            self.entries
+                .partition_point(|words| offset(words) <= wanted),
+        )?;
+        let start = offset(upto.last()?);
+        let (_, same) =
+            upto.split_at_checked(upto.partition_point(|words| offset(words) < start))?;
+        same.iter()
+            .filter_map(|words| self.symbol(words))
+            .find(|symbol| address - symbol.address < symbol.size)
+    }
+
+    /// The functions whose name is exactly `name`, in ascending order of address.
+    pub fn find(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+        let name_of = |number: &Word| self.numbered(number).map_or("", |symbol| symbol.name);
+        let from = self
+            .by_name
+            .partition_point(|number| name_of(number) < name);
+        let to = self
+            .by_name
+            .partition_point(|number| name_of(number) <= name);
+        let table = *self;
+        table
+            .by_name
+            .get(from..to)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(move |number| table.numbered(number))
+    }
+
+    /// Every function, in ascending order of address.
+    pub fn iter(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+        let table = *self;
+        table
+            .entries
+            .iter()
+            .filter_map(move |words| table.symbol(words))
+    }
+
+    /// How many functions the table names.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the table names no function.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! The writer, for the host tool and the tests.
+
+use std::{fmt, string::String, string::ToString, vec::Vec};
+
+use crate::{CHECKED_FROM, HEADER_BYTES, MAGIC, Symbol, VERSION, checksum::crc32};
+
+/// Why symbols do not fit into a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// A function begins below the base, or ends 4 GiB or more above it.
+    OutOfRange {
+        /// Its name.
+        name: String,
+        /// Its virtual address.
+        address: u64,
+    },
+    /// A name has more than 65535 bytes.
+    NameTooLong {
+        /// The address of the function.
+        address: u64,
+    },
+    /// The table would be 4 GiB or more.
+    TooLong,
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { name, address } => {
+                write!(
+                    out,
+                    "the function {name} at {address:#x} is not within 4 GiB above the start of the image"
+                )
+            }
+            Self::NameTooLong { address } => {
+                write!(
+                    out,
+                    "the name of the function at {address:#x} is longer than 65535 bytes"
+                )
+            }
+            Self::TooLong => write!(out, "there are more symbols than fit into a table"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+
+/// The table of `symbols`, in any order, with `base` at or below the lowest of their addresses.
+///
+/// # Errors
+///
+/// If something does not fit into the fields of the format.
+pub fn write(base: u64, symbols: &[Symbol<'_>]) -> Result<Vec<u8>, WriteError> {
+    let mut symbols = symbols.to_vec();
+    symbols.sort_by_key(|symbol| (symbol.address, symbol.name));
+
+    let word = |number: usize| {
+        u32::try_from(number)
+            .map(u32::to_le_bytes)
+            .map_err(|_| WriteError::TooLong)
+    };
+    let mut entries = Vec::new();
+    let mut names = Vec::new();
+    for symbol in &symbols {
+        let out_of_range = || WriteError::OutOfRange {
+            name: symbol.name.to_string(),
+            address: symbol.address,
+        };
+        let offset = symbol.address.checked_sub(base).ok_or_else(out_of_range)?;
+        let end = offset.checked_add(symbol.size).ok_or_else(out_of_range)?;
+        if end > u64::from(u32::MAX) || base.checked_add(end).is_none() {
+            return Err(out_of_range());
+        }
+        let length = u16::try_from(symbol.name.len()).map_err(|_| WriteError::NameTooLong {
+            address: symbol.address,
+        })?;
+        entries.extend((offset as u32).to_le_bytes());
+        entries.extend((symbol.size as u32).to_le_bytes());
+        entries.extend(word(names.len())?);
+        names.extend(length.to_le_bytes());
+        names.extend(symbol.name.as_bytes());
+    }
+    let mut by_name: Vec<usize> = (0..symbols.len()).collect();
+    by_name.sort_by_key(|&number| (symbols[number].name, symbols[number].address));
+
+    let length = HEADER_BYTES + entries.len() + 4 * by_name.len() + names.len();
+    let mut table = Vec::with_capacity(length);
+    table.extend(MAGIC);
+    table.extend([0; 4]);
+    table.extend(VERSION.to_le_bytes());
+    table.extend(word(length)?);
+    table.extend(word(symbols.len())?);
+    table.extend(base.to_le_bytes());
+    table.extend(entries);
+    for number in by_name {
+        table.extend(word(number)?);
+    }
+    table.extend(names);
+    seal(&mut table);
+    Ok(table)
+}
+
+/// Makes the checksum right.
+pub(crate) fn seal(table: &mut [u8]) {
+    let checksum = crc32(&table[CHECKED_FROM..]);
+    table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WriteError, write};
+    use crate::Symbol;
+    use std::string::ToString;
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let at = |address, size| {
+            write(
+                0x1000,
+                &[Symbol {
+                    name: "f",
+                    address,
+                    size,
+                }],
+            )
+        };
+        let out_of_range = |address| {
+            Err(WriteError::OutOfRange {
+                name: "f".to_string(),
+                address,
+            })
+        };
+        assert_eq!(at(0xfff, 1), out_of_range(0xfff));
+        assert_eq!(at(0x1_0000_1000, 4), out_of_range(0x1_0000_1000));
+        assert_eq!(at(0x1000, u64::MAX), out_of_range(0x1000));
+        assert!(at(0x1000, 0xffff_ffff).is_ok());
+        let name = "n".repeat(0x1_0000);
+        let long = write(
+            0,
+            &[Symbol {
+                name: &name,
+                address: 8,
+                size: 4,
+            }],
+        );
+        assert_eq!(long, Err(WriteError::NameTooLong { address: 8 }));
+    }
+}
