@@ -1,0 +1,69 @@
+//! The verdict on a word, by the encoding index of the A64 instruction set (C4.1).
+//!
+//! The index splits the words by bits 28 to 25, and so do the files here, one a group. Each lists what is
+//! allocated; the rest of its group is refused.
+
+mod branch;
+mod float;
+mod immediate;
+mod memory;
+mod register;
+mod system;
+mod vector;
+
+use super::verdict::{Reason, Verdict};
+
+/// How the instruction `word` is executed under a probe. Total: every word has a verdict.
+///
+/// It holds for code that runs at EL1 on SP_EL1. It does not depend on the processor: an instruction of an extension that
+/// the processor lacks is undefined in the slot as it is in place. Two extensions have a state that changes the meaning of
+/// words which are right without it. With GCS enabled, BL, BLR and RET also use the guarded control stack, which their
+/// simulation does not. After PACM (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address; PACM itself is
+/// refused, but the word after it is not known to be so.
+#[must_use]
+pub const fn classify(word: u32) -> Verdict {
+    // C4.1: bits 28 to 25.
+    match field(word, 28, 25) {
+        // C4.1.1 Reserved: UDF is the only allocation with bit 31 clear; C4.1.2 SME has it set.
+        0b0000 if field(word, 31, 16) == 0 => Verdict::Reject(Reason::PermanentlyUndefined),
+        0b0000 if bit(word, 31) => Verdict::Reject(Reason::Scalable),
+        // C4.1.2 SVE.
+        0b0010 => Verdict::Reject(Reason::Scalable),
+        0b1000 | 0b1001 => immediate::classify(word),
+        0b1010 | 0b1011 => branch::classify(word),
+        0b0100 | 0b0110 | 0b1100 | 0b1110 => memory::classify(word),
+        0b0101 | 0b1101 => register::classify(word),
+        0b0111 | 0b1111 => float::classify(word),
+        _ => UNALLOCATED,
+    }
+}
+
+const UNALLOCATED: Verdict = Verdict::Reject(Reason::Unallocated);
+
+/// Bits `high` to `low` of `word`, both included.
+const fn field(word: u32, high: u32, low: u32) -> u32 {
+    (word >> low) & (u32::MAX >> (31 - (high - low)))
+}
+
+/// Bit `number` of `word`.
+const fn bit(word: u32, number: u32) -> bool {
+    (word >> number) & 1 != 0
+}
+
+/// The signed number in bits `high` to `low` of `word`, both included.
+const fn signed(word: u32, high: u32, low: u32) -> i32 {
+    (word << (31 - high)).cast_signed() >> (31 - high + low)
+}
+
+/// The number of the register in bits `low + 4` to `low`.
+const fn number(word: u32, low: u32) -> u8 {
+    field(word, low + 4, low) as u8
+}
+
+/// The verdict on a word whose work does not depend on where it runs, if it is allocated.
+const fn slot_if(allocated: bool) -> Verdict {
+    if allocated { Verdict::Slot } else { UNALLOCATED }
+}
+
+#[cfg(test)]
+mod tests;

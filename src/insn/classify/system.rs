@@ -1,0 +1,199 @@
+//! C4.1.87 Branches, Exception Generating and System instructions: the system instructions.
+//!
+//! Executed in a slot they have the effect that they have in place, with three kinds of exception:
+//!
+//! - What depends on the interrupt masks, because a slot runs with all of them set. DAIF itself is simulated on the
+//!   saved state. ESB is refused: with SError masked it would record in DISR_EL1 what it should have taken.
+//! - What exceptions overwrite. The breakpoint at the probe has already replaced ELR_EL1, SPSR_EL1, the syndrome and
+//!   the fault address when the instruction would read them, and the one behind the slot replaces what it writes.
+//!   The other bits of PSTATE do live in SPSR_EL1 while a handler runs and come back from it, so PAN, UAO, DIT, SSBS, TCO,
+//!   PM, ALLINT and NZCV are written in a slot. That holds for PAN also where SCTLR_EL1.SPAN has exceptions set it:
+//!   they save it first.
+//! - What changes the ground under the slot: the stack that the next exception lands on, the translation by which
+//!   the slot is mapped, the vectors, and the register that handlers find the current task by.
+//!
+//! The waiting instructions can be honoured. The exception return that enters a slot sets the event register (D1.6.1),
+//! so a WFE there never waits; as it may always complete early, WFE and WFET do nothing. WFI completes when an
+//! interrupt is pending even if it is masked (D1.6.2), so WFI and WFIT sleep in the slot, and the interrupt is taken
+//! when the probe's last exception returns.
+
+use super::{UNALLOCATED, bit, field, number, slot_if};
+use crate::insn::op::Op;
+use crate::insn::verdict::{Reason, Verdict};
+
+/// Words with 1101_0101 in the upper byte.
+pub(super) const fn classify(word: u32) -> Verdict {
+    // Bit 22 is set for the 128-bit forms, bit 21 is L, bits 20 and 19 are op0.
+    match field(word, 23, 19) {
+        0b00000 => immediate(word),
+        // System instructions: SYS; system instructions with result: SYSL.
+        0b00001 | 0b00101 => operation(word),
+        // System register move: MSR, MRS.
+        0b00010 | 0b00011 => write(word),
+        0b00110 | 0b00111 => read(word),
+        0b00100 => match field(word, 18, 5) {
+            // System with result: TSTART, TTEST.
+            0b011_0011_0000_011 | 0b011_0011_0001_011 => Verdict::Reject(Reason::Transaction),
+            _ => UNALLOCATED,
+        },
+        // System pair instructions: SYSP, the pairs TLBIP.
+        0b01001 => slot_if(
+            matches!(field(word, 15, 12), 8 | 9) && (!bit(word, 0) || number(word, 0) == 31),
+        ),
+        // System register pair move: MSRR, MRRS.
+        0b01010 | 0b01011 if !bit(word, 0) => write(word),
+        0b01110 | 0b01111 if !bit(word, 0) => read(word),
+        _ => UNALLOCATED,
+    }
+}
+
+/// op0 = 0: hints, barriers, PSTATE, and the instructions with a register argument.
+const fn immediate(word: u32) -> Verdict {
+    let (op1, crm, op2) = (field(word, 18, 16), field(word, 11, 8), field(word, 7, 5));
+    match (field(word, 15, 12), op1, number(word, 0) == 31) {
+        // System instructions with register argument: WFET, WFIT.
+        (1, 3, _) => match (crm, op2) {
+            (0, 0) => Verdict::Simulate(Op::Nop),
+            (0, 1) => Verdict::Slot,
+            _ => UNALLOCATED,
+        },
+        (2, 3, true) => hint(crm << 3 | op2),
+        (3, 3, true) => match op2 {
+            // DSB nXS.
+            1 => slot_if(crm & 3 == 2),
+            // CLREX: it ends an exclusive sequence, as does the exception return before it. DSB, DMB, ISB.
+            2 | 4 | 5 | 6 => Verdict::Slot,
+            // TCOMMIT.
+            3 if crm == 0 => Verdict::Reject(Reason::Transaction),
+            // SB.
+            7 => slot_if(crm == 0),
+            _ => UNALLOCATED,
+        },
+        (4, _, true) => pstate(op1, op2, crm),
+        _ => UNALLOCATED,
+    }
+}
+
+/// Hints, by CRm:op2.
+const fn hint(number: u32) -> Verdict {
+    match number {
+        // NOP, YIELD, WFE; DGH, whose gathering any exception ends.
+        0 | 1 | 2 | 6 => Verdict::Simulate(Op::Nop),
+        // WFI, SEV, SEVL; XPACLRI.
+        3..=5 | 7 => Verdict::Slot,
+        // PACIA1716, PACIB1716, AUTIA1716, AUTIB1716.
+        8 | 10 | 12 | 14 => Verdict::Slot,
+        16 => Verdict::Reject(Reason::ErrorSynchronization),
+        // PSB CSYNC, TSB CSYNC, GCSB DSYNC, CSDB, CLRBHB.
+        17 | 18 | 19 | 20 | 22 => Verdict::Slot,
+        // PACIAZ to AUTIBSP.
+        24..=31 => Verdict::Slot,
+        // BTI, BTI c, BTI j, BTI jc.
+        32 | 34 | 36 | 38 => Verdict::Slot,
+        // PACM.
+        39 => Verdict::Reject(Reason::AuthenticatedAddress),
+        // CHKFEAT; STSHH KEEP, STSHH STRM.
+        40 | 48 | 49 => Verdict::Slot,
+        _ => Verdict::Reject(Reason::UnknownHint),
+    }
+}
+
+/// PSTATE: MSR (immediate), and the flag format instructions.
+const fn pstate(op1: u32, op2: u32, crm: u32) -> Verdict {
+    match (op1, op2) {
+        // CFINV, XAFLAG, AXFLAG.
+        (0, 0..=2) => slot_if(crm == 0),
+        // UAO, PAN; SSBS, DIT, TCO.
+        (0, 3 | 4) | (3, 1 | 2 | 4) => Verdict::Slot,
+        (0, 5) => Verdict::Reject(Reason::StackSelection),
+        // ALLINT, PM.
+        (1, 0) => slot_if(crm <= 3),
+        // SMSTART, SMSTOP.
+        (3, 3) => Verdict::Reject(Reason::Scalable),
+        (3, 6) => Verdict::Simulate(Op::SetDaif { mask: crm as u8 }),
+        (3, 7) => Verdict::Simulate(Op::ClearDaif { mask: crm as u8 }),
+        _ => UNALLOCATED,
+    }
+}
+
+/// SYS and SYSL.
+const fn operation(word: u32) -> Verdict {
+    match register(word) {
+        GCSPUSHX | GCSPOPCX | GCSPOPX => Verdict::Reject(Reason::ExceptionState),
+        // C5.3: CRn is 7, 8 or 9 for the instructions on caches, address translation, prediction, traces, stacks and TLBs.
+        _ => match field(word, 15, 12) {
+            7..=9 => Verdict::Slot,
+            11 | 15 => Verdict::Reject(Reason::ImplementationDefined),
+            _ => UNALLOCATED,
+        },
+    }
+}
+
+const fn read(word: u32) -> Verdict {
+    match register(word) {
+        DAIF => Verdict::Simulate(Op::ReadDaif { rt: number(word, 0) }),
+        key => access(key),
+    }
+}
+
+const fn write(word: u32) -> Verdict {
+    match register(word) {
+        DAIF => Verdict::Simulate(Op::WriteDaif { rt: number(word, 0) }),
+        SP_SEL => Verdict::Reject(Reason::StackSelection),
+        VBAR_EL1 | TPIDR_EL1 => Verdict::Reject(Reason::HandlerState),
+        SCTLR_EL1 | SCTLR2_EL1 | TTBR0_EL1 | TTBR1_EL1 | TCR_EL1 | TCR2_EL1 | MAIR_EL1 | MAIR2_EL1
+        | AMAIR_EL1 | AMAIR2_EL1 | PIRE0_EL1 | PIR_EL1 | POR_EL1 => Verdict::Reject(Reason::Translation),
+        key => access(key),
+    }
+}
+
+/// What holds for reads and writes alike.
+const fn access(key: u32) -> Verdict {
+    match key {
+        ELR_EL1 | SPSR_EL1 | ESR_EL1 | FAR_EL1 | PFAR_EL1 => Verdict::Reject(Reason::ExceptionState),
+        SVCR => Verdict::Reject(Reason::Scalable),
+        // op0 = 3 and CRn = 11 or 15 (D17.3.2).
+        _ if key >> 14 == 3 && matches!((key >> 7) & 15, 11 | 15) => {
+            Verdict::Reject(Reason::ImplementationDefined)
+        }
+        _ => Verdict::Slot,
+    }
+}
+
+/// The system register or instruction that `word` names.
+const fn register(word: u32) -> u32 {
+    field(word, 20, 5)
+}
+
+/// The name of a system register or instruction, as [`register`] finds it.
+const fn name(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
+    op0 << 14 | op1 << 11 | crn << 7 | crm << 3 | op2
+}
+
+// D17.2 and C5.3.
+const SCTLR_EL1: u32 = name(3, 0, 1, 0, 0);
+const SCTLR2_EL1: u32 = name(3, 0, 1, 0, 3);
+const TTBR0_EL1: u32 = name(3, 0, 2, 0, 0);
+const TTBR1_EL1: u32 = name(3, 0, 2, 0, 1);
+const TCR_EL1: u32 = name(3, 0, 2, 0, 2);
+const TCR2_EL1: u32 = name(3, 0, 2, 0, 3);
+const SPSR_EL1: u32 = name(3, 0, 4, 0, 0);
+const ELR_EL1: u32 = name(3, 0, 4, 0, 1);
+const SP_SEL: u32 = name(3, 0, 4, 2, 0);
+const DAIF: u32 = name(3, 3, 4, 2, 1);
+const SVCR: u32 = name(3, 3, 4, 2, 2);
+const ESR_EL1: u32 = name(3, 0, 5, 2, 0);
+const FAR_EL1: u32 = name(3, 0, 6, 0, 0);
+const PFAR_EL1: u32 = name(3, 0, 6, 0, 5);
+const MAIR_EL1: u32 = name(3, 0, 10, 2, 0);
+const MAIR2_EL1: u32 = name(3, 0, 10, 2, 1);
+const PIRE0_EL1: u32 = name(3, 0, 10, 2, 2);
+const PIR_EL1: u32 = name(3, 0, 10, 2, 3);
+const POR_EL1: u32 = name(3, 0, 10, 2, 4);
+const AMAIR_EL1: u32 = name(3, 0, 10, 3, 0);
+const AMAIR2_EL1: u32 = name(3, 0, 10, 3, 1);
+const VBAR_EL1: u32 = name(3, 0, 12, 0, 0);
+const TPIDR_EL1: u32 = name(3, 0, 13, 0, 4);
+const GCSPUSHX: u32 = name(1, 0, 7, 7, 4);
+const GCSPOPCX: u32 = name(1, 0, 7, 7, 5);
+const GCSPOPX: u32 = name(1, 0, 7, 7, 6);

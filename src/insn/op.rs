@@ -1,0 +1,58 @@
+//! The instructions that are executed on the trap frame, decoded.
+//!
+//! They are decoded once, when the probe is registered, and kept with it: the breakpoint's handler then has
+//! nothing left to look up.
+
+/// What a literal load does with the word it loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Literal {
+    /// 32 bits, zero-extended: `ldr wt, label`.
+    Word,
+    /// 32 bits, sign-extended to 64: `ldrsw xt, label`.
+    SignedWord,
+    /// 64 bits: `ldr xt, label`.
+    Doubleword,
+}
+
+/// An instruction that [`Op::simulate`] executes.
+///
+/// Offsets are in bytes from the instruction; register number 31 is the zero register. The masks of DAIF are in
+/// the order of their instruction's immediate: D is bit 3, F is bit 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are the operands of the instruction that each variant names")]
+pub enum Op {
+    /// NOP, YIELD, DGH, WFE, WFET; PRFM (literal): nothing but the advance to the next instruction.
+    Nop,
+    /// ADR.
+    Address { rd: u8, offset: i32 },
+    /// ADRP. `offset` is a multiple of 4096, from the page of the instruction.
+    AddressOfPage { rd: u8, offset: i64 },
+    /// B.
+    Branch { offset: i32 },
+    /// BL.
+    BranchLink { offset: i32 },
+    /// B.cond and BC.cond. `condition` is the four-bit condition of the encoding.
+    BranchConditional { condition: u8, offset: i32 },
+    /// CBZ and CBNZ: branches if `rt`, or its lower half if not `wide`, is zero, or is not if `nonzero`.
+    CompareBranch { rt: u8, wide: bool, nonzero: bool, offset: i32 },
+    /// TBZ and TBNZ: branches if bit `bit` of `rt` is zero, or is one if `nonzero`.
+    TestBranch { rt: u8, bit: u8, nonzero: bool, offset: i32 },
+    /// BR.
+    BranchRegister { rn: u8 },
+    /// BLR.
+    BranchLinkRegister { rn: u8 },
+    /// RET.
+    Return { rn: u8 },
+    /// LDR and LDRSW (literal).
+    LoadLiteral { rt: u8, kind: Literal, offset: i32 },
+    /// MRS of DAIF.
+    ReadDaif { rt: u8 },
+    /// MSR of DAIF from a register.
+    WriteDaif { rt: u8 },
+    /// MSR DAIFSet.
+    SetDaif { mask: u8 },
+    /// MSR DAIFClr.
+    ClearDaif { mask: u8 },
+}
+
+const _: () = assert!(size_of::<Op>() <= 16);

@@ -1,0 +1,121 @@
+//! Verdicts and reasons, because a refusal is only useful to somebody who can read why.
+
+use core::fmt;
+
+use super::op::Op;
+
+/// How one instruction is executed under a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A copy of it runs out of line, and does there what it would have done in place.
+    Slot,
+    /// It is executed on the trap frame, by [`Op::simulate`].
+    Simulate(Op),
+    /// It cannot carry a probe.
+    Reject(Reason),
+}
+
+/// Why an instruction cannot carry a probe. The text of its [`Display`](fmt::Display) continues a sentence that begins with the
+/// instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// LDXR, LDAXR, LDXP, LDAXP and their narrow and unprivileged forms.
+    LoadExclusive,
+    /// STXR, STLXR, STXP, STLXP and their narrow and unprivileged forms.
+    StoreExclusive,
+    /// SVC, HVC, SMC, BRK, HLT, DCPS1 to DCPS3.
+    ExceptionGenerating,
+    /// UDF: allocated so that it is undefined for ever.
+    PermanentlyUndefined,
+    /// ERET, ERETAA, ERETAB, DRPS.
+    ExceptionReturn,
+    /// Branches and returns that authenticate their target: BRAA, BLRAA, RETAA and their kin.
+    AuthenticatedBranch,
+    /// FEAT_PAuth_LR: PACIASPPC, AUTIASPPC, RETAASPPC, PACM and their kin.
+    AuthenticatedAddress,
+    /// LDR (literal, SIMD&FP).
+    SimdLiteral,
+    /// FEAT_CMPBR: CB, CBB and CBH with a condition.
+    CompareAndBranch,
+    /// Accesses to ELR_EL1, SPSR_EL1, ESR_EL1, FAR_EL1, PFAR_EL1, and the GCS operations that use the first two.
+    ExceptionState,
+    /// ESB.
+    ErrorSynchronization,
+    /// Writes of SPSel.
+    StackSelection,
+    /// Writes of SCTLR_EL1, TTBR0_EL1, TTBR1_EL1, TCR_EL1, MAIR_EL1 and the other registers that govern translation.
+    Translation,
+    /// Writes of VBAR_EL1 and TPIDR_EL1.
+    HandlerState,
+    /// The memory copy and set instructions of FEAT_MOPS.
+    MemorySequence,
+    /// The transaction instructions of FEAT_TME.
+    Transaction,
+    /// SVE and SME.
+    Scalable,
+    /// System registers and instructions that are IMPLEMENTATION DEFINED.
+    ImplementationDefined,
+    /// Hints that are not allocated, and behave as NOP only until they are.
+    UnknownHint,
+    /// Everything else.
+    Unallocated,
+}
+
+impl Reason {
+    /// Every reason, in the order of declaration.
+    pub const ALL: [Self; 20] = [
+        Self::LoadExclusive,
+        Self::StoreExclusive,
+        Self::ExceptionGenerating,
+        Self::PermanentlyUndefined,
+        Self::ExceptionReturn,
+        Self::AuthenticatedBranch,
+        Self::AuthenticatedAddress,
+        Self::SimdLiteral,
+        Self::CompareAndBranch,
+        Self::ExceptionState,
+        Self::ErrorSynchronization,
+        Self::StackSelection,
+        Self::Translation,
+        Self::HandlerState,
+        Self::MemorySequence,
+        Self::Transaction,
+        Self::Scalable,
+        Self::ImplementationDefined,
+        Self::UnknownHint,
+        Self::Unallocated,
+    ];
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LoadExclusive => {
+                "is a load-exclusive: a breakpoint between it and its store would make the pair fail for ever"
+            }
+            Self::StoreExclusive => {
+                "is a store-exclusive: a breakpoint between its load and it would make the pair fail for ever"
+            }
+            Self::ExceptionGenerating => "generates an exception of its own: probe its neighbour or its handler",
+            Self::PermanentlyUndefined => "is permanently undefined: it is data, or a trap",
+            Self::ExceptionReturn => "returns from an exception, with state that the probe's breakpoint has replaced",
+            Self::AuthenticatedBranch => "branches to an authenticated address: probe the instruction before it",
+            Self::AuthenticatedAddress => "signs or authenticates with its own address: probe the instruction after it",
+            Self::SimdLiteral => "loads a floating-point register relative to its address, and those are not in the trap frame",
+            Self::CompareAndBranch => "is a branch of the compare-and-branch extension, which is not simulated",
+            Self::ExceptionState => "uses exception state that the probe's breakpoint has replaced",
+            Self::ErrorSynchronization => {
+                "takes pending system errors, which are masked while its out-of-line copy runs"
+            }
+            Self::StackSelection => "selects the stack pointer that the probe's next exception would use",
+            Self::Translation => "changes address translation, and the out-of-line copy may no longer be mapped after it",
+            Self::HandlerState => "changes the vectors or the current task under the probe's handler",
+            Self::MemorySequence => "is part of a memory copy or set sequence, which is only restarted in place",
+            Self::Transaction => "belongs to a transaction, which a breakpoint would abort",
+            Self::Scalable => "is a scalable vector or matrix instruction, which is not known here",
+            Self::ImplementationDefined => "is implementation defined: its effect is not known here",
+            Self::UnknownHint => "is a hint that is not known here: a newer processor may give it a meaning",
+            Self::Unallocated => "is not an instruction that is known here: it is data, or of a newer architecture",
+        })
+    }
+}
