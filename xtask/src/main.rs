@@ -1,2 +1,73 @@
-//! Placeholder.
-fn main() {}
+//! One command does everything that happens on the host: it builds the images, boots them and reads their
+//! UART. `cargo xtask help` lists what it can do.
+
+mod board;
+mod console;
+mod conversation;
+mod image;
+mod machine;
+mod run;
+mod workspace;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Builds, runs and tests the images.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Boots the kernel in QEMU, to a console on this terminal or to a script.
+    Run(run::Options),
+    /// Makes the one file that a board boots.
+    Image(ImageOptions),
+}
+
+#[derive(clap::Args)]
+struct ImageOptions {
+    /// The board, a directory of `boards/`. One image runs on all of them.
+    #[arg(long, value_name = "NAME", default_value = board::DEFAULT)]
+    board: String,
+    /// A linked kernel; the runtime is built if none is given.
+    #[arg(long, value_name = "FILE", conflicts_with = "tests")]
+    elf: Option<PathBuf>,
+    /// The image of the on-target tests.
+    #[arg(long)]
+    tests: bool,
+    /// Where the image goes.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+fn make_image(options: &ImageOptions) -> Result<()> {
+    board::Board::load(&options.board)?;
+    let elf = match &options.elf {
+        Some(elf) => elf.clone(),
+        None if options.tests => workspace::build_kernel("kprobes-tests")?,
+        None => workspace::build_kernel("runtime")?,
+    };
+    let length = image::write(&elf, &options.out)?;
+    println!("{}: {length} bytes", options.out.display());
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Run(options) => run::run(&options),
+        Command::Image(options) => make_image(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What a board is, is data: `boards/NAME/board.toml` says how QEMU has to be started to be it, and in which
+//! configurations it is tested.
+
+use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::workspace;
+
+/// The board that is meant when none is named.
+pub const DEFAULT: &str = "qemu-virt";
+
+/// The configuration that is meant when none is named.
+pub const BASE: &str = "base";
+
+/// A directory of `boards/`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Board {
+    #[serde(skip)]
+    pub name: String,
+    /// QEMU's name of the machine.
+    pub machine: String,
+    cpu: String,
+    memory: String,
+    /// CPUs, unless others are asked for.
+    smp: u32,
+    max_smp: u32,
+    /// Whatever else QEMU is to be told.
+    arguments: Vec<String>,
+    #[serde(rename = "configuration")]
+    pub configurations: Vec<Configuration>,
+}
+
+/// A variation of a board.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Configuration {
+    pub name: String,
+    cpu: Option<String>,
+    #[serde(default)]
+    machine_options: BTreeMap<String, String>,
+}
+
+/// What the command line changes about a configuration.
+#[derive(clap::Args, Default)]
+pub struct Overrides {
+    /// How many CPUs the machine has.
+    #[arg(long, value_name = "N")]
+    smp: Option<u32>,
+    /// Options of QEMU's machine, such as `virtualization=on`.
+    #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = key_and_value)]
+    machine: Vec<(String, String)>,
+    /// QEMU's name of the CPU.
+    #[arg(long, value_name = "NAME")]
+    cpu: Option<String>,
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("an option of the machine has the form KEY=VALUE"),
+    }
+}
+
+impl Board {
+    /// The board of this name.
+    pub fn load(name: &str) -> Result<Self> {
+        let boards = workspace::root().join("boards");
+        let names = names(&boards)?;
+        ensure!(
+            names.iter().any(|known| known == name),
+            "there is no board {name:?}; the boards are: {}",
+            names.join(", ")
+        );
+        let path = boards.join(name).join("board.toml");
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("{} cannot be read", path.display()))?;
+        Self::parse(name, &text).with_context(|| format!("{} is wrong", path.display()))
+    }
+
+    fn parse(name: &str, text: &str) -> Result<Self> {
+        let board = Self {
+            name: name.into(),
+            ..toml::from_str(text)?
+        };
+        ensure!(
+            board
+                .configurations
+                .first()
+                .is_some_and(|first| first.name == BASE),
+            "its first configuration is not {BASE}"
+        );
+        for (number, configuration) in board.configurations.iter().enumerate() {
+            let same = |other: &Configuration| other.name == configuration.name;
+            ensure!(
+                !board.configurations[..number].iter().any(same),
+                "it has two configurations {}",
+                configuration.name
+            );
+        }
+        ensure!(
+            (1..=board.max_smp).contains(&board.smp),
+            "its number of CPUs is not between 1 and max-smp"
+        );
+        Ok(board)
+    }
+
+    /// The configuration of this name.
+    pub fn configuration(&self, name: &str) -> Result<&Configuration> {
+        let Some(found) = self
+            .configurations
+            .iter()
+            .find(|configuration| configuration.name == name)
+        else {
+            let names: Vec<_> = self
+                .configurations
+                .iter()
+                .map(|configuration| configuration.name.as_str())
+                .collect();
+            bail!(
+                "the board {} has no configuration {name:?}; it has: {}",
+                self.name,
+                names.join(", ")
+            );
+        };
+        Ok(found)
+    }
+
+    /// What QEMU is told so that it is this machine and boots `image`.
+    pub fn arguments(
+        &self,
+        configuration: &Configuration,
+        overrides: &Overrides,
+        image: &Path,
+    ) -> Result<Vec<OsString>> {
+        let smp = overrides.smp.unwrap_or(self.smp);
+        ensure!(
+            (1..=self.max_smp).contains(&smp),
+            "the board {} has between 1 and {} CPUs, not {smp}",
+            self.name,
+            self.max_smp
+        );
+        let mut options = configuration.machine_options.clone();
+        options.extend(overrides.machine.iter().cloned());
+        let mut machine = self.machine.clone();
+        for (key, value) in options {
+            machine += &format!(",{key}={value}");
+        }
+        let cpu = overrides
+            .cpu
+            .as_ref()
+            .or(configuration.cpu.as_ref())
+            .unwrap_or(&self.cpu);
+        let mut arguments: Vec<OsString> = Vec::new();
+        for (option, value) in [
+            ("-machine", &machine),
+            ("-cpu", cpu),
+            ("-m", &self.memory),
+            ("-smp", &smp.to_string()),
+        ] {
+            arguments.extend([option.into(), value.into()]);
+        }
+        arguments.extend(self.arguments.iter().map(OsString::from));
+        // A machine that resets has failed; booting it again would hide that.
+        arguments.push("-no-reboot".into());
+        arguments.extend(["-kernel".into(), image.into()]);
+        Ok(arguments)
+    }
+}
+
+/// The names of all boards, sorted.
+fn names(boards: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in
+        fs::read_dir(boards).with_context(|| format!("{} cannot be read", boards.display()))?
+    {
+        let entry = entry?;
+        if entry.path().join("board.toml").is_file() {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Board, DEFAULT, Overrides, names};
+    use crate::workspace;
+    use std::path::Path;
+
+    const TEXT: &str = r#"
+        machine = "virt"
+        cpu = "max"
+        memory = "512M"
+        smp = 1
+        max-smp = 8
+        arguments = ["-nic", "none"]
+        [[configuration]]
+        name = "base"
+        [[configuration]]
+        name = "server"
+        cpu = "neoverse-n1"
+        machine-options = { virtualization = "on", gic-version = "3" }
+    "#;
+
+    fn line(configuration: &str, overrides: &Overrides) -> String {
+        let board = Board::parse("test", TEXT).unwrap();
+        let configuration = board.configuration(configuration).unwrap();
+        let arguments = board
+            .arguments(configuration, overrides, Path::new("k.img"))
+            .unwrap();
+        arguments.join(" ".as_ref()).into_string().unwrap()
+    }
+
+    #[test]
+    fn every_board_is_right() {
+        let names = names(&workspace::root().join("boards")).unwrap();
+        assert!(names.iter().any(|name| name == DEFAULT));
+        for name in names {
+            Board::load(&name).unwrap();
+        }
+    }
+
+    #[test]
+    fn configurations_and_overrides_become_arguments() {
+        let base = "-machine virt -cpu max -m 512M -smp 1 -nic none -no-reboot -kernel k.img";
+        assert_eq!(line("base", &Overrides::default()), base);
+        let server = "-machine virt,gic-version=3,virtualization=on -cpu neoverse-n1 -m 512M -smp 1 -nic none -no-reboot -kernel k.img";
+        assert_eq!(line("server", &Overrides::default()), server);
+        let overrides = Overrides {
+            smp: Some(4),
+            machine: vec![
+                ("gic-version".into(), "2".into()),
+                ("secure".into(), "off".into()),
+            ],
+            cpu: Some("cortex-a53".into()),
+        };
+        let changed = "-machine virt,gic-version=2,secure=off,virtualization=on -cpu cortex-a53 -m 512M -smp 4 -nic none -no-reboot -kernel k.img";
+        assert_eq!(line("server", &overrides), changed);
+    }
+
+    #[test]
+    fn errors_name_what_there_is() {
+        let error = Board::load("toaster").err().unwrap().to_string();
+        assert!(
+            error.contains("\"toaster\"") && error.contains(DEFAULT),
+            "{error}"
+        );
+        let board = Board::parse("test", TEXT).unwrap();
+        let error = board.configuration("gicv9").err().unwrap().to_string();
+        assert_eq!(
+            error,
+            "the board test has no configuration \"gicv9\"; it has: base, server"
+        );
+        let overrides = Overrides {
+            smp: Some(9),
+            ..Overrides::default()
+        };
+        let error = board
+            .arguments(&board.configurations[0], &overrides, Path::new("k"))
+            .err()
+            .unwrap()
+            .to_string();
+        assert_eq!(error, "the board test has between 1 and 8 CPUs, not 9");
+    }
+
+    #[test]
+    fn a_wrong_description_is_refused() {
+        assert!(Board::parse("test", &TEXT.replace("smp = 1", "smp = 9")).is_err());
+        assert!(Board::parse("test", &TEXT.replace("\"base\"", "\"other\"")).is_err());
+        assert!(Board::parse("test", &TEXT.replace("\"server\"", "\"base\"")).is_err());
+        assert!(Board::parse("test", &TEXT.replace("memory", "memmory")).is_err());
+    }
+}

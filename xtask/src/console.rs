@@ -1,0 +1,122 @@
+//! Everything is decided from what the machine writes to its UART, a stream of bytes that may hold anything.
+//! This cuts it into the few things that mean something.
+
+/// Longer lines are cut here, so that a machine gone wild does not fill the host's memory.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Something that the machine wrote.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A whole line, without its end.
+    Line(String),
+    /// The prompt, at the start of a line.
+    Prompt,
+}
+
+/// Cuts the stream of one UART.
+pub struct Console {
+    prompt: &'static str,
+    line: Vec<u8>,
+}
+
+impl Console {
+    /// A stream that has the given prompt.
+    pub fn new(prompt: &'static str) -> Self {
+        Self {
+            prompt,
+            line: Vec::new(),
+        }
+    }
+
+    /// What the bytes that came next complete.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Event> {
+        let mut events = Vec::new();
+        for &byte in bytes {
+            match byte {
+                b'\r' => {}
+                b'\n' => {
+                    events.push(Event::Line(
+                        String::from_utf8_lossy(&self.line).into_owned(),
+                    ));
+                    self.line.clear();
+                }
+                _ if self.line.len() >= LONGEST_LINE => {}
+                _ => {
+                    self.line.push(byte);
+                    if self.line == self.prompt.as_bytes() {
+                        events.push(Event::Prompt);
+                    }
+                }
+            }
+        }
+        events
+    }
+}
+
+/// The reason, if this line is the last one of a machine that cannot go on.
+pub fn stop_reason(line: &str) -> Option<&str> {
+    line.strip_prefix("machine stopped: ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Console, Event, LONGEST_LINE, stop_reason};
+
+    fn line(text: &str) -> Event {
+        Event::Line(text.into())
+    }
+
+    #[test]
+    fn cuts_lines_and_prompts_wherever_the_stream_is_split() {
+        let stream = b"boot\r\n\r\nkprobes> list\r\nnone\r\nkprobes> ";
+        let expected = [
+            line("boot"),
+            line(""),
+            Event::Prompt,
+            line("kprobes> list"),
+            line("none"),
+            Event::Prompt,
+        ];
+        for split in 0..stream.len() {
+            let mut console = Console::new("kprobes> ");
+            let mut events = console.feed(&stream[..split]);
+            events.extend(console.feed(&stream[split..]));
+            assert_eq!(events, expected, "split at {split}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_counts_only_at_the_start_of_a_line() {
+        let mut console = Console::new("kprobes> ");
+        assert_eq!(
+            console.feed(b"see kprobes> \n kprobes> \nkprobes>\n").len(),
+            3
+        );
+        // A line editor that draws its line anew does not ask anew.
+        assert_eq!(
+            console.feed(b"kprobes> a\rkprobes> ab\rkprobes> "),
+            [Event::Prompt]
+        );
+    }
+
+    #[test]
+    fn garbage_is_harmless() {
+        let mut console = Console::new("kprobes> ");
+        let garbage: Vec<u8> = (0..=255)
+            .cycle()
+            .filter(|byte| *byte != b'\n')
+            .take(3 * LONGEST_LINE)
+            .collect();
+        assert_eq!(console.feed(&garbage), []);
+        let events = console.feed(b"\nkprobes> ");
+        assert!(matches!(&events[0], Event::Line(text) if text.chars().count() <= LONGEST_LINE));
+        assert_eq!(events[1], Event::Prompt);
+    }
+
+    #[test]
+    fn knows_the_last_line_of_a_machine() {
+        assert_eq!(stop_reason("machine stopped: panic"), Some("panic"));
+        assert_eq!(stop_reason(" machine stopped: panic"), None);
+        assert_eq!(stop_reason("the machine stopped: panic"), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! A script is a conversation: the machine asks, a line is typed, the machine answers and asks again. This is
+//! the part that decides, without a machine: who is to speak, what is typed, and whether it went well.
+
+use std::collections::VecDeque;
+
+use crate::console::{Console, Event, stop_reason};
+
+/// The prompt of the kernel's console.
+const PROMPT: &str = "kprobes> ";
+/// What ends the conversation, and the machine.
+const POWER_OFF: &str = "poweroff";
+
+/// Where the conversation is.
+enum State {
+    /// The machine boots.
+    Booting,
+    /// The machine asks.
+    Asked,
+    /// The machine answers this line.
+    Answering(String),
+    /// The script has ended and the machine is told to power off.
+    Leaving,
+}
+
+/// What there is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Type this line.
+    Type(String),
+    /// It is over. The error says why in a sentence.
+    Finish(Result<(), String>),
+}
+
+/// The conversation of one machine with one script.
+pub struct Conversation {
+    console: Console,
+    state: State,
+    /// What of the script has been read but not typed.
+    script: VecDeque<String>,
+    script_ended: bool,
+}
+
+impl Conversation {
+    /// A conversation with a machine that was just started.
+    pub fn new() -> Self {
+        Self {
+            console: Console::new(PROMPT),
+            state: State::Booting,
+            script: VecDeque::new(),
+            script_ended: false,
+        }
+    }
+
+    /// Whether it is the machine's turn, so that it can take too long.
+    pub fn waits_for_machine(&self) -> bool {
+        !matches!(self.state, State::Asked)
+    }
+
+    /// The machine wrote these bytes.
+    pub fn output(&mut self, bytes: &[u8]) -> Option<Action> {
+        for event in self.console.feed(bytes) {
+            match event {
+                Event::Line(line) => {
+                    if let Some(reason) = stop_reason(&line) {
+                        return Some(Action::Finish(Err(format!(
+                            "the machine stopped: {reason}"
+                        ))));
+                    }
+                }
+                Event::Prompt if matches!(self.state, State::Leaving) => {}
+                Event::Prompt => self.state = State::Asked,
+            }
+        }
+        self.speak()
+    }
+
+    /// The next line of the script, or its end, was read.
+    pub fn script(&mut self, line: Option<&str>) -> Option<Action> {
+        match line {
+            Some(line) if line.trim().is_empty() || line.starts_with('#') => {}
+            Some(line) => self
+                .script
+                .push_back(line.trim_end_matches(['\r', '\n']).into()),
+            None => self.script_ended = true,
+        }
+        self.speak()
+    }
+
+    /// The next line, if the machine has asked for one and it is known.
+    fn speak(&mut self) -> Option<Action> {
+        if self.waits_for_machine() {
+            return None;
+        }
+        if let Some(line) = self.script.pop_front() {
+            self.state = State::Answering(line.clone());
+            return Some(Action::Type(line));
+        }
+        self.script_ended.then(|| {
+            self.state = State::Leaving;
+            Action::Type(POWER_OFF.into())
+        })
+    }
+
+    /// QEMU has ended; the error says with what status and complaint, if not well.
+    pub fn ended(&mut self, how: Result<(), String>) -> Result<(), String> {
+        if let Err(how) = how {
+            return Err(format!("QEMU ended {}: {how}", self.place()));
+        }
+        match &self.state {
+            State::Leaving => Ok(()),
+            State::Answering(line) if line.trim() == POWER_OFF && self.script.is_empty() => Ok(()),
+            _ => Err(format!("the machine powered off {}", self.place())),
+        }
+    }
+
+    /// The machine said nothing that helps for this many seconds since it was its turn.
+    pub fn timed_out(&self, seconds: u64) -> String {
+        match self.state {
+            State::Leaving => format!("the machine did not power off within {seconds} s"),
+            _ => format!(
+                "the machine did not ask for a line within {seconds} s, {}",
+                self.place()
+            ),
+        }
+    }
+
+    fn place(&self) -> String {
+        match &self.state {
+            State::Booting => "before its first prompt".into(),
+            State::Asked => "while it waited for a line".into(),
+            State::Answering(line) => format!("after `{line}`"),
+            State::Leaving => format!("after the `{POWER_OFF}` at the end of the script"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Action, Conversation};
+
+    fn typed(line: &str) -> Option<Action> {
+        Some(Action::Type(line.into()))
+    }
+
+    #[test]
+    fn types_a_line_at_each_prompt_and_powers_off() {
+        let mut conversation = Conversation::new();
+        for line in ["# comment", "", "list", "   ", "run sha256 1\r\n"] {
+            assert_eq!(conversation.script(Some(line)), None);
+        }
+        assert_eq!(conversation.script(None), None);
+        assert_eq!(conversation.output(b"booting\r\nkprobes"), None);
+        assert_eq!(conversation.output(b"> "), typed("list"));
+        assert_eq!(conversation.output(b"list\r\nerror: nothing\r\n"), None);
+        assert_eq!(conversation.output(b"kprobes> "), typed("run sha256 1"));
+        assert_eq!(
+            conversation.output(b"run sha256 1\r\nok\r\nkprobes> "),
+            typed("poweroff")
+        );
+        assert_eq!(conversation.output(b"poweroff\r\nkprobes> "), None);
+        assert_eq!(conversation.ended(Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn a_script_may_come_later_than_the_prompt() {
+        let mut conversation = Conversation::new();
+        assert!(conversation.waits_for_machine());
+        assert_eq!(conversation.output(b"kprobes> "), None);
+        assert!(!conversation.waits_for_machine());
+        assert_eq!(conversation.script(Some("help")), typed("help"));
+        assert!(conversation.waits_for_machine());
+        assert_eq!(conversation.script(None), None);
+        assert_eq!(conversation.output(b"help\r\nkprobes> "), typed("poweroff"));
+    }
+
+    #[test]
+    fn a_stopped_machine_is_a_failure_wherever_it_happens() {
+        let mut conversation = Conversation::new();
+        let finish = Some(Action::Finish(Err(
+            "the machine stopped: panic at boot".into()
+        )));
+        assert_eq!(
+            conversation.output(b"kprobes> \nmachine stopped: panic at boot"),
+            None
+        );
+        assert_eq!(conversation.output(b"\r\n"), finish);
+    }
+
+    #[test]
+    fn an_early_end_is_a_failure_that_says_where() {
+        let mut conversation = Conversation::new();
+        assert_eq!(
+            conversation.ended(Ok(())),
+            Err("the machine powered off before its first prompt".into())
+        );
+        let how = || Err("exit status: 1: no such CPU".into());
+        let sentence = "QEMU ended before its first prompt: exit status: 1: no such CPU";
+        assert_eq!(conversation.ended(how()), Err(sentence.into()));
+        conversation.script(Some("crash"));
+        conversation.output(b"kprobes> ");
+        assert_eq!(
+            conversation.ended(Ok(())),
+            Err("the machine powered off after `crash`".into())
+        );
+        assert_eq!(
+            conversation.timed_out(60),
+            "the machine did not ask for a line within 60 s, after `crash`"
+        );
+    }
+
+    #[test]
+    fn a_script_may_power_off_itself_but_only_at_its_end() {
+        for (rest, result) in [
+            (None, Ok(())),
+            (
+                Some("list"),
+                Err("the machine powered off after `poweroff`".to_string()),
+            ),
+        ] {
+            let mut conversation = Conversation::new();
+            conversation.script(Some("poweroff"));
+            conversation.script(rest);
+            assert_eq!(conversation.output(b"kprobes> "), typed("poweroff"));
+            assert_eq!(conversation.ended(Ok(())), result);
+        }
+    }
+}

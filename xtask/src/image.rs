@@ -1,0 +1,136 @@
+//! A boot loader copies one file to memory and jumps to its start. So the image is the linked program as it
+//! lies in memory, zeroed data included, with its symbols behind it; the header, which the linker cannot
+//! finish because it knows nothing of the symbols, is told the whole length (Linux,
+//! Documentation/arch/arm64/booting.rst).
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process,
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use kprobes_symbols::Symbol;
+use object::{
+    Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind, elf,
+    read::elf::{ElfFile64, ElfSymbol64, FileHeader},
+};
+
+/// The image is padded to whole pages.
+const PAGE: usize = 4096;
+/// Where the header has the length of the image, 8 bytes.
+const IMAGE_SIZE_AT: usize = 16;
+/// Where the header has its magic number.
+const MAGIC_AT: usize = 56;
+const MAGIC: &[u8] = b"ARM\x64";
+/// More than this is a broken link, not an image.
+const LARGEST: u64 = 256 << 20;
+
+/// Makes the image of the program `elf` in the file `out`, which appears whole or not at all. Returns its length.
+pub fn write(elf: &Path, out: &Path) -> Result<usize> {
+    let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
+    let image =
+        image(&program).with_context(|| format!("no image can be made of {}", elf.display()))?;
+    let mut unfinished = out.as_os_str().to_owned();
+    unfinished.push(format!(".{}", process::id()));
+    fs::write(&unfinished, &image)
+        .and_then(|()| fs::rename(&unfinished, out))
+        .inspect_err(|_| drop(fs::remove_file(&unfinished)))
+        .with_context(|| format!("{} cannot be written", out.display()))?;
+    Ok(image.len())
+}
+
+/// Makes the image of the program `elf` beside it.
+pub fn write_beside(elf: &Path) -> Result<PathBuf> {
+    let mut out = elf.as_os_str().to_owned();
+    out.push(".img");
+    write(elf, out.as_ref())?;
+    Ok(out.into())
+}
+
+/// The image of a linked program.
+fn image(program: &[u8]) -> Result<Vec<u8>> {
+    let file = ElfFile64::<Endianness>::parse(program)
+        .map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
+    let machine = file.elf_header().e_machine(file.endian());
+    ensure!(
+        machine == elf::EM_AARCH64 && file.is_little_endian(),
+        "it is not a program for little-endian AArch64"
+    );
+    let (start, end) = (
+        address_of(&file, "__image_start")?,
+        address_of(&file, "__image_end")?,
+    );
+    ensure!(
+        start < end && end - start <= LARGEST,
+        "its __image_end {end:#x} does not fit its __image_start {start:#x}"
+    );
+
+    let mut image = vec![0; (end - start) as usize];
+    for segment in file.segments() {
+        let data = segment.data().context("a segment is truncated")?;
+        let place = segment.address().checked_sub(start).and_then(|offset| {
+            let offset = usize::try_from(offset).ok()?;
+            image
+                .get_mut(offset..offset.checked_add(usize::try_from(segment.size()).ok()?)?)?
+                .get_mut(..data.len())
+        });
+        let Some(place) = place else {
+            bail!(
+                "its segment at {:#x} is not between __image_start and __image_end",
+                segment.address()
+            );
+        };
+        place.copy_from_slice(data);
+    }
+    ensure!(
+        image
+            .get(MAGIC_AT..)
+            .is_some_and(|rest| rest.starts_with(MAGIC)),
+        "it does not begin with an arm64 Image header"
+    );
+
+    image.extend(symbols(&file, start)?);
+    image.resize(image.len().next_multiple_of(PAGE), 0);
+    let length = image.len() as u64;
+    image[IMAGE_SIZE_AT..IMAGE_SIZE_AT + 8].copy_from_slice(&length.to_le_bytes());
+    Ok(image)
+}
+
+fn address_of(file: &ElfFile64<'_>, name: &str) -> Result<u64> {
+    let symbol = file
+        .symbol_by_name(name)
+        .ok_or_else(|| anyhow!("it has no symbol {name}: is it linked with linker.ld?"))?;
+    Ok(symbol.address())
+}
+
+/// The table of all functions of the program.
+fn symbols(file: &ElfFile64<'_>, base: u64) -> Result<Vec<u8>> {
+    let executable = |symbol: &ElfSymbol64<'_, '_>| {
+        let section = symbol
+            .section_index()
+            .and_then(|index| file.section_by_index(index).ok());
+        section.is_some_and(|section| section.kind() == SectionKind::Text)
+    };
+    let mut functions = Vec::new();
+    for symbol in file.symbols() {
+        if symbol.kind() == SymbolKind::Text && symbol.size() != 0 && executable(&symbol) {
+            let name = symbol.name().context("the name of a symbol is not valid")?;
+            // The short form: without the hashes that tell apart crates of the same name.
+            functions.push((
+                format!("{:#}", rustc_demangle::demangle(name)),
+                symbol.address(),
+                symbol.size(),
+            ));
+        }
+    }
+    let functions: Vec<_> = functions
+        .iter()
+        .map(|(name, address, size)| Symbol {
+            name,
+            address: *address,
+            size: *size,
+        })
+        .collect();
+    Ok(kprobes_symbols::write(base, &functions)?)
+}

@@ -1,0 +1,153 @@
+//! A running QEMU. Whoever holds one reads its UART and types on it; nobody is left with a QEMU that runs on
+//! after the one who started it, so it is killed when it is dropped, and by Linux when this process dies
+//! without having dropped it. (Elsewhere, it belongs to the same terminal and dies with it.)
+
+use std::{
+    ffi::OsString,
+    io::{self, Read, Write},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Sender},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow};
+
+/// The program.
+pub const QEMU: &str = "qemu-system-aarch64";
+
+/// How long QEMU may take to end after it closed its output.
+const TIME_TO_END: Duration = Duration::from_secs(10);
+
+/// What comes out of a machine.
+pub enum Output {
+    /// The UART sent these bytes.
+    Bytes(Vec<u8>),
+    /// QEMU closed the UART: it has ended, or is about to.
+    End,
+}
+
+/// A QEMU whose UART is in our hands.
+pub struct Machine {
+    qemu: Child,
+    keys: Sender<Vec<u8>>,
+    complaints: Option<JoinHandle<String>>,
+}
+
+impl Machine {
+    /// Starts QEMU with the arguments of a board. What its UART sends goes to `output`, on a thread that ends
+    /// with QEMU.
+    pub fn start(arguments: &[OsString], output: impl Fn(Output) + Send + 'static) -> Result<Self> {
+        let mut command = Command::new(QEMU);
+        command
+            .args(arguments)
+            .args(["-display", "none", "-monitor", "none", "-serial", "stdio"]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        die_with_parent(&mut command);
+        let mut qemu = command.spawn().map_err(cannot_start)?;
+        let (keys, typed) = mpsc::channel::<Vec<u8>>();
+        if let Some(mut stdin) = qemu.stdin.take() {
+            thread::spawn(move || typed.iter().try_for_each(|keys| type_on(&mut stdin, &keys)));
+        }
+        if let Some(mut stdout) = qemu.stdout.take() {
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = stdout.read(&mut buffer) {
+                    output(Output::Bytes(buffer[..length].to_vec()));
+                }
+                output(Output::End);
+            });
+        }
+        let complaints = qemu.stderr.take().map(|mut stderr| {
+            thread::spawn(move || {
+                let mut text = Vec::new();
+                // What was read until an error is better than nothing.
+                let _ = stderr.read_to_end(&mut text);
+                String::from_utf8_lossy(&text).trim().replace('\n', "; ")
+            })
+        });
+        Ok(Self {
+            qemu,
+            keys,
+            complaints,
+        })
+    }
+
+    /// Types a line and the return key. Does not wait for the machine to take it.
+    pub fn type_line(&self, line: &str) {
+        // The receiver is gone when QEMU is, which its output will say.
+        let _ = self.keys.send(format!("{line}\r").into_bytes());
+    }
+
+    /// How QEMU ended, after [`Output::End`]: an error is its status and what it complained of.
+    pub fn end(mut self) -> Result<(), String> {
+        let Some(status) = self.status() else {
+            return Err("it closed the UART but runs on".into());
+        };
+        if status.success() {
+            return Ok(());
+        }
+        let complaints = self
+            .complaints
+            .take()
+            .and_then(|thread| thread.join().ok())
+            .unwrap_or_default();
+        let colon = if complaints.is_empty() { "" } else { ": " };
+        Err(format!("{status}{colon}{complaints}"))
+    }
+
+    fn status(&mut self) -> Option<ExitStatus> {
+        let deadline = Instant::now() + TIME_TO_END;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.qemu.try_wait() {
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Both fail only if QEMU has been waited for already.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+fn type_on(uart: &mut ChildStdin, keys: &[u8]) -> io::Result<()> {
+    uart.write_all(keys)?;
+    uart.flush()
+}
+
+/// Why QEMU could not be started, as a sentence.
+pub fn cannot_start(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            anyhow!("{QEMU} is not installed; `cargo xtask setup` installs it or says how")
+        }
+        _ => anyhow!("{QEMU} cannot be started: {error}"),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn die_with_parent(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be
+    // called: prctl is a bare system call, and making an error of errno allocates nothing.
+    unsafe {
+        command.pre_exec(
+            || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            },
+        );
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with_parent(_: &mut Command) {}

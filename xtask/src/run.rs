@@ -1,0 +1,205 @@
+//! Boots the kernel for a person, who gets QEMU itself on the terminal, or for a script, whose conversation is
+//! printed as a person would have seen it.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, BufRead, BufReader, IsTerminal, Read, Write},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::Command,
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::{
+    board::{self, Board, Overrides},
+    conversation::{Action, Conversation},
+    image,
+    machine::{self, Machine, Output},
+    workspace,
+};
+
+/// How the kernel is booted.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The board, a directory of `boards/`.
+    #[arg(long, value_name = "NAME", default_value = board::DEFAULT)]
+    board: String,
+    /// The configuration, one of those in the board's `board.toml`.
+    #[arg(long, value_name = "NAME", default_value = board::BASE)]
+    configuration: String,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is
+    /// standard input, which is also read as a script when it is not a terminal.
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// How long the machine may take from a line of the script to the next prompt.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    /// A linked kernel; the runtime is built if none is given.
+    #[arg(long, value_name = "FILE")]
+    elf: Option<PathBuf>,
+    /// An image as `cargo xtask image` makes it.
+    #[arg(long, value_name = "FILE", conflicts_with = "elf")]
+    image: Option<PathBuf>,
+}
+
+/// Boots the kernel.
+pub fn run(options: &Options) -> Result<()> {
+    let board = Board::load(&options.board)?;
+    let configuration = board.configuration(&options.configuration)?;
+    let image = match (&options.image, &options.elf) {
+        (Some(image), _) => {
+            File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
+            image.clone()
+        }
+        (None, Some(elf)) => image::write_beside(elf)?,
+        (None, None) => image::write_beside(&workspace::build_kernel("runtime")?)?,
+    };
+    let arguments = board.arguments(configuration, &options.overrides, &image)?;
+    let script: Box<dyn Read + Send> = match &options.script {
+        None if io::stdin().is_terminal() => return Err(interact(arguments)),
+        Some(path) if path.as_os_str() != "-" => Box::new(
+            File::open(path)
+                .with_context(|| format!("the script {} cannot be read", path.display()))?,
+        ),
+        named => {
+            if named.is_none() {
+                eprintln!("standard input is not a terminal: it is typed line by line");
+            }
+            Box::new(io::stdin())
+        }
+    };
+    follow(&arguments, script, options.timeout)
+}
+
+/// Becomes QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if that fails.
+fn interact(mut arguments: Vec<OsString>) -> anyhow::Error {
+    arguments.push("-nographic".into());
+    eprintln!("{}", shell_line(&arguments));
+    eprintln!("To quit: `poweroff`, or Ctrl-A X at any time.");
+    machine::cannot_start(Command::new(machine::QEMU).args(arguments).exec())
+}
+
+/// The command as one would type it.
+fn shell_line(arguments: &[OsString]) -> String {
+    let mut line = machine::QEMU.to_string();
+    for argument in arguments {
+        let argument = argument.to_string_lossy();
+        let plain =
+            |character: char| character.is_ascii_alphanumeric() || "-_=,./:+".contains(character);
+        line.push(' ');
+        if !argument.is_empty() && argument.chars().all(plain) {
+            line.push_str(&argument);
+        } else {
+            line.push_str(&format!("'{}'", argument.replace('\'', r"'\''")));
+        }
+    }
+    line
+}
+
+/// What can happen next.
+enum Happening {
+    Machine(Output),
+    /// A line of the script, or its end.
+    Script(Option<String>),
+}
+
+/// Lets the script talk to the machine.
+fn follow(arguments: &[OsString], script: Box<dyn Read + Send>, seconds: u64) -> Result<()> {
+    let (happens, happenings) = mpsc::channel();
+    let machine = {
+        let happens = happens.clone();
+        // Nobody listens any more when the conversation is over.
+        Machine::start(arguments, move |output| {
+            drop(happens.send(Happening::Machine(output)))
+        })?
+    };
+    thread::spawn(move || read_script(script, &happens));
+
+    let mut screen = Screen {
+        at_line_start: true,
+    };
+    let mut conversation = Conversation::new();
+    let timeout = Duration::from_secs(seconds);
+    let mut deadline = Instant::now() + timeout;
+    let result = loop {
+        let remaining = match conversation.waits_for_machine() {
+            true => deadline.saturating_duration_since(Instant::now()),
+            // The script may be a person or a program that takes its time.
+            false => Duration::MAX,
+        };
+        let action = match happenings.recv_timeout(remaining) {
+            Ok(Happening::Machine(Output::Bytes(bytes))) => {
+                screen.show(&bytes)?;
+                conversation.output(&bytes)
+            }
+            Ok(Happening::Machine(Output::End)) => break conversation.ended(machine.end()),
+            Ok(Happening::Script(line)) => conversation.script(line.as_deref()),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                break Err(conversation.timed_out(seconds));
+            }
+        };
+        match action {
+            Some(Action::Type(line)) => {
+                machine.type_line(&line);
+                deadline = Instant::now() + timeout;
+            }
+            Some(Action::Finish(result)) => break result,
+            None => {}
+        }
+    };
+    screen.end_line()?;
+    result.map_err(|sentence| anyhow!(sentence))
+}
+
+fn read_script(script: Box<dyn Read + Send>, happens: &Sender<Happening>) {
+    let mut script = BufReader::new(script);
+    loop {
+        let mut line = Vec::new();
+        let line = match script.read_until(b'\n', &mut line) {
+            Ok(1..) => Some(String::from_utf8_lossy(&line).into_owned()),
+            // A closed standard input is an empty script.
+            Ok(0) | Err(_) => None,
+        };
+        let ended = line.is_none();
+        if happens.send(Happening::Script(line)).is_err() || ended {
+            return;
+        }
+    }
+}
+
+/// Standard output, as the terminal that it stands for.
+struct Screen {
+    at_line_start: bool,
+}
+
+impl Screen {
+    /// Shows what the UART sent, with line ends as the host has them.
+    fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let text: Vec<u8> = bytes
+            .iter()
+            .copied()
+            .filter(|byte| *byte != b'\r')
+            .collect();
+        if let Some(last) = text.last() {
+            self.at_line_start = *last == b'\n';
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(&text)?;
+        out.flush()
+    }
+
+    /// Leaves the cursor where the next thing to be printed does not follow half a line.
+    fn end_line(&mut self) -> io::Result<()> {
+        if !self.at_line_start {
+            self.show(b"\n")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! Where things are, asked of those who know: the root of Cargo's environment, the files of what Cargo says
+//! that it built.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// The root of the repository that this command was started in.
+pub fn root() -> PathBuf {
+    let own =
+        env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&own)
+        .parent()
+        .map(Path::to_path_buf)
+        .unwrap_or_default()
+}
+
+/// Cargo, in the root, so that the target and the flags of `.cargo/config.toml` hold.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(root())
+        .args(arguments)
+        .stdin(Stdio::null());
+    command
+}
+
+/// An executable that Cargo built.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Executable {
+    /// The name of the target: of the binary, or of the library whose tests it runs.
+    pub target: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Builds what `arguments` name and says which executables there are now. Diagnostics go to standard error.
+pub fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
+    let mut command = cargo(arguments);
+    command
+        .arg("--message-format=json-render-diagnostics")
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().context("cargo cannot be started")?;
+    let mut executables = Vec::new();
+    if let Some(messages) = child.stdout.take() {
+        for message in BufReader::new(messages).lines() {
+            executables.extend(executable(&message.context("cargo cannot be read")?));
+        }
+    }
+    let status = child.wait().context("cargo cannot be waited for")?;
+    ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
+    Ok(executables)
+}
+
+/// Builds the one bare-metal binary of `package`.
+pub fn build_kernel(package: &str) -> Result<PathBuf> {
+    let mut executables = build(&["build", "--release", "--package", package])?;
+    match (executables.pop(), executables.pop()) {
+        (Some(executable), None) => Ok(executable.path),
+        (None, _) => bail!("the package {package} has no binary"),
+        (Some(_), Some(_)) => bail!("the package {package} has more than one binary"),
+    }
+}
+
+/// The executable that one of Cargo's messages reports.
+fn executable(message: &str) -> Option<Executable> {
+    #[derive(Deserialize)]
+    struct Message {
+        target: Target,
+        executable: PathBuf,
+    }
+    #[derive(Deserialize)]
+    struct Target {
+        name: String,
+    }
+    let message: Message = serde_json::from_str(message).ok()?;
+    Some(Executable {
+        target: message.target.name,
+        path: message.executable,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Executable, executable};
+
+    #[test]
+    fn reads_executables_from_messages() {
+        let artifact = r#"{"reason":"compiler-artifact","package_id":"path+file:///r#runtime@0.1.0",
+            "target":{"kind":["bin"],"name":"kernel","test":true},"executable":"/t/release/kernel","fresh":true}"#;
+        let expected = Executable {
+            target: "kernel".into(),
+            path: "/t/release/kernel".into(),
+        };
+        assert_eq!(executable(artifact), Some(expected));
+        let library =
+            r#"{"reason":"compiler-artifact","target":{"name":"runtime"},"executable":null}"#;
+        for other in [
+            library,
+            r#"{"reason":"build-finished","success":true}"#,
+            "not JSON",
+            "",
+        ] {
+            assert_eq!(executable(other), None, "{other}");
+        }
+    }
+}
