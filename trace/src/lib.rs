@@ -1,1 +1,31 @@
-//! Placeholder.
+//! Trace events on kprobes: definitions in the grammar of Linux's `kprobe_events`, hits recorded in rings, and
+//! the text of Linux's `trace`.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`definition`] | the grammar: what is probed, and what is recorded of a hit |
+//! | [`record`] | the hit path: from a probe to a record in the ring of its CPU |
+//! | [`snapshot`] | reading the rings |
+//! | [`text`] | records and counts as text |
+//! | [`events`] | the events that are defined, with their probes |
+//! | [`host`] | what the kernel provides |
+//! | `engine` | the probes themselves; for the bare-metal target only, unlike the rest |
+//!
+//! It knows nothing of how definitions are typed, nor of where the text goes.
+//!
+//! A kernel implements [`host::Host`] and exports it with [`host!`]; makes [`Rings`](record::ring::Rings), with
+//! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`record`] and
+//! its implementation of [`host::Host`] where nothing is probed.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+pub mod definition;
+#[cfg(target_os = "none")]
+pub mod engine;
+pub mod events;
+pub mod host;
+pub mod record;
+pub mod snapshot;
+pub mod text;

@@ -1,0 +1,70 @@
+//! The probes of events, made by the engine.
+
+use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
+
+use crate::definition::Kind;
+use crate::events::Armed;
+use crate::record::{Recorder, handler};
+
+/// The probe of an event.
+#[derive(Debug)]
+pub enum Probe {
+    /// On an instruction.
+    Kprobe(Kprobe),
+    /// On the returns of a function.
+    Kretprobe(Kretprobe),
+}
+
+impl Armed for Probe {
+    type Error = ProbeError;
+
+    unsafe fn arm(kind: Kind, address: u64, recorder: &Recorder) -> Result<Self, ProbeError> {
+        let (address, data) = (address as usize, &raw const *recorder as usize);
+        match kind {
+            Kind::Probe => Kprobe::at(address)
+                .pre(handler::hit)
+                .data(data)
+                .register()
+                .map(Self::Kprobe),
+            Kind::Return { maxactive } => {
+                let probe = Kretprobe::at(address).handler(handler::returned).data(data);
+                match maxactive {
+                    Some(calls) => probe.maxactive(calls.into()),
+                    None => probe,
+                }
+                .register()
+                .map(Self::Kretprobe)
+            }
+        }
+    }
+
+    fn set_enabled(&self, enabled: bool) -> Result<(), ProbeError> {
+        match (self, enabled) {
+            (Self::Kprobe(probe), true) => probe.enable(),
+            (Self::Kprobe(probe), false) => probe.disable(),
+            (Self::Kretprobe(probe), true) => probe.enable(),
+            (Self::Kretprobe(probe), false) => probe.disable(),
+        }
+    }
+
+    fn is_enabled(&self) -> bool {
+        match self {
+            Self::Kprobe(probe) => probe.is_enabled(),
+            Self::Kretprobe(probe) => probe.is_enabled(),
+        }
+    }
+
+    fn hits(&self) -> u64 {
+        match self {
+            Self::Kprobe(probe) => probe.hits(),
+            Self::Kretprobe(probe) => probe.hits(),
+        }
+    }
+
+    fn missed(&self) -> u64 {
+        match self {
+            Self::Kprobe(probe) => probe.missed(),
+            Self::Kretprobe(probe) => probe.missed(),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The handlers that the engine calls.
+
+use aarch64_kprobes::probe::{Action, Call, Hit};
+
+use super::Recorder;
+use crate::host::Context;
+
+// SAFETY: `host!` defines both in the image, with these signatures.
+unsafe extern "Rust" {
+    safe fn kprobes_trace_context() -> Context;
+    safe fn kprobes_trace_counter() -> u64;
+}
+
+/// Records that an instruction is about to be executed. The data of the probe is the address of its
+/// [`Recorder`].
+pub fn hit(hit: &mut Hit<'_>) -> Action {
+    // SAFETY: this handler is registered by `crate::engine` only, with the address of a recorder that outlives
+    // the registration.
+    let recorder = unsafe { &*(hit.data() as *const Recorder) };
+    let time = kprobes_trace_counter();
+    recorder.record(
+        hit.frame(),
+        hit.address() as u64,
+        0,
+        &kprobes_trace_context(),
+        time,
+    );
+    Action::Continue
+}
+
+/// Records that a function has returned. The data of the probe is the address of its [`Recorder`].
+pub fn returned(call: &mut Call<'_>) {
+    // SAFETY: this handler is registered by `crate::engine` only, with the address of a recorder that outlives
+    // the registration.
+    let recorder = unsafe { &*(call.data() as *const Recorder) };
+    let time = kprobes_trace_counter();
+    let (function, caller) = (call.function() as u64, call.return_address() as u64);
+    recorder.record(
+        call.frame(),
+        function,
+        caller,
+        &kprobes_trace_context(),
+        time,
+    );
+}

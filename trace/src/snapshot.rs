@@ -1,0 +1,205 @@
+//! The rings outside the hit path: how they are made, and what is in them, in the order of time.
+//!
+//! Readers get a copy, because printing takes long, and the printing itself may be probed.
+
+use alloc::boxed::Box;
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::array;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::definition::MAX_ARGUMENTS;
+use crate::record::Flags;
+use crate::record::ring::{Ring, Rings, Slot, UNPUBLISHED};
+
+/// One hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The system counter at the hit.
+    pub time: u64,
+    /// The CPU.
+    pub cpu: usize,
+    /// The position among the records of this CPU.
+    pub sequence: u64,
+    /// The number of the event.
+    pub event: u32,
+    /// The state of the CPU.
+    pub flags: Flags,
+    /// The number of the task.
+    pub task: u64,
+    /// The name of the task, filled up with zeros.
+    pub name: [u8; 16],
+    /// The virtual address of the probe; of the function that returned.
+    pub address: u64,
+    /// The virtual address that the function returned to; otherwise 0.
+    pub return_address: u64,
+    /// The arguments, as many as the event has.
+    pub values: [u64; MAX_ARGUMENTS],
+}
+
+/// What was in the rings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The records, oldest first.
+    pub records: Vec<Record>,
+    /// How many were written since the rings were cleared, on all CPUs.
+    pub written: u64,
+    /// How many of the records were overwritten while they were read, by CPU.
+    pub lost: Vec<u64>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            sequence: AtomicU64::new(UNPUBLISHED),
+            time: zero(),
+            event: zero(),
+            task: zero(),
+            name: array::from_fn(|_| zero()),
+            address: zero(),
+            return_address: zero(),
+            values: array::from_fn(|_| zero()),
+        }
+    }
+}
+
+impl Rings {
+    /// Rings for `cpus` CPUs with at least `records` records each. Nothing is allocated later.
+    #[must_use]
+    pub fn new(cpus: usize, records: usize) -> Self {
+        let records = records.next_power_of_two();
+        let ring = || Ring {
+            slots: (0..records).map(|_| Slot::new()).collect(),
+            taken: AtomicU64::new(0),
+            cleared: AtomicU64::new(0),
+        };
+        Self {
+            rings: (0..cpus).map(|_| ring()).collect::<Box<[Ring]>>(),
+        }
+    }
+
+    /// How many CPUs have a ring.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// Copies what is in the rings.
+    ///
+    /// # Errors
+    ///
+    /// No memory for the copy.
+    pub fn snapshot(&self) -> Result<Snapshot, TryReserveError> {
+        let mut snapshot = Snapshot::default();
+        snapshot.lost.try_reserve_exact(self.rings.len())?;
+        let spans: usize = self.rings.iter().map(|ring| ring.span().len()).sum();
+        snapshot.records.try_reserve_exact(spans)?;
+        for (cpu, ring) in self.rings.iter().enumerate() {
+            let span = ring.span();
+            snapshot.written += ring.written();
+            let mut lost = 0;
+            for sequence in span.numbers() {
+                match ring.read(cpu, sequence) {
+                    Some(record) if snapshot.records.len() < snapshot.records.capacity() => {
+                        snapshot.records.push(record);
+                    }
+                    _ => lost += 1,
+                }
+            }
+            snapshot.lost.push(lost);
+        }
+        snapshot
+            .records
+            .sort_unstable_by_key(|record| (record.time, record.cpu, record.sequence));
+        Ok(snapshot)
+    }
+
+    /// How many records were written since the rings were cleared, on all CPUs.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.rings.iter().map(Ring::written).sum()
+    }
+
+    /// Whether a record of the event numbered `event` is in the rings.
+    #[must_use]
+    pub fn holds(&self, event: u32) -> bool {
+        let mut rings = self.rings.iter().enumerate();
+        rings.any(|(cpu, ring)| {
+            let mut records = ring
+                .span()
+                .numbers()
+                .filter_map(|sequence| ring.read(cpu, sequence));
+            records.any(|record| record.event == event)
+        })
+    }
+
+    /// Empties the rings. Records that are written meanwhile stay.
+    pub fn clear(&self) {
+        for ring in &self.rings {
+            ring.cleared
+                .store(ring.taken.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The sequence numbers that can be in a ring: above the first, up to and including the second.
+#[derive(Clone, Copy)]
+struct Span(u64, u64);
+
+impl Span {
+    fn len(self) -> usize {
+        (self.1 - self.0) as usize
+    }
+
+    fn numbers(self) -> core::ops::RangeInclusive<u64> {
+        self.0 + 1..=self.1
+    }
+}
+
+impl Ring {
+    fn written(&self) -> u64 {
+        self.taken
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.cleared.load(Ordering::Relaxed))
+    }
+
+    fn span(&self) -> Span {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let oldest = taken.saturating_sub(self.slots.len() as u64);
+        Span(
+            oldest.max(self.cleared.load(Ordering::Relaxed)).min(taken),
+            taken,
+        )
+    }
+
+    /// The record numbered `sequence`, unless it is being written or was overwritten.
+    fn read(&self, cpu: usize, sequence: u64) -> Option<Record> {
+        let slot = self
+            .slots
+            .get((sequence - 1) as usize & (self.slots.len() - 1))?;
+        if slot.sequence.load(Ordering::Acquire) != sequence {
+            return None;
+        }
+        let word = |place: &AtomicU64| place.load(Ordering::Relaxed);
+        let event = word(&slot.event);
+        let name = u128::from(word(&slot.name[0])) | u128::from(word(&slot.name[1])) << 64;
+        let record = Record {
+            time: word(&slot.time),
+            cpu,
+            sequence,
+            event: event as u32,
+            flags: Flags((event >> 32) as u32),
+            task: word(&slot.task),
+            name: name.to_le_bytes(),
+            address: word(&slot.address),
+            return_address: word(&slot.return_address),
+            values: slot.values.each_ref().map(word),
+        };
+        fence(Ordering::Acquire);
+        (slot.sequence.load(Ordering::Relaxed) == sequence).then_some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests;
