@@ -1,5 +1,51 @@
-//! Placeholder.
+//! Dynamic instrumentation for bare-metal AArch64: probes on the instructions and the returns of functions of a
+//! kernel while it runs.
+//!
+//! # Principles
+//!
+//! 1. The probed code cannot tell. Registers, flags, memory and control flow after a probed instruction are what
+//!    they would have been; only time passes.
+//! 2. No event is lost silently. Whatever is skipped or missed increments a counter that is shown.
+//! 3. The hit path is closed: it takes no lock that interrupted code may hold, allocates nothing, and calls only
+//!    functions that cannot be probed.
+//! 4. A refusal carries its reason and the address, as data.
+//! 5. A disarmed probe costs nothing.
+//!
+//! # Map
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`platform`] | what the embedding kernel provides |
+//! | [`insn`] | what an A64 instruction is: whether it can be probed, and how it is executed then |
+//! | [`exception`] | the trap frame, the dispatch of breakpoints, loads that may fault |
+//! | [`probe`] | kprobes and kretprobes: registration, and the hit path in `probe::hit` |
+//! | `text` | patching instructions |
+//!
+//! # Embedding
+//!
+//! A kernel implements [`Platform`](platform::Platform) and exports it with [`platform!`]; calls
+//! [`exception::handle_sync`] first thing in its handler of synchronous exceptions from EL1; calls
+//! [`probe::task_exited`] when a task ends; and places the hit path in a region between the symbols
+//! `__kprobes_text_start` and `__kprobes_text_end`, as `linker.ld` does. Then
+//!
+//! ```ignore
+//! let probe = Kprobe::at(address).pre(|hit| {
+//!     SUM.fetch_add(hit.frame().x[0], Ordering::Relaxed);
+//!     Action::Continue
+//! }).register()?;
+//! ```
+//!
+//! The pure parts also build for the host, where they are tested.
+
 #![cfg_attr(not(test), no_std)]
+
 extern crate alloc;
+
 pub mod exception;
+pub mod insn;
+mod interrupts;
 pub mod platform;
+pub mod probe;
+mod text;
+
+pub use probe::{Action, Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};

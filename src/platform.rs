@@ -61,15 +61,45 @@ pub unsafe trait Platform {
     fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
 }
 
+mod exported {
+    use super::{Range, TrapFrame, fmt};
+
+    // Bound to the definitions that `platform!` makes of the safe functions of a `Platform`, in the same image,
+    // with the same signatures.
+    unsafe extern "Rust" {
+        pub safe fn kprobes_platform_cpu() -> usize;
+        pub safe fn kprobes_platform_task() -> u64;
+        pub safe fn kprobes_platform_text() -> Range<usize>;
+        pub safe fn kprobes_platform_function(address: usize) -> Option<Range<usize>>;
+        pub safe fn kprobes_platform_with_writable(
+            address: usize,
+            length: usize,
+            write: &mut dyn FnMut(*mut u8),
+        ) -> bool;
+        pub safe fn kprobes_platform_allocate_executable(length: usize) -> Option<usize>;
+        pub safe fn kprobes_platform_synchronize_cpus();
+        pub safe fn kprobes_platform_yield_now();
+        pub safe fn kprobes_platform_fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
+    }
+}
+
+pub(crate) use exported::{
+    kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_cpu as cpu,
+    kprobes_platform_fatal as fatal, kprobes_platform_function as function,
+    kprobes_platform_synchronize_cpus as synchronize_cpus, kprobes_platform_task as task,
+    kprobes_platform_text as text, kprobes_platform_with_writable as with_writable,
+    kprobes_platform_yield_now as yield_now,
+};
+
 /// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
 #[macro_export]
 macro_rules! platform {
     ($platform:ty) => {
         const _: () = {
-            use $crate::exception::TrapFrame;
-            use $crate::platform::Platform;
             use core::fmt::Display;
             use core::ops::Range;
+            use $crate::exception::TrapFrame;
+            use $crate::platform::Platform;
 
             #[unsafe(no_mangle)]
             fn kprobes_platform_cpu() -> usize {
@@ -88,11 +118,7 @@ macro_rules! platform {
                 <$platform as Platform>::function(address)
             }
             #[unsafe(no_mangle)]
-            fn kprobes_platform_with_writable(
-                address: usize,
-                length: usize,
-                write: &mut dyn FnMut(*mut u8),
-            ) -> bool {
+            fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
                 <$platform as Platform>::with_writable(address, length, write)
             }
             #[unsafe(no_mangle)]

@@ -2,7 +2,12 @@
 //
 // The layout is that of `TrapFrame` in src/exception/frame.rs; the constants come from there:
 //   FRAME_SIZE FRAME_SP FRAME_PC FRAME_RECORD
-// x0–x30 lie at 0, 8, … 240, so that x30 and sp, and pc and pstate, are stored as pairs.
+// They are operands of `global_asm!`, hence the braces. x0–x30 lie at 0, 8, … 240, so that x30 and sp, and pc and pstate, are stored as pairs.
+
+    .set    FRAME_SIZE, {FRAME_SIZE}
+    .set    FRAME_SP, {FRAME_SP}
+    .set    FRAME_PC, {FRAME_PC}
+    .set    FRAME_RECORD, {FRAME_RECORD}
 
 // Stores x0–x29.
 // In: sp = the frame.

@@ -20,6 +20,8 @@
 //   runtime_unexpected(frame, vector: u64, esr: u64, far: u64) -> ! vector = 0 to 15, as in the table
 //   runtime_stack_overflow(frame, esr: u64, far: u64) -> !         on the emergency stack
 
+    .set    STACK_SHIFT, {STACK_SHIFT}
+
     .section .kprobes.text.vectors, "ax"
 
 // One entry: make room, test the stack pointer, save x0–x29, go on at `\handler` with the number of the

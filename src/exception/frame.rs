@@ -42,6 +42,12 @@ impl TrapFrame {
     /// The IRQ mask in [`pstate`](Self::pstate) (bit 7).
     pub const IRQ_MASKED: u64 = 1 << 7;
 
+    /// Shows `pc` as the place where a backtrace continues.
+    #[inline]
+    pub(crate) fn set_recorded_pc(&mut self, pc: u64) {
+        self.record[1] = pc;
+    }
+
     /// Register `number` as an instruction reads it: 31 is the zero register.
     #[inline]
     #[must_use]

@@ -1,0 +1,113 @@
+//! Why a probe was refused.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::insn::Reason;
+
+/// Why a probe could not be registered. Addresses are virtual.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// A64 instructions lie at multiples of four (Arm ARM, B1.4).
+    Misaligned {
+        /// What was asked for.
+        address: usize,
+    },
+    /// The address is not in the text that the kernel has declared.
+    NotText {
+        /// What was asked for.
+        address: usize,
+    },
+    /// No function is known to contain the address, so that it cannot be told whether it is an instruction,
+    /// nor whether it lies between a load-exclusive and its store.
+    NoFunction {
+        /// What was asked for.
+        address: usize,
+    },
+    /// The address lies in the part of the image that runs while a probe is being handled.
+    Blacklisted {
+        /// What was asked for.
+        address: usize,
+    },
+    /// The instruction itself cannot be probed.
+    Instruction {
+        /// Where it is.
+        address: usize,
+        /// The instruction.
+        word: u32,
+        /// Why not.
+        reason: Reason,
+    },
+    /// The instruction lies between a load-exclusive and its store-exclusive: the breakpoint's exception would
+    /// clear the monitor, and the store would fail for ever (Arm ARM, B2.17).
+    Exclusive {
+        /// Where the instruction is.
+        address: usize,
+        /// Where the load-exclusive is.
+        load: usize,
+    },
+    /// A return probe goes on the first instruction of a function, where x30 holds the return address.
+    NotEntry {
+        /// What was asked for.
+        address: usize,
+        /// The function that contains it.
+        function: Range<usize>,
+    },
+    /// A return probe needs room for one call at least, and can have at most [`MAX_ACTIVE`](super::MAX_ACTIVE).
+    MaxActive {
+        /// What was asked for.
+        maxactive: u32,
+    },
+    /// There is no memory for slots, or for the writable alias of the text.
+    OutOfMemory {
+        /// What was to be probed.
+        address: usize,
+    },
+    /// Registering waits for other tasks and CPUs, so it cannot be done with interrupts masked, as they are in
+    /// a handler.
+    InterruptsMasked {
+        /// What was to be probed.
+        address: usize,
+    },
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Misaligned { address } => {
+                write!(f, "{address:#x} is not a multiple of 4, so no instruction begins there")
+            }
+            Self::NotText { address } => write!(f, "{address:#x} is not in the text of the image"),
+            Self::NoFunction { address } => write!(f, "{address:#x} is in no function that is known"),
+            Self::Blacklisted { address } => {
+                write!(f, "{address:#x} runs while probes are being handled, so it cannot be probed itself")
+            }
+            Self::Instruction { address, word, reason } => {
+                write!(f, "the instruction {word:#010x} at {address:#x} {reason}")
+            }
+            Self::Exclusive { address, load } => write!(
+                f,
+                "{address:#x} lies between the load-exclusive at {load:#x} and its store-exclusive, which would \
+                 never succeed with a breakpoint between them"
+            ),
+            Self::NotEntry { address, function } => write!(
+                f,
+                "a return probe goes on the first instruction of a function, and {address:#x} is {:#x} bytes \
+                 into the one at {:#x}",
+                address - function.start,
+                function.start
+            ),
+            Self::MaxActive { maxactive } => {
+                write!(f, "a return probe can follow 1 to {} calls at a time, not {maxactive}", super::MAX_ACTIVE)
+            }
+            Self::OutOfMemory { address } => write!(f, "no memory is left for a probe at {address:#x}"),
+            Self::InterruptsMasked { address } => write!(
+                f,
+                "a probe at {address:#x} cannot be registered with interrupts masked, as they are in a handler"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ProbeError {}

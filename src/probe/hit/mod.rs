@@ -1,0 +1,243 @@
+//! What happens when a probe is hit.
+//!
+//! Everything in this module and below runs with interrupts masked, between the exception and the return to
+//! probed code; so does what it calls. It takes no lock that interrupted code may hold, allocates nothing, and
+//! is placed by the linker in a region of its own, in which no probe is accepted. What registers and removes
+//! probes is in the modules beside this one.
+//!
+//! ```text
+//!                 brk #4                                           brk #6
+//! probed code ──────────────► pre-handlers ─► simulate ─► post ─►    │
+//!      ▲                          │                        ▲  │      │
+//!      │                          └──► [insn][brk #6] ─────│──│──────┘
+//!      └──────────────────────────────── slot ─────────────┴──┘
+//! ```
+//!
+//! A hit while handlers run on the same CPU executes its instruction and calls nobody; every probe there counts
+//! it as missed.
+
+pub(crate) mod cpu;
+pub(crate) mod instance;
+mod list;
+mod machine;
+pub(crate) mod point;
+pub(crate) mod returns;
+pub(crate) mod table;
+
+use core::fmt;
+
+use crate::exception::{TrapFrame, nofault};
+use crate::insn::{self, Op};
+use crate::platform;
+use cpu::Cpu;
+use machine::ThisCpu;
+use point::{Execution, Kind, Point, Probe, ProbeList};
+
+/// What is to happen after a pre-handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The probed instruction is executed; unless the handler has changed the pc, at which execution then
+    /// resumes instead.
+    Continue,
+    /// The probed instruction is not executed, and execution resumes at the one that follows it.
+    Skip,
+}
+
+/// Called before the probed instruction is executed.
+pub type PreHandler = fn(&mut Hit<'_>) -> Action;
+/// Called after the probed instruction has been executed.
+pub type PostHandler = fn(&mut Hit<'_>);
+
+/// A hit, as a handler sees it.
+///
+/// Handlers run with interrupts masked and must not wait, allocate, or take a lock that the probed code may
+/// hold. A probe that they run into is executed and counted as missed.
+#[derive(Debug)]
+pub struct Hit<'a> {
+    frame: &'a mut TrapFrame,
+    address: usize,
+    data: usize,
+}
+
+impl Hit<'_> {
+    /// The registers of the probed code.
+    #[inline]
+    #[must_use]
+    pub fn frame(&self) -> &TrapFrame {
+        self.frame
+    }
+
+    /// The registers of the probed code, to be changed.
+    ///
+    /// # Safety
+    ///
+    /// The probed code goes on with what is written here: it must be something that it can go on with.
+    #[inline]
+    pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
+        self.frame
+    }
+
+    /// The virtual address of the probed instruction.
+    #[inline]
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// The word that the probe was registered with.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> usize {
+        self.data
+    }
+}
+
+/// Why a hit cannot be continued.
+#[derive(Debug)]
+enum Fatal<'a> {
+    /// A probe was hit by an instruction that was being executed in a slot.
+    HitInSlot { point: &'a Point, stepping: &'a Point },
+    /// A simulated instruction would have faulted.
+    Fault { point: &'a Point, fault: insn::Fault },
+}
+
+impl fmt::Display for Fatal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HitInSlot { point, stepping } => write!(
+                f,
+                "the probe at {:#x} was hit while the instruction of the probe at {:#x} was in its slot",
+                point.address, stepping.address
+            ),
+            Self::Fault { point, fault: insn::Fault::Read { address } } => {
+                write!(f, "the probed load at {:#x} cannot read {address:#x}", point.address)
+            }
+            Self::Fault { point, fault: insn::Fault::BranchTarget } => {
+                write!(f, "the probed instruction at {:#x} was branched to, and is no landing pad", point.address)
+            }
+        }
+    }
+}
+
+/// A `brk #0x4` at `frame.pc`. Returns false if no probe put it there.
+pub(crate) fn breakpoint(frame: &mut TrapFrame) -> bool {
+    let address = frame.pc as usize;
+    let Some(point) = table::lookup(address) else { return is_stale(address) };
+    let cpu = Cpu::current();
+    if let Some(stepping) = cpu.stepping() {
+        platform::fatal(frame, &Fatal::HitInSlot { point, stepping });
+    }
+    if cpu.is_handling() {
+        point.count_missed();
+    } else if let Some(probes) = point.probes() {
+        cpu.enter();
+        if !call_pre_handlers(point, probes, frame) {
+            cpu.leave();
+        } else if execute(cpu, point, Some(probes), frame) {
+            call_post_handlers(point, probes, frame);
+            cpu.leave();
+        }
+        return true;
+    }
+    execute(cpu, point, None, frame);
+    true
+}
+
+/// A `brk #0x6` at `frame.pc`. Returns false if it is not the end of the slot that this CPU is in.
+pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
+    let cpu = Cpu::current();
+    let Some(point) = cpu.stepping() else { return false };
+    if point.slot().is_none_or(|slot| frame.pc as usize != slot + 4) {
+        return false;
+    }
+    frame.pc = point.address as u64 + 4;
+    if let Some(probes) = cpu.end_step(frame) {
+        call_post_handlers(point, probes, frame);
+        cpu.leave();
+    }
+    true
+}
+
+/// Any other exception. If it is the instruction in the slot that has faulted, it is shown to have faulted at
+/// the address that it was probed at, with this CPU out of the hit; should the kernel repair the fault and
+/// resume, the probe is hit again.
+pub(crate) fn faulted(frame: &mut TrapFrame) {
+    let cpu = Cpu::current();
+    let Some(point) = cpu.stepping() else { return };
+    if point.slot().is_some_and(|slot| frame.pc as usize == slot) {
+        frame.pc = point.address as u64;
+        if cpu.end_step(frame).is_some() {
+            cpu.leave();
+        }
+    }
+}
+
+/// Whether the breakpoint at `address` has been removed since this CPU fetched it, so that the instruction can
+/// simply be executed now.
+fn is_stale(address: usize) -> bool {
+    nofault::read::<u32>(address).is_ok_and(|word| word != insn::BRK_KPROBE)
+}
+
+/// Runs the pre-handlers. Returns whether the probed instruction is still to be executed.
+fn call_pre_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) -> bool {
+    let mut probes = probes.iter();
+    for probe in &mut probes {
+        match pre_handler(probe, point, frame) {
+            Action::Continue if frame.pc == point.address as u64 => continue,
+            Action::Continue => {}
+            Action::Skip => frame.pc = point.address as u64 + 4,
+        }
+        // The instruction that the others wait for is not executed.
+        probes.for_each(|probe| probe.count_missed());
+        return false;
+    }
+    true
+}
+
+#[inline]
+fn pre_handler(probe: &Probe, point: &Point, frame: &mut TrapFrame) -> Action {
+    match &probe.kind {
+        Kind::Kprobe { pre, .. } => {
+            probe.count_hit();
+            match pre {
+                Some(handler) => handler(&mut Hit { frame, address: point.address, data: probe.data }),
+                None => Action::Continue,
+            }
+        }
+        Kind::Return(return_probe) => {
+            returns::function_entered(probe, return_probe, frame);
+            Action::Continue
+        }
+    }
+}
+
+fn call_post_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) {
+    for probe in probes {
+        if let Kind::Kprobe { post: Some(handler), .. } = &probe.kind {
+            handler(&mut Hit { frame, address: point.address, data: probe.data });
+        }
+    }
+}
+
+/// Executes the instruction of `point`, and returns true; or sends `frame` to the slot for it, to come back in
+/// [`stepped`], where `probes` are told.
+#[inline]
+fn execute(cpu: &Cpu, point: &Point, probes: Option<&ProbeList>, frame: &mut TrapFrame) -> bool {
+    match point.execution {
+        Execution::Simulated(operation) => {
+            simulate(operation, point, frame);
+            true
+        }
+        Execution::Stepped { slot } => {
+            cpu.begin_step(point, slot, probes, frame);
+            false
+        }
+    }
+}
+
+#[inline]
+fn simulate(operation: Op, point: &Point, frame: &mut TrapFrame) {
+    if let Err(fault) = operation.simulate(frame, &ThisCpu) {
+        platform::fatal(frame, &Fatal::Fault { point, fault });
+    }
+}

@@ -1,0 +1,128 @@
+//! Kprobes: handlers around one instruction.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::ProbeError;
+use super::hit::point::{Kind, Probe};
+use super::hit::{PostHandler, PreHandler};
+use super::registry::Registration;
+
+/// A probe on one instruction. Dropping it unregisters it.
+///
+/// ```ignore
+/// static ENTERED: AtomicU64 = AtomicU64::new(0);
+///
+/// fn entered(hit: &mut Hit<'_>) -> Action {
+///     ENTERED.fetch_add(hit.frame().x[0], Ordering::Relaxed);
+///     Action::Continue
+/// }
+///
+/// let probe = Kprobe::at(address).pre(entered).register()?;
+/// ```
+#[derive(Debug)]
+pub struct Kprobe(Registration);
+
+/// A kprobe that is not registered yet.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a probe does nothing until it is registered"]
+pub struct KprobeBuilder {
+    address: usize,
+    pre: Option<PreHandler>,
+    post: Option<PostHandler>,
+    data: usize,
+    enabled: bool,
+}
+
+impl Kprobe {
+    /// A probe on the instruction at the virtual address `address`.
+    pub const fn at(address: usize) -> KprobeBuilder {
+        KprobeBuilder { address, pre: None, post: None, data: 0, enabled: true }
+    }
+
+    /// The virtual address of the probed instruction.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.0.address
+    }
+
+    /// How many hits the probe has been told of.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.0.probe.hits.load(Relaxed)
+    }
+
+    /// How many hits the probe has not been told of: they happened while handlers ran on the same CPU, or
+    /// another probe there had the instruction skipped.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.0.probe.missed.load(Relaxed)
+    }
+
+    /// Whether the probe is armed.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.0.is_enabled()
+    }
+
+    /// Arms the probe.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`].
+    pub fn enable(&self) -> Result<(), ProbeError> {
+        self.0.set_enabled(true)
+    }
+
+    /// Disarms the probe. When this returns, no handler of it is running. If it was the last one at its address,
+    /// the instruction is back in place, and costs what it costs without probes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`].
+    pub fn disable(&self) -> Result<(), ProbeError> {
+        self.0.set_enabled(false)
+    }
+
+    /// Unregisters the probe. When this returns, no handler of it is running, and none will run.
+    ///
+    /// # Panics
+    ///
+    /// If interrupts are masked.
+    pub fn unregister(self) {}
+}
+
+impl KprobeBuilder {
+    /// Calls `handler` before the instruction is executed.
+    pub const fn pre(mut self, handler: PreHandler) -> Self {
+        self.pre = Some(handler);
+        self
+    }
+
+    /// Calls `handler` after the instruction has been executed.
+    pub const fn post(mut self, handler: PostHandler) -> Self {
+        self.post = Some(handler);
+        self
+    }
+
+    /// Gives `word` to the handlers, as [`Hit::data`](super::Hit::data).
+    pub const fn data(mut self, word: usize) -> Self {
+        self.data = word;
+        self
+    }
+
+    /// Registers the probe without arming it.
+    pub const fn disabled(mut self) -> Self {
+        self.enabled = false;
+        self
+    }
+
+    /// Registers the probe.
+    ///
+    /// # Errors
+    ///
+    /// A [`ProbeError`] with the address and the reason; nothing has changed then.
+    pub fn register(self) -> Result<Kprobe, ProbeError> {
+        let kind = Kind::Kprobe { pre: self.pre, post: self.post };
+        Registration::new(self.address, Probe::new(kind, self.data), self.enabled).map(Kprobe)
+    }
+}

@@ -1,0 +1,91 @@
+//! Probes: registering them, and what happens when they are hit.
+//!
+//! There are two halves, and the line between them is the one that keeps the engine sound. [`hit`] is what runs
+//! between a breakpoint and the return to probed code; it can be interrupted by nothing, waits for nothing but
+//! another CPU in the same half, and cannot be probed. The other modules run in tasks: they check that an
+//! address can be probed ([`check()`]), keep the list of all probes and patch the text (`registry`), and hand out
+//! the slots in which instructions are executed (`slots`). They publish to the hit path by storing a pointer,
+//! and free nothing that it may still be using.
+
+mod check;
+mod error;
+pub(crate) mod hit;
+mod kprobe;
+mod kretprobe;
+mod registry;
+mod slots;
+
+pub use check::{Site, blacklist, check};
+pub use error::ProbeError;
+pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler};
+pub use hit::{Action, Hit, PostHandler, PreHandler};
+pub use kprobe::{Kprobe, KprobeBuilder};
+pub use kretprobe::{Kretprobe, KretprobeBuilder};
+pub use registry::{list, slots_in_use};
+
+use crate::interrupts;
+use hit::returns;
+
+/// The largest number of calls that a return probe can follow at a time (the limit of Linux `kprobe_events`).
+pub const MAX_ACTIVE: u32 = 4096;
+
+/// A registered probe, as it is shown to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeInfo {
+    /// The virtual address of the probed instruction.
+    pub address: usize,
+    /// What kind of probe it is.
+    pub kind: ProbeKind,
+    /// How the probed instruction is executed.
+    pub mode: Mode,
+    /// Whether it is armed.
+    pub enabled: bool,
+    /// How many hits it has been told of.
+    pub hits: u64,
+    /// How many hits it has not been told of.
+    pub missed: u64,
+    /// The word that it was registered with.
+    pub data: usize,
+}
+
+/// The kinds of probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// On one instruction.
+    Kprobe,
+    /// On the returns of a function.
+    Kretprobe,
+}
+
+/// How a probed instruction is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// On the saved registers, within the exception.
+    Simulated,
+    /// From a slot, with a second breakpoint behind it.
+    Stepped,
+}
+
+/// Tells the engine that the task has ended and will not run again: calls of return-probed functions that it
+/// was in are counted as missed, and their instances are free for others.
+///
+/// `task` is what [`Platform::task`](crate::platform::Platform::task) returned while it ran.
+pub fn task_exited(task: u64) {
+    interrupts::with_masked(|| returns::task_exited(task));
+}
+
+/// Whether the virtual address `address`, found as a return address, is that of the return-probe trampoline,
+/// which stands for the true one.
+#[must_use]
+pub fn is_trampoline(address: usize) -> bool {
+    address as u64 == returns::trampoline_address()
+}
+
+/// The true return address where a frame of `task` shows the trampoline.
+///
+/// `floor` is the lowest value that the stack pointer can have had when the function of that frame was entered:
+/// the virtual address behind its frame record; or the stack pointer, where the return address is still in x30.
+#[must_use]
+pub fn true_return_address(task: u64, floor: usize) -> Option<usize> {
+    interrupts::with_masked(|| returns::true_return_address(task, floor as u64)).map(|address| address as usize)
+}
