@@ -7,6 +7,7 @@ mod conversation;
 mod image;
 mod machine;
 mod run;
+mod setup;
 mod workspace;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -26,6 +27,8 @@ struct Arguments {
 enum Command {
     /// Boots the kernel in QEMU, to a console on this terminal or to a script.
     Run(run::Options),
+    /// Gets what the other commands need: the Rust target and QEMU. They do so themselves, for what they need.
+    Setup,
     /// Makes the one file that a board boots.
     Image(ImageOptions),
 }
@@ -48,6 +51,9 @@ struct ImageOptions {
 
 fn make_image(options: &ImageOptions) -> Result<()> {
     board::Board::load(&options.board)?;
+    if options.elf.is_none() {
+        setup::rust(&[])?;
+    }
     let elf = match &options.elf {
         Some(elf) => elf.clone(),
         None if options.tests => workspace::build_kernel("kprobes-tests")?,
@@ -61,6 +67,7 @@ fn make_image(options: &ImageOptions) -> Result<()> {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run(options) => run::run(&options),
+        Command::Setup => setup::everything(),
         Command::Image(options) => make_image(&options),
     };
     match done {

@@ -20,7 +20,7 @@ use crate::{
     conversation::{Action, Conversation},
     image,
     machine::{self, Machine, Output},
-    workspace,
+    setup, workspace,
 };
 
 /// How the kernel is booted.
@@ -53,13 +53,17 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let board = Board::load(&options.board)?;
     let configuration = board.configuration(&options.configuration)?;
+    setup::qemu(&[&board.machine])?;
     let image = match (&options.image, &options.elf) {
         (Some(image), _) => {
             File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
             image.clone()
         }
         (None, Some(elf)) => image::write_beside(elf)?,
-        (None, None) => image::write_beside(&workspace::build_kernel("runtime")?)?,
+        (None, None) => {
+            setup::rust(&[])?;
+            image::write_beside(&workspace::build_kernel("runtime")?)?
+        }
     };
     let arguments = board.arguments(configuration, &options.overrides, &image)?;
     let script: Box<dyn Read + Send> = match &options.script {

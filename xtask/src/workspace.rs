@@ -3,6 +3,7 @@
 
 use std::{
     env,
+    ffi::OsStr,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -21,13 +22,17 @@ pub fn root() -> PathBuf {
         .unwrap_or_default()
 }
 
-/// Cargo, in the root, so that the target and the flags of `.cargo/config.toml` hold.
-pub fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+/// A program, started in the root, so that the configuration of the repository holds for it.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root()).stdin(Stdio::null());
     command
-        .current_dir(root())
-        .args(arguments)
-        .stdin(Stdio::null());
+}
+
+/// Cargo, with these arguments.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let mut command = command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
     command
 }
 

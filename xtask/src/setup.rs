@@ -1,0 +1,162 @@
+//! A fresh machine has rustup and nothing else. This finds out what else is needed, and gets it or says what to
+//! type; it asks for nothing, so that it works where nobody sits.
+
+mod apt;
+mod step;
+
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use step::Step;
+
+use crate::{
+    machine::{QEMU, cannot_start},
+    workspace,
+};
+
+/// The target of the images.
+const TARGET: &str = "aarch64-unknown-none-softfloat";
+/// The machines of QEMU that some board of the project is.
+const MACHINES: [&str; 2] = ["virt", "raspi4b"];
+
+/// Gets everything that any command needs.
+pub fn everything() -> Result<()> {
+    rust(&["clippy", "rustfmt"])?;
+    qemu(&MACHINES)?;
+    eprintln!(
+        "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, and QEMU with {}",
+        MACHINES.join(", ")
+    );
+    Ok(())
+}
+
+/// Gets what is missing of the Rust target and the given components.
+pub fn rust(components: &[&str]) -> Result<()> {
+    let mut missing = Vec::new();
+    let directory = text_of(workspace::command("rustc").args([
+        "--print",
+        "target-libdir",
+        "--target",
+        TARGET,
+    ]))?;
+    if !Path::new(directory.trim()).is_dir() {
+        missing.push(("target", TARGET));
+    }
+    for component in components {
+        let command = component.trim_start_matches("rust");
+        if text_of(workspace::cargo(&[command, "--version"]).stderr(Stdio::null())).is_err() {
+            missing.push(("component", component));
+        }
+    }
+    for (kind, name) in missing {
+        // Outside rustup's proxies the name of the toolchain is in rust-toolchain.toml, which rustup reads itself.
+        let rustup = Step::run(&["rustup", kind, "add", name]);
+        if text_of(
+            workspace::command("rustup")
+                .arg("--version")
+                .stderr(Stdio::null()),
+        )
+        .is_err()
+        {
+            let version = text_of(workspace::command("rustc").arg("--version"))?;
+            bail!(
+                "the {kind} {name} of {} is missing, and there is no rustup to get it: install it, or rustup",
+                version.trim()
+            );
+        }
+        eprintln!("setup: the Rust {kind} {name} is missing");
+        rustup.take()?;
+    }
+    Ok(())
+}
+
+/// Gets a QEMU that has these machines.
+pub fn qemu(machines: &[&str]) -> Result<()> {
+    let Some(lack) = lack_of(machines)? else {
+        return Ok(());
+    };
+    eprintln!("setup: {lack}");
+    if cfg!(target_os = "macos") {
+        if text_of(Command::new("brew").arg("--version")).is_err() {
+            bail!("{lack}: install Homebrew (https://brew.sh), then type `brew install qemu`");
+        }
+        let verb = if text_of(Command::new("brew").args(["list", "qemu"])).is_ok() {
+            "upgrade"
+        } else {
+            "install"
+        };
+        Step::run(&["brew", verb, "qemu"]).take()?;
+    } else if text_of(Command::new("apt-get").arg("--version")).is_ok() {
+        apt::install_qemu(machines)?;
+    } else {
+        bail!(
+            "{lack}: install a newer QEMU for AArch64 (the program {QEMU}) with the package manager of this system"
+        );
+    }
+    match lack_of(machines)? {
+        Some(lack) => {
+            bail!("{lack}, although it was just installed: is there another {QEMU} in PATH?")
+        }
+        None => Ok(()),
+    }
+}
+
+/// What is wrong with the QEMU that there is.
+fn lack_of(machines: &[&str]) -> Result<Option<String>> {
+    let output = match Command::new(QEMU)
+        .args(["-machine", "help"])
+        .stdin(Stdio::null())
+        .output()
+    {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Some(format!("{QEMU} is not installed")));
+        }
+        Err(error) => return Err(cannot_start(error)),
+    };
+    ensure!(
+        output.status.success(),
+        "`{QEMU} -machine help` failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let help = String::from_utf8_lossy(&output.stdout);
+    let present: BTreeSet<_> = help
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let missing: Vec<_> = machines
+        .iter()
+        .copied()
+        .filter(|machine| !present.contains(machine))
+        .collect();
+    Ok((!missing.is_empty()).then(|| {
+        format!(
+            "this {QEMU} is too old: it has no machine {}",
+            missing.join(", ")
+        )
+    }))
+}
+
+/// What a command prints, if it succeeds.
+fn text_of(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{name} cannot be started"))?;
+    ensure!(
+        output.status.success(),
+        "{name} failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether this process may do anything.
+fn is_root() -> Result<bool> {
+    Ok(text_of(Command::new("id").arg("-u"))?.trim() == "0")
+}

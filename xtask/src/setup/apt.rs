@@ -1,0 +1,220 @@
+//! QEMU on Debian and Ubuntu. `raspi4b` came with QEMU 9.0, which Debian 12 has among its backports only.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Result, bail};
+
+use super::{Step, is_root, text_of};
+
+const PACKAGE: &str = "qemu-system-arm";
+/// The first version with all machines.
+const WANTED: u32 = 9;
+/// The release whose own QEMU is older, and that has a newer one among its backports.
+const BACKPORTED: &str = "bookworm";
+const BACKPORTS_FILE: &str = "/etc/apt/sources.list.d/bookworm-backports.sources";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Used only where no source of the release is configured.
+const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
+
+/// Installs a QEMU with these machines, or says what to type.
+pub fn install_qemu(machines: &[&str]) -> Result<()> {
+    let system = System::parse(&fs::read_to_string("/etc/os-release").unwrap_or_default());
+    let root = is_root()?;
+    let update = Step::run(&["apt-get", "update"]);
+    let mut candidate = candidate()?;
+    if root && candidate.is_none() {
+        // The lists of a fresh container are empty.
+        update.take()?;
+        candidate = self::candidate()?;
+    }
+    let targets = text_of(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(RELEASE) $(COMPONENT) $(REPO_URI)",
+        "Created-By: Packages",
+    ]))?;
+    let steps = plan(&system, candidate, machines, &targets)?;
+    if root {
+        return steps.iter().try_for_each(Step::take);
+    }
+    let lines: Vec<_> = steps
+        .iter()
+        .map(|step| format!("    {}", step.shell()))
+        .collect();
+    bail!(
+        "only root can install {PACKAGE}; type\n{}",
+        lines.join("\n")
+    );
+}
+
+/// The steps to a QEMU with these machines, on a system whose sources offer the major version `candidate`.
+fn plan(
+    system: &System,
+    candidate: Option<u32>,
+    machines: &[&str],
+    targets: &str,
+) -> Result<Vec<Step>> {
+    let update = || Step::run(&["apt-get", "update"]);
+    let new_enough = candidate.is_none_or(|version| version >= WANTED);
+    if system.codename == BACKPORTED && candidate.is_none_or(|version| version < WANTED) {
+        let backports = format!("{BACKPORTED}-backports");
+        let mut steps = Vec::new();
+        if uri(targets, &backports).is_none() {
+            let mirror = uri(targets, BACKPORTED).unwrap_or(DEFAULT_MIRROR);
+            let source = format!(
+                "Types: deb\nURIs: {mirror}\nSuites: {backports}\nComponents: main\nSigned-By: {KEYRING}\n"
+            );
+            steps.push(Step::write(Path::new(BACKPORTS_FILE), source));
+        }
+        steps.extend([update(), install(&["-t", &backports])]);
+        Ok(steps)
+    } else if new_enough || machines == ["virt"] {
+        Ok(vec![update(), install(&[])])
+    } else {
+        bail!(
+            "{} offers QEMU {} and the machines {} need {WANTED}.0: install a newer release, or QEMU from its source",
+            system.name,
+            candidate.unwrap_or_default(),
+            machines.join(", ")
+        )
+    }
+}
+
+fn install(from: &[&str]) -> Step {
+    let mut words = vec![
+        "apt-get",
+        "install",
+        "-y",
+        "--no-install-recommends",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+    ];
+    words.extend(from);
+    words.push(PACKAGE);
+    Step::run(&words)
+}
+
+/// The major version that `apt-get install` would install.
+fn candidate() -> Result<Option<u32>> {
+    let mut policy = Command::new("apt-cache");
+    policy
+        .args(["policy", PACKAGE])
+        .env("LC_ALL", "C")
+        .stderr(Stdio::null());
+    Ok(major_version(&text_of(&mut policy)?))
+}
+
+/// The major version of the candidate that `apt-cache policy` tells.
+fn major_version(policy: &str) -> Option<u32> {
+    let version = policy
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Candidate: "))?;
+    let version = version
+        .split_once(':')
+        .map_or(version, |(_epoch, version)| version);
+    version
+        .split(|character: char| !character.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Where the main component of `release` comes from, of lines of release, component and URI.
+fn uri<'a>(targets: &'a str, release: &str) -> Option<&'a str> {
+    targets.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let found = words.next() == Some(release) && words.next() == Some("main");
+        words.next().filter(|_| found)
+    })
+}
+
+/// Which system this is.
+#[derive(Default)]
+struct System {
+    name: String,
+    codename: String,
+}
+
+impl System {
+    /// Reads os-release(5).
+    fn parse(text: &str) -> Self {
+        let value = |key| {
+            let assignment = text
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            assignment
+                .unwrap_or_default()
+                .trim_matches(['"', '\''])
+                .to_string()
+        };
+        Self {
+            name: value("PRETTY_NAME"),
+            codename: value("VERSION_CODENAME"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Step, System, major_version, plan, uri};
+
+    const DEBIAN: &str = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+    const UBUNTU: &str = "PRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\nVERSION_CODENAME=noble\nID=ubuntu\n";
+    const TARGETS: &str = "bookworm-updates main http://m.example/debian/\nbookworm contrib http://c.example/\n\
+        bookworm main http://m.example/debian/\nbookworm-security main http://s.example/debian-security/\n";
+    const ALL: [&str; 2] = ["virt", "raspi4b"];
+
+    fn shell(steps: Vec<Step>) -> Vec<String> {
+        steps.iter().map(Step::shell).collect()
+    }
+
+    #[test]
+    fn debian_12_gets_backports_from_its_own_mirror() {
+        let system = System::parse(DEBIAN);
+        let install = "sudo apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 -t bookworm-backports qemu-system-arm";
+        for candidate in [None, Some(7)] {
+            let steps = shell(plan(&system, candidate, &["virt"], TARGETS).unwrap());
+            let source = "printf '%s\\n' 'Types: deb' 'URIs: http://m.example/debian/' 'Suites: bookworm-backports' \
+                'Components: main' 'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' \
+                | sudo tee /etc/apt/sources.list.d/bookworm-backports.sources";
+            assert_eq!(steps, [source, "sudo apt-get update", install]);
+        }
+        let configured = format!("{TARGETS}bookworm-backports main http://b.example/debian/\n");
+        let steps = shell(plan(&system, Some(7), &ALL, &configured).unwrap());
+        assert_eq!(steps, ["sudo apt-get update", install]);
+    }
+
+    #[test]
+    fn other_systems_get_their_own_package_if_it_will_do() {
+        let system = System::parse(UBUNTU);
+        let own = [
+            "sudo apt-get update",
+            "sudo apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 qemu-system-arm",
+        ];
+        assert_eq!(shell(plan(&system, Some(10), &ALL, "").unwrap()), own);
+        assert_eq!(shell(plan(&system, None, &ALL, "").unwrap()), own);
+        assert_eq!(shell(plan(&system, Some(8), &["virt"], "").unwrap()), own);
+        let error = plan(&system, Some(8), &ALL, "").unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "Ubuntu 24.04.1 LTS offers QEMU 8 and the machines virt, raspi4b need 9.0"
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn reads_what_apt_says() {
+        let policy = "qemu-system-arm:\n  Installed: (none)\n  Candidate: 1:10.0.2+ds-2~bpo12+1\n  Version table:\n";
+        assert_eq!(major_version(policy), Some(10));
+        assert_eq!(major_version("q:\n  Candidate: 8.2\n"), Some(8));
+        assert_eq!(major_version("q:\n  Candidate: (none)\n"), None);
+        assert_eq!(major_version(""), None);
+        assert_eq!(uri(TARGETS, "bookworm"), Some("http://m.example/debian/"));
+        assert_eq!(uri(TARGETS, "trixie"), None);
+    }
+}

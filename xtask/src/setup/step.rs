@@ -1,0 +1,75 @@
+//! What root does and what somebody else is told to type must be the same; so a step is data, that can be
+//! taken or shown.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::workspace;
+
+/// One step of an installation.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Make a file with this text.
+    Write(PathBuf, String),
+    /// Run a command that asks nothing.
+    Run(Vec<String>),
+}
+
+impl Step {
+    /// The step that makes a file.
+    pub fn write(path: impl AsRef<Path>, text: String) -> Self {
+        Self::Write(path.as_ref().into(), text)
+    }
+
+    /// The step that runs a command.
+    pub fn run(words: &[&str]) -> Self {
+        Self::Run(words.iter().map(|word| word.to_string()).collect())
+    }
+
+    /// Takes the step, and says so.
+    pub fn take(&self) -> Result<()> {
+        match self {
+            Self::Write(path, text) => {
+                eprintln!("setup: writing {}", path.display());
+                fs::write(path, text)
+                    .with_context(|| format!("{} cannot be written", path.display()))
+            }
+            Self::Run(words) => {
+                let line = words.join(" ");
+                eprintln!("setup: {line}");
+                let mut command = workspace::command(&words[0]);
+                // Standard output belongs to the command that the setup is for.
+                command
+                    .args(&words[1..])
+                    .stdin(Stdio::null())
+                    .stdout(io::stderr());
+                command.env("DEBIAN_FRONTEND", "noninteractive");
+                let status = command
+                    .status()
+                    .with_context(|| format!("`{line}` cannot be started"))?;
+                ensure!(status.success(), "`{line}` failed with {status}");
+                Ok(())
+            }
+        }
+    }
+
+    /// The step as somebody who is not root types it.
+    pub fn shell(&self) -> String {
+        match self {
+            Self::Write(path, text) => {
+                let lines: Vec<_> = text.lines().map(|line| format!("'{line}'")).collect();
+                format!(
+                    r"printf '%s\n' {} | sudo tee {}",
+                    lines.join(" "),
+                    path.display()
+                )
+            }
+            Self::Run(words) => format!("sudo {}", words.join(" ")),
+        }
+    }
+}
