@@ -82,9 +82,7 @@ impl<R: Fn(u64) -> u32> Walk<R> {
             Verdict::Slot if word & !0xf00 == CLREX & !0xf00 => return Step::End,
             Verdict::Simulate(Op::Branch { offset }) => (false, Some(offset)),
             Verdict::Simulate(
-                Op::BranchConditional { offset, .. }
-                | Op::CompareBranch { offset, .. }
-                | Op::TestBranch { offset, .. },
+                Op::BranchConditional { offset, .. } | Op::CompareBranch { offset, .. } | Op::TestBranch { offset, .. },
             ) => (true, Some(offset)),
             _ => (true, None),
         };

@@ -125,9 +125,9 @@ impl Op {
                 let address = target(offset);
                 let value = match kind {
                     Literal::Word => machine.read_u32(address).map(u64::from),
-                    Literal::SignedWord => machine
-                        .read_u32(address)
-                        .map(|word| i64::from(word.cast_signed()).cast_unsigned()),
+                    Literal::SignedWord => {
+                        machine.read_u32(address).map(|word| i64::from(word.cast_signed()).cast_unsigned())
+                    }
                     Literal::Doubleword => machine.read_u64(address),
                 };
                 frame.set_register(rt, value.ok_or(Fault::Read { address })?);

@@ -101,14 +101,18 @@ impl fmt::Display for Reason {
             Self::ExceptionReturn => "returns from an exception, with state that the probe's breakpoint has replaced",
             Self::AuthenticatedBranch => "branches to an authenticated address: probe the instruction before it",
             Self::AuthenticatedAddress => "signs or authenticates with its own address: probe the instruction after it",
-            Self::SimdLiteral => "loads a floating-point register relative to its address, and those are not in the trap frame",
+            Self::SimdLiteral => {
+                "loads a floating-point register relative to its address, and those are not in the trap frame"
+            }
             Self::CompareAndBranch => "is a branch of the compare-and-branch extension, which is not simulated",
             Self::ExceptionState => "uses exception state that the probe's breakpoint has replaced",
             Self::ErrorSynchronization => {
                 "takes pending system errors, which are masked while its out-of-line copy runs"
             }
             Self::StackSelection => "selects the stack pointer that the probe's next exception would use",
-            Self::Translation => "changes address translation, and the out-of-line copy may no longer be mapped after it",
+            Self::Translation => {
+                "changes address translation, and the out-of-line copy may no longer be mapped after it"
+            }
             Self::HandlerState => "changes the vectors or the current task under the probe's handler",
             Self::MemorySequence => "is part of a memory copy or set sequence, which is only restarted in place",
             Self::Transaction => "belongs to a transaction, which a breakpoint would abort",

@@ -44,11 +44,8 @@ pub(super) const fn classify(word: u32) -> Verdict {
 }
 
 const fn compare_and_branch(word: u32) -> Verdict {
-    let allocated = if bit(word, 24) {
-        !bit(word, 14)
-    } else {
-        field(word, 15, 14) == 0b00 || bit(word, 15) && !bit(word, 31)
-    };
+    let allocated =
+        if bit(word, 24) { !bit(word, 14) } else { field(word, 15, 14) == 0b00 || bit(word, 15) && !bit(word, 31) };
     // The conditions GT, GE or LT, HI, HS or LO; EQ, NE.
     if allocated && !matches!(field(word, 23, 21), 0b100 | 0b101) {
         Verdict::Reject(Reason::CompareAndBranch)

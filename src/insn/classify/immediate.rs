@@ -31,11 +31,9 @@ pub(super) const fn classify(word: u32) -> Verdict {
         // Move wide (immediate): opc 01 is unallocated, and a W register has no upper half to shift to.
         0b101 => slot_if(field(word, 30, 29) != 0b01 && (wide || !bit(word, 22))),
         // Bitfield: N is sf, and so limits immr and imms.
-        0b110 => slot_if(
-            field(word, 30, 29) != 0b11
-                && bit(word, 22) == wide
-                && (wide || !bit(word, 21) && !bit(word, 15)),
-        ),
+        0b110 => {
+            slot_if(field(word, 30, 29) != 0b11 && bit(word, 22) == wide && (wide || !bit(word, 21) && !bit(word, 15)))
+        }
         _ => match field(word, 30, 29) {
             // Extract.
             0b00 => slot_if(bit(word, 22) == wide && !bit(word, 21) && (wide || !bit(word, 15))),

@@ -107,12 +107,15 @@ const fn miscellaneous(word: u32) -> Verdict {
         (false, 0b11) => slot_if(size == 3 && opc == 0 && matches!(field(word, 20, 12), 0b1_1111_0000 | 0b1_1111_0001)),
         // Load/store memory tags; STZGM, STGM and LDGM take no offset.
         (true, op2) if size == 3 => slot_if(op2 != 0 || opc == 0b01 || no_offset),
-        // 128-bit atomic memory operations: LDCLRP, LDSETP, SWPP; RCWCLRP, RCWSWPP, RCWSETP and their S forms.
-        (true, 0b00) if !bit(word, 31) => slot_if(match field(word, 15, 12) {
-            0b0001 | 0b0011 | 0b1000 => size == 0,
-            0b1001..=0b1011 => true,
-            _ => false,
-        }),
+        // 128-bit atomic memory operations: LDCLRP, LDSETP, SWPP; RCWCLRP, RCWSWPP, RCWSETP and their S forms. Neither
+        // half is the zero register.
+        (true, 0b00) if !bit(word, 31) && number(word, 0) != 31 && number(word, 16) != 31 => {
+            slot_if(match field(word, 15, 12) {
+                0b0001 | 0b0011 | 0b1000 => size == 0,
+                0b1001..=0b1011 => true,
+                _ => false,
+            })
+        }
         // LDTADD, LDTCLR, LDTSET, SWPT.
         (true, 0b01) if !bit(word, 31) => slot_if(matches!(field(word, 15, 12), 0b0000 | 0b0001 | 0b0011 | 0b1000)),
         // RCWCAS; RCWCASP, whose register numbers are even.

@@ -6,6 +6,7 @@
 mod branch;
 mod float;
 mod immediate;
+mod indexed;
 mod memory;
 mod register;
 mod system;

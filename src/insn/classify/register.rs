@@ -24,7 +24,9 @@ pub(super) const fn classify(word: u32) -> Verdict {
             0b000000 => true,
             0b001000..=0b001111 => wide && !flags,
             op3 if op3 & 0b011111 == 0b000001 => field(word, 31, 29) == 0b101 && !bit(word, 4),
-            0b000010 | 0b010010 => field(word, 31, 29) == 0b001 && field(word, 20, 15) == 0 && field(word, 4, 0) == 0b01101,
+            0b000010 | 0b010010 => {
+                field(word, 31, 29) == 0b001 && field(word, 20, 15) == 0 && field(word, 4, 0) == 0b01101
+            }
             _ => false,
         }),
         // Conditional compare (register) and (immediate).

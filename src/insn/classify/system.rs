@@ -37,9 +37,7 @@ pub(super) const fn classify(word: u32) -> Verdict {
             _ => UNALLOCATED,
         },
         // System pair instructions: SYSP, the pairs TLBIP.
-        0b01001 => slot_if(
-            matches!(field(word, 15, 12), 8 | 9) && (!bit(word, 0) || number(word, 0) == 31),
-        ),
+        0b01001 => slot_if(matches!(field(word, 15, 12), 8 | 9) && (!bit(word, 0) || number(word, 0) == 31)),
         // System register pair move: MSRR, MRRS.
         0b01010 | 0b01011 if !bit(word, 0) => write(word),
         0b01110 | 0b01111 if !bit(word, 0) => read(word),
@@ -141,8 +139,8 @@ const fn write(word: u32) -> Verdict {
         DAIF => Verdict::Simulate(Op::WriteDaif { rt: number(word, 0) }),
         SP_SEL => Verdict::Reject(Reason::StackSelection),
         VBAR_EL1 | TPIDR_EL1 => Verdict::Reject(Reason::HandlerState),
-        SCTLR_EL1 | SCTLR2_EL1 | TTBR0_EL1 | TTBR1_EL1 | TCR_EL1 | TCR2_EL1 | MAIR_EL1 | MAIR2_EL1
-        | AMAIR_EL1 | AMAIR2_EL1 | PIRE0_EL1 | PIR_EL1 | POR_EL1 => Verdict::Reject(Reason::Translation),
+        SCTLR_EL1 | SCTLR2_EL1 | TTBR0_EL1 | TTBR1_EL1 | TCR_EL1 | TCR2_EL1 | MAIR_EL1 | MAIR2_EL1 | AMAIR_EL1
+        | AMAIR2_EL1 | PIRE0_EL1 | PIR_EL1 | POR_EL1 => Verdict::Reject(Reason::Translation),
         key => access(key),
     }
 }
@@ -153,9 +151,7 @@ const fn access(key: u32) -> Verdict {
         ELR_EL1 | SPSR_EL1 | ESR_EL1 | FAR_EL1 | PFAR_EL1 => Verdict::Reject(Reason::ExceptionState),
         SVCR => Verdict::Reject(Reason::Scalable),
         // op0 = 3 and CRn = 11 or 15 (D17.3.2).
-        _ if key >> 14 == 3 && matches!((key >> 7) & 15, 11 | 15) => {
-            Verdict::Reject(Reason::ImplementationDefined)
-        }
+        _ if key >> 14 == 3 && matches!((key >> 7) & 15, 11 | 15) => Verdict::Reject(Reason::ImplementationDefined),
         _ => Verdict::Slot,
     }
 }
