@@ -24,7 +24,7 @@ pub struct TrapFrame {
     pub pstate: u64,
     /// A frame record (AAPCS64, section 6.4.6): the interrupted x29 and pc. While a handler runs, x29 points
     /// here, so that a backtrace continues in the interrupted code.
-    record: [u64; 2],
+    pub record: [u64; 2],
 }
 
 impl TrapFrame {
@@ -41,12 +41,6 @@ impl TrapFrame {
     pub const DAIF: u64 = 0b1111 << 6;
     /// The IRQ mask in [`pstate`](Self::pstate) (bit 7).
     pub const IRQ_MASKED: u64 = 1 << 7;
-
-    /// Shows `pc` as the place where a backtrace continues.
-    #[inline]
-    pub(crate) fn set_recorded_pc(&mut self, pc: u64) {
-        self.record[1] = pc;
-    }
 
     /// Register `number` as an instruction reads it: 31 is the zero register.
     #[inline]

@@ -14,6 +14,8 @@ mod kprobe;
 mod kretprobe;
 mod registry;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 pub use check::{Site, blacklist, check};
 pub use error::ProbeError;

@@ -246,7 +246,7 @@ extern "C" fn kprobes_function_returned(frame: &mut TrapFrame) {
     function_returned(frame);
 }
 
-pub(super) fn function_returned(frame: &mut TrapFrame) {
+pub(crate) fn function_returned(frame: &mut TrapFrame) {
     let task = platform::task();
     let stack_pointer = frame.sp;
     let trampoline = trampoline_address();
@@ -270,7 +270,7 @@ pub(super) fn function_returned(frame: &mut TrapFrame) {
     let Some(return_address) = return_address else { platform::fatal(frame, &Lost { task, stack_pointer }) };
     frame.pc = return_address;
     frame.x[30] = return_address;
-    frame.set_recorded_pc(return_address);
+    frame.record[1] = return_address;
 
     let cpu = Cpu::current();
     cpu.enter();
