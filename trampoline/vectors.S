@@ -137,3 +137,7 @@ vectors_overflow:
     mrs     x2, far_el1
     bl      runtime_stack_overflow
     .size   vectors_overflow, . - vectors_overflow
+
+// The end of all code that has a trap frame's record in x29 when it calls: a backtrace knows the frame by that.
+    .global exception_vectors_end
+exception_vectors_end:

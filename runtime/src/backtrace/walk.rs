@@ -1,0 +1,259 @@
+//! The walk, on the target.
+
+use core::fmt;
+use core::ops::Range;
+
+use aarch64_cpu::registers::{FP, Readable, TPIDRRO_EL0};
+use aarch64_kprobes::exception::TrapFrame;
+
+use super::prologue;
+use crate::memory::layout::{self, STACK_SIZE};
+use crate::symbol::{self, ReturnAddress, Symbolic};
+use crate::task::{self, State, Task};
+
+/// The deepest calls are dropped that do not fit.
+const CAPACITY: usize = 64;
+const RECORD_SIZE: usize = 16;
+
+/// The functions that are active, innermost first.
+#[derive(Clone, Debug)]
+pub struct Backtrace {
+    entries: [Entry; CAPACITY],
+    length: usize,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    /// The address of the next instruction: of an interrupted function, or of one that does not run.
+    Next(usize),
+    /// A return address.
+    Return(usize),
+}
+
+/// Why there is no more.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The last record says that it is the last.
+    Complete,
+    /// There may be more calls, but no room for them.
+    Full,
+    /// The record at this virtual address cannot be one.
+    Broken(usize),
+}
+
+/// Why there is no backtrace of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceError {
+    /// There is no task of this number.
+    NoTask(u64),
+    /// The task runs on this CPU, so its registers are not known.
+    Running {
+        /// Its number.
+        task: u64,
+        /// The dense number of the CPU.
+        cpu: usize,
+    },
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::NoTask(task) => write!(f, "there is no task {task}"),
+            Self::Running { task, cpu } => write!(f, "task {task} is running on CPU {cpu}"),
+        }
+    }
+}
+
+impl core::error::Error for TraceError {}
+
+/// The functions that are active in the caller, which is the first.
+#[inline(never)]
+#[must_use]
+pub fn current() -> Backtrace {
+    Walk::of_running_task().follow(FP.get() as usize)
+}
+
+/// The functions that were active when `frame` was saved on this CPU, by the task that is current.
+#[must_use]
+pub fn of_frame(frame: &TrapFrame) -> Backtrace {
+    let mut walk = Walk::of_running_task();
+    walk.push_interrupted(frame, frame.pc as usize);
+    walk.follow(frame.x[29] as usize)
+}
+
+/// The functions that are active in the task with the number `id`.
+///
+/// # Errors
+///
+/// Where there is no such task, or it is running on another CPU.
+pub fn of_task(id: u64) -> Result<Backtrace, TraceError> {
+    if id == task::current_task_number() {
+        return Ok(current());
+    }
+    task::inspect(id, |task| match task.state() {
+        State::Running => Err(TraceError::Running { task: id, cpu: task.cpu() }),
+        _ => {
+            let context = task.context();
+            let mut walk = Walk::of(task, 0..0);
+            walk.push(Entry::Next(context.link as usize));
+            Ok(walk.follow(context.frame_pointer as usize))
+        }
+    })
+    .unwrap_or(Err(TraceError::NoTask(id)))
+}
+
+impl Backtrace {
+    /// The addresses: of the next instruction in the functions that were interrupted or do not run, and return
+    /// addresses in all others.
+    pub fn addresses(&self) -> impl Iterator<Item = usize> {
+        self.entries[..self.length].iter().map(|entry| match *entry {
+            Entry::Next(address) | Entry::Return(address) => address,
+        })
+    }
+}
+
+/// A line for each function: `  #0 0xffffffc000012345 sha2::sha256::compress256+0x1c/0x240`.
+impl fmt::Display for Backtrace {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        for (number, entry) in self.entries[..self.length].iter().enumerate() {
+            match *entry {
+                Entry::Next(address) => writeln!(f, "  #{number} {address:#018x} {}", Symbolic(address))?,
+                Entry::Return(address) => writeln!(f, "  #{number} {address:#018x} {}", ReturnAddress(address))?,
+            }
+        }
+        match self.end {
+            End::Complete => Ok(()),
+            End::Full => writeln!(f, "  and more, which are not shown"),
+            End::Broken(record) => writeln!(f, "  broken: no frame record can be at {record:#018x}"),
+        }
+    }
+}
+
+struct Walk {
+    trace: Backtrace,
+    task: u64,
+    /// Where records may lie: first on the emergency stack, then on the task's.
+    stacks: [Range<usize>; 2],
+    /// On which of them the last one lay.
+    stack: usize,
+    /// The end of the last one.
+    end: usize,
+}
+
+impl Walk {
+    fn of(task: &Task, emergency: Range<usize>) -> Self {
+        Self {
+            trace: Backtrace { entries: [Entry::Next(0); CAPACITY], length: 0, end: End::Complete },
+            task: task.id(),
+            stacks: [emergency, task.stack_bounds()],
+            stack: 0,
+            end: 0,
+        }
+    }
+
+    fn of_running_task() -> Self {
+        let emergency = TPIDRRO_EL0.get() as usize;
+        Self::of(task::current_task(), emergency.saturating_sub(STACK_SIZE)..emergency)
+    }
+
+    fn push(&mut self, entry: Entry) {
+        match self.trace.entries.get_mut(self.trace.length) {
+            Some(place) => {
+                *place = entry;
+                self.trace.length += 1;
+            }
+            None => self.trace.end = End::Full,
+        }
+    }
+
+    /// Goes along the records from the one at `record`.
+    fn follow(mut self, mut record: usize) -> Backtrace {
+        let mut in_vectors = false;
+        while self.trace.length < CAPACITY {
+            let Some([next, address]) = self.read(record) else {
+                self.trace.end = End::Broken(record);
+                return self.trace;
+            };
+            if [next, address] == [0, 0] {
+                return self.trace;
+            }
+            match in_vectors.then(|| self.trap_frame(record)).flatten() {
+                Some(frame) => {
+                    self.push_interrupted(&frame, address);
+                    in_vectors = false;
+                }
+                None => {
+                    let address = true_return_address(self.task, address, record + RECORD_SIZE);
+                    self.push(Entry::Return(address));
+                    in_vectors = is_vectors(address);
+                }
+            }
+            record = next;
+        }
+        self.trace.end = End::Full;
+        self.trace
+    }
+
+    /// The record at `record`, if one can be there.
+    fn read(&mut self, record: usize) -> Option<[usize; 2]> {
+        let end = record.checked_add(RECORD_SIZE)?;
+        let is_within = |stack: &Range<usize>| stack.start <= record && end <= stack.end;
+        let stack = self.stack + self.stacks[self.stack..].iter().position(is_within)?;
+        if !record.is_multiple_of(RECORD_SIZE) || stack == self.stack && record < self.end {
+            return None;
+        }
+        (self.stack, self.end) = (stack, end);
+        // SAFETY: aligned, and within a stack, which is mapped: the task's own, which the task or the lock in
+        // `task::inspect` keeps, or the CPU's emergency stack. What is there are integers.
+        Some(unsafe { (record as *const [usize; 2]).read_volatile() })
+    }
+
+    /// The trap frame that ends with the record at `record`, which was read.
+    fn trap_frame(&self, record: usize) -> Option<TrapFrame> {
+        let frame = record.checked_sub(TrapFrame::RECORD)?;
+        // SAFETY: as for the record; the frame is aligned as its record is.
+        (frame >= self.stacks[self.stack].start).then(|| unsafe { (frame as *const TrapFrame).read_volatile() })
+    }
+
+    /// Enters the function that was interrupted at `pc`, and its caller where there is no record of that yet.
+    fn push_interrupted(&mut self, frame: &TrapFrame, pc: usize) {
+        self.push(Entry::Next(pc));
+        if returns_by_link(pc) {
+            let address = true_return_address(self.task, frame.x[30] as usize, frame.sp as usize);
+            self.push(Entry::Return(address));
+        }
+    }
+}
+
+/// Where a call returns to: `address`, or what the engine has put `kretprobe_trampoline` in the place of. `floor` is
+/// the lowest stack pointer that the function can have been entered with.
+fn true_return_address(task: u64, address: usize, floor: usize) -> usize {
+    if aarch64_kprobes::probe::is_trampoline(address) {
+        aarch64_kprobes::probe::true_return_address(task, floor).unwrap_or(address)
+    } else {
+        address
+    }
+}
+
+/// Whether the function that was interrupted at `pc` has its return address in x30.
+fn returns_by_link(pc: usize) -> bool {
+    let text = layout::text();
+    let Some(function) = symbol::lookup(pc) else { return false };
+    let (start, size) = (function.address as usize, function.size as usize);
+    if !start.is_multiple_of(4) || start < text.start || text.end - start < size {
+        return false;
+    }
+    // SAFETY: within the text, which is mapped; aligned, as functions are. A probe may be written there meanwhile.
+    let word = |number| unsafe { (start as *const u32).add(number).read_volatile() };
+    prologue::return_address_is_in_link(size / 4, (pc - start) / 4, word)
+}
+
+/// Whether `address`, a return address, is in the exception vectors: the next record is then a trap frame's.
+fn is_vectors(address: usize) -> bool {
+    unsafe extern "C" {
+        safe static exception_vectors: u8;
+        safe static exception_vectors_end: u8;
+    }
+    ((&raw const exception_vectors).addr()..(&raw const exception_vectors_end).addr()).contains(&address)
+}

@@ -1,0 +1,50 @@
+//! What the vectors call. All of it runs with PSTATE.DAIF masked.
+
+use aarch64_kprobes::exception::{TrapFrame, handle_sync};
+
+use super::report;
+use crate::memory::layout;
+use crate::{interrupt, task};
+
+core::arch::global_asm!(
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/frame.S")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/vectors.S")),
+    FRAME_SIZE = const TrapFrame::SIZE,
+    FRAME_SP = const TrapFrame::SP,
+    FRAME_PC = const TrapFrame::PC,
+    FRAME_RECORD = const TrapFrame::RECORD,
+    STACK_SHIFT = const layout::STACK_SHIFT,
+);
+
+/// A synchronous exception from the kernel itself: the engine's, or a defect. A probe on it would be hit by its own
+/// breakpoint, so it lies with the code of the engine that refuses probes.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".kprobes.text.runtime_el1_sync")]
+extern "C" fn runtime_el1_sync(frame: &mut TrapFrame, esr: u64, far: u64) {
+    if handle_sync(frame, esr) {
+        return;
+    }
+    report::exception(frame, SYNCHRONOUS, esr, far)
+}
+
+/// The number of the vector of synchronous exceptions from EL1 on SP_EL1.
+const SYNCHRONOUS: u64 = 4;
+
+/// An interrupt.
+#[unsafe(no_mangle)]
+extern "C" fn runtime_el1_irq(_frame: &mut TrapFrame) {
+    interrupt::dispatch();
+    task::preempt();
+}
+
+/// An exception that there is no reason for, by the vector with the number `vector`, from 0 to 15.
+#[unsafe(no_mangle)]
+extern "C" fn runtime_unexpected(frame: &TrapFrame, vector: u64, esr: u64, far: u64) -> ! {
+    report::exception(frame, vector, esr, far)
+}
+
+/// An exception whose trap frame had no room below the stack pointer. It runs on the emergency stack.
+#[unsafe(no_mangle)]
+extern "C" fn runtime_stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
+    report::stack_overflow(frame, esr, far)
+}

@@ -1,0 +1,18 @@
+//! Exceptions, from where `trampoline/vectors.S` has saved the registers.
+//!
+//! Two kinds are expected. Interrupts run their handler and may switch to another task. Synchronous exceptions belong
+//! to the probe engine, which is asked first. Everything else is a defect: it is reported in full, and the machine
+//! stops. A report must come out whatever is broken, so it takes no lock that the interrupted code may hold, needs no
+//! memory, and follows no pointer that it has not checked.
+
+mod cause;
+mod pstate;
+mod syndrome;
+
+#[cfg(target_os = "none")]
+mod entry;
+#[cfg(target_os = "none")]
+mod report;
+
+#[cfg(target_os = "none")]
+pub use report::fatal;

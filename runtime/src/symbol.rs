@@ -1,0 +1,88 @@
+//! The names of the functions of this image, from the table that is appended to it after the link.
+//!
+//! The table lies behind `__image_end`, up to the length that the image's header states (offset 16 of the arm64 Linux
+//! header). It is checked once, at boot. A fault may be reported at any time, so a lookup never waits: before the
+//! check, and without a good table, there are no names and addresses are shown as numbers.
+
+use core::{fmt, slice};
+
+use kprobes_symbols::{Symbol, SymbolTable};
+use spin::Once;
+
+use crate::memory::layout;
+use crate::println;
+
+static TABLE: Once<Option<SymbolTable<'static>>> = Once::new();
+
+/// Checks the table. Says so in a line if it is no good; everything else works without.
+pub(crate) fn init() {
+    TABLE.call_once(|| match SymbolTable::parse(appended()) {
+        Ok(table) => Some(table),
+        Err(error) => {
+            println!("{error}: functions are shown without names and cannot be probed by name");
+            None
+        }
+    });
+}
+
+/// The bytes behind the image, up to its stated length.
+fn appended() -> &'static [u8] {
+    const IMAGE_SIZE_OFFSET: usize = 16;
+    let image = layout::image();
+    // SAFETY: the header is at the start of the image, mapped, and nothing writes to it.
+    let length = unsafe { ((image.start + IMAGE_SIZE_OFFSET) as *const u64).read() } as usize;
+    let end = image.start.saturating_add(length);
+    if end <= image.end {
+        return &[];
+    }
+    // SAFETY: boot maps the image to its stated length, read-only behind `image.end`, for good.
+    unsafe { slice::from_raw_parts(image.end as *const u8, end - image.end) }
+}
+
+/// The table, if there is a good one.
+#[must_use]
+pub fn table() -> Option<&'static SymbolTable<'static>> {
+    TABLE.get()?.as_ref()
+}
+
+/// The function that contains the virtual address `address`.
+#[must_use]
+pub fn lookup(address: usize) -> Option<Symbol<'static>> {
+    table()?.lookup(address as u64)
+}
+
+/// The functions with the demangled name `name`, in ascending order of address.
+pub fn find(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
+    table().map(|table| table.find(name)).into_iter().flatten()
+}
+
+/// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it and its size, in bytes; or as a
+/// number where no function is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Symbolic(pub usize);
+
+/// A return address, shown as [`Symbolic`] does, but in the function that made the call: after a call that does not
+/// return, the return address may be that of the next function.
+#[derive(Clone, Copy, Debug)]
+pub struct ReturnAddress(pub usize);
+
+impl fmt::Display for Symbolic {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        show(f, self.0, lookup(self.0))
+    }
+}
+
+impl fmt::Display for ReturnAddress {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        show(f, self.0, lookup(self.0.wrapping_sub(4)))
+    }
+}
+
+fn show(f: &mut fmt::Formatter, address: usize, symbol: Option<Symbol>) -> fmt::Result {
+    match symbol {
+        Some(Symbol { name, address: start, size }) => {
+            write!(f, "{name}+{:#x}/{size:#x}", (address as u64).wrapping_sub(start))
+        }
+        None => write!(f, "{address:#018x}"),
+    }
+}

@@ -1,0 +1,109 @@
+//! A queue of tasks that needs no memory: the tasks themselves are linked.
+//!
+//! Whoever queues a task may be an interrupt handler, or the allocator's own caller; neither may allocate.
+
+use alloc::sync::Arc;
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::Task;
+
+/// Tasks, first in first out, or ordered by the user of [`insert`](Self::insert).
+///
+/// A task is in one queue at most. The queue shares the ownership of its tasks.
+pub struct Queue {
+    first: Option<Arc<Task>>,
+    /// The last task, if there is a first.
+    last: *const Task,
+}
+
+// SAFETY: `last` points to a task that the queue itself keeps alive, and tasks may be used by any CPU.
+unsafe impl Send for Queue {}
+
+/// The part of a task that belongs to the queue it is in.
+pub struct Link {
+    next: UnsafeCell<Option<Arc<Task>>>,
+    queued: AtomicBool,
+}
+
+// SAFETY: `next` is accessed only by the queue that has set `queued`, under its `&mut self`.
+unsafe impl Sync for Link {}
+
+impl Link {
+    /// Of a task that is in no queue.
+    pub const fn new() -> Self {
+        Self { next: UnsafeCell::new(None), queued: AtomicBool::new(false) }
+    }
+}
+
+impl Queue {
+    /// An empty queue.
+    pub const fn new() -> Self {
+        Self { first: None, last: ptr::null() }
+    }
+
+    /// Whether there is no task in it.
+    pub const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The first task.
+    pub fn first(&self) -> Option<&Task> {
+        self.first.as_deref()
+    }
+
+    /// Adds `task` behind all others.
+    pub fn push(&mut self, task: Arc<Task>) {
+        task.link.claim();
+        let address = Arc::as_ptr(&task);
+        let place = if self.is_empty() {
+            &mut self.first
+        } else {
+            // SAFETY: `last` is in this queue, which keeps it alive and has its link to itself.
+            unsafe { &mut *(*self.last).link.next.get() }
+        };
+        *place = Some(task);
+        self.last = address;
+    }
+
+    /// Adds `task` before the first one that is `later`, so behind those that are not.
+    pub fn insert(&mut self, task: Arc<Task>, later: impl Fn(&Task) -> bool) {
+        let mut place = &mut self.first;
+        while place.as_deref().is_some_and(|other| !later(other)) {
+            if let Some(other) = place {
+                // SAFETY: `other` is in this queue, which has its link to itself, and `place` moves on to it.
+                place = unsafe { &mut *other.link.next.get() };
+            }
+        }
+        if place.is_none() {
+            return self.push(task);
+        }
+        task.link.claim();
+        let rest = place.take();
+        // SAFETY: claimed just now, so no other queue touches the link.
+        unsafe { *task.link.next.get() = rest };
+        *place = Some(task);
+    }
+
+    /// Removes and returns the first task.
+    pub fn pop(&mut self) -> Option<Arc<Task>> {
+        let task = self.first.take()?;
+        // SAFETY: the task was in this queue until now, and is released below.
+        self.first = unsafe { (*task.link.next.get()).take() };
+        task.link.queued.store(false, Ordering::Release);
+        Some(task)
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Link {
+    fn claim(&self) {
+        assert!(!self.queued.swap(true, Ordering::Acquire), "a task was put into two queues");
+    }
+}

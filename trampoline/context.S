@@ -1,0 +1,53 @@
+// The switch from one task to another, and where a new task begins.
+//
+// Operands of `global_asm!`: TASK_CONTEXT, the offset of the context in `Task`; CONTEXT_SP, the offset of the stack
+// pointer in the context (`Context` in runtime/src/task/context.rs), below which x19–x30 lie.
+//
+// Interrupts (PSTATE.I) are masked from before the switch until after it, by the scheduler: one that came between
+// the stores here would find registers of two tasks. PSTATE is not part of the context. A task that gave up its CPU
+// in a call restores its masks there; one that was preempted restores them by its exception return; a new one
+// unmasks them itself (`task_main`).
+
+    .section .text.context, "ax"
+
+// In: x0 = the current task, x1 = the next (both `*const Task`), PSTATE.I masked.
+// Out: returns in the next task, from the call with which that task switched, and TPIDR_EL1 = that task.
+// Clobbers: what a call may. Stack: none.
+    .balign 16
+    .global context_switch
+    .type   context_switch, %function
+context_switch:
+    add     x0, x0, #{TASK_CONTEXT}
+    stp     x19, x20, [x0, #0]
+    stp     x21, x22, [x0, #16]
+    stp     x23, x24, [x0, #32]
+    stp     x25, x26, [x0, #48]
+    stp     x27, x28, [x0, #64]
+    stp     x29, x30, [x0, #80]
+    mov     x9, sp
+    str     x9, [x0, #{CONTEXT_SP}]
+    add     x0, x1, #{TASK_CONTEXT}
+    ldr     x9, [x0, #{CONTEXT_SP}]
+    // Stack and identity change together: between these two, a probe would be charged to the wrong task.
+    mov     sp, x9
+    msr     tpidr_el1, x1
+    ldp     x19, x20, [x0, #0]
+    ldp     x21, x22, [x0, #16]
+    ldp     x23, x24, [x0, #32]
+    ldp     x25, x26, [x0, #48]
+    ldp     x27, x28, [x0, #64]
+    ldp     x29, x30, [x0, #80]
+    ret
+    .size   context_switch, . - context_switch
+
+// The first return of a new task: `context_switch` comes here with an empty stack.
+// In: sp = the top of the task's stack, x29 = 0, PSTATE.I masked. Out: never.
+// The frame record of zeros ends the chain (AAPCS64, section 6.4.6).
+    .balign 16
+    .global context_first_entry
+    .type   context_first_entry, %function
+context_first_entry:
+    stp     xzr, xzr, [sp, #-16]!
+    mov     x29, sp
+    bl      task_main
+    .size   context_first_entry, . - context_first_entry
