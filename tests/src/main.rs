@@ -1,2 +1,119 @@
-//! Placeholder.
-fn main() {}
+//! The on-target tests: one image, which runs a test when it is told to.
+//!
+//! The host types `list` and `run NAME` at the prompt, over the UART, and reads the results there, so that the
+//! same image serves an emulator and a board. A test that fails panics, which stops the machine; every test
+//! therefore gets a boot of its own, and needs to put nothing back.
+//!
+//! Tests are collected by the linker: [`test!`] puts a [`Test`] into the section `.tests`, which `linker.ld`
+//! gathers.
+
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod fixture;
+mod kprobe;
+mod kretprobe;
+mod machine;
+mod nofault;
+mod simulated;
+mod task;
+
+use alloc::string::String;
+use core::slice;
+
+use runtime::{print, println, uart};
+
+/// A test. It passes when it returns, or, if `stops` is given, when it stops the machine with a reason that contains
+/// that text.
+pub struct Test {
+    name: &'static str,
+    run: fn(),
+    stops: Option<&'static str>,
+}
+
+/// Defines a test: `test!(fn name() { … });`, or `test!(stops "text", fn name() { … });`.
+#[macro_export]
+macro_rules! test {
+    (fn $name:ident() $body:block) => { $crate::test!(@ None, $name, $body); };
+    (stops $text:literal, fn $name:ident() $body:block) => { $crate::test!(@ Some($text), $name, $body); };
+    (@ $stops:expr, $name:ident, $body:block) => {
+        fn $name() $body
+        const _: () = {
+            #[used]
+            #[unsafe(link_section = ".tests")]
+            static TEST: $crate::Test =
+                $crate::Test::new(concat!(module_path!(), "::", stringify!($name)), $name, $stops);
+        };
+    };
+}
+
+impl Test {
+    /// A test with the full path `name`.
+    #[doc(hidden)]
+    pub const fn new(name: &'static str, run: fn(), stops: Option<&'static str>) -> Self {
+        Self { name, run, stops }
+    }
+
+    /// The path below the crate.
+    fn name(&self) -> &'static str {
+        self.name.split_once("::").map_or(self.name, |(_, name)| name)
+    }
+}
+
+/// All tests.
+fn tests() -> &'static [Test] {
+    unsafe extern "C" {
+        static __tests_start: Test;
+        static __tests_end: Test;
+    }
+    let (start, end) = (&raw const __tests_start, &raw const __tests_end);
+    // SAFETY: the linker script puts these symbols around the section `.tests`, into which `test!` puts values
+    // of this type and nothing else does.
+    unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
+}
+
+runtime::entry!(main);
+
+fn main() {
+    loop {
+        print!("tests> ");
+        let line = read_line();
+        match line.trim().split_once(' ') {
+            None if line.trim() == "list" => {
+                for test in tests() {
+                    match test.stops {
+                        Some(text) => println!("test {} stops: {text}", test.name()),
+                        None => println!("test {}", test.name()),
+                    }
+                }
+            }
+            Some(("run", name)) => match tests().iter().find(|test| test.name() == name) {
+                Some(test) => {
+                    (test.run)();
+                    println!("result {name} ok");
+                }
+                None => println!("result {name} failed: there is no such test"),
+            },
+            _ => println!("error: say `list` or `run NAME`"),
+        }
+    }
+}
+
+/// Reads a line from the UART, and echoes it.
+fn read_line() -> String {
+    let mut line = String::new();
+    loop {
+        match uart::read_byte() {
+            b'\r' | b'\n' => {
+                println!();
+                return line;
+            }
+            byte => {
+                print!("{}", byte as char);
+                line.push(byte as char);
+            }
+        }
+    }
+}

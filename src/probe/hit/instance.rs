@@ -8,6 +8,7 @@
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
+use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
@@ -97,7 +98,11 @@ impl Pool {
         };
         self.taken.fetch_add(1, Relaxed);
         // SAFETY: the instance has just been taken, so nobody else holds it.
-        unsafe { self.data(instance) }.fill(0);
+        for word in unsafe { self.data(instance) } {
+            // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memset, which
+            // can be probed.
+            unsafe { ptr::from_mut(word).write_volatile(0) };
+        }
         Some(instance)
     }
 

@@ -1,0 +1,247 @@
+// Functions to be probed, whose every instruction is known: the compiler's are what they are, these are what a test
+// needs. All follow the AAPCS64, with the argument and the result in x0, unless they say otherwise.
+
+    .text
+
+.macro function name
+    .balign 16
+    .global \name
+    .type   \name, %function
+\name:
+.endm
+
+.macro end name
+    .size   \name, . - \name
+.endm
+
+// Addresses, by the page and to the byte: the result tells where the code thinks that it is.
+function fixture_addresses
+    adr     x1, fixture_addresses
+    adrp    x2, fixture_addresses
+    adr     x3, .
+    adrp    x4, fixture_far
+    eor     x0, x0, x1
+    add     x0, x0, x2, ror #7
+    add     x0, x0, x3, ror #13
+    add     x0, x0, x4, ror #29
+    ret
+end fixture_addresses
+
+    .balign 4096
+function fixture_far
+    adrp    x1, fixture_addresses
+    add     x0, x0, x1
+    ret
+end fixture_far
+
+// Loads of literals, which lie behind the function and are no instructions.
+function fixture_literals
+    ldr     x1, fixture_literals_data
+    ldr     w2, fixture_literals_data + 8
+    ldrsw   x3, fixture_literals_data + 8
+    prfm    pldl1keep, fixture_literals_data
+    eor     x0, x0, x1
+    add     x0, x0, x2, ror #7
+    add     x0, x0, x3, ror #13
+    ret
+end fixture_literals
+    .balign 8
+fixture_literals_data:
+    .quad   0x1122334455667788
+    .word   0x89abcdef
+
+// One bit of the result for each branch that is taken.
+function fixture_branches
+    mov     x1, x0
+    mov     x0, #0
+    cbz     w1, 1f
+    orr     x0, x0, #1
+1:  cbz     x1, 1f
+    orr     x0, x0, #2
+1:  cbnz    w1, 1f
+    orr     x0, x0, #4
+1:  cbnz    x1, 1f
+    orr     x0, x0, #8
+1:  tbz     x1, #0, 1f
+    orr     x0, x0, #16
+1:  tbnz    x1, #31, 1f
+    orr     x0, x0, #32
+1:  tbz     x1, #32, 1f
+    orr     x0, x0, #64
+1:  tbnz    x1, #63, 1f
+    orr     x0, x0, #128
+1:  cbz     xzr, 1f
+    orr     x0, x0, #256
+1:  cmp     x1, #7
+    b.eq    1f
+    orr     x0, x0, #512
+1:  b.ls    1f
+    orr     x0, x0, #1024
+1:  b.lt    1f
+    orr     x0, x0, #2048
+1:  b.mi    1f
+    orr     x0, x0, #4096
+1:  b.vs    1f
+    orr     x0, x0, #8192
+1:  b.al    1f
+    orr     x0, x0, #16384
+1:  b       1f
+    orr     x0, x0, #32768
+1:  ret
+end fixture_branches
+
+// Calls of each kind, through x30 too; the callee adds up where it was called from.
+function fixture_calls
+    stp     x29, x30, [sp, #-16]!
+    mov     x29, sp
+    bl      fixture_callee
+    adr     x9, fixture_callee
+    blr     x9
+    adr     x30, fixture_callee
+    blr     x30
+    adr     x16, 1f
+    br      x16
+    mov     x0, xzr
+1:  ldp     x29, x30, [sp], #16
+    ret
+end fixture_calls
+
+function fixture_callee
+    add     x0, x0, x30
+    mov     x10, x30
+    ret     x10
+end fixture_callee
+
+// What begins hardened functions, and hints that do nothing here.
+function fixture_hints
+    bti     c
+    paciasp
+    nop
+    yield
+    add     x0, x0, #1
+    autiasp
+    ret
+end fixture_hints
+
+// Ordinary work: arithmetic with and without flags, loads and stores, the stack pointer, callee-saved registers.
+function fixture_ordinary
+    stp     x29, x30, [sp, #-48]!
+    mov     x29, sp
+    stp     x19, x28, [sp, #16]
+    str     x18, [sp, #32]
+    mov     x19, x0
+    mov     x28, #0x1234
+    movk    x28, #0x5678, lsl #48
+    adds    x18, x19, x28
+    adc     x1, x18, x19
+    mul     x2, x1, x28
+    umulh   x3, x1, x28
+    csel    x4, x2, x3, cs
+    sub     sp, sp, #32
+    stp     x1, x2, [sp]
+    str     w3, [sp, #16]!
+    ldrb    w5, [sp], #-16
+    ldr     x6, [sp], #32
+    eor     x0, x4, x5
+    add     x0, x0, x6, ror #17
+    mrs     x7, nzcv
+    add     x0, x0, x7
+    ldr     x18, [sp, #32]
+    ldp     x19, x28, [sp, #16]
+    ldp     x29, x30, [sp], #48
+    ret
+end fixture_ordinary
+
+// The interrupt masks as the code sees them and sets them: returns PSTATE.DAIF in the middle.
+function fixture_interrupt_masks
+    mrs     x1, daif
+    msr     daifset, #2
+    mrs     x0, daif
+    msr     daifclr, #2
+    mrs     x2, daif
+    msr     daif, x1
+    add     x0, x0, x1, lsl #8
+    add     x0, x0, x2, lsl #16
+    ret
+end fixture_interrupt_masks
+
+// Adds x1 to the doubleword at x0, which is its result, by a load-exclusive and a store-exclusive.
+function fixture_exclusive
+    mov     x2, x0
+1:  ldxr    x0, [x2]
+    add     x0, x0, x1
+    stxr    w3, x0, [x2]
+    cbnz    w3, 1b
+    ret
+end fixture_exclusive
+
+// Moves the stack pointer by instructions of its own, which tests have a handler do instead.
+function fixture_stack_pointer
+    mov     x1, sp
+    sub     sp, sp, #512
+    mov     x2, sp
+    str     x0, [sp]
+    ldr     x0, [sp]
+    add     sp, sp, #512
+    mov     x3, sp
+    sub     x2, x1, x2
+    sub     x3, x1, x3
+    add     x0, x0, x2
+    add     x0, x0, x3, lsl #32
+    ret
+end fixture_stack_pointer
+
+// Returns its argument, in one instruction that is stepped and one that is simulated.
+function fixture_identity
+    orr     x0, x0, x0
+    ret
+end fixture_identity
+
+// Leaves by a tail call.
+function fixture_tail_call
+    add     x0, x0, #1
+    b       fixture_identity
+end fixture_tail_call
+
+// Returns all of x1 to x18 and the flags as it found them, and x0 plus one: whoever calls it can compare.
+function fixture_registers
+    add     x0, x0, #1
+    ret
+end fixture_registers
+
+// Sets every register to a pattern, calls fixture_registers, and returns the number of registers that do not hold what
+// they should, plus one for the flags: 0 is right. x0 is ignored.
+function fixture_check_registers
+    stp     x29, x30, [sp, #-96]!
+    mov     x29, sp
+    stp     x19, x20, [sp, #16]
+    stp     x21, x22, [sp, #32]
+    stp     x23, x24, [sp, #48]
+    stp     x25, x26, [sp, #64]
+    stp     x27, x28, [sp, #80]
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28
+    mov     x\n, #(\n * 257 + 1)
+    .endr
+    mov     x30, #0x60000000
+    msr     nzcv, x30
+    bl      fixture_registers
+    mrs     x30, nzcv
+    eor     x30, x30, #0x60000000
+    cmp     x30, #0
+    cset    x30, ne
+    sub     x0, x0, #1
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28
+    sub     x\n, x\n, #((\n * 257 + 1) & 0xfff)
+    sub     x\n, x\n, #((\n * 257 + 1) & 0xf000)
+    cmp     x\n, #0
+    cinc    x30, x30, ne
+    .endr
+    mov     x0, x30
+    ldp     x27, x28, [sp, #80]
+    ldp     x25, x26, [sp, #64]
+    ldp     x23, x24, [sp, #48]
+    ldp     x21, x22, [sp, #32]
+    ldp     x19, x20, [sp, #16]
+    ldp     x29, x30, [sp], #96
+    ret
+end fixture_check_registers

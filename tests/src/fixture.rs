@@ -1,0 +1,77 @@
+//! The functions of `fixtures.S`.
+
+use core::ops::Range;
+
+core::arch::global_asm!(include_str!("../fixtures.S"));
+
+macro_rules! fixtures {
+    ($($name:ident = $symbol:ident;)*) => {
+        $(
+            unsafe extern "C" {
+                safe fn $symbol(argument: u64) -> u64;
+            }
+            /// See `fixtures.S`.
+            pub const $name: Fixture = Fixture($symbol);
+        )*
+    };
+}
+
+/// A function that takes and returns one word.
+#[derive(Clone, Copy)]
+pub struct Fixture(extern "C" fn(u64) -> u64);
+
+fixtures! {
+    ADDRESSES = fixture_addresses;
+    FAR = fixture_far;
+    LITERALS = fixture_literals;
+    BRANCHES = fixture_branches;
+    CALLS = fixture_calls;
+    CALLEE = fixture_callee;
+    HINTS = fixture_hints;
+    ORDINARY = fixture_ordinary;
+    INTERRUPT_MASKS = fixture_interrupt_masks;
+    STACK_POINTER = fixture_stack_pointer;
+    IDENTITY = fixture_identity;
+    TAIL_CALL = fixture_tail_call;
+    REGISTERS = fixture_registers;
+    CHECK_REGISTERS = fixture_check_registers;
+}
+
+unsafe extern "C" {
+    fn fixture_exclusive(word: *mut u64, addend: u64) -> u64;
+}
+
+/// Adds `addend` to `word` by an exclusive pair; returns the sum.
+pub fn add_exclusively(word: &mut u64, addend: u64) -> u64 {
+    // SAFETY: the function changes the word that it is given, and no other memory.
+    unsafe { fixture_exclusive(word, addend) }
+}
+
+/// The virtual address of [`add_exclusively`]'s function.
+pub fn exclusive_address() -> usize {
+    fixture_exclusive as *const () as usize
+}
+
+impl Fixture {
+    /// Calls the function.
+    pub fn call(self, argument: u64) -> u64 {
+        (self.0)(argument)
+    }
+
+    /// The virtual address of its first instruction.
+    pub fn address(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The virtual addresses of its instructions.
+    pub fn instructions(self) -> impl Iterator<Item = usize> {
+        let Range { start, end } = range_of(self.address());
+        (start..end).step_by(4)
+    }
+}
+
+/// The virtual addresses of the function at `address`, as the symbol table has them.
+pub fn range_of(address: usize) -> Range<usize> {
+    let symbol = runtime::symbol::lookup(address).expect("the function has a symbol");
+    symbol.address as usize..(symbol.address + symbol.size) as usize
+}

@@ -1,0 +1,290 @@
+//! Kprobes, on functions of this image and on live ones of the kernel.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::time::Duration;
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::{Action, Hit, Kprobe, ProbeError, probe};
+use runtime::{symbol, task};
+
+use crate::fixture::{self, add_exclusively, exclusive_address, range_of};
+use crate::test;
+
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+fn see_x0(hit: &mut Hit<'_>) -> Action {
+    SEEN.fetch_add(hit.frame().x[0], Relaxed);
+    Action::Continue
+}
+
+/// The address of the only function of this name.
+fn function(name: &str) -> usize {
+    let mut found = symbol::find(name);
+    let symbol = found.next().unwrap_or_else(|| panic!("there is no {name}"));
+    assert!(found.next().is_none(), "there are several functions called {name}");
+    symbol.address as usize
+}
+
+test!(
+    fn handlers_see_the_registers() {
+        fn check(hit: &mut Hit<'_>) -> Action {
+            let frame = hit.frame();
+            assert_eq!(frame.pc as usize, hit.address());
+            assert_eq!(frame.sp, core::ptr::from_ref(frame) as u64 + TrapFrame::SIZE as u64);
+            let stack = task::current().stack();
+            assert!(stack.contains(&(frame.sp as usize)));
+            assert_eq!(frame.pstate & 0b1111, 0b0101, "EL1 on SP_EL1");
+            SEEN.store(frame.x[0] + hit.data() as u64, Relaxed);
+            Action::Continue
+        }
+        let probe = Kprobe::at(fixture::IDENTITY.address()).pre(check).data(1000).register().unwrap();
+        assert_eq!(fixture::IDENTITY.call(234), 234);
+        assert_eq!(SEEN.load(Relaxed), 1234);
+        assert_eq!((probe.hits(), probe.missed()), (1, 0));
+    }
+);
+
+test!(
+    fn interrupts_are_masked_in_handlers_and_as_they_were_after() {
+        fn check(_: &mut Hit<'_>) -> Action {
+            SEEN.store(fixture::INTERRUPT_MASKS.call(0) >> 8 & 0x3ff, Relaxed);
+            Action::Continue
+        }
+        let masks = fixture::INTERRUPT_MASKS.call(0);
+        let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(check).register().unwrap();
+        fixture::IDENTITY.call(0);
+        assert_eq!(SEEN.load(Relaxed), TrapFrame::DAIF);
+        assert_eq!(fixture::INTERRUPT_MASKS.call(0), masks);
+    }
+);
+
+test!(
+    fn a_handler_can_change_any_register() {
+        fn change(hit: &mut Hit<'_>) -> Action {
+            // SAFETY: the function returns what it finds in x0.
+            unsafe { hit.frame_mut() }.x[0] = 77;
+            Action::Continue
+        }
+        let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(change).register().unwrap();
+        assert_eq!(fixture::IDENTITY.call(1), 77);
+    }
+);
+
+test!(
+    fn a_handler_can_skip_the_instruction() {
+        fn skip(_: &mut Hit<'_>) -> Action {
+            Action::Skip
+        }
+        // The instruction adds one.
+        let _probe = Kprobe::at(fixture::REGISTERS.address()).pre(skip).register().unwrap();
+        assert_eq!(fixture::REGISTERS.call(5), 5);
+    }
+);
+
+test!(
+    fn a_handler_can_move_the_pc() {
+        fn divert(hit: &mut Hit<'_>) -> Action {
+            // SAFETY: the other function takes and returns one word as well.
+            unsafe { hit.frame_mut() }.pc = fixture::REGISTERS.address() as u64;
+            Action::Continue
+        }
+        let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(divert).register().unwrap();
+        assert_eq!(fixture::IDENTITY.call(5), 6);
+    }
+);
+
+/// Does what `sub sp, sp, #512` and `add sp, sp, #512` do, given the instruction.
+fn move_stack_pointer(hit: &mut Hit<'_>) -> Action {
+    // SAFETY: the instruction is skipped, and this is its effect.
+    let frame = unsafe { hit.frame_mut() };
+    frame.sp = frame.sp.wrapping_add_signed(hit.data() as i64);
+    Action::Skip
+}
+
+test!(
+    fn a_handler_can_move_the_stack_pointer_both_ways() {
+        let expected = fixture::STACK_POINTER.call(7);
+        let instructions: Vec<usize> = fixture::STACK_POINTER.instructions().collect();
+        // Far enough for the frames not to overlap, and near enough for them to do so.
+        let down = Kprobe::at(instructions[1]).pre(move_stack_pointer).data(-512isize as usize).register().unwrap();
+        assert_eq!(fixture::STACK_POINTER.call(7), expected);
+        let up = Kprobe::at(instructions[5]).pre(move_stack_pointer).data(512).register().unwrap();
+        assert_eq!(fixture::STACK_POINTER.call(7), expected);
+        assert_eq!((down.hits(), up.hits()), (2, 1));
+        drop((down, up));
+        let _down = Kprobe::at(instructions[1]).pre(move_stack_pointer).data(-48isize as usize).register().unwrap();
+        let _up = Kprobe::at(instructions[5]).pre(move_stack_pointer).data(48).register().unwrap();
+        assert_eq!(fixture::STACK_POINTER.call(7), 7 + 48);
+    }
+);
+
+test!(
+    fn a_handler_that_calls_the_probed_function_counts_as_missed() {
+        const DEPTH: u64 = 5;
+        fn call_it(hit: &mut Hit<'_>) -> Action {
+            let argument = hit.frame().x[0];
+            for _ in 0..DEPTH {
+                SEEN.fetch_add(fixture::REGISTERS.call(argument), Relaxed);
+            }
+            Action::Continue
+        }
+        let probes: Vec<_> = fixture::REGISTERS
+            .instructions()
+            .map(|address| Kprobe::at(address).pre(call_it).register().unwrap())
+            .collect();
+        for call in 0..10 {
+            assert_eq!(fixture::REGISTERS.call(call), call + 1);
+        }
+        assert_eq!(probes.len(), 2);
+        for probe in &probes {
+            assert_eq!((probe.hits(), probe.missed()), (10, 10 * 2 * DEPTH));
+        }
+    }
+);
+
+test!(
+    fn post_handlers_run_after_the_instruction() {
+        fn after(hit: &mut Hit<'_>) {
+            SEEN.store(hit.frame().x[0], Relaxed);
+        }
+        let _probe = Kprobe::at(fixture::REGISTERS.address()).post(after).register().unwrap();
+        fixture::REGISTERS.call(41);
+        assert_eq!(SEEN.load(Relaxed), 42);
+    }
+);
+
+test!(
+    fn disabled_and_unregistered_probes_are_not_hit() {
+        let address = fixture::IDENTITY.address();
+        let first = Kprobe::at(address).pre(see_x0).register().unwrap();
+        let second = Kprobe::at(address).pre(see_x0).register().unwrap();
+        fixture::IDENTITY.call(1);
+        first.disable().unwrap();
+        fixture::IDENTITY.call(10);
+        assert_eq!((first.hits(), second.hits(), SEEN.load(Relaxed)), (1, 2, 12));
+        second.unregister();
+        fixture::IDENTITY.call(100);
+        assert_eq!((first.hits(), SEEN.load(Relaxed)), (1, 12));
+        first.enable().unwrap();
+        fixture::IDENTITY.call(1000);
+        assert_eq!((first.hits(), SEEN.load(Relaxed)), (2, 1012));
+    }
+);
+
+test!(
+    fn registering_leaks_neither_memory_nor_slots() {
+        let address = fixture::IDENTITY.address();
+        let register = || drop(Kprobe::at(address).pre(see_x0).register().unwrap());
+        register();
+        let (heap, slots) = (runtime::memory::statistics().heap_used, probe::slots_in_use());
+        for _ in 0..1000 {
+            register();
+        }
+        assert_eq!(runtime::memory::statistics().heap_used, heap);
+        assert_eq!(probe::slots_in_use(), slots);
+    }
+);
+
+test!(
+    fn the_scheduler_and_the_allocator_can_be_probed() {
+        fn nothing(_: &mut Hit<'_>) -> Action {
+            Action::Continue
+        }
+        let text = runtime::memory::text();
+        let mut refused = 0;
+        let table = symbol::table().unwrap();
+        let entries = table.iter().filter(|symbol| text.contains(&(symbol.address as usize)));
+        let probes: Vec<Kprobe> = entries
+            .filter(|symbol| {
+                ["runtime::task", "runtime::sync", "runtime::memory", "talc", "alloc::"]
+                    .iter()
+                    .any(|path| symbol.name.contains(path))
+            })
+            .filter_map(|symbol| match Kprobe::at(symbol.address as usize).pre(nothing).register() {
+                Ok(probe) => Some(probe),
+                Err(_) => {
+                    refused += 1;
+                    None
+                }
+            })
+            .collect();
+        assert!(probes.len() > 50, "{} functions are probed, and {refused} are refused", probes.len());
+        let tasks: Vec<_> = (0..8)
+            .map(|number| {
+                task::spawn("worker", move || {
+                    for round in 0..20 {
+                        let words: Vec<usize> = (0..number * 100 + round).collect();
+                        assert_eq!(words.iter().sum::<usize>(), words.len() * words.len().saturating_sub(1) / 2);
+                        task::sleep(Duration::from_millis(1));
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.join();
+        }
+        assert!(probes.iter().map(Kprobe::hits).sum::<u64>() > 1000);
+    }
+);
+
+test!(
+    fn exclusive_sequences_are_refused_and_go_on_working() {
+        let range = range_of(exclusive_address());
+        let probes: Vec<Result<Kprobe, ProbeError>> =
+            range.clone().step_by(4).map(|address| Kprobe::at(address).pre(see_x0).register()).collect();
+        // mov, ldxr, add, stxr, cbnz, ret
+        let accepted: Vec<bool> = probes.iter().map(Result::is_ok).collect();
+        assert_eq!(accepted, [true, false, false, false, true, true]);
+        assert!(matches!(probes[2], Err(ProbeError::Exclusive { load, .. }) if load == range.start + 4));
+        let mut word = 40;
+        assert_eq!(add_exclusively(&mut word, 2), 42);
+        assert_eq!(word, 42);
+    }
+);
+
+test!(
+    fn what_cannot_be_probed_is_refused() {
+        static DATA: AtomicUsize = AtomicUsize::new(0);
+        let register = |address: usize| Kprobe::at(address).register().map(drop);
+        let identity = fixture::IDENTITY.address();
+        assert_eq!(register(identity + 1), Err(ProbeError::Misaligned { address: identity + 1 }));
+        let data = &raw const DATA as usize;
+        assert_eq!(register(data), Err(ProbeError::NotText { address: data }));
+        assert_eq!(register(0), Err(ProbeError::NotText { address: 0 }));
+        let blacklisted = probe::blacklist().start;
+        assert_eq!(register(blacklisted), Err(ProbeError::Blacklisted { address: blacklisted }));
+        for name in ["exception_vectors", "kretprobe_trampoline", "kprobes_nofault_load8", "vectors_return"] {
+            let address = function(name);
+            assert_eq!(register(address), Err(ProbeError::Blacklisted { address }), "{name}");
+        }
+    }
+);
+
+test!(
+    fn the_hit_path_is_in_the_region_that_cannot_be_probed() {
+        let blacklist = probe::blacklist();
+        let table = symbol::table().unwrap();
+        let outside: Vec<_> = table
+            .iter()
+            .filter(|symbol| symbol.name.contains("aarch64_kprobes::probe::hit"))
+            .filter(|symbol| !blacklist.contains(&(symbol.address as usize)))
+            .map(|symbol| symbol.name)
+            .collect();
+        assert!(outside.is_empty(), "{outside:?}");
+    }
+);
+
+test!(
+    fn a_registration_in_a_handler_is_refused() {
+        fn register(_: &mut Hit<'_>) -> Action {
+            let address = fixture::REGISTERS.address();
+            let refused = Kprobe::at(address).register().map(drop);
+            SEEN.store(u64::from(refused == Err(ProbeError::InterruptsMasked { address })), Relaxed);
+            Action::Continue
+        }
+        let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(register).register().unwrap();
+        fixture::IDENTITY.call(0);
+        assert_eq!(SEEN.load(Relaxed), 1);
+    }
+);

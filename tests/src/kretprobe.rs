@@ -1,0 +1,301 @@
+//! Kretprobes.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use aarch64_kprobes::{Action, Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
+use runtime::{backtrace, task};
+
+use crate::fixture;
+use crate::test;
+
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+fn add_return_value(call: &mut Call<'_>) {
+    SEEN.fetch_add(call.return_value(), Relaxed);
+}
+
+/// Calls itself `depth` times; returns `depth`.
+#[inline(never)]
+fn recurse(depth: u64) -> u64 {
+    if depth == 0 { 0 } else { black_box(recurse(black_box(depth - 1))) + 1 }
+}
+
+fn recurse_address() -> usize {
+    recurse as *const () as usize
+}
+
+test!(
+    fn return_values_are_seen() {
+        let probe = Kretprobe::at(fixture::REGISTERS.address()).handler(add_return_value).register().unwrap();
+        for argument in 0..100 {
+            assert_eq!(fixture::REGISTERS.call(argument), argument + 1);
+        }
+        assert_eq!(SEEN.load(Relaxed), 5050);
+        assert_eq!((probe.hits(), probe.missed(), probe.active()), (100, 0, 0));
+    }
+);
+
+test!(
+    fn the_caller_finds_its_registers_and_flags() {
+        let _probe = Kretprobe::at(fixture::REGISTERS.address()).handler(add_return_value).register().unwrap();
+        assert_eq!(fixture::CHECK_REGISTERS.call(0), 0);
+    }
+);
+
+test!(
+    fn a_handler_can_change_the_return_value() {
+        fn change(call: &mut Call<'_>) {
+            // SAFETY: the caller takes any word.
+            unsafe { call.frame_mut() }.x[0] = 99;
+        }
+        let _probe = Kretprobe::at(fixture::IDENTITY.address()).handler(change).register().unwrap();
+        assert_eq!(fixture::IDENTITY.call(1), 99);
+    }
+);
+
+test!(
+    fn a_handler_can_return_elsewhere() {
+        fn divert(call: &mut Call<'_>) {
+            // SAFETY: the other function returns to where this one would have, by the x30 that is left as it is.
+            unsafe { call.frame_mut() }.pc = fixture::REGISTERS.address() as u64;
+        }
+        let _probe = Kretprobe::at(fixture::IDENTITY.address()).handler(divert).register().unwrap();
+        assert_eq!(fixture::IDENTITY.call(1), 2);
+    }
+);
+
+test!(
+    fn recursion_beyond_maxactive_is_missed_and_returns_right() {
+        let probe = Kretprobe::at(recurse_address()).handler(add_return_value).maxactive(4).register().unwrap();
+        assert_eq!(recurse(black_box(10)), 10);
+        assert_eq!((probe.hits(), probe.missed()), (4, 7));
+        assert_eq!(SEEN.load(Relaxed), 10 + 9 + 8 + 7, "the outermost calls are followed");
+        assert_eq!(recurse(black_box(3)), 3);
+        assert_eq!((probe.hits(), probe.missed(), probe.active()), (8, 7, 0));
+    }
+);
+
+test!(
+    fn tail_calls_return_to_both_probes() {
+        let caller = Kretprobe::at(fixture::TAIL_CALL.address()).handler(add_return_value).register().unwrap();
+        let callee = Kretprobe::at(fixture::IDENTITY.address()).handler(add_return_value).register().unwrap();
+        assert_eq!(fixture::TAIL_CALL.call(1), 2);
+        assert_eq!(SEEN.load(Relaxed), 4);
+        assert_eq!((caller.hits(), callee.hits(), caller.active(), callee.active()), (1, 1, 0, 0));
+    }
+);
+
+test!(
+    fn several_probes_on_one_function_all_see_the_return() {
+        let address = fixture::IDENTITY.address();
+        let probes = [(); 3].map(|()| Kretprobe::at(address).handler(add_return_value).register().unwrap());
+        assert_eq!(fixture::IDENTITY.call(5), 5);
+        assert_eq!(SEEN.load(Relaxed), 15);
+        assert!(probes.iter().all(|probe| probe.hits() == 1 && probe.missed() == 0));
+    }
+);
+
+test!(
+    fn the_entry_handler_can_decline_and_leave_data() {
+        fn entry(call: &mut Call<'_>) -> Decision {
+            let argument = call.frame().x[0];
+            call.instance_data()[0] = argument;
+            if argument < 10 { Decision::Decline } else { Decision::Follow }
+        }
+        fn check(call: &mut Call<'_>) {
+            assert_eq!(call.instance_data()[0] + 1, call.return_value());
+            SEEN.fetch_add(call.instance_data()[0], Relaxed);
+        }
+        let probe = Kretprobe::at(fixture::REGISTERS.address())
+            .entry(entry)
+            .handler(check)
+            .data_words(1)
+            .maxactive(1)
+            .register()
+            .unwrap();
+        for argument in [1, 10, 2, 20, 3] {
+            fixture::REGISTERS.call(argument);
+        }
+        assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed()), (30, 2, 0));
+    }
+);
+
+test!(
+    fn a_probe_unregistered_in_flight_lets_its_calls_return() {
+        static ENTERED: AtomicBool = AtomicBool::new(false);
+        static RELEASED: AtomicBool = AtomicBool::new(false);
+        #[inline(never)]
+        fn wait(argument: u64) -> u64 {
+            ENTERED.store(true, Relaxed);
+            while !RELEASED.load(Relaxed) {
+                task::yield_now();
+            }
+            argument + 1
+        }
+        let probe = Kretprobe::at(wait as *const () as usize).handler(add_return_value).register().unwrap();
+        let caller = task::spawn("caller", || assert_eq!(wait(black_box(1)), 2));
+        while !ENTERED.load(Relaxed) {
+            task::yield_now();
+        }
+        assert_eq!(probe.active(), 1);
+        probe.unregister();
+        RELEASED.store(true, Relaxed);
+        caller.join();
+        assert_eq!(SEEN.load(Relaxed), 0, "the handler is not called any more");
+        assert!(aarch64_kprobes::probe::list().is_empty());
+    }
+);
+
+test!(
+    fn a_task_that_exits_inside_gives_its_instances_back() {
+        #[inline(never)]
+        fn leave(_: u64) -> u64 {
+            task::exit()
+        }
+        #[inline(never)]
+        fn call_leave(argument: u64) -> u64 {
+            black_box(leave(black_box(argument)) + 1)
+        }
+        let addresses = [leave as *const () as usize, call_leave as *const () as usize];
+        let probes = addresses.map(|address| Kretprobe::at(address).maxactive(2).register().unwrap());
+        for round in 1..=5 {
+            task::spawn("short", || drop(call_leave(black_box(0)))).join();
+            for probe in &probes {
+                assert_eq!((probe.active(), probe.hits(), probe.missed()), (0, 0, round));
+            }
+        }
+    }
+);
+
+test!(
+    fn preempted_calls_are_paired_with_their_own_returns() {
+        const CALLS: u64 = 50_000;
+        static MISMATCHES: AtomicU64 = AtomicU64::new(0);
+        static RETURNS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+        static SWITCHES: AtomicU64 = AtomicU64::new(0);
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        /// Long enough for the timer to interrupt it now and then.
+        #[inline(never)]
+        fn work(argument: u64) -> u64 {
+            for round in 0..50 {
+                black_box(round);
+            }
+            argument ^ 0x5555
+        }
+        fn entry(call: &mut Call<'_>) -> Decision {
+            let argument = call.frame().x[0];
+            call.instance_data()[0] = argument;
+            Decision::Follow
+        }
+        fn check(call: &mut Call<'_>) {
+            let argument = call.instance_data()[0];
+            if call.return_value() != argument ^ 0x5555 {
+                MISMATCHES.fetch_add(1, Relaxed);
+            }
+            let caller = argument & 1;
+            RETURNS[caller as usize].fetch_add(1, Relaxed);
+            if LAST.swap(caller, Relaxed) != caller {
+                SWITCHES.fetch_add(1, Relaxed);
+            }
+        }
+        let probe = Kretprobe::at(work as *const () as usize)
+            .entry(entry)
+            .handler(check)
+            .data_words(1)
+            .register()
+            .unwrap();
+        let callers: Vec<_> = (0..2u64)
+            .map(|caller| {
+                task::spawn("caller", move || {
+                    for call in 0..CALLS {
+                        let argument = call << 1 | caller;
+                        assert_eq!(work(black_box(argument)), argument ^ 0x5555);
+                    }
+                })
+            })
+            .collect();
+        for caller in callers {
+            caller.join();
+        }
+        assert_eq!(MISMATCHES.load(Relaxed), 0);
+        assert_eq!(RETURNS.each_ref().map(|returns| returns.load(Relaxed)), [CALLS; 2]);
+        assert_eq!((probe.hits(), probe.missed(), probe.active()), (2 * CALLS, 0, 0));
+        assert!(SWITCHES.load(Relaxed) > 2, "the tasks have not preempted each other");
+    }
+);
+
+test!(
+    fn backtraces_show_the_true_callers() {
+        static TRACE: runtime::sync::IrqLock<Vec<usize>> = runtime::sync::IrqLock::new(Vec::new());
+        #[inline(never)]
+        fn innermost(argument: u64) -> u64 {
+            *TRACE.lock() = backtrace::current().addresses().collect();
+            black_box(argument) + 1
+        }
+        #[inline(never)]
+        fn middle(argument: u64) -> u64 {
+            black_box(innermost(black_box(argument))) + 1
+        }
+        let addresses = || -> Vec<usize> {
+            assert_eq!(middle(black_box(1)), 3);
+            TRACE.lock().clone()
+        };
+        let without = addresses();
+        let functions = [innermost as *const () as usize, middle as *const () as usize];
+        let _returns = functions.map(|function| Kretprobe::at(function).register().unwrap());
+        let with = addresses();
+        // The innermost addresses are in `innermost` itself and the same, and so are all callers but for the two
+        // call sites in this test.
+        assert_eq!(without.len(), with.len(), "{without:x?} {with:x?}");
+        let differing = without.iter().zip(&with).filter(|(without, with)| without != with).count();
+        assert!(differing <= 1, "{without:x?} {with:x?}");
+        assert!(with.iter().all(|&address| !aarch64_kprobes::probe::is_trampoline(address)));
+    }
+);
+
+test!(
+    fn backtraces_cross_the_exception_of_a_probe() {
+        static TRACE: runtime::sync::IrqLock<String> = runtime::sync::IrqLock::new(String::new());
+        fn trace(hit: &mut Hit<'_>) -> Action {
+            let mut text = String::new();
+            write!(text, "{}", backtrace::of_frame(hit.frame())).unwrap();
+            *TRACE.lock() = text;
+            Action::Continue
+        }
+        #[inline(never)]
+        fn caller_of_the_probed_function(argument: u64) -> u64 {
+            black_box(fixture::IDENTITY.call(black_box(argument))) + 1
+        }
+        let _entry = Kprobe::at(fixture::IDENTITY.address()).pre(trace).register().unwrap();
+        let _return = Kretprobe::at(fixture::IDENTITY.address()).register().unwrap();
+        assert_eq!(caller_of_the_probed_function(1), 2);
+        let text = TRACE.lock().clone();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("fixture_identity+0x0"), "{text}");
+        assert!(lines[1].contains("caller_of_the_probed_function+"), "{text}");
+        assert!(!text.contains("kretprobe_trampoline"), "{text}");
+    }
+);
+
+test!(
+    fn return_probes_go_on_entries_only() {
+        let address = fixture::IDENTITY.address() + 4;
+        let refused = Kretprobe::at(address).register().map(drop);
+        assert!(matches!(refused, Err(ProbeError::NotEntry { address: at, .. }) if at == address));
+    }
+);
+
+test!(
+    fn instances_are_not_leaked() {
+        let probe = Kretprobe::at(recurse_address()).maxactive(64).register().unwrap();
+        let tasks: Vec<_> = (0..16)
+            .map(|number| task::spawn("caller", move || assert_eq!(recurse(black_box(number % 4)), number % 4)))
+            .collect();
+        tasks.into_iter().for_each(task::JoinHandle::join);
+        assert_eq!((probe.hits(), probe.missed(), probe.active()), (4 * (1 + 2 + 3 + 4), 0, 0));
+    }
+);

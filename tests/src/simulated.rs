@@ -1,0 +1,130 @@
+//! Every instruction of a function is probed, and it does what it did before: each kind of instruction, simulated or
+//! stepped, one at a time and all at once.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use aarch64_kprobes::{Action, Hit, Kprobe};
+
+use crate::fixture::{self, Fixture};
+use crate::test;
+
+/// Arguments that tell the halves, the signs and the comparisons of the fixtures apart.
+const ARGUMENTS: [u64; 14] = [
+    0,
+    1,
+    6,
+    7,
+    8,
+    0x8000_0000,
+    0xffff_ffff,
+    0x1_0000_0000,
+    0x1_0000_0001,
+    0x7fff_ffff_ffff_ffff,
+    0x8000_0000_0000_0000,
+    0x8000_0000_0000_0007,
+    0xffff_ffff_0000_0000,
+    u64::MAX,
+];
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+
+fn count(_: &mut Hit<'_>) -> Action {
+    HITS.fetch_add(1, Relaxed);
+    Action::Continue
+}
+
+fn call_all(fixture: Fixture) -> [u64; ARGUMENTS.len()] {
+    ARGUMENTS.map(|argument| fixture.call(argument))
+}
+
+/// Compares the results of `fixture` without probes, with a probe on each of its instructions in turn, and with probes
+/// on all at once, with and without post-handlers.
+fn compare(fixture: Fixture) {
+    fn after(_: &mut Hit<'_>) {}
+    let expected = call_all(fixture);
+    let mut hits = 0;
+    for address in fixture.instructions() {
+        let probe = Kprobe::at(address).pre(count).post(after).register().expect("the instruction can be probed");
+        assert_eq!(call_all(fixture), expected, "with a probe at {address:#x}");
+        assert_eq!(probe.missed(), 0);
+        hits += probe.hits();
+    }
+    assert_eq!(call_all(fixture), expected, "after the probes have gone");
+    let before = HITS.load(Relaxed);
+    assert_eq!(before, hits, "the handlers were called as often as the probes say");
+    let probes: Vec<_> = fixture.instructions().map(|address| Kprobe::at(address).pre(count).register()).collect();
+    assert!(probes.iter().all(Result::is_ok));
+    assert_eq!(call_all(fixture), expected, "with probes on all instructions");
+    assert_eq!(HITS.load(Relaxed) - before, hits, "every instruction is hit as often as alone");
+}
+
+test!(
+    fn addresses() {
+        compare(fixture::ADDRESSES);
+    }
+);
+
+test!(
+    fn addresses_of_other_pages() {
+        compare(fixture::FAR);
+    }
+);
+
+test!(
+    fn literals() {
+        compare(fixture::LITERALS);
+    }
+);
+
+test!(
+    fn conditional_branches() {
+        compare(fixture::BRANCHES);
+    }
+);
+
+test!(
+    fn calls() {
+        compare(fixture::CALLS);
+    }
+);
+
+test!(
+    fn returns_by_another_register() {
+        compare(fixture::CALLEE);
+    }
+);
+
+test!(
+    fn hints_and_landing_pads() {
+        compare(fixture::HINTS);
+    }
+);
+
+test!(
+    fn ordinary_instructions() {
+        compare(fixture::ORDINARY);
+    }
+);
+
+test!(
+    fn interrupt_masks() {
+        compare(fixture::INTERRUPT_MASKS);
+    }
+);
+
+test!(
+    fn stack_pointer() {
+        compare(fixture::STACK_POINTER);
+    }
+);
+
+test!(
+    fn registers_and_flags() {
+        assert_eq!(fixture::CHECK_REGISTERS.call(0), 0, "without probes");
+        compare(fixture::REGISTERS);
+        let _probes: Vec<_> =
+            fixture::REGISTERS.instructions().map(|address| Kprobe::at(address).pre(count).register()).collect();
+        assert_eq!(fixture::CHECK_REGISTERS.call(0), 0, "with probes");
+    }
+);
