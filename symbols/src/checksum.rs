@@ -24,9 +24,7 @@ const REMAINDERS: [u32; 256] = {
 
 /// The CRC-32 of `bytes`.
 pub fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |sum, &byte| {
-        REMAINDERS[usize::from(sum as u8 ^ byte)] ^ (sum >> 8)
-    })
+    !bytes.iter().fold(!0, |sum, &byte| REMAINDERS[usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
 }
 
 #[cfg(test)]
@@ -37,9 +35,6 @@ mod tests {
     fn matches_the_published_check_values() {
         assert_eq!(crc32(b""), 0);
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
-        assert_eq!(
-            crc32(b"The quick brown fox jumps over the lazy dog"),
-            0x414f_a339
-        );
+        assert_eq!(crc32(b"The quick brown fox jumps over the lazy dog"), 0x414f_a339);
     }
 }

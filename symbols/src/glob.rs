@@ -52,22 +52,13 @@ mod tests {
             ("*256", "sha2::sha256::compress256"),
             ("a*b*c", "aXbbXc"),
             ("a?c", "a\u{df}c"),
-            (
-                "<*>::next",
-                "<core::str::iter::Chars as core::iter::Iterator>::next",
-            ),
+            ("<*>::next", "<core::str::iter::Chars as core::iter::Iterator>::next"),
         ] {
             assert!(glob_match(pattern, name), "{pattern} does not match {name}");
         }
-        for (pattern, name) in [
-            ("", "a"),
-            ("?", ""),
-            ("a", "ab"),
-            ("a*b", "a"),
-            ("*a", "ab"),
-            ("a*b*c", "acb"),
-            ("[ab]", "a"),
-        ] {
+        for (pattern, name) in
+            [("", "a"), ("?", ""), ("a", "ab"), ("a*b", "a"), ("*a", "ab"), ("a*b*c", "acb"), ("[ab]", "a")]
+        {
             assert!(!glob_match(pattern, name), "{pattern} matches {name}");
         }
     }
@@ -76,9 +67,7 @@ mod tests {
     fn definition(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, rest) => rest.is_none(),
-            (Some((b'*', rest)), _) => {
-                (0..=name.len()).any(|taken| definition(rest, &name[taken..]))
-            }
+            (Some((b'*', rest)), _) => (0..=name.len()).any(|taken| definition(rest, &name[taken..])),
             (Some((wanted, rest)), Some((found, others))) => {
                 (*wanted == b'?' || wanted == found) && definition(rest, others)
             }

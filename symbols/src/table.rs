@@ -54,23 +54,14 @@ impl fmt::Display for SymbolError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated { needed, present } => {
-                write!(
-                    out,
-                    "the symbol table is truncated: it needs {needed} bytes and {present} are there"
-                )
+                write!(out, "the symbol table is truncated: it needs {needed} bytes and {present} are there")
             }
             Self::Magic => write!(out, "there is no symbol table behind the image"),
             Self::Version { found } => {
-                write!(
-                    out,
-                    "the symbol table is of version {found}, and only version {VERSION} is known"
-                )
+                write!(out, "the symbol table is of version {found}, and only version {VERSION} is known")
             }
             Self::Checksum { expected, found } => {
-                write!(
-                    out,
-                    "the symbol table is damaged: its checksum is {found:#010x} instead of {expected:#010x}"
-                )
+                write!(out, "the symbol table is damaged: its checksum is {found:#010x} instead of {expected:#010x}")
             }
             Self::Inconsistent { part } => {
                 write!(out, "the symbol table contradicts itself in {part}")
@@ -113,43 +104,24 @@ impl<'a> SymbolTable<'a> {
     ///
     /// If the bytes are not a table that is complete, intact and consistent. All of it is checked here.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, SymbolError> {
-        let truncated = |needed| SymbolError::Truncated {
-            needed,
-            present: bytes.len(),
-        };
+        let truncated = |needed| SymbolError::Truncated { needed, present: bytes.len() };
         let (words, _) = bytes.as_chunks::<4>();
-        let (header, _) = words
-            .split_first_chunk::<HEADER_WORDS>()
-            .ok_or(truncated(HEADER_BYTES))?;
-        let [_, _, checksum, version, length, count, base_low, base_high] =
-            header.map(u32::from_le_bytes);
+        let (header, _) = words.split_first_chunk::<HEADER_WORDS>().ok_or(truncated(HEADER_BYTES))?;
+        let [_, _, checksum, version, length, count, base_low, base_high] = header.map(u32::from_le_bytes);
         if !bytes.starts_with(&MAGIC) {
             return Err(SymbolError::Magic);
         }
         if version != VERSION {
             return Err(SymbolError::Version { found: version });
         }
-        let bytes = bytes
-            .get(..length as usize)
-            .ok_or(truncated(length as usize))?;
-        let checked = bytes
-            .get(CHECKED_FROM..)
-            .ok_or(SymbolError::Inconsistent { part: "its length" })?;
+        let bytes = bytes.get(..length as usize).ok_or(truncated(length as usize))?;
+        let checked = bytes.get(CHECKED_FROM..).ok_or(SymbolError::Inconsistent { part: "its length" })?;
         let found = crc32(checked);
         if found != checksum {
-            return Err(SymbolError::Checksum {
-                expected: checksum,
-                found,
-            });
+            return Err(SymbolError::Checksum { expected: checksum, found });
         }
-        let table = Self::split(
-            bytes,
-            count as usize,
-            u64::from(base_low) | u64::from(base_high) << 32,
-        )
-        .ok_or(SymbolError::Inconsistent {
-            part: "its number of symbols",
-        })?;
+        let table = Self::split(bytes, count as usize, u64::from(base_low) | u64::from(base_high) << 32)
+            .ok_or(SymbolError::Inconsistent { part: "its number of symbols" })?;
         table.check()?;
         Ok(table)
     }
@@ -161,12 +133,7 @@ impl<'a> SymbolTable<'a> {
         let (by_name, names) = bytes.split_at_checked(count.checked_mul(4)?)?;
         let (entries, _) = entries.as_chunks::<4>().0.as_chunks::<3>();
         let (by_name, _) = by_name.as_chunks::<4>();
-        Some(Self {
-            base,
-            entries,
-            by_name,
-            names,
-        })
+        Some(Self { base, entries, by_name, names })
     }
 
     /// Whether every entry stands for a symbol and both orders hold.
@@ -175,10 +142,7 @@ impl<'a> SymbolTable<'a> {
         for words in self.entries {
             self.symbol(words).ok_or(part("an entry"))?;
         }
-        if !self
-            .entries
-            .is_sorted_by_key(|words| Entry::decode(words).offset)
-        {
+        if !self.entries.is_sorted_by_key(|words| Entry::decode(words).offset) {
             return Err(part("the order of its addresses"));
         }
         let mut last = "";
@@ -195,19 +159,12 @@ impl<'a> SymbolTable<'a> {
     /// The symbol of an entry, or `None` if its name or its end is not within bounds.
     fn symbol(&self, words: &[Word; 3]) -> Option<Symbol<'a>> {
         let entry = Entry::decode(words);
-        let (length, name) = self
-            .names
-            .get(entry.name as usize..)?
-            .split_first_chunk::<2>()?;
+        let (length, name) = self.names.get(entry.name as usize..)?.split_first_chunk::<2>()?;
         let name = str::from_utf8(name.get(..usize::from(u16::from_le_bytes(*length)))?).ok()?;
         let address = self.base.checked_add(entry.offset.into())?;
         let size = u64::from(entry.size);
         address.checked_add(size)?;
-        Some(Symbol {
-            name,
-            address,
-            size,
-        })
+        Some(Symbol { name, address, size })
     }
 
     /// The symbol with this entry number.
@@ -219,43 +176,25 @@ impl<'a> SymbolTable<'a> {
     pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let offset = |words: &[Word; 3]| Entry::decode(words).offset;
-        let (upto, _) = self.entries.split_at_checked(
-            self.entries
-                .partition_point(|words| offset(words) <= wanted),
-        )?;
+        let (upto, _) = self.entries.split_at_checked(self.entries.partition_point(|words| offset(words) <= wanted))?;
         let start = offset(upto.last()?);
-        let (_, same) =
-            upto.split_at_checked(upto.partition_point(|words| offset(words) < start))?;
-        same.iter()
-            .filter_map(|words| self.symbol(words))
-            .find(|symbol| address - symbol.address < symbol.size)
+        let (_, same) = upto.split_at_checked(upto.partition_point(|words| offset(words) < start))?;
+        same.iter().filter_map(|words| self.symbol(words)).find(|symbol| address - symbol.address < symbol.size)
     }
 
     /// The functions whose name is exactly `name`, in ascending order of address.
     pub fn find(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         let name_of = |number: &Word| self.numbered(number).map_or("", |symbol| symbol.name);
-        let from = self
-            .by_name
-            .partition_point(|number| name_of(number) < name);
-        let to = self
-            .by_name
-            .partition_point(|number| name_of(number) <= name);
+        let from = self.by_name.partition_point(|number| name_of(number) < name);
+        let to = self.by_name.partition_point(|number| name_of(number) <= name);
         let table = *self;
-        table
-            .by_name
-            .get(from..to)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(move |number| table.numbered(number))
+        table.by_name.get(from..to).unwrap_or_default().iter().filter_map(move |number| table.numbered(number))
     }
 
     /// Every function, in ascending order of address.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         let table = *self;
-        table
-            .entries
-            .iter()
-            .filter_map(move |words| table.symbol(words))
+        table.entries.iter().filter_map(move |words| table.symbol(words))
     }
 
     /// How many functions the table names.

@@ -27,16 +27,10 @@ impl fmt::Display for WriteError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfRange { name, address } => {
-                write!(
-                    out,
-                    "the function {name} at {address:#x} is not within 4 GiB above the start of the image"
-                )
+                write!(out, "the function {name} at {address:#x} is not within 4 GiB above the start of the image")
             }
             Self::NameTooLong { address } => {
-                write!(
-                    out,
-                    "the name of the function at {address:#x} is longer than 65535 bytes"
-                )
+                write!(out, "the name of the function at {address:#x} is longer than 65535 bytes")
             }
             Self::TooLong => write!(out, "there are more symbols than fit into a table"),
         }
@@ -54,26 +48,18 @@ pub fn write(base: u64, symbols: &[Symbol<'_>]) -> Result<Vec<u8>, WriteError> {
     let mut symbols = symbols.to_vec();
     symbols.sort_by_key(|symbol| (symbol.address, symbol.name));
 
-    let word = |number: usize| {
-        u32::try_from(number)
-            .map(u32::to_le_bytes)
-            .map_err(|_| WriteError::TooLong)
-    };
+    let word = |number: usize| u32::try_from(number).map(u32::to_le_bytes).map_err(|_| WriteError::TooLong);
     let mut entries = Vec::new();
     let mut names = Vec::new();
     for symbol in &symbols {
-        let out_of_range = || WriteError::OutOfRange {
-            name: symbol.name.to_string(),
-            address: symbol.address,
-        };
+        let out_of_range = || WriteError::OutOfRange { name: symbol.name.to_string(), address: symbol.address };
         let offset = symbol.address.checked_sub(base).ok_or_else(out_of_range)?;
         let end = offset.checked_add(symbol.size).ok_or_else(out_of_range)?;
         if end > u64::from(u32::MAX) || base.checked_add(end).is_none() {
             return Err(out_of_range());
         }
-        let length = u16::try_from(symbol.name.len()).map_err(|_| WriteError::NameTooLong {
-            address: symbol.address,
-        })?;
+        let length =
+            u16::try_from(symbol.name.len()).map_err(|_| WriteError::NameTooLong { address: symbol.address })?;
         entries.extend((offset as u32).to_le_bytes());
         entries.extend((symbol.size as u32).to_le_bytes());
         entries.extend(word(names.len())?);
@@ -114,35 +100,14 @@ mod tests {
 
     #[test]
     fn refuses_what_does_not_fit() {
-        let at = |address, size| {
-            write(
-                0x1000,
-                &[Symbol {
-                    name: "f",
-                    address,
-                    size,
-                }],
-            )
-        };
-        let out_of_range = |address| {
-            Err(WriteError::OutOfRange {
-                name: "f".to_string(),
-                address,
-            })
-        };
+        let at = |address, size| write(0x1000, &[Symbol { name: "f", address, size }]);
+        let out_of_range = |address| Err(WriteError::OutOfRange { name: "f".to_string(), address });
         assert_eq!(at(0xfff, 1), out_of_range(0xfff));
         assert_eq!(at(0x1_0000_1000, 4), out_of_range(0x1_0000_1000));
         assert_eq!(at(0x1000, u64::MAX), out_of_range(0x1000));
         assert!(at(0x1000, 0xffff_ffff).is_ok());
         let name = "n".repeat(0x1_0000);
-        let long = write(
-            0,
-            &[Symbol {
-                name: &name,
-                address: 8,
-                size: 4,
-            }],
-        );
+        let long = write(0, &[Symbol { name: &name, address: 8, size: 4 }]);
         assert_eq!(long, Err(WriteError::NameTooLong { address: 8 }));
     }
 }

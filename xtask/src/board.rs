@@ -75,21 +75,14 @@ impl Board {
             names.join(", ")
         );
         let path = boards.join(name).join("board.toml");
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("{} cannot be read", path.display()))?;
+        let text = fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         Self::parse(name, &text).with_context(|| format!("{} is wrong", path.display()))
     }
 
     fn parse(name: &str, text: &str) -> Result<Self> {
-        let board = Self {
-            name: name.into(),
-            ..toml::from_str(text)?
-        };
+        let board = Self { name: name.into(), ..toml::from_str(text)? };
         ensure!(
-            board
-                .configurations
-                .first()
-                .is_some_and(|first| first.name == BASE),
+            board.configurations.first().is_some_and(|first| first.name == BASE),
             "its first configuration is not {BASE}"
         );
         for (number, configuration) in board.configurations.iter().enumerate() {
@@ -100,30 +93,15 @@ impl Board {
                 configuration.name
             );
         }
-        ensure!(
-            (1..=board.max_smp).contains(&board.smp),
-            "its number of CPUs is not between 1 and max-smp"
-        );
+        ensure!((1..=board.max_smp).contains(&board.smp), "its number of CPUs is not between 1 and max-smp");
         Ok(board)
     }
 
     /// The configuration of this name.
     pub fn configuration(&self, name: &str) -> Result<&Configuration> {
-        let Some(found) = self
-            .configurations
-            .iter()
-            .find(|configuration| configuration.name == name)
-        else {
-            let names: Vec<_> = self
-                .configurations
-                .iter()
-                .map(|configuration| configuration.name.as_str())
-                .collect();
-            bail!(
-                "the board {} has no configuration {name:?}; it has: {}",
-                self.name,
-                names.join(", ")
-            );
+        let Some(found) = self.configurations.iter().find(|configuration| configuration.name == name) else {
+            let names: Vec<_> = self.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
+            bail!("the board {} has no configuration {name:?}; it has: {}", self.name, names.join(", "));
         };
         Ok(found)
     }
@@ -148,18 +126,10 @@ impl Board {
         for (key, value) in options {
             machine += &format!(",{key}={value}");
         }
-        let cpu = overrides
-            .cpu
-            .as_ref()
-            .or(configuration.cpu.as_ref())
-            .unwrap_or(&self.cpu);
+        let cpu = overrides.cpu.as_ref().or(configuration.cpu.as_ref()).unwrap_or(&self.cpu);
         let mut arguments: Vec<OsString> = Vec::new();
-        for (option, value) in [
-            ("-machine", &machine),
-            ("-cpu", cpu),
-            ("-m", &self.memory),
-            ("-smp", &smp.to_string()),
-        ] {
+        for (option, value) in [("-machine", &machine), ("-cpu", cpu), ("-m", &self.memory), ("-smp", &smp.to_string())]
+        {
             arguments.extend([option.into(), value.into()]);
         }
         arguments.extend(self.arguments.iter().map(OsString::from));
@@ -173,9 +143,7 @@ impl Board {
 /// The names of all boards, sorted.
 fn names(boards: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in
-        fs::read_dir(boards).with_context(|| format!("{} cannot be read", boards.display()))?
-    {
+    for entry in fs::read_dir(boards).with_context(|| format!("{} cannot be read", boards.display()))? {
         let entry = entry?;
         if entry.path().join("board.toml").is_file() {
             names.extend(entry.file_name().into_string());
@@ -209,9 +177,7 @@ mod tests {
     fn line(configuration: &str, overrides: &Overrides) -> String {
         let board = Board::parse("test", TEXT).unwrap();
         let configuration = board.configuration(configuration).unwrap();
-        let arguments = board
-            .arguments(configuration, overrides, Path::new("k.img"))
-            .unwrap();
+        let arguments = board.arguments(configuration, overrides, Path::new("k.img")).unwrap();
         arguments.join(" ".as_ref()).into_string().unwrap()
     }
 
@@ -232,10 +198,7 @@ mod tests {
         assert_eq!(line("server", &Overrides::default()), server);
         let overrides = Overrides {
             smp: Some(4),
-            machine: vec![
-                ("gic-version".into(), "2".into()),
-                ("secure".into(), "off".into()),
-            ],
+            machine: vec![("gic-version".into(), "2".into()), ("secure".into(), "off".into())],
             cpu: Some("cortex-a53".into()),
         };
         let changed = "-machine virt,gic-version=2,secure=off,virtualization=on -cpu cortex-a53 -m 512M -smp 4 -nic none -no-reboot -kernel k.img";
@@ -245,25 +208,12 @@ mod tests {
     #[test]
     fn errors_name_what_there_is() {
         let error = Board::load("toaster").err().unwrap().to_string();
-        assert!(
-            error.contains("\"toaster\"") && error.contains(DEFAULT),
-            "{error}"
-        );
+        assert!(error.contains("\"toaster\"") && error.contains(DEFAULT), "{error}");
         let board = Board::parse("test", TEXT).unwrap();
         let error = board.configuration("gicv9").err().unwrap().to_string();
-        assert_eq!(
-            error,
-            "the board test has no configuration \"gicv9\"; it has: base, server"
-        );
-        let overrides = Overrides {
-            smp: Some(9),
-            ..Overrides::default()
-        };
-        let error = board
-            .arguments(&board.configurations[0], &overrides, Path::new("k"))
-            .err()
-            .unwrap()
-            .to_string();
+        assert_eq!(error, "the board test has no configuration \"gicv9\"; it has: base, server");
+        let overrides = Overrides { smp: Some(9), ..Overrides::default() };
+        let error = board.arguments(&board.configurations[0], &overrides, Path::new("k")).err().unwrap().to_string();
         assert_eq!(error, "the board test has between 1 and 8 CPUs, not 9");
     }
 

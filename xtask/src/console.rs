@@ -22,10 +22,7 @@ pub struct Console {
 impl Console {
     /// A stream that has the given prompt.
     pub fn new(prompt: &'static str) -> Self {
-        Self {
-            prompt,
-            line: Vec::new(),
-        }
+        Self { prompt, line: Vec::new() }
     }
 
     /// What the bytes that came next complete.
@@ -35,9 +32,7 @@ impl Console {
             match byte {
                 b'\r' => {}
                 b'\n' => {
-                    events.push(Event::Line(
-                        String::from_utf8_lossy(&self.line).into_owned(),
-                    ));
+                    events.push(Event::Line(String::from_utf8_lossy(&self.line).into_owned()));
                     self.line.clear();
                 }
                 _ if self.line.len() >= LONGEST_LINE => {}
@@ -69,14 +64,7 @@ mod tests {
     #[test]
     fn cuts_lines_and_prompts_wherever_the_stream_is_split() {
         let stream = b"boot\r\n\r\nkprobes> list\r\nnone\r\nkprobes> ";
-        let expected = [
-            line("boot"),
-            line(""),
-            Event::Prompt,
-            line("kprobes> list"),
-            line("none"),
-            Event::Prompt,
-        ];
+        let expected = [line("boot"), line(""), Event::Prompt, line("kprobes> list"), line("none"), Event::Prompt];
         for split in 0..stream.len() {
             let mut console = Console::new("kprobes> ");
             let mut events = console.feed(&stream[..split]);
@@ -88,25 +76,15 @@ mod tests {
     #[test]
     fn a_prompt_counts_only_at_the_start_of_a_line() {
         let mut console = Console::new("kprobes> ");
-        assert_eq!(
-            console.feed(b"see kprobes> \n kprobes> \nkprobes>\n").len(),
-            3
-        );
+        assert_eq!(console.feed(b"see kprobes> \n kprobes> \nkprobes>\n").len(), 3);
         // A line editor that draws its line anew does not ask anew.
-        assert_eq!(
-            console.feed(b"kprobes> a\rkprobes> ab\rkprobes> "),
-            [Event::Prompt]
-        );
+        assert_eq!(console.feed(b"kprobes> a\rkprobes> ab\rkprobes> "), [Event::Prompt]);
     }
 
     #[test]
     fn garbage_is_harmless() {
         let mut console = Console::new("kprobes> ");
-        let garbage: Vec<u8> = (0..=255)
-            .cycle()
-            .filter(|byte| *byte != b'\n')
-            .take(3 * LONGEST_LINE)
-            .collect();
+        let garbage: Vec<u8> = (0..=255).cycle().filter(|byte| *byte != b'\n').take(3 * LONGEST_LINE).collect();
         assert_eq!(console.feed(&garbage), []);
         let events = console.feed(b"\nkprobes> ");
         assert!(matches!(&events[0], Event::Line(text) if text.chars().count() <= LONGEST_LINE));

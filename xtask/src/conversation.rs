@@ -43,12 +43,7 @@ pub struct Conversation {
 impl Conversation {
     /// A conversation with a machine that was just started.
     pub fn new() -> Self {
-        Self {
-            console: Console::new(PROMPT),
-            state: State::Booting,
-            script: VecDeque::new(),
-            script_ended: false,
-        }
+        Self { console: Console::new(PROMPT), state: State::Booting, script: VecDeque::new(), script_ended: false }
     }
 
     /// Whether it is the machine's turn, so that it can take too long.
@@ -62,9 +57,7 @@ impl Conversation {
             match event {
                 Event::Line(line) => {
                     if let Some(reason) = stop_reason(&line) {
-                        return Some(Action::Finish(Err(format!(
-                            "the machine stopped: {reason}"
-                        ))));
+                        return Some(Action::Finish(Err(format!("the machine stopped: {reason}"))));
                     }
                 }
                 Event::Prompt if matches!(self.state, State::Leaving) => {}
@@ -78,9 +71,7 @@ impl Conversation {
     pub fn script(&mut self, line: Option<&str>) -> Option<Action> {
         match line {
             Some(line) if line.trim().is_empty() || line.starts_with('#') => {}
-            Some(line) => self
-                .script
-                .push_back(line.trim_end_matches(['\r', '\n']).into()),
+            Some(line) => self.script.push_back(line.trim_end_matches(['\r', '\n']).into()),
             None => self.script_ended = true,
         }
         self.speak()
@@ -117,10 +108,7 @@ impl Conversation {
     pub fn timed_out(&self, seconds: u64) -> String {
         match self.state {
             State::Leaving => format!("the machine did not power off within {seconds} s"),
-            _ => format!(
-                "the machine did not ask for a line within {seconds} s, {}",
-                self.place()
-            ),
+            _ => format!("the machine did not ask for a line within {seconds} s, {}", self.place()),
         }
     }
 
@@ -153,10 +141,7 @@ mod tests {
         assert_eq!(conversation.output(b"> "), typed("list"));
         assert_eq!(conversation.output(b"list\r\nerror: nothing\r\n"), None);
         assert_eq!(conversation.output(b"kprobes> "), typed("run sha256 1"));
-        assert_eq!(
-            conversation.output(b"run sha256 1\r\nok\r\nkprobes> "),
-            typed("poweroff")
-        );
+        assert_eq!(conversation.output(b"run sha256 1\r\nok\r\nkprobes> "), typed("poweroff"));
         assert_eq!(conversation.output(b"poweroff\r\nkprobes> "), None);
         assert_eq!(conversation.ended(Ok(())), Ok(()));
     }
@@ -176,47 +161,29 @@ mod tests {
     #[test]
     fn a_stopped_machine_is_a_failure_wherever_it_happens() {
         let mut conversation = Conversation::new();
-        let finish = Some(Action::Finish(Err(
-            "the machine stopped: panic at boot".into()
-        )));
-        assert_eq!(
-            conversation.output(b"kprobes> \nmachine stopped: panic at boot"),
-            None
-        );
+        let finish = Some(Action::Finish(Err("the machine stopped: panic at boot".into())));
+        assert_eq!(conversation.output(b"kprobes> \nmachine stopped: panic at boot"), None);
         assert_eq!(conversation.output(b"\r\n"), finish);
     }
 
     #[test]
     fn an_early_end_is_a_failure_that_says_where() {
         let mut conversation = Conversation::new();
-        assert_eq!(
-            conversation.ended(Ok(())),
-            Err("the machine powered off before its first prompt".into())
-        );
+        assert_eq!(conversation.ended(Ok(())), Err("the machine powered off before its first prompt".into()));
         let how = || Err("exit status: 1: no such CPU".into());
         let sentence = "QEMU ended before its first prompt: exit status: 1: no such CPU";
         assert_eq!(conversation.ended(how()), Err(sentence.into()));
         conversation.script(Some("crash"));
         conversation.output(b"kprobes> ");
-        assert_eq!(
-            conversation.ended(Ok(())),
-            Err("the machine powered off after `crash`".into())
-        );
-        assert_eq!(
-            conversation.timed_out(60),
-            "the machine did not ask for a line within 60 s, after `crash`"
-        );
+        assert_eq!(conversation.ended(Ok(())), Err("the machine powered off after `crash`".into()));
+        assert_eq!(conversation.timed_out(60), "the machine did not ask for a line within 60 s, after `crash`");
     }
 
     #[test]
     fn a_script_may_power_off_itself_but_only_at_its_end() {
-        for (rest, result) in [
-            (None, Ok(())),
-            (
-                Some("list"),
-                Err("the machine powered off after `poweroff`".to_string()),
-            ),
-        ] {
+        for (rest, result) in
+            [(None, Ok(())), (Some("list"), Err("the machine powered off after `poweroff`".to_string()))]
+        {
             let mut conversation = Conversation::new();
             conversation.script(Some("poweroff"));
             conversation.script(rest);

@@ -29,8 +29,7 @@ const LARGEST: u64 = 256 << 20;
 /// Makes the image of the program `elf` in the file `out`, which appears whole or not at all. Returns its length.
 pub fn write(elf: &Path, out: &Path) -> Result<usize> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    let image =
-        image(&program).with_context(|| format!("no image can be made of {}", elf.display()))?;
+    let image = image(&program).with_context(|| format!("no image can be made of {}", elf.display()))?;
     let mut unfinished = out.as_os_str().to_owned();
     unfinished.push(format!(".{}", process::id()));
     fs::write(&unfinished, &image)
@@ -50,17 +49,11 @@ pub fn write_beside(elf: &Path) -> Result<PathBuf> {
 
 /// The image of a linked program.
 fn image(program: &[u8]) -> Result<Vec<u8>> {
-    let file = ElfFile64::<Endianness>::parse(program)
-        .map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
+    let file =
+        ElfFile64::<Endianness>::parse(program).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
     let machine = file.elf_header().e_machine(file.endian());
-    ensure!(
-        machine == elf::EM_AARCH64 && file.is_little_endian(),
-        "it is not a program for little-endian AArch64"
-    );
-    let (start, end) = (
-        address_of(&file, "__image_start")?,
-        address_of(&file, "__image_end")?,
-    );
+    ensure!(machine == elf::EM_AARCH64 && file.is_little_endian(), "it is not a program for little-endian AArch64");
+    let (start, end) = (address_of(&file, "__image_start")?, address_of(&file, "__image_end")?);
     ensure!(
         start < end && end - start <= LARGEST,
         "its __image_end {end:#x} does not fit its __image_start {start:#x}"
@@ -71,22 +64,15 @@ fn image(program: &[u8]) -> Result<Vec<u8>> {
         let data = segment.data().context("a segment is truncated")?;
         let place = segment.address().checked_sub(start).and_then(|offset| {
             let offset = usize::try_from(offset).ok()?;
-            image
-                .get_mut(offset..offset.checked_add(usize::try_from(segment.size()).ok()?)?)?
-                .get_mut(..data.len())
+            image.get_mut(offset..offset.checked_add(usize::try_from(segment.size()).ok()?)?)?.get_mut(..data.len())
         });
         let Some(place) = place else {
-            bail!(
-                "its segment at {:#x} is not between __image_start and __image_end",
-                segment.address()
-            );
+            bail!("its segment at {:#x} is not between __image_start and __image_end", segment.address());
         };
         place.copy_from_slice(data);
     }
     ensure!(
-        image
-            .get(MAGIC_AT..)
-            .is_some_and(|rest| rest.starts_with(MAGIC)),
+        image.get(MAGIC_AT..).is_some_and(|rest| rest.starts_with(MAGIC)),
         "it does not begin with an arm64 Image header"
     );
 
@@ -98,18 +84,15 @@ fn image(program: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn address_of(file: &ElfFile64<'_>, name: &str) -> Result<u64> {
-    let symbol = file
-        .symbol_by_name(name)
-        .ok_or_else(|| anyhow!("it has no symbol {name}: is it linked with linker.ld?"))?;
+    let symbol =
+        file.symbol_by_name(name).ok_or_else(|| anyhow!("it has no symbol {name}: is it linked with linker.ld?"))?;
     Ok(symbol.address())
 }
 
 /// The table of all functions of the program.
 fn symbols(file: &ElfFile64<'_>, base: u64) -> Result<Vec<u8>> {
     let executable = |symbol: &ElfSymbol64<'_, '_>| {
-        let section = symbol
-            .section_index()
-            .and_then(|index| file.section_by_index(index).ok());
+        let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
         section.is_some_and(|section| section.kind() == SectionKind::Text)
     };
     let mut functions = Vec::new();
@@ -117,20 +100,13 @@ fn symbols(file: &ElfFile64<'_>, base: u64) -> Result<Vec<u8>> {
         if symbol.kind() == SymbolKind::Text && symbol.size() != 0 && executable(&symbol) {
             let name = symbol.name().context("the name of a symbol is not valid")?;
             // The short form: without the hashes that tell apart crates of the same name.
-            functions.push((
-                format!("{:#}", rustc_demangle::demangle(name)),
-                symbol.address(),
-                symbol.size(),
-            ));
+            functions.push((format!("{:#}", rustc_demangle::demangle(name)), symbol.address(), symbol.size()));
         }
     }
-    let functions: Vec<_> = functions
-        .iter()
-        .map(|(name, address, size)| Symbol {
-            name,
-            address: *address,
-            size: *size,
-        })
-        .collect();
+    let functions: Vec<_> =
+        functions.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect();
     Ok(kprobes_symbols::write(base, &functions)?)
 }
+
+#[cfg(test)]
+mod tests;

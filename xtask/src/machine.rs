@@ -39,13 +39,8 @@ impl Machine {
     /// with QEMU.
     pub fn start(arguments: &[OsString], output: impl Fn(Output) + Send + 'static) -> Result<Self> {
         let mut command = Command::new(QEMU);
-        command
-            .args(arguments)
-            .args(["-display", "none", "-monitor", "none", "-serial", "stdio"]);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(arguments).args(["-display", "none", "-monitor", "none", "-serial", "stdio"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         die_with_parent(&mut command);
         let mut qemu = command.spawn().map_err(cannot_start)?;
         let (keys, typed) = mpsc::channel::<Vec<u8>>();
@@ -69,11 +64,7 @@ impl Machine {
                 String::from_utf8_lossy(&text).trim().replace('\n', "; ")
             })
         });
-        Ok(Self {
-            qemu,
-            keys,
-            complaints,
-        })
+        Ok(Self { qemu, keys, complaints })
     }
 
     /// Types a line and the return key. Does not wait for the machine to take it.
@@ -90,11 +81,7 @@ impl Machine {
         if status.success() {
             return Ok(());
         }
-        let complaints = self
-            .complaints
-            .take()
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_default();
+        let complaints = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         let colon = if complaints.is_empty() { "" } else { ": " };
         Err(format!("{status}{colon}{complaints}"))
     }
@@ -140,12 +127,10 @@ fn die_with_parent(command: &mut Command) {
     // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be
     // called: prctl is a bare system call, and making an error of errno allocates nothing.
     unsafe {
-        command.pre_exec(
-            || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            },
-        );
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
     }
 }
 

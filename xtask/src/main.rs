@@ -8,6 +8,7 @@ mod image;
 mod machine;
 mod run;
 mod setup;
+mod test;
 mod workspace;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -27,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Boots the kernel in QEMU, to a console on this terminal or to a script.
     Run(run::Options),
+    /// Runs the tests: style, host, and every test on the target in a machine of its own.
+    Test(test::Options),
     /// Gets what the other commands need: the Rust target and QEMU. They do so themselves, for what they need.
     Setup,
     /// Makes the one file that a board boots.
@@ -65,16 +68,15 @@ fn make_image(options: &ImageOptions) -> Result<()> {
 }
 
 fn main() -> ExitCode {
+    let success = |()| ExitCode::SUCCESS;
     let done = match Arguments::parse().command {
-        Command::Run(options) => run::run(&options),
-        Command::Setup => setup::everything(),
-        Command::Image(options) => make_image(&options),
+        Command::Run(options) => run::run(&options).map(success),
+        Command::Test(options) => test::test(&options),
+        Command::Setup => setup::everything().map(success),
+        Command::Image(options) => make_image(&options).map(success),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
 }

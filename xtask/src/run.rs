@@ -68,10 +68,9 @@ pub fn run(options: &Options) -> Result<()> {
     let arguments = board.arguments(configuration, &options.overrides, &image)?;
     let script: Box<dyn Read + Send> = match &options.script {
         None if io::stdin().is_terminal() => return Err(interact(arguments)),
-        Some(path) if path.as_os_str() != "-" => Box::new(
-            File::open(path)
-                .with_context(|| format!("the script {} cannot be read", path.display()))?,
-        ),
+        Some(path) if path.as_os_str() != "-" => {
+            Box::new(File::open(path).with_context(|| format!("the script {} cannot be read", path.display()))?)
+        }
         named => {
             if named.is_none() {
                 eprintln!("standard input is not a terminal: it is typed line by line");
@@ -95,8 +94,7 @@ fn shell_line(arguments: &[OsString]) -> String {
     let mut line = machine::QEMU.to_string();
     for argument in arguments {
         let argument = argument.to_string_lossy();
-        let plain =
-            |character: char| character.is_ascii_alphanumeric() || "-_=,./:+".contains(character);
+        let plain = |character: char| character.is_ascii_alphanumeric() || "-_=,./:+".contains(character);
         line.push(' ');
         if !argument.is_empty() && argument.chars().all(plain) {
             line.push_str(&argument);
@@ -120,15 +118,11 @@ fn follow(arguments: &[OsString], script: Box<dyn Read + Send>, seconds: u64) ->
     let machine = {
         let happens = happens.clone();
         // Nobody listens any more when the conversation is over.
-        Machine::start(arguments, move |output| {
-            drop(happens.send(Happening::Machine(output)))
-        })?
+        Machine::start(arguments, move |output| drop(happens.send(Happening::Machine(output))))?
     };
     thread::spawn(move || read_script(script, &happens));
 
-    let mut screen = Screen {
-        at_line_start: true,
-    };
+    let mut screen = Screen { at_line_start: true };
     let mut conversation = Conversation::new();
     let timeout = Duration::from_secs(seconds);
     let mut deadline = Instant::now() + timeout;
@@ -186,11 +180,7 @@ struct Screen {
 impl Screen {
     /// Shows what the UART sent, with line ends as the host has them.
     fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let text: Vec<u8> = bytes
-            .iter()
-            .copied()
-            .filter(|byte| *byte != b'\r')
-            .collect();
+        let text: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != b'\r').collect();
         if let Some(last) = text.last() {
             self.at_line_start = *last == b'\n';
         }

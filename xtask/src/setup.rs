@@ -37,12 +37,7 @@ pub fn everything() -> Result<()> {
 /// Gets what is missing of the Rust target and the given components.
 pub fn rust(components: &[&str]) -> Result<()> {
     let mut missing = Vec::new();
-    let directory = text_of(workspace::command("rustc").args([
-        "--print",
-        "target-libdir",
-        "--target",
-        TARGET,
-    ]))?;
+    let directory = text_of(workspace::command("rustc").args(["--print", "target-libdir", "--target", TARGET]))?;
     if !Path::new(directory.trim()).is_dir() {
         missing.push(("target", TARGET));
     }
@@ -55,13 +50,7 @@ pub fn rust(components: &[&str]) -> Result<()> {
     for (kind, name) in missing {
         // Outside rustup's proxies the name of the toolchain is in rust-toolchain.toml, which rustup reads itself.
         let rustup = Step::run(&["rustup", kind, "add", name]);
-        if text_of(
-            workspace::command("rustup")
-                .arg("--version")
-                .stderr(Stdio::null()),
-        )
-        .is_err()
-        {
+        if text_of(workspace::command("rustup").arg("--version").stderr(Stdio::null())).is_err() {
             let version = text_of(workspace::command("rustc").arg("--version"))?;
             bail!(
                 "the {kind} {name} of {} is missing, and there is no rustup to get it: install it, or rustup",
@@ -84,18 +73,12 @@ pub fn qemu(machines: &[&str]) -> Result<()> {
         if text_of(Command::new("brew").arg("--version")).is_err() {
             bail!("{lack}: install Homebrew (https://brew.sh), then type `brew install qemu`");
         }
-        let verb = if text_of(Command::new("brew").args(["list", "qemu"])).is_ok() {
-            "upgrade"
-        } else {
-            "install"
-        };
+        let verb = if text_of(Command::new("brew").args(["list", "qemu"])).is_ok() { "upgrade" } else { "install" };
         Step::run(&["brew", verb, "qemu"]).take()?;
     } else if text_of(Command::new("apt-get").arg("--version")).is_ok() {
         apt::install_qemu(machines)?;
     } else {
-        bail!(
-            "{lack}: install a newer QEMU for AArch64 (the program {QEMU}) with the package manager of this system"
-        );
+        bail!("{lack}: install a newer QEMU for AArch64 (the program {QEMU}) with the package manager of this system");
     }
     match lack_of(machines)? {
         Some(lack) => {
@@ -107,11 +90,7 @@ pub fn qemu(machines: &[&str]) -> Result<()> {
 
 /// What is wrong with the QEMU that there is.
 fn lack_of(machines: &[&str]) -> Result<Option<String>> {
-    let output = match Command::new(QEMU)
-        .args(["-machine", "help"])
-        .stdin(Stdio::null())
-        .output()
-    {
+    let output = match Command::new(QEMU).args(["-machine", "help"]).stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Some(format!("{QEMU} is not installed")));
@@ -124,35 +103,16 @@ fn lack_of(machines: &[&str]) -> Result<Option<String>> {
         String::from_utf8_lossy(&output.stderr).trim()
     );
     let help = String::from_utf8_lossy(&output.stdout);
-    let present: BTreeSet<_> = help
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
-    let missing: Vec<_> = machines
-        .iter()
-        .copied()
-        .filter(|machine| !present.contains(machine))
-        .collect();
-    Ok((!missing.is_empty()).then(|| {
-        format!(
-            "this {QEMU} is too old: it has no machine {}",
-            missing.join(", ")
-        )
-    }))
+    let present: BTreeSet<_> = help.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let missing: Vec<_> = machines.iter().copied().filter(|machine| !present.contains(machine)).collect();
+    Ok((!missing.is_empty()).then(|| format!("this {QEMU} is too old: it has no machine {}", missing.join(", "))))
 }
 
 /// What a command prints, if it succeeds.
 fn text_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("{name} cannot be started"))?;
-    ensure!(
-        output.status.success(),
-        "{name} failed: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{name} cannot be started"))?;
+    ensure!(output.status.success(), "{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -14,12 +14,8 @@ use serde::Deserialize;
 
 /// The root of the repository that this command was started in.
 pub fn root() -> PathBuf {
-    let own =
-        env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    Path::new(&own)
-        .parent()
-        .map(Path::to_path_buf)
-        .unwrap_or_default()
+    let own = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&own).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
 /// A program, started in the root, so that the configuration of the repository holds for it.
@@ -43,14 +39,25 @@ pub struct Executable {
     pub target: String,
     /// Where it is.
     pub path: PathBuf,
+    /// The manifest of its package.
+    manifest: PathBuf,
+}
+
+impl Executable {
+    /// The program, started as Cargo starts it.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        if let Some(package) = self.manifest.parent() {
+            command.current_dir(package).env("CARGO_MANIFEST_DIR", package);
+        }
+        command
+    }
 }
 
 /// Builds what `arguments` name and says which executables there are now. Diagnostics go to standard error.
 pub fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
     let mut command = cargo(arguments);
-    command
-        .arg("--message-format=json-render-diagnostics")
-        .stdout(Stdio::piped());
+    command.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
     let mut child = command.spawn().context("cargo cannot be started")?;
     let mut executables = Vec::new();
     if let Some(messages) = child.stdout.take() {
@@ -79,16 +86,14 @@ fn executable(message: &str) -> Option<Executable> {
     struct Message {
         target: Target,
         executable: PathBuf,
+        manifest_path: PathBuf,
     }
     #[derive(Deserialize)]
     struct Target {
         name: String,
     }
     let message: Message = serde_json::from_str(message).ok()?;
-    Some(Executable {
-        target: message.target.name,
-        path: message.executable,
-    })
+    Some(Executable { target: message.target.name, path: message.executable, manifest: message.manifest_path })
 }
 
 #[cfg(test)]
@@ -98,20 +103,16 @@ mod tests {
     #[test]
     fn reads_executables_from_messages() {
         let artifact = r#"{"reason":"compiler-artifact","package_id":"path+file:///r#runtime@0.1.0",
+            "manifest_path":"/r/runtime/Cargo.toml",
             "target":{"kind":["bin"],"name":"kernel","test":true},"executable":"/t/release/kernel","fresh":true}"#;
         let expected = Executable {
             target: "kernel".into(),
             path: "/t/release/kernel".into(),
+            manifest: "/r/runtime/Cargo.toml".into(),
         };
         assert_eq!(executable(artifact), Some(expected));
-        let library =
-            r#"{"reason":"compiler-artifact","target":{"name":"runtime"},"executable":null}"#;
-        for other in [
-            library,
-            r#"{"reason":"build-finished","success":true}"#,
-            "not JSON",
-            "",
-        ] {
+        let library = r#"{"reason":"compiler-artifact","target":{"name":"runtime"},"executable":null}"#;
+        for other in [library, r#"{"reason":"build-finished","success":true}"#, "not JSON", ""] {
             assert_eq!(executable(other), None, "{other}");
         }
     }

@@ -8,11 +8,7 @@ use crate::write::{seal, write};
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
 fn symbols() -> Vec<Symbol<'static>> {
-    let symbol = |offset, size, name| Symbol {
-        name,
-        address: BASE + offset,
-        size,
-    };
+    let symbol = |offset, size, name| Symbol { name, address: BASE + offset, size };
     vec![
         symbol(0x40, 0x20, "zeta::last"),
         symbol(0x00, 0x10, "boot"),
@@ -29,11 +25,7 @@ fn symbols() -> Vec<Symbol<'static>> {
 fn exercise(table: &SymbolTable<'_>) {
     assert!(table.iter().count() <= table.len());
     for symbol in table.iter() {
-        for address in [
-            symbol.address,
-            symbol.address + symbol.size,
-            symbol.address.wrapping_sub(1),
-        ] {
+        for address in [symbol.address, symbol.address + symbol.size, symbol.address.wrapping_sub(1)] {
             table.lookup(address);
         }
         table.find(symbol.name).for_each(drop);
@@ -61,23 +53,11 @@ fn looks_up_every_address() {
     let table = SymbolTable::parse(&bytes).unwrap();
     for offset in 0..0x100 {
         let mut containing: Vec<_> = symbols();
-        containing.retain(|symbol| {
-            (symbol.address..symbol.address + symbol.size).contains(&(BASE + offset))
-        });
+        containing.retain(|symbol| (symbol.address..symbol.address + symbol.size).contains(&(BASE + offset)));
         containing.sort_by_key(|symbol| symbol.name);
-        assert_eq!(
-            table.lookup(BASE + offset),
-            containing.first().copied(),
-            "offset {offset:#x}"
-        );
+        assert_eq!(table.lookup(BASE + offset), containing.first().copied(), "offset {offset:#x}");
     }
-    for outside in [
-        0,
-        BASE - 1,
-        BASE + 0x1_0000_0000,
-        BASE + 0x1_0000_0010,
-        u64::MAX,
-    ] {
+    for outside in [0, BASE - 1, BASE + 0x1_0000_0000, BASE + 0x1_0000_0010, u64::MAX] {
         assert_eq!(table.lookup(outside), None, "{outside:#x}");
     }
 }
@@ -114,10 +94,7 @@ fn works_unaligned_and_with_bytes_behind_it() {
         let mut bytes = vec![0xa5; shift];
         bytes.extend(&table);
         bytes.extend([0xff; 13]);
-        assert_eq!(
-            SymbolTable::parse(&bytes[shift..]).unwrap().iter().count(),
-            symbols().len()
-        );
+        assert_eq!(SymbolTable::parse(&bytes[shift..]).unwrap().iter().count(), symbols().len());
     }
 }
 
@@ -156,27 +133,15 @@ fn errors_say_what_is_wrong() {
     assert!(matches!(changed(20, 200).0, SymbolError::Checksum { .. }));
     let inconsistent = |part| Some(SymbolError::Inconsistent { part });
     assert_eq!(changed(20, 200).1, inconsistent("its number of symbols"));
-    assert_eq!(
-        changed(32, 0x11).1,
-        inconsistent("the order of its addresses")
-    );
+    assert_eq!(changed(32, 0x11).1, inconsistent("the order of its addresses"));
     assert_eq!(changed(32 + 8 + 3, 1).1, inconsistent("an entry"));
     assert_eq!(changed(32 + 12 * 8, 8).1, inconsistent("an entry number"));
-    assert_eq!(
-        changed(32 + 12 * 8, 7).1,
-        inconsistent("the order of its names")
-    );
+    assert_eq!(changed(32 + 12 * 8, 7).1, inconsistent("the order of its names"));
     let mut short = bytes.clone();
     short[16..20].copy_from_slice(&[11, 0, 0, 0]);
-    assert_eq!(
-        SymbolTable::parse(&short).unwrap_err(),
-        SymbolError::Inconsistent { part: "its length" }
-    );
+    assert_eq!(SymbolTable::parse(&short).unwrap_err(), SymbolError::Inconsistent { part: "its length" });
     let sentence = SymbolTable::parse(&bytes[..40]).unwrap_err().to_string();
-    assert!(
-        sentence.starts_with("the symbol table is truncated: it needs "),
-        "{sentence}"
-    );
+    assert!(sentence.starts_with("the symbol table is truncated: it needs "), "{sentence}");
 }
 
 #[test]
@@ -206,10 +171,7 @@ fn no_bytes_make_it_panic() {
             exercise(&table);
         }
     }
-    assert!(
-        accepted > 1000,
-        "only {accepted} of the mutations reached the readers"
-    );
+    assert!(accepted > 1000, "only {accepted} of the mutations reached the readers");
     for _ in 0..10_000 {
         let length = random(200);
         let noise: Vec<u8> = (0..length).map(|_| random(256) as u8).collect();

@@ -41,23 +41,12 @@ pub fn install_qemu(machines: &[&str]) -> Result<()> {
     if root {
         return steps.iter().try_for_each(Step::take);
     }
-    let lines: Vec<_> = steps
-        .iter()
-        .map(|step| format!("    {}", step.shell()))
-        .collect();
-    bail!(
-        "only root can install {PACKAGE}; type\n{}",
-        lines.join("\n")
-    );
+    let lines: Vec<_> = steps.iter().map(|step| format!("    {}", step.shell())).collect();
+    bail!("only root can install {PACKAGE}; type\n{}", lines.join("\n"));
 }
 
 /// The steps to a QEMU with these machines, on a system whose sources offer the major version `candidate`.
-fn plan(
-    system: &System,
-    candidate: Option<u32>,
-    machines: &[&str],
-    targets: &str,
-) -> Result<Vec<Step>> {
+fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &str) -> Result<Vec<Step>> {
     let update = || Step::run(&["apt-get", "update"]);
     let new_enough = candidate.is_none_or(|version| version >= WANTED);
     if system.codename == BACKPORTED && candidate.is_none_or(|version| version < WANTED) {
@@ -65,9 +54,8 @@ fn plan(
         let mut steps = Vec::new();
         if uri(targets, &backports).is_none() {
             let mirror = uri(targets, BACKPORTED).unwrap_or(DEFAULT_MIRROR);
-            let source = format!(
-                "Types: deb\nURIs: {mirror}\nSuites: {backports}\nComponents: main\nSigned-By: {KEYRING}\n"
-            );
+            let source =
+                format!("Types: deb\nURIs: {mirror}\nSuites: {backports}\nComponents: main\nSigned-By: {KEYRING}\n");
             steps.push(Step::write(Path::new(BACKPORTS_FILE), source));
         }
         steps.extend([update(), install(&["-t", &backports])]);
@@ -85,14 +73,7 @@ fn plan(
 }
 
 fn install(from: &[&str]) -> Step {
-    let mut words = vec![
-        "apt-get",
-        "install",
-        "-y",
-        "--no-install-recommends",
-        "-o",
-        "DPkg::Lock::Timeout=300",
-    ];
+    let mut words = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
     words.extend(from);
     words.push(PACKAGE);
     Step::run(&words)
@@ -101,26 +82,15 @@ fn install(from: &[&str]) -> Step {
 /// The major version that `apt-get install` would install.
 fn candidate() -> Result<Option<u32>> {
     let mut policy = Command::new("apt-cache");
-    policy
-        .args(["policy", PACKAGE])
-        .env("LC_ALL", "C")
-        .stderr(Stdio::null());
+    policy.args(["policy", PACKAGE]).env("LC_ALL", "C").stderr(Stdio::null());
     Ok(major_version(&text_of(&mut policy)?))
 }
 
 /// The major version of the candidate that `apt-cache policy` tells.
 fn major_version(policy: &str) -> Option<u32> {
-    let version = policy
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Candidate: "))?;
-    let version = version
-        .split_once(':')
-        .map_or(version, |(_epoch, version)| version);
-    version
-        .split(|character: char| !character.is_ascii_digit())
-        .next()?
-        .parse()
-        .ok()
+    let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?;
+    let version = version.split_once(':').map_or(version, |(_epoch, version)| version);
+    version.split(|character: char| !character.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Where the main component of `release` comes from, of lines of release, component and URI.
@@ -143,18 +113,10 @@ impl System {
     /// Reads os-release(5).
     fn parse(text: &str) -> Self {
         let value = |key| {
-            let assignment = text
-                .lines()
-                .find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-            assignment
-                .unwrap_or_default()
-                .trim_matches(['"', '\''])
-                .to_string()
+            let assignment = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            assignment.unwrap_or_default().trim_matches(['"', '\'']).to_string()
         };
-        Self {
-            name: value("PRETTY_NAME"),
-            codename: value("VERSION_CODENAME"),
-        }
+        Self { name: value("PRETTY_NAME"), codename: value("VERSION_CODENAME") }
     }
 }
 
@@ -200,9 +162,7 @@ mod tests {
         assert_eq!(shell(plan(&system, Some(8), &["virt"], "").unwrap()), own);
         let error = plan(&system, Some(8), &ALL, "").unwrap_err().to_string();
         assert!(
-            error.starts_with(
-                "Ubuntu 24.04.1 LTS offers QEMU 8 and the machines virt, raspi4b need 9.0"
-            ),
+            error.starts_with("Ubuntu 24.04.1 LTS offers QEMU 8 and the machines virt, raspi4b need 9.0"),
             "{error}"
         );
     }

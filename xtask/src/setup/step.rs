@@ -36,22 +36,16 @@ impl Step {
         match self {
             Self::Write(path, text) => {
                 eprintln!("setup: writing {}", path.display());
-                fs::write(path, text)
-                    .with_context(|| format!("{} cannot be written", path.display()))
+                fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
             }
             Self::Run(words) => {
                 let line = words.join(" ");
                 eprintln!("setup: {line}");
                 let mut command = workspace::command(&words[0]);
                 // Standard output belongs to the command that the setup is for.
-                command
-                    .args(&words[1..])
-                    .stdin(Stdio::null())
-                    .stdout(io::stderr());
+                command.args(&words[1..]).stdin(Stdio::null()).stdout(io::stderr());
                 command.env("DEBIAN_FRONTEND", "noninteractive");
-                let status = command
-                    .status()
-                    .with_context(|| format!("`{line}` cannot be started"))?;
+                let status = command.status().with_context(|| format!("`{line}` cannot be started"))?;
                 ensure!(status.success(), "`{line}` failed with {status}");
                 Ok(())
             }
@@ -63,11 +57,7 @@ impl Step {
         match self {
             Self::Write(path, text) => {
                 let lines: Vec<_> = text.lines().map(|line| format!("'{line}'")).collect();
-                format!(
-                    r"printf '%s\n' {} | sudo tee {}",
-                    lines.join(" "),
-                    path.display()
-                )
+                format!(r"printf '%s\n' {} | sudo tee {}", lines.join(" "), path.display())
             }
             Self::Run(words) => format!("sudo {}", words.join(" ")),
         }

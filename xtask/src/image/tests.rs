@@ -1,0 +1,151 @@
+//! Images of a small program that is put together here, byte by byte, so that every part of it can be wrong.
+
+use super::image;
+use kprobes_symbols::SymbolTable;
+
+const START: u64 = 0xffff_ffc0_0000_0000;
+const TEXT_SECTION: u16 = 1;
+const DATA_SECTION: u16 = 2;
+const FUNCTION: u8 = 2;
+const OBJECT: u8 = 1;
+
+/// A program; the fields are what the tests vary.
+struct Program {
+    machine: u16,
+    /// Of every segment the address, the bytes and the length in memory.
+    segments: Vec<(u64, Vec<u8>, u64)>,
+    /// Of every symbol the name, the type, the section, the address and the size.
+    symbols: Vec<(&'static str, u8, u16, u64, u64)>,
+}
+
+impl Program {
+    fn new() -> Self {
+        let mut text = vec![0x11; 0x80];
+        text[16..24].fill(0);
+        text[56..60].copy_from_slice(b"ARM\x64");
+        Self {
+            machine: 183,
+            segments: vec![(START, text, 0x80), (START + 0x1000, vec![0x22; 8], 0x20)],
+            symbols: vec![
+                ("__image_start", 0, TEXT_SECTION, START, 0),
+                ("__image_end", 0, DATA_SECTION, START + 0x2000, 0),
+                ("_RNvC6kernel4main", FUNCTION, TEXT_SECTION, START + 0x40, 0x10),
+                ("memcpy", FUNCTION, TEXT_SECTION, START + 0x50, 0x30),
+                ("marker", FUNCTION, TEXT_SECTION, START + 0x50, 0),
+                ("TABLE", OBJECT, DATA_SECTION, START + 0x1000, 8),
+                ("in_data", FUNCTION, DATA_SECTION, START + 0x1000, 8),
+            ],
+        }
+    }
+
+    /// The ELF file: header, program headers, segments, names, symbols, section headers.
+    fn elf(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 56 * self.segments.len()];
+        let mut headers = Vec::new();
+        for (address, data, length) in &self.segments {
+            headers.extend(1u32.to_le_bytes());
+            headers.extend(5u32.to_le_bytes());
+            let offset = bytes.len() as u64;
+            headers.extend([offset, *address, *address, data.len() as u64, *length, 8].map(u64::to_le_bytes).concat());
+            bytes.extend(data);
+        }
+        bytes[64..64 + headers.len()].copy_from_slice(&headers);
+
+        let names_at = bytes.len() as u64;
+        let mut symbols = vec![0; 24];
+        bytes.push(0);
+        for (name, kind, section, address, size) in &self.symbols {
+            symbols.extend((bytes.len() as u32 - names_at as u32).to_le_bytes());
+            symbols.extend([0x10 | kind, 0]);
+            symbols.extend(section.to_le_bytes());
+            symbols.extend([*address, *size].map(u64::to_le_bytes).concat());
+            bytes.extend(name.as_bytes());
+            bytes.push(0);
+        }
+        let names_length = bytes.len() as u64 - names_at;
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let symbols_at = bytes.len() as u64;
+        bytes.extend(&symbols);
+        let sections_at = bytes.len() as u64;
+        // Type, flags, offset, size, link, size of an entry.
+        let sections: [(u32, u64, u64, u64, u32, u64); 5] = [
+            (0, 0, 0, 0, 0, 0),
+            (1, 6, 64, 8, 0, 0),
+            (1, 3, 64, 8, 0, 0),
+            (3, 0, names_at, names_length, 0, 0),
+            (2, 0, symbols_at, symbols.len() as u64, 3, 24),
+        ];
+        for (kind, flags, offset, size, link, entry) in sections {
+            bytes.extend([0u32, kind].map(u32::to_le_bytes).concat());
+            bytes.extend([flags, 0, offset, size].map(u64::to_le_bytes).concat());
+            bytes.extend([link, 1].map(u32::to_le_bytes).concat());
+            bytes.extend([1, entry].map(u64::to_le_bytes).concat());
+        }
+
+        let mut header = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        header.extend([2u16, self.machine].map(u16::to_le_bytes).concat());
+        header.extend(1u32.to_le_bytes());
+        header.extend([START, 64, sections_at].map(u64::to_le_bytes).concat());
+        header.extend(0u32.to_le_bytes());
+        header.extend([64, 56, self.segments.len() as u16, 64, 5, 3].map(u16::to_le_bytes).concat());
+        bytes[..64].copy_from_slice(&header);
+        bytes
+    }
+
+    fn error(&self) -> String {
+        image(&self.elf()).unwrap_err().to_string()
+    }
+}
+
+#[test]
+fn lays_out_segments_and_zeroed_data() {
+    let image = image(&Program::new().elf()).unwrap();
+    assert_eq!(image.len() % 4096, 0);
+    assert_eq!(image[16..24], (image.len() as u64).to_le_bytes());
+    assert_eq!(image[..16], [0x11; 16]);
+    assert_eq!(image[24..56], [0x11; 32]);
+    assert_eq!(image[60..0x80], [0x11; 0x80 - 60]);
+    assert!(image[0x80..0x1000].iter().all(|byte| *byte == 0));
+    assert_eq!(image[0x1000..0x1008], [0x22; 8]);
+    assert!(image[0x1008..0x2000].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn appends_the_functions_and_nothing_else() {
+    let image = image(&Program::new().elf()).unwrap();
+    let table = SymbolTable::parse(&image[0x2000..]).unwrap();
+    let functions: Vec<_> = table.iter().map(|symbol| (symbol.name, symbol.address, symbol.size)).collect();
+    assert_eq!(functions, [("kernel::main", START + 0x40, 0x10), ("memcpy", START + 0x50, 0x30)]);
+}
+
+#[test]
+fn says_what_is_wrong_with_a_program() {
+    assert!(image(b"#!/bin/sh\n").unwrap_err().to_string().starts_with("it is not a 64-bit ELF file"));
+    let foreign = Program { machine: 62, ..Program::new() };
+    assert_eq!(foreign.error(), "it is not a program for little-endian AArch64");
+    for name in ["__image_start", "__image_end"] {
+        let mut program = Program::new();
+        program.symbols.retain(|symbol| symbol.0 != name);
+        assert_eq!(program.error(), format!("it has no symbol {name}: is it linked with linker.ld?"));
+    }
+    let mut program = Program::new();
+    program.symbols[1].3 = START;
+    assert!(program.error().contains("does not fit its __image_start"), "{}", program.error());
+    let mut program = Program::new();
+    program.segments[0].1[56] = 0;
+    assert_eq!(program.error(), "it does not begin with an arm64 Image header");
+    for (address, length) in [(START - 8, 8), (START + 0x1ff0, 0x20), (u64::MAX - 8, 8), (START, u64::MAX)] {
+        let mut program = Program::new();
+        program.segments.push((address, vec![1; 8], length));
+        let expected = format!("its segment at {address:#x} is not between __image_start and __image_end");
+        assert_eq!(program.error(), expected);
+    }
+}
+
+#[test]
+fn no_truncated_program_becomes_an_image() {
+    let elf = Program::new().elf();
+    for length in 0..elf.len() {
+        assert!(image(&elf[..length]).is_err(), "the first {length} of {} bytes", elf.len());
+    }
+}

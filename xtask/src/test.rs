@@ -1,0 +1,57 @@
+//! One command decides whether the project is sound: the style, the pure parts on the host, and everything
+//! else where it is meant to run. What it prints is what libtest prints, so that whatever reads the one reads
+//! the other.
+
+mod capture;
+mod host;
+mod libtest;
+mod protocol;
+mod report;
+mod target;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use report::Report;
+
+use crate::{
+    board::{self, Board},
+    setup,
+};
+
+/// What is tested.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The board, a directory of `boards/`.
+    #[arg(long, value_name = "NAME", default_value = board::DEFAULT)]
+    board: String,
+    /// Only the on-target tests, in this configuration of the board.
+    #[arg(long, value_name = "NAME")]
+    configuration: Option<String>,
+    /// How long an on-target test may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    timeout: u64,
+    /// Only tests whose full name contains this.
+    filter: Option<String>,
+}
+
+/// Runs the tests. Ends with a line that counts them, whatever happens.
+pub fn test(options: &Options) -> Result<ExitCode> {
+    let board = Board::load(&options.board)?;
+    let configurations: Vec<_> = match &options.configuration {
+        Some(name) => vec![board.configuration(name)?],
+        None => board.configurations.iter().collect(),
+    };
+    let mut report = Report::new(options.filter.clone());
+    match setup::rust(&["clippy", "rustfmt"]).and_then(|()| setup::qemu(&[&board.machine])) {
+        Err(error) => report.result("setup", Err(format!("{error:#}"))),
+        Ok(()) => {
+            if options.configuration.is_none() {
+                host::check(&mut report);
+                host::test(&mut report);
+            }
+            target::test(&mut report, &board, &configurations, options.timeout);
+        }
+    }
+    Ok(report.finish())
+}

@@ -1,0 +1,94 @@
+//! Runs a program of the host to its end, or to the end of one's patience, and keeps what it printed.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Command, Stdio},
+    sync::mpsc::{self, Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Longer than anything here takes, even where two cores are shared with others.
+const PATIENCE: Duration = Duration::from_secs(45 * 60);
+
+/// What a program did.
+pub struct Captured {
+    /// The error is a sentence.
+    pub result: Result<(), String>,
+    /// What it printed, on both its outputs.
+    pub text: String,
+}
+
+/// Runs `command`; `line` gets every line of its standard output when it comes.
+pub fn capture(command: &mut Command, mut line: impl FnMut(&str)) -> Captured {
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str()).display().to_string();
+    let mut text = String::new();
+    let mut child = match command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => return Captured { result: Err(format!("{name} cannot be started: {error}")), text },
+    };
+    let (sender, lines) = mpsc::channel();
+    if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
+        let also = sender.clone();
+        thread::spawn(move || send_lines(output, true, &sender));
+        thread::spawn(move || send_lines(errors, false, &also));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let timed_out = loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok((is_output, printed)) => {
+                if is_output {
+                    line(&printed);
+                }
+                text.push_str(&printed);
+                text.push('\n');
+            }
+            Err(error) => break error == mpsc::RecvTimeoutError::Timeout,
+        }
+    };
+    if timed_out {
+        // It may have ended just now, which is as good.
+        let _ = child.kill();
+    }
+    let result = match child.wait() {
+        _ if timed_out => Err(format!("{name} did not end within {} minutes", PATIENCE.as_secs() / 60)),
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name} failed with {status}")),
+        Err(error) => Err(format!("{name} cannot be waited for: {error}")),
+    };
+    Captured { result, text }
+}
+
+fn send_lines(from: impl Read, is_output: bool, to: &Sender<(bool, String)>) {
+    let mut from = BufReader::new(from);
+    let mut bytes = Vec::new();
+    while let Ok(1..) = from.read_until(b'\n', &mut bytes) {
+        let text = String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']).to_string();
+        if to.send((is_output, text)).is_err() {
+            return;
+        }
+        bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::capture;
+    use std::process::Command;
+
+    #[test]
+    fn keeps_lines_and_status() {
+        let mut lines = Vec::new();
+        let mut shell = Command::new("sh");
+        let captured = capture(shell.args(["-c", "echo one; echo two >&2; printf three; exit 3"]), |line| {
+            lines.push(line.to_string())
+        });
+        assert_eq!(lines, ["one", "three"]);
+        assert!(captured.text.contains("two\n"));
+        assert_eq!(captured.result, Err("sh failed with exit status: 3".into()));
+        let missing = capture(&mut Command::new("/nonexistent"), |_| {});
+        assert!(missing.result.unwrap_err().starts_with("nonexistent cannot be started"));
+    }
+}

@@ -1,0 +1,226 @@
+//! What is said on the UART between this command and the tests image: `list` and `run NAME` one way, tests and
+//! results the other. The image may be broken in any way, so whatever else comes is passed over.
+
+use crate::console::{Event, stop_reason};
+
+/// The prompt of the tests image.
+pub const PROMPT: &str = "tests> ";
+
+/// A test on the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// `module::function`.
+    pub name: String,
+    /// The machine must stop, with this in its reason.
+    pub stops: Option<String>,
+}
+
+impl Test {
+    /// The test that a line of the list names.
+    fn parse(line: &str) -> Option<Self> {
+        let test = line.strip_prefix("test ")?;
+        let (name, stops) = match test.split_once(" stops: ") {
+            Some((name, text)) => (name, Some(text.to_string())),
+            None => (test, None),
+        };
+        let is_name =
+            !name.is_empty() && !name.contains(|character: char| character.is_whitespace() || character.is_control());
+        is_name.then(|| Self { name: name.into(), stops })
+    }
+}
+
+/// What follows from what the machine wrote.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply<T> {
+    /// Nothing yet.
+    Wait,
+    /// Type this line.
+    Type(String),
+    /// It is over.
+    Done(Result<T, String>),
+}
+
+/// Asks for the list of tests.
+#[derive(Default)]
+pub struct Listing {
+    asked: bool,
+    tests: Vec<Test>,
+}
+
+impl Listing {
+    /// The machine wrote this.
+    pub fn event(&mut self, event: Event) -> Reply<Vec<Test>> {
+        match event {
+            Event::Prompt if !self.asked => {
+                self.asked = true;
+                Reply::Type("list".into())
+            }
+            Event::Prompt if self.tests.is_empty() => Reply::Done(Err("the tests image lists no test".into())),
+            Event::Prompt => Reply::Done(Ok(std::mem::take(&mut self.tests))),
+            Event::Line(line) => match (stop_reason(&line), Test::parse(&line)) {
+                (Some(reason), _) => Reply::Done(Err(format!("the machine stopped: {reason}"))),
+                (None, Some(test)) if self.asked => {
+                    if self.tests.iter().any(|other| other.name == test.name) {
+                        return Reply::Done(Err(format!("the tests image lists {} twice", test.name)));
+                    }
+                    self.tests.push(test);
+                    Reply::Wait
+                }
+                _ => Reply::Wait,
+            },
+        }
+    }
+}
+
+/// How far the run of a test is.
+enum State {
+    Booting,
+    Running,
+    /// It passed, if the machine still answers.
+    Passed,
+}
+
+/// Runs one test.
+pub struct Trial {
+    test: Test,
+    state: State,
+}
+
+impl Trial {
+    /// A run of `test` on a machine that was just started.
+    pub fn new(test: Test) -> Self {
+        Self { test, state: State::Booting }
+    }
+
+    /// The machine wrote this.
+    pub fn event(&mut self, event: Event) -> Reply<()> {
+        match (&self.state, event) {
+            (State::Booting, Event::Prompt) => {
+                self.state = State::Running;
+                Reply::Type(format!("run {}", self.test.name))
+            }
+            (State::Running, Event::Prompt) => Reply::Done(Err("the image asks again without a result".into())),
+            (State::Passed, Event::Prompt) => Reply::Done(Ok(())),
+            (state, Event::Line(line)) => {
+                let running = matches!(state, State::Running);
+                if let Some(reason) = stop_reason(&line) {
+                    return Reply::Done(self.stopped(reason, running));
+                }
+                match self.result(&line) {
+                    Some(Ok(())) if running => {
+                        self.state = State::Passed;
+                        match &self.test.stops {
+                            Some(text) => {
+                                Reply::Done(Err(format!("it came back, but was to stop the machine with {text:?}")))
+                            }
+                            None => Reply::Wait,
+                        }
+                    }
+                    Some(Err(sentence)) if running => Reply::Done(Err(sentence)),
+                    _ => Reply::Wait,
+                }
+            }
+        }
+    }
+
+    /// The result that this line tells.
+    fn result(&self, line: &str) -> Option<Result<(), String>> {
+        let outcome = line.strip_prefix("result ")?.strip_prefix(self.test.name.as_str())?;
+        match outcome {
+            " ok" => Some(Ok(())),
+            _ => outcome.strip_prefix(" failed: ").map(|sentence| Err(sentence.into())),
+        }
+    }
+
+    /// Whether it was right to stop for this reason.
+    fn stopped(&self, reason: &str, running: bool) -> Result<(), String> {
+        match &self.test.stops {
+            Some(text) if running && reason.contains(text) => Ok(()),
+            Some(text) => Err(format!("the machine stopped: {reason}; it was to stop with {text:?}")),
+            None => Err(format!("the machine stopped: {reason}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Listing, PROMPT, Reply, Test, Trial};
+    use crate::console::{Console, Event};
+
+    /// Everything that follows from a stream of bytes.
+    fn replies<T: PartialEq>(stream: &[u8], mut event: impl FnMut(Event) -> Reply<T>) -> Vec<Reply<T>> {
+        let mut replies: Vec<_> = Console::new(PROMPT).feed(stream).into_iter().map(&mut event).collect();
+        replies.retain(|reply| *reply != Reply::Wait);
+        replies
+    }
+
+    fn test(name: &str, stops: Option<&str>) -> Test {
+        Test { name: name.into(), stops: stops.map(String::from) }
+    }
+
+    fn trial(stops: Option<&str>, stream: &str) -> Result<(), String> {
+        let mut trial = Trial::new(test("m::f", stops));
+        let stream = format!("boot\r\ntests> {stream}");
+        let mut replies = replies(stream.as_bytes(), |event| trial.event(event)).into_iter();
+        assert_eq!(replies.next(), Some(Reply::Type("run m::f".into())));
+        match replies.next() {
+            Some(Reply::Done(result)) => result,
+            None => Err("waits".into()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lists_tests_among_garbage() {
+        let stream =
+            b"test not::asked\r\n\xff\xfe\r\ntests> list\r\ntest a::b\r\ntest c::d stops: guard page\r\ntest\r\n\
+            test two words\r\n test e\r\n\0\x1b[Ktest f\r\ntest \r\ntests> ";
+        let mut listing = Listing::default();
+        let expected = vec![test("a::b", None), test("c::d", Some("guard page"))];
+        let replies = replies(stream, |event| listing.event(event));
+        assert_eq!(replies, [Reply::Type("list".into()), Reply::Done(Ok(expected))]);
+    }
+
+    #[test]
+    fn a_list_must_be_one() {
+        for (stream, sentence) in [
+            ("tests> \ntests> ", "the tests image lists no test"),
+            ("tests> \ntest a\ntest a\n", "the tests image lists a twice"),
+            ("machine stopped: no memory\n", "the machine stopped: no memory"),
+        ] {
+            let mut listing = Listing::default();
+            let replies = replies(stream.as_bytes(), |event| listing.event(event));
+            assert_eq!(replies.last(), Some(&Reply::Done(Err(sentence.into()))), "{stream}");
+        }
+    }
+
+    #[test]
+    fn a_test_passes_only_with_its_own_result_and_a_machine_that_goes_on() {
+        assert_eq!(trial(None, "run m::f\r\nnoise\r\nresult m::f ok\r\ntests> "), Ok(()));
+        for (stream, sentence) in [
+            ("run m::f\nresult m::f ok\n", "waits"),
+            ("run m::f\nresult m::f okay\nresult m::ff ok\nresult m::f\n", "waits"),
+            ("run m::f\nresult m::g ok\ntests> ", "the image asks again without a result"),
+            ("run m::f\nresult m::f failed: 1 is not 2\ntests> ", "1 is not 2"),
+            ("run m::f\nresult m::f ok\nmachine stopped: late\n", "the machine stopped: late"),
+            ("run m::f\nmachine stopped: early\n", "the machine stopped: early"),
+        ] {
+            assert_eq!(trial(None, stream), Err(sentence.into()), "{stream}");
+        }
+    }
+
+    #[test]
+    fn a_test_may_have_to_stop_the_machine() {
+        assert_eq!(trial(Some("guard"), "run m::f\nmachine stopped: hit a guard page\n"), Ok(()));
+        for (stream, sentence) in [
+            ("run m::f\nmachine stopped: panic\n", "the machine stopped: panic; it was to stop with \"guard\""),
+            ("run m::f\nresult m::f ok\n", "it came back, but was to stop the machine with \"guard\""),
+            ("run m::f\nresult m::f failed: it lives\n", "it lives"),
+        ] {
+            assert_eq!(trial(Some("guard"), stream), Err(sentence.into()), "{stream}");
+        }
+        let mut early = Trial::new(test("m::f", Some("guard")));
+        let replies = replies(b"machine stopped: guard page at boot\n", |event| early.event(event));
+        assert!(matches!(&replies[..], [Reply::Done(Err(_))]), "{replies:?}");
+    }
+}
