@@ -3,10 +3,10 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
-    io::{self, BufRead, BufReader, IsTerminal, Read, Write},
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Cursor, IsTerminal, Read, Write},
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::mpsc::{self, RecvTimeoutError, Sender},
     thread,
@@ -53,6 +53,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let board = Board::load(&options.board)?;
     let configuration = board.configuration(&options.configuration)?;
+    let script = open(options.script.as_deref())?;
     setup::qemu(&[&board.machine])?;
     let image = match (&options.image, &options.elf) {
         (Some(image), _) => {
@@ -66,19 +67,24 @@ pub fn run(options: &Options) -> Result<()> {
         }
     };
     let arguments = board.arguments(configuration, &options.overrides, &image)?;
-    let script: Box<dyn Read + Send> = match &options.script {
-        None if io::stdin().is_terminal() => return Err(interact(arguments)),
+    match script {
+        Some(script) => follow(&arguments, script, options.timeout),
+        None => Err(interact(arguments)),
+    }
+}
+
+/// The script, unless there is a person at the terminal.
+fn open(script: Option<&Path>) -> Result<Option<Box<dyn Read + Send>>> {
+    match script {
+        None if io::stdin().is_terminal() => return Ok(None),
+        None => eprintln!("standard input is not a terminal: it is typed line by line"),
         Some(path) if path.as_os_str() != "-" => {
-            Box::new(File::open(path).with_context(|| format!("the script {} cannot be read", path.display()))?)
+            let text = fs::read(path).with_context(|| format!("the script {} cannot be read", path.display()))?;
+            return Ok(Some(Box::new(Cursor::new(text))));
         }
-        named => {
-            if named.is_none() {
-                eprintln!("standard input is not a terminal: it is typed line by line");
-            }
-            Box::new(io::stdin())
-        }
-    };
-    follow(&arguments, script, options.timeout)
+        Some(_) => {}
+    }
+    Ok(Some(Box::new(io::stdin())))
 }
 
 /// Becomes QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if that fails.
