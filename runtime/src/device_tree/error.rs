@@ -1,0 +1,109 @@
+//! What can be wrong with a device tree.
+
+use core::fmt;
+
+/// Why a device tree cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceTreeError {
+    /// The boot loader passed no device tree (x0 = 0).
+    Absent,
+    /// The physical address is not a multiple of 8.
+    Misaligned {
+        /// The physical address of the blob.
+        address: u64,
+    },
+    /// The physical address, or that of the end, is not in the range that can be mapped.
+    OutOfReach {
+        /// The physical address of the blob.
+        address: u64,
+    },
+    /// The blob does not start with the magic number.
+    Magic {
+        /// The word that is there instead.
+        found: u32,
+    },
+    /// The blob's format is too old or too new.
+    Version {
+        /// Its version.
+        version: u32,
+        /// The oldest version that it is compatible with.
+        compatible: u32,
+    },
+    /// The size in the header is less than a header's or more than the boot protocol allows.
+    Size {
+        /// The size in bytes.
+        size: u32,
+    },
+    /// The blob is shorter than its header says.
+    Truncated {
+        /// The bytes that are there.
+        length: usize,
+        /// The bytes that the header says.
+        size: usize,
+    },
+    /// A block that the header describes is misplaced.
+    Block {
+        /// The name of the block.
+        block: &'static str,
+        /// Its offset from the start of the blob.
+        offset: u32,
+        /// Its length in bytes.
+        length: u32,
+    },
+    /// The structure block is damaged.
+    Structure {
+        /// The offset from the start of the blob at which that shows.
+        offset: usize,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+    /// The tree describes more of something than there is room for.
+    TooMany {
+        /// What there are too many of.
+        what: &'static str,
+    },
+    /// The tree says nothing of something that is needed.
+    Missing {
+        /// What is missing.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for DeviceTreeError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match *self {
+            Self::Absent => f.write_str("the boot loader passed no device tree (x0 is 0)"),
+            Self::Misaligned { address } => {
+                write!(f, "the device tree is at {address:#x}, which is not a multiple of 8")
+            }
+            Self::OutOfReach { address } => {
+                write!(f, "the device tree is at {address:#x}, which cannot be mapped")
+            }
+            Self::Magic { found } => write!(
+                f,
+                "there is no device tree where the boot loader says: it starts with {found:#010x}, not 0xd00dfeed",
+            ),
+            Self::Version { version, compatible } => write!(
+                f,
+                "the device tree has version {version}, compatible with {compatible}; version 17 is needed",
+            ),
+            Self::Size { size } => write!(
+                f,
+                "the device tree's header says {size} bytes, which is not between 40 and 2097152",
+            ),
+            Self::Truncated { length, size } => write!(
+                f,
+                "the device tree is truncated: {length} of {size} bytes are there",
+            ),
+            Self::Block { block, offset, length } => write!(
+                f,
+                "the device tree's {block} block, {length} bytes at offset {offset:#x}, is misplaced",
+            ),
+            Self::Structure { offset, reason } => {
+                write!(f, "the device tree is damaged at offset {offset:#x}: {reason}")
+            }
+            Self::TooMany { what } => write!(f, "the device tree describes too many {what}"),
+            Self::Missing { what } => write!(f, "the device tree describes no {what}"),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What machine this is: the device tree, read once at boot into a plain description.
+//!
+//! Pure, so that damaged trees are tried on the host by the thousand.
+
+mod blob;
+mod error;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use core::ops::Range;
+
+use heapless::Vec;
+
+pub use blob::{HEADER_SIZE, check_address, total_size};
+pub use error::DeviceTreeError;
+
+use blob::Blob;
+use node::Node;
+
+const MAX_CPUS: usize = aarch64_kprobes::platform::MAX_CPUS;
+
+/// The parts of a machine that the kernel uses. All addresses are physical.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// RAM.
+    pub memory: Vec<Range<u64>, 16>,
+    /// Parts of it that belong to somebody else.
+    pub reserved: Vec<Reservation, 64>,
+    /// The UART of the console.
+    pub uart: Option<Device>,
+    /// The interrupt controller.
+    pub interrupt_controller: Option<InterruptController>,
+    /// The interrupt of the EL1 virtual timer.
+    pub timer: Option<Interrupt>,
+    /// How PSCI is called.
+    pub psci: Option<Conduit>,
+    /// The CPUs; the place is the dense number. The one that boots is not always the first.
+    pub cpus: Vec<Cpu, MAX_CPUS>,
+    /// CPUs that are left out, as there are more than the kernel keeps state for.
+    pub surplus_cpus: usize,
+}
+
+/// RAM that is not ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// Physical addresses.
+    pub range: Range<u64>,
+    /// Whether it may be mapped: no-map is not given.
+    pub mapped: bool,
+}
+
+/// A device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its registers.
+    pub registers: Registers,
+    /// Its interrupt.
+    pub interrupt: Option<Interrupt>,
+}
+
+/// Registers in physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// Physical address.
+    pub address: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// An interrupt of the GIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// INTID: 16 to 31 are private to a CPU, from 32 on shared.
+    pub number: u32,
+    /// Edge-triggered, not level-sensitive.
+    pub edge: bool,
+}
+
+/// The interrupt controllers that are supported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterruptController {
+    /// GICv2 (GIC-400).
+    GicV2 {
+        /// The distributor's registers.
+        distributor: Registers,
+        /// The CPU interface's registers.
+        cpu_interface: Registers,
+    },
+    /// GICv3 or later.
+    GicV3 {
+        /// The distributor's registers.
+        distributor: Registers,
+        /// The redistributors' registers, in one or more regions.
+        redistributors: Vec<Registers, 4>,
+    },
+}
+
+/// The instruction that calls PSCI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conduit {
+    /// HVC: a hypervisor answers.
+    Hvc,
+    /// SMC: EL3 firmware answers.
+    Smc,
+}
+
+/// A CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// The affinity fields of its MPIDR_EL1.
+    pub affinity: u64,
+    /// How it starts.
+    pub start: Option<Start>,
+}
+
+/// How a CPU starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// By PSCI CPU_ON.
+    Psci,
+    /// By the address of its first instruction, written to this physical address.
+    SpinTable(u64),
+}
+
+impl Machine {
+    /// Reads a device tree blob. Bytes after its end do not matter.
+    pub fn read(blob: &[u8]) -> Result<Self, DeviceTreeError> {
+        let blob = Blob::new(blob)?;
+        let root = Node::root(blob);
+        let mut machine = Self {
+            memory: Vec::new(),
+            reserved: Vec::new(),
+            uart: None,
+            interrupt_controller: None,
+            timer: None,
+            psci: None,
+            cpus: Vec::new(),
+            surplus_cpus: 0,
+        };
+        machine.read_memory(blob, &root)?;
+        machine.read_cpus(&root);
+        let gic = machine.read_interrupt_controller(&root);
+        machine.read_devices(&root, gic);
+        if machine.memory.is_empty() {
+            return Err(DeviceTreeError::Missing { what: "memory" });
+        }
+        if machine.cpus.is_empty() {
+            return Err(DeviceTreeError::Missing { what: "CPU" });
+        }
+        Ok(machine)
+    }
+
+    fn read_memory(&mut self, blob: Blob, root: &Node) -> Result<(), DeviceTreeError> {
+        let range = |(address, size): (u64, u64)| address..address.saturating_add(size);
+        root.each_child(|node| {
+            if node.text("device_type") == Some("memory") && node.is_enabled() {
+                // RAM that there is no room for is not used.
+                self.memory.extend(node.registers().map(range).filter(|range| !range.is_empty()).take(16 - self.memory.len()));
+            }
+            None::<()>
+        });
+        let mut surplus = false;
+        let mut reserve = |range: Range<u64>, mapped| {
+            if !range.is_empty() && self.reserved.push(Reservation { range, mapped }).is_err() {
+                surplus = true;
+            }
+        };
+        blob.reservations().for_each(|entry| reserve(range(entry), true));
+        root.at("reserved-memory", &mut |node| {
+            node.each_child(|child| {
+                let mapped = child.property("no-map").is_none();
+                child.registers().for_each(|entry| reserve(range(entry), mapped));
+                None::<()>
+            })
+        });
+        if surplus { Err(DeviceTreeError::TooMany { what: "reservations" }) } else { Ok(()) }
+    }
+
+    fn read_cpus(&mut self, root: &Node) {
+        root.at("cpus", &mut |node| {
+            node.each_child(|cpu| {
+                if cpu.text("device_type") != Some("cpu") || !cpu.is_enabled() {
+                    return None::<()>;
+                }
+                let (affinity, _) = cpu.raw_registers().next()?;
+                let start = match cpu.text("enable-method") {
+                    Some("psci") => Some(Start::Psci),
+                    Some("spin-table") => cpu.property("cpu-release-addr").and_then(long).map(Start::SpinTable),
+                    _ => None,
+                };
+                if self.cpus.push(Cpu { affinity, start }).is_err() {
+                    self.surplus_cpus += 1;
+                }
+                None
+            })
+        });
+    }
+
+    /// Returns the phandle.
+    fn read_interrupt_controller(&mut self, root: &Node) -> Option<u32> {
+        root.each_enabled(&mut |node| {
+            let v2 = node.is_compatible(&["arm,gic-400", "arm,cortex-a15-gic", "arm,cortex-a7-gic"]);
+            if !v2 && !node.is_compatible(&["arm,gic-v3"]) {
+                return None;
+            }
+            let mut registers = registers(node);
+            let distributor = registers.next()?;
+            self.interrupt_controller = Some(if v2 {
+                InterruptController::GicV2 { distributor, cpu_interface: registers.next()? }
+            } else {
+                let regions = node.cell("#redistributor-regions").unwrap_or(1) as usize;
+                InterruptController::GicV3 { distributor, redistributors: registers.take(regions.min(4)).collect() }
+            });
+            node.cell("phandle")
+        })
+    }
+
+    fn read_devices(&mut self, root: &Node, gic: Option<u32>) {
+        let pl011 = &mut |node: &Node| {
+            let registers = registers(node).next().filter(|_| node.is_compatible(&["arm,pl011"]))?;
+            Some(Device { registers, interrupt: interrupt(node, 0, gic) })
+        };
+        self.uart = stdout(root, pl011).or_else(|| root.each_enabled(pl011));
+        self.timer = root.each_enabled(&mut |node| {
+            // Secure physical, non-secure physical, virtual, hypervisor.
+            let found = node.is_compatible(&["arm,armv8-timer", "arm,armv7-timer"]);
+            if found { interrupt(node, 2, gic) } else { None }
+        });
+        self.psci = root.each_enabled(&mut |node| {
+            let found = node.is_compatible(&["arm,psci-1.0", "arm,psci-0.2"]);
+            match node.text("method").filter(|_| found)? {
+                "hvc" => Some(Conduit::Hvc),
+                "smc" => Some(Conduit::Smc),
+                _ => None,
+            }
+        });
+    }
+}
+
+/// Calls `visit` with the node that /chosen names as the console: a path or an alias, perhaps with options after `:`.
+fn stdout<T>(root: &Node, visit: &mut dyn FnMut(&Node) -> Option<T>) -> Option<T> {
+    let name = root.at("chosen", &mut |chosen| chosen.text("stdout-path"))?;
+    let name = name.split(':').next()?;
+    let path = match name.strip_prefix('/') {
+        Some(path) => path,
+        None => root.at("aliases", &mut |aliases| aliases.text(name))?.strip_prefix('/')?,
+    };
+    root.at(path, visit)
+}
+
+fn registers(node: &Node) -> impl Iterator<Item = Registers> {
+    node.registers().map(|(address, length)| Registers { address, length })
+}
+
+/// Interrupt `index` of a node: type, number and flags (Linux, bindings of arm,gic).
+fn interrupt(node: &Node, index: usize, gic: Option<u32>) -> Option<Interrupt> {
+    let [kind, number, flags] = node.interrupt(index, gic)?;
+    let edge = flags & 0b11 != 0;
+    match kind {
+        0 if number < 988 => Some(Interrupt { number: 32 + number, edge }),
+        1 if number < 16 => Some(Interrupt { number: 16 + number, edge }),
+        _ => None,
+    }
+}
+
+fn long(value: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(value.get(..8)?.try_into().ok()?))
+}

@@ -1,0 +1,102 @@
+//! GICv2 (Arm IHI 0048B): everything through memory.
+
+use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
+use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
+use tock_registers::{register_bitfields, register_structs};
+
+use super::{InterruptError, PRIORITY, SHARED};
+use crate::device_tree::{Interrupt, Registers};
+use crate::memory::Mmio;
+
+register_bitfields! {
+    u32,
+    Control [
+        /// Group 0; in the non-secure view, group 1.
+        ENABLE OFFSET(0) NUMBITS(1) [],
+    ],
+    Type [
+        /// Interrupts in units of 32, less one.
+        LINES OFFSET(0) NUMBITS(5) [],
+    ],
+    Priority [
+        VALUE OFFSET(0) NUMBITS(8) [],
+    ],
+}
+
+register_structs! {
+    Distributor {
+        (0x000 => control: ReadWrite<u32, Control::Register>),
+        (0x004 => type_: ReadOnly<u32, Type::Register>),
+        (0x008 => _reserved0),
+        (0x100 => set_enable: [ReadWrite<u32>; 32]),
+        (0x180 => clear_enable: [ReadWrite<u32>; 32]),
+        (0x200 => _reserved1),
+        (0x280 => clear_pending: [ReadWrite<u32>; 32]),
+        (0x300 => _reserved2),
+        (0x400 => priority: [ReadWrite<u8>; 1024]),
+        (0x800 => targets: [ReadWrite<u8>; 1024]),
+        (0xc00 => configuration: [ReadWrite<u32>; 64]),
+        (0xd00 => @END),
+    },
+    CpuInterface {
+        (0x00 => control: ReadWrite<u32, Control::Register>),
+        (0x04 => priority_mask: ReadWrite<u32, Priority::Register>),
+        (0x08 => _reserved0),
+        (0x0c => acknowledge: ReadOnly<u32>),
+        (0x10 => end: WriteOnly<u32>),
+        (0x14 => @END),
+    }
+}
+
+/// The distributor, which all CPUs share, and the CPU interface, which is at the same address for each.
+pub(super) struct GicV2 {
+    distributor: Mmio<Distributor>,
+    cpu: Mmio<CpuInterface>,
+}
+
+impl GicV2 {
+    pub(super) fn new(distributor: &Registers, cpu_interface: &Registers) -> Result<Self, InterruptError> {
+        // SAFETY: the device tree says that a GICv2 has its registers there.
+        let (distributor, cpu) = unsafe {
+            (Mmio::<Distributor>::map(distributor.address)?, Mmio::<CpuInterface>::map(cpu_interface.address)?)
+        };
+        distributor.control.write(Control::ENABLE::CLEAR);
+        for index in SHARED as usize / 32..=distributor.type_.read(Type::LINES) as usize {
+            distributor.clear_enable[index].set(u32::MAX);
+            distributor.clear_pending[index].set(u32::MAX);
+        }
+        distributor.control.write(Control::ENABLE::SET);
+        Ok(Self { distributor, cpu })
+    }
+
+    /// The first 32 interrupts have their registers for each CPU.
+    pub(super) fn initialize_cpu(&self) {
+        self.distributor.clear_enable[0].set(u32::MAX);
+        self.cpu.priority_mask.write(Priority::VALUE.val(0xff));
+        // The other bits are the firmware's: a bypass of the GIC, perhaps.
+        self.cpu.control.modify(Control::ENABLE::SET);
+    }
+
+    pub(super) fn enable(&self, interrupt: Interrupt) {
+        let number = interrupt.number as usize;
+        self.distributor.priority[number].set(PRIORITY);
+        // Two bits for each, the upper one of which says edge-triggered (4.3.13).
+        let (register, bit) = (&self.distributor.configuration[number / 16], 1 << (number % 16 * 2 + 1));
+        register.set(if interrupt.edge { register.get() | bit } else { register.get() & !bit });
+        if interrupt.number >= SHARED {
+            // This CPU's mask is what the registers of its own interrupts read as (4.3.12); 0 if it is the only one.
+            self.distributor.targets[number].set(self.distributor.targets[0].get());
+        }
+        self.distributor.set_enable[number / 32].set(1 << (number % 32));
+    }
+
+    /// The number of the interrupt to handle, and, for one that a CPU has sent, that CPU.
+    pub(super) fn acknowledge(&self) -> u32 {
+        self.cpu.acknowledge.get()
+    }
+
+    /// Ends the interrupt that [`acknowledge`](Self::acknowledge) gave.
+    pub(super) fn end(&self, acknowledged: u32) {
+        self.cpu.end.set(acknowledged);
+    }
+}

@@ -1,0 +1,244 @@
+//! GICv3 and GICv4 (Arm IHI 0069): the distributor and a redistributor for each CPU in memory, the CPU interface in
+//! system registers.
+
+use core::arch::asm;
+
+use aarch64_cpu::asm::barrier;
+use aarch64_cpu::registers::MPIDR_EL1;
+use aarch64_kprobes::platform::MAX_CPUS;
+use heapless::Vec;
+use spin::Once;
+use tock_registers::interfaces::{Readable, Writeable};
+use tock_registers::registers::{ReadOnly, ReadWrite};
+use tock_registers::{register_bitfields, register_structs};
+
+use super::{InterruptError, PRIORITY, SHARED};
+use crate::device_tree::{Interrupt, Registers};
+use crate::memory::Mmio;
+use crate::per_cpu::PerCpu;
+
+register_bitfields! {
+    u32,
+    DistributorControl [
+        /// Both views: from non-secure state bit 0 is group 1 without affinity routing; with one security state, group 0.
+        ENABLE_GROUP1_NON_AFFINITY OFFSET(0) NUMBITS(1) [],
+        ENABLE_GROUP1 OFFSET(1) NUMBITS(1) [],
+        AFFINITY_ROUTING OFFSET(4) NUMBITS(1) [],
+        WRITE_PENDING OFFSET(31) NUMBITS(1) [],
+    ],
+    DistributorType [
+        /// Interrupts in units of 32, less one.
+        LINES OFFSET(0) NUMBITS(5) [],
+    ],
+    Waker [
+        PROCESSOR_SLEEP OFFSET(1) NUMBITS(1) [],
+        CHILDREN_ASLEEP OFFSET(2) NUMBITS(1) [],
+    ],
+    RedistributorControl [
+        WRITE_PENDING OFFSET(3) NUMBITS(1) [],
+    ],
+}
+
+register_bitfields! {
+    u64,
+    RedistributorType [
+        VIRTUAL_LPIS OFFSET(1) NUMBITS(1) [],
+        LAST OFFSET(4) NUMBITS(1) [],
+        AFFINITY OFFSET(32) NUMBITS(32) [],
+    ],
+}
+
+register_structs! {
+    Distributor {
+        (0x0000 => control: ReadWrite<u32, DistributorControl::Register>),
+        (0x0004 => type_: ReadOnly<u32, DistributorType::Register>),
+        (0x0008 => _reserved0),
+        (0x0080 => group: [ReadWrite<u32>; 32]),
+        (0x0100 => set_enable: [ReadWrite<u32>; 32]),
+        (0x0180 => clear_enable: [ReadWrite<u32>; 32]),
+        (0x0200 => _reserved1),
+        (0x0280 => clear_pending: [ReadWrite<u32>; 32]),
+        (0x0300 => _reserved2),
+        (0x0400 => priority: [ReadWrite<u8>; 1024]),
+        (0x0800 => _reserved3),
+        (0x0c00 => configuration: [ReadWrite<u32>; 64]),
+        (0x0d00 => _reserved4),
+        (0x6000 => route: [ReadWrite<u64>; 1020]),
+        (0x7fe0 => @END),
+    },
+    Redistributor {
+        (0x00000 => control: ReadWrite<u32, RedistributorControl::Register>),
+        (0x00004 => _reserved0),
+        (0x00008 => type_: ReadOnly<u64, RedistributorType::Register>),
+        (0x00010 => _reserved1),
+        (0x00014 => waker: ReadWrite<u32, Waker::Register>),
+        (0x00018 => _reserved2),
+        (0x10080 => group: ReadWrite<u32>),
+        (0x10084 => _reserved3),
+        (0x10100 => set_enable: ReadWrite<u32>),
+        (0x10104 => _reserved4),
+        (0x10180 => clear_enable: ReadWrite<u32>),
+        (0x10184 => _reserved5),
+        (0x10400 => priority: [ReadWrite<u8>; 32]),
+        (0x10420 => _reserved6),
+        (0x10c00 => configuration: [ReadWrite<u32>; 2]),
+        (0x10c08 => _reserved7),
+        (0x20000 => @END),
+    }
+}
+
+/// Bytes from one redistributor to the next; twice that if it has registers for virtual LPIs (IHI 0069, 12.10).
+const REDISTRIBUTOR_SIZE: u64 = size_of::<Redistributor>() as u64;
+/// Aff3, Aff2, Aff1 and Aff0 of MPIDR_EL1 (Arm ARM, D24.2.122).
+const AFFINITY: u64 = 0xff_00ff_ffff;
+
+/// System registers that aarch64-cpu does not have.
+macro_rules! system_register {
+    ($name:ident, $encoding:literal) => {
+        mod $name {
+            #[allow(dead_code, reason = "some are written only, some read only")]
+            pub(super) fn read() -> u64 {
+                let value;
+                // SAFETY: a register of the GIC's CPU interface. Reading the acknowledge register has an effect on the
+                // GIC, which is wanted; none has one on memory.
+                unsafe { super::asm!(concat!("mrs {}, ", $encoding), out(reg) value, options(nostack)) };
+                value
+            }
+
+            #[allow(dead_code, reason = "some are written only, some read only")]
+            pub(super) fn write(value: u64) {
+                // SAFETY: as above.
+                unsafe { super::asm!(concat!("msr ", $encoding, ", {}"), in(reg) value, options(nostack)) };
+            }
+        }
+    };
+}
+
+system_register!(icc_pmr_el1, "S3_0_C4_C6_0");
+system_register!(icc_iar1_el1, "S3_0_C12_C12_0");
+system_register!(icc_eoir1_el1, "S3_0_C12_C12_1");
+system_register!(icc_bpr1_el1, "S3_0_C12_C12_3");
+system_register!(icc_ctlr_el1, "S3_0_C12_C12_4");
+system_register!(icc_sre_el1, "S3_0_C12_C12_5");
+system_register!(icc_igrpen1_el1, "S3_0_C12_C12_7");
+
+/// The distributor and the redistributors that have been found.
+pub(super) struct GicV3 {
+    distributor: Mmio<Distributor>,
+    regions: Vec<Registers, 4>,
+    redistributors: PerCpu<Once<Mmio<Redistributor>>>,
+}
+
+impl GicV3 {
+    pub(super) fn new(distributor: &Registers, regions: &Vec<Registers, 4>) -> Result<Self, InterruptError> {
+        // SAFETY: the device tree says that a GICv3 has its distributor there.
+        let distributor = unsafe { Mmio::<Distributor>::map(distributor.address)? };
+        let gic = Self {
+            distributor,
+            regions: regions.clone(),
+            redistributors: PerCpu::new([const { Once::new() }; MAX_CPUS]),
+        };
+        distributor.control.set(0);
+        gic.wait_for_distributor();
+        for index in SHARED as usize / 32..=distributor.type_.read(DistributorType::LINES) as usize {
+            distributor.clear_enable[index].set(u32::MAX);
+            distributor.clear_pending[index].set(u32::MAX);
+            distributor.group[index].set(u32::MAX);
+        }
+        gic.wait_for_distributor();
+        distributor.control.write(DistributorControl::AFFINITY_ROUTING::SET);
+        gic.wait_for_distributor();
+        distributor.control.write(
+            DistributorControl::AFFINITY_ROUTING::SET
+                + DistributorControl::ENABLE_GROUP1::SET
+                + DistributorControl::ENABLE_GROUP1_NON_AFFINITY::SET,
+        );
+        gic.wait_for_distributor();
+        Ok(gic)
+    }
+
+    fn wait_for_distributor(&self) {
+        while self.distributor.control.is_set(DistributorControl::WRITE_PENDING) {}
+    }
+
+    pub(super) fn initialize_cpu(&self) -> Result<(), InterruptError> {
+        let redistributor = self.find_redistributor()?;
+        self.redistributors.here().call_once(|| redistributor);
+        redistributor.waker.write(Waker::PROCESSOR_SLEEP::CLEAR);
+        while redistributor.waker.is_set(Waker::CHILDREN_ASLEEP) {}
+        redistributor.clear_enable.set(u32::MAX);
+        redistributor.group.set(u32::MAX);
+        while redistributor.control.is_set(RedistributorControl::WRITE_PENDING) {}
+
+        icc_sre_el1::write(icc_sre_el1::read() | 1);
+        barrier::isb(barrier::SY);
+        if icc_sre_el1::read() & 1 == 0 {
+            return Err(InterruptError::NoSystemRegisters);
+        }
+        icc_pmr_el1::write(0xff);
+        icc_bpr1_el1::write(0);
+        // EOImode 0: the end of an interrupt also deactivates it.
+        icc_ctlr_el1::write(0);
+        icc_igrpen1_el1::write(1);
+        barrier::isb(barrier::SY);
+        Ok(())
+    }
+
+    /// The redistributor of this CPU: the one that has its affinity.
+    fn find_redistributor(&self) -> Result<Mmio<Redistributor>, InterruptError> {
+        let affinity = MPIDR_EL1.get() & AFFINITY;
+        // Aff3 is in bits 39–32 of MPIDR_EL1, and in the highest byte of the redistributor's field.
+        let wanted = affinity >> 32 << 24 | affinity & 0xff_ffff;
+        for region in &self.regions {
+            let mut offset = 0;
+            while offset + REDISTRIBUTOR_SIZE <= region.length {
+                // SAFETY: the device tree says that redistributors are here, one behind the other up to the last.
+                let redistributor = unsafe { Mmio::<Redistributor>::map(region.address + offset)? };
+                let kind = redistributor.type_.extract();
+                if kind.read(RedistributorType::AFFINITY) == wanted {
+                    return Ok(redistributor);
+                }
+                if kind.is_set(RedistributorType::LAST) {
+                    break;
+                }
+                offset += REDISTRIBUTOR_SIZE << u32::from(kind.is_set(RedistributorType::VIRTUAL_LPIS));
+            }
+        }
+        Err(InterruptError::NoRedistributor(affinity))
+    }
+
+    pub(super) fn enable(&self, interrupt: Interrupt) -> Result<(), InterruptError> {
+        let number = interrupt.number as usize;
+        // Two bits for each, the upper one of which says edge-triggered (IHI 0069, 12.9.9).
+        let configure = |register: &ReadWrite<u32>| {
+            let bit = 1 << (number % 16 * 2 + 1);
+            register.set(if interrupt.edge { register.get() | bit } else { register.get() & !bit });
+        };
+        if interrupt.number < SHARED {
+            let redistributor = self.redistributors.here().get().ok_or(InterruptError::NoController)?;
+            redistributor.priority[number].set(PRIORITY);
+            configure(&redistributor.configuration[number / 16]);
+            redistributor.set_enable.set(1 << number);
+        } else {
+            self.distributor.priority[number].set(PRIORITY);
+            configure(&self.distributor.configuration[number / 16]);
+            self.distributor.route[number].set(MPIDR_EL1.get() & AFFINITY);
+            self.distributor.set_enable[number / 32].set(1 << (number % 32));
+        }
+        Ok(())
+    }
+
+    /// The number of the interrupt to handle.
+    pub(super) fn acknowledge(&self) -> u32 {
+        let number = icc_iar1_el1::read() as u32;
+        // What the handler does must not come before (IHI 0069, 4.1.1).
+        barrier::dsb(barrier::SY);
+        number
+    }
+
+    /// Ends the interrupt that [`acknowledge`](Self::acknowledge) gave.
+    pub(super) fn end(&self, acknowledged: u32) {
+        icc_eoir1_el1::write(acknowledged.into());
+        barrier::isb(barrier::SY);
+    }
+}

@@ -1,0 +1,147 @@
+//! Interrupts: a handler for each, called by whichever controller the machine has.
+//!
+//! Handlers run with interrupts masked, on the stack of the interrupted task, and must make their device withdraw its
+//! request before they return. All interrupts have the same priority; none interrupts another.
+
+mod gic_v2;
+mod gic_v3;
+
+use core::fmt;
+use core::mem;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use spin::Once;
+
+use crate::device_tree::{Interrupt, InterruptController};
+use crate::memory::MapError;
+use crate::sync::IrqLock;
+use gic_v2::GicV2;
+use gic_v3::GicV3;
+
+/// Interrupt numbers below this are a CPU's own.
+const SHARED: u32 = 32;
+/// From here on, interrupt numbers have special meanings.
+const SPECIAL: u32 = 1020;
+/// The priority of every interrupt: below the middle, so that it is in the range of each security state's view.
+const PRIORITY: u8 = 0xa0;
+
+enum Controller {
+    V2(GicV2),
+    V3(GicV3),
+}
+
+static CONTROLLER: Once<Controller> = Once::new();
+/// Held while the controller's shared registers are changed.
+static SETUP: IrqLock<()> = IrqLock::new(());
+/// The handlers, by interrupt number: a `fn()`, or 0.
+static HANDLERS: [AtomicUsize; SPECIAL as usize] = [const { AtomicUsize::new(0) }; SPECIAL as usize];
+static SPURIOUS: AtomicU64 = AtomicU64::new(0);
+
+/// Why interrupts cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterruptError {
+    /// The device tree names no interrupt for a device, or none that a GIC receives.
+    None(&'static str),
+    /// The interrupt has another handler.
+    Taken(u32),
+    /// The controller's registers cannot be mapped.
+    Map(MapError),
+    /// The GIC's system registers are not accessible at EL1.
+    NoSystemRegisters,
+    /// There is no redistributor for the CPU with this affinity.
+    NoRedistributor(u64),
+    /// No controller has been set up.
+    NoController,
+}
+
+impl fmt::Display for InterruptError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::None(device) => write!(f, "the device tree gives the {device} no interrupt of a GIC"),
+            Self::Taken(number) => write!(f, "interrupt {number} has a handler already"),
+            Self::Map(error) => error.fmt(f),
+            Self::NoSystemRegisters => f.write_str("the GIC's system registers are not accessible at EL1"),
+            Self::NoRedistributor(affinity) => {
+                write!(f, "the GIC has no redistributor for the CPU with affinity {affinity:#x}")
+            }
+            Self::NoController => f.write_str("there is no supported interrupt controller"),
+        }
+    }
+}
+
+impl From<MapError> for InterruptError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
+}
+
+/// Sets the controller up, with every interrupt disabled. On the CPU that boots, once; [`initialize_cpu`] follows.
+pub fn initialize(description: &InterruptController) -> Result<(), InterruptError> {
+    let controller = match description {
+        InterruptController::GicV2 { distributor, cpu_interface } => {
+            Controller::V2(GicV2::new(distributor, cpu_interface)?)
+        }
+        InterruptController::GicV3 { distributor, redistributors } => {
+            Controller::V3(GicV3::new(distributor, redistributors)?)
+        }
+    };
+    CONTROLLER.call_once(|| controller);
+    Ok(())
+}
+
+/// Makes this CPU receive interrupts. On every CPU.
+pub fn initialize_cpu() -> Result<(), InterruptError> {
+    match CONTROLLER.get().ok_or(InterruptError::NoController)? {
+        Controller::V2(gic) => gic.initialize_cpu(),
+        Controller::V3(gic) => gic.initialize_cpu()?,
+    }
+    Ok(())
+}
+
+/// Makes `handler` the handler of an interrupt, and enables the interrupt: if it is a CPU's own, on this CPU, else for
+/// this CPU.
+pub fn register(interrupt: Interrupt, handler: fn()) -> Result<(), InterruptError> {
+    let controller = CONTROLLER.get().ok_or(InterruptError::NoController)?;
+    let slot = HANDLERS.get(interrupt.number as usize).ok_or(InterruptError::Taken(interrupt.number))?;
+    let handler = handler as *const () as usize;
+    match slot.compare_exchange(0, handler, Ordering::Release, Ordering::Relaxed) {
+        Err(found) if found != handler => return Err(InterruptError::Taken(interrupt.number)),
+        _ => {}
+    }
+    let _setup = SETUP.lock();
+    match controller {
+        Controller::V2(gic) => gic.enable(interrupt),
+        Controller::V3(gic) => gic.enable(interrupt)?,
+    }
+    Ok(())
+}
+
+/// Handles the interrupt that this CPU has taken.
+pub fn dispatch() {
+    let Some(controller) = CONTROLLER.get() else { return };
+    let acknowledged = match controller {
+        Controller::V2(gic) => gic.acknowledge(),
+        Controller::V3(gic) => gic.acknowledge(),
+    };
+    let number = acknowledged & 0xff_ffff & if matches!(controller, Controller::V2(_)) { 0x3ff } else { 0xff_ffff };
+    let Some(slot) = HANDLERS.get(number as usize) else {
+        // The request was withdrawn before it was acknowledged; there is nothing to end.
+        SPURIOUS.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    match slot.load(Ordering::Acquire) {
+        0 => _ = SPURIOUS.fetch_add(1, Ordering::Relaxed),
+        // SAFETY: what is not 0 was stored by `register`, from a `fn()`.
+        handler => unsafe { mem::transmute::<usize, fn()>(handler)() },
+    }
+    match controller {
+        Controller::V2(gic) => gic.end(acknowledged),
+        Controller::V3(gic) => gic.end(acknowledged),
+    }
+}
+
+/// How many interrupts came that nothing had requested.
+#[must_use]
+pub fn spurious() -> u64 {
+    SPURIOUS.load(Ordering::Relaxed)
+}

@@ -1,0 +1,51 @@
+//! A small preemptive kernel: the way to try the engine, the reference for embedding it, and the bed that the
+//! on-target tests run in.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`device_tree`] | what machine this is |
+//! | [`memory`] | translation tables, page frames, the heap, stacks, executable memory |
+//! | `boot` | the way to the first task |
+//! | [`interrupt`], [`time`], [`uart`], [`power`] | devices |
+//! | [`machine`] | the end: panics, and the line that every failure ends with |
+//! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
+//! | [`exception`], [`backtrace`], [`symbol`] | what went wrong, where, and who called whom |
+//! | `platform`, [`tracing`] | what the engine and the trace layer ask of a kernel |
+//! | [`console`], [`workload`] | what a person does with it |
+//!
+//! What needs no hardware also builds for the host, where it is tested.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+pub mod backtrace;
+#[cfg(target_os = "none")]
+mod boot;
+pub mod console;
+pub mod device_tree;
+pub mod exception;
+#[cfg(target_os = "none")]
+pub mod interrupt;
+#[cfg(target_os = "none")]
+pub mod machine;
+pub mod memory;
+#[cfg(target_os = "none")]
+pub mod per_cpu;
+#[cfg(target_os = "none")]
+mod platform;
+#[cfg(target_os = "none")]
+pub mod power;
+#[cfg(target_os = "none")]
+pub mod symbol;
+#[cfg(target_os = "none")]
+pub mod sync;
+#[cfg(target_os = "none")]
+pub mod task;
+#[cfg(target_os = "none")]
+pub mod time;
+#[cfg(target_os = "none")]
+pub mod tracing;
+#[cfg(target_os = "none")]
+pub mod uart;
+pub mod workload;

@@ -1,0 +1,64 @@
+//! The kernel heap: what `alloc` allocates from. Its size is fixed at boot.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr;
+
+use talc::base::Talc;
+use talc::base::binning::DefaultBinning;
+use talc::source::Manual;
+
+use crate::sync::IrqLock;
+
+/// Interrupt handlers free and allocate too, so the lock masks interrupts.
+struct Heap(IrqLock<Talc<Manual, DefaultBinning>>);
+
+#[global_allocator]
+static HEAP: Heap = Heap(IrqLock::new(Talc::new(Manual)));
+
+// SAFETY: Talc fulfils the contract of GlobalAlloc, under a lock.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller guarantees that the layout has a size.
+        unsafe { self.0.lock().allocate(layout) }.map_or(ptr::null_mut(), ptr::NonNull::as_ptr)
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller guarantees that both are those of an allocation from here.
+        unsafe { self.0.lock().deallocate(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller guarantees that pointer and layout are those of an allocation from here, and that the
+        // size is not 0.
+        if unsafe { self.0.lock().try_realloc_in_place(pointer, layout, size) } {
+            return pointer;
+        }
+        // The lock is free while the contents are copied.
+        // SAFETY: the caller guarantees that the size, rounded up to the alignment, is no more than isize::MAX.
+        let new = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
+        if !new.is_null() {
+            // SAFETY: both allocations have that many bytes, and the new one is another.
+            unsafe { ptr::copy_nonoverlapping(pointer, new, layout.size().min(size)) };
+            // SAFETY: as the caller guarantees.
+            unsafe { self.dealloc(pointer, layout) };
+        }
+        new
+    }
+}
+
+/// Gives the heap its memory. Called once.
+///
+/// # Safety
+///
+/// `length` bytes at `start` are mapped for reading and writing, and nobody else uses them.
+pub(super) unsafe fn initialize(start: *mut u8, length: usize) {
+    // SAFETY: as the caller guarantees.
+    let _ = unsafe { HEAP.0.lock().claim(start, length) };
+}
+
+/// Bytes allocated, bytes in all, number of allocations.
+pub(super) fn statistics() -> (usize, usize, usize) {
+    let heap = HEAP.0.lock();
+    let counters = heap.counters();
+    (counters.allocated_bytes, counters.claimed_bytes, counters.allocation_count)
+}

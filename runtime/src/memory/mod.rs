@@ -1,0 +1,116 @@
+//! Memory: who may use which physical memory, and what is where in the virtual address space ([`layout`]).
+//!
+//! Text is executable and never writable, data is writable and never executable, at any virtual address but one: the
+//! alias of one page through which a CPU writes to text ([`with_writable`]). That is why the image and the executable
+//! memory are missing in the linear map.
+
+pub mod descriptor;
+pub mod layout;
+pub mod regions;
+
+#[cfg(target_os = "none")]
+mod executable;
+#[cfg(target_os = "none")]
+mod frame;
+#[cfg(target_os = "none")]
+mod heap;
+#[cfg(target_os = "none")]
+mod mmio;
+#[cfg(target_os = "none")]
+mod setup;
+#[cfg(target_os = "none")]
+pub mod stack;
+#[cfg(target_os = "none")]
+mod table;
+#[cfg(target_os = "none")]
+mod tlb;
+
+#[cfg(target_os = "none")]
+pub use target::*;
+
+#[cfg(target_os = "none")]
+mod target {
+    use core::fmt;
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    use super::descriptor::Attributes;
+    use super::layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
+    pub use super::executable::{allocate_executable, with_writable};
+    pub use super::mmio::Mmio;
+    pub use super::setup::{SetupError, initialize, map_device_tree, set_image};
+    pub use super::table::{MapError, translate};
+    use super::{frame, heap, table};
+
+    /// The physical address of the image.
+    pub(super) static IMAGE: AtomicU64 = AtomicU64::new(0);
+
+    /// There is no memory left.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct OutOfMemory;
+
+    impl fmt::Display for OutOfMemory {
+        fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            f.write_str("out of memory")
+        }
+    }
+
+    /// The virtual address of the physical address `physical`, which is in the image or in the linear map.
+    pub(super) fn pointer(physical: u64) -> *mut u8 {
+        let image = image();
+        let offset = physical.wrapping_sub(IMAGE.load(Ordering::Relaxed)) as usize;
+        let address = if offset < image.len() { image.start + offset } else { LINEAR_BASE + physical as usize };
+        core::ptr::with_exposed_provenance_mut(address)
+    }
+
+    /// The physical address of the virtual address `address`, if that is in the image.
+    pub(super) fn physical(address: usize) -> Option<u64> {
+        let image = image();
+        image.contains(&address).then(|| IMAGE.load(Ordering::Relaxed) + (address - image.start) as u64)
+    }
+
+    /// Maps the registers of a device, `length` bytes at the physical address `physical`, and returns their virtual
+    /// address. Registers that are mapped already are found again.
+    pub(super) fn map_device(physical: u64, length: u64) -> Result<usize, MapError> {
+        let page = PAGE_SIZE as u64 - 1;
+        let end = physical.checked_add(length).filter(|end| *end <= LINEAR_END);
+        let end = end.ok_or(MapError::OutOfReach(physical))?.next_multiple_of(page + 1);
+        for page in (physical & !page..end).step_by(PAGE_SIZE) {
+            let address = LINEAR_BASE + page as usize;
+            match table::map(address, page, PAGE_SIZE, Attributes::DEVICE) {
+                Err(MapError::Mapped(_)) if table::has_attributes(address, Attributes::DEVICE) => {}
+                result => result?,
+            }
+        }
+        Ok(LINEAR_BASE + physical as usize)
+    }
+
+    /// How much memory is in use.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Statistics {
+        /// Bytes of page frames that are free.
+        pub free_frames: usize,
+        /// Bytes of the heap that are allocated.
+        pub heap_used: usize,
+        /// Bytes that the heap has in all.
+        pub heap_size: usize,
+        /// Allocations in the heap.
+        pub heap_allocations: usize,
+    }
+
+    impl fmt::Display for Statistics {
+        fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            let Self { free_frames, heap_used, heap_size, heap_allocations } = self;
+            write!(
+                f,
+                "heap: {heap_used} of {heap_size} bytes in {heap_allocations} allocations; page frames: {free_frames} bytes free",
+            )
+        }
+    }
+
+    /// How much memory is in use now.
+    #[must_use]
+    pub fn statistics() -> Statistics {
+        let (heap_used, heap_size, heap_allocations) = heap::statistics();
+        Statistics { free_frames: frame::available() * PAGE_SIZE, heap_used, heap_size, heap_allocations }
+    }
+}

@@ -1,0 +1,134 @@
+//! From the device tree's list of RAM to mapped and allocated memory, once, on the CPU that boots.
+
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use super::descriptor::Attributes;
+use super::layout::{BLOCK_SIZE, IMAGE_BASE, LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
+use super::regions::Regions;
+use super::table::{self, MapError};
+use super::{IMAGE, executable, frame, heap};
+use crate::device_tree::{self, DeviceTreeError, Machine};
+
+/// Why memory cannot be set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetupError {
+    /// The free RAM that the device tree describes, in bytes, is too little or too fragmented.
+    TooLittle(u64),
+    /// Something cannot be mapped.
+    Map(MapError),
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::TooLittle(bytes) => write!(f, "the device tree leaves too little memory: {bytes} bytes are free"),
+            Self::Map(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<MapError> for SetupError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
+}
+
+/// Tells where the image was loaded: `physical` is the physical address of its first byte. Before everything else.
+pub fn set_image(physical: u64) {
+    IMAGE.store(physical, Ordering::Relaxed);
+}
+
+/// Maps the device tree blob at the physical address `physical`, read-only, where the linear map would have it.
+pub fn map_device_tree(physical: u64) -> Result<&'static [u8], DeviceTreeError> {
+    device_tree::check_address(physical, LINEAR_END)?;
+    let unreachable = |_| DeviceTreeError::OutOfReach { address: physical };
+    let page = physical & !(PAGE_SIZE as u64 - 1);
+    let map_pages = |from: u64, to: u64| {
+        let length = (to - from) as usize;
+        table::map(LINEAR_BASE + from as usize, from, length, Attributes::RODATA).map_err(unreachable)
+    };
+    let mapped = (physical + device_tree::HEADER_SIZE as u64).next_multiple_of(PAGE_SIZE as u64);
+    map_pages(page, mapped)?;
+    let start = core::ptr::with_exposed_provenance::<u8>(LINEAR_BASE + physical as usize);
+    // SAFETY: these pages were just mapped, and nobody writes to them: they are reserved from now on.
+    let header = unsafe { core::slice::from_raw_parts(start, device_tree::HEADER_SIZE) };
+    let length = device_tree::total_size(header)?;
+    let end = (physical + length as u64).next_multiple_of(PAGE_SIZE as u64);
+    if end > LINEAR_END {
+        return Err(DeviceTreeError::OutOfReach { address: physical });
+    }
+    map_pages(mapped, end.max(mapped))?;
+    // SAFETY: as above.
+    Ok(unsafe { core::slice::from_raw_parts(start, length) })
+}
+
+/// The length of the image in bytes with everything that is appended to it, from its header.
+fn image_length() -> usize {
+    // SAFETY: the header is mapped and constant; image_size is at byte 16 (Linux, Documentation/arch/arm64/booting.rst).
+    let length = unsafe { core::ptr::with_exposed_provenance::<u64>(IMAGE_BASE + 16).read() };
+    (length as usize).next_multiple_of(PAGE_SIZE).max(image().len())
+}
+
+/// Maps all RAM, and hands it to the allocators. `tree` is what [`map_device_tree`] returned.
+pub fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupError> {
+    let image_start = IMAGE.load(Ordering::Relaxed);
+    let image_end = image_start + image_length() as u64;
+    let tree_start = (tree.as_ptr().addr() - LINEAR_BASE) as u64;
+
+    let mut mapped = Regions::new();
+    for region in &machine.memory {
+        mapped.add(region.start..region.end.min(LINEAR_END));
+    }
+    for reservation in machine.reserved.iter().filter(|reservation| !reservation.mapped) {
+        mapped.remove(reservation.range.clone());
+    }
+    mapped.remove(image_start..image_end);
+    mapped.remove(tree_start..tree_start + tree.len() as u64);
+
+    let mut free = mapped.clone();
+    for reservation in &machine.reserved {
+        free.remove(reservation.range.clone());
+    }
+    let total = free.total();
+    let too_little = SetupError::TooLittle(total);
+    let block = BLOCK_SIZE as u64;
+    let arena = free.take_aligned(executable::ARENA_MEMORY as u64, block).ok_or(too_little)?;
+    mapped.remove(arena..arena + executable::ARENA_MEMORY as u64);
+
+    // The tables that map the rest come from this block, which itself needs no more than one table of the early ones.
+    let seed = free.take_aligned(block, block).ok_or(too_little)?;
+    mapped.remove(seed..seed + block);
+    map_linear(seed..seed + block)?;
+    let mut seed_region = Regions::new();
+    seed_region.add(seed..seed + block);
+    frame::add(&seed_region);
+    for region in mapped.iter() {
+        map_linear(region.clone())?;
+    }
+    table::map(
+        image().end,
+        image_start + image().len() as u64,
+        (image_end - image_start) as usize - image().len(),
+        Attributes::RODATA,
+    )?;
+
+    // The heap gets three quarters of the largest piece; stacks and tables, which take single frames, the rest.
+    let largest = free.largest().ok_or(too_little)?;
+    let heap = largest.start..largest.start + (largest.end - largest.start) / 4 * 3 / block * block;
+    if heap.is_empty() {
+        return Err(too_little);
+    }
+    free.remove(heap.clone());
+    frame::add(&free);
+    // SAFETY: this memory was just mapped, and removed from what the frame allocator gets.
+    unsafe { heap::initialize(super::pointer(heap.start), (heap.end - heap.start) as usize) };
+    executable::initialize(arena)?;
+    Ok(())
+}
+
+fn map_linear(region: Range<u64>) -> Result<(), MapError> {
+    let length = (region.end - region.start) as usize;
+    table::map(LINEAR_BASE + region.start as usize, region.start, length, Attributes::DATA)
+}

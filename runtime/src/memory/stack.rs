@@ -1,0 +1,69 @@
+//! Kernel stacks.
+//!
+//! A stack is the upper half of a window twice its size and aligned to it; the lower half is never mapped. A stack
+//! that overflows runs into the gap and faults, and one bit of the stack pointer tells that it has (trampoline/vectors.S).
+
+use core::ops::Range;
+
+use super::OutOfMemory;
+use super::descriptor::Attributes;
+use super::layout::{PAGE_SIZE, STACK_SIZE, STACKS};
+use super::{frame, table};
+use crate::sync::IrqLock;
+
+/// The most stacks that exist at a time.
+pub const MAX_STACKS: usize = 4096;
+const WINDOW: usize = 2 * STACK_SIZE;
+
+/// One bit for each window that is in use.
+static WINDOWS: IrqLock<[u64; MAX_STACKS / 64]> = IrqLock::new([0; MAX_STACKS / 64]);
+
+/// A stack of [`STACK_SIZE`] bytes, with unknown contents. Dropping it gives its memory back.
+#[derive(Debug)]
+pub struct Stack {
+    window: usize,
+}
+
+impl Stack {
+    /// Maps a new stack.
+    pub fn allocate() -> Result<Self, OutOfMemory> {
+        let stack = Self { window: take_window().ok_or(OutOfMemory)? };
+        for page in stack.range().step_by(PAGE_SIZE) {
+            let frame = frame::allocate().ok_or(OutOfMemory)?;
+            if table::map(page, frame, PAGE_SIZE, Attributes::DATA).is_err() {
+                // SAFETY: the frame was allocated above and has not been mapped.
+                unsafe { frame::free(frame) };
+                return Err(OutOfMemory);
+            }
+        }
+        Ok(stack)
+    }
+
+    /// The virtual addresses of the stack; its end is the stack pointer to begin with, a multiple of 16.
+    #[must_use]
+    pub const fn range(&self) -> Range<usize> {
+        let start = STACKS + self.window * WINDOW + STACK_SIZE;
+        start..start + STACK_SIZE
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        for page in self.range().step_by(PAGE_SIZE) {
+            // SAFETY: whoever owns the stack has stopped to run on it.
+            if let Some(frame) = unsafe { table::unmap(page) } {
+                // SAFETY: the frame comes from `allocate`, and nothing else mapped it.
+                unsafe { frame::free(frame) };
+            }
+        }
+        WINDOWS.lock()[self.window / 64] &= !(1 << (self.window % 64));
+    }
+}
+
+fn take_window() -> Option<usize> {
+    let mut windows = WINDOWS.lock();
+    let word = windows.iter().position(|word| *word != u64::MAX)?;
+    let bit = windows[word].trailing_ones() as usize;
+    windows[word] |= 1 << bit;
+    Some(word * 64 + bit)
+}

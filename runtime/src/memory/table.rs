@@ -1,0 +1,162 @@
+//! The kernel's translation tables.
+//!
+//! A valid entry is never replaced by another: [`map`] refuses to, and [`unmap`] makes it invalid and removes it from
+//! all TLBs first. So break-before-make (Arm ARM, D8.17.1) holds by construction. Tables are never given back.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use aarch64_cpu::asm::barrier;
+
+use super::descriptor::{Attributes, Descriptor};
+use super::layout::{BLOCK_SIZE, PAGE_SIZE};
+use super::{frame, tlb};
+use crate::sync::IrqLock;
+
+const ENTRIES: usize = 512;
+/// Tables for what is mapped before there are frames: a level 2 and a level 3 table each for the device tree, which
+/// may cross a boundary of either, for the UART, and for the first frames.
+const EARLY_TABLES: usize = 8;
+
+/// A translation table of any level.
+#[repr(C, align(4096))]
+pub(super) struct Table([AtomicU64; ENTRIES]);
+
+impl Table {
+    const EMPTY: Self = Self([const { AtomicU64::new(0) }; ENTRIES]);
+
+    /// The entry of this table, of level `level`, for the virtual address `address`.
+    pub(super) fn entry(&self, level: usize, address: usize) -> &AtomicU64 {
+        &self.0[address >> (39 - 9 * level) & (ENTRIES - 1)]
+    }
+}
+
+unsafe extern "C" {
+    /// Level 1, filled by trampoline/boot.S with the image.
+    safe static boot_kernel_table: Table;
+}
+
+static EARLY: [Table; EARLY_TABLES] = [Table::EMPTY; EARLY_TABLES];
+
+/// Held to change tables; the number of [`EARLY`] tables that are in use.
+static TABLES: IrqLock<usize> = IrqLock::new(0);
+
+/// Why memory cannot be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapError {
+    /// There is no frame for a translation table.
+    OutOfMemory,
+    /// Something else is mapped at this virtual address.
+    Mapped(usize),
+    /// The linear map does not reach to this physical address.
+    OutOfReach(u64),
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::OutOfMemory => f.write_str("no memory for a translation table"),
+            Self::Mapped(address) => write!(f, "{address:#x} is mapped already"),
+            Self::OutOfReach(address) => write!(f, "the physical address {address:#x} is too high to be mapped"),
+        }
+    }
+}
+
+fn load(entry: &AtomicU64) -> Descriptor {
+    Descriptor(entry.load(Ordering::Relaxed))
+}
+
+/// The table that `entry` names.
+fn table_of(entry: &AtomicU64) -> Option<&'static Table> {
+    let descriptor = load(entry);
+    // SAFETY: table descriptors are written by `next_table` and boot.S only, with the address of a table that stays one
+    // for ever, in the image or in a frame of the linear map; all accesses are atomic.
+    descriptor.is_table().then(|| unsafe { &*super::pointer(descriptor.address()).cast::<Table>() })
+}
+
+/// The table that `entry`, the one for the virtual address `address`, names; a new one if there is none.
+fn next_table(entry: &AtomicU64, address: usize, early: &mut usize) -> Result<&'static Table, MapError> {
+    if load(entry).is_valid() {
+        return table_of(entry).ok_or(MapError::Mapped(address));
+    }
+    let physical = match EARLY.get(*early) {
+        Some(table) => {
+            *early += 1;
+            super::physical((&raw const *table).addr()).ok_or(MapError::OutOfMemory)?
+        }
+        None => frame::allocate_zeroed().ok_or(MapError::OutOfMemory)?,
+    };
+    // The table walk is an observer like another: it must find the zeroes when it finds the table.
+    barrier::dmb(barrier::ISHST);
+    entry.store(Descriptor::table(physical).0, Ordering::Relaxed);
+    table_of(entry).ok_or(MapError::OutOfMemory)
+}
+
+/// Maps `length` bytes of physical memory at the virtual address `address`; all three multiples of the page size.
+/// Uses 2 MiB blocks where it can. What was mapped before an error stays mapped.
+pub(super) fn map(address: usize, physical: u64, length: usize, attributes: Attributes) -> Result<(), MapError> {
+    let mut early = TABLES.lock();
+    let mut done = 0;
+    while done < length {
+        let (to, from) = (address + done, physical + done as u64);
+        let directory = next_table(boot_kernel_table.entry(1, to), to, &mut early)?;
+        let entry = directory.entry(2, to);
+        let aligned = (to as u64 | from) & (BLOCK_SIZE as u64 - 1) == 0;
+        let (entry, descriptor, size) = if aligned && length - done >= BLOCK_SIZE && !load(entry).is_valid() {
+            (entry, Descriptor::block(from, attributes), BLOCK_SIZE)
+        } else {
+            (next_table(entry, to, &mut early)?.entry(3, to), Descriptor::page(from, attributes), PAGE_SIZE)
+        };
+        if load(entry).is_valid() {
+            return Err(MapError::Mapped(to));
+        }
+        entry.store(descriptor.0, Ordering::Relaxed);
+        done += size;
+    }
+    tlb::publish();
+    Ok(())
+}
+
+/// The level 3 entry for the virtual address `address`, with the tables that lead to it: for a page that is mapped and
+/// unmapped again and again, by one CPU alone.
+pub(super) fn reserve_entry(address: usize) -> Result<&'static AtomicU64, MapError> {
+    let mut early = TABLES.lock();
+    let directory = next_table(boot_kernel_table.entry(1, address), address, &mut early)?;
+    Ok(next_table(directory.entry(2, address), address, &mut early)?.entry(3, address))
+}
+
+/// Unmaps the page at the virtual address `address` everywhere, and returns the physical address of what was there.
+///
+/// # Safety
+///
+/// Nothing refers to the page any more.
+pub(super) unsafe fn unmap(address: usize) -> Option<u64> {
+    let _tables = TABLES.lock();
+    let directory = table_of(boot_kernel_table.entry(1, address))?;
+    let entry = table_of(directory.entry(2, address))?.entry(3, address);
+    let found = Descriptor(entry.swap(Descriptor::INVALID.0, Ordering::Relaxed));
+    tlb::invalidate_page(address);
+    found.is_valid().then(|| found.address())
+}
+
+/// The level 2 or 3 entry for the virtual address `address`, and the size of what it maps.
+fn leaf(address: usize) -> Option<(Descriptor, usize)> {
+    let directory = table_of(boot_kernel_table.entry(1, address))?;
+    let entry = directory.entry(2, address);
+    match table_of(entry) {
+        Some(table) => Some((load(table.entry(3, address)), PAGE_SIZE)),
+        None => Some((load(entry), BLOCK_SIZE)),
+    }
+    .filter(|(descriptor, _)| descriptor.is_valid())
+}
+
+/// The physical address of the virtual address `address`, if it is mapped.
+#[must_use]
+pub fn translate(address: usize) -> Option<u64> {
+    leaf(address).map(|(descriptor, size)| descriptor.address() + (address & (size - 1)) as u64)
+}
+
+/// Whether the page at the virtual address `address` is mapped, as a page, with these attributes.
+pub(super) fn has_attributes(address: usize, attributes: Attributes) -> bool {
+    leaf(address).is_some_and(|(found, _)| found == Descriptor::page(found.address(), attributes))
+}

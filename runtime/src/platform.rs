@@ -1,0 +1,60 @@
+//! What the engine asks of a kernel, answered by this one.
+
+use core::fmt;
+use core::ops::Range;
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::platform::Platform;
+
+use crate::memory::{self, layout};
+use crate::{exception, symbol, task};
+
+/// This kernel.
+struct Runtime;
+
+aarch64_kprobes::platform!(Runtime);
+
+// SAFETY: breakpoint exceptions reach the engine by trampoline/vectors.S, on the stack of the interrupted code and with
+// PSTATE.DAIF masked, as the CPU does on every exception. `cpu` and `task` read what TPIDR_EL1 points to. The rest is
+// as each function says.
+unsafe impl Platform for Runtime {
+    #[inline(always)]
+    fn cpu() -> usize {
+        task::current_cpu()
+    }
+
+    #[inline(always)]
+    fn task() -> u64 {
+        task::current_task_number()
+    }
+
+    fn text() -> Range<usize> {
+        layout::text()
+    }
+
+    fn function(address: usize) -> Option<Range<usize>> {
+        symbol::lookup(address).map(|symbol| {
+            let start = symbol.address as usize;
+            start..start + symbol.size as usize
+        })
+    }
+
+    fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
+        memory::with_writable(address, length, write)
+    }
+
+    fn allocate_executable(length: usize) -> Option<usize> {
+        memory::allocate_executable(length).ok()
+    }
+
+    /// There is one CPU, which is not another.
+    fn synchronize_cpus() {}
+
+    fn yield_now() {
+        task::yield_now();
+    }
+
+    fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
+        exception::fatal(frame, reason)
+    }
+}

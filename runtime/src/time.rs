@@ -1,0 +1,78 @@
+//! Time: the generic timer's virtual counter and EL1 virtual timer (Arm ARM, D12).
+//!
+//! The virtual timer, as it is there for whoever runs at EL1, under a hypervisor or not.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+
+use aarch64_cpu::asm::barrier;
+use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, Readable, Writeable};
+
+use crate::device_tree::Interrupt;
+use crate::interrupt::{self, InterruptError};
+use crate::task;
+
+const NANOSECONDS: u128 = 1_000_000_000;
+
+/// The counter when the kernel started.
+static START: AtomicU64 = AtomicU64::new(0);
+
+/// Makes time begin now. On the CPU that boots, once.
+pub fn initialize() {
+    START.store(counter(), Ordering::Relaxed);
+}
+
+/// Makes this CPU's timer interrupt call the scheduler. On every CPU.
+pub fn initialize_cpu(timer: Interrupt) -> Result<(), InterruptError> {
+    clear_event();
+    interrupt::register(timer, || {
+        // The line goes down with the condition, and the condition comes back with the next event only.
+        clear_event();
+        task::timer_interrupt();
+    })
+}
+
+/// The virtual counter. It does not go back, on any CPU.
+#[must_use]
+pub fn counter() -> u64 {
+    // The counter may be read earlier than the program says (D12.2.2).
+    barrier::isb(barrier::SY);
+    CNTVCT_EL0.get()
+}
+
+/// Ticks of the counter in a second. An hour's worth if the firmware has left it at 0, so that nothing divides by it.
+fn frequency() -> u128 {
+    CNTFRQ_EL0.get().max(1).into()
+}
+
+/// The time that `ticks` of the counter are.
+#[must_use]
+pub fn duration(ticks: u64) -> Duration {
+    let nanoseconds = u128::from(ticks) * NANOSECONDS / frequency();
+    Duration::from_nanos_u128(nanoseconds)
+}
+
+/// The ticks of the counter in `duration`, rounded up.
+#[must_use]
+pub fn ticks(duration: Duration) -> u64 {
+    (duration.as_nanos() * frequency()).div_ceil(NANOSECONDS).try_into().unwrap_or(u64::MAX)
+}
+
+/// The time since the kernel started.
+#[must_use]
+pub fn now() -> Duration {
+    duration(counter() - START.load(Ordering::Relaxed))
+}
+
+/// Makes this CPU's timer interrupt when the counter reaches `deadline`, at once if it has.
+pub fn set_event(deadline: u64) {
+    CNTV_CVAL_EL0.set(deadline);
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET + CNTV_CTL_EL0::IMASK::CLEAR);
+    barrier::isb(barrier::SY);
+}
+
+/// Takes this CPU's event back.
+pub fn clear_event() {
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
+    barrier::isb(barrier::SY);
+}

@@ -1,0 +1,216 @@
+//! The console's UART, a PL011: polled output that works in any state of the kernel, interrupt-driven input.
+//!
+//! Output waits for nothing but the device. Tasks take turns by the call of [`print!`]; code that runs with interrupts
+//! masked (handlers, reports of failures) writes at once, be it into somebody's line, since whoever has the turn may be
+//! what it interrupted. Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use aarch64_cpu::registers::DAIF;
+use heapless::Deque;
+use spin::Once;
+use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
+use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
+use tock_registers::{register_bitfields, register_structs};
+
+use crate::device_tree::Device;
+use crate::interrupt::{self, InterruptError};
+use crate::memory::{MapError, Mmio};
+use crate::sync::{IrqLock, WaitQueue};
+use crate::task;
+
+register_bitfields! {
+    u32,
+    /// Data and receive errors.
+    Data [
+        BYTE OFFSET(0) NUMBITS(8) [],
+        /// The receive FIFO was full, and what came after this byte is lost.
+        OVERRUN OFFSET(11) NUMBITS(1) [],
+    ],
+    Flags [
+        BUSY OFFSET(3) NUMBITS(1) [],
+        RECEIVE_EMPTY OFFSET(4) NUMBITS(1) [],
+        TRANSMIT_FULL OFFSET(5) NUMBITS(1) [],
+    ],
+    LineControl [
+        FIFOS OFFSET(4) NUMBITS(1) [],
+        WORD_LENGTH OFFSET(5) NUMBITS(2) [ Eight = 3 ],
+    ],
+    Control [
+        ENABLE OFFSET(0) NUMBITS(1) [],
+        TRANSMIT OFFSET(8) NUMBITS(1) [],
+        RECEIVE OFFSET(9) NUMBITS(1) [],
+    ],
+    Interrupts [
+        RECEIVE OFFSET(4) NUMBITS(1) [],
+        /// Bytes wait in the FIFO, below its threshold.
+        RECEIVE_TIMEOUT OFFSET(6) NUMBITS(1) [],
+        ALL OFFSET(0) NUMBITS(11) [],
+    ],
+}
+
+register_structs! {
+    Pl011 {
+        (0x000 => data: ReadWrite<u32, Data::Register>),
+        (0x004 => _reserved0),
+        (0x018 => flags: ReadOnly<u32, Flags::Register>),
+        (0x01c => _reserved1),
+        (0x02c => line_control: ReadWrite<u32, LineControl::Register>),
+        (0x030 => control: ReadWrite<u32, Control::Register>),
+        (0x034 => _reserved2),
+        (0x038 => interrupt_mask: ReadWrite<u32, Interrupts::Register>),
+        (0x03c => _reserved3),
+        (0x044 => interrupt_clear: WriteOnly<u32, Interrupts::Register>),
+        (0x048 => _reserved4),
+        (0xfe0 => peripheral_id: [ReadOnly<u32>; 4]),
+        (0xff0 => component_id: [ReadOnly<u32>; 4]),
+        (0x1000 => @END),
+    }
+}
+
+/// Bytes that are kept until somebody reads them.
+const RING_SIZE: usize = 4096;
+
+static UART: Once<Mmio<Pl011>> = Once::new();
+/// A task has its turn to write.
+static WRITING: AtomicBool = AtomicBool::new(false);
+static RECEIVED: IrqLock<Deque<u8, RING_SIZE>> = IrqLock::new(Deque::new());
+static READERS: WaitQueue = WaitQueue::new();
+static OVERRUNS: AtomicU64 = AtomicU64::new(0);
+
+/// Maps the UART and makes it ready for output. Speed and pins stay as the firmware has set them.
+pub fn initialize(device: &Device) -> Result<(), MapError> {
+    // SAFETY: the device tree says that a PL011 has its registers there.
+    start(unsafe { Mmio::map(device.registers.address)? });
+    Ok(())
+}
+
+/// Looks for a UART at the physical address `address`, where there may be nothing, and uses it if it is one.
+///
+/// For the one case in which nothing tells where the UART is: there is no device tree, and that has to be said.
+pub fn probe(address: u64) -> bool {
+    // SAFETY: whether it is a PL011 is seen before anything but its identification registers (3.3.14, 3.3.15) is
+    // accessed; and nobody owns any memory yet that could be there instead.
+    let Ok(uart) = (unsafe { Mmio::<Pl011>::map(address) }) else { return false };
+    let identity = |registers: &[ReadOnly<u32>; 4]| {
+        u32::from_le_bytes([0, 1, 2, 3].map(|index: usize| registers[index].get() as u8))
+    };
+    let found = identity(&uart.component_id) == 0xb105_f00d && identity(&uart.peripheral_id) & 0xfff == 0x011;
+    if found {
+        start(uart);
+    }
+    found
+}
+
+fn start(uart: Mmio<Pl011>) {
+    // Line control takes effect only when the UART is not enabled and not sending (3.3.8).
+    while uart.flags.is_set(Flags::BUSY) {}
+    uart.control.set(0);
+    uart.interrupt_mask.set(0);
+    uart.interrupt_clear.write(Interrupts::ALL.val(0x7ff));
+    uart.line_control.write(LineControl::FIFOS::SET + LineControl::WORD_LENGTH::Eight);
+    uart.control.write(Control::ENABLE::SET + Control::TRANSMIT::SET + Control::RECEIVE::SET);
+    UART.call_once(|| uart);
+}
+
+/// Makes input come by interrupt.
+pub fn enable_receive(device: &Device) -> Result<(), InterruptError> {
+    let Some(uart) = UART.get() else { return Ok(()) };
+    let interrupt = device.interrupt.ok_or(InterruptError::None("UART"))?;
+    interrupt::register(interrupt, handle_interrupt)?;
+    uart.interrupt_mask.modify(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
+    Ok(())
+}
+
+/// Empties the receive FIFO, which takes the interrupt away.
+fn handle_interrupt() {
+    let Some(uart) = UART.get() else { return };
+    let mut ring = RECEIVED.lock();
+    while !uart.flags.is_set(Flags::RECEIVE_EMPTY) {
+        let data = uart.data.extract();
+        let lost = ring.push_back(data.read(Data::BYTE) as u8).is_err() || data.is_set(Data::OVERRUN);
+        OVERRUNS.fetch_add(u64::from(lost), Ordering::Relaxed);
+    }
+    drop(ring);
+    // A timeout interrupt is not taken away by reading alone when the FIFO was already empty.
+    uart.interrupt_clear.write(Interrupts::RECEIVE_TIMEOUT::SET);
+    READERS.wake_one();
+}
+
+/// Waits for a byte of input. The task sleeps meanwhile.
+#[must_use]
+pub fn read_byte() -> u8 {
+    READERS.wait_until(|| RECEIVED.lock().pop_front())
+}
+
+/// How often input was lost because nobody read it in time.
+#[must_use]
+pub fn overruns() -> u64 {
+    OVERRUNS.load(Ordering::Relaxed)
+}
+
+fn write_byte(uart: &Pl011, byte: u8) {
+    while uart.flags.is_set(Flags::TRANSMIT_FULL) {
+        core::hint::spin_loop();
+    }
+    uart.data.write(Data::BYTE.val(byte.into()));
+}
+
+/// Writes text, each `\n` as `\r\n`.
+struct Output<'a>(&'a Pl011);
+
+impl Write for Output<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if byte == b'\n' {
+                write_byte(self.0, b'\r');
+            }
+            write_byte(self.0, byte);
+        }
+        Ok(())
+    }
+}
+
+/// What [`print!`] calls.
+#[doc(hidden)]
+pub fn write(arguments: fmt::Arguments) {
+    let Some(uart) = UART.get() else { return };
+    let turn = take_turn();
+    // Output gives no errors; one of the arguments' own formatting leaves its text incomplete.
+    let _ = Output(uart).write_fmt(arguments);
+    if turn {
+        WRITING.store(false, Ordering::Release);
+    }
+}
+
+/// Waits until no other task writes. False, at once, where interrupts are masked: whoever writes may be below us.
+fn take_turn() -> bool {
+    while !DAIF.is_set(DAIF::I) {
+        if !WRITING.swap(true, Ordering::Acquire) {
+            return true;
+        }
+        task::yield_now();
+    }
+    false
+}
+
+/// Waits until everything that was written has left the UART.
+pub fn flush() {
+    if let Some(uart) = UART.get() {
+        while uart.flags.is_set(Flags::BUSY) {}
+    }
+}
+
+/// Writes formatted text to the UART.
+#[macro_export]
+macro_rules! print {
+    ($($argument:tt)*) => { $crate::uart::write(format_args!($($argument)*)) };
+}
+
+/// Writes formatted text and the end of a line to the UART.
+#[macro_export]
+macro_rules! println {
+    () => { $crate::print!("\n") };
+    ($($argument:tt)*) => { $crate::print!("{}\n", format_args!($($argument)*)) };
+}
