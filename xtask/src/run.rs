@@ -41,7 +41,7 @@ pub struct Options {
     /// How long the machine may take from a line of the script to the next prompt.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
-    /// A linked kernel; the runtime is built if none is given.
+    /// A linked kernel, whose image is made beside it; the runtime is built if none is given.
     #[arg(long, value_name = "FILE")]
     elf: Option<PathBuf>,
     /// An image as `cargo xtask image` makes it.

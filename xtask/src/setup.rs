@@ -48,7 +48,7 @@ pub fn rust(components: &[&str]) -> Result<()> {
         }
     }
     for (kind, name) in missing {
-        // Outside rustup's proxies the name of the toolchain is in rust-toolchain.toml, which rustup reads itself.
+        // rustup adds to the toolchain that runs this, or else to the one of rust-toolchain.toml.
         let rustup = Step::run(&["rustup", kind, "add", name]);
         if text_of(workspace::command("rustup").arg("--version").stderr(Stdio::null())).is_err() {
             let version = text_of(workspace::command("rustc").arg("--version"))?;

@@ -31,7 +31,7 @@ pub struct Options {
     /// How long an on-target test may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     timeout: u64,
-    /// Only tests whose full name contains this.
+    /// Only tests whose full name contains this. What cannot contain it is not even built.
     filter: Option<String>,
 }
 
@@ -43,14 +43,24 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         None => board.configurations.iter().collect(),
     };
     let mut report = Report::new(options.filter.clone());
+    let only = match (&options.configuration, &options.filter) {
+        (Some(_), _) => Some(board.name.as_str()),
+        (None, Some(filter)) => ["check::", "host::", &board.name].into_iter().find(|stage| filter.starts_with(stage)),
+        (None, None) => None,
+    };
+    let is_wanted = |stage: &str| only.is_none_or(|only| only == stage);
     match setup::rust(&["clippy", "rustfmt"]).and_then(|()| setup::qemu(&[&board.machine])) {
         Err(error) => report.result("setup", Err(format!("{error:#}"))),
         Ok(()) => {
-            if options.configuration.is_none() {
+            if is_wanted("check::") {
                 host::check(&mut report);
+            }
+            if is_wanted("host::") {
                 host::test(&mut report);
             }
-            target::test(&mut report, &board, &configurations, options.timeout);
+            if is_wanted(&board.name) {
+                target::test(&mut report, &board, &configurations, options.timeout);
+            }
         }
     }
     Ok(report.finish())
