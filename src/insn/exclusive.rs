@@ -1,9 +1,10 @@
 //! Finding the load-exclusive/store-exclusive sequence that an address lies in.
 //!
-//! A breakpoint inside such a sequence makes it fail for ever: the exception return clears the exclusive monitor, the
-//! store fails, and the loop around the two comes back to the breakpoint. Looking back a number of words for a
-//! load-exclusive does not find it out. The load may be further away, or reach the address by a branch from below; and
-//! an address behind an early exit of the sequence, or behind another function's last words, is innocent.
+//! A breakpoint inside such a sequence makes it fail for ever: the exception return clears the exclusive
+//! monitor, the store fails, and the loop around the two comes back to the breakpoint. Looking back a number of
+//! words for a load-exclusive does not find it out. The load may be further away, or reach the address by a
+//! branch from below; and an address behind an early exit of the sequence, or behind another function's last
+//! words, is innocent.
 //!
 //! So the check follows control flow. An address is inside a sequence if some path through the function leads from
 //! a load-exclusive to it, and on from it to a store-exclusive, without another load-exclusive or a CLREX.
@@ -19,18 +20,17 @@ use super::verdict::{Reason, Verdict};
 
 /// The load-exclusive whose sequence contains `address`, itself and the store-exclusive included.
 ///
-/// `function` is the range of virtual addresses of the function around `address`, in whole words, and `read` gives the word at an
-/// address in it, as it is without probes. Where several sequences contain the address, the first load is given. A
-/// function without a load-exclusive is read once and costs nothing more.
+/// `function` is the range of virtual addresses of the function around `address`, in whole words, and `read`
+/// gives the word at an address in it, as it is without probes. Where several sequences contain the address,
+/// the first load is given. A function without a load-exclusive is read once and costs nothing more.
 pub fn region_containing(function: Range<u64>, address: u64, read: impl Fn(u64) -> u32) -> Option<u64> {
     if !function.contains(&address) {
         return None;
     }
     let walk = Walk { function, read };
-    let mut loads = walk.addresses().filter(|&load| walk.step(load) == Step::Load).peekable();
+    let mut loads = walk.addresses().filter(|&at| walk.step(at) == Step::Load).peekable();
     loads.peek()?;
-    let is_load = walk.step(address) == Step::Load;
-    if is_load {
+    if walk.step(address) == Step::Load {
         return Some(address);
     }
     if !walk.reaches(address, |_, step| step == Step::Store) {
@@ -64,26 +64,23 @@ impl<R: Fn(u64) -> u32> Walk<R> {
     }
 
     fn step(&self, address: u64) -> Step {
-        /// CLREX with any operand (C6.2).
+        /// CLREX (C6.2), without its operand in bits 11 to 8.
         const CLREX: u32 = 0xd503_305f;
         let word = (self.read)(address);
         let (next, offset) = match classify(word) {
             Verdict::Reject(Reason::LoadExclusive) => return Step::Load,
             Verdict::Reject(Reason::StoreExclusive) => return Step::Store,
-            Verdict::Reject(
-                Reason::ExceptionGenerating
-                | Reason::PermanentlyUndefined
-                | Reason::ExceptionReturn
-                | Reason::Unallocated,
-            )
+            Verdict::Reject(Reason::ExceptionGenerating | Reason::PermanentlyUndefined | Reason::ExceptionReturn)
             | Verdict::Simulate(Op::BranchRegister { .. } | Op::Return { .. }) => return Step::End,
-            // With a link they are calls, which have bit 21 set and bit 22 clear.
-            Verdict::Reject(Reason::AuthenticatedBranch) if word & 0x0060_0000 != 0x0020_0000 => return Step::End,
-            Verdict::Slot if word & !0xf00 == CLREX & !0xf00 => return Step::End,
+            // Bits 22 and 21 are 01 for the calls, 00 for the branches and 10 for the returns.
+            Verdict::Reject(Reason::AuthenticatedBranch) if (word >> 21) & 3 != 0b01 => return Step::End,
+            Verdict::Slot if word & !0xf00 == CLREX => return Step::End,
             Verdict::Simulate(Op::Branch { offset }) => (false, Some(offset)),
             Verdict::Simulate(
                 Op::BranchConditional { offset, .. } | Op::CompareBranch { offset, .. } | Op::TestBranch { offset, .. },
             ) => (true, Some(offset)),
+            // The offset is in bits 13 to 5 (C6.2, CB).
+            Verdict::Reject(Reason::CompareAndBranch) => (true, Some((word << 18).cast_signed() >> 23 << 2)),
             _ => (true, None),
         };
         Step::Continue { next, offset }

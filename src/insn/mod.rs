@@ -9,17 +9,17 @@
 //! - Yes: [`Verdict::Slot`]. That is nearly everything, system instructions, barriers and landing pads included.
 //!   If the copy faults, the engine reports the fault at the address of the original.
 //! - No, but its whole effect is on the general registers, the program counter and the saved state, or is one
-//!   load from a known address: [`Verdict::Simulate`]. That is what reads the program counter, what leaves the slot,
-//!   and what reads or writes the interrupt masks, which are not the interrupted code's while a slot runs. The
-//!   hints without an architectural effect belong here too: one exception is cheaper than two.
+//!   load from a known address: [`Verdict::Simulate`]. That is what reads the program counter, what leaves the
+//!   slot, and what reads or writes the interrupt masks, which are not the interrupted code's while a slot
+//!   runs. The hints without an architectural effect belong here too: one exception is cheaper than two.
 //! - No: [`Verdict::Reject`], with the [`Reason`]. An exception return clears the exclusive monitor, so a probe
 //!   inside a load-exclusive/store-exclusive pair makes the pair fail for ever; the syndrome and return registers
 //!   hold what the probe's own breakpoint left there; some writes take away the ground the slot stands on.
 //!
-//! The third verdict is also the default. The masks are lists of what is known to be allocated, and what is not in them is
-//! refused: an encoding that a later extension allocates may read the program counter, and would then go wrong
-//! without a sign. No disassembler is asked: a wrong verdict corrupts the probed program, and the question
-//! above is not one that a disassembler answers.
+//! The third verdict is also the default. The masks are lists of what is known to be allocated, and what is not
+//! in them is refused: an encoding that a later extension allocates may read the program counter, and would
+//! then go wrong without a sign. No disassembler is asked: a wrong verdict corrupts the probed program, and the
+//! question above is not one that a disassembler answers.
 //!
 //! A verdict is about one word. What lies between a load-exclusive and its store is a property of the function
 //! around the word, and [`region_containing`] answers for it.

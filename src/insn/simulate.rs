@@ -42,13 +42,13 @@ pub enum Fault {
     },
 }
 
-/// PSTATE.N, Z, C and V in SPSR_EL1 (C5.2.18).
+/// PSTATE.N, Z, C and V in SPSR_EL1 (C5.2.19).
 const N: u64 = 1 << 31;
 const Z: u64 = 1 << 30;
 const C: u64 = 1 << 29;
 const V: u64 = 1 << 28;
 
-/// PSTATE.BTYPE in SPSR_EL1 (C5.2.18), and its values.
+/// PSTATE.BTYPE in SPSR_EL1 (C5.2.19), and its values.
 const BTYPE: u64 = 0b11 << 10;
 const BTYPE_JUMP_ANYWHERE: u64 = 0b01 << 10;
 const BTYPE_CALL: u64 = 0b10 << 10;
@@ -60,8 +60,8 @@ const DAIF_SHIFT: u32 = 6;
 impl Op {
     /// Executes the instruction whose address is `frame.pc`, and leaves there the address of the next one.
     ///
-    /// Like any instruction it clears PSTATE.BTYPE, but for the indirect branches, which set it (D8.4.1) if the
-    /// processor has it.
+    /// Like any instruction it clears PSTATE.BTYPE, but for the indirect branches, which set it (BTypeNext in
+    /// C6.2, BR, BLR and RET) if the processor has it.
     ///
     /// # Errors
     ///

@@ -15,8 +15,8 @@ pub enum Verdict {
     Reject(Reason),
 }
 
-/// Why an instruction cannot carry a probe. The text of its [`Display`](fmt::Display) continues a sentence that begins with the
-/// instruction.
+/// Why an instruction cannot carry a probe. The text of its [`Display`](fmt::Display) continues a sentence that
+/// begins with the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// LDXR, LDAXR, LDXP, LDAXP and their narrow and unprivileged forms.
@@ -43,7 +43,8 @@ pub enum Reason {
     ErrorSynchronization,
     /// Writes of SPSel.
     StackSelection,
-    /// Writes of SCTLR_EL1, TTBR0_EL1, TTBR1_EL1, TCR_EL1, MAIR_EL1 and the other registers that govern translation.
+    /// Writes of SCTLR_EL1, TTBR0_EL1, TTBR1_EL1, TCR_EL1, MAIR_EL1 and the other registers that govern
+    /// translation.
     Translation,
     /// Writes of VBAR_EL1 and TPIDR_EL1.
     HandlerState,

@@ -1,4 +1,5 @@
-//! C4.1.90 Data Processing -- Scalar Floating-Point and Advanced SIMD: the scalar floating-point half, and cryptography.
+//! C4.1.90 Data Processing -- Scalar Floating-Point and Advanced SIMD: the scalar floating-point half, and
+//! cryptography.
 //!
 //! Nothing here reads the program counter. The engine's own code uses no floating-point registers, so a slot finds
 //! them as the interrupted code left them.

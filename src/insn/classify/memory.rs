@@ -107,8 +107,8 @@ const fn miscellaneous(word: u32) -> Verdict {
         (false, 0b11) => slot_if(size == 3 && opc == 0 && matches!(field(word, 20, 12), 0b1_1111_0000 | 0b1_1111_0001)),
         // Load/store memory tags; STZGM, STGM and LDGM take no offset.
         (true, op2) if size == 3 => slot_if(op2 != 0 || opc == 0b01 || no_offset),
-        // 128-bit atomic memory operations: LDCLRP, LDSETP, SWPP; RCWCLRP, RCWSWPP, RCWSETP and their S forms. Neither
-        // half is the zero register.
+        // 128-bit atomic memory operations: LDCLRP, LDSETP, SWPP; RCWCLRP, RCWSWPP, RCWSETP and their S forms.
+        // Neither half is the zero register.
         (true, 0b00) if !bit(word, 31) && number(word, 0) != 31 && number(word, 16) != 31 => {
             slot_if(match field(word, 15, 12) {
                 0b0001 | 0b0011 | 0b1000 => size == 0,
@@ -129,12 +129,13 @@ const fn miscellaneous(word: u32) -> Verdict {
 const fn structure(word: u32) -> bool {
     let (opcode, size, load) = (field(word, 15, 12), field(word, 11, 10), bit(word, 22));
     // Without post-index, Rm is 0; or it is 1 for LDAP1 and STL1, which have one doubleword.
-    let ordered = field(word, 24, 23) == 0b10 && field(word, 21, 10) == 0b0_00001_100_0_01;
+    let ordered = field(word, 24, 23) == 0b10 && field(word, 21, 16) == 1 && field(word, 15, 10) == 0b10_0001;
     if bit(word, 31) || !bit(word, 23) && field(word, 20, 16) != 0 && !ordered {
         return false;
     }
     if !bit(word, 24) {
-        // LD4, LD1 of four, LD3, LD1 of three, of one, LD2, LD1 of two, and their stores. Only LD1 has vectors of one doubleword.
+        // LD4, LD1 of four, LD3, LD1 of three, of one, LD2, LD1 of two, and their stores. Only LD1 has vectors
+        // of one doubleword.
         return !bit(word, 21)
             && match opcode {
                 0b0010 | 0b0110 | 0b0111 | 0b1010 => true,

@@ -6,7 +6,6 @@
 mod branch;
 mod float;
 mod immediate;
-mod indexed;
 mod memory;
 mod register;
 mod system;
@@ -16,11 +15,12 @@ use super::verdict::{Reason, Verdict};
 
 /// How the instruction `word` is executed under a probe. Total: every word has a verdict.
 ///
-/// It holds for code that runs at EL1 on SP_EL1. It does not depend on the processor: an instruction of an extension that
-/// the processor lacks is undefined in the slot as it is in place. Two extensions have a state that changes the meaning of
-/// words which are right without it. With GCS enabled, BL, BLR and RET also use the guarded control stack, which their
-/// simulation does not. After PACM (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address; PACM itself is
-/// refused, but the word after it is not known to be so.
+/// It holds for code that runs at EL1 on SP_EL1. It does not depend on the processor: an instruction of an
+/// extension that the processor lacks is undefined in the slot as it is in place, and what operands make
+/// CONSTRAINED UNPREDICTABLE is so in both. Two extensions have a state that changes the meaning of words which
+/// are right without it. With GCS enabled, BL, BLR and RET also use the guarded control stack, which their
+/// simulation does not. After PACM (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address; PACM
+/// itself is refused, but the word after it is not known to be so.
 #[must_use]
 pub const fn classify(word: u32) -> Verdict {
     // C4.1: bits 28 to 25.

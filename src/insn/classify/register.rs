@@ -1,4 +1,5 @@
-//! C4.1.89 Data Processing -- Register. Nothing here reads the program counter but the signing instructions of FEAT_PAuth_LR.
+//! C4.1.89 Data Processing -- Register. Nothing here reads the program counter but the signing instructions of
+//! FEAT_PAuth_LR.
 
 use super::{UNALLOCATED, bit, field, number, slot_if};
 use crate::insn::verdict::{Reason, Verdict};

@@ -4,18 +4,18 @@
 //!
 //! - What depends on the interrupt masks, because a slot runs with all of them set. DAIF itself is simulated on the
 //!   saved state. ESB is refused: with SError masked it would record in DISR_EL1 what it should have taken.
-//! - What exceptions overwrite. The breakpoint at the probe has already replaced ELR_EL1, SPSR_EL1, the syndrome and
-//!   the fault address when the instruction would read them, and the one behind the slot replaces what it writes.
-//!   The other bits of PSTATE do live in SPSR_EL1 while a handler runs and come back from it, so PAN, UAO, DIT, SSBS, TCO,
-//!   PM, ALLINT and NZCV are written in a slot. That holds for PAN also where SCTLR_EL1.SPAN has exceptions set it:
-//!   they save it first.
+//! - What exceptions overwrite. The breakpoint at the probe has already replaced ELR_EL1, SPSR_EL1, the
+//!   syndrome and the fault address when the instruction would read them, and the one behind the slot replaces
+//!   what it writes. The other bits of PSTATE do live in SPSR_EL1 while a handler runs and come back from it,
+//!   so PAN, UAO, DIT, SSBS, TCO, PM, ALLINT and NZCV are written in a slot. That holds for PAN also where
+//!   SCTLR_EL1.SPAN has exceptions set it: they save it first.
 //! - What changes the ground under the slot: the stack that the next exception lands on, the translation by which
 //!   the slot is mapped, the vectors, and the register that handlers find the current task by.
 //!
-//! The waiting instructions can be honoured. The exception return that enters a slot sets the event register (D1.6.1),
-//! so a WFE there never waits; as it may always complete early, WFE and WFET do nothing. WFI completes when an
-//! interrupt is pending even if it is masked (D1.6.2), so WFI and WFIT sleep in the slot, and the interrupt is taken
-//! when the probe's last exception returns.
+//! The waiting instructions can be honoured. The exception return that enters a slot sets the event register
+//! (C6.2, WFE), so a WFE there never waits; as it may always complete early, WFE and WFET do nothing. WFI
+//! completes when an interrupt is pending even if it is masked (C6.2, WFI), so WFI and WFIT sleep in the slot,
+//! and the interrupt is taken when the probe's last exception returns.
 
 use super::{UNALLOCATED, bit, field, number, slot_if};
 use crate::insn::op::Op;
@@ -31,16 +31,13 @@ pub(super) const fn classify(word: u32) -> Verdict {
         // System register move: MSR, MRS.
         0b00010 | 0b00011 => write(word),
         0b00110 | 0b00111 => read(word),
-        0b00100 => match field(word, 18, 5) {
-            // System with result: TSTART, TTEST.
-            0b011_0011_0000_011 | 0b011_0011_0001_011 => Verdict::Reject(Reason::Transaction),
-            _ => UNALLOCATED,
-        },
+        // System with result: TSTART, TTEST.
+        0b00100 if matches!(field(word, 18, 5), 0x1983 | 0x198b) => Verdict::Reject(Reason::Transaction),
         // System pair instructions: SYSP, the pairs TLBIP.
         0b01001 => slot_if(matches!(field(word, 15, 12), 8 | 9) && (!bit(word, 0) || number(word, 0) == 31)),
         // System register pair move: MSRR, MRRS.
-        0b01010 | 0b01011 if !bit(word, 0) => write(word),
-        0b01110 | 0b01111 if !bit(word, 0) => read(word),
+        0b01010 | 0b01011 => pair(word, Verdict::Reject(Reason::Translation)),
+        0b01110 | 0b01111 => pair(word, Verdict::Slot),
         _ => UNALLOCATED,
     }
 }
@@ -118,7 +115,8 @@ const fn pstate(op1: u32, op2: u32, crm: u32) -> Verdict {
 const fn operation(word: u32) -> Verdict {
     match register(word) {
         GCSPUSHX | GCSPOPCX | GCSPOPX => Verdict::Reject(Reason::ExceptionState),
-        // C5.3: CRn is 7, 8 or 9 for the instructions on caches, address translation, prediction, traces, stacks and TLBs.
+        // C5.3: CRn is 7, 8 or 9 for the instructions on caches, address translation, prediction, traces,
+        // stacks and TLBs.
         _ => match field(word, 15, 12) {
             7..=9 => Verdict::Slot,
             11 | 15 => Verdict::Reject(Reason::ImplementationDefined),
@@ -142,6 +140,16 @@ const fn write(word: u32) -> Verdict {
         SCTLR_EL1 | SCTLR2_EL1 | TTBR0_EL1 | TTBR1_EL1 | TCR_EL1 | TCR2_EL1 | MAIR_EL1 | MAIR2_EL1 | AMAIR_EL1
         | AMAIR2_EL1 | PIRE0_EL1 | PIR_EL1 | POR_EL1 => Verdict::Reject(Reason::Translation),
         key => access(key),
+    }
+}
+
+/// MSRR and MRRS, with the verdict on an access to a translation table base register.
+const fn pair(word: u32, translation: Verdict) -> Verdict {
+    match register(word) {
+        _ if bit(word, 0) => UNALLOCATED,
+        TTBR0_EL1 | TTBR1_EL1 => translation,
+        PAR_EL1 | RCWMASK_EL1 | RCWSMASK_EL1 => Verdict::Slot,
+        _ => UNALLOCATED,
     }
 }
 
@@ -181,6 +189,7 @@ const SVCR: u32 = name(3, 3, 4, 2, 2);
 const ESR_EL1: u32 = name(3, 0, 5, 2, 0);
 const FAR_EL1: u32 = name(3, 0, 6, 0, 0);
 const PFAR_EL1: u32 = name(3, 0, 6, 0, 5);
+const PAR_EL1: u32 = name(3, 0, 7, 4, 0);
 const MAIR_EL1: u32 = name(3, 0, 10, 2, 0);
 const MAIR2_EL1: u32 = name(3, 0, 10, 2, 1);
 const PIRE0_EL1: u32 = name(3, 0, 10, 2, 2);
@@ -189,6 +198,8 @@ const POR_EL1: u32 = name(3, 0, 10, 2, 4);
 const AMAIR_EL1: u32 = name(3, 0, 10, 3, 0);
 const AMAIR2_EL1: u32 = name(3, 0, 10, 3, 1);
 const VBAR_EL1: u32 = name(3, 0, 12, 0, 0);
+const RCWSMASK_EL1: u32 = name(3, 0, 13, 0, 3);
+const RCWMASK_EL1: u32 = name(3, 0, 13, 0, 6);
 const TPIDR_EL1: u32 = name(3, 0, 13, 0, 4);
 const GCSPUSHX: u32 = name(1, 0, 7, 7, 4);
 const GCSPOPCX: u32 = name(1, 0, 7, 7, 5);

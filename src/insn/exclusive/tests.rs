@@ -1,1 +1,154 @@
+//! Sequences as compilers write them, with the address under the probe walked over all of them.
 
+use core::cell::Cell;
+use std::vec::Vec;
+
+use super::region_containing;
+
+const BASE: u64 = 0xffff_ffc0_0000_1000;
+
+const LDXR: u32 = 0xc85f_7c20; // ldxr x0, [x1]
+const LDAXR: u32 = 0xc85f_fc20; // ldaxr x0, [x1]
+const LDAR: u32 = 0xc8df_fc20; // ldar x0, [x1]
+const STXR: u32 = 0xc802_7c20; // stxr w2, x0, [x1]
+const STLR: u32 = 0xc89f_fc20; // stlr x0, [x1]
+const CASP: u32 = 0x4820_7c82; // casp x0, x1, x2, x3, [x4]
+const CAS: u32 = 0xc8a0_7c41; // cas x0, x1, [x2]
+const CLREX: u32 = 0xd503_3f5f;
+const NOP: u32 = 0xd503_201f;
+const ADD: u32 = 0x9100_0400; // add x0, x0, #1
+const RET: u32 = 0xd65f_03c0;
+const BR: u32 = 0xd61f_0060; // br x3
+const BLR: u32 = 0xd63f_0060; // blr x3
+const SVC: u32 = 0xd400_0001;
+const BLRAA: u32 = 0xd73f_0861; // blraa x3, x1
+const RETAA: u32 = 0xd65f_0bff;
+
+/// `b`, `b.ne` and `cbnz w2` over a number of instructions.
+const fn b(words: i32) -> u32 {
+    0x1400_0000 | words.cast_unsigned() & 0x3ff_ffff
+}
+const fn b_ne(words: i32) -> u32 {
+    0x5400_0001 | (words.cast_unsigned() & 0x7_ffff) << 5
+}
+const fn cbnz(words: i32) -> u32 {
+    0x3500_0002 | (words.cast_unsigned() & 0x7_ffff) << 5
+}
+/// `cbne x0, x1` of FEAT_CMPBR.
+const fn cbne(words: i32) -> u32 {
+    0xf4e1_0000 | (words.cast_unsigned() & 0x1ff) << 5
+}
+
+/// For each instruction of the function, the index of the load-exclusive whose sequence contains it.
+fn regions(function: &[u32]) -> Vec<Option<usize>> {
+    let range = BASE..BASE + 4 * function.len() as u64;
+    let read = |address: u64| {
+        assert!(range.contains(&address), "{address:#x} is not in the function");
+        function[((address - BASE) / 4) as usize]
+    };
+    (range.clone().step_by(4))
+        .map(|address| region_containing(range.clone(), address, read))
+        .map(|load| load.map(|load| ((load - BASE) / 4) as usize))
+        .collect()
+}
+
+/// The indexes that are inside of a sequence.
+fn inside(function: &[u32]) -> Vec<usize> {
+    let regions = regions(function);
+    (0..function.len()).filter(|&index| regions[index].is_some()).collect()
+}
+
+#[test]
+fn the_load_the_store_and_what_is_between_are_inside() {
+    assert_eq!(regions(&[ADD, LDXR, ADD, STXR, cbnz(-3), RET]), [None, Some(1), Some(1), Some(1), None, None]);
+}
+
+#[test]
+fn an_early_exit_is_outside_with_and_without_clrex() {
+    // A compare and exchange: the failing path leaves the sequence.
+    assert_eq!(inside(&[LDAXR, ADD, b_ne(4), STXR, cbnz(-4), RET, CLREX, ADD, RET]), [0, 1, 2, 3]);
+    assert_eq!(inside(&[LDAXR, ADD, b_ne(4), STXR, cbnz(-4), RET, NOP, ADD, RET]), [0, 1, 2, 3]);
+    // An exit that comes to another sequence is outside of both.
+    assert_eq!(inside(&[LDXR, b_ne(3), STXR, RET, NOP, LDXR, STXR, RET]), [0, 1, 2, 5, 6]);
+}
+
+#[test]
+fn a_block_placed_below_the_store_is_inside_if_it_leads_back() {
+    assert_eq!(inside(&[LDXR, b_ne(4), STXR, cbnz(-3), RET, ADD, b(-4), RET]), [0, 1, 2, 5, 6]);
+    // And one that is placed above the load.
+    assert_eq!(inside(&[b(3), ADD, b(3), LDXR, b_ne(-3), STXR, cbnz(-3), RET]), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_long_sequence_is_inside_to_its_end() {
+    let mut function = Vec::from([LDXR]);
+    function.extend([ADD; 100]);
+    function.extend([STXR, RET]);
+    assert_eq!(inside(&function), (0..=101).collect::<Vec<_>>());
+}
+
+#[test]
+fn loads_and_stores_that_only_order_or_swap_neither_begin_nor_end_one() {
+    assert_eq!(inside(&[LDAR, ADD, STLR, CAS, CASP, RET]), []);
+    assert_eq!(inside(&[LDXR, LDAR, STLR, CAS, CASP, ADD, STXR, RET]), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(inside(&[STLR, ADD, STXR, CASP, ADD, RET]), []);
+}
+
+#[test]
+fn clrex_ends_one_and_is_outside() {
+    assert_eq!(inside(&[LDXR, ADD, CLREX, ADD, STXR, RET]), [0]);
+}
+
+#[test]
+fn a_load_without_a_store_is_itself_inside() {
+    assert_eq!(inside(&[LDXR, ADD, RET]), [0]);
+}
+
+#[test]
+fn the_nearest_of_two_loads_is_given() {
+    assert_eq!(regions(&[LDXR, ADD, LDXR, ADD, STXR, RET]), [Some(0), None, Some(2), Some(2), Some(2), None]);
+}
+
+#[test]
+fn calls_return_and_everything_else_leaves() {
+    for call in [BLR, BLRAA, 0x9400_0100] {
+        assert_eq!(inside(&[LDXR, call, STXR, RET]), [0, 1, 2], "{call:#010x}");
+    }
+    for end in [RET, RETAA, BR, SVC, b(100), 0] {
+        assert_eq!(inside(&[LDXR, end, ADD, STXR, RET]), [0], "{end:#010x}");
+    }
+}
+
+#[test]
+fn branches_that_are_not_simulated_are_followed_too() {
+    assert_eq!(inside(&[LDXR, cbne(3), CLREX, RET, ADD, STXR, RET]), [0, 1, 4, 5]);
+    assert_eq!(inside(&[b(3), ADD, STXR, LDXR, cbne(-3), CLREX, RET]), [1, 2, 3, 4]);
+}
+
+#[test]
+fn the_words_of_the_neighbours_do_not_count() {
+    // The function begins behind another's load and ends before another's store.
+    let words = [LDXR, ADD, ADD, STXR];
+    let read = |address: u64| words[((address - BASE) / 4) as usize];
+    assert_eq!(region_containing(BASE + 4..BASE + 12, BASE + 4, read), None);
+    assert_eq!(region_containing(BASE..BASE + 12, BASE + 4, read), None);
+    assert_eq!(region_containing(BASE..BASE + 16, BASE + 4, read), Some(BASE));
+    assert_eq!(region_containing(BASE..BASE + 8, BASE + 8, read), None);
+}
+
+#[test]
+fn a_loop_without_an_end_is_walked_once() {
+    assert_eq!(inside(&[LDXR, ADD, b(-1), STXR]), [0]);
+    assert_eq!(inside(&[LDXR, b(0), STXR]), [0]);
+}
+
+#[test]
+fn a_function_without_a_load_is_read_once() {
+    let reads = Cell::new(0);
+    let read = |_| {
+        reads.set(reads.get() + 1);
+        ADD
+    };
+    assert_eq!(region_containing(BASE..BASE + 4000, BASE + 2000, read), None);
+    assert_eq!(reads.get(), 1000);
+}

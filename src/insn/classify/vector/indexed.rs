@@ -1,7 +1,7 @@
 //! C4.1.90: the vector instructions that take one operand from a lane, Advanced SIMD vector x indexed element and
 //! Advanced SIMD scalar x indexed element. The lane is in L, M and H, as many of them as the size leaves.
 
-use super::{bit, field};
+use crate::insn::classify::{bit, field};
 
 pub(super) const fn vector(word: u32) -> bool {
     let (q, u, size) = (bit(word, 30), bit(word, 29), field(word, 23, 22));
@@ -11,7 +11,7 @@ pub(super) const fn vector(word: u32) -> bool {
         (_, 0b0010 | 0b0110 | 0b1010) => is_middle(size),
         // SQDMLAL, SQDMLSL, MUL, SQDMULL, SQDMULH, SQRDMULH.
         (false, 0b0011 | 0b0111 | 0b1000 | 0b1011 | 0b1100 | 0b1101) => is_middle(size),
-        // FCMLA: a lane is a pair. FCMLA shares opcodes with MLA and MLS below only in their number of bits.
+        // FCMLA: a lane is a pair.
         (true, 0b0001 | 0b0011 | 0b0101 | 0b0111) => match size {
             1 => q || !h,
             2 => q && !l,
