@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use aarch64_cpu::registers::{TPIDRRO_EL0, Writeable};
+use aarch64_cpu::registers::{MPIDR_EL1, Readable, TPIDRRO_EL0, Writeable};
 
 use crate::device_tree::{DeviceTreeError, Machine};
 use crate::interrupt::InterruptError;
@@ -11,12 +11,12 @@ use crate::memory::layout;
 use crate::memory::stack::Stack;
 use crate::{interrupt, machine, memory, power, symbol, task, time, uart};
 
-/// SCTLR_EL1 (Arm ARM, D24.2.175). The RES1 bits of Armv8.0 are those that keep the behaviour of Armv8.0 later on:
+/// SCTLR_EL1 (Arm ARM, D24.2). The RES1 bits of Armv8.0 are those that keep the behaviour of Armv8.0 later on:
 /// LSMAOE, nTLSMD, SPAN, EIS, TSCXT, EOS. WXN and the pointer authentication enables stay off.
 const SCTLR_OFF: u64 = 1 << 29 | 1 << 28 | 1 << 23 | 1 << 22 | 1 << 20 | 1 << 11;
 /// M, C, SA and I besides.
 const SCTLR_ON: u64 = SCTLR_OFF | 1 << 0 | 1 << 2 | 1 << 3 | 1 << 12;
-/// TCR_EL1 (Arm ARM, D24.2.188), IPS aside: 39 bits and a 4 KiB granule on both sides; tables write-back and shared.
+/// TCR_EL1 (Arm ARM, D24.2), IPS aside: 39 bits and a 4 KiB granule on both sides; tables write-back and shared.
 const TCR: u64 = {
     let size = 64 - layout::VIRTUAL_BITS as u64;
     let tables = 0b01 << 8 | 0b01 << 10 | 0b11 << 12;
@@ -24,7 +24,7 @@ const TCR: u64 = {
 };
 /// No translation through TTBR0.
 const TCR_EPD0: u64 = 1 << 7;
-/// HCR_EL2 (Arm ARM, D24.2.53): RW, and no traps of pointer authentication (API, APK).
+/// HCR_EL2 (Arm ARM, D24.2): RW, and no traps of pointer authentication (API, APK).
 const HCR: u64 = 1 << 31 | 1 << 41 | 1 << 40;
 /// Level 3 tables for the image: 8 MiB; linker.ld checks that it is enough.
 const IMAGE_TABLES: usize = 4;
@@ -48,10 +48,10 @@ core::arch::global_asm!(
 
 /// Where a UART may be that can say that there is no device tree to tell where it is, by physical address.
 const UARTS: [u64; 4] = [
-    0x0900_0000,      // QEMU virt
-    0x3f20_1000,      // Raspberry Pi 3
-    0xfe20_1000,      // Raspberry Pi 4
-    0x10_7d00_1000,   // Raspberry Pi 5
+    0x0900_0000,    // QEMU virt
+    0x3f20_1000,    // Raspberry Pi 3
+    0xfe20_1000,    // Raspberry Pi 4
+    0x10_7d00_1000, // Raspberry Pi 5
 ];
 
 unsafe extern "Rust" {
@@ -78,10 +78,11 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     memory::set_image(image);
     time::initialize();
     let tree = memory::map_device_tree(device_tree).unwrap_or_else(|error| stop_without_tree(error));
-    let machine = Machine::read(tree).unwrap_or_else(|error| stop_without_tree(error));
+    let mut machine = Machine::read(tree).unwrap_or_else(|error| stop_without_tree(error));
     if let Some(uart) = &machine.uart {
         or_stop("UART", uart::initialize(uart));
     }
+    or_stop("CPUs", machine.put_boot_cpu_first(MPIDR_EL1.get()));
     or_stop("memory", memory::initialize(&machine, tree));
     or_stop("emergency stack", set_emergency_stack());
     symbol::init();

@@ -6,28 +6,30 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use aarch64_cpu::asm;
 use aarch64_cpu::registers::{DAIF, Writeable};
+use aarch64_kprobes::platform::MAX_CPUS;
 use heapless::String;
 
-use crate::println;
+use crate::per_cpu::PerCpu;
 use crate::sync::IrqLock;
+use crate::{backtrace, println};
 
 /// The reason for which the machine has stopped, for a debugger, where there was no UART to tell it.
 #[unsafe(no_mangle)]
 static MACHINE_EPITAPH: IrqLock<String<256>> = IrqLock::new(String::new());
 
-/// The CPUs that are in a panic, one bit for each affinity level 0 and 1 modulo 64.
-static PANICKING: AtomicUsize = AtomicUsize::new(0);
+/// How many panics each CPU is in the middle of.
+static PANICS: PerCpu<AtomicUsize> = PerCpu::new([const { AtomicUsize::new(0) }; MAX_CPUS]);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Reports `machine stopped: REASON` and stops this CPU for ever, with interrupts masked.
 pub fn stop(reason: fmt::Arguments) -> ! {
     DAIF.write(DAIF::D::Masked + DAIF::A::Masked + DAIF::I::Masked + DAIF::F::Masked);
     // The first reason counts: what fails while it is reported does not replace it.
-    if !STOPPED.swap(true, Ordering::Relaxed) {
-        if let Some(mut epitaph) = MACHINE_EPITAPH.try_lock() {
-            // Where the text is too long its beginning is kept.
-            let _ = write!(epitaph, "{reason}");
-        }
+    if !STOPPED.swap(true, Ordering::Relaxed)
+        && let Some(mut epitaph) = MACHINE_EPITAPH.try_lock()
+    {
+        // Of a text that is too long, as much as there is room for.
+        let _ = write!(epitaph, "{reason}");
     }
     println!("\nmachine stopped: {reason}");
     halt()
@@ -43,11 +45,11 @@ fn halt() -> ! {
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     DAIF.write(DAIF::D::Masked + DAIF::A::Masked + DAIF::I::Masked + DAIF::F::Masked);
-    let nested = PANICKING.fetch_add(1, Ordering::Relaxed);
+    let nested = PANICS.here().fetch_add(1, Ordering::Relaxed);
     match (nested, info.location()) {
         (0, Some(location)) => {
             println!("\npanic at {location}: {}", info.message());
-            println!("{}", crate::backtrace::current());
+            println!("{}", backtrace::current());
             stop(format_args!("panic at {location}: {}", info.message()))
         }
         // Formatting the message or the backtrace has panicked.

@@ -35,12 +35,12 @@ pub fn initialize_cpu(timer: Interrupt) -> Result<(), InterruptError> {
 /// The virtual counter. It does not go back, on any CPU.
 #[must_use]
 pub fn counter() -> u64 {
-    // The counter may be read earlier than the program says (D12.2.2).
+    // The counter may be read earlier than the program says (Arm ARM, D12.2).
     barrier::isb(barrier::SY);
     CNTVCT_EL0.get()
 }
 
-/// Ticks of the counter in a second. An hour's worth if the firmware has left it at 0, so that nothing divides by it.
+/// Ticks of the counter in a second. Firmware must have said so; where it has not, time is wrong, but nothing divides by 0.
 fn frequency() -> u128 {
     CNTFRQ_EL0.get().max(1).into()
 }

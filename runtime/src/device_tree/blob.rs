@@ -72,18 +72,18 @@ impl<'a> Blob<'a> {
         let block = |name, offset: u32, length: u32, alignment| {
             let start = offset as usize;
             let block = start.checked_add(length as usize).and_then(|end| bytes.get(start..end));
-            block
-                .filter(|_| start >= HEADER_SIZE && start.is_multiple_of(alignment))
-                .ok_or(Error::Block { block: name, offset, length })
+            block.filter(|_| start >= HEADER_SIZE && start.is_multiple_of(alignment)).ok_or(Error::Block {
+                block: name,
+                offset,
+                length,
+            })
         };
         let structure = block("structure", field(2), field(9), 4)?;
         let strings = block("strings", field(3), field(8), 1)?;
         block("reservation", field(4), RESERVATION_SIZE as u32, 8)?;
         let reservations = reservations(bytes, field(4) as usize)?;
         let tokens = Tokens { structure, strings, offset: 0 };
-        tokens
-            .check()
-            .map_err(|(offset, reason)| Error::Structure { offset: field(2) as usize + offset, reason })?;
+        tokens.check().map_err(|(offset, reason)| Error::Structure { offset: field(2) as usize + offset, reason })?;
         Ok(Self { reservations, tokens })
     }
 

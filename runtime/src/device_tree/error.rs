@@ -62,6 +62,11 @@ pub enum DeviceTreeError {
         /// What there are too many of.
         what: &'static str,
     },
+    /// The CPU that boots is not among those that the tree describes, or beyond what there is room for.
+    BootCpu {
+        /// The affinity fields of its MPIDR_EL1.
+        affinity: u64,
+    },
     /// The tree says nothing of something that is needed.
     Missing {
         /// What is missing.
@@ -83,26 +88,25 @@ impl fmt::Display for DeviceTreeError {
                 f,
                 "there is no device tree where the boot loader says: it starts with {found:#010x}, not 0xd00dfeed",
             ),
-            Self::Version { version, compatible } => write!(
-                f,
-                "the device tree has version {version}, compatible with {compatible}; version 17 is needed",
-            ),
-            Self::Size { size } => write!(
-                f,
-                "the device tree's header says {size} bytes, which is not between 40 and 2097152",
-            ),
-            Self::Truncated { length, size } => write!(
-                f,
-                "the device tree is truncated: {length} of {size} bytes are there",
-            ),
-            Self::Block { block, offset, length } => write!(
-                f,
-                "the device tree's {block} block, {length} bytes at offset {offset:#x}, is misplaced",
-            ),
+            Self::Version { version, compatible } => {
+                write!(f, "the device tree has version {version}, compatible with {compatible}; version 17 is needed",)
+            }
+            Self::Size { size } => {
+                write!(f, "the device tree's header says {size} bytes, which is not between 40 and 2097152",)
+            }
+            Self::Truncated { length, size } => {
+                write!(f, "the device tree is truncated: {length} of {size} bytes are there",)
+            }
+            Self::Block { block, offset, length } => {
+                write!(f, "the device tree's {block} block, {length} bytes at offset {offset:#x}, is misplaced",)
+            }
             Self::Structure { offset, reason } => {
                 write!(f, "the device tree is damaged at offset {offset:#x}: {reason}")
             }
             Self::TooMany { what } => write!(f, "the device tree describes too many {what}"),
+            Self::BootCpu { affinity } => {
+                write!(f, "the device tree does not describe the CPU that boots, with affinity {affinity:#x}")
+            }
             Self::Missing { what } => write!(f, "the device tree describes no {what}"),
         }
     }

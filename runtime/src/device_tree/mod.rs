@@ -18,6 +18,9 @@ pub use error::DeviceTreeError;
 use blob::Blob;
 use node::Node;
 
+/// Aff3, Aff2, Aff1 and Aff0 of MPIDR_EL1 (Arm ARM, D24.2).
+pub const AFFINITY: u64 = 0xff_00ff_ffff;
+
 const MAX_CPUS: usize = aarch64_kprobes::platform::MAX_CPUS;
 
 /// The parts of a machine that the kernel uses. All addresses are physical.
@@ -35,7 +38,8 @@ pub struct Machine {
     pub timer: Option<Interrupt>,
     /// How PSCI is called.
     pub psci: Option<Conduit>,
-    /// The CPUs; the place is the dense number. The one that boots is not always the first.
+    /// The CPUs, in the order of the tree, but for [`put_boot_cpu_first`](Self::put_boot_cpu_first). Then the place of
+    /// each is its dense number.
     pub cpus: Vec<Cpu, MAX_CPUS>,
     /// CPUs that are left out, as there are more than the kernel keeps state for.
     pub surplus_cpus: usize,
@@ -151,12 +155,22 @@ impl Machine {
         Ok(machine)
     }
 
+    /// Moves the CPU that boots, the one with this MPIDR_EL1, to the front.
+    pub fn put_boot_cpu_first(&mut self, mpidr: u64) -> Result<(), DeviceTreeError> {
+        let affinity = mpidr & AFFINITY;
+        let place = self.cpus.iter().position(|cpu| cpu.affinity == affinity);
+        let place = place.ok_or(DeviceTreeError::BootCpu { affinity })?;
+        self.cpus[..=place].rotate_right(1);
+        Ok(())
+    }
+
     fn read_memory(&mut self, blob: Blob, root: &Node) -> Result<(), DeviceTreeError> {
-        let range = |(address, size): (u64, u64)| address..address.saturating_add(size);
+        let range = |(address, size): (u64, u64)| address..address + size;
         root.each_child(|node| {
             if node.text("device_type") == Some("memory") && node.is_enabled() {
                 // RAM that there is no room for is not used.
-                self.memory.extend(node.registers().map(range).filter(|range| !range.is_empty()).take(16 - self.memory.len()));
+                let room = self.memory.capacity() - self.memory.len();
+                self.memory.extend(node.registers().map(range).filter(|range| !range.is_empty()).take(room));
             }
             None::<()>
         });
@@ -166,7 +180,9 @@ impl Machine {
                 surplus = true;
             }
         };
-        blob.reservations().for_each(|entry| reserve(range(entry), true));
+        for (address, size) in blob.reservations() {
+            reserve(address..address.saturating_add(size), true);
+        }
         root.at("reserved-memory", &mut |node| {
             node.each_child(|child| {
                 let mapped = child.property("no-map").is_none();

@@ -35,7 +35,9 @@ impl<'a> Node<'_, 'a> {
 
     /// Calls `visit` with all nodes below this one that are in use, parents first, until it gives something.
     pub(super) fn each_enabled<T>(&self, visit: &mut dyn FnMut(&Node<'_, 'a>) -> Option<T>) -> Option<T> {
-        self.each_child(|child| if child.is_enabled() { visit(child).or_else(|| child.each_enabled(visit)) } else { None })
+        self.each_child(
+            |child| if child.is_enabled() { visit(child).or_else(|| child.each_enabled(visit)) } else { None },
+        )
     }
 
     /// Calls `visit` with the node at `path`, which starts below this one.
@@ -90,7 +92,10 @@ impl<'a> Node<'_, 'a> {
 
     /// `reg` as physical address and size in bytes, as CPUs see it: what cannot be translated to that is left out.
     pub(super) fn registers(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.raw_registers().filter_map(|(address, size)| Some((self.parent?.translate(address)?, size)))
+        self.raw_registers().filter_map(|(address, size)| {
+            let address = self.parent?.translate(address)?;
+            address.checked_add(size).map(|_| (address, size))
+        })
     }
 
     /// `reg` as it is: address and size on the bus of the parent.

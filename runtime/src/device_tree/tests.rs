@@ -1,1 +1,245 @@
+//! Trees of the machines that there are, as their firmware hands them over; and trees that are damaged.
 
+mod builder;
+mod damage;
+
+use builder::{Tree, cells, text};
+
+use super::*;
+
+const VIRT_GICV2: &[u8] = include_bytes!("testdata/virt-gicv2.dtb");
+const VIRT_GICV3: &[u8] = include_bytes!("testdata/virt-gicv3.dtb");
+
+fn registers(address: u64, length: u64) -> Registers {
+    Registers { address, length }
+}
+
+fn read(tree: Tree) -> Machine {
+    Machine::read(&tree.blob()).unwrap()
+}
+
+#[test]
+fn qemu_virt() {
+    let machine = Machine::read(VIRT_GICV2).unwrap();
+    assert_eq!(machine.memory, [0x4000_0000..0x5000_0000]);
+    assert_eq!(machine.reserved, []);
+    assert_eq!(
+        machine.uart,
+        Some(Device {
+            registers: registers(0x900_0000, 0x1000),
+            interrupt: Some(Interrupt { number: 33, edge: false }),
+        })
+    );
+    assert_eq!(
+        machine.interrupt_controller,
+        Some(InterruptController::GicV2 {
+            distributor: registers(0x800_0000, 0x1_0000),
+            cpu_interface: registers(0x801_0000, 0x1_0000),
+        })
+    );
+    assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(machine.psci, Some(Conduit::Hvc));
+    assert_eq!(machine.cpus, [0, 1].map(|affinity| Cpu { affinity, start: Some(Start::Psci) }));
+
+    let other = Machine::read(VIRT_GICV3).unwrap();
+    let redistributors = [registers(0x80a_0000, 0xf6_0000)].into_iter().collect();
+    let distributor = registers(0x800_0000, 0x1_0000);
+    assert_eq!(other.interrupt_controller, Some(InterruptController::GicV3 { distributor, redistributors }));
+    assert_eq!(Machine { interrupt_controller: machine.interrupt_controller.clone(), ..other }, machine);
+}
+
+/// The parts of a Raspberry Pi 5's tree that matter: devices behind `ranges`, the core number in affinity level 1,
+/// firmware in reserved memory, the console by an alias.
+fn raspberry_pi_5() -> Tree {
+    let mut tree = Tree::new();
+    tree.reserve(0, 0x8_0000);
+    tree.property("#address-cells", cells([2])).property("#size-cells", cells([2]));
+    tree.property("interrupt-parent", cells([1]));
+    tree.node("aliases", |node| {
+        node.property("serial10", text("/soc@107c000000/serial@7d001000"));
+    });
+    tree.node("chosen", |node| {
+        node.property("stdout-path", text("serial10:115200n8"));
+    });
+    tree.node("memory@0", |node| {
+        node.property("device_type", text("memory"));
+        node.property("reg", cells([0, 0, 0, 0x3fc0_0000, 0, 0x4000_0000, 1, 0xc000_0000]));
+    });
+    tree.node("reserved-memory", |node| {
+        node.property("#address-cells", cells([2])).property("#size-cells", cells([2])).property("ranges", []);
+        node.node("atf@0", |node| {
+            node.property("reg", cells([0, 0, 0, 0x8_0000])).property("no-map", []);
+        });
+        node.node("nvram@1", |node| {
+            node.property("reg", cells([0, 0x3fd1_6e30, 0, 0x39]));
+        });
+        node.node("linux,cma", |node| {
+            node.property("size", cells([0, 0x400_0000]));
+        });
+    });
+    tree.node("cpus", |node| {
+        node.property("#address-cells", cells([1])).property("#size-cells", cells([0]));
+        for core in 0..4 {
+            node.node(&format!("cpu@{core}"), |node| {
+                node.property("device_type", text("cpu")).property("reg", cells([core << 8]));
+                node.property("enable-method", text("psci"));
+            });
+        }
+        node.node("l3-cache", |_| {});
+    });
+    tree.node("psci", |node| {
+        node.property("compatible", b"arm,psci-1.0\0arm,psci-0.2\0".to_vec()).property("method", text("smc"));
+    });
+    tree.node("soc@107c000000", |node| {
+        node.property("#address-cells", cells([1])).property("#size-cells", cells([1]));
+        node.property("ranges", cells([0, 0x10, 0, 0x8000_0000]));
+        node.node("serial@7d001400", |node| {
+            node.property("compatible", b"arm,pl011\0arm,primecell\0".to_vec());
+            node.property("reg", cells([0x7d00_1400, 0x200])).property("status", text("disabled"));
+        });
+        node.node("serial@7d001000", |node| {
+            node.property("compatible", b"arm,pl011\0arm,primecell\0".to_vec());
+            node.property("reg", cells([0x7d00_1000, 0x200])).property("interrupts", cells([0, 121, 4]));
+        });
+        node.node("interrupt-controller@7fff9000", |node| {
+            node.property("compatible", text("arm,gic-400")).property("phandle", cells([1]));
+            node.property("reg", cells([0x7fff_9000, 0x1000, 0x7fff_a000, 0x2000, 0x7fff_c000, 0x2000]));
+            node.property("interrupt-controller", []).property("#interrupt-cells", cells([3]));
+        });
+    });
+    tree.node("timer", |node| {
+        node.property("compatible", text("arm,armv8-timer"));
+        node.property("interrupts", cells([1, 13, 0xf08, 1, 14, 0xf08, 1, 11, 0xf08, 1, 10, 0xf08]));
+    });
+    tree
+}
+
+#[test]
+fn raspberry_pi_5_behind_its_bus() {
+    let mut machine = read(raspberry_pi_5());
+    assert_eq!(machine.memory, [0..0x3fc0_0000, 0x4000_0000..0x2_0000_0000]);
+    let reservation = |range, mapped| Reservation { range, mapped };
+    assert_eq!(
+        machine.reserved,
+        [reservation(0..0x8_0000, true), reservation(0..0x8_0000, false), reservation(0x3fd1_6e30..0x3fd1_6e69, true),]
+    );
+    let interrupt = Some(Interrupt { number: 153, edge: false });
+    assert_eq!(machine.uart, Some(Device { registers: registers(0x10_7d00_1000, 0x200), interrupt }));
+    let distributor = registers(0x10_7fff_9000, 0x1000);
+    let cpu_interface = registers(0x10_7fff_a000, 0x2000);
+    assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
+    assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(machine.psci, Some(Conduit::Smc));
+    let affinities = |machine: &Machine| machine.cpus.iter().map(|cpu| cpu.affinity).collect::<std::vec::Vec<_>>();
+    assert_eq!(affinities(&machine), [0, 0x100, 0x200, 0x300]);
+
+    machine.put_boot_cpu_first(0x8100_0200).unwrap();
+    assert_eq!(affinities(&machine), [0x200, 0, 0x100, 0x300]);
+    assert_eq!(machine.put_boot_cpu_first(1), Err(DeviceTreeError::BootCpu { affinity: 1 }));
+}
+
+/// A Raspberry Pi 3 has no GIC; its UART's interrupts go to a controller of its own, and its CPUs wait in a spin table.
+#[test]
+fn interrupts_of_another_controller_are_none() {
+    let mut tree = Tree::new();
+    tree.property("#address-cells", cells([1])).property("#size-cells", cells([1]));
+    tree.property("interrupt-parent", cells([1]));
+    tree.node("cpus", |node| {
+        node.property("#address-cells", cells([1])).property("#size-cells", cells([0]));
+        node.node("cpu@0", |node| {
+            node.property("device_type", text("cpu")).property("reg", cells([0]));
+            node.property("enable-method", text("spin-table")).property("cpu-release-addr", cells([0, 0xd8]));
+        });
+    });
+    tree.node("memory@0", |node| {
+        node.property("device_type", text("memory")).property("reg", cells([0, 0x3b40_0000]));
+    });
+    tree.node("soc", |node| {
+        node.property("#address-cells", cells([1])).property("#size-cells", cells([1]));
+        node.property("ranges", cells([0x7e00_0000, 0x3f00_0000, 0x0100_0000, 0x4000_0000, 0x4000_0000, 0x1000]));
+        node.node("interrupt-controller@7e00b200", |node| {
+            node.property("phandle", cells([1])).property("#interrupt-cells", cells([2]));
+        });
+        node.node("serial@7e201000", |node| {
+            node.property("compatible", text("arm,pl011")).property("reg", cells([0x7e20_1000, 0x200]));
+            node.property("interrupts", cells([2, 25]));
+        });
+    });
+    let machine = read(tree);
+    assert_eq!(machine.uart, Some(Device { registers: registers(0x3f20_1000, 0x200), interrupt: None }));
+    assert_eq!(machine.interrupt_controller, None);
+    assert_eq!(machine.cpus, [Cpu { affinity: 0, start: Some(Start::SpinTable(0xd8)) }]);
+}
+
+/// A machine with two UARTs, and what /chosen says of the console.
+fn two_uarts(stdout: Option<&str>, second_compatible: &str) -> Option<u64> {
+    let mut tree = Tree::smallest();
+    if let Some(stdout) = stdout {
+        tree.node("chosen", |node| {
+            node.property("stdout-path", text(stdout));
+        });
+    }
+    for (address, compatible) in [(0x1000, "arm,pl011"), (0x2000, second_compatible)] {
+        tree.node(&format!("uart@{address:x}"), |node| {
+            node.property("compatible", text(compatible)).property("reg", cells([0, address, 0x1000]));
+        });
+    }
+    read(tree).uart.map(|uart| uart.registers.address)
+}
+
+#[test]
+fn the_console_is_what_chosen_says() {
+    assert_eq!(two_uarts(Some("/uart@2000"), "arm,pl011"), Some(0x2000));
+    assert_eq!(two_uarts(Some("/uart@2000:115200n8"), "arm,pl011"), Some(0x2000));
+}
+
+#[test]
+fn without_a_usable_choice_the_first_pl011_is_the_console() {
+    assert_eq!(two_uarts(None, "arm,pl011"), Some(0x1000));
+    assert_eq!(two_uarts(Some("/uart@2000"), "ns16550a"), Some(0x1000));
+    assert_eq!(two_uarts(Some("/uart@3000"), "arm,pl011"), Some(0x1000));
+    assert_eq!(two_uarts(Some("serial0"), "arm,pl011"), Some(0x1000));
+}
+
+#[test]
+fn tokens_that_say_nothing_may_be_anywhere() {
+    let plain = raspberry_pi_5();
+    let mut padded = raspberry_pi_5();
+    padded.pad_with_nops();
+    assert!(padded.blob().len() > plain.blob().len());
+    assert_eq!(read(padded), read(plain));
+}
+
+#[test]
+fn a_cpu_too_many_is_counted() {
+    let mut tree = Tree::smallest();
+    tree.node("cpus", |node| {
+        node.property("#address-cells", cells([1])).property("#size-cells", cells([0]));
+        for core in 0..MAX_CPUS as u32 + 2 {
+            node.node(&format!("cpu@{core}"), |node| {
+                node.property("device_type", text("cpu")).property("reg", cells([core]));
+            });
+        }
+    });
+    let machine = read(tree);
+    assert_eq!((machine.cpus.len(), machine.surplus_cpus), (MAX_CPUS, 3));
+}
+
+#[test]
+fn a_reservation_too_many_is_not_ignored() {
+    let mut tree = Tree::smallest();
+    for page in 1..66 {
+        tree.reserve(page * 0x1000, 0x1000);
+    }
+    assert_eq!(Machine::read(&tree.blob()), Err(DeviceTreeError::TooMany { what: "reservations" }));
+}
+
+#[test]
+fn a_tree_without_memory_or_cpus_is_refused() {
+    let mut tree = Tree::new();
+    assert_eq!(Machine::read(&tree.blob()), Err(DeviceTreeError::Missing { what: "memory" }));
+    tree.node("memory", |node| {
+        node.property("device_type", text("memory")).property("reg", cells([0, 0, 0x1000]));
+    });
+    assert_eq!(Machine::read(&tree.blob()), Err(DeviceTreeError::Missing { what: "CPU" }));
+}

@@ -13,7 +13,7 @@ use tock_registers::registers::{ReadOnly, ReadWrite};
 use tock_registers::{register_bitfields, register_structs};
 
 use super::{InterruptError, PRIORITY, SHARED};
-use crate::device_tree::{Interrupt, Registers};
+use crate::device_tree::{AFFINITY, Interrupt, Registers};
 use crate::memory::Mmio;
 use crate::per_cpu::PerCpu;
 
@@ -89,8 +89,6 @@ register_structs! {
 
 /// Bytes from one redistributor to the next; twice that if it has registers for virtual LPIs (IHI 0069, 12.10).
 const REDISTRIBUTOR_SIZE: u64 = size_of::<Redistributor>() as u64;
-/// Aff3, Aff2, Aff1 and Aff0 of MPIDR_EL1 (Arm ARM, D24.2.122).
-const AFFINITY: u64 = 0xff_00ff_ffff;
 
 /// System registers that aarch64-cpu does not have.
 macro_rules! system_register {

@@ -22,7 +22,7 @@ use gic_v3::GicV3;
 const SHARED: u32 = 32;
 /// From here on, interrupt numbers have special meanings.
 const SPECIAL: u32 = 1020;
-/// The priority of every interrupt: below the middle, so that it is in the range of each security state's view.
+/// The priority of every interrupt: any that the priority mask, which is open, lets through.
 const PRIORITY: u8 = 0xa0;
 
 enum Controller {
@@ -123,7 +123,11 @@ pub fn dispatch() {
         Controller::V2(gic) => gic.acknowledge(),
         Controller::V3(gic) => gic.acknowledge(),
     };
-    let number = acknowledged & 0xff_ffff & if matches!(controller, Controller::V2(_)) { 0x3ff } else { 0xff_ffff };
+    // GICv2 gives, above the number, the CPU that has sent the interrupt, and wants it back at the end.
+    let number = match controller {
+        Controller::V2(_) => acknowledged & 0x3ff,
+        Controller::V3(_) => acknowledged,
+    };
     let Some(slot) = HANDLERS.get(number as usize) else {
         // The request was withdrawn before it was acknowledged; there is nothing to end.
         SPURIOUS.fetch_add(1, Ordering::Relaxed);

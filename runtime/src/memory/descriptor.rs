@@ -3,7 +3,7 @@
 /// Indices into MAIR_EL1.
 const NORMAL: u64 = 0;
 const DEVICE: u64 = 1;
-/// MAIR_EL1: normal memory, write-back, allocating; device memory, nGnRE (Arm ARM, D24.2.109).
+/// MAIR_EL1: normal memory, write-back, allocating; device memory, nGnRE (Arm ARM, D24.2, MAIR_EL1).
 pub const MAIR: u64 = 0xff << (8 * NORMAL) | 0x04 << (8 * DEVICE);
 
 const VALID: u64 = 1 << 0;

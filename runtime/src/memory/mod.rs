@@ -34,8 +34,8 @@ mod target {
     use core::sync::atomic::{AtomicU64, Ordering};
 
     use super::descriptor::Attributes;
-    use super::layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
     pub use super::executable::{allocate_executable, with_writable};
+    use super::layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
     pub use super::mmio::Mmio;
     pub use super::setup::{SetupError, initialize, map_device_tree, set_image};
     pub use super::table::{MapError, translate};

@@ -23,7 +23,9 @@ const EARLY_TABLES: usize = 8;
 pub(super) struct Table([AtomicU64; ENTRIES]);
 
 impl Table {
-    const EMPTY: Self = Self([const { AtomicU64::new(0) }; ENTRIES]);
+    const fn empty() -> Self {
+        Self([const { AtomicU64::new(0) }; ENTRIES])
+    }
 
     /// The entry of this table, of level `level`, for the virtual address `address`.
     pub(super) fn entry(&self, level: usize, address: usize) -> &AtomicU64 {
@@ -36,7 +38,7 @@ unsafe extern "C" {
     safe static boot_kernel_table: Table;
 }
 
-static EARLY: [Table; EARLY_TABLES] = [Table::EMPTY; EARLY_TABLES];
+static EARLY: [Table; EARLY_TABLES] = [const { Table::empty() }; EARLY_TABLES];
 
 /// Held to change tables; the number of [`EARLY`] tables that are in use.
 static TABLES: IrqLock<usize> = IrqLock::new(0);

@@ -1,0 +1,191 @@
+//! Damaged trees: an error that says what is wrong, or another tree; never a panic, and never for ever.
+
+use super::builder::{Tree, cells, text};
+use super::*;
+
+/// The error for `blob`, as the text that a user sees.
+fn error(blob: &[u8]) -> String {
+    Machine::read(blob).expect_err("the tree is damaged").to_string()
+}
+
+/// `blob` with word `index` of its header replaced.
+fn with_field(blob: &[u8], index: usize, value: u32) -> std::vec::Vec<u8> {
+    let mut blob = blob.to_vec();
+    blob[index * 4..][..4].copy_from_slice(&value.to_be_bytes());
+    blob
+}
+
+#[test]
+fn addresses_are_checked_before_anything_is_read() {
+    let error = |address| check_address(address, 1 << 38).expect_err("no tree can be there").to_string();
+    assert_eq!(error(0), "the boot loader passed no device tree (x0 is 0)");
+    assert_eq!(error(0x4000_0004), "the device tree is at 0x40000004, which is not a multiple of 8");
+    assert_eq!(error(1 << 38), "the device tree is at 0x4000000000, which cannot be mapped");
+    assert_eq!(error(u64::MAX - 7), "the device tree is at 0xfffffffffffffff8, which cannot be mapped");
+    assert_eq!(check_address(0x4400_0000, 1 << 38), Ok(()));
+    assert_eq!(check_address((1 << 38) - 40, 1 << 38), Ok(()));
+}
+
+#[test]
+fn headers_are_refused_with_a_reason() {
+    let blob = Tree::smallest().blob();
+    let size = blob.len();
+    assert_eq!(
+        error(&with_field(&blob, 0, 0x1234)),
+        "there is no device tree where the boot loader says: it starts with 0x00001234, not 0xd00dfeed"
+    );
+    assert_eq!(
+        error(&with_field(&blob, 1, 39)),
+        "the device tree's header says 39 bytes, which is not between 40 and 2097152"
+    );
+    assert_eq!(
+        error(&with_field(&blob, 1, 0x20_0001)),
+        "the device tree's header says 2097153 bytes, which is not between 40 and 2097152"
+    );
+    assert_eq!(
+        error(&with_field(&blob, 1, size as u32 + 1)),
+        format!("the device tree is truncated: {size} of {} bytes are there", size + 1)
+    );
+    assert_eq!(
+        error(&with_field(&blob, 5, 16)),
+        "the device tree has version 16, compatible with 16; version 17 is needed"
+    );
+    assert_eq!(
+        error(&with_field(&blob, 6, 18)),
+        "the device tree has version 17, compatible with 18; version 17 is needed"
+    );
+    for (field, value, block) in [
+        (2, 0x1000, "structure"),
+        (2, 42, "structure"),
+        (9, u32::MAX, "structure"),
+        (3, u32::MAX, "strings"),
+        (8, size as u32, "strings"),
+        (4, size as u32 & !7, "reservation"),
+        (4, 36, "reservation"),
+    ] {
+        let error = error(&with_field(&blob, field, value));
+        assert!(error.starts_with(&format!("the device tree's {block} block, ")), "{field}: {error}");
+    }
+}
+
+#[test]
+fn reservations_without_end_are_refused() {
+    let mut blob = Tree::smallest().blob();
+    // The only entry is the empty one; all that follows becomes reservations too.
+    blob[55] = 1;
+    let blob: std::vec::Vec<u8> = blob.iter().map(|byte| if *byte == 0 { 0x40 } else { *byte }).collect();
+    let header = Tree::smallest().blob()[..40].to_vec();
+    assert_eq!(
+        error(&[&header, &blob[40..]].concat()),
+        "the device tree is damaged at offset 0x28: the list of reservations has no end"
+    );
+}
+
+#[test]
+fn structures_are_refused_with_a_reason() {
+    let check = |change: &dyn Fn(&mut Tree), reason: &str| {
+        let mut tree = Tree::smallest();
+        change(&mut tree);
+        let error = error(&tree.unfinished_blob());
+        assert!(error.ends_with(reason), "{error:?}, not {reason:?}");
+    };
+    check(&|_| {}, ": it ends within a node");
+    check(&|tree| _ = tree.token(9), ": it ends within a node");
+    check(&|tree| _ = tree.token(2).token(2).token(9), ": a node ends that did not begin");
+    check(&|tree| _ = tree.token(2).node("", |_| {}).token(9), ": there is a second root");
+    check(&|tree| _ = tree.property("late", []).token(2).token(9), ": a property is outside the properties of a node");
+    check(&|tree| _ = tree.token(5), ": an unknown token");
+    check(&|tree| _ = tree.node("\u{7f}", |node| _ = node.token(3)), ": a property is cut off");
+    check(
+        &|tree| {
+            for _ in 0..24 {
+                tree.token(1).token(0);
+            }
+        },
+        ": nodes are nested too deeply",
+    );
+}
+
+#[test]
+fn names_and_values_are_checked() {
+    // The value of the last property and its name are changed in the finished blob.
+    let mut tree = Tree::smallest();
+    tree.node("last", |node| {
+        node.property("name", text("value"));
+    });
+    let blob = tree.blob();
+    let at = |pattern: &[u8]| blob.windows(pattern.len()).rposition(|found| found == pattern).unwrap();
+    let changed = |offset: usize, bytes: &[u8]| {
+        let mut blob = blob.clone();
+        blob[offset..][..bytes.len()].copy_from_slice(bytes);
+        blob
+    };
+    let property = at(b"value") - 12;
+    for (offset, bytes, reason) in [
+        (property + 4, cells([0x1000]), "a property reaches beyond the block"),
+        (property + 4, cells([u32::MAX]), "a property reaches beyond the block"),
+        (property + 8, cells([u32::MAX]), "a property's name is not text"),
+        (at(b"name"), vec![0xff], "a property's name is not text"),
+        (at(b"name\0") + 4, vec![1], "a property's name is not text"),
+        (at(b"last"), vec![0xff], "a node's name is not text"),
+    ] {
+        let error = error(&changed(offset, &bytes));
+        assert!(error.ends_with(reason), "{error:?}, not {reason:?}");
+    }
+}
+
+/// A blob that is cut off is refused, also where the header says that it is that short.
+#[test]
+fn truncated_trees_are_refused() {
+    for blob in [VIRT_GICV2, VIRT_GICV3, &raspberry_pi_5().blob()] {
+        for length in 0..blob.len() {
+            assert!(Machine::read(&blob[..length]).is_err(), "{length} bytes");
+            if length >= HEADER_SIZE {
+                // The strings are last, and a part of them may go unnoticed only if nothing refers to it.
+                let _ = Machine::read(&with_field(&blob[..length], 1, length as u32));
+            }
+        }
+    }
+}
+
+/// xorshift64 (Marsaglia): the same numbers each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+#[test]
+fn no_change_of_a_word_makes_it_panic() {
+    for blob in [VIRT_GICV2, &raspberry_pi_5().blob()] {
+        let mut errors = 0;
+        for offset in (0..blob.len() / 4 * 4).step_by(4) {
+            for value in [0, 1, 2, 3, 4, 9, 0x7fff_ffff, u32::MAX] {
+                let mut damaged = blob.to_vec();
+                damaged[offset..][..4].copy_from_slice(&u32::to_be_bytes(value));
+                errors += usize::from(Machine::read(&damaged).is_err());
+            }
+        }
+        assert!(errors > 100);
+    }
+}
+
+#[test]
+fn no_random_damage_makes_it_panic() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for blob in [VIRT_GICV3, &raspberry_pi_5().blob()] {
+        for _ in 0..20_000 {
+            let mut damaged = blob.to_vec();
+            for _ in 0..random.next() % 8 + 1 {
+                let offset = random.next() as usize % damaged.len();
+                damaged[offset] = random.next() as u8;
+            }
+            let _ = Machine::read(&damaged);
+        }
+    }
+}
