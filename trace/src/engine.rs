@@ -4,7 +4,8 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use crate::definition::Kind;
 use crate::events::Armed;
-use crate::record::{Recorder, handler};
+use crate::record::handler;
+use crate::recorder::Recorder;
 
 /// The probe of an event.
 #[derive(Debug)]
@@ -21,11 +22,7 @@ impl Armed for Probe {
     unsafe fn arm(kind: Kind, address: u64, recorder: &Recorder) -> Result<Self, ProbeError> {
         let (address, data) = (address as usize, &raw const *recorder as usize);
         match kind {
-            Kind::Probe => Kprobe::at(address)
-                .pre(handler::hit)
-                .data(data)
-                .register()
-                .map(Self::Kprobe),
+            Kind::Probe => Kprobe::at(address).pre(handler::hit).data(data).register().map(Self::Kprobe),
             Kind::Return { maxactive } => {
                 let probe = Kretprobe::at(address).handler(handler::returned).data(data);
                 match maxactive {

@@ -34,6 +34,9 @@ pub trait Host {
 }
 
 /// Exports an implementation of [`Host`]: `host!(MyKernel);`, once in an image.
+///
+/// The exported functions go into the section `.kprobes.text`, for the region in which nothing is probed, and
+/// take along what is inlined into them.
 #[macro_export]
 macro_rules! host {
     ($host:ty) => {
@@ -41,10 +44,12 @@ macro_rules! host {
             use $crate::host::{Context, Host};
 
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_trace_context() -> Context {
                 <$host as Host>::context()
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_trace_counter() -> u64 {
                 <$host as Host>::counter()
             }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`definition`] | the grammar: what is probed, and what is recorded of a hit |
 //! | [`record`] | the hit path: from a probe to a record in the ring of its CPU |
-//! | [`snapshot`] | reading the rings |
+//! | [`ring`], [`recorder`] | the rings, and what the hit path needs of an event |
 //! | [`text`] | records and counts as text |
 //! | [`events`] | the events that are defined, with their probes |
 //! | [`host`] | what the kernel provides |
@@ -13,7 +13,7 @@
 //!
 //! It knows nothing of how definitions are typed, nor of where the text goes.
 //!
-//! A kernel implements [`host::Host`] and exports it with [`host!`]; makes [`Rings`](record::ring::Rings), with
+//! A kernel implements [`host::Host`] and exports it with [`host!`]; makes [`Rings`](ring::Rings), with
 //! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`record`] and
 //! its implementation of [`host::Host`] where nothing is probed.
 
@@ -27,5 +27,6 @@ pub mod engine;
 pub mod events;
 pub mod host;
 pub mod record;
-pub mod snapshot;
+pub mod recorder;
+pub mod ring;
 pub mod text;

@@ -7,8 +7,8 @@ use core::str;
 
 use crate::definition::{Definition, Kind};
 use crate::host::{Clock, Symbols};
-use crate::record::Flags;
-use crate::snapshot::Record;
+use crate::recorder::Flags;
+use crate::ring::Record;
 
 const COLUMNS: &str = "\
 #                                _-----=> irqs-off/BH-disabled
@@ -28,10 +28,7 @@ const TASK_NAME_MAX: usize = 15;
 /// `cpus` CPUs.
 pub fn write_header(out: &mut dyn Write, present: usize, written: u64, cpus: usize) -> fmt::Result {
     out.write_str("# tracer: nop\n#\n")?;
-    writeln!(
-        out,
-        "# entries-in-buffer/entries-written: {present}/{written}   #P:{cpus}\n#"
-    )?;
+    writeln!(out, "# entries-in-buffer/entries-written: {present}/{written}   #P:{cpus}\n#")?;
     out.write_str(COLUMNS)
 }
 
@@ -50,18 +47,8 @@ pub fn write_record(
 ) -> fmt::Result {
     let microseconds = clock.microseconds(record.time);
     let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
-    write!(
-        out,
-        "{:>16}-{:<7} [{:03}] ",
-        task_name(&record.name),
-        record.task,
-        record.cpu
-    )?;
-    write!(
-        out,
-        "{} {seconds:>5}.{fraction:06}: ",
-        FlagsText(record.flags)
-    )?;
+    write!(out, "{:>16}-{:<7} [{:03}] ", task_name(&record.name), record.task, record.cpu)?;
+    write!(out, "{} {seconds:>5}.{fraction:06}: ", FlagsText(record.flags))?;
     let Some(definition) = definition else {
         return writeln!(out, "event {}: ({:#x})", record.event, record.address);
     };
@@ -94,13 +81,7 @@ pub fn write_profile(out: &mut dyn Write, event: &str, hits: u64, missed: u64) -
 pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
     match symbols.lookup(address) {
         Some(function) => {
-            write!(
-                out,
-                "{}+{:#x}/{:#x}",
-                function.name,
-                address - function.address,
-                function.size
-            )
+            write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
         }
         None => write!(out, "{address:#x}"),
     }
@@ -108,10 +89,7 @@ pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) ->
 
 /// The name of a task as far as it is text.
 fn task_name(name: &[u8]) -> &str {
-    let length = name
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(name.len());
+    let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let name = name.get(..length.min(TASK_NAME_MAX)).unwrap_or(name);
     match str::from_utf8(name) {
         Ok(name) => name,

@@ -67,10 +67,7 @@ pub struct Type {
 
 impl Type {
     /// What an argument without a type is.
-    pub const DEFAULT: Self = Self {
-        format: Format::Hexadecimal,
-        bits: 64,
-    };
+    pub const DEFAULT: Self = Self { format: Format::Hexadecimal, bits: 64 };
 
     fn parse(text: &str) -> Option<Self> {
         let format = match text.chars().next()? {
@@ -141,18 +138,14 @@ pub(crate) fn default_arguments(moment: Moment) -> Vec<Argument> {
     };
     match moment {
         Moment::Return => [register("ret", "$retval", 0)].into(),
-        Moment::Entry | Moment::Inside => (0..4)
-            .map(|number| register(&format!("x{number}"), &format!("%x{number}"), number))
-            .collect(),
+        Moment::Entry | Moment::Inside => {
+            (0..4).map(|number| register(&format!("x{number}"), &format!("%x{number}"), number)).collect()
+        }
     }
 }
 
 /// Reads the argument `token`, which follows `others`.
-pub(crate) fn parse(
-    token: Token<'_>,
-    moment: Moment,
-    others: &[Argument],
-) -> Result<Argument, Error> {
+pub(crate) fn parse(token: Token<'_>, moment: Moment, others: &[Argument]) -> Result<Argument, Error> {
     if others.len() == MAX_ARGUMENTS {
         return Err(token.error(Problem::TooManyArguments));
     }
@@ -170,18 +163,10 @@ pub(crate) fn parse(
         return Err(body.error(Problem::NoArgument));
     }
     let (source, kind) = match body.split_once(':') {
-        Some((source, kind)) => (
-            source,
-            Type::parse(kind.text).ok_or_else(|| kind.error(Problem::Type))?,
-        ),
+        Some((source, kind)) => (source, Type::parse(kind.text).ok_or_else(|| kind.error(Problem::Type))?),
         None => (body, Type::DEFAULT),
     };
-    Ok(Argument {
-        name,
-        text: body.text.to_string(),
-        source: parse_source(source, moment)?,
-        kind,
-    })
+    Ok(Argument { name, text: body.text.to_string(), source: parse_source(source, moment)?, kind })
 }
 
 fn check_name(name: Token<'_>) -> Result<(), Error> {
@@ -242,7 +227,6 @@ fn parse_variable(name: &str, moment: Moment) -> Result<Source, Problem> {
 
 /// A number in decimal digits without a sign and without leading zeros.
 fn plain_number(text: &str) -> Option<u8> {
-    let plain =
-        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok())?
 }

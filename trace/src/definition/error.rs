@@ -87,72 +87,47 @@ impl fmt::Display for Problem {
         match self {
             Self::NotADefinition => f.write_str("a definition begins with `p`, `r` or `-`"),
             Self::Unclosed => f.write_str("this bracket is not closed"),
-            Self::NotAName => {
-                f.write_str("a `:` and the event's name, or a space, is expected here")
-            }
-            Self::MaxactiveOnProbe => {
-                f.write_str("only a return probe (`r`) takes a number of instances")
-            }
+            Self::NotAName => f.write_str("a `:` and the event's name, or a space, is expected here"),
+            Self::MaxactiveOnProbe => f.write_str("only a return probe (`r`) takes a number of instances"),
             Self::Maxactive => write!(f, "the number of instances is from 1 to {MAXACTIVE_MAX}"),
             Self::NoGroup => f.write_str("the name of the group is missing before the `/`"),
             Self::GroupTooLong => {
                 write!(f, "the name of a group has at most {NAME_MAX} characters")
             }
-            Self::Group => f.write_str(
-                "the name of a group is made of letters, digits and `_`, no digit first",
-            ),
+            Self::Group => f.write_str("the name of a group is made of letters, digits and `_`, no digit first"),
             Self::NoEvent => f.write_str("the name of the event is missing"),
             Self::EventTooLong => {
                 write!(f, "the name of an event has at most {NAME_MAX} characters")
             }
-            Self::Event => f.write_str(
-                "the name of an event is made of letters, digits and `_`, no digit first",
-            ),
+            Self::Event => f.write_str("the name of an event is made of letters, digits and `_`, no digit first"),
             Self::NoPlace => f.write_str("the symbol or address to probe is missing"),
             Self::Address => f.write_str("an address is a number, as in 0xffffffc000001000"),
-            Self::Offset => {
-                f.write_str("the offset after `+` is a number of bytes, as in 8 or 0x10")
-            }
-            Self::ReturnOffset => {
-                f.write_str("a return probe is on a function's entry and takes no offset")
-            }
+            Self::Offset => f.write_str("the offset after `+` is a number of bytes, as in 8 or 0x10"),
+            Self::ReturnOffset => f.write_str("a return probe is on a function's entry and takes no offset"),
             Self::AfterPlace => f.write_str("nothing follows the symbol or address here"),
             Self::AfterRemoval => f.write_str("nothing follows the name of an event to remove"),
             Self::TooManyArguments => {
                 write!(f, "an event records at most {MAX_ARGUMENTS} arguments")
             }
-            Self::NoArgumentName => {
-                f.write_str("the name of the argument is missing before the `=`")
-            }
+            Self::NoArgumentName => f.write_str("the name of the argument is missing before the `=`"),
             Self::ArgumentNameTooLong => {
-                write!(
-                    f,
-                    "the name of an argument has at most {ARGUMENT_NAME_MAX} characters"
-                )
+                write!(f, "the name of an argument has at most {ARGUMENT_NAME_MAX} characters")
             }
-            Self::ArgumentName => f.write_str(
-                "the name of an argument is made of letters, digits and `_`, no digit first",
-            ),
-            Self::ReservedArgumentName => {
-                f.write_str("every event has a field of this name already")
+            Self::ArgumentName => {
+                f.write_str("the name of an argument is made of letters, digits and `_`, no digit first")
             }
+            Self::ReservedArgumentName => f.write_str("every event has a field of this name already"),
             Self::UsedArgumentName => f.write_str("another argument of this event has this name"),
             Self::NoArgument => f.write_str("what to record is missing after the `=`"),
             Self::Register => f.write_str("a register is %x0 to %x30, %sp, %pc or %pstate"),
             Self::Variable => f.write_str("a variable is $arg1 to $arg8 or $retval"),
-            Self::ArgumentNumber => {
-                f.write_str("the arguments that registers hold are $arg1 to $arg8")
-            }
+            Self::ArgumentNumber => f.write_str("the arguments that registers hold are $arg1 to $arg8"),
             Self::ArgumentAfterEntry => {
                 f.write_str("$argN is known at a function's entry only, by a `p` without offset")
             }
-            Self::ReturnValueOnProbe => {
-                f.write_str("$retval is known to a return probe (`r`) only")
-            }
+            Self::ReturnValueOnProbe => f.write_str("$retval is known to a return probe (`r`) only"),
             Self::Type => f.write_str("a type is u, s or x with 8, 16, 32 or 64, as in x64"),
-            Self::Argument => {
-                f.write_str("an argument is a register (%x0) or a variable ($arg1, $retval)")
-            }
+            Self::Argument => f.write_str("an argument is a register (%x0) or a variable ($arg1, $retval)"),
         }
     }
 }

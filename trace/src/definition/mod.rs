@@ -136,51 +136,29 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
         None => (None, None),
     };
     let Some((&place, arguments)) = rest.split_first() else {
-        return Err(Error {
-            problem: Problem::NoPlace,
-            column: line.trim_end().chars().count(),
-        });
+        return Err(Error { problem: Problem::NoPlace, column: line.trim_end().chars().count() });
     };
     let place = parse_place_token(place)?;
     let moment = match (kind, &place) {
         (Kind::Return { .. }, Place { offset: 1.., .. }) => {
-            return Err(Error {
-                problem: Problem::ReturnOffset,
-                column: place.offset_column,
-            });
+            return Err(Error { problem: Problem::ReturnOffset, column: place.offset_column });
         }
         (Kind::Return { .. }, _) => Moment::Return,
-        (
-            Kind::Probe,
-            Place {
-                base: Base::Symbol(_),
-                offset: 0,
-                ..
-            },
-        ) => Moment::Entry,
+        (Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Moment::Entry,
         (Kind::Probe, _) => Moment::Inside,
     };
     let arguments = if arguments.is_empty() {
         argument::default_arguments(moment)
     } else {
-        arguments
-            .iter()
-            .try_fold(Vec::new(), |mut others, &token| {
-                others.push(argument::parse(token, moment, &others)?);
-                Ok(others)
-            })?
+        arguments.iter().try_fold(Vec::new(), |mut others, &token| {
+            others.push(argument::parse(token, moment, &others)?);
+            Ok(others)
+        })?
     };
     let group = group.unwrap_or_else(|| DEFAULT_GROUP.to_owned());
     let event = event.unwrap_or_else(|| automatic_name(kind, &place));
     let column = column.unwrap_or(place.column);
-    Ok(Some(Command::Define(Definition {
-        kind,
-        group,
-        event,
-        column,
-        place,
-        arguments,
-    })))
+    Ok(Some(Command::Define(Definition { kind, group, event, column, place, arguments })))
 }
 
 /// Reads a place alone: `SYMBOL[+OFFSET]` or `0xADDRESS`, with white space around it.
@@ -190,13 +168,22 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
 /// What is wrong, with the column of it; also where more than a place is given.
 pub fn parse_place(text: &str) -> Result<Place, Error> {
     match token::tokens(text)?[..] {
-        [] => Err(Error {
-            problem: Problem::NoPlace,
-            column: text.chars().count(),
-        }),
+        [] => Err(Error { problem: Problem::NoPlace, column: text.chars().count() }),
         [place] => parse_place_token(place),
         [_, second, ..] => Err(second.error(Problem::AfterPlace)),
     }
+}
+
+/// Reads the name of an event alone: `[GROUP/]EVENT`, with the group if one is given.
+///
+/// # Errors
+///
+/// What is wrong, with the column of it.
+pub fn parse_event_name(text: &str) -> Result<(Option<String>, String), Error> {
+    let token = Token { text, column: 0 };
+    let (group, event) = parse_name(token)?;
+    let event = event.ok_or(Error { problem: Problem::NoEvent, column: text.chars().count() })?;
+    Ok((group, event))
 }
 
 /// `p`, `r` or `rN`, and the name that follows a `:`.
@@ -218,9 +205,7 @@ fn parse_kind(first: Token<'_>) -> Result<(Kind, Option<Token<'_>>), Error> {
         }
         (Some('p'), _) => return Err(count.error(Problem::MaxactiveOnProbe)),
         (_, text) => match text.parse() {
-            Ok(maxactive @ 1..=MAXACTIVE_MAX) => Kind::Return {
-                maxactive: Some(maxactive),
-            },
+            Ok(maxactive @ 1..=MAXACTIVE_MAX) => Kind::Return { maxactive: Some(maxactive) },
             _ => return Err(count.error(Problem::Maxactive)),
         },
     };
@@ -234,16 +219,10 @@ fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<String>), Error
         None => (None, name),
     };
     if let Some(group) = group {
-        check_name(
-            group,
-            [Problem::NoGroup, Problem::GroupTooLong, Problem::Group],
-        )?;
+        check_name(group, [Problem::NoGroup, Problem::GroupTooLong, Problem::Group])?;
     }
     if group.is_none() || !event.text.is_empty() {
-        check_name(
-            event,
-            [Problem::NoEvent, Problem::EventTooLong, Problem::Event],
-        )?;
+        check_name(event, [Problem::NoEvent, Problem::EventTooLong, Problem::Event])?;
     }
     let event = Some(event.text.to_owned()).filter(|event| !event.is_empty());
     Ok((group.map(|group| group.text.to_owned()), event))
@@ -266,9 +245,7 @@ fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Resul
 fn is_identifier(text: &str) -> bool {
     !text.starts_with(|first: char| first.is_ascii_digit())
         && !text.is_empty()
-        && text
-            .chars()
-            .all(|character| character.is_ascii_alphanumeric() || character == '_')
+        && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
 }
 
 fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Command, Error> {
@@ -302,26 +279,16 @@ fn parse_place_token(token: Token<'_>) -> Result<Place, Error> {
         Base::Symbol(base.text.to_owned())
     };
     let (offset, offset_column) = match offset {
-        Some(token) => (
-            number(token.text).ok_or_else(|| token.error(Problem::Offset))?,
-            token.column,
-        ),
+        Some(token) => (number(token.text).ok_or_else(|| token.error(Problem::Offset))?, token.column),
         None => (0, column),
     };
-    Ok(Place {
-        base,
-        offset,
-        column,
-        offset_column,
-    })
+    Ok(Place { base, offset, column, offset_column })
 }
 
 /// A number without a sign, in decimal, or in hexadecimal after `0x`.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
-        Some(digits) if digits.starts_with(|c: char| c.is_ascii_hexdigit()) => {
-            u64::from_str_radix(digits, 16).ok()
-        }
+        Some(digits) if digits.starts_with(|c: char| c.is_ascii_hexdigit()) => u64::from_str_radix(digits, 16).ok(),
         None if text.starts_with(|c: char| c.is_ascii_digit()) => text.parse().ok(),
         _ => None,
     }
@@ -356,14 +323,10 @@ impl fmt::Display for Definition {
         match self.kind {
             Kind::Probe => f.write_str("p")?,
             Kind::Return { maxactive: None } => f.write_str("r")?,
-            Kind::Return {
-                maxactive: Some(maxactive),
-            } => write!(f, "r{maxactive}")?,
+            Kind::Return { maxactive: Some(maxactive) } => write!(f, "r{maxactive}")?,
         }
         write!(f, ":{}/{} {}", self.group, self.event, self.place)?;
-        self.arguments
-            .iter()
-            .try_for_each(|argument| write!(f, " {argument}"))
+        self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
     }
 }
 

@@ -31,10 +31,7 @@ fn definitions_are_listed_as_linux_lists_them() {
         listed("p:kprobes/blk_start blk_update_request req=%x0 error=%x1:u8 bytes=%x2:u32"),
         "p:kprobes/blk_start blk_update_request req=%x0 error=%x1:u8 bytes=%x2:u32"
     );
-    assert_eq!(
-        listed("r10:kpb/read_out vfs_read ret=$retval:s64"),
-        "r10:kpb/read_out vfs_read ret=$retval:s64"
-    );
+    assert_eq!(listed("r10:kpb/read_out vfs_read ret=$retval:s64"), "r10:kpb/read_out vfs_read ret=$retval:s64");
     assert_eq!(listed("p:kpb.x f"), "p:kpb/x f x0=%x0 x1=%x1 x2=%x2 x3=%x3");
     assert_eq!(listed("r f"), "r:kprobes/r_f_0 f ret=$retval");
 }
@@ -49,14 +46,8 @@ fn what_is_listed_defines_the_same() {
     ] {
         let definition = define(line);
         let again = define(&definition.to_string());
-        assert_eq!(
-            (again.kind, &again.group, &again.event),
-            (definition.kind, &definition.group, &definition.event)
-        );
-        assert_eq!(
-            (&again.place.base, again.place.offset),
-            (&definition.place.base, definition.place.offset)
-        );
+        assert_eq!((again.kind, &again.group, &again.event), (definition.kind, &definition.group, &definition.event));
+        assert_eq!((&again.place.base, again.place.offset), (&definition.place.base, definition.place.offset));
         assert_eq!(again.arguments, definition.arguments);
     }
 }
@@ -65,24 +56,8 @@ fn what_is_listed_defines_the_same() {
 fn places_are_symbols_offsets_and_addresses() {
     let place = |line| define(line).place;
     let symbol = |name: &str| Base::Symbol(name.to_string());
-    assert_eq!(
-        place("p:x f"),
-        Place {
-            base: symbol("f"),
-            offset: 0,
-            column: 4,
-            offset_column: 4
-        }
-    );
-    assert_eq!(
-        place("p:x f+12"),
-        Place {
-            base: symbol("f"),
-            offset: 12,
-            column: 4,
-            offset_column: 6
-        }
-    );
+    assert_eq!(place("p:x f"), Place { base: symbol("f"), offset: 0, column: 4, offset_column: 4 });
+    assert_eq!(place("p:x f+12"), Place { base: symbol("f"), offset: 12, column: 4, offset_column: 6 });
     assert_eq!(place("p f+0x1c").offset, 0x1c);
     assert_eq!(place("p <dyn A + B>::f+4").base, symbol("<dyn A + B>::f"));
     assert_eq!(place("p 0x1000").base, Base::Address(0x1000));
@@ -99,30 +74,15 @@ fn sources_and_types() {
     assert_eq!(argument("p f $arg3").source, Source::Register(2));
     assert_eq!(argument("r f $retval").source, Source::Register(0));
     assert_eq!(argument("p f %x1 %x2").name, "arg2");
-    assert_eq!(
-        argument("p f %x1").kind,
-        Type {
-            format: Format::Hexadecimal,
-            bits: 64
-        }
-    );
-    assert_eq!(
-        argument("p f %x1:s16").kind,
-        Type {
-            format: Format::Signed,
-            bits: 16
-        }
-    );
+    assert_eq!(argument("p f %x1").kind, Type { format: Format::Hexadecimal, bits: 64 });
+    assert_eq!(argument("p f %x1:s16").kind, Type { format: Format::Signed, bits: 16 });
 }
 
 #[test]
 fn values_are_written_by_their_type() {
     let text = |kind: &str, value| {
         let mut text = String::new();
-        define(&format!("p f %x0:{kind}")).arguments[0]
-            .kind
-            .write(value, &mut text)
-            .unwrap();
+        define(&format!("p f %x0:{kind}")).arguments[0].kind.write(value, &mut text).unwrap();
         text
     };
     assert_eq!(text("x64", u64::MAX), "0xffffffffffffffff");
@@ -141,27 +101,16 @@ fn automatic_names_are_identifiers_of_the_longest_length_at_most() {
     assert_eq!(name("p vfs_read"), "p_vfs_read_0");
     assert_eq!(name("p vfs_read+0x10"), "p_vfs_read_16");
     assert_eq!(name("p 0x1000"), "p_0x1000");
-    assert_eq!(
-        name("r sha2::sha256::compress256"),
-        "r_sha2_sha256_compress256_0"
-    );
+    assert_eq!(name("r sha2::sha256::compress256"), "r_sha2_sha256_compress256_0");
     assert_eq!(name("p <a::T as b::U>::f"), "p_a_T_as_b_U_f_0");
-    let long = name(
-        "p core::ptr::drop_in_place::<alloc::vec::Vec<alloc::boxed::Box<dyn core::any::Any>>>",
-    );
-    assert!(
-        long.len() <= NAME_MAX && is_identifier(&long) && long.ends_with("_dyn_core_any_Any_0"),
-        "{long}"
-    );
+    let long = name("p core::ptr::drop_in_place::<alloc::vec::Vec<alloc::boxed::Box<dyn core::any::Any>>>");
+    assert!(long.len() <= NAME_MAX && is_identifier(&long) && long.ends_with("_dyn_core_any_Any_0"), "{long}");
 }
 
 #[test]
 fn removals() {
     let remove = |group: Option<&str>, event: Option<&str>| {
-        Ok(Some(Command::Remove {
-            group: group.map(ToOwned::to_owned),
-            event: event.map(ToOwned::to_owned),
-        }))
+        Ok(Some(Command::Remove { group: group.map(ToOwned::to_owned), event: event.map(ToOwned::to_owned) }))
     };
     assert_eq!(parse("-:x"), remove(None, Some("x")));
     assert_eq!(parse("-:g/x # gone"), remove(Some("g"), Some("x")));
@@ -173,6 +122,14 @@ fn removals() {
 }
 
 #[test]
+fn names_alone() {
+    assert_eq!(parse_event_name("x"), Ok((None, "x".to_string())));
+    assert_eq!(parse_event_name("g/x"), Ok((Some("g".to_string()), "x".to_string())));
+    assert_eq!(parse_event_name("g/"), Err(Error { problem: Problem::NoEvent, column: 2 }));
+    assert_eq!(parse_event_name("g/-"), Err(Error { problem: Problem::Event, column: 2 }));
+}
+
+#[test]
 fn empty_lines_and_comments_are_nothing() {
     for line in ["", "  ", "# p:x f", "\t# x"] {
         assert_eq!(parse(line), Ok(None));
@@ -181,9 +138,7 @@ fn empty_lines_and_comments_are_nothing() {
 
 #[test]
 fn commands_are_told_from_definitions() {
-    for line in [
-        "p", "p f", "p:x f", "p100 f", "r f", "r5 f", "r:", "-", "-:x", "-x",
-    ] {
+    for line in ["p", "p f", "p:x f", "p100 f", "r f", "r5 f", "r:", "-", "-:x", "-x"] {
         assert!(is_definition(line), "{line}");
     }
     for line in ["", "poweroff", "run sha256", "q:x f", "# p"] {
@@ -206,14 +161,8 @@ fn names_are_refused_as_linux_refuses_them() {
     assert_eq!(refused("p:g/x-y f", "    ^"), Problem::Event);
     assert_eq!(refused("p:1x f", "  ^"), Problem::Event);
     let name = "n".repeat(64);
-    assert_eq!(
-        refused(&format!("p:{name} f"), "  ^"),
-        Problem::EventTooLong
-    );
-    assert_eq!(
-        refused(&format!("p:{name}/x f"), "  ^"),
-        Problem::GroupTooLong
-    );
+    assert_eq!(refused(&format!("p:{name} f"), "  ^"), Problem::EventTooLong);
+    assert_eq!(refused(&format!("p:{name}/x f"), "  ^"), Problem::GroupTooLong);
     assert_eq!(define(&format!("p:{} f", &name[1..])).event.len(), NAME_MAX);
 }
 
@@ -228,20 +177,8 @@ fn places_are_refused_with_their_column() {
     assert_eq!(refused("p:x f+0x+4", "      ^"), Problem::Offset);
     assert_eq!(refused("r:x f+4", "      ^"), Problem::ReturnOffset);
     assert_eq!(refused("p:x a<b", "     ^"), Problem::Unclosed);
-    assert_eq!(
-        parse_place("f g"),
-        Err(Error {
-            problem: Problem::AfterPlace,
-            column: 2
-        })
-    );
-    assert_eq!(
-        parse_place(""),
-        Err(Error {
-            problem: Problem::NoPlace,
-            column: 0
-        })
-    );
+    assert_eq!(parse_place("f g"), Err(Error { problem: Problem::AfterPlace, column: 2 }));
+    assert_eq!(parse_place(""), Err(Error { problem: Problem::NoPlace, column: 0 }));
     assert_eq!(define("r:x f+0").place.offset, 0);
 }
 
@@ -260,43 +197,19 @@ fn arguments_are_refused_with_their_column() {
     assert_eq!(refused("p:x f $arg0", "      ^"), Problem::ArgumentNumber);
     assert_eq!(refused("p:x f $arg9", "      ^"), Problem::ArgumentNumber);
     assert_eq!(refused("p:x f $arg999", "      ^"), Problem::ArgumentNumber);
-    assert_eq!(
-        refused("p:x f+4 $arg1", "        ^"),
-        Problem::ArgumentAfterEntry
-    );
-    assert_eq!(
-        refused("r:x f $arg1", "      ^"),
-        Problem::ArgumentAfterEntry
-    );
-    assert_eq!(
-        refused("p:x f $retval", "      ^"),
-        Problem::ReturnValueOnProbe
-    );
+    assert_eq!(refused("p:x f+4 $arg1", "        ^"), Problem::ArgumentAfterEntry);
+    assert_eq!(refused("r:x f $arg1", "      ^"), Problem::ArgumentAfterEntry);
+    assert_eq!(refused("p:x f $retval", "      ^"), Problem::ReturnValueOnProbe);
     assert_eq!(refused("p:x f +0(%sp)", "      ^"), Problem::Argument);
     assert_eq!(refused("p:x f =%x0", "      ^"), Problem::NoArgumentName);
     assert_eq!(refused("p:x f a=", "        ^"), Problem::NoArgument);
     assert_eq!(refused("p:x f 1a=%x0", "      ^"), Problem::ArgumentName);
-    assert_eq!(
-        refused("p:x f common_pid=%x0", "      ^"),
-        Problem::ReservedArgumentName
-    );
-    assert_eq!(
-        refused("p:x f a=%x0 a=%x1", "            ^"),
-        Problem::UsedArgumentName
-    );
-    assert_eq!(
-        refused("p:x f arg2=%x0 %x1", "               ^"),
-        Problem::UsedArgumentName
-    );
-    assert_eq!(
-        refused(&format!("p:x f {}=%x0", "n".repeat(33)), "      ^"),
-        Problem::ArgumentNameTooLong
-    );
+    assert_eq!(refused("p:x f common_pid=%x0", "      ^"), Problem::ReservedArgumentName);
+    assert_eq!(refused("p:x f a=%x0 a=%x1", "            ^"), Problem::UsedArgumentName);
+    assert_eq!(refused("p:x f arg2=%x0 %x1", "               ^"), Problem::UsedArgumentName);
+    assert_eq!(refused(&format!("p:x f {}=%x0", "n".repeat(33)), "      ^"), Problem::ArgumentNameTooLong);
     let nine = format!("p f{}", " %x0".repeat(9));
-    assert_eq!(
-        refused(&nine, &format!("{}^", " ".repeat(36))),
-        Problem::TooManyArguments
-    );
+    assert_eq!(refused(&nine, &format!("{}^", " ".repeat(36))), Problem::TooManyArguments);
 }
 
 /// Every way to cut and to damage a good line gives a definition or a column inside it, never a panic.
@@ -305,15 +218,10 @@ fn damaged_lines_are_read_or_refused() {
     let good = "r10:grp/ev <a::T<'b'> as U>::f::<fn(u8) -> [u8; 4]>+0x10 n=%x0:u8 $retval # é";
     let mut state = 1_u64;
     let mut next = move |bound: usize| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % bound
     };
-    let pieces: Vec<char> = good
-        .chars()
-        .chain("<>()[]{}'\\-+:/=%$0x \t\u{7f}日".chars())
-        .collect();
+    let pieces: Vec<char> = good.chars().chain("<>()[]{}'\\-+:/=%$0x \t\u{7f}日".chars()).collect();
     for _ in 0..200_000 {
         let mut line: Vec<char> = good.chars().collect();
         for _ in 0..=next(4) {

@@ -23,13 +23,7 @@ impl<'a> Token<'a> {
     pub fn split_at(self, at: usize) -> (Self, Self) {
         let (left, right) = self.text.split_at(at);
         let column = self.column + left.chars().count();
-        (
-            Self { text: left, ..self },
-            Self {
-                text: right,
-                column,
-            },
-        )
+        (Self { text: left, ..self }, Self { text: right, column })
     }
 
     /// Cuts at the first `separator`, which belongs to neither side.
@@ -45,10 +39,7 @@ impl<'a> Token<'a> {
 
     /// The error that this token is the cause of.
     pub fn error(self, problem: Problem) -> Error {
-        Error {
-            problem,
-            column: self.column,
-        }
+        Error { problem, column: self.column }
     }
 }
 
@@ -115,26 +106,17 @@ pub(crate) fn tokens(line: &str) -> Result<Vec<Token<'_>>, Error> {
         }
         if outside && character.is_whitespace() {
             if let Some((from, column)) = start.take() {
-                tokens.push(Token {
-                    text: &line[from..position],
-                    column,
-                });
+                tokens.push(Token { text: &line[from..position], column });
             }
         } else if start.is_none() {
             start = Some((position, column));
         }
     }
     if brackets.depth > 0 {
-        return Err(Error {
-            problem: Problem::Unclosed,
-            column: opened,
-        });
+        return Err(Error { problem: Problem::Unclosed, column: opened });
     }
     if let Some((from, column)) = start.filter(|&(from, _)| from < end) {
-        tokens.push(Token {
-            text: &line[from..end],
-            column,
-        });
+        tokens.push(Token { text: &line[from..end], column });
     }
     Ok(tokens)
 }
@@ -153,33 +135,17 @@ mod tests {
     use super::*;
 
     fn texts(line: &str) -> Vec<&str> {
-        tokens(line)
-            .unwrap()
-            .iter()
-            .map(|token| token.text)
-            .collect()
+        tokens(line).unwrap().iter().map(|token| token.text).collect()
     }
 
     #[test]
     fn white_space_separates_outside_brackets_only() {
         assert_eq!(texts("  p:x  f\t%x0 "), ["p:x", "f", "%x0"]);
-        assert_eq!(
-            texts("p <a::T as b::U<c, d>>::f x=%x0"),
-            ["p", "<a::T as b::U<c, d>>::f", "x=%x0"]
-        );
+        assert_eq!(texts("p <a::T as b::U<c, d>>::f x=%x0"), ["p", "<a::T as b::U<c, d>>::f", "x=%x0"]);
         assert_eq!(texts("p f::<[u8; 4]> %x0"), ["p", "f::<[u8; 4]>", "%x0"]);
-        assert_eq!(
-            texts("p <fn(u8) -> u8 as T>::f %x0"),
-            ["p", "<fn(u8) -> u8 as T>::f", "%x0"]
-        );
-        assert_eq!(
-            texts("p f::<'>'>::g::<'\\'', '('> %x0"),
-            ["p", "f::<'>'>::g::<'\\'', '('>", "%x0"]
-        );
-        assert_eq!(
-            texts("p <&'a T as U<'b, 'c>>::f %x0"),
-            ["p", "<&'a T as U<'b, 'c>>::f", "%x0"]
-        );
+        assert_eq!(texts("p <fn(u8) -> u8 as T>::f %x0"), ["p", "<fn(u8) -> u8 as T>::f", "%x0"]);
+        assert_eq!(texts("p f::<'>'>::g::<'\\'', '('> %x0"), ["p", "f::<'>'>::g::<'\\'', '('>", "%x0"]);
+        assert_eq!(texts("p <&'a T as U<'b, 'c>>::f %x0"), ["p", "<&'a T as U<'b, 'c>>::f", "%x0"]);
         assert_eq!(texts(""), Vec::<&str>::new());
     }
 
@@ -192,23 +158,13 @@ mod tests {
 
     #[test]
     fn columns_count_characters() {
-        let columns: Vec<usize> = tokens("é p\u{a0}ff  g")
-            .unwrap()
-            .iter()
-            .map(|token| token.column)
-            .collect();
+        let columns: Vec<usize> = tokens("é p\u{a0}ff  g").unwrap().iter().map(|token| token.column).collect();
         assert_eq!(columns, [0, 2, 4, 8]);
     }
 
     #[test]
     fn an_open_bracket_is_pointed_at() {
-        assert_eq!(
-            tokens("p:x f::<u8 %x0"),
-            Err(Error {
-                problem: Problem::Unclosed,
-                column: 7
-            })
-        );
+        assert_eq!(tokens("p:x f::<u8 %x0"), Err(Error { problem: Problem::Unclosed, column: 7 }));
     }
 
     #[test]

@@ -40,18 +40,12 @@ impl<E: fmt::Display> fmt::Display for Refusal<E> {
             Self::Exists => f.write_str("an event of this name exists already"),
             Self::UnknownSymbol => f.write_str("no function has this name"),
             Self::Ambiguous { count } => {
-                write!(
-                    f,
-                    "{count} functions have this name; give the address of one of them instead"
-                )
+                write!(f, "{count} functions have this name; give the address of one of them instead")
             }
-            Self::PastEnd { size } => write!(
-                f,
-                "the offset is past the end of the function, which has {size:#x} bytes"
-            ),
-            Self::Misaligned => {
-                f.write_str("the offset is not a multiple of 4, so no instruction begins there")
+            Self::PastEnd { size } => {
+                write!(f, "the offset is past the end of the function, which has {size:#x} bytes")
             }
+            Self::Misaligned => f.write_str("the offset is not a multiple of 4, so no instruction begins there"),
             Self::Probe(reason) => reason.fmt(f),
         }
     }

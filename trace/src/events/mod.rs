@@ -18,8 +18,8 @@ pub use error::{EventError, Refusal};
 
 use crate::definition::{Base, Definition, Kind, Place};
 use crate::host::{Clock, Function, Symbols};
-use crate::record::Recorder;
-use crate::record::ring::Rings;
+use crate::recorder::Recorder;
+use crate::ring::Rings;
 use crate::text;
 
 /// A registered probe. Dropping it unregisters it, after which its recorder is not used any more.
@@ -106,12 +106,7 @@ impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
     #[must_use]
     pub fn new(rings: &'static Rings) -> Self {
-        Self {
-            events: Vec::new(),
-            removed: Vec::new(),
-            next: 1,
-            rings,
-        }
+        Self { events: Vec::new(), removed: Vec::new(), next: 1, rings }
     }
 
     /// Defines an event and arms it.
@@ -119,18 +114,13 @@ impl<P: Armed> Events<P> {
     /// # Errors
     ///
     /// Why not, with the column of the definition's line; nothing has changed then.
-    pub fn define(
-        &mut self,
-        definition: Definition,
-        symbols: &dyn Symbols,
-    ) -> Result<(), EventError<P::Error>> {
-        if self.events.iter().any(|event| {
-            event.definition.event == definition.event && event.definition.group == definition.group
-        }) {
-            return Err(EventError {
-                refusal: Refusal::Exists,
-                column: definition.column,
-            });
+    pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), EventError<P::Error>> {
+        if self
+            .events
+            .iter()
+            .any(|event| event.definition.event == definition.event && event.definition.group == definition.group)
+        {
+            return Err(EventError { refusal: Refusal::Exists, column: definition.column });
         }
         let address = resolve(&definition.place, symbols)?;
         let number = self.next;
@@ -138,29 +128,17 @@ impl<P: Armed> Events<P> {
         let recorder = Box::new(Recorder::new(number, sources, self.rings));
         // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and
         // nothing takes the probe out.
-        let probe = unsafe { P::arm(definition.kind, address, &recorder) }.map_err(|reason| {
-            EventError {
-                refusal: Refusal::Probe(reason),
-                column: definition.place.column,
-            }
-        })?;
+        let probe = unsafe { P::arm(definition.kind, address, &recorder) }
+            .map_err(|reason| EventError { refusal: Refusal::Probe(reason), column: definition.place.column })?;
         self.next += 1;
-        self.events.push(Event {
-            probe,
-            recorder,
-            number,
-            address,
-            definition,
-        });
+        self.events.push(Event { probe, recorder, number, address, definition });
         Ok(())
     }
 
     /// Removes the events of this group and name, or all with either where it is not given. Returns how many.
     pub fn remove(&mut self, group: Option<&str>, event: Option<&str>) -> usize {
         let before = self.events.len();
-        let gone = self
-            .events
-            .extract_if(.., |candidate| matches(&candidate.definition, group, event));
+        let gone = self.events.extract_if(.., |candidate| matches(&candidate.definition, group, event));
         self.removed.extend(gone.map(|event| {
             drop(event.probe);
             (event.number, event.definition)
@@ -175,18 +153,9 @@ impl<P: Armed> Events<P> {
     /// # Errors
     ///
     /// Those of [`Armed::set_enabled`], for the first event that has one.
-    pub fn set_enabled(
-        &self,
-        group: Option<&str>,
-        event: &str,
-        enabled: bool,
-    ) -> Result<usize, P::Error> {
+    pub fn set_enabled(&self, group: Option<&str>, event: &str, enabled: bool) -> Result<usize, P::Error> {
         let mut count = 0;
-        for candidate in self
-            .events
-            .iter()
-            .filter(|candidate| matches(&candidate.definition, group, Some(event)))
-        {
+        for candidate in self.events.iter().filter(|candidate| matches(&candidate.definition, group, Some(event))) {
             candidate.probe.set_enabled(enabled)?;
             count += 1;
         }
@@ -210,9 +179,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Those of `out`.
     pub fn write_definitions(&self, out: &mut dyn Write) -> fmt::Result {
-        self.events
-            .iter()
-            .try_for_each(|event| writeln!(out, "{}", event.definition))
+        self.events.iter().try_for_each(|event| writeln!(out, "{}", event.definition))
     }
 
     /// Writes `kprobe_profile`: each event with its hits and the hits that were missed.
@@ -222,16 +189,11 @@ impl<P: Armed> Events<P> {
     /// Those of `out`.
     pub fn write_profile(&self, out: &mut dyn Write) -> fmt::Result {
         self.events.iter().try_for_each(|event| {
-            text::write_profile(
-                out,
-                &event.definition.event,
-                event.probe.hits(),
-                event.probe.missed(),
-            )
+            text::write_profile(out, &event.definition.event, event.probe.hits(), event.probe.missed())
         })
     }
 
-    /// Writes `trace`: the newest `limit` records, oldest first.
+    /// Writes `trace`: the newest `limit` records, oldest first, of a machine that runs `cpus` CPUs.
     ///
     /// # Errors
     ///
@@ -240,22 +202,13 @@ impl<P: Armed> Events<P> {
         &self,
         out: &mut dyn Write,
         limit: usize,
+        cpus: usize,
         symbols: &dyn Symbols,
         clock: Clock,
     ) -> fmt::Result {
         let snapshot = self.rings.snapshot().map_err(|_| fmt::Error)?;
-        text::write_header(
-            out,
-            snapshot.records.len(),
-            snapshot.written,
-            self.rings.cpus(),
-        )?;
-        for (cpu, &lost) in snapshot
-            .lost
-            .iter()
-            .enumerate()
-            .filter(|&(_, &lost)| lost > 0)
-        {
+        text::write_header(out, snapshot.records.len(), snapshot.written, cpus)?;
+        for (cpu, &lost) in snapshot.lost.iter().enumerate().filter(|&(_, &lost)| lost > 0) {
             text::write_lost(out, cpu, lost)?;
         }
         let skipped = snapshot.records.len().saturating_sub(limit);
@@ -263,36 +216,18 @@ impl<P: Armed> Events<P> {
             .records
             .iter()
             .skip(skipped)
-            .try_for_each(|record| {
-                text::write_record(
-                    out,
-                    record,
-                    self.definition_of(record.event),
-                    symbols,
-                    clock,
-                )
-            })
+            .try_for_each(|record| text::write_record(out, record, self.definition_of(record.event), symbols, clock))
     }
 
     fn definition_of(&self, number: u32) -> Option<&Definition> {
-        let present = self
-            .events
-            .iter()
-            .map(|event| (event.number, &event.definition));
-        let removed = self
-            .removed
-            .iter()
-            .map(|(number, definition)| (*number, definition));
-        present
-            .chain(removed)
-            .find(|&(other, _)| other == number)
-            .map(|(_, definition)| definition)
+        let present = self.events.iter().map(|event| (event.number, &event.definition));
+        let removed = self.removed.iter().map(|(number, definition)| (*number, definition));
+        present.chain(removed).find(|&(other, _)| other == number).map(|(_, definition)| definition)
     }
 }
 
 fn matches(definition: &Definition, group: Option<&str>, event: Option<&str>) -> bool {
-    group.is_none_or(|group| group == definition.group)
-        && event.is_none_or(|event| event == definition.event)
+    group.is_none_or(|group| group == definition.group) && event.is_none_or(|event| event == definition.event)
 }
 
 /// The virtual address of `place`.
@@ -315,15 +250,10 @@ pub fn resolve<E>(place: &Place, symbols: &dyn Symbols) -> Result<u64, EventErro
     match found {
         None => refuse(Refusal::UnknownSymbol, place.column),
         Some(_) if count > 1 => refuse(Refusal::Ambiguous { count }, place.column),
-        Some(function) if place.offset >= function.size => refuse(
-            Refusal::PastEnd {
-                size: function.size,
-            },
-            place.offset_column,
-        ),
-        Some(_) if !place.offset.is_multiple_of(4) => {
-            refuse(Refusal::Misaligned, place.offset_column)
+        Some(function) if place.offset >= function.size => {
+            refuse(Refusal::PastEnd { size: function.size }, place.offset_column)
         }
+        Some(_) if !place.offset.is_multiple_of(4) => refuse(Refusal::Misaligned, place.offset_column),
         Some(function) => Ok(function.address + place.offset),
     }
 }

@@ -2,8 +2,8 @@
 
 use aarch64_kprobes::probe::{Action, Call, Hit};
 
-use super::Recorder;
 use crate::host::Context;
+use crate::recorder::Recorder;
 
 // SAFETY: `host!` defines both in the image, with these signatures.
 unsafe extern "Rust" {
@@ -18,13 +18,7 @@ pub fn hit(hit: &mut Hit<'_>) -> Action {
     // the registration.
     let recorder = unsafe { &*(hit.data() as *const Recorder) };
     let time = kprobes_trace_counter();
-    recorder.record(
-        hit.frame(),
-        hit.address() as u64,
-        0,
-        &kprobes_trace_context(),
-        time,
-    );
+    recorder.record(hit.frame(), hit.address() as u64, 0, &kprobes_trace_context(), time);
     Action::Continue
 }
 
@@ -35,11 +29,5 @@ pub fn returned(call: &mut Call<'_>) {
     let recorder = unsafe { &*(call.data() as *const Recorder) };
     let time = kprobes_trace_counter();
     let (function, caller) = (call.function() as u64, call.return_address() as u64);
-    recorder.record(
-        call.frame(),
-        function,
-        caller,
-        &kprobes_trace_context(),
-        time,
-    );
+    recorder.record(call.frame(), function, caller, &kprobes_trace_context(), time);
 }

@@ -13,42 +13,19 @@ struct Names;
 impl Symbols for Names {
     fn lookup(&self, address: u64) -> Option<Function<'_>> {
         let functions = [
-            Function {
-                name: "vfs_read",
-                address: READ,
-                size: 0x2d0,
-            },
-            Function {
-                name: "blk_mq_end_request",
-                address: CALLER,
-                size: 0x54,
-            },
-            Function {
-                name: "blk_update_request",
-                address: CALLER + 0x840,
-                size: 0x414,
-            },
+            Function { name: "vfs_read", address: READ, size: 0x2d0 },
+            Function { name: "blk_mq_end_request", address: CALLER, size: 0x54 },
+            Function { name: "blk_update_request", address: CALLER + 0x840, size: 0x414 },
         ];
-        functions.into_iter().find(|function| {
-            (function.address..function.address + function.size).contains(&address)
-        })
+        functions.into_iter().find(|function| (function.address..function.address + function.size).contains(&address))
     }
 
     fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(Function<'a>)) {}
 }
 
 /// The line of a hit of `definition` by task `name`-`task` at `time`, in nanoseconds of a counter of 1 GHz.
-fn line(
-    definition: &str,
-    (name, task): (&str, u64),
-    flags: u32,
-    time: u64,
-    at: (u64, u64),
-    values: &[u64],
-) -> String {
-    let Ok(Some(Command::Define(definition))) = parse(definition) else {
-        panic!("{definition}")
-    };
+fn line(definition: &str, (name, task): (&str, u64), flags: u32, time: u64, at: (u64, u64), values: &[u64]) -> String {
+    let Ok(Some(Command::Define(definition))) = parse(definition) else { panic!("{definition}") };
     let mut record = Record {
         time: time + 1000,
         cpu: 0,
@@ -64,10 +41,7 @@ fn line(
     let length = name.len().min(16);
     record.name[..length].copy_from_slice(&name.as_bytes()[..length]);
     record.values[..values.len()].copy_from_slice(values);
-    let clock = Clock {
-        frequency: 1_000_000_000,
-        origin: 1000,
-    };
+    let clock = Clock { frequency: 1_000_000_000, origin: 1000 };
     let mut text = String::new();
     write_record(&mut text, &record, Some(&definition), &Names, clock).unwrap();
     text
@@ -122,32 +96,15 @@ fn the_idle_task_about_to_be_preempted() {
 
 #[test]
 fn addresses_without_a_function_and_long_names() {
-    let text = line(
-        "r:x f",
-        ("a_name_of_sixteen", 12_345_678),
-        0,
-        100_000_000_000_000,
-        (0x10, 0x20),
-        &[1],
-    );
-    assert_eq!(
-        text,
-        " a_name_of_sixte-12345678 [000] ..... 100000.000000: x: (0x20 <- 0x10) ret=0x1\n"
-    );
+    let text = line("r:x f", ("a_name_of_sixteen", 12_345_678), 0, 100_000_000_000_000, (0x10, 0x20), &[1]);
+    assert_eq!(text, " a_name_of_sixte-12345678 [000] ..... 100000.000000: x: (0x20 <- 0x10) ret=0x1\n");
 }
 
 #[test]
 fn the_preemption_depth_is_a_digit() {
     let text = line("p:x f %x0", ("t", 1), 2 << Flags::DEPTH, 0, (0x10, 0), &[1]);
     assert!(text.contains(" ...2. "), "{text}");
-    let text = line(
-        "p:x f %x0",
-        ("t", 1),
-        0xff << Flags::DEPTH,
-        0,
-        (0x10, 0),
-        &[1],
-    );
+    let text = line("p:x f %x0", ("t", 1), 0xff << Flags::DEPTH, 0, (0x10, 0), &[1]);
     assert!(text.contains(" ...f. "), "{text}");
 }
 
@@ -164,18 +121,12 @@ fn the_header() {
     let linux = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 3/3   #P:1\n#\n\
         #                                _-----=> irqs-off/BH-disabled\n";
     assert!(text.starts_with(linux), "{text}");
-    assert!(
-        text.ends_with("#              | |         |   |||||     |         |\n"),
-        "{text}"
-    );
+    assert!(text.ends_with("#              | |         |   |||||     |         |\n"), "{text}");
 }
 
 #[test]
 fn the_profile() {
     let mut text = String::new();
     write_profile(&mut text, "blk_update", 3, 0).unwrap();
-    assert_eq!(
-        text,
-        "  blk_update                                                 3               0\n"
-    );
+    assert_eq!(text, "  blk_update                                                 3               0\n");
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::definition::Source;
 use crate::host::Context;
-use crate::record::Recorder;
+use crate::recorder::Recorder;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::boxed::Box;
 use core::sync::atomic::AtomicBool;
@@ -22,12 +22,7 @@ fn record(rings: &'static Rings, cpu: usize, number: u64) {
     let mut name = [0; 16];
     name[..8].copy_from_slice(&number.to_le_bytes());
     name[8..].copy_from_slice(&number.to_le_bytes());
-    let context = Context {
-        cpu,
-        task: number,
-        name,
-        ..Context::default()
-    };
+    let context = Context { cpu, task: number, name, ..Context::default() };
     recorder.record(&frame, number, number, &context, number);
 }
 
@@ -36,36 +31,20 @@ fn number(record: &Record) -> u64 {
     let number = record.time;
     let name = u128::from(number) | u128::from(number) << 64;
     assert_eq!(record.values, [number; MAX_ARGUMENTS]);
-    assert_eq!(
-        (record.task, record.address, record.return_address),
-        (number, number, number)
-    );
+    assert_eq!((record.task, record.address, record.return_address), (number, number, number));
     assert_eq!(record.name, name.to_le_bytes());
     assert_eq!(record.event, 7);
     number
 }
 
 fn numbers(rings: &Rings) -> Vec<u64> {
-    rings
-        .snapshot()
-        .unwrap()
-        .records
-        .iter()
-        .map(number)
-        .collect()
+    rings.snapshot().unwrap().records.iter().map(number).collect()
 }
 
 #[test]
 fn empty_rings_have_no_records() {
     let rings = rings(2, 8);
-    assert_eq!(
-        rings.snapshot(),
-        Ok(Snapshot {
-            records: Vec::new(),
-            written: 0,
-            lost: [0, 0].into()
-        })
-    );
+    assert_eq!(rings.snapshot(), Ok(Snapshot { records: Vec::new(), written: 0, lost: [0, 0].into() }));
     assert!(!rings.holds(7));
 }
 
@@ -81,10 +60,7 @@ fn the_oldest_records_are_overwritten() {
 #[test]
 fn the_records_of_all_cpus_are_in_the_order_of_time() {
     let rings = rings(3, 8);
-    [(2, 1), (0, 2), (1, 3), (1, 4), (0, 5)]
-        .into_iter()
-        .rev()
-        .for_each(|(cpu, time)| record(rings, cpu, time));
+    [(2, 1), (0, 2), (1, 3), (1, 4), (0, 5)].into_iter().rev().for_each(|(cpu, time)| record(rings, cpu, time));
     assert_eq!(numbers(rings), [1, 2, 3, 4, 5]);
 }
 

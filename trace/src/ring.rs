@@ -1,6 +1,18 @@
-//! The rings outside the hit path: how they are made, and what is in them, in the order of time.
+//! The rings that records are written to, one for every CPU, overwritten when full: how they are made and read.
+//! They are written by [`record`](crate::record), which is the hit path.
 //!
-//! Readers get a copy, because printing takes long, and the printing itself may be probed.
+//! A ring is written by its own CPU only, and can be read from any other at any time. Nothing waits: a writer
+//! takes the next sequence number, which tells the slot, marks the slot as being written, fills it and then
+//! publishes the sequence number in it. A reader copies a slot and keeps the copy only if the same sequence
+//! number was published before and after; what was overwritten meanwhile it counts. A writer that interrupts
+//! another, should that ever happen, takes a later number and a slot of its own.
+//!
+//! The order of the accesses is that of a sequence lock in the memory model of Rust: all words are atomic, the
+//! writer separates the mark from the words by a release fence and publishes with release, the reader
+//! publishes nothing, loads the sequence number with acquire and separates the words from its second load by
+//! an acquire fence.
+//!
+//! Readers get a copy, in the order of time, because printing takes long and may be probed itself.
 
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
@@ -9,8 +21,41 @@ use core::array;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::definition::MAX_ARGUMENTS;
-use crate::record::Flags;
-use crate::record::ring::{Ring, Rings, Slot, UNPUBLISHED};
+use crate::recorder::Flags;
+
+/// The sequence number of a slot that is being written, or never was: real ones count from 1.
+pub(crate) const UNPUBLISHED: u64 = 0;
+
+/// One record: two cache lines.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    pub(crate) sequence: AtomicU64,
+    pub(crate) time: AtomicU64,
+    /// The number of the event in the low half, the flags in the high half.
+    pub(crate) event: AtomicU64,
+    pub(crate) task: AtomicU64,
+    pub(crate) name: [AtomicU64; 2],
+    pub(crate) address: AtomicU64,
+    pub(crate) return_address: AtomicU64,
+    pub(crate) values: [AtomicU64; MAX_ARGUMENTS],
+}
+
+/// The records of one CPU.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pub(crate) slots: Box<[Slot]>,
+    /// How many sequence numbers were taken; the next one is one more.
+    pub(crate) taken: AtomicU64,
+    /// The sequence numbers up to this one were cleared away.
+    pub(crate) cleared: AtomicU64,
+}
+
+/// The rings of all CPUs.
+#[derive(Debug)]
+pub struct Rings {
+    pub(crate) rings: Box<[Ring]>,
+}
 
 /// One hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +110,8 @@ impl Slot {
 }
 
 impl Rings {
-    /// Rings for `cpus` CPUs with at least `records` records each. Nothing is allocated later.
+    /// Rings with at least `records` records each, for the CPUs numbered below `cpus`: all that can be hit, as a hit
+    /// on another is not recorded. Nothing is allocated later.
     #[must_use]
     pub fn new(cpus: usize, records: usize) -> Self {
         let records = records.next_power_of_two();
@@ -74,15 +120,7 @@ impl Rings {
             taken: AtomicU64::new(0),
             cleared: AtomicU64::new(0),
         };
-        Self {
-            rings: (0..cpus).map(|_| ring()).collect::<Box<[Ring]>>(),
-        }
-    }
-
-    /// How many CPUs have a ring.
-    #[must_use]
-    pub fn cpus(&self) -> usize {
-        self.rings.len()
+        Self { rings: (0..cpus).map(|_| ring()).collect::<Box<[Ring]>>() }
     }
 
     /// Copies what is in the rings.
@@ -109,9 +147,7 @@ impl Rings {
             }
             snapshot.lost.push(lost);
         }
-        snapshot
-            .records
-            .sort_unstable_by_key(|record| (record.time, record.cpu, record.sequence));
+        snapshot.records.sort_unstable_by_key(|record| (record.time, record.cpu, record.sequence));
         Ok(snapshot)
     }
 
@@ -126,10 +162,7 @@ impl Rings {
     pub fn holds(&self, event: u32) -> bool {
         let mut rings = self.rings.iter().enumerate();
         rings.any(|(cpu, ring)| {
-            let mut records = ring
-                .span()
-                .numbers()
-                .filter_map(|sequence| ring.read(cpu, sequence));
+            let mut records = ring.span().numbers().filter_map(|sequence| ring.read(cpu, sequence));
             records.any(|record| record.event == event)
         })
     }
@@ -137,8 +170,7 @@ impl Rings {
     /// Empties the rings. Records that are written meanwhile stay.
     pub fn clear(&self) {
         for ring in &self.rings {
-            ring.cleared
-                .store(ring.taken.load(Ordering::Relaxed), Ordering::Relaxed);
+            ring.cleared.store(ring.taken.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 }
@@ -159,25 +191,18 @@ impl Span {
 
 impl Ring {
     fn written(&self) -> u64 {
-        self.taken
-            .load(Ordering::Relaxed)
-            .saturating_sub(self.cleared.load(Ordering::Relaxed))
+        self.taken.load(Ordering::Relaxed).saturating_sub(self.cleared.load(Ordering::Relaxed))
     }
 
     fn span(&self) -> Span {
         let taken = self.taken.load(Ordering::Relaxed);
         let oldest = taken.saturating_sub(self.slots.len() as u64);
-        Span(
-            oldest.max(self.cleared.load(Ordering::Relaxed)).min(taken),
-            taken,
-        )
+        Span(oldest.max(self.cleared.load(Ordering::Relaxed)).min(taken), taken)
     }
 
     /// The record numbered `sequence`, unless it is being written or was overwritten.
     fn read(&self, cpu: usize, sequence: u64) -> Option<Record> {
-        let slot = self
-            .slots
-            .get((sequence - 1) as usize & (self.slots.len() - 1))?;
+        let slot = self.slots.get((sequence - 1) as usize & (self.slots.len() - 1))?;
         if slot.sequence.load(Ordering::Acquire) != sequence {
             return None;
         }

@@ -1,0 +1,111 @@
+//! The commands: what each is called by, and what it says of itself.
+
+use super::nearest::nearest;
+use super::session::Session;
+use super::words::{Failure, Word, Words};
+use super::{probes, system, why};
+use crate::println;
+
+/// A command.
+pub(super) struct Command {
+    name: &'static str,
+    arguments: &'static str,
+    help: &'static str,
+    run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
+}
+
+static COMMANDS: [Command; 12] = [
+    Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
+    Command {
+        name: "cat",
+        arguments: "FILE [N]",
+        help: "trace (the newest N hits), kprobe_events or kprobe_profile",
+        run: probes::cat,
+    },
+    Command { name: "clear", arguments: "trace", help: "forget the hits that were recorded", run: probes::clear },
+    Command { name: "enable", arguments: "NAME", help: "arm an event again", run: probes::enable },
+    Command { name: "disable", arguments: "NAME", help: "disarm an event, and keep its counts", run: probes::disable },
+    Command {
+        name: "why",
+        arguments: "SYMBOL[+OFFSET]",
+        help: "whether an instruction can be probed, and if not, why",
+        run: why::why,
+    },
+    Command {
+        name: "symbols",
+        arguments: "GLOB",
+        help: "functions whose names match, or contain what has neither * nor ?",
+        run: system::symbols,
+    },
+    Command {
+        name: "run",
+        arguments: "WORKLOAD [N] [TASKS]",
+        help: "N iterations of sha256 or deflate, in several tasks at once",
+        run: system::run,
+    },
+    Command { name: "tasks", arguments: "", help: "all tasks", run: system::tasks },
+    Command {
+        name: "backtrace",
+        arguments: "TASK",
+        help: "where a task is, given by its number or name",
+        run: system::backtrace,
+    },
+    Command { name: "help", arguments: "", help: "this", run: help },
+    Command { name: "poweroff", arguments: "", help: "switch the machine off", run: system::power_off },
+];
+
+const DEFINITIONS: [(&str, &str); 3] = [
+    ("p[:NAME] SYMBOL[+OFFSET]|0xADDRESS [ARGS]", "probe an instruction"),
+    ("r[MAXACTIVE][:NAME] SYMBOL [ARGS]", "probe the returns of a function"),
+    ("-:NAME", "remove an event"),
+];
+
+const EXAMPLE: &str = "\
+    ARGS: [NAME=]%x0[:u8], with any register and u, s or x of 8 to 64 bits; $arg1 to $arg8; $retval (r only).\n\
+    An example:\n\
+    \x20 symbols sha2::*\n\
+    \x20 p:blocks sha2::sha256::compress256 count=%x2:u64\n\
+    \x20 r:sum miniz_oxide::shared::update_adler32 $retval:x32\n\
+    \x20 run sha256 100\n\
+    \x20 run deflate 10\n\
+    \x20 list\n\
+    \x20 cat trace 10\n\
+    \x20 -:blocks";
+
+/// The command that `word` names.
+///
+/// # Errors
+///
+/// There is none; the answer says which one may be meant.
+pub(super) fn find(word: Word<'_>) -> Result<&'static Command, Failure> {
+    let names = || COMMANDS.iter().map(|command| command.name);
+    let found = COMMANDS.iter().find(|command| command.name == word.text);
+    found.ok_or_else(|| match nearest(word.text, names()) {
+        Some(name) => word.failure(format_args!("there is no command `{}`; did you mean `{name}`?", word.text)),
+        None => word.failure(format_args!("there is no command `{}`; `help` lists them", word.text)),
+    })
+}
+
+impl Command {
+    /// Carries the command out with the arguments in `words`.
+    ///
+    /// # Errors
+    ///
+    /// What the command says.
+    pub fn execute(&self, session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+        (self.run)(session, words)
+    }
+}
+
+fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    for (usage, help) in DEFINITIONS {
+        println!("{usage:<44}{help}");
+    }
+    for Command { name, arguments, help, .. } in &COMMANDS {
+        let space = 44 - name.len() - 1;
+        println!("{name} {arguments:<space$}{help}");
+    }
+    println!("{EXAMPLE}");
+    Ok(())
+}

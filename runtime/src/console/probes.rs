@@ -1,0 +1,97 @@
+//! Commands about probes and what they have recorded.
+
+use aarch64_kprobes::probe::{self, Mode, ProbeInfo, ProbeKind};
+use kprobes_trace::definition::{self, Command};
+
+use super::session::{Screen, Session};
+use super::words::{Failure, Words};
+use crate::symbol::Symbolic;
+use crate::{println, tracing};
+
+/// Carries out a line of `kprobe_events`.
+pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
+    let command = definition::parse(line).map_err(|error| Failure::at(error.column, error.problem))?;
+    match command {
+        None => Ok(()),
+        Some(Command::Define(definition)) => {
+            session.events.define(definition, &tracing::Names).map_err(|error| Failure::at(error.column, error.refusal))
+        }
+        Some(Command::Remove { group, event }) => match session.events.remove(group.as_deref(), event.as_deref()) {
+            0 => Err(Failure::at(2, "there is no such event; `list` shows them")),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// `list`
+pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    println!("address           kind  mode       state     hits        missed      event             function");
+    for ProbeInfo { address, kind, mode, enabled, hits, missed, data } in probe::list() {
+        let kind = match kind {
+            ProbeKind::Kprobe => "k",
+            ProbeKind::Kretprobe => "r",
+        };
+        let mode = match mode {
+            Mode::Simulated => "simulated",
+            Mode::Stepped => "stepped",
+        };
+        let state = if enabled { "enabled" } else { "disabled" };
+        let event = session.events.iter().find(|event| event.data() == data);
+        let event = event.map_or("-", |event| &event.definition().event);
+        let place = Symbolic(address);
+        println!("{address:016x}  {kind:<4}  {mode:<9}  {state:<8}  {hits:<10}  {missed:<10}  {event:<16}  {place}");
+    }
+    Ok(())
+}
+
+/// `cat FILE [N]`
+pub(super) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let file = words.expect("`trace`, `kprobe_events` or `kprobe_profile`")?;
+    let limit = match file.text {
+        "trace" => words.number(u64::MAX, u64::MAX)?,
+        _ => u64::MAX,
+    };
+    words.end()?;
+    let events = &session.events;
+    match file.text {
+        "trace" => events.write_trace(&mut Screen, limit as usize, tracing::cpus(), &tracing::Names, tracing::clock()),
+        "kprobe_events" => events.write_definitions(&mut Screen),
+        "kprobe_profile" => events.write_profile(&mut Screen),
+        _ => return Err(file.failure("there is only `trace`, `kprobe_events` and `kprobe_profile`")),
+    }
+    .map_err(|_| Failure::new("there is no memory for a copy of the trace"))
+}
+
+/// `clear trace`
+pub(super) fn clear(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let what = words.expect("`trace`")?;
+    words.end()?;
+    if what.text != "trace" {
+        return Err(what.failure("only `trace` can be cleared"));
+    }
+    session.events.clear_trace();
+    Ok(())
+}
+
+/// `enable NAME`
+pub(super) fn enable(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    set_enabled(session, words, true)
+}
+
+/// `disable NAME`
+pub(super) fn disable(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    set_enabled(session, words, false)
+}
+
+fn set_enabled(session: &mut Session, words: &mut Words<'_>, enabled: bool) -> Result<(), Failure> {
+    let name = words.expect("the name of an event")?;
+    words.end()?;
+    let (group, event) = definition::parse_event_name(name.text)
+        .map_err(|error| Failure::at(name.column + error.column, error.problem))?;
+    match session.events.set_enabled(group.as_deref(), &event, enabled) {
+        Ok(0) => Err(name.failure("there is no such event; `list` shows them")),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::new(error)),
+    }
+}

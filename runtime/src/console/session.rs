@@ -1,0 +1,66 @@
+//! The conversation: a prompt, a line, an answer.
+
+use core::fmt::{self, Write};
+
+use kprobes_trace::engine::Probe;
+use kprobes_trace::events::Events;
+
+use super::line_editor::LineEditor;
+use super::words::{Failure, Words};
+use super::{command, probes};
+use crate::{print, println, tracing, uart};
+
+const PROMPT: &str = "kprobes> ";
+
+/// What commands work on.
+pub(super) struct Session {
+    /// The events that were defined here.
+    pub events: Events<Probe>,
+}
+
+/// The UART as a place to write text to.
+pub(super) struct Screen;
+
+impl Write for Screen {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        print!("{text}");
+        Ok(())
+    }
+}
+
+/// Reads lines from the UART and carries them out, for ever.
+pub fn run() -> ! {
+    let mut session = Session { events: Events::new(tracing::rings()) };
+    let mut editor = LineEditor::new(PROMPT);
+    println!("Type `help` to see what there is.");
+    loop {
+        let line = read_line(&mut editor);
+        if let Err(failure) = session.execute(&line) {
+            // The screen gives no errors.
+            let _ = failure.write(&line, &mut Screen);
+        }
+    }
+}
+
+fn read_line(editor: &mut LineEditor) -> alloc::string::String {
+    // The screen gives no errors.
+    let _ = editor.start(&mut Screen);
+    loop {
+        if let Ok(Some(line)) = editor.feed(uart::read_byte(), &mut Screen) {
+            return line;
+        }
+    }
+}
+
+impl Session {
+    fn execute(&mut self, line: &str) -> Result<(), Failure> {
+        let mut words = Words::new(line);
+        if kprobes_trace::definition::is_definition(line) {
+            return probes::define(self, line);
+        }
+        match words.next() {
+            Some(word) if !word.text.starts_with('#') => command::find(word)?.execute(self, &mut words),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Commands about the kernel itself: its functions, its tasks, its work.
+
+use alloc::format;
+use alloc::string::ToString;
+
+use kprobes_symbols::glob_match;
+
+use super::nearest::nearest;
+use super::session::Session;
+use super::words::{Failure, Words};
+use crate::workload::{self, WORKLOADS};
+use crate::{backtrace as trace, power, println, symbol, task};
+
+/// Iterations of a workload, unless said otherwise.
+const DEFAULT_ITERATIONS: u64 = 100;
+/// The largest number of iterations.
+const ITERATIONS_MAX: u64 = 1_000_000_000;
+/// Tasks of a workload, unless said otherwise.
+const DEFAULT_TASKS: u64 = 4;
+/// The largest number of tasks of a workload.
+const TASKS_MAX: u64 = 64;
+
+/// `symbols GLOB`
+pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let glob = words.rest().text;
+    if glob.is_empty() {
+        words.expect("a part of a name, or a pattern with * and ?,")?;
+    }
+    let pattern = if glob.contains(['*', '?']) { glob.to_string() } else { format!("*{glob}*") };
+    let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
+    let mut count = 0;
+    for function in table.iter().filter(|function| glob_match(&pattern, function.name)) {
+        println!("{:016x} {:>6}  {}", function.address, function.size, function.name);
+        count += 1;
+    }
+    println!("{count} of {} functions", table.len());
+    Ok(())
+}
+
+/// `run WORKLOAD [N] [TASKS]`
+pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let names = WORKLOADS.each_ref().map(|workload| workload.name);
+    let name = words.expect(&format!("a workload ({})", names.join(" or ")))?;
+    let Some(workload) = workload::find(name.text) else {
+        let meant = nearest(name.text, names.into_iter());
+        let hint = meant.map_or_else(|| names.join(" and "), |name| format!("`{name}`"));
+        return Err(name.failure(format_args!("no workload has this name; there is {hint}")));
+    };
+    let iterations = words.number(DEFAULT_ITERATIONS, ITERATIONS_MAX)?;
+    let tasks = words.number(DEFAULT_TASKS, TASKS_MAX)?;
+    words.end()?;
+    println!("{}", workload::run(workload, iterations, tasks));
+    Ok(())
+}
+
+/// `tasks`
+pub(super) fn tasks(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    println!("  number  cpu  state     run time       name");
+    for task::TaskInfo { id, name, state, cpu, run_time_ns } in task::list() {
+        let (milliseconds, rest) = (run_time_ns / 1_000_000, run_time_ns / 1000 % 1000);
+        println!("{id:>8}  {cpu:>3}  {state:<8}  {milliseconds:>6}.{rest:03} ms  {name}");
+    }
+    Ok(())
+}
+
+/// `backtrace TASK`
+pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let wanted = words.expect("the number or the name of a task")?;
+    words.end()?;
+    let tasks = task::list();
+    let mut named = tasks.iter().filter(|task| task.id.to_string() == wanted.text || task.name == wanted.text);
+    let task = named.next().ok_or_else(|| wanted.failure("there is no such task; `tasks` lists them"))?;
+    if named.next().is_some() {
+        return Err(wanted.failure("several tasks have this name; give the number of one of them"));
+    }
+    let functions = trace::of_task(task.id).map_err(|error| wanted.failure(error))?;
+    println!("task {} ({}), {}:", task.id, task.name, task.state);
+    println!("{functions}");
+    Ok(())
+}
+
+/// `poweroff`
+pub(super) fn power_off(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    power::off()
+}

@@ -1,0 +1,158 @@
+//! The words of a command, each with its column, so that an error can point at one.
+
+use alloc::string::{String, ToString};
+use core::fmt::{self, Write};
+
+/// A line, word by word.
+#[derive(Clone, Debug)]
+pub struct Words<'a> {
+    line: &'a str,
+    /// Where what was not read yet begins, in bytes.
+    position: usize,
+}
+
+/// A word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word<'a> {
+    /// Its characters.
+    pub text: &'a str,
+    /// How many characters of the line precede it.
+    pub column: usize,
+}
+
+impl<'a> Words<'a> {
+    /// The words of `line`.
+    #[must_use]
+    pub fn new(line: &'a str) -> Self {
+        Self { line, position: 0 }
+    }
+
+    /// The next word, of which there must be one.
+    ///
+    /// # Errors
+    ///
+    /// `what` is missing.
+    pub fn expect(&mut self, what: &str) -> Result<Word<'a>, Failure> {
+        let column = self.line.trim_end().chars().count() + 1;
+        self.next().ok_or_else(|| Failure::at(column, format_args!("{what} is missing here")))
+    }
+
+    /// The next word as a number from 1 to `limit`; `default` if there is no other word.
+    ///
+    /// # Errors
+    ///
+    /// It is no such number.
+    pub fn number(&mut self, default: u64, limit: u64) -> Result<u64, Failure> {
+        let Some(word) = self.next() else { return Ok(default) };
+        match word.text.parse() {
+            Ok(number) if (1..=limit).contains(&number) => Ok(number),
+            _ => Err(word.failure(format_args!("a number from 1 to {limit} is expected here"))),
+        }
+    }
+
+    /// Everything that was not read yet, without the white space around it.
+    #[must_use]
+    pub fn rest(&self) -> Word<'a> {
+        let rest = self.line[self.position..].trim_start();
+        let start = self.line.len() - rest.len();
+        Word { text: rest.trim_end(), column: self.line[..start].chars().count() }
+    }
+
+    /// Checks that nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// Something is.
+    pub fn end(&mut self) -> Result<(), Failure> {
+        match self.next() {
+            Some(word) => Err(word.failure("nothing more is expected here")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = Word<'a>;
+
+    fn next(&mut self) -> Option<Word<'a>> {
+        let rest = self.rest();
+        let end = rest.text.find(char::is_whitespace).unwrap_or(rest.text.len());
+        self.position = self.line.len() - rest.text.len() + end;
+        Some(Word { text: &rest.text[..end], ..rest }).filter(|word| !word.text.is_empty())
+    }
+}
+
+impl Word<'_> {
+    /// The failure that this word is the cause of.
+    pub fn failure(&self, sentence: impl fmt::Display) -> Failure {
+        Failure::at(self.column, sentence)
+    }
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    sentence: String,
+    column: Option<usize>,
+}
+
+impl Failure {
+    /// For a reason that is not in the line.
+    pub fn new(sentence: impl fmt::Display) -> Self {
+        Self { sentence: sentence.to_string(), column: None }
+    }
+
+    /// For a reason that begins after `column` characters of the line.
+    pub fn at(column: usize, sentence: impl fmt::Display) -> Self {
+        Self { sentence: sentence.to_string(), column: Some(column) }
+    }
+
+    /// Writes the reason, and a caret below its place in `line`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, line: &str, out: &mut dyn Write) -> fmt::Result {
+        writeln!(out, "error: {}", self.sentence)?;
+        match self.column {
+            Some(column) => writeln!(out, "  Command: {line}\n           {:column$}^", ""),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_columns() {
+        let mut words = Words::new("  run  sha256 \t 10 ");
+        assert_eq!(words.next(), Some(Word { text: "run", column: 2 }));
+        assert_eq!(words.rest(), Word { text: "sha256 \t 10", column: 7 });
+        assert_eq!(words.expect("a workload"), Ok(Word { text: "sha256", column: 7 }));
+        assert_eq!(words.number(1, 100), Ok(10));
+        assert_eq!((words.next(), words.end(), words.number(4, 8)), (None, Ok(()), Ok(4)));
+        assert_eq!(words.rest().text, "");
+    }
+
+    #[test]
+    fn failures_point_at_their_cause() {
+        let shown = |failure: Failure, line: &str| {
+            let mut text = String::new();
+            failure.write(line, &mut text).unwrap();
+            text
+        };
+        let line = "run sha256 0 x";
+        let mut words = Words::new(line);
+        words.next();
+        words.next();
+        assert_eq!(
+            shown(words.number(1, 9).unwrap_err(), line),
+            "error: a number from 1 to 9 is expected here\n  Command: run sha256 0 x\n                      ^\n"
+        );
+        assert_eq!(words.end(), Err(Failure::at(13, "nothing more is expected here")));
+        assert_eq!(Words::new("  ").expect("x"), Err(Failure::at(1, "x is missing here")));
+        assert_eq!(shown(Failure::new("no"), line), "error: no\n");
+    }
+}

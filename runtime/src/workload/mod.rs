@@ -1,0 +1,116 @@
+//! Real work to probe: programs that know nothing of probes, compute something of which the right answer is
+//! known, and do so in several tasks at once.
+//!
+//! The algorithms are third-party crates, compiled as anybody would compile them. An iteration is a plain
+//! function that tells whether its answer was right; what it calls a fixed number of times is listed with it,
+//! so that hits can be compared with calls.
+
+mod deflate;
+mod random;
+#[cfg(target_os = "none")]
+mod runner;
+mod sha256;
+
+use core::fmt;
+use core::time::Duration;
+
+#[cfg(target_os = "none")]
+pub use runner::run;
+
+/// A program that is run by iterations.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// What it is called by.
+    pub name: &'static str,
+    /// What an iteration does.
+    pub what: &'static str,
+    /// One iteration; whether its answer was right.
+    pub iterate: fn() -> bool,
+    /// Functions, by their symbols, and how often one iteration calls them.
+    pub calls: &'static [(&'static str, u64)],
+}
+
+/// Every workload.
+pub static WORKLOADS: [Workload; 2] = [
+    Workload {
+        name: "sha256",
+        what: "the SHA-256 digest of 1000 bytes (crate sha2)",
+        iterate: sha256::iterate,
+        calls: &[("runtime::workload::sha256::iterate", 1), ("sha2::sha256::compress256", 2)],
+    },
+    Workload {
+        name: "deflate",
+        what: "compress and decompress 32 KiB of text (crate miniz_oxide)",
+        iterate: deflate::iterate,
+        calls: &[
+            ("runtime::workload::deflate::iterate", 1),
+            ("miniz_oxide::deflate::core::compress", 1),
+            ("miniz_oxide::inflate::core::decompress", 1),
+            ("adler2::adler32_slice", 1),
+        ],
+    },
+];
+
+/// The workload of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Workload> {
+    WORKLOADS.iter().find(|workload| workload.name == name)
+}
+
+/// How a run went.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// What was run.
+    pub workload: &'static Workload,
+    /// In how many tasks.
+    pub tasks: u64,
+    /// Iterations with the right answer.
+    pub right: u64,
+    /// Iterations with another.
+    pub wrong: u64,
+    /// From the start of the first task to the end of the last.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let iterations = self.right + self.wrong;
+        write!(f, "{}: {iterations} iterations in {} tasks: ", self.workload.name, self.tasks)?;
+        write!(f, "{} right, {} wrong, {} ms", self.right, self.wrong, self.elapsed.as_millis())?;
+        for (function, calls) in self.workload.calls {
+            write!(f, "\n  {:>8} calls of {function}", calls * iterations)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many of `iterations` the task numbered `index` of `tasks` does: shares differ by one at most.
+fn share(iterations: u64, tasks: u64, index: u64) -> u64 {
+    iterations / tasks + u64::from(index < iterations % tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn shares_add_up_and_are_even() {
+        for iterations in 0..50 {
+            for tasks in 1..10 {
+                let shares = (0..tasks).map(|index| share(iterations, tasks, index));
+                assert_eq!(shares.clone().sum::<u64>(), iterations);
+                assert!(shares.clone().max().unwrap() - shares.min().unwrap() <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_counts_calls() {
+        let workload = find("sha256").unwrap();
+        let report = Report { workload, tasks: 4, right: 99, wrong: 1, elapsed: Duration::from_millis(7) };
+        let text = report.to_string();
+        assert!(text.starts_with("sha256: 100 iterations in 4 tasks: 99 right, 1 wrong, 7 ms\n"), "{text}");
+        assert!(text.ends_with("\n       200 calls of sha2::sha256::compress256"), "{text}");
+    }
+}
