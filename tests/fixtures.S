@@ -21,9 +21,9 @@ function fixture_addresses
     adr     x3, .
     adrp    x4, fixture_far
     eor     x0, x0, x1
-    add     x0, x0, x2, ror #7
-    add     x0, x0, x3, ror #13
-    add     x0, x0, x4, ror #29
+    eor     x0, x0, x2, ror #7
+    eor     x0, x0, x3, ror #13
+    eor     x0, x0, x4, ror #29
     ret
 end fixture_addresses
 
@@ -41,8 +41,8 @@ function fixture_literals
     ldrsw   x3, fixture_literals_data + 8
     prfm    pldl1keep, fixture_literals_data
     eor     x0, x0, x1
-    add     x0, x0, x2, ror #7
-    add     x0, x0, x3, ror #13
+    eor     x0, x0, x2, ror #7
+    eor     x0, x0, x3, ror #13
     ret
 end fixture_literals
     .balign 8
@@ -138,12 +138,12 @@ function fixture_ordinary
     umulh   x3, x1, x28
     csel    x4, x2, x3, cs
     sub     sp, sp, #32
-    stp     x1, x2, [sp]
-    str     w3, [sp, #16]!
-    ldrb    w5, [sp], #-16
-    ldr     x6, [sp], #32
+    stp     x1, x2, [sp, #16]
+    str     w3, [sp]
+    ldrb    w5, [sp], #16
+    ldr     x6, [sp], #16
     eor     x0, x4, x5
-    add     x0, x0, x6, ror #17
+    eor     x0, x0, x6, ror #17
     mrs     x7, nzcv
     add     x0, x0, x7
     ldr     x18, [sp, #32]
@@ -152,7 +152,7 @@ function fixture_ordinary
     ret
 end fixture_ordinary
 
-// The interrupt masks as the code sees them and sets them: returns PSTATE.DAIF in the middle.
+// The interrupt masks as the code sees them before, between and after it sets and clears one.
 function fixture_interrupt_masks
     mrs     x1, daif
     msr     daifset, #2
@@ -160,10 +160,16 @@ function fixture_interrupt_masks
     msr     daifclr, #2
     mrs     x2, daif
     msr     daif, x1
-    add     x0, x0, x1, lsl #8
-    add     x0, x0, x2, lsl #16
+    add     x0, x0, x1, lsl #16
+    add     x0, x0, x2, lsl #32
     ret
 end fixture_interrupt_masks
+
+// Returns PSTATE.DAIF.
+function fixture_read_masks
+    mrs     x0, daif
+    ret
+end fixture_read_masks
 
 // Adds x1 to the doubleword at x0, which is its result, by a load-exclusive and a store-exclusive.
 function fixture_exclusive

@@ -30,6 +30,7 @@ fixtures! {
     HINTS = fixture_hints;
     ORDINARY = fixture_ordinary;
     INTERRUPT_MASKS = fixture_interrupt_masks;
+    READ_MASKS = fixture_read_masks;
     STACK_POINTER = fixture_stack_pointer;
     IDENTITY = fixture_identity;
     TAIL_CALL = fixture_tail_call;

@@ -163,7 +163,10 @@ test!(
         let addresses = [leave as *const () as usize, call_leave as *const () as usize];
         let probes = addresses.map(|address| Kretprobe::at(address).maxactive(2).register().unwrap());
         for round in 1..=5 {
-            task::spawn("short", || drop(call_leave(black_box(0)))).join();
+            let task = task::spawn("short", || {
+                call_leave(black_box(0));
+            });
+            task.join();
             for probe in &probes {
                 assert_eq!((probe.active(), probe.hits(), probe.missed()), (0, 0, round));
             }

@@ -3,6 +3,8 @@
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use runtime::memory;
+
 use crate::fixture;
 use crate::test;
 
@@ -28,7 +30,8 @@ test!(
 test!(
     stops "write to",
     fn text_cannot_be_written_through_the_linear_map() {
-        let alias = runtime::memory::linear_alias(fixture::IDENTITY.address()) as *mut u32;
+        let physical = memory::translate(fixture::IDENTITY.address()).expect("the text is mapped");
+        let alias = (memory::layout::LINEAR_BASE + physical as usize) as *mut u32;
         // SAFETY: that this faults is what the test shows.
         unsafe { alias.write_volatile(0) };
     }
@@ -68,6 +71,7 @@ test!(
     stops "stack",
     fn stack_overflow_is_reported() {
         #[inline(never)]
+        #[expect(unconditional_recursion, reason = "that it does not end well is what the test shows")]
         fn grow(depth: u64) -> u64 {
             let room = black_box([depth; 64]);
             black_box(grow(depth + 1)) + room[depth as usize % 64]
@@ -77,7 +81,7 @@ test!(
 );
 
 test!(
-    stops "brk",
+    stops "breakpoint instruction: immediate 0x4",
     fn a_breakpoint_that_nobody_has_set_is_reported() {
         // SAFETY: that this stops the machine is what the test shows.
         unsafe { core::arch::asm!("brk #0x4") };

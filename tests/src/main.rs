@@ -65,10 +65,11 @@ impl Test {
 /// All tests.
 fn tests() -> &'static [Test] {
     unsafe extern "C" {
-        static __tests_start: Test;
-        static __tests_end: Test;
+        safe static __tests_start: u8;
+        safe static __tests_end: u8;
     }
     let (start, end) = (&raw const __tests_start, &raw const __tests_end);
+    let (start, end) = (start.cast::<Test>(), end.cast::<Test>());
     // SAFETY: the linker script puts these symbols around the section `.tests`, into which `test!` puts values
     // of this type and nothing else does.
     unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) }

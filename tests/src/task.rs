@@ -70,7 +70,7 @@ test!(
             // Stacks are freed by a task that runs after the one that has exited.
             task::sleep(Duration::from_millis(10));
             let statistics = memory::statistics();
-            (statistics.heap_used, statistics.frames_free, task::list().len())
+            (statistics.heap_used, statistics.free_frames, task::list().len())
         };
         let before = run(10);
         assert_eq!(run(1000), before);
