@@ -171,11 +171,14 @@ impl Walk {
     fn follow(mut self, mut record: usize) -> Backtrace {
         let mut in_vectors = false;
         while self.trace.length < CAPACITY {
+            if record == 0 {
+                return self.trace;
+            }
             let Some([next, address]) = self.read(record) else {
                 self.trace.end = End::Broken(record);
                 return self.trace;
             };
-            if [next, address] == [0, 0] {
+            if next == 0 {
                 return self.trace;
             }
             match in_vectors.then(|| self.trap_frame(record)).flatten() {
@@ -219,7 +222,7 @@ impl Walk {
     /// Enters the function that was interrupted at `pc`, and its caller where there is no record of that yet.
     fn push_interrupted(&mut self, frame: &TrapFrame, pc: usize) {
         self.push(Entry::Next(pc));
-        if returns_by_link(pc) {
+        if returns_by_link(pc, frame.x[30] as usize) {
             let address = true_return_address(self.task, frame.x[30] as usize, frame.sp as usize);
             self.push(Entry::Return(address));
         }
@@ -236,9 +239,13 @@ fn true_return_address(task: u64, address: usize, floor: usize) -> usize {
     }
 }
 
-/// Whether the function that was interrupted at `pc` has its return address in x30.
-fn returns_by_link(pc: usize) -> bool {
+/// Whether the return address of what was interrupted at `pc`, with `link` in x30, is in x30.
+fn returns_by_link(pc: usize, link: usize) -> bool {
     let text = layout::text();
+    if !text.contains(&pc) {
+        // A call that went astray; or else a return, to what was taken for the caller.
+        return link != pc;
+    }
     let Some(function) = symbol::lookup(pc) else { return false };
     let (start, size) = (function.address as usize, function.size as usize);
     if !start.is_multiple_of(4) || start < text.start || text.end - start < size {

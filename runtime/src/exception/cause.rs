@@ -23,7 +23,7 @@ impl fmt::Display for Cause {
             return write!(f, "{} at", self.syndrome);
         };
         let access_words = match access {
-            Access::Execute => "execution of",
+            Access::Execute => "attempt to execute",
             Access::Read => "read from",
             Access::Write => "write to",
             Access::Maintenance => "maintenance of",
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(text(0x9600_004f, 0xffff_ffc0_0000_1000), "write to read-only memory at 0xffffffc000001000 by",);
         assert_eq!(
             text(0x8600_000f, 0xffff_ffc0_0010_0000),
-            "execution of memory that is not executable at 0xffffffc000100000 by",
+            "attempt to execute memory that is not executable at 0xffffffc000100000 by",
         );
         assert_eq!(text(0x9600_0061, 0x4001), "unaligned write to memory at 0x0000000000004001 by");
         assert_eq!(text(0x9600_0410, 0), "synchronous external abort, read from memory by");
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn other_exceptions_are_named() {
-        assert_eq!(text(0xf200_0123, 0), "breakpoint instruction: immediate 0x123 at");
+        assert_eq!(text(0xf200_0123, 0), "breakpoint instruction: brk #0x123 at");
         assert_eq!(text(0x0200_0000, 0), "undefined instruction at");
     }
 }

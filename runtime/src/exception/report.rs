@@ -8,9 +8,10 @@ use aarch64_kprobes::exception::TrapFrame;
 use super::cause::Cause;
 use super::pstate::ProcessorState;
 use super::syndrome::Syndrome;
+use crate::memory::layout::{self, STACK_SIZE};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::symbol::{ReturnAddress, Symbolic};
-use crate::{backtrace, machine, memory::layout, print, println, task};
+use crate::{backtrace, machine, print, println, task};
 
 /// Whether the CPU is reporting: an exception in a report gets a short line, as the same report would fail again.
 static REPORTING: PerCpu<AtomicBool> = PerCpu::new([const { AtomicBool::new(false) }; MAX_CPUS]);
@@ -30,16 +31,19 @@ pub(super) fn exception(frame: &TrapFrame, vector: u64, esr: u64, far: u64) -> !
 /// Reports that the stack pointer has left the stack of the current task, and stops the machine.
 pub(super) fn stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
     begin(frame, &"stack overflow");
-    println!("exception: stack overflow");
+    println!("exception: no room for a trap frame below sp");
     syndrome(&Cause { syndrome: Syndrome(esr), far });
     details(frame);
     let task = task::current();
     let stack = task.stack();
+    let sp = frame.sp as usize;
+    // From where the guard begins to where a frame would begin to fit.
+    let is_overflow = (stack.start - STACK_SIZE..stack.start + TrapFrame::SIZE).contains(&sp);
     machine::stop(format_args!(
-        "stack overflow of task {} {}: sp {:#018x} leaves no room in its stack from {:#018x} to {:#018x}, in {}",
+        "{} task {} {}: sp is {sp:#018x} and the stack from {:#018x} to {:#018x}, at {}",
+        if is_overflow { "stack overflow of" } else { "stack pointer outside the stack of" },
         task.id(),
         task.name(),
-        frame.sp,
         stack.start,
         stack.end,
         Symbolic(frame.pc as usize),
@@ -49,6 +53,7 @@ pub(super) fn stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
 /// Reports `reason` with the registers in `frame`, which were saved on this CPU, and stops the machine.
 pub fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
     begin(frame, reason);
+    println!("fatal: {reason}");
     details(frame);
     machine::stop(format_args!("{reason}, at {}", Place(frame)))
 }
@@ -114,12 +119,12 @@ struct Place<'a>(&'a TrapFrame);
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let task = task::current();
-        // After a jump to nowhere pc says nothing; x30 tells who made it, if it was a call.
+        // After a jump to nowhere pc says nothing; x30 tells who made it, as it was a call in all likelihood.
         let pc = self.0.pc as usize;
         if layout::text().contains(&pc) {
             write!(f, "{}", Symbolic(pc))?;
         } else {
-            write!(f, "code at {pc:#018x}, called from {}", ReturnAddress(self.0.x[30] as usize))?;
+            write!(f, "a call from {}", ReturnAddress(self.0.x[30] as usize))?;
         }
         write!(f, " (task {} {})", task.id(), task.name())
     }

@@ -17,7 +17,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use super::{Queue, State, Task, context, current_cpu, current_task, reaper};
+use super::{Queue, State, Task, context, current_cpu, current_task, idle, reaper};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::{IrqLock, IrqMask};
 use crate::time;
@@ -133,8 +133,8 @@ pub(crate) fn reschedule(_masked: &IrqMask) {
     let leaving = scheduler.running.take();
     match previous.state() {
         State::Running => {
+            previous.set_state(State::Ready);
             if let Some(task) = leaving {
-                task.set_state(State::Ready);
                 scheduler.ready.push(task);
             }
         }
@@ -145,7 +145,7 @@ pub(crate) fn reschedule(_masked: &IrqMask) {
     scheduler.running = scheduler.ready.pop();
     let next: *const Task = match &scheduler.running {
         Some(task) => Arc::as_ptr(task),
-        None => super::idle_task(),
+        None => idle::here(),
     };
     scheduler.program_timer();
     drop(guard);

@@ -1,0 +1,160 @@
+//! What the kernel keeps of a task.
+
+use alloc::borrow::{Cow, ToOwned};
+use alloc::boxed::Box;
+use core::fmt;
+use core::mem::offset_of;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use super::context::{Context, ContextCell};
+use super::queue::Link;
+use crate::memory::layout::STACK_SIZE;
+use crate::memory::stack::Stack;
+use crate::sync::{IrqLock, WaitQueue};
+
+/// What a task is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It could run, and another does.
+    Ready,
+    /// It runs.
+    Running,
+    /// It waits for a deadline.
+    Sleeping,
+    /// It waits in a [`WaitQueue`].
+    Waiting,
+    /// It has run.
+    Exited,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// A task. `cpu` and `id` come first: they are what a probe hit reads.
+#[repr(C)]
+pub struct Task {
+    /// The dense number of the CPU that the task belongs to.
+    cpu: AtomicUsize,
+    id: AtomicU64,
+    pub(super) context: ContextCell,
+    pub(super) link: Link,
+    pub(super) name: Cow<'static, str>,
+    state: AtomicU8,
+    /// The counter at which a sleeper wakes.
+    pub(super) deadline: AtomicU64,
+    /// For how many ticks of the counter it has run, until it was last switched away from.
+    pub(super) run_ticks: AtomicU64,
+    /// The lowest address of the stack. It remains when the stack is gone.
+    stack_base: AtomicUsize,
+    /// None for the idle tasks, which do not own theirs, and once the task is released.
+    pub(super) stack: IrqLock<Option<Stack>>,
+    pub(super) body: IrqLock<Option<Box<dyn FnOnce() + Send>>>,
+    pub(super) is_released: AtomicBool,
+    pub(super) released: WaitQueue,
+}
+
+impl Task {
+    /// The idle task of a CPU, before it is adopted.
+    pub const fn idle() -> Self {
+        Self {
+            cpu: AtomicUsize::new(0),
+            id: AtomicU64::new(0),
+            context: ContextCell::running(),
+            link: Link::new(),
+            name: Cow::Borrowed("idle"),
+            state: AtomicU8::new(State::Running as u8),
+            deadline: AtomicU64::new(0),
+            run_ticks: AtomicU64::new(0),
+            stack_base: AtomicUsize::new(0),
+            stack: IrqLock::new(None),
+            body: IrqLock::new(None),
+            is_released: AtomicBool::new(false),
+            released: WaitQueue::new(),
+        }
+    }
+
+    /// A task that is ready to run `body`, and belongs to this CPU.
+    pub fn new(name: &str, stack: Stack, body: Box<dyn FnOnce() + Send>) -> Self {
+        let bounds = stack.range();
+        Self {
+            cpu: AtomicUsize::new(super::current_cpu()),
+            id: AtomicU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
+            context: ContextCell::new(bounds.end),
+            name: Cow::Owned(name.to_owned()),
+            state: AtomicU8::new(State::Ready as u8),
+            stack_base: AtomicUsize::new(bounds.start),
+            stack: IrqLock::new(Some(stack)),
+            body: IrqLock::new(Some(body)),
+            ..Self::idle()
+        }
+    }
+
+    /// Its number.
+    #[inline(always)]
+    pub fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// The dense number of the CPU that it belongs to.
+    #[inline(always)]
+    pub fn cpu(&self) -> usize {
+        self.cpu.load(Ordering::Relaxed)
+    }
+
+    /// The counter at which it wakes, of a sleeper.
+    pub fn deadline(&self) -> u64 {
+        self.deadline.load(Ordering::Relaxed)
+    }
+
+    /// Says what it is doing from now on.
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            0 => State::Ready,
+            1 => State::Running,
+            2 => State::Sleeping,
+            3 => State::Waiting,
+            _ => State::Exited,
+        }
+    }
+
+    /// Gives an idle task its CPU, its number and the lowest address of the stack that it is running on.
+    pub fn adopt(&self, cpu: usize, stack_base: usize) {
+        self.cpu.store(cpu, Ordering::Relaxed);
+        self.id.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.stack_base.store(stack_base, Ordering::Relaxed);
+    }
+
+    /// The saved registers, of use while it does not run.
+    pub fn context(&self) -> Context {
+        self.context.read()
+    }
+
+    /// The virtual addresses of its stack.
+    pub fn stack_bounds(&self) -> Range<usize> {
+        let base = self.stack_base.load(Ordering::Relaxed);
+        base..base + STACK_SIZE
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.pad(match self {
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Sleeping => "sleeping",
+            Self::Waiting => "waiting",
+            Self::Exited => "exited",
+        })
+    }
+}
+
+const _: () = {
+    assert!(offset_of!(Task, cpu) == 0);
+    assert!(offset_of!(Task, id) == 8);
+};

@@ -1,0 +1,69 @@
+//! The tasks that exist.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use super::{State, Task, idle, scheduler};
+use crate::sync::IrqLock;
+use crate::time;
+
+/// Every task that has been spawned and not been released, by number.
+static TASKS: IrqLock<BTreeMap<u64, Arc<Task>>> = IrqLock::new(BTreeMap::new());
+
+/// Makes a new task known.
+pub fn add(task: Arc<Task>) {
+    TASKS.lock().insert(task.id(), task);
+}
+
+/// Forgets a task that is released.
+pub fn remove(task: &Task) {
+    let removed = TASKS.lock().remove(&task.id());
+    drop(removed);
+}
+
+/// What [`list`] tells of a task.
+#[derive(Clone, Debug)]
+pub struct TaskInfo {
+    /// Its number.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// What it is doing.
+    pub state: State,
+    /// The dense number of the CPU that it belongs to.
+    pub cpu: usize,
+    /// For how long it has run, in nanoseconds, interrupts that it was interrupted by included.
+    pub run_time_ns: u64,
+}
+
+/// All tasks that have not been released, the idle ones included, by number.
+#[must_use]
+pub fn list() -> Vec<TaskInfo> {
+    let tasks: Vec<_> = TASKS.lock().values().cloned().collect();
+    let mut list: Vec<_> = idle::all().map(Task::info).chain(tasks.iter().map(|task| task.info())).collect();
+    list.sort_unstable_by_key(|task| task.id);
+    list
+}
+
+/// Calls `f` with the task with the number `id`, if there is one; its stack stays meanwhile. Interrupts are masked.
+pub(crate) fn inspect<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<R> {
+    if let Some(task) = idle::all().find(|task| task.id() == id) {
+        return Some(f(task));
+    }
+    let task = TASKS.lock().get(&id).cloned()?;
+    let stack = task.stack.lock();
+    stack.as_ref().map(|_| f(&task))
+}
+
+impl Task {
+    fn info(&self) -> TaskInfo {
+        let state = self.state();
+        let running = if state == State::Running { scheduler::running_ticks(self.cpu()) } else { 0 };
+        let ticks = self.run_ticks.load(Ordering::Relaxed) + running;
+        let run_time_ns = u64::try_from(time::duration(ticks).as_nanos()).unwrap_or(u64::MAX);
+        TaskInfo { id: self.id(), name: self.name.clone().into_owned(), state, cpu: self.cpu(), run_time_ns }
+    }
+}
