@@ -1,6 +1,8 @@
 //! The conversation: a prompt, a line, an answer.
 
+use alloc::string::String;
 use core::fmt::{self, Write};
+use core::mem;
 
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::Events;
@@ -33,16 +35,30 @@ pub fn run() -> ! {
     let mut session = Session { events: Events::new(tracing::rings()) };
     let mut editor = LineEditor::new(PROMPT);
     println!("Type `help` to see what there is.");
+    let mut lost = uart::overruns();
     loop {
         let line = read_line(&mut editor);
-        if let Err(failure) = session.execute(&line) {
+        let outcome = match uart::overruns() {
+            before if before == lost => session.execute(&line),
+            now => Err(Failure::new(Lost(now - mem::replace(&mut lost, now)))),
+        };
+        if let Err(failure) = outcome {
             // The screen gives no errors.
             let _ = failure.write(&line, &mut Screen);
         }
     }
 }
 
-fn read_line(editor: &mut LineEditor) -> alloc::string::String {
+/// Why a line is not carried out that may not be the one that was sent.
+struct Lost(u64);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "input came faster than it was read: {} bytes are lost, and this line is not carried out", self.0)
+    }
+}
+
+fn read_line(editor: &mut LineEditor) -> String {
     // The screen gives no errors.
     let _ = editor.start(&mut Screen);
     loop {

@@ -9,7 +9,7 @@ use super::nearest::nearest;
 use super::session::Session;
 use super::words::{Failure, Words};
 use crate::workload::{self, WORKLOADS};
-use crate::{backtrace as trace, power, println, symbol, task};
+use crate::{backtrace as trace, power, print, println, symbol, task};
 
 /// Iterations of a workload, unless said otherwise.
 const DEFAULT_ITERATIONS: u64 = 100;
@@ -42,9 +42,10 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
     let names = WORKLOADS.each_ref().map(|workload| workload.name);
     let name = words.expect(&format!("a workload ({})", names.join(" or ")))?;
     let Some(workload) = workload::find(name.text) else {
-        let meant = nearest(name.text, names.into_iter());
-        let hint = meant.map_or_else(|| names.join(" and "), |name| format!("`{name}`"));
-        return Err(name.failure(format_args!("no workload has this name; there is {hint}")));
+        return Err(match nearest(name.text, names.into_iter()) {
+            Some(meant) => name.failure(format_args!("there is no workload `{}`; did you mean `{meant}`?", name.text)),
+            None => name.failure(format_args!("there is no workload `{}`, but {}", name.text, names.join(" and "))),
+        });
     };
     let iterations = words.number(DEFAULT_ITERATIONS, ITERATIONS_MAX)?;
     let tasks = words.number(DEFAULT_TASKS, TASKS_MAX)?;
@@ -76,7 +77,7 @@ pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     }
     let functions = trace::of_task(task.id).map_err(|error| wanted.failure(error))?;
     println!("task {} ({}), {}:", task.id, task.name, task.state);
-    println!("{functions}");
+    print!("{functions}");
     Ok(())
 }
 
