@@ -39,7 +39,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// How long the machine may take from a line of the script to the next prompt.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
     /// A linked kernel, whose image is made beside it; the runtime is built if none is given.
     #[arg(long, value_name = "FILE")]
