@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn other_exceptions_are_named() {
-        assert_eq!(text(0xf200_0123, 0), "breakpoint instruction: brk #0x123 at");
+        assert_eq!(text(0xf200_0123, 0), "breakpoint instruction: immediate 0x123 at");
         assert_eq!(text(0x0200_0000, 0), "undefined instruction at");
     }
 }

@@ -222,8 +222,7 @@ impl fmt::Display for Syndrome {
         }
         match self.class() {
             0x0d => write!(f, ": BTYPE {}", self.field(1, 0)),
-            0x15..=0x17 => write!(f, ": immediate {:#x}", self.field(15, 0)),
-            0x3c => write!(f, ": brk #{:#x}", self.field(15, 0)),
+            0x15..=0x17 | 0x3c => write!(f, ": immediate {:#x}", self.field(15, 0)),
             // The register in the form that assemblers take for any register (Arm ARM, C5.1.2).
             0x18 => write!(
                 f,
@@ -285,7 +284,7 @@ mod tests {
 
     #[test]
     fn breakpoints_and_calls_show_their_immediate() {
-        assert_eq!(text(0xf200_0004), "breakpoint instruction: brk #0x4");
+        assert_eq!(text(0xf200_0004), "breakpoint instruction: immediate 0x4");
         assert_eq!(text(0x5600_1234), "SVC: immediate 0x1234");
     }
 
