@@ -59,7 +59,6 @@ boot_start:
 
 // Comes down to EL1 if the CPU is at EL2, with nothing trapped to EL2.
 // In: x30 = where to go on. Out: EL1h, PSTATE.DAIF masked. Clobbers: x0, x1. Stack: none.
-    .global boot_enter_el1
     .type   boot_enter_el1, %function
 boot_enter_el1:
     mrs     x0, currentel
@@ -137,7 +136,6 @@ boot_park:
 
 // Gives the EL1 system registers that are unknown at reset a value, and the translation its parameters.
 // In: EL1, MMU off. Clobbers: x0, x1. Stack: none.
-    .global boot_control_registers
     .type   boot_control_registers, %function
 boot_control_registers:
     ldr     x0, ={SCTLR_OFF}
@@ -248,7 +246,6 @@ boot_map:
 // Turns the MMU and the caches on. Lies within one page, the one that is mapped at its physical address.
 // In: x30 = the link address to go to; tables written and visible. Clobbers: x0. Stack: none.
     .balign 64
-    .global boot_switch
     .type   boot_switch, %function
 boot_switch:
     adrp    x0, boot_identity_table

@@ -7,7 +7,7 @@ use spin::Once;
 use crate::device_tree::Conduit;
 use crate::{machine, uart};
 
-/// Function identifiers, SMC64 calling convention where there is a choice (DEN 0022, 5.1).
+/// Function identifier (DEN 0022, 5.1.9).
 const SYSTEM_OFF: u64 = 0x8400_0008;
 
 static CONDUIT: Once<Conduit> = Once::new();
@@ -17,20 +17,16 @@ pub fn initialize(conduit: Conduit) {
     CONDUIT.call_once(|| conduit);
 }
 
-/// Calls PSCI. Returns x0: 0 or an error, negative; None where there is no PSCI.
-fn call(function: u64, arguments: [u64; 3]) -> Option<i64> {
-    let [x1, x2, x3] = arguments;
+/// Calls a PSCI function without arguments. Returns what is in x0 then, an error if negative; None where there is no
+/// PSCI.
+fn call(function: u64) -> Option<i64> {
     let result;
     macro_rules! conduit {
         ($instruction:literal) => {
             // SAFETY: the device tree says that PSCI answers this call; it changes x0 to x17 at most (Arm DEN 0028,
             // 2.6), and memory only as the function called is documented to.
             unsafe {
-                asm!(
-                    $instruction,
-                    inout("x0") function => result, inout("x1") x1 => _, inout("x2") x2 => _, inout("x3") x3 => _,
-                    clobber_abi("C"), options(nostack),
-                )
+                asm!($instruction, inout("x0") function => result, clobber_abi("C"), options(nostack))
             }
         };
     }
@@ -44,7 +40,7 @@ fn call(function: u64, arguments: [u64; 3]) -> Option<i64> {
 /// Switches the machine off.
 pub fn off() -> ! {
     uart::flush();
-    match call(SYSTEM_OFF, [0; 3]) {
+    match call(SYSTEM_OFF) {
         None => machine::stop(format_args!("power off: the device tree describes no PSCI")),
         Some(error) => machine::stop(format_args!("power off: PSCI answered {error}")),
     }

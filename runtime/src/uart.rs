@@ -120,12 +120,21 @@ pub fn enable_receive(device: &Device) -> Result<(), InterruptError> {
     let interrupt = device.interrupt.ok_or(InterruptError::None("UART"))?;
     interrupt::register(interrupt, handle_interrupt)?;
     uart.interrupt_mask.modify(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
+    // What came before stands in the FIFO, and may be enough that no interrupt comes for it (3.4).
+    receive(uart);
     Ok(())
 }
 
-/// Empties the receive FIFO, which takes the interrupt away.
 fn handle_interrupt() {
-    let Some(uart) = UART.get() else { return };
+    if let Some(uart) = UART.get() {
+        receive(uart);
+    }
+}
+
+/// Empties the receive FIFO.
+fn receive(uart: &Pl011) {
+    // First, so that what comes meanwhile raises the interrupt again.
+    uart.interrupt_clear.write(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
     let mut ring = RECEIVED.lock();
     while !uart.flags.is_set(Flags::RECEIVE_EMPTY) {
         let data = uart.data.extract();
@@ -133,8 +142,6 @@ fn handle_interrupt() {
         OVERRUNS.fetch_add(u64::from(lost), Ordering::Relaxed);
     }
     drop(ring);
-    // A timeout interrupt is not taken away by reading alone when the FIFO was already empty.
-    uart.interrupt_clear.write(Interrupts::RECEIVE_TIMEOUT::SET);
     READERS.wake_one();
 }
 
