@@ -137,6 +137,11 @@ fn errors_say_what_is_wrong() {
     assert_eq!(changed(32 + 8 + 3, 1).1, inconsistent("an entry"));
     assert_eq!(changed(32 + 12 * 8, 8).1, inconsistent("an entry number"));
     assert_eq!(changed(32 + 12 * 8, 7).1, inconsistent("the order of its names"));
+    // The last function would end beyond the end of the address space.
+    let mut high = bytes.clone();
+    high[24..32].copy_from_slice(&(u64::MAX - 0xc2).to_le_bytes());
+    seal(&mut high);
+    assert_eq!(SymbolTable::parse(&high).err(), inconsistent("an entry"));
     let mut short = bytes.clone();
     short[16..20].copy_from_slice(&[11, 0, 0, 0]);
     assert_eq!(SymbolTable::parse(&short).unwrap_err(), SymbolError::Inconsistent { part: "its length" });
