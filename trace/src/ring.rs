@@ -203,26 +203,39 @@ impl Ring {
     /// The record numbered `sequence`, unless it is being written or was overwritten.
     fn read(&self, cpu: usize, sequence: u64) -> Option<Record> {
         let slot = self.slots.get((sequence - 1) as usize & (self.slots.len() - 1))?;
-        if slot.sequence.load(Ordering::Acquire) != sequence {
-            return None;
-        }
+        let record = slot.is_published(sequence).then(|| slot.copy(cpu, sequence))?;
+        slot.is_unchanged(sequence).then_some(record)
+    }
+}
+
+impl Slot {
+    /// Whether the record numbered `sequence` is complete. What is copied then is this one, or newer.
+    fn is_published(&self, sequence: u64) -> bool {
+        self.sequence.load(Ordering::Acquire) == sequence
+    }
+
+    /// Whether what was copied before is still the record numbered `sequence`, and nothing of a newer one.
+    fn is_unchanged(&self, sequence: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.sequence.load(Ordering::Relaxed) == sequence
+    }
+
+    fn copy(&self, cpu: usize, sequence: u64) -> Record {
         let word = |place: &AtomicU64| place.load(Ordering::Relaxed);
-        let event = word(&slot.event);
-        let name = u128::from(word(&slot.name[0])) | u128::from(word(&slot.name[1])) << 64;
-        let record = Record {
-            time: word(&slot.time),
+        let event = word(&self.event);
+        let name = u128::from(word(&self.name[0])) | u128::from(word(&self.name[1])) << 64;
+        Record {
+            time: word(&self.time),
             cpu,
             sequence,
             event: event as u32,
             flags: Flags((event >> 32) as u32),
-            task: word(&slot.task),
+            task: word(&self.task),
             name: name.to_le_bytes(),
-            address: word(&slot.address),
-            return_address: word(&slot.return_address),
-            values: slot.values.each_ref().map(word),
-        };
-        fence(Ordering::Acquire);
-        (slot.sequence.load(Ordering::Relaxed) == sequence).then_some(record)
+            address: word(&self.address),
+            return_address: word(&self.return_address),
+            values: self.values.each_ref().map(word),
+        }
     }
 }
 

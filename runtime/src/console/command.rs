@@ -65,7 +65,7 @@ const EXAMPLE: &str = "\
     An example:\n\
     \x20 symbols sha2::*\n\
     \x20 p:blocks sha2::sha256::compress256 count=%x2:u64\n\
-    \x20 r:sum miniz_oxide::shared::update_adler32 $retval:x32\n\
+    \x20 r:status miniz_oxide::inflate::core::decompress_fast $retval:s8\n\
     \x20 run sha256 100\n\
     \x20 run deflate 10\n\
     \x20 list\n\

@@ -46,6 +46,8 @@ pub static WORKLOADS: [Workload; 2] = [
             ("runtime::workload::deflate::iterate", 1),
             ("miniz_oxide::deflate::core::compress", 1),
             ("miniz_oxide::inflate::core::decompress", 1),
+            ("miniz_oxide::inflate::core::decompress_fast", 1),
+            ("miniz_oxide::inflate::core::init_tree", 2),
             ("adler2::adler32_slice", 1),
         ],
     },

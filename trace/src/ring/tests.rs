@@ -94,6 +94,37 @@ fn a_record_that_is_being_written_is_counted_as_lost() {
     assert_eq!(rings.snapshot().unwrap().records.len(), 3);
 }
 
+#[test]
+fn a_slot_that_is_being_overwritten_holds_neither_record() {
+    let rings = rings(1, 8);
+    (0..8).for_each(|number| record(rings, 0, number));
+    let first = &rings.rings[0].slots[0];
+    assert!(first.is_published(1) && first.is_unchanged(1));
+    assert!(!first.is_published(9), "the slot of record 9 still holds record 1");
+    let slot = rings.reserve(0).unwrap();
+    assert!(!first.is_published(1) && !first.is_unchanged(1) && !first.is_published(9));
+    slot.commit();
+    assert!(first.is_published(9) && !first.is_unchanged(1));
+}
+
+#[test]
+fn what_is_recorded_is_the_state_of_the_probed_code() {
+    let rings = rings(1, 8);
+    let sources = [Source::Register(30), Source::StackPointer, Source::ProgramCounter, Source::ProcessorState];
+    let recorder = Recorder::new(7, sources.into_iter(), rings);
+    let mut frame = TrapFrame::default();
+    (frame.sp, frame.pc, frame.pstate) = (2, 3, TrapFrame::IRQ_MASKED);
+    frame.x[30] = 1;
+    let state = Context { reschedule: true, interrupt: true, preemption_disabled: 3, ..Context::default() };
+    recorder.record(&frame, 4, 5, &state, 6);
+    frame.pstate = !TrapFrame::IRQ_MASKED;
+    recorder.record(&frame, 4, 0, &Context::default(), 7);
+    let records = rings.snapshot().unwrap().records;
+    assert_eq!(records[0].values[..4], [1, 2, 3, TrapFrame::IRQ_MASKED]);
+    let all = Flags::IRQS_OFF | Flags::RESCHEDULE | Flags::INTERRUPT | 3 << Flags::DEPTH;
+    assert_eq!([records[0].flags, records[1].flags], [Flags(all), Flags(0)]);
+}
+
 /// Two readers copy while a writer laps them again and again: every record in a copy is whole, they are in
 /// order, and none is missing without being counted.
 #[test]

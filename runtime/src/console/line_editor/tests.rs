@@ -135,7 +135,7 @@ fn earlier_lines_come_back() {
     assert_eq!(lines(&alloc::format!("a\rb\r{up}{up}{up}\r")), ["a", "b", "a"]);
     assert_eq!(lines(&alloc::format!("a\rb\r{up}{up}{down}x\r")), ["a", "b", "bx"]);
     assert_eq!(lines(&alloc::format!("a\rdraft{up}{down}{down}!\r")), ["a", "draft!"]);
-    assert_eq!(lines(&alloc::format!("a\ra\rb\r \r{up}{up}\r")), ["a", "a", "b", " ", "a"]);
+    assert_eq!(lines(&alloc::format!("x\ra\ra\rb\r \r{up}{up}{up}\r")), ["x", "a", "a", "b", " ", "x"]);
     assert_eq!(lines("a\r\x10\x10\x0e\x10\r"), ["a", "a"]);
     let many: String = (0..HISTORY_MAX + 5).map(|number| alloc::format!("{number}\r")).collect();
     assert_eq!(lines(&alloc::format!("{many}{}\r", up.repeat(99))).pop().unwrap(), "5");
