@@ -205,12 +205,8 @@ test!(
                 SWITCHES.fetch_add(1, Relaxed);
             }
         }
-        let probe = Kretprobe::at(work as *const () as usize)
-            .entry(entry)
-            .handler(check)
-            .data_words(1)
-            .register()
-            .unwrap();
+        let probe =
+            Kretprobe::at(work as *const () as usize).entry(entry).handler(check).data_words(1).register().unwrap();
         let callers: Vec<_> = (0..2u64)
             .map(|caller| {
                 task::spawn("caller", move || {

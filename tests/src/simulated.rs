@@ -37,7 +37,10 @@ fn count(_: &mut Hit<'_>) -> Action {
 /// One place to call from, as some fixtures tell where they were called.
 #[inline(never)]
 fn call_all(fixture: Fixture) -> [u64; ARGUMENTS.len()] {
-    ARGUMENTS.map(#[inline(never)] |argument| fixture.call(argument))
+    ARGUMENTS.map(
+        #[inline(never)]
+        |argument| fixture.call(argument),
+    )
 }
 
 /// Compares the results of `fixture` without probes, with a probe on each of its instructions in turn, and with probes
