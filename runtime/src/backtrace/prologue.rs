@@ -87,6 +87,7 @@ mod tests {
     #[test]
     fn an_ordinary_function_has_its_record_between_prologue_and_epilogue() {
         assert_eq!(answers(&[STP, SET, ADD, BL, ADD, LDP, RET]), "xx....x");
+        assert_eq!(answers(&[STP, SET, BL, LDP, NOP, RET]), "xx..xx");
         assert_eq!(answers(&[0xd10043ff, 0xa9017bfd, 0x910043fd, BL, 0xa9417bfd, 0x910043ff, RET]), "xxx..xx");
     }
 
@@ -111,6 +112,7 @@ mod tests {
     fn what_a_breakpoint_hides_is_not_guessed() {
         assert_eq!(answers(&[STP, SET, ADD, LDP, BRK]), "xx...");
         assert_eq!(answers(&[BRK, SET, ADD, LDP, RET]), "xx..x");
+        assert_eq!(answers(&[STP, SET, ADD, BRK, RET]), "xx..x");
     }
 
     #[test]

@@ -296,11 +296,12 @@ mod tests {
         assert_eq!(text(0x7200_0003), "pointer authentication failure: data key B");
         assert_eq!(text(0xbe00_0011), "SError interrupt: asynchronous external abort");
         assert_eq!(text(0xbf00_0042), "SError interrupt: implementation defined 0x42");
-        // MRS x0, SCTLR_EL1 is S3_0_C1_C0_0.
-        assert_eq!(
-            text(0x6200_0000 | 3 << 20 | 1 << 10 | 1),
-            "trapped MSR, MRS or system instruction: read of S3_0_C1_C0_0"
-        );
+        assert_eq!(text(0x7200_0001), "pointer authentication failure: instruction key B");
+        // MRS x0, SCTLR_EL1, and MSR with a number in which every field is another.
+        let system = "trapped MSR, MRS or system instruction";
+        assert_eq!(text(0x6200_0000 | 3 << 20 | 1 << 10 | 1), format!("{system}: read of S3_0_C1_C0_0"));
+        let esr = 0x6200_0000 | 2 << 20 | 7 << 17 | 5 << 14 | 15 << 10 | 14 << 1;
+        assert_eq!(text(esr), format!("{system}: write of S2_5_C15_C14_7"));
         assert_eq!(text(0xfc00_0000), "reserved exception class 0x3f");
     }
 

@@ -105,7 +105,8 @@ pub(super) fn sleep_until(deadline: u64) {
     reschedule(&mask);
 }
 
-/// Makes `task` ready, which has been taken out of the queue that it waited in, on the CPU that it belongs to.
+/// Makes `task` ready, which has been taken out of the queue that it waited in, on the CPU that it belongs to. If that
+/// is another CPU, it looks into its ready queue at its next interrupt.
 pub(crate) fn wake(task: Arc<Task>) {
     let mask = IrqMask::new();
     let cpu = task.cpu();
