@@ -89,7 +89,7 @@ fn hit(address: u64, time: u64) {
         let mut name = [0; 16];
         name[..4].copy_from_slice(b"main");
         let mut frame = TrapFrame::default();
-        frame.x = core::array::from_fn(|number| number as u64);
+        frame.x.iter_mut().zip(0..).for_each(|(register, number)| *register = number);
         // SAFETY: the event that owns the recorder drops its probe first, and with it the entry in the table.
         unsafe { &*recorder }.record(&frame, address, 0, &Context { task: 3, name, ..Context::default() }, time);
     }
