@@ -1,9 +1,9 @@
 //! Kernel tasks: threads of the kernel, each with its own stack, that take turns on a CPU.
 //!
-//! **Life.** [`spawn`] makes a [`Task`]: a number that is never given again, a name, a stack with a guard page below
-//! it, and a closure. It is ready and queued on the CPU that spawned it. It runs, and may wait ([`WaitQueue`]) or
-//! sleep; when its closure returns, or it calls [`exit`], its state is exited. The next task on that CPU hands it to
-//! the reaper, which frees its stack; [`JoinHandle::join`] returns after that.
+//! **Life.** [`spawn`] makes a task: a number that is never given again, a name, a stack that is not mapped below, and
+//! a closure. It is ready and queued on the CPU that spawned it. It runs, and may sleep, or wait in a
+//! [`WaitQueue`](crate::sync::WaitQueue); when its closure returns, or it calls [`exit`], it has exited. The next task
+//! on that CPU hands it to the reaper, which frees its stack; [`JoinHandle::join`] returns after that.
 //!
 //! ```text
 //!             spawn                  wake / deadline
@@ -17,9 +17,9 @@
 //! ```
 //!
 //! **Running.** Tasks of a CPU run in turn, for a quantum of 4 ms each while others are ready. A switch takes place
-//! in three situations: a task gives up its CPU in a call (yield, sleep, wait, exit), or at the end of an interrupt
-//! ([`preempt`]). All run with interrupts masked from before the decision until after the switch; code that must not
-//! be preempted masks interrupts ([`IrqMask`](crate::sync::IrqMask)). There is no other preemption control.
+//! when a task gives up its CPU in a call (yield, sleep, wait, exit), or at the end of an interrupt ([`preempt`]).
+//! Interrupts are masked from before the decision until after the switch; code that must not be preempted masks them
+//! too ([`IrqMask`]). There is no other control of preemption.
 //!
 //! **The current task** is where TPIDR_EL1 points. That register changes with the stack pointer, so that whatever a
 //! CPU executes, be it a probe handler, finds the task and the CPU by two instructions and without a lock.
