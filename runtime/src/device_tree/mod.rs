@@ -234,7 +234,8 @@ impl Machine {
 
     fn read_devices(&mut self, root: &Node, gic: Option<u32>) {
         let pl011 = &mut |node: &Node| {
-            let registers = registers(node).next().filter(|_| node.is_compatible(&["arm,pl011"]))?;
+            let usable = node.is_compatible(&["arm,pl011"]) && node.is_enabled();
+            let registers = registers(node).next().filter(|_| usable)?;
             Some(Device { registers, interrupt: interrupt(node, 0, gic) })
         };
         self.uart = stdout(root, pl011).or_else(|| root.each_enabled(pl011));

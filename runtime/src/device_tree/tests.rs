@@ -162,13 +162,35 @@ fn interrupts_of_another_controller_are_none() {
         });
         node.node("serial@7e201000", |node| {
             node.property("compatible", text("arm,pl011")).property("reg", cells([0x7e20_1000, 0x200]));
-            node.property("interrupts", cells([2, 25]));
+            // Two interrupts of two cells, which would also do for one of a GIC.
+            node.property("interrupts", cells([0, 25, 4, 26]));
         });
     });
     let machine = read(tree);
     assert_eq!(machine.uart, Some(Device { registers: registers(0x3f20_1000, 0x200), interrupt: None }));
     assert_eq!(machine.interrupt_controller, None);
     assert_eq!(machine.cpus, [Cpu { affinity: 0, start: Some(Start::SpinTable(0xd8)) }]);
+}
+
+#[test]
+fn addresses_pass_through_every_bus() {
+    let mut tree = Tree::smallest();
+    tree.node("outer", |node| {
+        node.property("#address-cells", cells([2])).property("#size-cells", cells([1]));
+        node.property("ranges", cells([0, 0x1_0000, 0, 0x9_0000, 0x1_0000]));
+        node.node("inner", |node| {
+            node.property("#address-cells", cells([1])).property("#size-cells", cells([1]));
+            node.property("ranges", cells([0, 0, 0x0, 0x100, 0x5000, 0, 0x1_2000, 0x1000]));
+            node.node("outside", |node| {
+                node.property("compatible", text("arm,pl011")).property("reg", cells([0x80, 0x80]));
+            });
+            node.node("inside", |node| {
+                node.property("compatible", text("arm,pl011")).property("reg", cells([0x5200, 0x100]));
+            });
+        });
+    });
+    // What is at 0x80 on the inner bus is at 0x80 on the outer one, which does not lead to the CPUs.
+    assert_eq!(read(tree).uart.map(|uart| uart.registers), Some(registers(0x9_2200, 0x100)));
 }
 
 /// A machine with two UARTs, and what /chosen says of the console.
@@ -199,6 +221,21 @@ fn without_a_usable_choice_the_first_pl011_is_the_console() {
     assert_eq!(two_uarts(Some("/uart@2000"), "ns16550a"), Some(0x1000));
     assert_eq!(two_uarts(Some("/uart@3000"), "arm,pl011"), Some(0x1000));
     assert_eq!(two_uarts(Some("serial0"), "arm,pl011"), Some(0x1000));
+}
+
+#[test]
+fn a_disabled_device_is_not_used() {
+    let mut tree = Tree::smallest();
+    tree.node("chosen", |node| {
+        node.property("stdout-path", text("/uart@1000"));
+    });
+    for (address, status) in [(0x1000, "disabled"), (0x2000, "fail"), (0x3000, "okay")] {
+        tree.node(&format!("uart@{address:x}"), |node| {
+            node.property("compatible", text("arm,pl011")).property("reg", cells([0, address, 0x1000]));
+            node.property("status", text(status));
+        });
+    }
+    assert_eq!(read(tree).uart.map(|uart| uart.registers.address), Some(0x3000));
 }
 
 #[test]
