@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::ProbeError;
 use super::hit::table;
 use crate::insn::{self, Verdict};
-use crate::{platform, text};
+use crate::{interrupts, platform, text};
 
 /// An instruction that can be probed.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +53,23 @@ pub(super) fn check_entry(address: usize) -> Result<Site, ProbeError> {
     }
 }
 
-/// The instruction at `address` as it was linked.
-pub(super) fn original_word(address: usize) -> u32 {
-    table::lookup(address).map_or_else(|| text::read(address), |point| point.word)
+/// The instruction at the virtual address `address`, also where a breakpoint stands in its place.
+///
+/// Returns nothing if the address is not that of a word in the text of the kernel.
+#[must_use]
+pub fn instruction(address: usize) -> Option<u32> {
+    (address.is_multiple_of(4) && platform::text().contains(&address)).then(|| original_word(address))
+}
+
+/// The instruction at `address`, which has been checked to be a word in the text.
+fn original_word(address: usize) -> u32 {
+    let word = text::read(address);
+    if word != insn::BRK_KPROBE {
+        return word;
+    }
+    // Unless the registry is locked, a point can be freed at any time, but not while this CPU masks interrupts; and
+    // one that is not there any more has left its instruction behind.
+    interrupts::with_masked(|| table::lookup(address).map(|point| point.word)).unwrap_or_else(|| text::read(address))
 }
 
 /// The virtual addresses in which no probe is accepted: what runs while a probe is being handled.

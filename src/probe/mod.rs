@@ -17,7 +17,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Site, blacklist, check};
+pub use check::{Site, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler};
 pub use hit::{Action, Hit, PostHandler, PreHandler};

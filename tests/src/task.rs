@@ -44,20 +44,18 @@ test!(
 test!(
     fn sleepers_wake_in_the_order_of_their_deadlines_and_not_before() {
         static WOKEN: IrqLock<Vec<u64>> = IrqLock::new(Vec::new());
-        let tasks: Vec<_> = [30, 10, 20, 5, 15]
-            .map(|milliseconds| {
-                task::spawn("sleeper", move || {
-                    let duration = Duration::from_millis(milliseconds);
-                    let start = time::now();
-                    task::sleep(duration);
-                    assert!(time::now() - start >= duration);
-                    WOKEN.lock().push(milliseconds);
-                })
+        // Far enough apart for a machine that is slow to start them.
+        let base = time::now();
+        let tasks = [250, 100, 200, 50, 150].map(|milliseconds| {
+            task::spawn("sleeper", move || {
+                let deadline = base + Duration::from_millis(milliseconds);
+                task::sleep(deadline.saturating_sub(time::now()));
+                assert!(time::now() >= deadline);
+                WOKEN.lock().push(milliseconds);
             })
-            .into_iter()
-            .collect();
+        });
         tasks.into_iter().for_each(task::JoinHandle::join);
-        assert_eq!(*WOKEN.lock(), [5, 10, 15, 20, 30]);
+        assert_eq!(*WOKEN.lock(), [50, 100, 150, 200, 250]);
     }
 );
 

@@ -248,11 +248,7 @@ fn returns_by_link(pc: usize, link: usize) -> bool {
     }
     let Some(function) = symbol::lookup(pc) else { return false };
     let (start, size) = (function.address as usize, function.size as usize);
-    if !start.is_multiple_of(4) || start < text.start || text.end - start < size {
-        return false;
-    }
-    // SAFETY: within the text, which is mapped; aligned, as functions are. A probe may be written there meanwhile.
-    let word = |number| unsafe { (start as *const u32).add(number).read_volatile() };
+    let word = |number| aarch64_kprobes::probe::instruction(start + 4 * number).unwrap_or(0);
     prologue::return_address_is_in_link(size / 4, (pc - start) / 4, word)
 }
 
