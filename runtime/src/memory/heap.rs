@@ -46,19 +46,29 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Gives the heap its memory. Called once.
+/// Gives the heap memory, for ever; too little to be of use is ignored.
 ///
 /// # Safety
 ///
 /// `length` bytes at `start` are mapped for reading and writing, and nobody else uses them.
-pub(super) unsafe fn initialize(start: *mut u8, length: usize) {
+pub(super) unsafe fn add(start: *mut u8, length: usize) {
     // SAFETY: as the caller guarantees.
     let _ = unsafe { HEAP.0.lock().claim(start, length) };
 }
 
-/// Bytes allocated, bytes in all, number of allocations.
-pub(super) fn statistics() -> (usize, usize, usize) {
+/// How much of the heap is in use.
+pub(super) struct Use {
+    /// Bytes that are allocated.
+    pub used: usize,
+    /// Bytes in all.
+    pub size: usize,
+    /// Number of allocations.
+    pub allocations: usize,
+}
+
+/// How much of the heap is in use now.
+pub(super) fn statistics() -> Use {
     let heap = HEAP.0.lock();
     let counters = heap.counters();
-    (counters.allocated_bytes, counters.claimed_bytes, counters.allocation_count)
+    Use { used: counters.allocated_bytes, size: counters.claimed_bytes, allocations: counters.allocation_count }
 }

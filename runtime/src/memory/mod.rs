@@ -110,7 +110,12 @@ mod target {
     /// How much memory is in use now.
     #[must_use]
     pub fn statistics() -> Statistics {
-        let (heap_used, heap_size, heap_allocations) = heap::statistics();
-        Statistics { free_frames: frame::available() * PAGE_SIZE, heap_used, heap_size, heap_allocations }
+        let heap::Use { used, size, allocations } = heap::statistics();
+        Statistics {
+            free_frames: frame::available() * PAGE_SIZE,
+            heap_used: used,
+            heap_size: size,
+            heap_allocations: allocations,
+        }
     }
 }

@@ -6,8 +6,9 @@ use heapless::Vec;
 
 use super::layout::PAGE_SIZE;
 
-/// More than any machine's RAM has pieces; what does not fit is left unused.
-const CAPACITY: usize = 64;
+/// More pieces than the RAM of a [`Machine`](crate::device_tree::Machine) can be cut into by its reservations; beyond
+/// that, memory is left unused.
+const CAPACITY: usize = 128;
 const PAGE: u64 = PAGE_SIZE as u64;
 
 /// Ranges of physical addresses, whole pages, that do not overlap.
@@ -69,12 +70,6 @@ impl Regions {
         })?;
         self.remove(start..start + length);
         Some(start)
-    }
-
-    /// The largest range.
-    #[must_use]
-    pub fn largest(&self) -> Option<Range<u64>> {
-        self.0.iter().max_by_key(|range| range.end - range.start).cloned()
     }
 
     /// Bytes in all ranges.

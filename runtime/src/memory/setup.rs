@@ -114,16 +114,17 @@ pub fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupError> {
         Attributes::RODATA,
     )?;
 
-    // The heap gets three quarters of the largest piece; stacks and tables, which take single frames, the rest.
-    let largest = free.largest().ok_or(too_little)?;
-    let heap = largest.start..largest.start + (largest.end - largest.start) / 4 * 3 / block * block;
-    if heap.is_empty() {
+    // The heap gets three quarters of each large piece; stacks and tables, which take single frames, the rest.
+    for piece in free.clone().iter() {
+        let length = (piece.end - piece.start) / 4 * 3 / block * block;
+        free.remove(piece.start..piece.start + length);
+        // SAFETY: this memory was just mapped, and is removed from what the frame allocator gets.
+        unsafe { heap::add(super::pointer(piece.start), length as usize) };
+    }
+    if heap::statistics().size == 0 {
         return Err(too_little);
     }
-    free.remove(heap.clone());
     frame::add(&free);
-    // SAFETY: this memory was just mapped, and removed from what the frame allocator gets.
-    unsafe { heap::initialize(super::pointer(heap.start), (heap.end - heap.start) as usize) };
     executable::initialize(arena)?;
     Ok(())
 }
