@@ -6,9 +6,17 @@
 // address comes from ADR or ADRP, and is physical.
 //
 // Constants: IMAGE_BASE, VIRTUAL_BITS, TEXT, RODATA, DATA (page descriptors without address), TABLE (the same of a
-// table), IMAGE_TABLES (level 3 tables for the image), MAIR, TCR, TCR_EPD0, SCTLR_OFF, SCTLR_ON, HCR.
+// table), IMAGE_TABLES (level 3 tables for the image), MAIR, TCR, TCR_EPD0, SCTLR_OFF, SCTLR_ON, HCR, STACK_SIZE.
 //
 // Registers that hold through the file: x19 = physical address of the device tree, x20 = that of the image.
+
+// What linker.ld checks itself against.
+    .global boot_image_base
+    .set    boot_image_base, {IMAGE_BASE}
+    .global boot_image_limit
+    .set    boot_image_limit, {IMAGE_TABLES} << 21
+    .global boot_stack_size
+    .set    boot_stack_size, {STACK_SIZE}
 
     .section .head, "ax"
 
@@ -32,6 +40,7 @@ boot_header:
     .type   boot_start, %function
 boot_start:
     msr     daifset, #0b1111
+    msr     spsel, #1
     mov     x19, x0
     adrp    x20, __image_start
     bl      boot_enter_el1

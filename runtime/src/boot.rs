@@ -26,7 +26,7 @@ const TCR: u64 = {
 const TCR_EPD0: u64 = 1 << 7;
 /// HCR_EL2 (Arm ARM, D24.2): RW, and no traps of pointer authentication (API, APK).
 const HCR: u64 = 1 << 31 | 1 << 41 | 1 << 40;
-/// Level 3 tables for the image: 8 MiB; linker.ld checks that it is enough.
+/// Level 3 tables for the image, 2 MiB each; linker.ld checks that it is enough.
 const IMAGE_TABLES: usize = 4;
 
 core::arch::global_asm!(
@@ -44,6 +44,7 @@ core::arch::global_asm!(
     SCTLR_OFF = const SCTLR_OFF,
     SCTLR_ON = const SCTLR_ON,
     HCR = const HCR,
+    STACK_SIZE = const layout::STACK_SIZE,
 );
 
 /// Where a UART may be that can say that there is no device tree to tell where it is, by physical address.
@@ -117,8 +118,9 @@ fn or_stop<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
 }
 
 /// Nothing is known of this machine: looks for a UART where the supported ones have it. If there is nothing at one of
-/// these addresses, the access may end in an exception, and so here too, with the reason in `MACHINE_EPITAPH`.
+/// these addresses, the access may end in an exception, and the report with it.
 fn stop_without_tree(error: DeviceTreeError) -> ! {
+    machine::write_epitaph(format_args!("{error}"));
     let _ = UARTS.iter().any(|address| uart::probe(*address));
     machine::stop(format_args!("{error}"))
 }

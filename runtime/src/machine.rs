@@ -19,20 +19,26 @@ static MACHINE_EPITAPH: IrqLock<String<256>> = IrqLock::new(String::new());
 
 /// How many panics each CPU is in the middle of.
 static PANICS: PerCpu<AtomicUsize> = PerCpu::new([const { AtomicUsize::new(0) }; MAX_CPUS]);
+/// The epitaph is written.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Reports `machine stopped: REASON` and stops this CPU for ever, with interrupts masked.
 pub fn stop(reason: fmt::Arguments) -> ! {
     DAIF.write(DAIF::D::Masked + DAIF::A::Masked + DAIF::I::Masked + DAIF::F::Masked);
-    // The first reason counts: what fails while it is reported does not replace it.
+    write_epitaph(reason);
+    println!("\nmachine stopped: {reason}");
+    halt()
+}
+
+/// Leaves the reason to a debugger, before the attempt to report it. The first reason counts: what fails while it is
+/// reported does not replace it.
+pub(crate) fn write_epitaph(reason: fmt::Arguments) {
     if !STOPPED.swap(true, Ordering::Relaxed)
         && let Some(mut epitaph) = MACHINE_EPITAPH.try_lock()
     {
         // Of a text that is too long, as much as there is room for.
         let _ = write!(epitaph, "{reason}");
     }
-    println!("\nmachine stopped: {reason}");
-    halt()
 }
 
 /// Waits for ever.

@@ -1,6 +1,6 @@
 //! The console's UART, a PL011: polled output that works in any state of the kernel, interrupt-driven input.
 //!
-//! Output waits for nothing but the device. Tasks take turns by the call of [`print!`]; code that runs with interrupts
+//! Output waits for nothing but the device. Tasks take turns by the call of [`print!`](crate::print); code that runs with interrupts
 //! masked (handlers, reports of failures) writes at once, be it into somebody's line, since whoever has the turn may be
 //! what it interrupted. Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
 
@@ -179,7 +179,7 @@ impl Write for Output<'_> {
     }
 }
 
-/// What [`print!`] calls.
+/// What [`print!`](crate::print) calls.
 #[doc(hidden)]
 pub fn write(arguments: fmt::Arguments) {
     let Some(uart) = UART.get() else { return };

@@ -7,6 +7,8 @@ use builder::{Tree, cells, text};
 
 use super::*;
 
+// Written by QEMU 10.0: `-machine virt,gic-version=2,dumpdtb=FILE -cpu cortex-a72 -smp 2 -m 256`, the other one with 3;
+// then packed by `dtc -I dtb -O dtb`.
 const VIRT_GICV2: &[u8] = include_bytes!("testdata/virt-gicv2.dtb");
 const VIRT_GICV3: &[u8] = include_bytes!("testdata/virt-gicv3.dtb");
 
