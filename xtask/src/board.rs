@@ -113,6 +113,13 @@ impl Board {
         overrides: &Overrides,
         image: &Path,
     ) -> Result<Vec<OsString>> {
+        let mut arguments = self.machine_arguments(configuration, overrides)?;
+        arguments.extend(["-kernel".into(), image.into()]);
+        Ok(arguments)
+    }
+
+    /// What QEMU is told so that it is this machine, with nothing in its memory.
+    pub fn machine_arguments(&self, configuration: &Configuration, overrides: &Overrides) -> Result<Vec<OsString>> {
         let smp = overrides.smp.unwrap_or(self.smp);
         ensure!(
             (1..=self.max_smp).contains(&smp),
@@ -135,7 +142,6 @@ impl Board {
         arguments.extend(self.arguments.iter().map(OsString::from));
         // A machine that resets has failed; booting it again would hide that.
         arguments.push("-no-reboot".into());
-        arguments.extend(["-kernel".into(), image.into()]);
         Ok(arguments)
     }
 }

@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use crate::console::{Console, Event, stop_reason};
 
 /// The prompt of the kernel's console.
-const PROMPT: &str = "kprobes> ";
+pub const PROMPT: &str = "kprobes> ";
 /// What ends the conversation, and the machine.
-const POWER_OFF: &str = "poweroff";
+pub const POWER_OFF: &str = "poweroff";
 
 /// Where the conversation is.
 enum State {

@@ -19,7 +19,7 @@ use object::{
 /// The image is padded to whole pages.
 const PAGE: usize = 4096;
 /// Where the header has the length of the image, 8 bytes.
-const IMAGE_SIZE_AT: usize = 16;
+pub const IMAGE_SIZE_AT: usize = 16;
 /// Where the header has its magic number.
 const MAGIC_AT: usize = 56;
 const MAGIC: &[u8] = b"ARM\x64";
@@ -45,6 +45,14 @@ pub fn write_beside(elf: &Path) -> Result<PathBuf> {
     out.push(".img");
     write(elf, out.as_ref())?;
     Ok(out.into())
+}
+
+/// Where the image of the program `elf` has its symbols, in bytes from its start.
+pub fn symbols_at(elf: &Path) -> Result<usize> {
+    let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
+    let file = ElfFile64::<Endianness>::parse(&*program)?;
+    let length = address_of(&file, "__image_end")?.checked_sub(address_of(&file, "__image_start")?);
+    length.and_then(|length| usize::try_from(length).ok()).context("__image_end is before __image_start")
 }
 
 /// The image of a linked program.

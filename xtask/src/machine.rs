@@ -69,8 +69,13 @@ impl Machine {
 
     /// Types a line and the return key. Does not wait for the machine to take it.
     pub fn type_line(&self, line: &str) {
+        self.type_keys(format!("{line}\r").into_bytes());
+    }
+
+    /// Types whatever bytes these are. Does not wait for the machine to take them.
+    pub fn type_keys(&self, keys: Vec<u8>) {
         // The receiver is gone when QEMU is, which its output will say.
-        let _ = self.keys.send(format!("{line}\r").into_bytes());
+        let _ = self.keys.send(keys);
     }
 
     /// How QEMU ended, after [`Output::End`]: an error is its status and what it complained of.

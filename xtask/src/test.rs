@@ -2,11 +2,19 @@
 //! else where it is meant to run. What it prints is what libtest prints, so that whatever reads the one reads
 //! the other.
 
+mod boot;
 mod capture;
+mod dialogue;
+mod differ;
+mod flattened;
+mod garbage;
 mod host;
 mod libtest;
+mod normal;
 mod protocol;
 mod report;
+mod session;
+mod sessions;
 mod target;
 
 use std::process::ExitCode;

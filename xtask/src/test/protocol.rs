@@ -1,10 +1,11 @@
 //! What is said on the UART between this command and the tests image: `list` and `run NAME` one way, tests and
 //! results the other. The image may be broken in any way, so whatever else comes is passed over.
 
+use super::dialogue::{Reply, Subject};
 use crate::console::{Event, stop_reason};
 
 /// The prompt of the tests image.
-pub const PROMPT: &str = "tests> ";
+const PROMPT: &str = "tests> ";
 
 /// A test on the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,17 +30,6 @@ impl Test {
     }
 }
 
-/// What follows from what the machine wrote.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Reply<T> {
-    /// Nothing yet.
-    Wait,
-    /// Type this line.
-    Type(String),
-    /// It is over.
-    Done(Result<T, String>),
-}
-
 /// Asks for the list of tests.
 #[derive(Default)]
 pub struct Listing {
@@ -47,9 +37,12 @@ pub struct Listing {
     tests: Vec<Test>,
 }
 
-impl Listing {
-    /// The machine wrote this.
-    pub fn event(&mut self, event: Event) -> Reply<Vec<Test>> {
+impl Subject<Vec<Test>> for Listing {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<Vec<Test>> {
         match event {
             Event::Prompt if !self.asked => {
                 self.asked = true;
@@ -92,8 +85,31 @@ impl Trial {
         Self { test, state: State::Booting }
     }
 
-    /// The machine wrote this.
-    pub fn event(&mut self, event: Event) -> Reply<()> {
+    /// The result that this line tells.
+    fn result(&self, line: &str) -> Option<Result<(), String>> {
+        let outcome = line.strip_prefix("result ")?.strip_prefix(self.test.name.as_str())?;
+        match outcome {
+            " ok" => Some(Ok(())),
+            _ => outcome.strip_prefix(" failed: ").map(|sentence| Err(sentence.into())),
+        }
+    }
+
+    /// Whether it was right to stop for this reason.
+    fn stopped(&self, reason: &str, running: bool) -> Result<(), String> {
+        match &self.test.stops {
+            Some(text) if running && reason.contains(text) => Ok(()),
+            Some(text) => Err(format!("the machine stopped: {reason}; it was to stop with {text:?}")),
+            None => Err(format!("the machine stopped: {reason}")),
+        }
+    }
+}
+
+impl Subject<()> for Trial {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<()> {
         match (&self.state, event) {
             (State::Booting, Event::Prompt) => {
                 self.state = State::Running;
@@ -122,29 +138,11 @@ impl Trial {
             }
         }
     }
-
-    /// The result that this line tells.
-    fn result(&self, line: &str) -> Option<Result<(), String>> {
-        let outcome = line.strip_prefix("result ")?.strip_prefix(self.test.name.as_str())?;
-        match outcome {
-            " ok" => Some(Ok(())),
-            _ => outcome.strip_prefix(" failed: ").map(|sentence| Err(sentence.into())),
-        }
-    }
-
-    /// Whether it was right to stop for this reason.
-    fn stopped(&self, reason: &str, running: bool) -> Result<(), String> {
-        match &self.test.stops {
-            Some(text) if running && reason.contains(text) => Ok(()),
-            Some(text) => Err(format!("the machine stopped: {reason}; it was to stop with {text:?}")),
-            None => Err(format!("the machine stopped: {reason}")),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Listing, PROMPT, Reply, Test, Trial};
+    use super::{Listing, PROMPT, Reply, Subject, Test, Trial};
     use crate::console::{Console, Event};
 
     /// Everything that follows from a stream of bytes.

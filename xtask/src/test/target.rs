@@ -4,50 +4,58 @@
 use std::{
     ffi::OsString,
     iter,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Mutex,
-        mpsc::{self, RecvTimeoutError, Sender},
+        mpsc::{self, Sender},
     },
     thread,
-    time::{Duration, Instant},
 };
 
 use anyhow::Result;
 
 use super::{
-    protocol::{Listing, PROMPT, Reply, Test, Trial},
+    boot,
+    dialogue::{Subject, converse},
+    protocol::{Listing, Trial},
     report::Report,
+    sessions,
 };
 use crate::{
     board::{BASE, Board, Configuration, Overrides},
-    console::{Console, Event},
-    image,
-    machine::{Machine, Output},
-    workspace,
+    image, workspace,
 };
 
 /// Machines that run at once.
 const MACHINES: usize = 2;
 
-/// As much of the end of a UART's output is kept.
-const KEPT_OUTPUT: usize = 64 * 1024;
-
 /// One test in one configuration.
 struct Job {
     name: String,
     arguments: Vec<OsString>,
-    test: Test,
+    /// The error says why there is nothing to talk about.
+    subject: Result<Box<dyn Subject<()> + Send>, String>,
+}
+
+/// A board, and how it is tested.
+struct Bench<'a> {
+    board: &'a Board,
+    configurations: &'a [&'a Configuration],
+    seconds: u64,
 }
 
 /// Runs the wanted tests in these configurations of the board.
 pub fn test(report: &mut Report, board: &Board, configurations: &[&Configuration], seconds: u64) {
-    let mut jobs = match jobs(board, configurations, seconds) {
-        Ok(jobs) => jobs,
-        Err(error) => return report.result(&format!("{}::list", board.name), Err(format!("{error:#}"))),
-    };
-    jobs.retain(|job| report.wants(&job.name));
-    let jobs = &Mutex::new(jobs.into_iter());
+    let bench = Bench { board, configurations, seconds };
+    let mut all = Vec::new();
+    for (what, jobs) in [("list", bench.listed()), ("console", bench.kernel())] {
+        match jobs {
+            Ok(jobs) => all.extend(jobs),
+            Err(error) => report.result(&format!("{}::{what}", board.name), Err(format!("{error:#}"))),
+        }
+    }
+    all.retain(|job| report.wants(&job.name));
+    let jobs = &Mutex::new(all.into_iter());
     let (results, reported) = mpsc::channel();
     thread::scope(|scope| {
         for results in iter::repeat_n(results, MACHINES) {
@@ -63,87 +71,67 @@ pub fn test(report: &mut Report, board: &Board, configurations: &[&Configuration
 fn work(jobs: &Mutex<impl Iterator<Item = Job>>, seconds: u64, results: &Sender<(String, Result<(), String>)>) {
     let next = || jobs.lock().ok()?.next();
     while let Some(job) = next() {
-        let mut trial = Trial::new(job.test);
-        let result = converse(&job.arguments, seconds, |event| trial.event(event));
+        let result = job.subject.and_then(|mut subject| converse(&job.arguments, seconds, &mut *subject));
         if results.send((job.name, result)).is_err() {
             return;
         }
     }
 }
 
-/// Every test that the image lists, in every configuration.
-fn jobs(board: &Board, configurations: &[&Configuration], seconds: u64) -> Result<Vec<Job>> {
-    let image = image::write_beside(&workspace::build_kernel("kprobes-tests")?)?;
-    let arguments = |configuration, image: &Path| board.arguments(configuration, &Overrides::default(), image);
-    let mut tests = Vec::new();
-    if let Some(first) = configurations.first() {
-        let mut listing = Listing::default();
-        tests =
-            converse(&arguments(first, &image)?, seconds, |event| listing.event(event)).map_err(anyhow::Error::msg)?;
+impl Bench<'_> {
+    fn arguments(&self, configuration: &Configuration, image: &Path) -> Result<Vec<OsString>> {
+        self.board.arguments(configuration, &Overrides::default(), image)
     }
-    let mut jobs = Vec::new();
-    for configuration in configurations {
-        let place = match configuration.name.as_str() {
-            BASE => board.name.clone(),
-            other => format!("{}/{other}", board.name),
-        };
-        let arguments = arguments(configuration, &image)?;
-        jobs.extend(tests.iter().map(|test| Job {
-            name: format!("{place}::{}", test.name),
-            arguments: arguments.clone(),
-            test: test.clone(),
-        }));
+
+    /// Every test that the tests image lists, in every configuration.
+    fn listed(&self) -> Result<Vec<Job>> {
+        let image = image::write_beside(&workspace::build_kernel("kprobes-tests")?)?;
+        let Some(first) = self.configurations.first() else { return Ok(Vec::new()) };
+        let tests = converse(&self.arguments(first, &image)?, self.seconds, &mut Listing::default())
+            .map_err(anyhow::Error::msg)?;
+        let mut jobs = Vec::new();
+        for configuration in self.configurations {
+            let place = self.place(configuration);
+            let arguments = self.arguments(configuration, &image)?;
+            jobs.extend(tests.iter().map(|test| Job {
+                name: format!("{place}::{}", test.name),
+                arguments: arguments.clone(),
+                subject: Ok(Box::new(Trial::new(test.clone()))),
+            }));
+        }
+        Ok(jobs)
     }
-    Ok(jobs)
-}
 
-/// Talks to a fresh machine until it is decided. The error ends with what the UART sent.
-fn converse<T>(arguments: &[OsString], seconds: u64, event: impl FnMut(Event) -> Reply<T>) -> Result<T, String> {
-    let mut log = Vec::new();
-    talk(arguments, seconds, event, &mut log).map_err(|sentence| {
-        let text: String = String::from_utf8_lossy(&log).chars().filter(|character| *character != '\r').collect();
-        format!("{}\n{sentence}", text.trim_end())
-    })
-}
+    /// Everything that is tried on the kernel itself, in every configuration.
+    fn kernel(&self) -> Result<Vec<Job>> {
+        let elf = workspace::build_kernel("runtime")?;
+        let image: PathBuf = image::write_beside(&elf)?;
+        let sessions = sessions::all(&self.board.name)?;
+        let mut jobs = Vec::new();
+        for configuration in self.configurations {
+            let place = self.place(configuration);
+            let arguments = self.arguments(configuration, &image)?;
+            let mut console = |name: &str, subject| {
+                jobs.push(Job { name: format!("{place}::console::{name}"), arguments: arguments.clone(), subject });
+            };
+            for session in &sessions {
+                console(&session.name, session.subject());
+            }
+            console("garbage", sessions::garbage());
+            jobs.extend(boot::all(self.board, configuration, &elf, &image)?.into_iter().map(|boot| Job {
+                name: format!("{place}::boot::{}", boot.name),
+                arguments: boot.arguments,
+                subject: boot.subject,
+            }));
+        }
+        Ok(jobs)
+    }
 
-fn talk<T>(
-    arguments: &[OsString],
-    seconds: u64,
-    mut event: impl FnMut(Event) -> Reply<T>,
-    log: &mut Vec<u8>,
-) -> Result<T, String> {
-    let (sender, outputs) = mpsc::channel();
-    // Nobody listens any more when it is decided.
-    let machine =
-        Machine::start(arguments, move |output| drop(sender.send(output))).map_err(|error| format!("{error:#}"))?;
-    let mut console = Console::new(PROMPT);
-    let timeout = Duration::from_secs(seconds);
-    let mut deadline = Instant::now() + timeout;
-    loop {
-        match outputs.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(Output::Bytes(bytes)) => {
-                log.extend(&bytes);
-                log.drain(..log.len().saturating_sub(KEPT_OUTPUT));
-                for happening in console.feed(&bytes) {
-                    match event(happening) {
-                        Reply::Wait => {}
-                        Reply::Type(line) => {
-                            machine.type_line(&line);
-                            deadline = Instant::now() + timeout;
-                        }
-                        Reply::Done(result) => return result,
-                    }
-                }
-            }
-            Ok(Output::End) => {
-                return Err(match machine.end() {
-                    Ok(()) => "the machine powered off without a result".into(),
-                    Err(how) => format!("QEMU ended without a result: {how}"),
-                });
-            }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                return Err(format!("there is no result within {seconds} s"));
-            }
+    /// What the names of the tests in this configuration begin with.
+    fn place(&self, configuration: &Configuration) -> String {
+        match configuration.name.as_str() {
+            BASE => self.board.name.clone(),
+            other => format!("{}/{other}", self.board.name),
         }
     }
 }

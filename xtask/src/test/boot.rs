@@ -1,0 +1,251 @@
+//! What a boot loader hands over may be damaged. Without a device tree the machine has to stop with a sentence
+//! that names what is wrong; without symbols everything else has to work.
+//!
+//! QEMU itself cannot be asked for a damaged tree, so it is told to put everything into its memory and to start
+//! at a few instructions that do what its own boot loader does: pass the tree and jump to the image. That needs
+//! to know the memory of the machine, which is here that of `virt`.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::{
+    capture::capture,
+    dialogue::{Reply, Subject},
+    differ::{self, Numbers},
+    flattened, sessions,
+};
+use crate::{
+    board::{Board, Configuration, Overrides},
+    console::{Event, stop_reason},
+    conversation::PROMPT,
+    image, machine,
+};
+
+/// The machine whose memory is known here.
+const MACHINE: &str = "virt";
+/// Physical addresses in its RAM: of the loader, of the image, which is smaller than what is between, of the tree.
+const LOADER: u64 = 0x4010_0000;
+const IMAGE: u64 = 0x4020_0000;
+const TREE: u64 = 0x4800_0000;
+
+/// A boot with damaged input.
+pub struct Boot {
+    pub name: &'static str,
+    pub arguments: Vec<OsString>,
+    pub subject: Result<Box<dyn Subject<()> + Send>, String>,
+}
+
+/// All of them; `elf` is the kernel of which `image` was made.
+pub fn all(board: &Board, configuration: &Configuration, elf: &Path, image: &Path) -> Result<Vec<Boot>> {
+    if board.machine != MACHINE {
+        return Ok(Vec::new());
+    }
+    let mut directory = image.as_os_str().to_owned();
+    directory.push(format!(".damaged/{}-{}", board.name, configuration.name));
+    let directory = PathBuf::from(directory);
+    fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+    let mut boots = with_damaged_tree(board, configuration, image, &directory)?;
+    boots.extend(with_damaged_symbols(board, configuration, elf, image, &directory)?);
+    Ok(boots)
+}
+
+/// A device tree as it is handed over, and the reason for which the machine stops.
+struct Handed {
+    name: &'static str,
+    /// What x0 is.
+    address: u64,
+    /// What is there.
+    tree: Option<Vec<u8>>,
+    reason: &'static str,
+}
+
+fn with_damaged_tree(
+    board: &Board,
+    configuration: &Configuration,
+    image: &Path,
+    directory: &Path,
+) -> Result<Vec<Boot>> {
+    let machine = board.machine_arguments(configuration, &Overrides::default())?;
+    let good = device_tree(&machine, &directory.join("good.dtb"))?;
+    let truncated = good[..flattened::structure(&good).context("QEMU's device tree is damaged")?.start + 2000].to_vec();
+    let mut short = good.clone();
+    short[flattened::TOTAL_SIZE].copy_from_slice(&4096_u32.to_be_bytes());
+    let mut bad_magic = good.clone();
+    bad_magic[0] ^= 1;
+    let no_memory = flattened::without_node(&good, "memory@").context("QEMU's device tree has no memory")?;
+    let handed = |name, address, tree, reason| Handed { name, address, tree, reason };
+    [
+        handed("no_device_tree", 0, None, "the boot loader passed no device tree (x0 is 0)"),
+        handed(
+            "misaligned_device_tree",
+            TREE + 4,
+            Some(good.clone()),
+            "the device tree is at 0x48000004, which is not a multiple of 8",
+        ),
+        handed(
+            "device_tree_without_magic",
+            TREE,
+            Some(bad_magic),
+            "there is no device tree where the boot loader says: it starts with 0xd10dfeed, not 0xd00dfeed",
+        ),
+        handed(
+            "truncated_device_tree",
+            TREE,
+            Some(truncated),
+            "the device tree is damaged at offset ${offset}: an unknown token",
+        ),
+        handed(
+            "device_tree_longer_than_it_says",
+            TREE,
+            Some(short),
+            "the device tree's structure block, ${length} bytes at offset ${offset}, is misplaced",
+        ),
+        handed("device_tree_without_memory", TREE, Some(no_memory), "the device tree describes no memory"),
+    ]
+    .into_iter()
+    .map(|Handed { name, address, tree, reason }| {
+        let mut arguments = machine.clone();
+        arguments.extend(load(image, IMAGE));
+        if let Some(tree) = tree {
+            arguments.extend(load(&written(directory.join(format!("{name}.dtb")), &tree)?, address));
+        }
+        arguments.extend(load(&written(directory.join(format!("{name}.loader")), &loader(address))?, LOADER));
+        arguments.extend(["-device".into(), format!("loader,addr={LOADER:#x},cpu-num=0").into()]);
+        Ok(Boot { name, arguments, subject: Ok(Box::new(Stops { reason })) })
+    })
+    .collect()
+}
+
+fn with_damaged_symbols(
+    board: &Board,
+    configuration: &Configuration,
+    elf: &Path,
+    image: &Path,
+    directory: &Path,
+) -> Result<Vec<Boot>> {
+    let good = fs::read(image).with_context(|| format!("{} cannot be read", image.display()))?;
+    let symbols = image::symbols_at(elf)?;
+    let middle = symbols + (good.len() - symbols) / 2;
+    let with_length = |length: usize| {
+        let mut bytes = good[..length].to_vec();
+        bytes[image::IMAGE_SIZE_AT..][..8].copy_from_slice(&(length as u64).to_le_bytes());
+        bytes
+    };
+    let mut corrupted = good.clone();
+    corrupted[middle] ^= 0x10;
+    let damaged = "the symbol table is damaged: its checksum is ${found} instead of ${expected}";
+    let truncated = "the symbol table is truncated: it needs ${needed} bytes and ${present} are there";
+    [
+        ("truncated_symbols", with_length(middle), truncated),
+        ("no_symbols", with_length(symbols), truncated),
+        // The header still has the whole length, and the memory behind the file is zero.
+        ("truncated_image", good[..middle].to_vec(), damaged),
+        ("corrupted_symbols", corrupted, damaged),
+    ]
+    .into_iter()
+    .map(|(name, image, sentence)| {
+        let image = written(directory.join(format!("{name}.img")), &image)?;
+        let arguments = board.arguments(configuration, &Overrides::default(), &image)?;
+        let consequence = "functions are shown without names and cannot be probed by name";
+        Ok(Boot { name, arguments, subject: sessions::without_symbols(&format!("{sentence}: {consequence}")) })
+    })
+    .collect()
+}
+
+/// The tree that QEMU would hand over.
+fn device_tree(machine: &[OsString], file: &Path) -> Result<Vec<u8>> {
+    let mut dump = OsString::from("dumpdtb=");
+    dump.push(escaped(file));
+    let mut command = Command::new(machine::QEMU);
+    command.args(machine).args(["-display", "none", "-machine"]).arg(dump);
+    let captured = capture(&mut command, |_| {});
+    captured.result.map_err(|sentence| anyhow!("{}{sentence}", captured.text))?;
+    let tree = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    ensure!(flattened::structure(&tree).is_some(), "QEMU's device tree is damaged");
+    Ok(tree)
+}
+
+/// The instructions that pass the tree at the physical address `tree` to the image.
+fn loader(tree: u64) -> Vec<u8> {
+    let code: [u32; 4] = [
+        0x5800_0080, // ldr x0, tree
+        0x5800_00a1, // ldr x1, image
+        0xd61f_0020, // br  x1
+        0,
+    ];
+    let mut bytes: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.extend([tree, IMAGE].iter().flat_map(|address| address.to_le_bytes()));
+    bytes
+}
+
+/// Tells QEMU to put a file into its memory as it is.
+fn load(file: &Path, address: u64) -> [OsString; 2] {
+    let mut device = OsString::from("loader,force-raw=on,");
+    device.push(format!("addr={address:#x},file="));
+    device.push(escaped(file));
+    ["-device".into(), device]
+}
+
+/// A path as part of an option of QEMU, where a comma ends the part unless there are two.
+fn escaped(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
+fn written(file: PathBuf, bytes: &[u8]) -> Result<PathBuf> {
+    fs::write(&file, bytes).with_context(|| format!("{} cannot be written", file.display()))?;
+    Ok(file)
+}
+
+/// The machine has to stop for this reason, and before it asks.
+struct Stops {
+    reason: &'static str,
+}
+
+impl Subject<()> for Stops {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<()> {
+        match &event {
+            Event::Line(line) => match stop_reason(line) {
+                Some(reason) => {
+                    let difference = differ::compare(&[self.reason.into()], &[reason.into()], &mut Numbers::new());
+                    Reply::Done(difference.map_err(|difference| format!("{difference}the reason is another one")))
+                }
+                None => Reply::Wait,
+            },
+            Event::Prompt => Reply::Done(Err("it booted, but was to stop".into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stops, escaped};
+    use crate::{
+        console::Event,
+        test::dialogue::{Reply, Subject},
+    };
+
+    #[test]
+    fn only_the_right_reason_passes() {
+        let mut stops = Stops { reason: "at ${offset}: no" };
+        let mut line = |text: &str| stops.event(Event::Line(text.into()));
+        assert_eq!(line("at 0x10: no"), Reply::Wait);
+        assert_eq!(line("machine stopped: at 0x10: no"), Reply::Done(Ok(())));
+        assert!(matches!(line("machine stopped: at 0x10: yes"), Reply::Done(Err(_))));
+        assert!(matches!(stops.event(Event::Prompt), Reply::Done(Err(_))));
+    }
+
+    #[test]
+    fn commas_are_doubled() {
+        assert_eq!(escaped("/a,b/c".as_ref()), "/a,,b/c");
+    }
+}

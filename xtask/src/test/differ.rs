@@ -1,0 +1,217 @@
+//! Compares a reply with the one that is written down, and shows what differs as `diff` would.
+//!
+//! Where the expected text says so, it stands for more than itself: a line `...` for any number of lines, and
+//! `${NAME}` for a number, decimal or hexadecimal after `0x`, that is remembered by its name; a line that has
+//! one may be aligned in any way. Rows that begin with an address come in the order in which the linker has
+//! placed the functions, so they may come in any order, unless there is a `...` among them.
+
+use std::collections::BTreeMap;
+
+use super::normal::normal;
+
+/// Numbers by the names that a session gives them.
+pub type Numbers = BTreeMap<String, u64>;
+
+/// A line that stands for any number of lines.
+const GAP: &str = "...";
+
+/// Compares `actual` with `expected` and adds the numbers that have names to `numbers`.
+///
+/// # Errors
+///
+/// The difference: lines that were expected after `-`, those that came instead after `+`.
+pub fn compare(expected: &[String], actual: &[String], numbers: &mut Numbers) -> Result<(), String> {
+    let patterns: Vec<_> = expected.iter().map(|line| Pattern { text: line, normal: normal(line) }).collect();
+    let mut lines: Vec<_> = actual.iter().map(|line| Line { text: line, normal: normal(line) }).collect();
+    if !expected.iter().any(|line| line == GAP) {
+        reorder(&patterns, &mut lines);
+    }
+    let steps = align(&patterns, &lines);
+    if steps.iter().any(|step| matches!(step, Step::Missing(_) | Step::Extra(_))) {
+        return Err(steps.iter().map(Step::to_string).collect());
+    }
+    for step in steps {
+        if let Step::Same(pattern, line) = step {
+            for (name, number) in pattern.matches(line).unwrap_or_default() {
+                if *numbers.entry(name.clone()).or_insert(number) != number {
+                    return Err(format!("  {}\nhere {name} is {number}, and was {} before", line.text, numbers[&name]));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An expected line, as it is written and made normal.
+struct Pattern<'a> {
+    text: &'a str,
+    normal: String,
+}
+
+/// A line that came.
+struct Line<'a> {
+    text: &'a str,
+    normal: String,
+}
+
+impl Pattern<'_> {
+    /// The numbers that make the pattern this line; `None` if none do.
+    fn matches(&self, line: &Line<'_>) -> Option<Vec<(String, u64)>> {
+        if !self.normal.contains("${") {
+            return (self.normal == line.normal).then(Vec::new);
+        }
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (pattern, line) = (squeezed(&self.normal), squeezed(&line.normal));
+        let (mut pattern, mut line) = (pattern.as_str(), line.as_str());
+        let mut numbers = Vec::new();
+        while let Some((before, rest)) = pattern.split_once("${") {
+            let (name, after) = rest.split_once('}')?;
+            line = line.strip_prefix(before)?;
+            let (digits, radix) = match line.strip_prefix("0x") {
+                Some(digits) => (digits, 16),
+                None => (line, 10),
+            };
+            let end = digits.find(|character: char| !character.is_digit(radix)).unwrap_or(digits.len());
+            numbers.push((name.to_string(), u64::from_str_radix(&digits[..end], radix).ok()?));
+            (pattern, line) = (after, &digits[end..]);
+        }
+        (pattern == line).then_some(numbers)
+    }
+}
+
+/// Puts the rows that begin with an address into the order in which they are expected; those that are not
+/// expected come last.
+fn reorder(patterns: &[Pattern<'_>], lines: &mut [Line<'_>]) {
+    let is_row = |text: &str| text.starts_with("ADDRESS ");
+    let mut places: Vec<_> = (0..lines.len()).filter(|&place| is_row(&lines[place].normal)).collect();
+    for pattern in patterns.iter().filter(|pattern| is_row(&pattern.normal)) {
+        if let Some(found) = places.iter().position(|&place| pattern.matches(&lines[place]).is_some()) {
+            // The rows between keep their order.
+            for nth in (0..found).rev() {
+                lines.swap(places[nth], places[nth + 1]);
+            }
+            places.remove(0);
+        }
+    }
+}
+
+/// One step of the way through both texts.
+enum Step<'a> {
+    Same(&'a Pattern<'a>, &'a Line<'a>),
+    /// It is covered by a gap.
+    Skipped(&'a str),
+    Missing(&'a str),
+    Extra(&'a str),
+}
+
+impl std::fmt::Display for Step<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Same(_, line) => writeln!(f, "  {}", line.text),
+            Self::Skipped(line) => writeln!(f, "  {line}"),
+            Self::Missing(line) => writeln!(f, "- {line}"),
+            Self::Extra(line) => writeln!(f, "+ {line}"),
+        }
+    }
+}
+
+/// The way with the fewest differences.
+fn align<'a>(patterns: &'a [Pattern<'a>], lines: &'a [Line<'a>]) -> Vec<Step<'a>> {
+    let is_gap = |at: usize| patterns[at].text == GAP;
+    // How many differences there are at least between the patterns and the lines from here on.
+    let mut cost = vec![vec![0_usize; lines.len() + 1]; patterns.len() + 1];
+    for p in (0..=patterns.len()).rev() {
+        for l in (0..=lines.len()).rev() {
+            cost[p][l] = match (p < patterns.len(), l < lines.len()) {
+                (false, _) => lines.len() - l,
+                (true, false) => cost[p + 1][l] + usize::from(!is_gap(p)),
+                (true, true) if is_gap(p) => cost[p + 1][l].min(cost[p][l + 1]),
+                (true, true) if patterns[p].matches(&lines[l]).is_some() => cost[p + 1][l + 1],
+                (true, true) => 1 + cost[p + 1][l].min(cost[p][l + 1]),
+            };
+        }
+    }
+    let (mut p, mut l) = (0, 0);
+    let mut steps = Vec::new();
+    while p < patterns.len() || l < lines.len() {
+        if p < patterns.len() && is_gap(p) {
+            if cost[p][l] == cost[p + 1][l] {
+                p += 1;
+            } else {
+                steps.push(Step::Skipped(lines[l].text));
+                l += 1;
+            }
+        } else if p < patterns.len() && l < lines.len() && patterns[p].matches(&lines[l]).is_some() {
+            steps.push(Step::Same(&patterns[p], &lines[l]));
+            (p, l) = (p + 1, l + 1);
+        } else if p < patterns.len() && cost[p][l] == 1 + cost[p + 1][l] {
+            steps.push(Step::Missing(patterns[p].text));
+            p += 1;
+        } else {
+            steps.push(Step::Extra(lines[l].text));
+            l += 1;
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Numbers, compare};
+
+    fn difference(expected: &str, actual: &str) -> Result<Numbers, String> {
+        let lines = |text: &str| text.lines().map(String::from).collect::<Vec<_>>();
+        let mut numbers = Numbers::new();
+        compare(&lines(expected), &lines(actual), &mut numbers).map(|()| numbers)
+    }
+
+    #[test]
+    fn equal_texts_are_equal() {
+        for (expected, actual) in [
+            ("", ""),
+            ("a\nb", "a\nb"),
+            ("...", ""),
+            ("...\nc", "a\nb\nc"),
+            ("a\n...\nc\n...", "a\nb\nc\nc\nd"),
+            ("took 5 ms", "took 17 ms"),
+        ] {
+            assert!(difference(expected, actual).is_ok(), "{expected:?} {actual:?}");
+        }
+    }
+
+    #[test]
+    fn differences_are_shown() {
+        for (expected, actual, shown) in [
+            ("a\nb\nc", "a\nx\nc", "  a\n- b\n+ x\n  c\n"),
+            ("a", "", "- a\n"),
+            ("", "a", "+ a\n"),
+            ("a\n...\nc", "a\nb", "  a\n  b\n- c\n"),
+            ("10 calls", "11 calls", "- 10 calls\n+ 11 calls\n"),
+        ] {
+            assert_eq!(difference(expected, actual), Err(shown.into()), "{expected:?} {actual:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_get_names() {
+        let numbers = difference("x ${hits}  ${missed} y\n${sum}", "x 12 3     y\n0x1f").unwrap();
+        assert_eq!(numbers.into_values().collect::<Vec<_>>(), [12, 3, 31]);
+        for (expected, actual) in [("x ${n} y", "x y"), ("x ${n} y", "x 1 z"), ("${n}", "many"), ("${n}\n${n}", "1\n2")]
+        {
+            assert!(difference(expected, actual).is_err(), "{expected:?} {actual:?}");
+        }
+    }
+
+    #[test]
+    fn rows_may_come_in_any_order() {
+        let row = |address: u64, rest: &str| format!("{address:016x} {rest}\n");
+        let (low, high) = (0xffff_ffc0_0000_1000, 0xffff_ffc0_0000_2000);
+        let expected = format!("head\n{}{}tail", row(low, " k  f"), row(high, " k  ${n} g"));
+        let actual = format!("head\n{}{}tail", row(low, " k  7 g"), row(high, " k  f"));
+        assert_eq!(difference(&expected, &actual).unwrap()["n"], 7);
+        let other = actual.replace(" f", " h");
+        assert!(difference(&expected, &other).unwrap_err().contains("- ffffffc000001000  k  f\n"));
+        let twice = expected.replace(" ${n} g", " f");
+        assert!(difference(&twice, &actual).is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! A line that is loose, a terminal at the wrong speed, a file sent by mistake: whatever bytes come in, the
+//! console goes on, and what was defined before is there and works. First everything is sent at once, much
+//! faster than the console reads, so that input is lost; then the same again piece by piece, so that the
+//! console takes every byte.
+
+use super::{
+    dialogue::{Reply, Subject},
+    session::{Player, Session},
+};
+use crate::{
+    console::{Event, stop_reason},
+    conversation::PROMPT,
+};
+
+/// How much garbage there is.
+const LENGTH: usize = 256 * 1024;
+/// How much of it is sent at once, the second time; fits into the receive buffer of the kernel.
+const PIECE: usize = 3000;
+/// The sequence is always the same, so that a failure can be had again.
+const SEED: u64 = 1;
+
+/// What is garbage to a line editor: noise, text without end, keys, and the beginnings of real lines.
+const FRAGMENTS: [&[u8]; 16] = [
+    b"\x1b[A",
+    b"\x1b[B",
+    b"\x1b[C",
+    b"\x1b[D",
+    b"\x1b[3~",
+    b"\x1b[1;5H",
+    b"\x1b[999999999999",
+    b"\x1bO",
+    b"\x1b[",
+    b"\r",
+    b"\n",
+    b"\x7f",
+    b"\x01",
+    b"p:",
+    b"r99:",
+    b"cat trace ",
+];
+
+/// The garbage.
+fn garbage() -> Vec<u8> {
+    // Knuth's linear congruential generator (MMIX). The high bits are the good ones.
+    let mut state = SEED;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut bytes = Vec::with_capacity(LENGTH);
+    while bytes.len() < LENGTH {
+        match random(8) {
+            0..=3 => bytes.extend((0..64).map(|_| random(256) as u8)),
+            4 | 5 => bytes.extend((0..16).map(|_| random(32) as u8)),
+            6 => bytes.extend_from_slice(FRAGMENTS[random(FRAGMENTS.len())]),
+            // Rarely long enough to be longer than any line may be.
+            _ => {
+                let length = 1 << random(12);
+                bytes.extend((0..length).map(|_| b' ' + random(95) as u8));
+            }
+        }
+    }
+    bytes
+}
+
+/// Where it is.
+enum State {
+    /// Something is defined.
+    Before,
+    /// Garbage is sent, each piece with a line behind it that shows that the piece has been read.
+    During,
+    /// The last line was read; its prompt is awaited.
+    Between,
+    /// What was defined must be there.
+    After,
+}
+
+/// Sends garbage between two sessions.
+pub struct Garbage {
+    before: Player,
+    after: Player,
+    state: State,
+    pieces: Vec<Vec<u8>>,
+    /// The line that shows that the current piece has been read.
+    mark: String,
+    marks: usize,
+}
+
+impl Garbage {
+    /// To send garbage to a machine that was just started, between the sessions `before` and `after`.
+    pub fn new(before: Session, after: Session) -> Self {
+        let garbage = garbage();
+        // From the last to the first.
+        let mut pieces: Vec<_> = garbage.chunks(PIECE).map(<[u8]>::to_vec).collect();
+        pieces.push(garbage);
+        let (before, after) = (Player::new(before), Player::new(after));
+        Self { before, after, state: State::Before, pieces, mark: String::new(), marks: 0 }
+    }
+
+    /// Gives up the line of which garbage may be left, and types another one that can be recognized.
+    fn mark(&mut self) -> Vec<u8> {
+        self.marks += 1;
+        self.mark = format!("#{}", self.marks);
+        format!("\x03\r{}\r", self.mark).into_bytes()
+    }
+
+    fn next_piece(&mut self) -> Reply<()> {
+        match self.pieces.pop() {
+            Some(mut piece) => {
+                piece.extend(self.mark());
+                Reply::Keys(piece)
+            }
+            None => {
+                self.state = State::Between;
+                Reply::Wait
+            }
+        }
+    }
+}
+
+impl Subject<()> for Garbage {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<()> {
+        if let Event::Line(line) = &event
+            && let Some(reason) = stop_reason(line)
+        {
+            return Reply::Done(Err(format!("the machine stopped: {reason}")));
+        }
+        match (&self.state, event) {
+            (State::Before, event) => match self.before.event(event) {
+                Reply::Done(Ok(())) => {
+                    self.state = State::During;
+                    self.next_piece()
+                }
+                other => other,
+            },
+            (State::During, Event::Line(line)) if line.strip_prefix(PROMPT) == Some(&self.mark) => self.next_piece(),
+            (State::During, _) | (State::Between, Event::Line(_)) => Reply::Wait,
+            (State::Between, Event::Prompt) => {
+                self.state = State::After;
+                self.after.event(Event::Prompt)
+            }
+            (State::After, event) => self.after.event(event),
+        }
+    }
+
+    /// The line behind a piece may be lost with the rest, as it may be when a person types it.
+    fn silence(&mut self) -> Option<Vec<u8>> {
+        matches!(self.state, State::During).then(|| self.mark())
+    }
+}
+
+/// The two sessions of a text that has a line `GARBAGE` between them.
+pub fn parse(text: &str) -> Result<Garbage, String> {
+    let (before, after) = text.split_once("\nGARBAGE\n").ok_or("it has no line GARBAGE")?;
+    Ok(Garbage::new(Session::parse(before)?, Session::parse(after)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LENGTH, garbage, parse};
+    use crate::{
+        console::Event,
+        test::dialogue::{Reply, Subject},
+    };
+
+    #[test]
+    fn garbage_is_always_the_same_and_everything() {
+        let bytes = garbage();
+        assert!(bytes == garbage() && bytes.len() >= LENGTH);
+        assert!((0..=255).all(|byte| bytes.contains(&byte)));
+        let longest = bytes.split(|byte| !matches!(byte, b' '..=b'~')).map(<[u8]>::len).max();
+        assert!(longest > Some(1024));
+    }
+
+    #[test]
+    fn the_console_must_take_it_and_go_on() {
+        let mut test = parse("kprobes> one\nGARBAGE\nkprobes> two\n2\n").unwrap();
+        let line = |text: &str| Event::Line(text.into());
+        assert_eq!(test.event(Event::Prompt), Reply::Type("one".into()));
+        assert_eq!(test.event(line("kprobes> one")), Reply::Wait);
+        let Reply::Keys(first) = test.event(Event::Prompt) else { panic!() };
+        assert!(first.len() > LENGTH && first.ends_with(b"\x03\r#1\r"));
+        // The mark was lost.
+        assert_eq!(test.silence(), Some(b"\x03\r#2\r".to_vec()));
+        let mut mark = 2;
+        while let Reply::Keys(piece) = test.event(line(&format!("kprobes> #{mark}"))) {
+            mark += 1;
+            assert!(piece.ends_with(format!("\x03\r#{mark}\r").as_bytes()));
+            assert_eq!(test.event(line("noise")), Reply::Wait);
+            assert_eq!(test.event(Event::Prompt), Reply::Wait);
+        }
+        assert!(mark > 80);
+        assert_eq!(test.event(Event::Prompt), Reply::Type("two".into()));
+        test.event(line("kprobes> two"));
+        assert_eq!(test.silence(), None);
+        assert!(matches!(test.event(Event::Prompt), Reply::Done(Err(_))));
+    }
+}

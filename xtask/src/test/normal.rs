@@ -1,0 +1,164 @@
+//! A session is written down once and holds for every build and every run. So what depends on them is made the
+//! same on both sides before they are compared, and nothing else is:
+//!
+//! | what | becomes |
+//! |---|---|
+//! | an address of the image, 16 hexadecimal digits from `ffffff` on, `0x` or not | `ADDRESS` |
+//! | the size of a function, after `+0xOFFSET/`, after the address of a row of `symbols`, in `has 0x… bytes` | `SIZE` |
+//! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace | `OFFSET` |
+//! | how many functions there are, in `N of … functions` | `COUNT` |
+//! | a number of milliseconds, a time in a trace | `TIME` |
+//! | in a trace, the number of a task, and of a worker such as `sha256/2`: which one comes when is up to the scheduler | `N` |
+
+/// The line without what differs from build to build and from run to run.
+pub fn normal(line: &str) -> String {
+    let mut line = addresses(line.trim_end());
+    let is_frame = line.trim_start().starts_with('#') && line.contains(" ADDRESS ");
+    sizes(&mut line, is_frame);
+    if let Some((count, rest)) = line.strip_prefix("ADDRESS ").and_then(|row| row.trim_start().split_once("  "))
+        && is_number(count)
+    {
+        line = format!("ADDRESS SIZE  {rest}");
+    }
+    if let Some((some, all)) = line.strip_suffix(" functions").and_then(|counts| counts.split_once(" of "))
+        && is_number(some)
+        && is_number(all)
+    {
+        line = format!("{some} of COUNT functions");
+    }
+    if let Some(record) = trace_record(&line) {
+        line = record;
+    }
+    milliseconds(&line)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Replaces every word that is an address of the image.
+fn addresses(line: &str) -> String {
+    let mut normal = String::new();
+    let mut rest = line;
+    while let Some(start) = rest.find(|character: char| character.is_ascii_alphanumeric()) {
+        let word = rest[start..].split(|character: char| !character.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let digits = word.strip_prefix("0x").unwrap_or(word);
+        let is_address = digits.len() == 16
+            && digits.starts_with("ffffff")
+            && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        normal += &rest[..start];
+        normal += if is_address { "ADDRESS" } else { word };
+        rest = &rest[start + word.len()..];
+    }
+    normal + rest
+}
+
+/// The length of the number that `text` begins with, `0x` included; 0 if it does not.
+fn hexadecimal(text: &str) -> usize {
+    match text.strip_prefix("0x") {
+        Some(digits) => 2 + digits.bytes().take_while(u8::is_ascii_hexdigit).count(),
+        None => 0,
+    }
+}
+
+/// Replaces sizes of functions, and the offsets of return addresses.
+fn sizes(line: &mut String, is_frame: bool) {
+    let mut from = 0;
+    while let Some(found) = line[from..].find("+0x") {
+        let offset = from + found + 1;
+        let slash = offset + hexadecimal(&line[offset..]);
+        let size = slash + 1;
+        from = slash;
+        if line[slash..].starts_with("/0x") {
+            let end = size + hexadecimal(&line[size..]);
+            let is_return = is_frame || line[end..].starts_with(" <- ");
+            line.replace_range(size..end, "SIZE");
+            if is_return {
+                line.replace_range(offset..slash, "OFFSET");
+            }
+        }
+    }
+    if let Some((before, after)) = line.split_once("which has 0x").filter(|(_, after)| after.ends_with(" bytes")) {
+        let digits = after.len() - after.trim_start_matches(|character: char| character.is_ascii_hexdigit()).len();
+        *line = format!("{before}which has SIZE{}", &after[digits..]);
+    }
+}
+
+/// A record of a trace, `   TASK-NUMBER   [CPU] FLAGS  TIME: EVENT…`; `None` if the line is none.
+fn trace_record(line: &str) -> Option<String> {
+    let (task, rest) = line.split_once(" [")?;
+    let (cpu, rest) = rest.split_once("] ")?;
+    let (name, number) = task.trim().rsplit_once('-')?;
+    let (flags, rest) = rest.split_once(' ')?;
+    let (time, event) = rest.trim_start().split_once(": ")?;
+    let (seconds, fraction) = time.split_once('.')?;
+    if ![number, cpu, seconds, fraction].into_iter().all(is_number) {
+        return None;
+    }
+    let name = match name.split_once('/') {
+        Some((workload, worker)) if is_number(worker) => format!("{workload}/N"),
+        _ => name.to_string(),
+    };
+    Some(format!("{name}-N [{cpu}] {flags} TIME: {event}"))
+}
+
+/// Replaces numbers of milliseconds, with the space that aligns them.
+fn milliseconds(line: &str) -> String {
+    let Some((before, after)) = line.split_once(" ms").filter(|(_, after)| after.is_empty() || after.starts_with(' '))
+    else {
+        return line.to_string();
+    };
+    let rest = before.trim_end_matches(|character: char| character.is_ascii_digit() || character == '.');
+    if rest.len() == before.len() || !rest.ends_with(' ') {
+        return line.to_string();
+    }
+    format!("{} TIME ms{after}", rest.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::normal;
+
+    #[test]
+    fn what_differs_is_replaced() {
+        for (line, expected) in [
+            ("ffffffc000025044   8272  sha2::f", "ADDRESS SIZE  sha2::f"),
+            ("7 of 624 functions", "7 of COUNT functions"),
+            (
+                "ffffffc000025044  k     stepped    enabled   200         1           a                 f+0x4/0x2050",
+                "ADDRESS  k     stepped    enabled   200         1           a                 f+0x4/SIZE",
+            ),
+            (
+                "       deflate/1-9       [000] .....     0.193456: e: (a::b+0x13d4/0x1b54 <- c::d) sum=0x1f4ad87",
+                "deflate/N-N [000] ..... TIME: e: (a::b+OFFSET/SIZE <- c::d) sum=0x1f4ad87",
+            ),
+            ("  main-3 [000] .....  0.1: e: (a+0x0/0x20) n=15", "main-N [000] ..... TIME: e: (a+0x0/SIZE) n=15"),
+            ("sha256: 100 in 4 tasks: 99 right, 1 wrong, 8 ms", "sha256: 100 in 4 tasks: 99 right, 1 wrong, TIME ms"),
+            ("       1    0  ready         20.623 ms  idle", "       1    0  ready TIME ms  idle"),
+            ("  #1 0xffffffc000011fac <a as b>::c+0x290/0x408  ", "  #1 ADDRESS <a as b>::c+OFFSET/SIZE"),
+            ("error: 0xffffffc000002b20 runs", "error: ADDRESS runs"),
+            ("the function, which has 0x2050 bytes", "the function, which has SIZE bytes"),
+        ] {
+            assert_eq!(normal(line), expected);
+        }
+    }
+
+    #[test]
+    fn nothing_else_is() {
+        for line in [
+            "",
+            "      200 calls of sha2::sha256::compress256",
+            "0000000000001000 and 0x123456789abcdef0 and ffffffc00002504 and ffffffc0000250441",
+            "  Command: p:a sha2::sha256::compress256+0x100000",
+            "a list [of] things: 4",
+            "name-x [000] ..... 0.1: e: y",
+            "atoms 3 msx",
+            "some of 624 functions",
+            "ms",
+            "+0x",
+            "é+0x1/ [é] -é",
+        ] {
+            assert_eq!(normal(line), line);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A session with the console, written down as a person sees it, is a test: what follows the prompts is typed,
+//! and the replies have to be the ones that are there ([`differ`](super::differ) says what counts as the same).
+//! Documentation that shows a session is true then, and stays so.
+//!
+//! The console ignores what begins with `#`, so a session can explain itself; and where such a line has a `${`,
+//! it is a claim about numbers that were given names before, as in `# ${hits} + ${missed} = 5000`.
+
+use std::mem;
+
+use super::{
+    dialogue::{Reply, Subject},
+    differ::{self, Numbers},
+};
+use crate::{
+    console::{Event, stop_reason},
+    conversation::{POWER_OFF, PROMPT},
+};
+
+/// A session that is written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// What the machine says before it first asks; empty if that does not matter.
+    greeting: Vec<String>,
+    exchanges: Vec<Exchange>,
+}
+
+/// A line that is typed, and the reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Exchange {
+    typed: String,
+    reply: Vec<String>,
+}
+
+impl Session {
+    /// The session that `text` shows.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut session = Self { greeting: Vec::new(), exchanges: Vec::new() };
+        for line in text.lines() {
+            match (line.strip_prefix(PROMPT), session.exchanges.last_mut()) {
+                (Some(typed), _) => session.exchanges.push(Exchange { typed: typed.into(), reply: Vec::new() }),
+                (None, Some(exchange)) => exchange.reply.push(line.into()),
+                (None, None) => session.greeting.push(line.into()),
+            }
+        }
+        match session.exchanges.iter().position(|exchange| exchange.typed == POWER_OFF) {
+            _ if session.exchanges.is_empty() => Err(format!("nothing follows a prompt, `{PROMPT}`")),
+            Some(place) if place + 1 < session.exchanges.len() => Err(format!("it goes on after `{POWER_OFF}`")),
+            _ => Ok(session),
+        }
+    }
+
+    /// The sessions in the blocks of a Markdown text that are marked as `console`.
+    pub fn in_markdown(text: &str) -> Vec<Result<Self, String>> {
+        let mut blocks = Vec::new();
+        let mut block: Option<String> = None;
+        for line in text.lines() {
+            match &mut block {
+                Some(_) if line == "```" => blocks.extend(block.take().map(|text| Self::parse(&text))),
+                Some(text) => *text += &format!("{line}\n"),
+                None if line == "```console" => block = Some(String::new()),
+                None => {}
+            }
+        }
+        blocks.extend(block.map(|_| Err("a block is not closed".into())));
+        blocks
+    }
+}
+
+/// Has a session with a machine.
+pub struct Player {
+    session: Session,
+    /// How many lines were typed.
+    typed: usize,
+    /// What came since.
+    reply: Vec<String>,
+    numbers: Numbers,
+}
+
+impl Player {
+    /// To have this session with a machine that was just started.
+    pub fn new(session: Session) -> Self {
+        Self { session, typed: 0, reply: Vec::new(), numbers: Numbers::new() }
+    }
+
+    /// Compares what came since the last line was typed.
+    fn check(&mut self) -> Result<(), String> {
+        let mut reply = mem::take(&mut self.reply);
+        let Some(last) = self.typed.checked_sub(1) else {
+            let greeting = &self.session.greeting;
+            return match greeting.is_empty() {
+                true => Ok(()),
+                false => differ::compare(greeting, &reply, &mut self.numbers)
+                    .map_err(|difference| format!("{difference}the greeting is another one")),
+            };
+        };
+        let Exchange { typed, reply: expected } = &self.session.exchanges[last];
+        let echo = format!("{PROMPT}{typed}");
+        if reply.first().map(|line| line.trim_end()) != Some(echo.trim_end()) {
+            return Err(format!("`{typed}` is not echoed"));
+        }
+        reply.remove(0);
+        differ::compare(expected, &reply, &mut self.numbers)
+            .map_err(|difference| format!("{echo}\n{difference}\nthe reply to `{typed}` is another one"))?;
+        match typed.strip_prefix('#').filter(|claim| claim.contains("${")) {
+            Some(claim) => check_claim(claim, &self.numbers),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Subject<()> for Player {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<()> {
+        match event {
+            Event::Line(line) => {
+                if let Some(reason) = stop_reason(&line) {
+                    return Reply::Done(Err(format!("the machine stopped: {reason}")));
+                }
+                self.reply.push(line);
+                Reply::Wait
+            }
+            Event::Prompt => {
+                if let Err(sentence) = self.check() {
+                    return Reply::Done(Err(sentence));
+                }
+                let Some(next) = self.session.exchanges.get(self.typed) else { return Reply::Done(Ok(())) };
+                self.typed += 1;
+                Reply::Type(next.typed.clone())
+            }
+        }
+    }
+
+    fn ended(&mut self) -> Result<(), String> {
+        match self.session.exchanges.get(self.typed.wrapping_sub(1)) {
+            Some(Exchange { typed, .. }) if typed == POWER_OFF => self.check(),
+            Some(Exchange { typed, .. }) => Err(format!("the machine powered off after `{typed}`")),
+            None => Err("the machine powered off before it asked".into()),
+        }
+    }
+}
+
+/// Checks a claim of the form `A + B + … = C` or `… > C`, where each is a number or the `${NAME}` of one.
+fn check_claim(claim: &str, numbers: &Numbers) -> Result<(), String> {
+    let value = |text: &str| -> Result<u64, String> {
+        let text = text.trim();
+        let name = text.strip_prefix("${").and_then(|name| name.strip_suffix('}'));
+        let number = match name {
+            Some(name) => numbers.get(name).copied(),
+            None => text.parse().ok(),
+        };
+        number.ok_or_else(|| format!("`{text}` is no number in `{}`", claim.trim()))
+    };
+    let (sum, relation, right) = match (claim.split_once('='), claim.split_once('>')) {
+        (Some((sum, right)), None) => (sum, '=', right),
+        (None, Some((sum, right))) => (sum, '>', right),
+        _ => return Err(format!("`{}` is not `SUM = NUMBER` or `SUM > NUMBER`", claim.trim())),
+    };
+    let sum: u64 = sum.split('+').map(value).sum::<Result<u64, String>>()?;
+    let right = value(right)?;
+    let holds = if relation == '=' { sum == right } else { sum > right };
+    holds.then_some(()).ok_or_else(|| format!("`{}` does not hold: it is {sum} {relation} {right}", claim.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Player, Session, check_claim};
+    use crate::{
+        console::Console,
+        test::dialogue::{Reply, Subject},
+    };
+
+    const TEXT: &str = "hello\nkprobes> one\n1\nkprobes> two\n...\n${n} times\nkprobes> # ${n} > 2\n";
+
+    /// What the player says of this conversation, of which it types its part.
+    fn play(text: &str, stream: &str) -> Result<(), String> {
+        let mut player = Player::new(Session::parse(text).unwrap());
+        for event in Console::new("kprobes> ").feed(stream.as_bytes()) {
+            if let Reply::Done(result) = player.event(event) {
+                return result;
+            }
+        }
+        player.ended()
+    }
+
+    #[test]
+    fn a_session_is_played() {
+        let good =
+            "hello\r\nkprobes> one\r\n1\r\nkprobes> two\r\na\r\nb\r\n3 times\r\nkprobes> # ${n} > 2\r\nkprobes> ";
+        assert_eq!(play(TEXT, good), Ok(()));
+        for (from, to, sentence) in [
+            ("hello", "hi", "- hello\n+ hi\nthe greeting is another one"),
+            ("\n1", "\n2", "kprobes> one\n- 1\n+ 2\n\nthe reply to `one` is another one"),
+            ("> two", "> tw", "`two` is not echoed"),
+            ("3 times", "2 times", "`${n} > 2` does not hold: it is 2 > 2"),
+            ("\n3 times", "\nmachine stopped: tired", "the machine stopped: tired"),
+            ("2\r\nkprobes> ", "2\r\n", "the machine powered off after `# ${n} > 2`"),
+        ] {
+            assert_eq!(play(TEXT, &good.replace(from, to)), Err(sentence.into()));
+        }
+    }
+
+    #[test]
+    fn a_session_may_end_with_the_machine() {
+        let text = "kprobes> poweroff\n";
+        assert_eq!(play(text, "any greeting\nkprobes> poweroff\n"), Ok(()));
+        assert!(play(text, "kprobes> poweroff\nerror: no\n").is_err());
+        assert!(play(text, "").is_err());
+        assert!(Session::parse("kprobes> poweroff\nkprobes> help\n").is_err());
+        assert!(Session::parse("help\n").is_err());
+    }
+
+    #[test]
+    fn markdown_has_sessions() {
+        let text = "```\nkprobes> no\n```\n```console\nkprobes> yes\n1\n```\n```console\nSESSION\n```\n```console\n";
+        let sessions = Session::in_markdown(text);
+        assert_eq!(sessions[0], Session::parse("kprobes> yes\n1\n"));
+        assert!(sessions[1].is_err() && sessions[2].is_err());
+        assert_eq!(sessions.len(), 3);
+    }
+
+    #[test]
+    fn claims_are_checked() {
+        let numbers = [("a".to_string(), 2), ("b".to_string(), 3)].into();
+        for (claim, holds) in [
+            ("${a} + ${b} = 5", true),
+            ("${a} + ${b} = 6", false),
+            ("5 = ${a} + ${b}", false),
+            ("${b} > ${a}", true),
+            ("${b} > 3", false),
+            ("${c} = 0", false),
+            ("${a}", false),
+        ] {
+            assert_eq!(check_claim(claim, &numbers).is_ok(), holds, "{claim}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Where sessions with the console are written down: in `tests/console/`, one a file, and in the README files
+//! of the repository and of the board, where they tell people what to expect.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+
+use super::{
+    dialogue::Subject,
+    garbage,
+    session::{Player, Session},
+};
+use crate::workspace;
+
+/// A text that shows a session, and what it is called.
+pub struct Written {
+    pub name: String,
+    /// The error says why it is no session.
+    session: Result<Session, String>,
+}
+
+impl Written {
+    /// A new run of the session.
+    pub fn subject(&self) -> Result<Box<dyn Subject<()> + Send>, String> {
+        Ok(Box::new(Player::new(self.session.clone()?)))
+    }
+}
+
+/// Every session that holds for this board.
+pub fn all(board: &str) -> Result<Vec<Written>> {
+    let root = workspace::root();
+    let mut all = in_readme(&root.join("README.md"), "readme")?;
+    all.extend(in_readme(&root.join("boards").join(board).join("README.md"), &format!("readme-{board}"))?);
+    let directory = root.join("tests/console");
+    for entry in fs::read_dir(&directory).with_context(|| format!("{} cannot be read", directory.display()))? {
+        let path = entry?.path();
+        if let (Some(stem), Some("txt")) = (path.file_stem(), path.extension().and_then(|extension| extension.to_str()))
+        {
+            all.push(Written { name: stem.to_string_lossy().into_owned(), session: Session::parse(&read(&path)?) });
+        }
+    }
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(all)
+}
+
+/// The sessions of a Markdown file: `NAME`, `NAME-2` and so on.
+fn in_readme(path: &Path, name: &str) -> Result<Vec<Written>> {
+    let sessions = Session::in_markdown(&read(path)?);
+    let named = |(index, session)| match index {
+        0 => Written { name: name.into(), session },
+        _ => Written { name: format!("{name}-{}", index + 1), session },
+    };
+    Ok(sessions.into_iter().enumerate().map(named).collect())
+}
+
+/// What the console has to bear: `tests/console/garbage`.
+pub fn garbage() -> Result<Box<dyn Subject<()> + Send>, String> {
+    let text =
+        read(&workspace::root().join("tests/console/special/garbage.txt")).map_err(|error| format!("{error:#}"))?;
+    Ok(Box::new(garbage::parse(&text)?))
+}
+
+/// The session that a kernel without symbols has; it begins with what it says of them.
+pub fn without_symbols(sentence: &str) -> Result<Box<dyn Subject<()> + Send>, String> {
+    let text = read(&workspace::root().join("tests/console/special/without-symbols.txt"))
+        .map_err(|error| format!("{error:#}"))?;
+    Ok(Box::new(Player::new(Session::parse(&format!("{sentence}\n{text}"))?)))
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+}
