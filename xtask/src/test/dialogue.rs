@@ -50,14 +50,26 @@ pub trait Subject<T> {
     }
 }
 
-/// Talks to a fresh machine until it is decided, for so many seconds from one line to the next. The error ends
-/// with what the UART sent.
+/// Talks to a fresh machine until it is decided, for so many seconds from one line to the next. The error is
+/// what the UART sent, and what is wrong with it.
 pub fn converse<T>(arguments: &[OsString], seconds: u64, subject: &mut dyn Subject<T>) -> Result<T, String> {
     let mut log = Vec::new();
-    talk(arguments, seconds, subject, &mut log).map_err(|sentence| {
-        let text: String = String::from_utf8_lossy(&log).chars().filter(|character| *character != '\r').collect();
-        format!("{}\n{sentence}", text.trim_end())
-    })
+    talk(arguments, seconds, subject, &mut log)
+        .map_err(|sentence| format!("{}\n{sentence}", printable(&String::from_utf8_lossy(&log)).trim_end()))
+}
+
+/// What a terminal may be sent: of control characters only the ends of lines, the others by their numbers.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\r' => {}
+            '\n' => printable.push('\n'),
+            _ if character.is_control() => printable.extend(character.escape_default()),
+            _ => printable.push(character),
+        }
+    }
+    printable
 }
 
 fn talk<T>(arguments: &[OsString], seconds: u64, subject: &mut dyn Subject<T>, log: &mut Vec<u8>) -> Result<T, String> {
@@ -96,5 +108,15 @@ fn talk<T>(arguments: &[OsString], seconds: u64, subject: &mut dyn Subject<T>, l
                 return Err(format!("there is no result within {seconds} s"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn a_terminal_is_not_spoiled() {
+        assert_eq!(printable("caf\u{e9}\r\n\x1b[2J\t\u{9b}"), "caf\u{e9}\n\\u{1b}[2J\\t\\u{9b}");
     }
 }

@@ -1,5 +1,6 @@
 //! Where sessions with the console are written down: in `tests/console/`, one a file, and in the README files
-//! of the repository and of the board, where they tell people what to expect.
+//! of the repository and of the board, where they tell people what to expect. Those of `tests/console/special/`
+//! are not with a machine that was just started, or not with a good one.
 
 use std::{fs, path::Path};
 
@@ -53,7 +54,7 @@ fn in_readme(path: &Path, name: &str) -> Result<Vec<Written>> {
     Ok(sessions.into_iter().enumerate().map(named).collect())
 }
 
-/// What the console has to bear: `tests/console/garbage`.
+/// Garbage, between the two sessions of a file that is no session itself.
 pub fn garbage() -> Result<Box<dyn Subject<()> + Send>, String> {
     let text =
         read(&workspace::root().join("tests/console/special/garbage.txt")).map_err(|error| format!("{error:#}"))?;
