@@ -11,6 +11,7 @@
 //! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
 //! | [`exception`], [`backtrace`], [`symbol`] | what went wrong, where, and who called whom |
 //! | `platform`, [`tracing`] | what the engine and the trace layer ask of a kernel |
+//! | [`disassembly`] | instructions as text |
 //! | [`console`], [`workload`] | what a person does with it |
 //!
 //! What needs no hardware also builds for the host, where it is tested.
@@ -24,6 +25,7 @@ pub mod backtrace;
 mod boot;
 pub mod console;
 pub mod device_tree;
+pub mod disassembly;
 pub mod exception;
 #[cfg(target_os = "none")]
 pub mod interrupt;

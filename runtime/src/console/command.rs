@@ -3,7 +3,7 @@
 use super::nearest::nearest;
 use super::session::Session;
 use super::words::{Failure, Word, Words};
-use super::{probes, system, why};
+use super::{coverage, probes, system, why};
 use crate::println;
 
 /// A command.
@@ -14,7 +14,7 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-static COMMANDS: [Command; 12] = [
+static COMMANDS: [Command; 13] = [
     Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
     Command {
         name: "cat",
@@ -28,8 +28,14 @@ static COMMANDS: [Command; 12] = [
     Command {
         name: "why",
         arguments: "SYMBOL[+OFFSET]",
-        help: "whether an instruction can be probed, and if not, why",
+        help: "how an instruction is probed, or why not; without OFFSET, each of the function",
         run: why::why,
+    },
+    Command {
+        name: "coverage",
+        arguments: "[GLOB]",
+        help: "how much of the image, or of the functions that match, can be probed",
+        run: coverage::coverage,
     },
     Command {
         name: "symbols",

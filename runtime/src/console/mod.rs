@@ -5,6 +5,7 @@
 //! it is answered by a line that begins with `error: ` and, where the cause stands in the line, a caret below it; the
 //! console goes on.
 
+pub mod census;
 pub mod line_editor;
 mod nearest;
 pub mod words;
@@ -12,7 +13,7 @@ pub mod words;
 #[cfg(target_os = "none")]
 mod command;
 #[cfg(target_os = "none")]
-mod disassembly;
+mod coverage;
 #[cfg(target_os = "none")]
 mod probes;
 #[cfg(target_os = "none")]

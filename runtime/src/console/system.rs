@@ -1,7 +1,7 @@
 //! Commands about the kernel itself: its functions, its tasks, its work.
 
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 
 use kprobes_symbols::glob_match;
 
@@ -26,7 +26,7 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     if glob.is_empty() {
         words.expect("a part of a name, or a pattern with * and ?,")?;
     }
-    let pattern = if glob.contains(['*', '?']) { glob.to_string() } else { format!("*{glob}*") };
+    let pattern = pattern(glob);
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let mut count = 0;
     for function in table.iter().filter(|function| glob_match(&pattern, function.name)) {
@@ -35,6 +35,11 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     }
     println!("{count} of {} functions", table.len());
     Ok(())
+}
+
+/// The pattern that `glob` stands for: itself, or whatever contains what has neither `*` nor `?`.
+pub(super) fn pattern(glob: &str) -> String {
+    if glob.contains(['*', '?']) { glob.to_string() } else { format!("*{glob}*") }
 }
 
 /// `run WORKLOAD [N] [TASKS]`

@@ -1,42 +1,142 @@
-//! `why`: what the engine says of an instruction.
+//! `why`: what the engine says of an instruction, or of every instruction of a function.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use aarch64_kprobes::ProbeError;
-use aarch64_kprobes::exception::nofault;
-use aarch64_kprobes::insn::Verdict;
-use aarch64_kprobes::probe;
-use kprobes_trace::{definition, events};
+use aarch64_kprobes::insn::{Op, Verdict};
+use aarch64_kprobes::probe::{self, ProbeInfo, ProbeKind, Site};
+use kprobes_trace::definition::{self, Base};
+use kprobes_trace::events;
 
-use super::disassembly::Disassembly;
+use super::census::Class;
 use super::session::Session;
 use super::words::{Failure, Words};
-use crate::symbol::Symbolic;
+use crate::disassembly::Disassembly;
+use crate::symbol::{self, Symbolic};
 use crate::{println, tracing};
 
 /// `why SYMBOL[+OFFSET]`
-pub(super) fn why(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let rest = words.rest();
     let place =
         definition::parse_place(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
     let address = events::resolve::<ProbeError>(&place, &tracing::Names)
         .map_err(|error| Failure::at(rest.column + error.column, error.refusal))? as usize;
+    let probes = Probes { session, all: probe::list() };
+    let whole = matches!(place.base, Base::Symbol(_)) && place.offset_column == place.column;
+    match symbol::lookup(address).filter(|_| whole) {
+        Some(function) => {
+            println!("{}, {} bytes:", function.name, function.size);
+            show_function(address..address + function.size as usize, &probes);
+            Ok(())
+        }
+        None => show_instruction(address, &probes).map_err(|error| Failure::at(rest.column + place.column, error)),
+    }
+}
+
+/// Everything about the instruction at `address`.
+///
+/// # Errors
+///
+/// There is none in the text.
+fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeError> {
     let checked = probe::check(address);
-    let word = match &checked {
-        Ok(site) => Some(site.word),
-        Err(ProbeError::Instruction { word, .. }) => Some(*word),
-        // Nothing can be probed there, so that what is read is what was linked.
-        Err(_) if address.is_multiple_of(4) => nofault::read::<u32>(address).ok(),
-        Err(_) => None,
+    let word = match probe::instruction(address) {
+        Some(word) => word,
+        None => return checked.map(|_| ()),
     };
-    println!("{address:016x}  {}", Symbolic(address));
-    if let Some(word) = word {
-        println!("{word:08x}          {}", Disassembly(word));
+    println!("address      {address:#018x}");
+    println!("symbol       {}", Symbolic(address));
+    println!("word         {word:#010x}");
+    println!("instruction  {}", disassembly(address, word, 0..0));
+    if let Some(probed) = probes.at(address) {
+        println!("probed       by {probed}; shown is what stood there before");
     }
     match checked {
-        Ok(site) => match site.verdict {
-            Verdict::Simulate(_) => println!("can be probed: simulated on the saved registers"),
-            _ => println!("can be probed: a copy of it is executed in a slot"),
-        },
-        Err(error) => println!("cannot be probed: {error}"),
+        Ok(Site { verdict: Verdict::Simulate(op), .. }) => {
+            println!("verdict      accepted");
+            println!("mode         simulated");
+            println!("reason       it {}", reason_to_simulate(op));
+        }
+        Ok(_) => {
+            println!("verdict      accepted");
+            println!("mode         stepped");
+            println!("reason       it does the same anywhere, so that a copy of it is executed in an out-of-line slot");
+        }
+        Err(error) => {
+            println!("verdict      rejected");
+            println!("reason       {error}");
+        }
     }
     Ok(())
+}
+
+/// A line about each instruction of a function.
+fn show_function(function: Range<usize>, probes: &Probes<'_>) {
+    let (mut count, mut accepted) = (0, 0);
+    for address in function.clone().step_by(4) {
+        let Some(word) = probe::instruction(address) else { break };
+        let checked = probe::check(address);
+        let answer = match &checked {
+            Ok(Site { verdict: Verdict::Simulate(_), .. }) => String::from("simulated"),
+            Ok(_) => String::from("stepped"),
+            Err(_) => format!("rejected: {}", Class::of(&checked)),
+        };
+        let probed = probes.at(address).map_or(String::new(), |probed| format!(", probed by {probed}"));
+        let offset = format!("+{:#x}", address - function.start);
+        let text = disassembly(address, word, function.start as u64..function.end as u64);
+        println!("{address:016x}  {offset:<7}  {word:08x}  {text:<40}  {answer}{probed}");
+        count += 1;
+        accepted += u32::from(checked.is_ok());
+    }
+    println!("{accepted} of {count} instructions can be probed");
+}
+
+fn disassembly(address: usize, word: u32, within: Range<u64>) -> String {
+    format!("{}", Disassembly { address: address as u64, word, symbols: &tracing::Names, within })
+}
+
+/// Why an instruction is not executed elsewhere, as a sentence that begins with it.
+fn reason_to_simulate(op: Op) -> &'static str {
+    match op {
+        Op::Nop => "has no effect that needs executing it",
+        Op::Address { .. } | Op::AddressOfPage { .. } => {
+            "computes an address from its own, which a copy would not have"
+        }
+        Op::LoadLiteral { .. } => "loads from an address relative to its own, which a copy would not have",
+        Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => {
+            "is about the interrupt masks, which are in the saved state while a probe is handled"
+        }
+        // All the others are branches.
+        _ => "goes elsewhere, so that nothing behind a copy of it would be executed",
+    }
+}
+
+/// The probes that are registered.
+struct Probes<'a> {
+    session: &'a Session,
+    all: Vec<ProbeInfo>,
+}
+
+impl Probes<'_> {
+    /// Those at the virtual address `address`, if there are any.
+    fn at(&self, address: usize) -> Option<String> {
+        let here = self.all.iter().filter(|probe| probe.address == address);
+        let names: Vec<String> = here.map(|probe| self.name(probe)).collect();
+        (!names.is_empty()).then(|| names.join(" and "))
+    }
+
+    fn name(&self, probe: &ProbeInfo) -> String {
+        let kind = match probe.kind {
+            ProbeKind::Kprobe => "p",
+            ProbeKind::Kretprobe => "r",
+        };
+        let event = self.session.events.iter().find(|event| event.data() == probe.data);
+        let event = event.map_or("-", |event| &event.definition().event);
+        let state = if probe.enabled { "" } else { " (disabled)" };
+        format!("{kind}:{event}{state}")
+    }
 }

@@ -1,0 +1,137 @@
+//! What instructions are counted by.
+
+use core::fmt;
+
+use aarch64_kprobes::ProbeError;
+use aarch64_kprobes::insn::{Op, Reason, Verdict};
+use aarch64_kprobes::probe::Site;
+
+/// What the check says of an instruction, without the particulars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A copy of it is executed in a slot.
+    Slot,
+    /// It is executed on the saved registers.
+    Simulated(Simulation),
+    /// It runs while a probe is being handled.
+    Blacklisted,
+    /// It lies between a load-exclusive and its store-exclusive, both excluded.
+    Exclusive,
+    /// It is refused for what it is.
+    Instruction(Reason),
+    /// It is refused for another reason.
+    Other,
+}
+
+/// What is executed on the saved registers, by its mnemonics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Simulation {
+    /// NOP and what has no more effect.
+    Hint,
+    /// ADR, ADRP.
+    Address,
+    /// Literal loads.
+    Literal,
+    /// B.
+    Branch,
+    /// BL.
+    BranchLink,
+    /// B.cond.
+    BranchConditional,
+    /// CBZ, CBNZ.
+    CompareBranch,
+    /// TBZ, TBNZ.
+    TestBranch,
+    /// BR, BLR, RET.
+    BranchRegister,
+    /// MRS and MSR of DAIF.
+    InterruptMasks,
+}
+
+/// Some of the classes.
+type Group = fn(Class) -> bool;
+
+/// What classes are summed up in, with its name.
+pub(super) static GROUPS: [(&str, Group); 3] = [
+    ("stepped in a slot", |class| class == Class::Slot),
+    ("simulated", |class| matches!(class, Class::Simulated(_))),
+    ("refused", |class| !class.accepts()),
+];
+
+impl Class {
+    /// The class of an answer of the check.
+    pub fn of(outcome: &Result<Site, ProbeError>) -> Self {
+        match *outcome {
+            Ok(Site { verdict: Verdict::Simulate(op), .. }) => Self::Simulated(Simulation::of(op)),
+            Ok(_) => Self::Slot,
+            Err(ProbeError::Blacklisted { .. }) => Self::Blacklisted,
+            Err(ProbeError::Exclusive { .. }) => Self::Exclusive,
+            Err(ProbeError::Instruction { reason, .. }) => Self::Instruction(reason),
+            Err(_) => Self::Other,
+        }
+    }
+
+    /// Whether a probe is accepted.
+    pub fn accepts(self) -> bool {
+        matches!(self, Self::Slot | Self::Simulated(_))
+    }
+
+    /// Whether it belongs to an exclusive sequence.
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Self::Exclusive | Self::Instruction(Reason::LoadExclusive | Reason::StoreExclusive))
+    }
+}
+
+impl Simulation {
+    fn of(op: Op) -> Self {
+        match op {
+            Op::Nop => Self::Hint,
+            Op::Address { .. } | Op::AddressOfPage { .. } => Self::Address,
+            Op::LoadLiteral { .. } => Self::Literal,
+            Op::Branch { .. } => Self::Branch,
+            Op::BranchLink { .. } => Self::BranchLink,
+            Op::BranchConditional { .. } => Self::BranchConditional,
+            Op::CompareBranch { .. } => Self::CompareBranch,
+            Op::TestBranch { .. } => Self::TestBranch,
+            Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => {
+                Self::InterruptMasks
+            }
+            // To the address in a register, authenticated or not.
+            _ => Self::BranchRegister,
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slot => f.write_str("stepped in a slot"),
+            Self::Simulated(simulation) => simulation.fmt(f),
+            Self::Blacklisted => f.write_str("runs while probes are being handled"),
+            Self::Exclusive => f.write_str("lies between a load-exclusive and its store-exclusive"),
+            Self::Instruction(reason) => {
+                let sentence = alloc::format!("{reason}");
+                // Behind the colon is what it means for somebody who wanted a probe there.
+                f.write_str(sentence.split_once(':').map_or(&*sentence, |(what, _)| what))
+            }
+            Self::Other => f.write_str("is refused for another reason"),
+        }
+    }
+}
+
+impl fmt::Display for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hint => "nop and other hints",
+            Self::Address => "adr, adrp",
+            Self::Literal => "literal loads",
+            Self::Branch => "b",
+            Self::BranchLink => "bl",
+            Self::BranchConditional => "b.cond",
+            Self::CompareBranch => "cbz, cbnz",
+            Self::TestBranch => "tbz, tbnz",
+            Self::BranchRegister => "br, blr, ret",
+            Self::InterruptMasks => "interrupt masks",
+        })
+    }
+}

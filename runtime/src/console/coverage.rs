@@ -1,0 +1,43 @@
+//! `coverage`: how much of the image can be probed.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::probe;
+use kprobes_symbols::glob_match;
+
+use super::census::Census;
+use super::session::Session;
+use super::system;
+use super::words::{Failure, Words};
+use crate::memory::layout;
+use crate::{print, println, symbol};
+
+/// `coverage [GLOB]`
+pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let glob = words.rest();
+    let pattern = system::pattern(glob.text);
+    let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
+    let (text, blacklist) = (layout::text(), probe::blacklist());
+    let mut census = Census::default();
+    let mut end = text.start;
+    for function in table.iter().filter(|function| glob_match(&pattern, function.name)) {
+        let start = function.address as usize;
+        // Functions of several names are counted once.
+        if start < end {
+            continue;
+        }
+        let addresses = (start..start + function.size as usize).step_by(4);
+        let instructions: Vec<u32> = addresses.map_while(probe::instruction).collect();
+        census.add(start, &instructions, &blacklist);
+        end = start + function.size as usize;
+    }
+    if census.instructions() == 0 {
+        return Err(glob.failure("no function matches this; `symbols GLOB` shows what does"));
+    }
+    print!("{census}");
+    if glob.text.is_empty() {
+        let rest = (text.len() / 4) as u64 - census.instructions();
+        println!("{rest} words of the text belong to no function, accept no probe and are not counted.");
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Instructions as people write them: what is shown beside a verdict has to be read without a manual.
+//!
+//! The decoder writes most of it. It shows what is relative to an instruction as a distance, and hints and system
+//! registers as numbers; here a target becomes an address and the function that it is in, and `system` gives the
+//! names. Nothing is decided by this text.
+
+mod operation;
+mod register;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use alloc::string::ToString as _;
+use core::fmt;
+use core::ops::Range;
+
+use kprobes_trace::host::Symbols;
+use yaxpeax_arch::{Decoder, U8Reader};
+use yaxpeax_arm::armv8::a64::{InstDecoder, Opcode, Operand};
+
+/// An instruction, shown in assembly language; or, where it is none that the decoder knows, as a `.word`.
+pub struct Disassembly<'a> {
+    /// The virtual address that it is executed at.
+    pub address: u64,
+    /// The instruction.
+    pub word: u32,
+    /// The names of the functions that it refers to.
+    pub symbols: &'a dyn Symbols,
+    /// The virtual addresses of the function that is being shown, whose name goes without saying; can be empty.
+    pub within: Range<u64>,
+}
+
+impl fmt::Display for Disassembly<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(instruction) = system::Instruction::decode(self.word) {
+            return instruction.fmt(f);
+        }
+        let Ok(instruction) = InstDecoder::default().decode(&mut U8Reader::new(&self.word.to_le_bytes())) else {
+            return write!(f, ".word {:#010x}", self.word);
+        };
+        let distance = instruction.operands.iter().find_map(|operand| match operand {
+            Operand::PCOffset(distance) => Some(*distance),
+            _ => None,
+        });
+        let text = instruction.to_string();
+        // The distance is the last operand, and shown as `$+0x10`.
+        let (Some(distance), Some((before, _))) = (distance, text.split_once('$')) else { return f.write_str(&text) };
+        f.write_str(before)?;
+        if instruction.opcode == Opcode::ADRP {
+            // A page, which is no part of the function that it happens to begin in.
+            return write!(f, "{:#x}", (self.address & !0xfff).wrapping_add_signed(distance));
+        }
+        self.write_target(f, self.address.wrapping_add_signed(distance))
+    }
+}
+
+impl Disassembly<'_> {
+    /// Writes an address with its place in the function that contains it.
+    fn write_target(&self, f: &mut fmt::Formatter<'_>, target: u64) -> fmt::Result {
+        write!(f, "{target:#x}")?;
+        if self.within.contains(&target) {
+            return write!(f, " <+{:#x}>", target - self.within.start);
+        }
+        match self.symbols.lookup(target) {
+            Some(function) if function.address == target => write!(f, " <{}>", function.name),
+            Some(function) => write!(f, " <{}+{:#x}>", function.name, target - function.address),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Hints, CLREX, accesses to PSTATE and the instructions on system registers, by name (Arm ARM, C4.1.87 and C5).
+
+use core::fmt;
+
+use super::{operation, register};
+
+/// An instruction with 1101_0101_00 in its upper bits.
+pub(super) enum Instruction {
+    /// CLREX with the operand that is left out in assembly language.
+    ClearExclusive,
+    /// HINT, by its number.
+    Hint(u32),
+    /// MSR (immediate): the field of PSTATE, and the value.
+    WriteState(&'static str, u32),
+    /// SYS and SYSL: the operation, and the register.
+    Operation { key: u16, register: u32, result: bool },
+    /// MSR and MRS: the system register, and the general one.
+    Move { key: u16, register: u32, read: bool },
+}
+
+/// The key of a system register or operation: its fields as they lie in bits 20 to 5 of an instruction.
+pub(super) const fn key(op0: u16, op1: u16, crn: u16, crm: u16, op2: u16) -> u16 {
+    op0 << 14 | op1 << 11 | crn << 7 | crm << 3 | op2
+}
+
+/// The fields of a key, in the order of the parameters of [`key`].
+pub(super) const fn fields(key: u16) -> [u16; 5] {
+    [key >> 14, (key >> 11) & 7, (key >> 7) & 15, (key >> 3) & 15, key & 7]
+}
+
+impl Instruction {
+    /// The instruction, if it is one of those that are shown here.
+    pub fn decode(word: u32) -> Option<Self> {
+        if word >> 22 != 0b11_0101_0100 {
+            return None;
+        }
+        let (key, register) = ((word >> 5) as u16, word & 31);
+        let [op0, op1, crn, crm, op2] = fields(key);
+        let read = word & 1 << 21 != 0;
+        match (op0, read) {
+            (0, false) if (op1, crn, crm, op2, register) == (3, 3, 15, 2, 31) => Some(Self::ClearExclusive),
+            (0, false) if (op1, crn, register) == (3, 2, 31) => Some(Self::Hint((word >> 5) & 0x7f)),
+            (0, false) if (crn, register) == (4, 31) => {
+                Some(Self::WriteState(state_field(op1, crm, op2)?, u32::from(crm)))
+            }
+            (1, _) => Some(Self::Operation { key, register, result: read }),
+            (2 | 3, _) => Some(Self::Move { key, register, read }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Instruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::ClearExclusive => f.write_str("clrex"),
+            Self::Hint(number) => match hint(number) {
+                Some(name) => f.write_str(name),
+                None => write!(f, "hint #{number:#x}"),
+            },
+            Self::WriteState(field, value) => write!(f, "msr {field}, #{value}"),
+            Self::Operation { key, register, result } => operation::write(f, key, register, result),
+            Self::Move { key, register, read: true } => write!(f, "mrs {}, {}", General(register), Special(key)),
+            Self::Move { key, register, read: false } => write!(f, "msr {}, {}", Special(key), General(register)),
+        }
+    }
+}
+
+/// A 64-bit general register, of which number 31 is zero.
+pub(super) struct General(pub u32);
+
+impl fmt::Display for General {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            31 => f.write_str("xzr"),
+            number => write!(f, "x{number}"),
+        }
+    }
+}
+
+/// A system register; one without a name here is shown by its fields, as assemblers read it (C1.2.8).
+struct Special(u16);
+
+impl fmt::Display for Special {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = register::name(self.0) {
+            return f.write_str(name);
+        }
+        let [op0, op1, crn, crm, op2] = fields(self.0);
+        write!(f, "s{op0}_{op1}_c{crn}_c{crm}_{op2}")
+    }
+}
+
+/// The field of PSTATE that MSR (immediate) names (C6.2).
+fn state_field(op1: u16, crm: u16, op2: u16) -> Option<&'static str> {
+    Some(match (op1, op2) {
+        (0, 3) => "uao",
+        (0, 4) => "pan",
+        (0, 5) => "spsel",
+        // The lowest bit of CRm is the value, the others are part of the name.
+        (1, 0) if crm < 2 => "allint",
+        (3, 1) => "ssbs",
+        (3, 2) => "dit",
+        (3, 4) => "tco",
+        (3, 6) => "daifset",
+        (3, 7) => "daifclr",
+        _ => return None,
+    })
+}
+
+/// The hint of this number (C6.2, HINT).
+fn hint(number: u32) -> Option<&'static str> {
+    Some(match number {
+        0 => "nop",
+        1 => "yield",
+        2 => "wfe",
+        3 => "wfi",
+        4 => "sev",
+        5 => "sevl",
+        6 => "dgh",
+        7 => "xpaclri",
+        8 => "pacia1716",
+        10 => "pacib1716",
+        12 => "autia1716",
+        14 => "autib1716",
+        16 => "esb",
+        17 => "psb csync",
+        18 => "tsb csync",
+        19 => "gcsb dsync",
+        20 => "csdb",
+        22 => "clrbhb",
+        24 => "paciaz",
+        25 => "paciasp",
+        26 => "pacibz",
+        27 => "pacibsp",
+        28 => "autiaz",
+        29 => "autiasp",
+        30 => "autibz",
+        31 => "autibsp",
+        32 => "bti",
+        34 => "bti c",
+        36 => "bti j",
+        38 => "bti jc",
+        39 => "pacm",
+        40 => "chkfeat x16",
+        _ => return None,
+    })
+}
