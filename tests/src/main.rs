@@ -17,6 +17,7 @@ mod kprobe;
 mod kretprobe;
 mod machine;
 mod nofault;
+mod random;
 mod simulated;
 mod task;
 

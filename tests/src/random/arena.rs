@@ -1,0 +1,214 @@
+//! Where a word is executed, and what of the machine it is executed with.
+
+use alloc::vec::Vec;
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::mem::offset_of;
+use core::ops::Range;
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::insn;
+use runtime::memory::{self, layout};
+
+use super::sequence::Sequence;
+
+/// Words that are laid out at once.
+pub const CELLS: usize = 64;
+/// Bytes from one cell to the next: the word and its pad.
+const CELL: usize = 12;
+/// Pads on each side of the cells.
+const PADS: usize = 5 * 1024;
+/// Bytes of a pad.
+const PAD: usize = 8;
+/// Doublewords that the words may load and store.
+pub const MEMORY: usize = 64;
+
+core::arch::global_asm!(
+    include_str!("harness.S"),
+    IN = const offset_of!(Run, before),
+    OUT = const offset_of!(Run, after),
+    CALLER = const offset_of!(Run, caller),
+    SP = const TrapFrame::SP,
+    PC = const TrapFrame::PC,
+    CELLS = const CELLS,
+    PADS = const PADS,
+);
+
+unsafe extern "C" {
+    safe static random_pads_below: u8;
+    safe static random_literals_below: u8;
+    safe static random_cells: u8;
+    safe static random_literals_above: u8;
+    safe static random_pads_above: u8;
+    safe static random_exit: u8;
+    fn random_run();
+}
+
+/// What `random_run` reads and writes.
+#[repr(C)]
+struct Run {
+    caller: [u64; 2],
+    before: TrapFrame,
+    after: TrapFrame,
+}
+
+/// The stack that the words run on: like every other, the upper half of a window. The memory for their loads and
+/// stores is at its top.
+#[repr(C, align(65536))]
+struct Stack {
+    guard: [u64; layout::STACK_SIZE / 8],
+    stack: [u64; layout::STACK_SIZE / 8 - MEMORY],
+    memory: [u64; MEMORY],
+}
+
+/// Something that one task at a time uses, and the assembly.
+#[repr(transparent)]
+struct Shared<T>(UnsafeCell<T>);
+
+// SAFETY: only `Arena` uses what is in one, and there is one arena in a test.
+unsafe impl<T> Sync for Shared<T> {}
+
+const NOTHING: TrapFrame = TrapFrame { x: [0; 31], sp: 0, pc: 0, pstate: 0, record: [0; 2] };
+
+#[unsafe(no_mangle)]
+static random_run_state: Shared<Run> = Shared(UnsafeCell::new(Run { caller: [0; 2], before: NOTHING, after: NOTHING }));
+
+static STACK: Shared<Stack> = Shared(UnsafeCell::new(Stack {
+    guard: [0; layout::STACK_SIZE / 8],
+    stack: [0; layout::STACK_SIZE / 8 - MEMORY],
+    memory: [0; MEMORY],
+}));
+
+/// What is the case after a word has been executed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The registers: pc is the pad that was reached, pstate has NZCV and DAIF.
+    pub frame: TrapFrame,
+    /// The memory.
+    pub memory: [u64; MEMORY],
+}
+
+/// The cells, the pads, the literals and the stack.
+pub struct Arena {
+    /// Pads behind no cell, near ones and one page far away.
+    pads: Vec<Range<usize>>,
+}
+
+impl Arena {
+    /// The only one of a test. Fills the literals from `sequence`.
+    pub fn new(sequence: &mut Sequence) -> Self {
+        let of = |start: *const u8, length| start.addr()..start.addr() + length;
+        for literals in [&raw const random_literals_below, &raw const random_literals_above] {
+            let words: Vec<u32> = (0..layout::PAGE_SIZE / 4).map(|_| sequence.next() as u32).collect();
+            write(literals.addr(), &words);
+        }
+        let far = memory::allocate_executable(layout::PAGE_SIZE).expect("there is memory");
+        let words: Vec<u32> = (far..far + layout::PAGE_SIZE).step_by(4).map(word_of_pad).collect();
+        write(far, &words);
+        let mut pads: Vec<_> =
+            [&raw const random_pads_below, &raw const random_pads_above].map(|start| of(start, PADS * PAD)).into();
+        pads.push(far..far + layout::PAGE_SIZE);
+        Self { pads }
+    }
+
+    /// The virtual address of the word in cell `index`.
+    pub fn cell(&self, index: usize) -> usize {
+        (&raw const random_cells).addr() + CELL * index
+    }
+
+    /// Puts `words` into the cells, from the first on.
+    pub fn lay_out(&self, words: &[u32]) {
+        let start = self.cell(0);
+        let mut code: Vec<u32> = (start..self.cell(CELLS)).step_by(4).map(read).collect();
+        for (code, &word) in code.iter_mut().step_by(CELL / 4).zip(words) {
+            *code = word;
+        }
+        write(start, &code);
+    }
+
+    /// The virtual address of a pad that is at most `reach` bytes from `address`, in either direction.
+    pub fn pad(&self, sequence: &mut Sequence, address: usize, reach: usize) -> usize {
+        loop {
+            let pad = match sequence.below(8) {
+                // Near, where offsets have few bits.
+                0 => self.cell(sequence.below(CELLS as u64) as usize) + 4,
+                region => {
+                    let pads = &self.pads[region as usize % self.pads.len()];
+                    pads.start + sequence.below((pads.len() / PAD) as u64) as usize * PAD
+                }
+            };
+            if pad.abs_diff(address) <= reach {
+                return pad;
+            }
+        }
+    }
+
+    /// The virtual address of a literal, a multiple of four with eight bytes that are literals.
+    pub fn literal(&self, sequence: &mut Sequence) -> usize {
+        let pages = [&raw const random_literals_below, &raw const random_literals_above];
+        pages[sequence.below(2) as usize].addr() + sequence.below(layout::PAGE_SIZE as u64 / 4 - 1) as usize * 4
+    }
+
+    /// The virtual address of the memory that the words may load and store.
+    pub fn memory(&self) -> Range<usize> {
+        let end = STACK.0.get().addr() + size_of::<Stack>();
+        end - 8 * MEMORY..end
+    }
+
+    /// Executes a word with the registers in `before`, pc and pstate included, and with `memory`.
+    pub fn run(&self, before: &TrapFrame, memory: &[u64; MEMORY]) -> Outcome {
+        let state = random_run_state.0.get();
+        let words = self.memory().start as *mut [u64; MEMORY];
+        // SAFETY: nobody else uses the two while this runs, and the pointers are good. The word at `before.pc` was
+        // chosen so that it changes nothing but registers and `memory`, and leads to a pad, from where `random_run`
+        // returns. `after.pc` is in the image or the pages for slots, which are in one region of 4 GiB.
+        unsafe {
+            (*state).before = *before;
+            words.write(*memory);
+            random_run();
+            let mut frame = (*state).after;
+            frame.pc |= layout::IMAGE_BASE as u64 & !u64::from(u32::MAX);
+            Outcome { frame, memory: words.read() }
+        }
+    }
+}
+
+/// The instruction of a page of pads that belongs at `address`.
+fn word_of_pad(address: usize) -> u32 {
+    const MSR_FAR_X30: u32 = 0xd518_601e;
+    const LINK: u32 = 1 << 31;
+    if address.is_multiple_of(PAD) {
+        return MSR_FAR_X30;
+    }
+    let exit = (&raw const random_exit).addr();
+    insn::branch(address as u64, exit as u64).expect("executable memory is near the image") | LINK
+}
+
+fn read(address: usize) -> u32 {
+    // SAFETY: the callers read the cells, which are text.
+    unsafe { (address as *const u32).read_volatile() }
+}
+
+/// Writes instructions or literals, which lie in one page.
+fn write(address: usize, words: &[u32]) {
+    let length = size_of_val(words);
+    let written = memory::with_writable(address, length, &mut |alias| {
+        for (index, &word) in words.iter().enumerate() {
+            // SAFETY: the alias is good for all of the words, and the maintenance changes no memory.
+            unsafe {
+                let place = alias.cast::<u32>().add(index);
+                place.write_volatile(word);
+                asm!("dc cvau, {}", in(reg) place);
+            }
+        }
+    });
+    assert!(written, "{address:#x} cannot be written");
+    // SAFETY: barriers and maintenance, by the addresses that are executed.
+    unsafe {
+        asm!("dsb ish");
+        for place in (address..address + length).step_by(4) {
+            asm!("ic ivau, {}", in(reg) place);
+        }
+        asm!("dsb ish", "isb");
+    }
+}

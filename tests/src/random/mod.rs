@@ -1,0 +1,211 @@
+//! Random words, executed in place and under a probe, with random registers: whatever can be told afterwards, the
+//! registers, the flags, the masks, where it went and the memory, is the same.
+//!
+//! Every word is executed in place, then with a probe on it that has a handler before it only, then with one that has
+//! a handler behind it too. The handlers check that they see the registers as they are before and after.
+//!
+//! The test command does a few thousand words of each kind. The seed and the number of words are chosen when the image
+//! is built, and a test prints both:
+//!
+//! ```text
+//! RANDOM_WORDS=100000 RANDOM_SEED=1 cargo xtask test --timeout 3600 random
+//! ```
+//!
+//! Each word is executed with [`SETS`] sets of registers.
+
+mod arena;
+mod features;
+mod sequence;
+mod words;
+
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::insn::Verdict;
+use aarch64_kprobes::{Action, Hit, Kprobe, probe};
+use runtime::println;
+
+use crate::test;
+use arena::{Arena, CELLS, MEMORY, Outcome};
+use features::Features;
+use sequence::Sequence;
+use words::{Case, Class, Need, Place};
+
+/// Sets of registers that every word is executed with.
+const SETS: usize = 4;
+/// What PSTATE has that is compared: N, Z, C, V, D, A, I and F.
+const COMPARED: u64 = 0b1111 << 28 | TrapFrame::DAIF;
+
+/// A number that was given to the build, or another.
+fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
+    text.map_or(otherwise, |text| text.parse().expect("RANDOM_WORDS and RANDOM_SEED are decimal numbers"))
+}
+
+/// A word in its cell, what it is executed with, and what came of it in place.
+struct Trial {
+    class: &'static Class,
+    address: usize,
+    word: u32,
+    cases: Vec<(Case, Outcome, u64)>,
+}
+
+/// What the handlers saw last, and how often they were called.
+struct Seen(UnsafeCell<[TrapFrame; 2]>);
+
+// SAFETY: a test has one task, which reads it when no handler runs.
+unsafe impl Sync for Seen {}
+
+static SEEN: Seen = Seen(UnsafeCell::new([TrapFrame { x: [0; 31], sp: 0, pc: 0, pstate: 0, record: [0; 2] }; 2]));
+static CALLS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+fn see(which: usize, hit: &Hit<'_>) {
+    CALLS[which].fetch_add(1, Relaxed);
+    // SAFETY: handlers do not interrupt each other, and the task is in a probe.
+    unsafe { (*SEEN.0.get())[which] = *hit.frame() };
+}
+
+fn before(hit: &mut Hit<'_>) -> Action {
+    see(0, hit);
+    Action::Continue
+}
+
+fn after(hit: &mut Hit<'_>) {
+    see(1, hit);
+}
+
+/// Executes words of `classes`, all of which are simulated or none.
+fn compare(classes: &'static [Class], simulated: bool) {
+    let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
+    let count = parameter(option_env!("RANDOM_WORDS"), 2048);
+    println!("seed {seed}, {count} words, {SETS} sets of registers each");
+    let mut sequence = Sequence::new(seed);
+    let arena = Arena::new(&mut sequence);
+    let features = Features::read();
+    let classes: Vec<_> = Class::present(classes, &features).collect();
+    let mut memory = [0; MEMORY];
+    let mut done = 0;
+    while done < count {
+        memory.fill_with(|| sequence.next());
+        let cells = CELLS.min((count - done) as usize);
+        let mut chosen: Vec<(&Class, u32, Need)> = Vec::with_capacity(cells);
+        for cell in 0..cells {
+            let address = arena.cell(cell);
+            let mut place = Place { sequence: &mut sequence, arena: &arena, features: &features, address };
+            let class = classes[(done as usize + cell) % classes.len()];
+            let (word, need) = class.word(&mut place);
+            chosen.push((class, word, need));
+        }
+        arena.lay_out(&chosen.iter().map(|&(_, word, _)| word).collect::<Vec<_>>());
+        let trials: Vec<Trial> = chosen
+            .into_iter()
+            .enumerate()
+            .map(|(cell, (class, word, need))| {
+                let address = arena.cell(cell);
+                let mut place = Place { sequence: &mut sequence, arena: &arena, features: &features, address };
+                let cases = (0..SETS)
+                    .map(|_| {
+                        let case = place.case(need);
+                        let outcome = arena.run(&case.before, &memory);
+                        (case, outcome, features.processor_state())
+                    })
+                    .collect();
+                Trial { class, address, word, cases }
+            })
+            .collect();
+        for trial in &trials {
+            let site = probe::check(trial.address).unwrap_or_else(|error| panic!("{}: {error}", trial.class.name));
+            assert_eq!(matches!(site.verdict, Verdict::Simulate(_)), simulated, "{}", trial.name());
+        }
+        for with_post in [false, true] {
+            let probes: Vec<Kprobe> = trials
+                .iter()
+                .map(|trial| {
+                    let builder = Kprobe::at(trial.address).pre(before);
+                    let builder = if with_post { builder.post(after) } else { builder };
+                    builder.register().expect("it has been checked")
+                })
+                .collect();
+            for (trial, probe) in trials.iter().zip(&probes) {
+                trial.run_again(&arena, &features, &memory, with_post);
+                assert_eq!((probe.hits(), probe.missed()), (SETS as u64, 0), "{}", trial.name());
+            }
+        }
+        done += cells as u64;
+    }
+    println!("{} executions in place and {} under probes", count * SETS as u64, 2 * count * SETS as u64);
+}
+
+impl Trial {
+    fn name(&self) -> alloc::string::String {
+        alloc::format!("{} {:#010x} at {:#x}", self.class.name, self.word, self.address)
+    }
+
+    /// Executes the word with its probe, and compares.
+    fn run_again(&self, arena: &Arena, features: &Features, memory: &[u64; MEMORY], with_post: bool) {
+        for (case, expected, expected_state) in &self.cases {
+            let calls = [CALLS[0].load(Relaxed), CALLS[1].load(Relaxed)];
+            let outcome = arena.run(&case.before, memory);
+            let state = features.processor_state();
+            let describe = |what: &str| {
+                println!("{}: {what} with a probe, post-handler: {with_post}", self.name());
+                println!("before:   {:#x?}", case.before);
+                println!("in place: {:#x?}", expected.frame);
+                println!("probed:   {:#x?}", outcome.frame);
+                panic!("{}: {what}", self.name());
+            };
+            if outcome.frame != expected.frame {
+                describe("other registers");
+            }
+            if state != *expected_state {
+                describe("another state of the processor");
+            }
+            let start = arena.memory().start as u64;
+            let counted = (case.live.saturating_sub(start) as usize).div_ceil(8).min(MEMORY);
+            if outcome.memory[counted..] != expected.memory[counted..] {
+                describe("other memory");
+            }
+            assert_eq!(CALLS[0].load(Relaxed) - calls[0], 1, "{}", self.name());
+            assert_eq!(CALLS[1].load(Relaxed) - calls[1], u64::from(with_post), "{}", self.name());
+            // SAFETY: no handler is running.
+            let [first, second] = unsafe { *SEEN.0.get() };
+            if (first.x, first.sp, first.pc, first.pstate)
+                != (case.before.x, case.before.sp, case.before.pc, case.before.pstate)
+            {
+                describe("the pre-handler saw other registers");
+            }
+            let expected = &expected.frame;
+            if with_post
+                && (second.x, second.sp, second.pc, second.pstate & COMPARED)
+                    != (expected.x, expected.sp, expected.pc, expected.pstate)
+            {
+                describe("the post-handler saw other registers");
+            }
+        }
+    }
+}
+
+test!(
+    fn simulated_instructions() {
+        compare(words::SIMULATED, true);
+    }
+);
+
+test!(
+    fn data_processing() {
+        compare(words::PROCESSING, false);
+    }
+);
+
+test!(
+    fn loads_and_stores() {
+        compare(words::MEMORY, false);
+    }
+);
+
+test!(
+    fn system_instructions() {
+        compare(words::SYSTEM, false);
+    }
+);

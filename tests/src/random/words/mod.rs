@@ -1,0 +1,235 @@
+//! Random words, made from the encodings of a class, and the registers that make one of them do something that can be
+//! compared: a branch has to lead to a pad, a load and a store to the memory, and whatever writes sp to the stack.
+//!
+//! A class is the bits that are fixed, the bits that are random, and a function that refuses what is not allocated or
+//! is CONSTRAINED UNPREDICTABLE, fills in what cannot be left to chance, and says what the registers need. All
+//! encodings are those of the Arm ARM, C4.1, and instructions in C6.2 under their names.
+
+mod memory;
+mod processing;
+mod simulated;
+mod system;
+
+use aarch64_kprobes::exception::TrapFrame;
+
+use super::arena::Arena;
+use super::features::Features;
+use super::sequence::Sequence;
+
+/// Instructions that are made alike.
+pub struct Class {
+    /// What they are.
+    pub name: &'static str,
+    /// Whether the processor has them.
+    has: fn(&Features) -> bool,
+    fixed: u32,
+    random: u32,
+    fill: fn(&mut Place<'_>, u32) -> Option<(u32, Need)>,
+}
+
+/// For whom a word is made.
+pub struct Place<'a> {
+    pub sequence: &'a mut Sequence,
+    pub arena: &'a Arena,
+    pub features: &'a Features,
+    /// The virtual address that the word is executed at.
+    pub address: usize,
+}
+
+/// What a word needs of the registers.
+#[derive(Clone, Copy, Debug)]
+pub enum Need {
+    Nothing,
+    /// Register `rn` leads to a pad.
+    Pad {
+        rn: u8,
+    },
+    /// The memory is loaded or stored.
+    Access(Access),
+    /// sp becomes register `rn` plus `offset`, plus a random part of register `index`, and has to stay on the stack.
+    Stack {
+        rn: u8,
+        offset: i64,
+        index: Option<Index>,
+    },
+}
+
+/// A load or a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    rn: u8,
+    /// From the base register to the first byte.
+    offset: i64,
+    /// What is added to the base register in the end.
+    writeback: i64,
+    index: Option<Index>,
+    /// Bytes.
+    size: u64,
+    /// A power of two.
+    alignment: u64,
+}
+
+/// A register that is extended and shifted before it is added.
+#[derive(Clone, Copy, Debug)]
+pub struct Index {
+    rm: u8,
+    /// As DecodeRegExtend has it.
+    option: u32,
+    shift: u32,
+}
+
+/// The registers before a word is executed, and where memory counts afterwards.
+#[derive(Clone)]
+pub struct Case {
+    pub before: TrapFrame,
+    /// The lowest virtual address that counts: what lies below sp does not.
+    pub live: u64,
+}
+
+impl Class {
+    /// Words that go on to the next one, and need nothing.
+    const fn plain(name: &'static str, fixed: u32, random: u32) -> Self {
+        Self { name, has: |_| true, fixed, random, fill: |_, word| Some((word, Need::Nothing)) }
+    }
+
+    const fn only_if(mut self, has: fn(&Features) -> bool) -> Self {
+        self.has = has;
+        self
+    }
+
+    const fn filled(mut self, fill: fn(&mut Place<'_>, u32) -> Option<(u32, Need)>) -> Self {
+        self.fill = fill;
+        self
+    }
+
+    /// A random word.
+    pub fn word(&self, place: &mut Place<'_>) -> (u32, Need) {
+        loop {
+            let random = place.sequence.next() as u32 & self.random;
+            if let Some(made) = (self.fill)(place, self.fixed | random) {
+                return made;
+            }
+        }
+    }
+
+    /// Those of `classes` that the processor has.
+    pub fn present(classes: &'static [Self], features: &Features) -> impl Iterator<Item = &'static Self> {
+        classes.iter().filter(|class| (class.has)(features))
+    }
+}
+
+/// What is simulated.
+pub const SIMULATED: &[Class] = simulated::CLASSES;
+/// Data processing.
+pub const PROCESSING: &[Class] = processing::CLASSES;
+/// Loads and stores.
+pub const MEMORY: &[Class] = memory::CLASSES;
+/// System instructions.
+pub const SYSTEM: &[Class] = system::CLASSES;
+
+/// Bytes between the lowest stack pointer and the end of the stack: what is left below is for trap frames and handlers.
+const STACK: u64 = 16 * 1024;
+
+impl Place<'_> {
+    /// Random registers for a word with this need.
+    pub fn case(&mut self, need: Need) -> Case {
+        let mut before = TrapFrame::default();
+        before.x.fill_with(|| self.sequence.register());
+        let memory = self.arena.memory();
+        let (start, end) = (memory.start as u64, memory.end as u64);
+        let floor = end - STACK;
+        before.pc = self.address as u64;
+        // EL1 on SP_EL1; interrupts masked, and the other flags and masks random.
+        before.pstate = (self.sequence.next() & (0b1111 << 28 | TrapFrame::DAIF)) | TrapFrame::IRQ_MASKED | 0b0101;
+        before.sp = floor + self.sequence.below((start - floor) / 16) * 16;
+        let mut live = start;
+        match need {
+            Need::Nothing => {}
+            Need::Pad { rn } => {
+                before.set_register(rn, self.arena.pad(self.sequence, self.address, usize::MAX) as u64);
+            }
+            Need::Access(access) => {
+                let room = end - start - access.size;
+                let target = start + self.sequence.below(room / access.alignment + 1) * access.alignment;
+                if let (31, Some(Index { rm, shift, .. })) = (access.rn, access.index) {
+                    // Not below sp: positive whatever the extension, and with sp on the stack.
+                    let garbage = self.sequence.next() << 32;
+                    let small = self.sequence.below(STACK / 2 >> shift);
+                    let wide = access.index.is_some_and(|index| index.option & 1 != 0);
+                    before.set_register(rm, if wide { small } else { garbage | small });
+                }
+                let index = access.index.map_or(0, |index| index.value(&before));
+                let base = target.wrapping_sub(index).wrapping_sub(access.offset.cast_unsigned());
+                if access.rn == 31 {
+                    // Aligned down, so that the access moves down with it.
+                    before.sp = base & !15;
+                    live = before.sp.max(before.sp.wrapping_add_signed(access.writeback));
+                } else {
+                    before.set_register(access.rn, base);
+                }
+            }
+            Need::Stack { rn, offset, index } => {
+                if let Some(Index { rm, .. }) = index {
+                    let garbage = self.sequence.next() << 8;
+                    before.set_register(rm, garbage | self.sequence.below(8) * 16);
+                }
+                let wide = index.is_some_and(|index| index.option & 3 != 0);
+                if let (true, Some(Index { rm, .. })) = (wide, index) {
+                    before.set_register(rm, self.sequence.below(8) * 16);
+                }
+                let moved = offset.wrapping_add_unsigned(index.map_or(0, |index| index.value(&before)));
+                let middle = floor + (start - floor) / 2 & !511;
+                let result = middle + self.sequence.below(32) * 16;
+                let base = result.wrapping_sub(moved.cast_unsigned());
+                if rn == 31 {
+                    before.sp = base;
+                } else {
+                    before.set_register(rn, base);
+                }
+            }
+        }
+        Case { before, live }
+    }
+}
+
+impl Index {
+    /// What it adds.
+    fn value(self, frame: &TrapFrame) -> u64 {
+        let value = frame.register(self.rm);
+        let bits = 8 << (self.option & 3);
+        let unused = 64 - bits;
+        let extended = if self.option & 4 == 0 {
+            value << unused >> unused
+        } else {
+            ((value << unused).cast_signed() >> unused).cast_unsigned()
+        };
+        extended << self.shift
+    }
+}
+
+/// Bits `high` to `low` of `word`, both included.
+const fn field(word: u32, high: u32, low: u32) -> u32 {
+    word >> low & (u32::MAX >> (31 - (high - low)))
+}
+
+/// Bit `number` of `word`.
+const fn bit(word: u32, number: u32) -> bool {
+    word >> number & 1 != 0
+}
+
+/// The signed number in bits `high` to `low`.
+const fn signed(word: u32, high: u32, low: u32) -> i64 {
+    ((word << (31 - high)).cast_signed() >> (31 - high + low)) as i64
+}
+
+const fn rd(word: u32) -> u8 {
+    field(word, 4, 0) as u8
+}
+
+const fn rn(word: u32) -> u8 {
+    field(word, 9, 5) as u8
+}
+
+const fn rm(word: u32) -> u8 {
+    field(word, 20, 16) as u8
+}

@@ -1,0 +1,54 @@
+//! What reads the program counter, leaves the slot, or concerns the interrupt masks.
+
+use super::{Class, Need, Place, field, rn};
+
+pub(super) const CLASSES: &[Class] = &[
+    Class::plain("ADR", 0x1000_0000, 0x60ff_ffff),
+    Class::plain("ADRP", 0x9000_0000, 0x60ff_ffff),
+    Class::plain("B", 0x1400_0000, 0).filled(|place, word| branch::<26, 0>(place, word)),
+    Class::plain("BL", 0x9400_0000, 0).filled(|place, word| branch::<26, 0>(place, word)),
+    Class::plain("B.cond", 0x5400_0000, 0xf).filled(|place, word| branch::<19, 5>(place, word)),
+    Class::plain("BC.cond", 0x5400_0010, 0xf)
+        .filled(|place, word| branch::<19, 5>(place, word))
+        .only_if(|features| features.hinted_branches()),
+    Class::plain("CBZ, CBNZ", 0x3400_0000, 0x8100_001f).filled(|place, word| branch::<19, 5>(place, word)),
+    Class::plain("TBZ, TBNZ", 0x3600_0000, 0x81f8_001f).filled(|place, word| branch::<14, 5>(place, word)),
+    Class::plain("LDR (literal), W", 0x1800_0000, 0x1f).filled(literal),
+    Class::plain("LDR (literal), X", 0x5800_0000, 0x1f).filled(literal),
+    Class::plain("LDRSW (literal)", 0x9800_0000, 0x1f).filled(literal),
+    Class::plain("PRFM (literal)", 0xd800_0000, 0x00ff_ffff),
+    Class::plain("BR", 0xd61f_0000, 0x3e0).filled(register),
+    Class::plain("BLR", 0xd63f_0000, 0x3e0).filled(register),
+    Class::plain("RET", 0xd65f_0000, 0x3e0).filled(register),
+    // NOP, YIELD, WFE, DGH. An exception return, by which the word is entered, sets the event register, so that WFE
+    // does not wait.
+    Class::plain("hints that do nothing", 0xd503_201f, 0xe0)
+        .filled(|_, word| matches!(field(word, 7, 5), 0 | 1 | 2 | 6).then_some((word, Need::Nothing))),
+    Class::plain("WFET", 0xd503_1000, 0x1f).only_if(|features| features.wait_timeouts()),
+    Class::plain("MRS DAIF", 0xd53b_4220, 0x1f),
+    Class::plain("MSR DAIF", 0xd51b_4220, 0x1f),
+    Class::plain("MSR DAIFSet", 0xd503_40df, 0xf00),
+    Class::plain("MSR DAIFClr", 0xd503_40ff, 0xf00),
+];
+
+/// A branch to a pad, with a number of words of `BITS` bits from bit `LOW` on.
+fn branch<const BITS: u32, const LOW: u32>(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+    let reach = (1 << (BITS + 1)) - 4;
+    let pad = place.arena.pad(place.sequence, place.address, reach);
+    Some((word | offset::<BITS, LOW>(place, pad), Need::Nothing))
+}
+
+fn literal(place: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+    let literal = place.arena.literal(place.sequence);
+    Some((word | offset::<19, 5>(place, literal), Need::Nothing))
+}
+
+fn offset<const BITS: u32, const LOW: u32>(place: &Place<'_>, target: usize) -> u32 {
+    let words = target.wrapping_sub(place.address) as u32 >> 2;
+    (words & ((1 << BITS) - 1)) << LOW
+}
+
+/// A branch to a register. The zero register leads nowhere.
+fn register(_: &mut Place<'_>, word: u32) -> Option<(u32, Need)> {
+    (rn(word) != 31).then_some((word, Need::Pad { rn: rn(word) }))
+}
