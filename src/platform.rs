@@ -46,9 +46,13 @@ pub unsafe trait Platform {
     /// for it.
     fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool;
 
-    /// Maps `length` bytes (a multiple of 4096) of fresh memory, executable and not writable, within
-    /// ±128 MiB of no particular address, and returns their virtual address. They stay mapped for ever.
-    fn allocate_executable(length: usize) -> Option<usize>;
+    /// Whether branch targets are checked at the virtual address `address`: the GP bit of its translation is set
+    /// (Arm ARM, D8.4.1). It must not change while there are probes on the page.
+    fn is_guarded(address: usize) -> bool;
+
+    /// Maps `length` bytes (a multiple of 4096) of fresh memory, executable and not writable, guarded or not, and
+    /// returns their virtual address. They stay mapped for ever.
+    fn allocate_executable(length: usize, guarded: bool) -> Option<usize>;
 
     /// Returns when every other running CPU has, since the call, been outside all regions in which interrupts
     /// are masked, and has executed a context synchronization event.
@@ -76,7 +80,8 @@ mod exported {
             length: usize,
             write: &mut dyn FnMut(*mut u8),
         ) -> bool;
-        pub safe fn kprobes_platform_allocate_executable(length: usize) -> Option<usize>;
+        pub safe fn kprobes_platform_is_guarded(address: usize) -> bool;
+        pub safe fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize>;
         pub safe fn kprobes_platform_synchronize_cpus();
         pub safe fn kprobes_platform_yield_now();
         pub safe fn kprobes_platform_fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
@@ -85,7 +90,7 @@ mod exported {
 
 pub(crate) use exported::{
     kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_cpu as cpu,
-    kprobes_platform_fatal as fatal, kprobes_platform_function as function,
+    kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_is_guarded as is_guarded,
     kprobes_platform_synchronize_cpus as synchronize_cpus, kprobes_platform_task as task,
     kprobes_platform_text as text, kprobes_platform_with_writable as with_writable,
     kprobes_platform_yield_now as yield_now,
@@ -122,8 +127,12 @@ macro_rules! platform {
                 <$platform as Platform>::with_writable(address, length, write)
             }
             #[unsafe(no_mangle)]
-            fn kprobes_platform_allocate_executable(length: usize) -> Option<usize> {
-                <$platform as Platform>::allocate_executable(length)
+            fn kprobes_platform_is_guarded(address: usize) -> bool {
+                <$platform as Platform>::is_guarded(address)
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize> {
+                <$platform as Platform>::allocate_executable(length, guarded)
             }
             #[unsafe(no_mangle)]
             fn kprobes_platform_synchronize_cpus() {

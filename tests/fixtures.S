@@ -251,3 +251,129 @@ function fixture_check_registers
     ldp     x29, x30, [sp], #96
     ret
 end fixture_check_registers
+
+// Calls the function at x1 with x0 as it is, x30 as it must be, x16 the function, and a pattern in all other registers and
+// the flags.
+function fixture_call_from_pattern
+    stp     x29, x30, [sp, #-96]!
+    stp     x19, x20, [sp, #16]
+    stp     x21, x22, [sp, #32]
+    stp     x23, x24, [sp, #48]
+    stp     x25, x26, [sp, #64]
+    stp     x27, x28, [sp, #80]
+    mov     x16, x1
+    mov     x29, #0x60000000
+    msr     nzcv, x29
+    .irp n, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28
+    mov     x\n, #(\n * 257 + 1)
+    .endr
+    mov     x29, sp
+    blr     x16
+    ldp     x27, x28, [sp, #80]
+    ldp     x25, x26, [sp, #64]
+    ldp     x23, x24, [sp, #48]
+    ldp     x21, x22, [sp, #32]
+    ldp     x19, x20, [sp, #16]
+    ldp     x29, x30, [sp], #96
+    ret
+end fixture_call_from_pattern
+
+    .arch_extension pauth
+
+// Returns its argument plus one, by a return address that it has signed.
+function fixture_signed_return
+    paciasp
+    add     x0, x0, #1
+    retaa
+end fixture_signed_return
+
+function fixture_signed_return_by_key_b
+    pacibsp
+    add     x0, x0, #1
+    retab
+end fixture_signed_return_by_key_b
+
+// Calls addresses that it has signed, with each key, against nothing, a register and the stack pointer; the callee adds
+// up where it was called from. There are no jumps: QEMU 10.0 fails an assertion on BRAA.
+function fixture_signed_calls
+    stp     x29, x30, [sp, #-16]!
+    mov     x29, sp
+    mov     x11, #0x1234
+    mov     x12, sp
+    adr     x9, fixture_callee
+    paciza  x9
+    blraaz  x9
+    adr     x9, fixture_callee
+    pacizb  x9
+    blrabz  x9
+    adr     x9, fixture_callee
+    pacia   x9, x11
+    blraa   x9, x11
+    adr     x30, fixture_callee
+    pacib   x30, x12
+    blrab   x30, sp
+    ldp     x29, x30, [sp], #16
+    ret
+end fixture_signed_calls
+
+// Functions that fault at their second instruction; whoever repairs the fault goes on at x9.
+function fixture_bad_load
+    mov     x9, x30
+    ldr     x0, [x0]
+    ret
+end fixture_bad_load
+
+function fixture_bad_store
+    mov     x9, x30
+    stp     x1, x2, [x0], #16
+    ret
+end fixture_bad_store
+
+// Below the image nothing is mapped.
+function fixture_bad_literal
+    mov     x9, x30
+    ldr     x0, . - 0xf0000
+    ret
+end fixture_bad_literal
+
+function fixture_forged_return
+    mov     x9, x30
+    retaa
+end fixture_forged_return
+
+function fixture_forged_call
+    mov     x9, x30
+    blraa   x9, x10
+    ret
+end fixture_forged_call
+
+// A page that is guarded while it is tested.
+    .balign 4096
+function fixture_call_pad
+    bti     c
+    add     x0, x0, #1
+    ret
+end fixture_call_pad
+
+function fixture_jump_pad
+    bti     j
+    add     x0, x0, #1
+    ret
+end fixture_jump_pad
+
+function fixture_signing_pad
+    paciasp
+    autiasp
+    ret
+end fixture_signing_pad
+
+function fixture_no_pad
+    add     x0, x0, #1
+    ret
+end fixture_no_pad
+
+function fixture_no_pad_simulated
+    adr     x1, .
+    ret
+end fixture_no_pad_simulated
+    .balign 4096

@@ -1,29 +1,34 @@
-// Loads that may fail: a wild address gives an answer, not a crash.
+// Instructions that may fault in the hit path: a wild address gives an answer, not a crash.
 //
-// A data abort between kprobes_nofault_start and kprobes_nofault_end is resumed at kprobes_nofault_failed, by
-// src/exception/nofault.rs. Every routine is one load, so there is nothing to undo.
+// An exception between kprobes_nofault_start and kprobes_nofault_end is resumed at kprobes_nofault_failed, with its
+// syndrome in x1, by src/exception/nofault.rs. Every routine is one instruction, so there is nothing to undo.
 
     .section .kprobes.text.nofault, "ax"
 
-// In: x0 = a virtual address. Out: x0 = what is there, zero extended, and x1 = 0; or x0 = 0 and x1 = 1 where it
-// cannot be read. Clobbers nothing else. Stack: none.
-.macro nofault_load size instruction
-    .global kprobes_nofault_load\size
-    .type   kprobes_nofault_load\size, %function
-kprobes_nofault_load\size:
-    \instruction, [x0]
+// Contract of all routines. Out: x0 = the result, x1 = 0; or x0 = 0, and x1 = ESR_EL1 of the exception, which is never
+// 0. Clobbers nothing else. Stack: none.
+.macro nofault name instruction:vararg
+    .global kprobes_nofault_\name
+    .type   kprobes_nofault_\name, %function
+kprobes_nofault_\name:
+    \instruction
     mov     x1, #0
     ret
-    .size   kprobes_nofault_load\size, . - kprobes_nofault_load\size
+    .size   kprobes_nofault_\name, . - kprobes_nofault_\name
 .endm
 
     .balign 16
     .global kprobes_nofault_start
 kprobes_nofault_start:
-    nofault_load 1, "ldrb w0"
-    nofault_load 2, "ldrh w0"
-    nofault_load 4, "ldr w0"
-    nofault_load 8, "ldr x0"
+// In: x0 = a virtual address. Result: what is there, zero extended.
+    nofault load1, ldrb w0, [x0]
+    nofault load2, ldrh w0, [x0]
+    nofault load4, ldr w0, [x0]
+    nofault load8, ldr x0, [x0]
+// In: x0 = a pointer to instructions, x1 = the modifier. Result: the pointer, authenticated with key A or B. Written as
+// words, since the target is Armv8.0.
+    nofault authenticate_a, .inst 0xdac11020    // autia x0, x1
+    nofault authenticate_b, .inst 0xdac11420    // autib x0, x1
     .global kprobes_nofault_end
 kprobes_nofault_end:
 
@@ -31,6 +36,5 @@ kprobes_nofault_end:
     .global kprobes_nofault_failed
 kprobes_nofault_failed:
     mov     x0, #0
-    mov     x1, #1
     ret
     .size   kprobes_nofault_failed, . - kprobes_nofault_failed

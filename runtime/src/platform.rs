@@ -43,8 +43,12 @@ unsafe impl Platform for Runtime {
         memory::with_writable(address, length, write)
     }
 
-    fn allocate_executable(length: usize) -> Option<usize> {
-        memory::allocate_executable(length).ok()
+    fn is_guarded(address: usize) -> bool {
+        memory::is_guarded(address)
+    }
+
+    fn allocate_executable(length: usize, guarded: bool) -> Option<usize> {
+        memory::allocate_executable(length, guarded).ok()
     }
 
     /// There is one CPU, which is not another.

@@ -1,6 +1,6 @@
 //! The engine's end of the exception vector.
 //!
-//! A kernel's handler of synchronous exceptions from EL1 begins with the two lines
+//! A kernel's handler of synchronous exceptions from EL1 begins with the line
 //!
 //! ```ignore
 //! if aarch64_kprobes::exception::handle_sync(frame, esr, far) {
@@ -15,6 +15,7 @@ pub mod nofault;
 
 pub use frame::TrapFrame;
 
+use crate::insn::Fault;
 use crate::probe::hit;
 
 /// The immediate of the breakpoint at a probe point: `brk #0x4`, the one Linux uses (`asm/brk-imm.h`).
@@ -22,31 +23,65 @@ pub const BRK_KPROBE: u16 = 0x4;
 /// The immediate of the breakpoint behind an instruction in its slot: `brk #0x6`.
 pub const BRK_STEPPED: u16 = 0x6;
 
-/// ESR_EL1.EC, bits 31 to 26 (Arm ARM, D24.2.40).
+/// What is to become of an exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// It has been dealt with: the kernel returns to the frame.
+    Handled,
+    /// It is the kernel's own affair, and the frame tells the truth about it: an instruction that has faulted
+    /// in its slot, or while it was simulated, appears to have faulted at its own address, and this CPU's probe state
+    /// is clean. Should the kernel repair the fault and return to the frame, the probe is hit again.
+    Kernel {
+        /// ESR_EL1 as the instruction would have set it without a probe.
+        esr: u64,
+        /// FAR_EL1, likewise.
+        far: u64,
+    },
+}
+
+/// ESR_EL1 (Arm ARM, D24.2.40): the class of the exception is in bits 31 to 26, bit 25 is set for 32-bit instructions.
 const EC_SHIFT: u32 = 26;
+const EC_BRANCH_TARGET: u64 = 0x0d;
 const EC_BRK64: u64 = 0x3c;
-const EC_DATA_ABORT_SAME_EL: u64 = 0x25;
+const INSTRUCTION_32_BIT: u64 = 1 << 25;
 /// The immediate of a BRK is in the low half of the syndrome.
 const ISS_BRK_COMMENT: u64 = 0xffff;
 
 /// Handles a synchronous exception from EL1, if it belongs to a probe.
 ///
 /// Called first of all, with all of PSTATE.DAIF masked, on the stack of the interrupted code; `esr` is
-/// ESR_EL1. Returns true when it has been dealt with, and `frame` is to be returned to. Otherwise the
-/// exception is the kernel's own affair; `frame` then tells the truth about it: an instruction that faulted
-/// in its slot appears at the address that it was probed at, and this CPU's probe state is clean.
-#[must_use]
-pub fn handle_sync(frame: &mut TrapFrame, esr: u64) -> bool {
-    match esr >> EC_SHIFT & 0x3f {
-        EC_BRK64 => match (esr & ISS_BRK_COMMENT) as u16 {
-            BRK_KPROBE => hit::breakpoint(frame),
-            BRK_STEPPED => hit::stepped(frame),
-            _ => false,
-        },
-        EC_DATA_ABORT_SAME_EL if nofault::fix_up(frame) => true,
-        _ => {
-            hit::faulted(frame);
-            false
+/// ESR_EL1 and `far` FAR_EL1.
+pub fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
+    let own = Outcome::Kernel { esr, far };
+    if esr >> EC_SHIFT & 0x3f == EC_BRK64 {
+        return match (esr & ISS_BRK_COMMENT) as u16 {
+            BRK_KPROBE => match hit::breakpoint(frame) {
+                Ok(true) => Outcome::Handled,
+                Ok(false) => own,
+                Err(fault) => raised(fault, frame, far),
+            },
+            BRK_STEPPED if hit::stepped(frame) => Outcome::Handled,
+            _ => own,
+        };
+    }
+    if nofault::fix_up(frame, esr) {
+        return Outcome::Handled;
+    }
+    hit::faulted(frame);
+    own
+}
+
+/// The exception that a simulated instruction would have taken.
+fn raised(fault: Fault, frame: &TrapFrame, far: u64) -> Outcome {
+    match fault {
+        Fault::Read { address, syndrome } => Outcome::Kernel { esr: syndrome, far: address },
+        Fault::Authentication { syndrome } => Outcome::Kernel { esr: syndrome, far },
+        Fault::BranchTarget => {
+            // The type of the branch is in the syndrome (Arm ARM, ISS encoding of a Branch Target exception).
+            let branch_type = frame.pstate >> 10 & 0b11;
+            let esr = EC_BRANCH_TARGET << EC_SHIFT | INSTRUCTION_32_BIT | branch_type;
+            Outcome::Kernel { esr, far }
         }
     }
 }

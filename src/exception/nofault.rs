@@ -2,17 +2,21 @@
 //!
 //! A handler follows pointers of the code that it watches, and these may be wrong; that must be an answer to
 //! the person who asks, not the end of the machine. The loads are single instructions in
-//! `trampoline/nofault.S`; a data abort on one of them resumes at a common exit that reports failure.
+//! `trampoline/nofault.S`; an exception on one of them resumes at a common exit that reports failure. The
+//! authentication of pointers, on behalf of simulated branches, is done in the same way.
 
 use core::mem::MaybeUninit;
 
 use super::TrapFrame;
+use crate::insn::Key;
 
 /// The address cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The virtual address of the first byte that was asked for.
     pub address: usize,
+    /// ESR_EL1 of the data abort.
+    pub syndrome: u64,
 }
 
 impl core::fmt::Display for Fault {
@@ -58,8 +62,10 @@ readable!(u8, u16, u32, u64, i8, i16, i32, i64);
 /// [`Fault`] if the load takes a data abort.
 #[inline]
 pub fn read<T: Readable>(address: usize) -> Result<T, Fault> {
-    let Loaded { value, failed } = load(address, T::SIZE);
-    if failed == 0 { Ok(T::from_register(value)) } else { Err(Fault { address }) }
+    match load(address, T::SIZE) {
+        Outcome { value, syndrome: 0 } => Ok(T::from_register(value)),
+        Outcome { syndrome, .. } => Err(Fault { address, syndrome }),
+    }
 }
 
 /// Fills `buffer` from the virtual address `address` on; returns how many bytes could be read, from the first on.
@@ -73,24 +79,41 @@ pub fn read_bytes(address: usize, buffer: &mut [MaybeUninit<u8>]) -> usize {
     length
 }
 
-/// What a load routine returns, in x0 and x1.
+/// Authenticates a pointer to instructions, as AUTIA and AUTIB do.
+///
+/// # Errors
+///
+/// ESR_EL1 of the exception, if it takes one: the authentication has failed on a CPU with FEAT_FPAC, or the CPU has no
+/// pointer authentication.
+#[inline]
+pub(crate) fn authenticate(key: Key, pointer: u64, modifier: u64) -> Result<u64, u64> {
+    match try_authenticate(key, pointer, modifier) {
+        Outcome { value, syndrome: 0 } => Ok(value),
+        Outcome { syndrome, .. } => Err(syndrome),
+    }
+}
+
+/// What a routine returns, in x0 and x1.
 #[repr(C)]
-struct Loaded {
+struct Outcome {
     value: u64,
-    failed: u64,
+    /// ESR_EL1 of the exception, or 0.
+    syndrome: u64,
 }
 
 #[cfg(target_os = "none")]
 mod routines {
-    use super::Loaded;
+    use super::Outcome;
 
     core::arch::global_asm!(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/nofault.S")));
 
     unsafe extern "C" {
-        pub fn kprobes_nofault_load1(address: usize) -> Loaded;
-        pub fn kprobes_nofault_load2(address: usize) -> Loaded;
-        pub fn kprobes_nofault_load4(address: usize) -> Loaded;
-        pub fn kprobes_nofault_load8(address: usize) -> Loaded;
+        pub fn kprobes_nofault_load1(address: usize) -> Outcome;
+        pub fn kprobes_nofault_load2(address: usize) -> Outcome;
+        pub fn kprobes_nofault_load4(address: usize) -> Outcome;
+        pub fn kprobes_nofault_load8(address: usize) -> Outcome;
+        pub safe fn kprobes_nofault_authenticate_a(pointer: u64, modifier: u64) -> Outcome;
+        pub safe fn kprobes_nofault_authenticate_b(pointer: u64, modifier: u64) -> Outcome;
         pub safe static kprobes_nofault_start: u8;
         pub safe static kprobes_nofault_end: u8;
         pub safe static kprobes_nofault_failed: u8;
@@ -99,7 +122,7 @@ mod routines {
 
 #[cfg(target_os = "none")]
 #[inline]
-fn load(address: usize, size: usize) -> Loaded {
+fn load(address: usize, size: usize) -> Outcome {
     use routines::*;
     // SAFETY: the routines may be given any address: each is one load, an abort of which is repaired by
     // `fix_up`, and they change no memory.
@@ -113,14 +136,25 @@ fn load(address: usize, size: usize) -> Loaded {
     }
 }
 
-/// Resumes a failed load of this module at its failure exit.
 #[cfg(target_os = "none")]
-pub(super) fn fix_up(frame: &mut TrapFrame) -> bool {
+#[inline]
+fn try_authenticate(key: Key, pointer: u64, modifier: u64) -> Outcome {
+    match key {
+        Key::A => routines::kprobes_nofault_authenticate_a(pointer, modifier),
+        Key::B => routines::kprobes_nofault_authenticate_b(pointer, modifier),
+    }
+}
+
+/// Resumes a routine that has taken an exception, with the syndrome `esr`, at the exit for that. Returns false if
+/// it is none of them that has.
+#[cfg(target_os = "none")]
+pub(super) fn fix_up(frame: &mut TrapFrame, esr: u64) -> bool {
     use routines::*;
     let start = &raw const kprobes_nofault_start as u64;
     let end = &raw const kprobes_nofault_end as u64;
     if (start..end).contains(&frame.pc) {
         frame.pc = &raw const kprobes_nofault_failed as u64;
+        frame.x[1] = esr;
         return true;
     }
     false
@@ -128,17 +162,23 @@ pub(super) fn fix_up(frame: &mut TrapFrame) -> bool {
 
 /// The host has no exceptions to repair: its tests pass addresses that are good, or null.
 #[cfg(not(target_os = "none"))]
-fn load(address: usize, size: usize) -> Loaded {
+fn load(address: usize, size: usize) -> Outcome {
     if address == 0 {
-        return Loaded { value: 0, failed: 1 };
+        return Outcome { value: 0, syndrome: 1 };
     }
     // SAFETY: the tests read only memory of their own, which is at least 8 bytes long.
     let value = unsafe { core::ptr::read_unaligned(address as *const u64) };
     let bits = 8 * size as u32;
-    Loaded { value: if bits == 64 { value } else { value & ((1 << bits) - 1) }, failed: 0 }
+    Outcome { value: if bits == 64 { value } else { value & ((1 << bits) - 1) }, syndrome: 0 }
+}
+
+/// The host has no keys: no pointer is changed.
+#[cfg(not(target_os = "none"))]
+fn try_authenticate(_key: Key, pointer: u64, _modifier: u64) -> Outcome {
+    Outcome { value: pointer, syndrome: 0 }
 }
 
 #[cfg(not(target_os = "none"))]
-pub(super) fn fix_up(_frame: &mut TrapFrame) -> bool {
+pub(super) fn fix_up(_frame: &mut TrapFrame, _esr: u64) -> bool {
     false
 }

@@ -15,7 +15,7 @@ use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
 use super::classify;
-use super::op::Op;
+use super::op::{Indirect, Op};
 use super::verdict::{Reason, Verdict};
 
 /// The load-exclusive whose sequence contains `address`, itself and the store-exclusive included.
@@ -71,9 +71,10 @@ impl<R: Fn(u64) -> u32> Walk<R> {
             Verdict::Reject(Reason::LoadExclusive) => return Step::Load,
             Verdict::Reject(Reason::StoreExclusive) => return Step::Store,
             Verdict::Reject(Reason::ExceptionGenerating | Reason::PermanentlyUndefined | Reason::ExceptionReturn)
-            | Verdict::Simulate(Op::BranchRegister { .. } | Op::Return { .. }) => return Step::End,
-            // Bits 22 and 21 are 01 for the calls, 00 for the branches and 10 for the returns.
-            Verdict::Reject(Reason::AuthenticatedBranch) if (word >> 21) & 3 != 0b01 => return Step::End,
+            | Verdict::Simulate(
+                Op::BranchRegister { kind: Indirect::Jump | Indirect::Return, .. }
+                | Op::BranchAuthenticated { kind: Indirect::Jump | Indirect::Return, .. },
+            ) => return Step::End,
             Verdict::Slot if word & !0xf00 == CLREX => return Step::End,
             Verdict::Simulate(Op::Branch { offset }) => (false, Some(offset)),
             Verdict::Simulate(

@@ -38,7 +38,7 @@ mod verdict;
 pub use classify::classify;
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::region_containing;
-pub use op::{Literal, Op};
+pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use simulate::{Fault, Guard, Machine};
 pub use verdict::{Reason, Verdict};
 

@@ -14,6 +14,37 @@ pub enum Literal {
     Doubleword,
 }
 
+/// Where an indirect branch goes on to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indirect {
+    /// BR and its authenticating forms.
+    Jump,
+    /// BLR and its authenticating forms: x30 gets the return address.
+    Call,
+    /// RET and its authenticating forms.
+    Return,
+}
+
+/// A key of pointer authentication, for addresses of instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// APIAKey_EL1.
+    A,
+    /// APIBKey_EL1.
+    B,
+}
+
+/// What a pointer is authenticated against, besides the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modifier {
+    /// Nothing: BRAAZ and its kin.
+    Zero,
+    /// The stack pointer.
+    StackPointer,
+    /// A general register.
+    Register(u8),
+}
+
 /// An instruction that [`Op::simulate`] executes.
 ///
 /// Offsets are in bytes from the instruction; register number 31 is the zero register. The masks of DAIF are in
@@ -37,12 +68,10 @@ pub enum Op {
     CompareBranch { rt: u8, wide: bool, nonzero: bool, offset: i32 },
     /// TBZ and TBNZ: branches if bit `bit` of `rt` is zero, or is one if `nonzero`.
     TestBranch { rt: u8, bit: u8, nonzero: bool, offset: i32 },
-    /// BR.
-    BranchRegister { rn: u8 },
-    /// BLR.
-    BranchLinkRegister { rn: u8 },
-    /// RET.
-    Return { rn: u8 },
+    /// BR, BLR and RET.
+    BranchRegister { kind: Indirect, rn: u8 },
+    /// BRAA, BLRAA, RETAA and their kin: authenticates the target first.
+    BranchAuthenticated { kind: Indirect, rn: u8, key: Key, modifier: Modifier },
     /// LDR and LDRSW (literal).
     LoadLiteral { rt: u8, kind: Literal, offset: i32 },
     /// MRS of DAIF.

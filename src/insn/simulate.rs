@@ -3,7 +3,7 @@
 //! It runs inside the breakpoint exception, in the closed region: it takes no lock, allocates nothing and has no
 //! path that panics. Register numbers go through the frame's accessors, which know the zero register.
 
-use super::op::{Literal, Op};
+use super::op::{Indirect, Key, Literal, Modifier, Op};
 use crate::exception::TrapFrame;
 
 /// What executing an instruction needs of the machine, besides the frame.
@@ -11,12 +11,28 @@ pub trait Machine {
     /// Whether branch targets are checked at the virtual address `pc`.
     fn guard(&self, pc: u64) -> Guard;
 
-    /// Reads the 32-bit word at virtual address `address` with one access, or nothing if that access faults.
-    fn read_u32(&self, address: u64) -> Option<u32>;
+    /// Reads the 32-bit word at virtual address `address` with one access.
+    ///
+    /// # Errors
+    ///
+    /// The syndrome (ESR_EL1) of the exception that the access takes.
+    fn read_u32(&self, address: u64) -> Result<u32, u64>;
 
-    /// Reads the 64-bit doubleword at virtual address `address` with one access, or nothing if that access faults.
-    /// The address is a multiple of four, not always of eight.
-    fn read_u64(&self, address: u64) -> Option<u64>;
+    /// Reads the 64-bit doubleword at virtual address `address` with one access. The address is a multiple of four,
+    /// not always of eight.
+    ///
+    /// # Errors
+    ///
+    /// The syndrome (ESR_EL1) of the exception that the access takes.
+    fn read_u64(&self, address: u64) -> Result<u64, u64>;
+
+    /// Authenticates `pointer`, as AUTIA and AUTIB do.
+    ///
+    /// # Errors
+    ///
+    /// The syndrome (ESR_EL1) of the exception that a failed authentication takes. Where it takes none, the result is
+    /// a pointer that cannot be used.
+    fn authenticate(&self, key: Key, pointer: u64, modifier: u64) -> Result<u64, u64>;
 }
 
 /// Branch target identification (FEAT_BTI) at an address.
@@ -39,6 +55,13 @@ pub enum Fault {
     Read {
         /// The virtual address that was read.
         address: u64,
+        /// ESR_EL1 of the abort.
+        syndrome: u64,
+    },
+    /// The authentication of a branch target has failed, or is undefined on this processor.
+    Authentication {
+        /// ESR_EL1 of the exception.
+        syndrome: u64,
     },
 }
 
@@ -103,24 +126,22 @@ impl Op {
                     next = target(offset);
                 }
             }
-            Self::BranchRegister { rn } => {
-                next = frame.register(rn);
-                btype = match machine.guard(pc) {
-                    Guard::Absent => 0,
-                    Guard::Guarded if rn != 16 && rn != 17 => BTYPE_JUMP,
-                    Guard::Guarded | Guard::Unguarded => BTYPE_JUMP_ANYWHERE,
-                };
-            }
-            Self::BranchLinkRegister { rn } => {
-                let link = next;
+            Self::BranchRegister { kind, rn } => {
                 // Before the link is written: the two may be one register.
                 next = frame.register(rn);
-                frame.set_register(30, link);
-                if machine.guard(pc) != Guard::Absent {
-                    btype = BTYPE_CALL;
-                }
+                btype = branch_indirectly(kind, rn, frame, machine);
             }
-            Self::Return { rn } => next = frame.register(rn),
+            Self::BranchAuthenticated { kind, rn, key, modifier } => {
+                let modifier = match modifier {
+                    Modifier::Zero => 0,
+                    Modifier::StackPointer => frame.sp,
+                    Modifier::Register(rm) => frame.register(rm),
+                };
+                next = machine
+                    .authenticate(key, frame.register(rn), modifier)
+                    .map_err(|syndrome| Fault::Authentication { syndrome })?;
+                btype = branch_indirectly(kind, rn, frame, machine);
+            }
             Self::LoadLiteral { rt, kind, offset } => {
                 let address = target(offset);
                 let value = match kind {
@@ -130,7 +151,7 @@ impl Op {
                     }
                     Literal::Doubleword => machine.read_u64(address),
                 };
-                frame.set_register(rt, value.ok_or(Fault::Read { address })?);
+                frame.set_register(rt, value.map_err(|syndrome| Fault::Read { address, syndrome })?);
             }
             Self::ReadDaif { rt } => frame.set_register(rt, frame.pstate & TrapFrame::DAIF),
             Self::WriteDaif { rt } => {
@@ -143,6 +164,23 @@ impl Op {
         frame.pstate = frame.pstate & !BTYPE | btype;
         frame.pc = next;
         Ok(())
+    }
+}
+
+/// Writes the link of a call, and returns PSTATE.BTYPE at the target of an indirect branch by register `rn` (D8.4.1).
+fn branch_indirectly(kind: Indirect, rn: u8, frame: &mut TrapFrame, machine: &impl Machine) -> u64 {
+    let pc = frame.pc;
+    match kind {
+        Indirect::Jump => match machine.guard(pc) {
+            Guard::Absent => 0,
+            Guard::Guarded if rn != 16 && rn != 17 => BTYPE_JUMP,
+            Guard::Guarded | Guard::Unguarded => BTYPE_JUMP_ANYWHERE,
+        },
+        Indirect::Call => {
+            frame.set_register(30, pc.wrapping_add(4));
+            if machine.guard(pc) == Guard::Absent { 0 } else { BTYPE_CALL }
+        }
+        Indirect::Return => 0,
     }
 }
 

@@ -29,8 +29,6 @@ pub enum Reason {
     PermanentlyUndefined,
     /// ERET, ERETAA, ERETAB, DRPS.
     ExceptionReturn,
-    /// Branches and returns that authenticate their target: BRAA, BLRAA, RETAA and their kin.
-    AuthenticatedBranch,
     /// FEAT_PAuth_LR: PACIASPPC, AUTIASPPC, RETAASPPC, PACM and their kin.
     AuthenticatedAddress,
     /// LDR (literal, SIMD&FP).
@@ -64,13 +62,12 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 19] = [
         Self::LoadExclusive,
         Self::StoreExclusive,
         Self::ExceptionGenerating,
         Self::PermanentlyUndefined,
         Self::ExceptionReturn,
-        Self::AuthenticatedBranch,
         Self::AuthenticatedAddress,
         Self::SimdLiteral,
         Self::CompareAndBranch,
@@ -100,7 +97,6 @@ impl fmt::Display for Reason {
             Self::ExceptionGenerating => "generates an exception of its own: probe its neighbour or its handler",
             Self::PermanentlyUndefined => "is permanently undefined: it is data, or a trap",
             Self::ExceptionReturn => "returns from an exception, with state that the probe's breakpoint has replaced",
-            Self::AuthenticatedBranch => "branches to an authenticated address: probe the instruction before it",
             Self::AuthenticatedAddress => "signs or authenticates with its own address: probe the instruction after it",
             Self::SimdLiteral => {
                 "loads a floating-point register relative to its address, and those are not in the trap frame"

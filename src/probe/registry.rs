@@ -28,6 +28,7 @@ use crate::{interrupts, platform, text};
 struct Registry {
     points: BTreeMap<usize, Entry>,
     slots: Slots,
+    guarded_slots: Slots,
     /// Return probes that have been unregistered while calls were in progress.
     lingering: Vec<Arc<Probe>>,
 }
@@ -54,8 +55,12 @@ impl RelaxStrategy for Yield {
     }
 }
 
-static REGISTRY: SpinMutex<Registry, Yield> =
-    SpinMutex::new(Registry { points: BTreeMap::new(), slots: Slots::new(), lingering: Vec::new() });
+static REGISTRY: SpinMutex<Registry, Yield> = SpinMutex::new(Registry {
+    points: BTreeMap::new(),
+    slots: Slots::new(false),
+    guarded_slots: Slots::new(true),
+    lingering: Vec::new(),
+});
 
 /// Takes the lock, on behalf of a change to the probes at `address`.
 fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, ProbeError> {
@@ -116,19 +121,24 @@ impl Drop for Registration {
 }
 
 impl Registry {
+    fn slots(&mut self, guarded: bool) -> &mut Slots {
+        if guarded { &mut self.guarded_slots } else { &mut self.slots }
+    }
+
     /// Makes a point at `address`, found by the hit path but not armed, unless there is one.
     fn ensure_point(&mut self, address: usize, site: Site) -> Result<(), ProbeError> {
         if self.points.contains_key(&address) {
             return Ok(());
         }
+        let guarded = platform::is_guarded(address);
         let execution = match site.verdict {
             Verdict::Simulate(operation) => Execution::Simulated(operation),
-            _ => {
-                Execution::Stepped { slot: self.slots.allocate(site.word).ok_or(ProbeError::OutOfMemory { address })? }
-            }
+            _ => Execution::Stepped {
+                slot: self.slots(guarded).allocate(site.word).ok_or(ProbeError::OutOfMemory { address })?,
+            },
         };
         table::initialize(&platform::text());
-        let point: &'static Point = Box::leak(Box::new(Point::new(address, site.word, execution)));
+        let point: &'static Point = Box::leak(Box::new(Point::new(address, site.word, execution, guarded)));
         table::publish(point);
         self.points.insert(address, Entry { point, probes: Vec::new(), armed: false });
         Ok(())
@@ -173,7 +183,7 @@ impl Registry {
         let Some(entry) = self.points.remove(&address) else { return };
         table::withdraw(address);
         if let Some(slot) = entry.point.slot() {
-            self.slots.free(slot);
+            self.slots(entry.point.guarded).free(slot);
         }
         // SAFETY: it was leaked in `ensure_point`, and is in no table any more; the breakpoint was gone before
         // every CPU was seen outside the hit path, so none can have found it since.
@@ -229,5 +239,6 @@ pub fn list() -> Vec<ProbeInfo> {
 /// How many slots hold an instruction.
 #[must_use]
 pub fn slots_in_use() -> usize {
-    REGISTRY.lock().slots.in_use()
+    let registry = REGISTRY.lock();
+    registry.slots.in_use() + registry.guarded_slots.in_use()
 }

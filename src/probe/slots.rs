@@ -13,23 +13,25 @@ const SLOT: usize = 8;
 /// Bytes that the kernel is asked for at a time.
 const PIECE: usize = 4096;
 
-/// The slots that are free.
+/// The slots that are free, in one kind of memory.
 #[derive(Debug)]
 pub(super) struct Slots {
+    /// Branch targets are checked in the memory: a landing pad then makes the same check in its slot as in its place.
+    guarded: bool,
     free: Vec<usize>,
     total: usize,
 }
 
 impl Slots {
-    pub(super) const fn new() -> Self {
-        Self { free: Vec::new(), total: 0 }
+    pub(super) const fn new(guarded: bool) -> Self {
+        Self { guarded, free: Vec::new(), total: 0 }
     }
 
     /// A slot that holds `word`, ready to be executed. Returns its virtual address, or nothing if there is no
     /// memory for it.
     pub(super) fn allocate(&mut self, word: u32) -> Option<usize> {
         if self.free.is_empty() {
-            let piece = platform::allocate_executable(PIECE)?;
+            let piece = platform::allocate_executable(PIECE, self.guarded)?;
             self.free.extend((piece..piece + PIECE).step_by(SLOT).rev());
             self.total += PIECE / SLOT;
         }

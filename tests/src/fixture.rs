@@ -36,9 +36,23 @@ fixtures! {
     TAIL_CALL = fixture_tail_call;
     REGISTERS = fixture_registers;
     CHECK_REGISTERS = fixture_check_registers;
+    SIGNED_RETURN = fixture_signed_return;
+    SIGNED_RETURN_BY_KEY_B = fixture_signed_return_by_key_b;
+    SIGNED_CALLS = fixture_signed_calls;
+    BAD_LOAD = fixture_bad_load;
+    BAD_STORE = fixture_bad_store;
+    BAD_LITERAL = fixture_bad_literal;
+    FORGED_RETURN = fixture_forged_return;
+    FORGED_CALL = fixture_forged_call;
+    CALL_PAD = fixture_call_pad;
+    JUMP_PAD = fixture_jump_pad;
+    SIGNING_PAD = fixture_signing_pad;
+    NO_PAD = fixture_no_pad;
+    NO_PAD_SIMULATED = fixture_no_pad_simulated;
 }
 
 unsafe extern "C" {
+    safe fn fixture_call_from_pattern(argument: u64, function: usize) -> u64;
     fn fixture_exclusive(word: *mut u64, addend: u64) -> u64;
 }
 
@@ -57,6 +71,11 @@ impl Fixture {
     /// Calls the function.
     pub fn call(self, argument: u64) -> u64 {
         (self.0)(argument)
+    }
+
+    /// Calls the function with the same registers, but for x30, each time.
+    pub fn call_from_pattern(self, argument: u64) -> u64 {
+        fixture_call_from_pattern(argument, self.address())
     }
 
     /// The virtual address of its first instruction.

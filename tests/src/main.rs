@@ -12,11 +12,13 @@
 
 extern crate alloc;
 
+mod fault;
 mod fixture;
 mod kprobe;
 mod kretprobe;
 mod machine;
 mod nofault;
+mod protected;
 mod random;
 mod simulated;
 mod task;

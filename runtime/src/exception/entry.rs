@@ -1,6 +1,8 @@
 //! What the vectors call. All of it runs with PSTATE.DAIF masked.
 
-use aarch64_kprobes::exception::{TrapFrame, handle_sync};
+use aarch64_kprobes::exception::{Outcome, TrapFrame, handle_sync};
+
+use spin::Once;
 
 use super::report;
 use crate::memory::layout;
@@ -21,10 +23,23 @@ core::arch::global_asm!(
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.runtime_el1_sync")]
 extern "C" fn runtime_el1_sync(frame: &mut TrapFrame, esr: u64, far: u64) {
-    if handle_sync(frame, esr) {
+    let Outcome::Kernel { esr, far } = handle_sync(frame, esr, far) else { return };
+    if FAULT_HANDLER.get().is_some_and(|handler| handler(frame, esr, far)) {
         return;
     }
     report::exception(frame, SYNCHRONOUS, esr, far)
+}
+
+/// Repairs faults of the kernel itself: it is given the registers, ESR_EL1 and FAR_EL1, and returns whether execution
+/// is to resume at the frame.
+pub type FaultHandler = fn(&mut TrapFrame, u64, u64) -> bool;
+
+static FAULT_HANDLER: Once<FaultHandler> = Once::new();
+
+/// Has `handler` called for every synchronous exception that the engine does not handle, before it is reported. The
+/// first handler stays.
+pub fn set_fault_handler(handler: FaultHandler) {
+    FAULT_HANDLER.call_once(|| handler);
 }
 
 /// The number of the vector of synchronous exceptions from EL1 on SP_EL1.

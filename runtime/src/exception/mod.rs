@@ -15,4 +15,6 @@ mod entry;
 mod report;
 
 #[cfg(target_os = "none")]
+pub use entry::{FaultHandler, set_fault_handler};
+#[cfg(target_os = "none")]
 pub use report::fatal;

@@ -12,6 +12,8 @@ const TABLE_OR_PAGE: u64 = 1 << 1;
 const READ_ONLY: u64 = 1 << 7;
 const INNER_SHAREABLE: u64 = 0b11 << 8;
 const ACCESSED: u64 = 1 << 10;
+/// GP: branch targets are checked (Arm ARM, D8.4.1). Without FEAT_BTI the bit is ignored.
+const GUARDED: u64 = 1 << 50;
 const NOT_EXECUTABLE: u64 = 1 << 53;
 const NOT_EXECUTABLE_EL0: u64 = 1 << 54;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
@@ -27,6 +29,8 @@ pub struct Attributes(u64);
 impl Attributes {
     /// Executable and readable.
     pub const TEXT: Self = Self(page(NORMAL, READ_ONLY));
+    /// The same, with branch targets checked.
+    pub const GUARDED_TEXT: Self = Self(page(NORMAL, READ_ONLY | GUARDED));
     /// Readable.
     pub const RODATA: Self = Self(page(NORMAL, READ_ONLY | NOT_EXECUTABLE));
     /// Readable and writable.

@@ -46,8 +46,9 @@ pub(super) fn initialize(memory: u64) -> Result<(), MapError> {
 }
 
 /// Maps `length` bytes (a multiple of the page size) of executable memory that holds zeroes, which are undefined
-/// instructions (UDF #0), and returns their virtual address. It cannot be given back.
-pub fn allocate_executable(length: usize) -> Result<usize, OutOfMemory> {
+/// instructions (UDF #0), and returns their virtual address. Branch targets are checked in it if it is `guarded`. It
+/// cannot be given back.
+pub fn allocate_executable(length: usize, guarded: bool) -> Result<usize, OutOfMemory> {
     let mut arena = EXECUTABLE.get().ok_or(OutOfMemory)?.lock();
     if length > ARENA_MEMORY - arena.used {
         return Err(OutOfMemory);
@@ -59,7 +60,8 @@ pub fn allocate_executable(length: usize) -> Result<usize, OutOfMemory> {
             unsafe { page.write_bytes(0, PAGE_SIZE) };
         });
     }
-    table::map(start, physical, length, Attributes::TEXT).map_err(|_| OutOfMemory)?;
+    let attributes = if guarded { Attributes::GUARDED_TEXT } else { Attributes::TEXT };
+    table::map(start, physical, length, attributes).map_err(|_| OutOfMemory)?;
     arena.used += length;
     Ok(start)
 }
@@ -91,4 +93,20 @@ fn with_frame(frame: u64, write: &mut dyn FnMut(*mut u8)) -> bool {
     // Other CPUs too: nothing there uses this address, but a CPU may walk the tables for any address, speculatively.
     tlb::invalidate_page(address);
     true
+}
+
+/// Whether branch targets are checked at the virtual address `address`.
+#[must_use]
+pub fn is_guarded(address: usize) -> bool {
+    table::has_attributes(address, Attributes::GUARDED_TEXT)
+}
+
+/// Makes the page of text at the virtual address `address` one in which branch targets are checked, or no more.
+/// Returns false if it is not a page of text.
+pub fn set_guarded(address: usize, guarded: bool) -> bool {
+    let (from, to) = match guarded {
+        true => (Attributes::TEXT, Attributes::GUARDED_TEXT),
+        false => (Attributes::GUARDED_TEXT, Attributes::TEXT),
+    };
+    table::change_attributes(address, from, to)
 }

@@ -34,7 +34,7 @@ mod target {
     use core::sync::atomic::{AtomicU64, Ordering};
 
     use super::descriptor::Attributes;
-    pub use super::executable::{allocate_executable, with_writable};
+    pub use super::executable::{allocate_executable, is_guarded, set_guarded, with_writable};
     use super::layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
     pub use super::mmio::Mmio;
     pub use super::setup::{SetupError, initialize, map_device_tree, set_image};

@@ -141,6 +141,23 @@ pub(super) unsafe fn unmap(address: usize) -> Option<u64> {
     found.is_valid().then(|| found.address())
 }
 
+/// Gives the page at the virtual address `address` the attributes `to` in place of `from`. These must differ only in
+/// what can be changed without a break before make, as permissions and the GP bit (Arm ARM, D8.16.1). Returns false
+/// if there is no page with `from`.
+pub(super) fn change_attributes(address: usize, from: Attributes, to: Attributes) -> bool {
+    let _tables = TABLES.lock();
+    let directory = table_of(boot_kernel_table.entry(1, address));
+    let Some(table) = directory.and_then(|directory| table_of(directory.entry(2, address))) else { return false };
+    let entry = table.entry(3, address);
+    let found = load(entry);
+    if found != Descriptor::page(found.address(), from) {
+        return false;
+    }
+    entry.store(Descriptor::page(found.address(), to).0, Ordering::Relaxed);
+    tlb::invalidate_page(address);
+    true
+}
+
 /// The level 2 or 3 entry for the virtual address `address`, and the size of what it maps.
 fn leaf(address: usize) -> Option<(Descriptor, usize)> {
     let directory = table_of(boot_kernel_table.entry(1, address))?;

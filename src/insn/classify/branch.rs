@@ -3,7 +3,7 @@
 //! No branch runs in a slot: it would leave it before the breakpoint behind it, or with the slot's address in x30.
 
 use super::{UNALLOCATED, bit, field, number, signed, system};
-use crate::insn::op::Op;
+use crate::insn::op::{Indirect, Key, Modifier, Op};
 use crate::insn::verdict::{Reason, Verdict};
 
 pub(super) const fn classify(word: u32) -> Verdict {
@@ -74,19 +74,32 @@ const fn register(word: u32) -> Verdict {
         return UNALLOCATED;
     }
     match (field(word, 24, 21), field(word, 15, 10)) {
-        (0b0000, 0) if op4 == 0 => Verdict::Simulate(Op::BranchRegister { rn }),
-        (0b0001, 0) if op4 == 0 => Verdict::Simulate(Op::BranchLinkRegister { rn }),
-        (0b0010, 0) if op4 == 0 => Verdict::Simulate(Op::Return { rn }),
+        (0b0000, 0) if op4 == 0 => Verdict::Simulate(Op::BranchRegister { kind: Indirect::Jump, rn }),
+        (0b0001, 0) if op4 == 0 => Verdict::Simulate(Op::BranchRegister { kind: Indirect::Call, rn }),
+        (0b0010, 0) if op4 == 0 => Verdict::Simulate(Op::BranchRegister { kind: Indirect::Return, rn }),
         // BRAAZ, BRABZ; BLRAAZ, BLRABZ; RETAA, RETAB.
-        (0b0000 | 0b0001, 2 | 3) if op4 == 31 => Verdict::Reject(Reason::AuthenticatedBranch),
-        (0b0010, 2 | 3) if rn == 31 && op4 == 31 => Verdict::Reject(Reason::AuthenticatedBranch),
+        (0b0000, 2 | 3) if op4 == 31 => authenticated(word, Indirect::Jump, rn, Modifier::Zero),
+        (0b0001, 2 | 3) if op4 == 31 => authenticated(word, Indirect::Call, rn, Modifier::Zero),
+        (0b0010, 2 | 3) if rn == 31 && op4 == 31 => authenticated(word, Indirect::Return, 30, Modifier::StackPointer),
         // RETAASPPCR, RETABSPPCR.
         (0b0010, 2 | 3) if rn == 31 => Verdict::Reject(Reason::AuthenticatedAddress),
         // BRAA, BRAB; BLRAA, BLRAB.
-        (0b1000 | 0b1001, 2 | 3) => Verdict::Reject(Reason::AuthenticatedBranch),
+        (0b1000, 2 | 3) => authenticated(word, Indirect::Jump, rn, modifier(op4)),
+        (0b1001, 2 | 3) => authenticated(word, Indirect::Call, rn, modifier(op4)),
         // ERET, DRPS; ERETAA, ERETAB.
         (0b0100 | 0b0101, 0) if rn == 31 && op4 == 0 => Verdict::Reject(Reason::ExceptionReturn),
         (0b0100, 2 | 3) if rn == 31 && op4 == 31 => Verdict::Reject(Reason::ExceptionReturn),
         _ => UNALLOCATED,
     }
+}
+
+/// A branch that authenticates its target with key A, or with key B if the M bit is set.
+const fn authenticated(word: u32, kind: Indirect, rn: u8, modifier: Modifier) -> Verdict {
+    let key = if bit(word, 10) { Key::B } else { Key::A };
+    Verdict::Simulate(Op::BranchAuthenticated { kind, rn, key, modifier })
+}
+
+/// The register whose number is in the place of the modifier, where 31 is the stack pointer.
+const fn modifier(number: u8) -> Modifier {
+    if number == 31 { Modifier::StackPointer } else { Modifier::Register(number) }
 }

@@ -3,7 +3,7 @@
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand, SizeCode};
 
-use crate::insn::{Literal, Op, Reason};
+use crate::insn::{Indirect, Key, Literal, Modifier, Op, Reason};
 
 /// What a word is, as far as its verdict depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,17 +65,20 @@ fn expect(instruction: &Instruction) -> Expected {
         O::LDR | O::LDRSW | O::PRFM if matches!(second, Operand::PCOffset(_)) => {
             literal(instruction.opcode, first, offset(second))
         }
-        O::BR => Simulate(Op::BranchRegister { rn: register(first) }),
-        O::BLR => Simulate(Op::BranchLinkRegister { rn: register(first) }),
-        O::RET => Simulate(Op::Return { rn: register(first) }),
+        O::BR => Simulate(Op::BranchRegister { kind: Indirect::Jump, rn: register(first) }),
+        O::BLR => Simulate(Op::BranchRegister { kind: Indirect::Call, rn: register(first) }),
+        O::RET => Simulate(Op::BranchRegister { kind: Indirect::Return, rn: register(first) }),
         O::MRS | O::MSR => system_register(first, second),
         // NOP, YIELD, WFE, DGH.
         O::HINT if matches!((first, second), (Operand::ControlReg(0), Operand::Immediate(0 | 1 | 2 | 6))) => {
             Simulate(Op::Nop)
         }
-        O::BRAA | O::BRAAZ | O::BRAB | O::BRABZ | O::BLRAA | O::BLRAAZ | O::BLRAB | O::BLRABZ | O::RETAA | O::RETAB => {
-            Reject(Reason::AuthenticatedBranch)
-        }
+        O::BRAA | O::BRAAZ => authenticated(Indirect::Jump, Key::A, first, second),
+        O::BRAB | O::BRABZ => authenticated(Indirect::Jump, Key::B, first, second),
+        O::BLRAA | O::BLRAAZ => authenticated(Indirect::Call, Key::A, first, second),
+        O::BLRAB | O::BLRABZ => authenticated(Indirect::Call, Key::B, first, second),
+        O::RETAA => authenticated(Indirect::Return, Key::A, Operand::Register(SizeCode::X, 30), STACK_POINTER),
+        O::RETAB => authenticated(Indirect::Return, Key::B, Operand::Register(SizeCode::X, 30), STACK_POINTER),
         O::RETAASPPC
         | O::RETABSPPC
         | O::RETAASPPCR
@@ -160,6 +163,19 @@ fn system_register(first: Operand, second: Operand) -> Expected {
         _ => return Expected::Ordinary,
     };
     Expected::Reject(reason)
+}
+
+/// What RETAA and RETAB authenticate against, without an operand to say so.
+const STACK_POINTER: Operand = Operand::RegisterOrSP(SizeCode::X, 31);
+
+fn authenticated(kind: Indirect, key: Key, target: Operand, modifier: Operand) -> Expected {
+    let modifier = match modifier {
+        Operand::Nothing => Modifier::Zero,
+        Operand::RegisterOrSP(_, 31) => Modifier::StackPointer,
+        Operand::RegisterOrSP(_, number) => Modifier::Register(u8::try_from(number).expect("a register number")),
+        _ => panic!("{modifier:?} is no modifier"),
+    };
+    Expected::Simulate(Op::BranchAuthenticated { kind, rn: register(target), key, modifier })
 }
 
 fn register(operand: Operand) -> u8 {

@@ -173,6 +173,16 @@ mod tests {
     }
 
     #[test]
+    fn the_free_list_never_looks_the_same_twice() {
+        let pool = Pool::new(2, 0);
+        let before = pool.free.load(Relaxed);
+        pool.give_back(pool.take().unwrap());
+        let after = pool.free.load(Relaxed);
+        assert_eq!(after as u32, before as u32, "the same instance is on top");
+        assert_ne!(after, before, "a swap that expects what was before must fail");
+    }
+
+    #[test]
     fn an_empty_pool_gives_nothing() {
         assert!(Pool::new(0, 4).take().is_none());
     }

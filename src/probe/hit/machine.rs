@@ -1,26 +1,39 @@
 //! What simulated instructions need of this CPU.
 
 use crate::exception::nofault;
-use crate::insn::{Guard, Machine};
+use crate::insn::{Guard, Key, Machine};
 
-/// This CPU.
-pub(super) struct ThisCpu;
+/// This CPU, at a probe point.
+pub(super) struct ThisCpu {
+    /// Whether the page of the probe point is guarded.
+    pub(super) guarded: bool,
+}
 
 impl Machine for ThisCpu {
-    /// Pages of the text are taken to be unguarded, as the kernels that embed the engine map them so far.
     #[inline]
     fn guard(&self, _pc: u64) -> Guard {
-        if has_branch_targets() { Guard::Unguarded } else { Guard::Absent }
+        if !has_branch_targets() {
+            Guard::Absent
+        } else if self.guarded {
+            Guard::Guarded
+        } else {
+            Guard::Unguarded
+        }
     }
 
     #[inline]
-    fn read_u32(&self, address: u64) -> Option<u32> {
-        nofault::read(address as usize).ok()
+    fn read_u32(&self, address: u64) -> Result<u32, u64> {
+        nofault::read(address as usize).map_err(|fault| fault.syndrome)
     }
 
     #[inline]
-    fn read_u64(&self, address: u64) -> Option<u64> {
-        nofault::read(address as usize).ok()
+    fn read_u64(&self, address: u64) -> Result<u64, u64> {
+        nofault::read(address as usize).map_err(|fault| fault.syndrome)
+    }
+
+    #[inline]
+    fn authenticate(&self, key: Key, pointer: u64, modifier: u64) -> Result<u64, u64> {
+        nofault::authenticate(key, pointer, modifier)
     }
 }
 

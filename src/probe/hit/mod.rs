@@ -27,7 +27,7 @@ pub(crate) mod table;
 use core::fmt;
 
 use crate::exception::{TrapFrame, nofault};
-use crate::insn::{self, Op};
+use crate::insn;
 use crate::platform;
 use cpu::Cpu;
 use machine::ThisCpu;
@@ -92,40 +92,35 @@ impl Hit<'_> {
     }
 }
 
-/// Why a hit cannot be continued.
+/// A probe was hit by an instruction that was being executed in a slot: there is no way on.
 #[derive(Debug)]
-enum Fatal<'a> {
-    /// A probe was hit by an instruction that was being executed in a slot.
-    HitInSlot { point: &'a Point, stepping: &'a Point },
-    /// A simulated instruction would have faulted.
-    Fault { point: &'a Point, fault: insn::Fault },
+struct HitInSlot<'a> {
+    point: &'a Point,
+    stepping: &'a Point,
 }
 
-impl fmt::Display for Fatal<'_> {
+impl fmt::Display for HitInSlot<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HitInSlot { point, stepping } => write!(
-                f,
-                "the probe at {:#x} was hit while the instruction of the probe at {:#x} was in its slot",
-                point.address, stepping.address
-            ),
-            Self::Fault { point, fault: insn::Fault::Read { address } } => {
-                write!(f, "the probed load at {:#x} cannot read {address:#x}", point.address)
-            }
-            Self::Fault { point, fault: insn::Fault::BranchTarget } => {
-                write!(f, "the probed instruction at {:#x} was branched to, and is no landing pad", point.address)
-            }
-        }
+        write!(
+            f,
+            "the probe at {:#x} was hit while the instruction of the probe at {:#x} was in its slot",
+            self.point.address, self.stepping.address
+        )
     }
 }
 
 /// A `brk #0x4` at `frame.pc`. Returns false if no probe put it there.
-pub(crate) fn breakpoint(frame: &mut TrapFrame) -> bool {
+///
+/// # Errors
+///
+/// The exception that the probed instruction takes when it is simulated. It is shown to have been taken at its own
+/// address, with this CPU out of the hit, as in [`faulted`].
+pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Result<bool, insn::Fault> {
     let address = frame.pc as usize;
-    let Some(point) = table::lookup(address) else { return is_stale(address) };
+    let Some(point) = table::lookup(address) else { return Ok(is_stale(address)) };
     let cpu = Cpu::current();
     if let Some(stepping) = cpu.stepping() {
-        platform::fatal(frame, &Fatal::HitInSlot { point, stepping });
+        platform::fatal(frame, &HitInSlot { point, stepping });
     }
     if cpu.is_handling() {
         point.count_missed();
@@ -133,14 +128,17 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> bool {
         cpu.enter();
         if !call_pre_handlers(point, probes, frame) {
             cpu.leave();
-        } else if execute(cpu, point, Some(probes), frame) {
+            return Ok(true);
+        }
+        let executed = execute(cpu, point, Some(probes), frame).inspect_err(|_| cpu.leave())?;
+        if executed {
             call_post_handlers(point, probes, frame);
             cpu.leave();
         }
-        return true;
+        return Ok(true);
     }
-    execute(cpu, point, None, frame);
-    true
+    execute(cpu, point, None, frame)?;
+    Ok(true)
 }
 
 /// A `brk #0x6` at `frame.pc`. Returns false if it is not the end of the slot that this CPU is in.
@@ -222,22 +220,15 @@ fn call_post_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) 
 /// Executes the instruction of `point`, and returns true; or sends `frame` to the slot for it, to come back in
 /// [`stepped`], where `probes` are told.
 #[inline]
-fn execute(cpu: &Cpu, point: &Point, probes: Option<&ProbeList>, frame: &mut TrapFrame) -> bool {
+fn execute(cpu: &Cpu, point: &Point, probes: Option<&ProbeList>, frame: &mut TrapFrame) -> Result<bool, insn::Fault> {
     match point.execution {
         Execution::Simulated(operation) => {
-            simulate(operation, point, frame);
-            true
+            operation.simulate(frame, &ThisCpu { guarded: point.guarded })?;
+            Ok(true)
         }
         Execution::Stepped { slot } => {
             cpu.begin_step(point, slot, probes, frame);
-            false
+            Ok(false)
         }
-    }
-}
-
-#[inline]
-fn simulate(operation: Op, point: &Point, frame: &mut TrapFrame) {
-    if let Err(fault) = operation.simulate(frame, &ThisCpu) {
-        platform::fatal(frame, &Fatal::Fault { point, fault });
     }
 }

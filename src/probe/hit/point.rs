@@ -28,6 +28,8 @@ pub(crate) struct Point {
     /// The instruction.
     pub(crate) word: u32,
     pub(crate) execution: Execution,
+    /// Whether branch targets are checked in its page.
+    pub(crate) guarded: bool,
     /// The enabled probes; replaced as a whole, never changed in place.
     probes: AtomicPtr<ProbeList>,
 }
@@ -52,9 +54,9 @@ pub(crate) enum Kind {
 }
 
 impl Point {
-    pub(crate) fn new(address: usize, word: u32, execution: Execution) -> Self {
+    pub(crate) fn new(address: usize, word: u32, execution: Execution, guarded: bool) -> Self {
         let probes = AtomicPtr::new(core::ptr::null_mut());
-        Self { address, word, execution, probes }
+        Self { address, word, execution, guarded, probes }
     }
 
     /// The virtual address of the copy of the instruction, if it is executed from one.

@@ -1,7 +1,12 @@
 //! The words. Each is followed by its assembly.
 
-use crate::insn::op::{Literal, Op};
+use crate::insn::op::Indirect::{self, Call, Jump, Return};
+use crate::insn::op::{Key, Literal, Modifier, Op};
 use crate::insn::verdict::Reason::{self, *};
+
+const fn authenticated(kind: Indirect, rn: u8, key: Key, modifier: Modifier) -> Op {
+    Op::BranchAuthenticated { kind, rn, key, modifier }
+}
 
 #[rustfmt::skip]
 pub(super) const SIMULATED: &[(u32, Op)] = &[
@@ -18,10 +23,16 @@ pub(super) const SIMULATED: &[(u32, Op)] = &[
     (0x36fc_0006, Op::TestBranch { rt: 6, bit: 31, nonzero: false, offset: -0x8000 }), // tbz w6, #31, #-32768
     (0xb703_ffe7, Op::TestBranch { rt: 7, bit: 32, nonzero: true, offset: 0x7ffc }), // tbnz x7, #32, #32764
     (0xb7f8_003f, Op::TestBranch { rt: 31, bit: 63, nonzero: true, offset: 4 }), // tbnz xzr, #63, #4
-    (0xd61f_0200, Op::BranchRegister { rn: 16 }), // br x16
-    (0xd63f_03c0, Op::BranchLinkRegister { rn: 30 }), // blr x30
-    (0xd65f_03c0, Op::Return { rn: 30 }), // ret
-    (0xd65f_0020, Op::Return { rn: 1 }), // ret x1
+    (0xd61f_0200, Op::BranchRegister { kind: Jump, rn: 16 }), // br x16
+    (0xd63f_03c0, Op::BranchRegister { kind: Call, rn: 30 }), // blr x30
+    (0xd65f_03c0, Op::BranchRegister { kind: Return, rn: 30 }), // ret
+    (0xd65f_0020, Op::BranchRegister { kind: Return, rn: 1 }), // ret x1
+    (0xd65f_0bff, authenticated(Return, 30, Key::A, Modifier::StackPointer)), // retaa
+    (0xd65f_0fff, authenticated(Return, 30, Key::B, Modifier::StackPointer)), // retab
+    (0xd71f_081f, authenticated(Jump, 0, Key::A, Modifier::StackPointer)), // braa x0, sp
+    (0xd61f_0c1f, authenticated(Jump, 0, Key::B, Modifier::Zero)), // brabz x0
+    (0xd63f_081f, authenticated(Call, 0, Key::A, Modifier::Zero)), // blraaz x0
+    (0xd73f_0c01, authenticated(Call, 0, Key::B, Modifier::Register(1))), // blrab x0, x1
     (0x1880_0008, Op::LoadLiteral { rt: 8, kind: Literal::Word, offset: -0x10_0000 }), // ldr w8, #-1048576
     (0x587f_ffe9, Op::LoadLiteral { rt: 9, kind: Literal::Doubleword, offset: 0xf_fffc }), // ldr x9, #1048572
     (0x9800_004a, Op::LoadLiteral { rt: 10, kind: Literal::SignedWord, offset: 8 }), // ldrsw x10, #8
@@ -59,11 +70,6 @@ pub(super) const REJECTED: &[(u32, Reason)] = &[
     (0xd69f_03e0, ExceptionReturn), // eret
     (0xd69f_0fff, ExceptionReturn), // eretab
     (0xd6bf_03e0, ExceptionReturn), // drps
-    (0xd65f_0bff, AuthenticatedBranch), // retaa
-    (0xd71f_081f, AuthenticatedBranch), // braa x0, sp
-    (0xd61f_0c1f, AuthenticatedBranch), // brabz x0
-    (0xd63f_081f, AuthenticatedBranch), // blraaz x0
-    (0xd73f_0c01, AuthenticatedBranch), // blrab x0, x1
     (0x5500_003f, AuthenticatedAddress), // retaasppc #-4
     (0xf3a0_003f, AuthenticatedAddress), // autibsppc #-4
     (0xdac1_83fe, AuthenticatedAddress), // pacnbiasppc

@@ -6,9 +6,14 @@ use std::{collections::BTreeMap, vec::Vec};
 
 use super::{Fault, Guard, Machine};
 use crate::exception::TrapFrame;
-use crate::insn::{Verdict, classify};
+use crate::insn::{Key, Verdict, classify};
 
 const PC: u64 = 0xffff_ffc0_0012_3ff8;
+
+/// The syndrome of a read that faults.
+const ABORT: u64 = 0x9600_0007;
+/// The syndrome of an authentication that fails.
+const FAILED: u64 = 0x7200_0000;
 
 /// A few words of memory, and a page that is guarded or not.
 #[derive(Default)]
@@ -38,12 +43,18 @@ impl Machine for Memory {
         self.guard.unwrap_or(Guard::Absent)
     }
 
-    fn read_u32(&self, address: u64) -> Option<u32> {
-        self.read(address).map(u32::from_le_bytes)
+    fn read_u32(&self, address: u64) -> Result<u32, u64> {
+        self.read(address).map(u32::from_le_bytes).ok_or(ABORT)
     }
 
-    fn read_u64(&self, address: u64) -> Option<u64> {
-        self.read(address).map(u64::from_le_bytes)
+    fn read_u64(&self, address: u64) -> Result<u64, u64> {
+        self.read(address).map(u64::from_le_bytes).ok_or(ABORT)
+    }
+
+    /// A pointer is signed by the sum of the modifier and one for key A, two for key B, in the upper half.
+    fn authenticate(&self, key: Key, pointer: u64, modifier: u64) -> Result<u64, u64> {
+        let sum = modifier + if key == Key::A { 1 } else { 2 };
+        if pointer >> 32 == sum & 0xffff_ffff { Ok(pointer & 0xffff_ffff) } else { Err(FAILED) }
     }
 }
 
@@ -190,8 +201,44 @@ fn a_literal_that_cannot_be_read_leaves_the_frame_and_names_the_address() {
     for (word, address) in [(0x18ff_ffc8, PC - 8), (0x98ff_ffc8, PC - 8), (0x58ff_ffe8, PC - 4), (0x58ff_ffff, PC - 4)]
     {
         let mut frame = frame();
-        assert_eq!(try_run(word, &mut frame, &memory), Err(Fault::Read { address }), "{word:#010x}");
+        assert_eq!(try_run(word, &mut frame, &memory), Err(Fault::Read { address, syndrome: ABORT }), "{word:#010x}");
         assert_eq!(frame, self::frame());
+    }
+}
+
+#[test]
+fn authenticated_branches_authenticate_with_their_key_and_modifier_first() {
+    const TARGET: u64 = 0x1234_5678;
+    let signed = |sum: u64| sum << 32 | TARGET;
+    for (word, rn, sum, link) in [
+        (0xd61f_089f, 4, 1, false),       // braaz x4
+        (0xd61f_0c9f, 4, 2, false),       // brabz x4
+        (0xd63f_089f, 4, 1, true),        // blraaz x4
+        (0xd63f_0c9f, 4, 2, true),        // blrabz x4
+        (0xd71f_0886, 4, 0x601, false),   // braa x4, x6
+        (0xd71f_0c86, 4, 0x602, false),   // brab x4, x6
+        (0xd73f_0886, 4, 0x601, true),    // blraa x4, x6
+        (0xd73f_0c86, 4, 0x602, true),    // blrab x4, x6
+        (0xd71f_089f, 4, 0x5001, false),  // braa x4, sp
+        (0xd73f_0bdf, 30, 0x5001, true),  // blraa x30, sp
+        (0xd65f_0bff, 30, 0x5001, false), // retaa
+        (0xd65f_0fff, 30, 0x5002, false), // retab
+    ] {
+        let mut before = changed(frame(), |f| (f.x[6], f.sp) = (0x600, 0x5000));
+        before.x[rn] = signed(sum);
+        let after = run(word, before);
+        let expected = changed(before, |f| {
+            f.pc = TARGET;
+            if link {
+                f.x[30] = PC + 4;
+            }
+        });
+        assert_eq!(after, expected, "{word:#010x}");
+        before.x[rn] = signed(sum + 1);
+        let mut frame = before;
+        let result = try_run(word, &mut frame, &Memory::guarded(Guard::Absent));
+        assert_eq!(result, Err(Fault::Authentication { syndrome: FAILED }), "{word:#010x}");
+        assert_eq!(frame, before);
     }
 }
 

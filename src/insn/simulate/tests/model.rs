@@ -4,7 +4,7 @@
 
 use std::println;
 
-use super::{Guard, Memory, TrapFrame, try_run};
+use super::{ABORT, Guard, Memory, TrapFrame, try_run};
 use crate::insn::Fault;
 
 /// How many instructions.
@@ -197,7 +197,7 @@ fn random_instructions_do_what_the_model_does() {
         let expected = model.execute(word, literal);
         let context = std::format!("round {round} of seed {seed:#x}: {word:#010x} on {before:x?}");
         if let Some((address, _)) = literal_of(word, before.pc).filter(|_| expected.is_err()) {
-            assert_eq!(result, Err(Fault::Read { address }), "{context}");
+            assert_eq!(result, Err(Fault::Read { address, syndrome: ABORT }), "{context}");
             assert_eq!(frame, before, "{context}");
             continue;
         }

@@ -1,0 +1,177 @@
+//! Instructions that fault do so in the same way under a probe: the same exception, at the same address, with the same
+//! registers; and when the fault has been repaired they go on in the same way.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::{Action, Hit, Kprobe};
+use runtime::{exception, memory, sync::IrqLock};
+
+use crate::fixture::{self, Fixture};
+use crate::protected::{enable_keys, has_pointer_authentication};
+use crate::test;
+
+/// An address at which nothing is mapped.
+const WILD: u64 = 0xffff_ffd0_0000_0010;
+/// What a fixture returns that was sent back to its caller.
+const REPAIRED: u64 = 0x4e50;
+
+/// What the kernel sees of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fault {
+    esr: u64,
+    /// Of an abort, which is what sets it.
+    far: Option<u64>,
+    x: [u64; 31],
+    sp: u64,
+    pc: u64,
+    pstate: u64,
+}
+
+static FAULTS: IrqLock<Vec<Fault>> = IrqLock::new(Vec::new());
+
+/// Notes the fault, and returns to the caller of the fixture.
+fn note_and_return(frame: &mut TrapFrame, esr: u64, far: u64) -> bool {
+    let is_abort = matches!(esr >> 26, 0x21 | 0x25);
+    let TrapFrame { x, sp, pc, pstate, .. } = *frame;
+    FAULTS.lock().push(Fault { esr, far: is_abort.then_some(far), x, sp, pc, pstate });
+    frame.pc = frame.x[9];
+    frame.x[30] = frame.x[9];
+    frame.x[0] = REPAIRED;
+    // The next instruction is no landing pad: PSTATE.BTYPE as after a return.
+    frame.pstate &= !(0b11 << 10);
+    true
+}
+
+/// Calls `fixture` with the same registers each time; returns the faults that it takes, and what it returns.
+#[inline(never)]
+fn faults_of(fixture: Fixture, argument: u64) -> (Vec<Fault>, u64) {
+    FAULTS.lock().clear();
+    let result = fixture.call_from_pattern(argument);
+    (core::mem::take(&mut *FAULTS.lock()), result)
+}
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+
+fn count(_: &mut Hit<'_>) -> Action {
+    HITS.fetch_add(1, Relaxed);
+    Action::Continue
+}
+
+fn never(_: &mut Hit<'_>) {
+    panic!("the instruction has not been executed");
+}
+
+/// Compares the faults of `fixture` with a probe on the instruction at index `faulting`, and without.
+fn compare(fixture: Fixture, argument: u64, faulting: usize) {
+    exception::set_fault_handler(note_and_return);
+    let expected = faults_of(fixture, argument);
+    let address = fixture.address() + 4 * faulting;
+    for round in 1..=2 {
+        let probe = Kprobe::at(address).pre(count).post(never).register().unwrap();
+        assert_eq!(faults_of(fixture, argument), expected);
+        assert_eq!((probe.hits(), probe.missed(), HITS.load(Relaxed)), (1, 0, round));
+        // The CPU is out of the hit: another is one again.
+        let other = Kprobe::at(fixture::IDENTITY.address()).pre(count).register().unwrap();
+        HITS.fetch_sub(1, Relaxed);
+        assert_eq!(fixture::IDENTITY.call(3), 3);
+        assert_eq!((other.hits(), other.missed()), (1, 0));
+    }
+}
+
+test!(
+    fn loads() {
+        compare(fixture::BAD_LOAD, WILD, 1);
+    }
+);
+
+test!(
+    fn stores() {
+        compare(fixture::BAD_STORE, WILD, 1);
+    }
+);
+
+test!(
+    fn literals() {
+        compare(fixture::BAD_LITERAL, 0, 1);
+    }
+);
+
+test!(
+    fn forged_returns() {
+        // Without the extension RETAA is undefined, but QEMU 10.0 takes it for a RET.
+        if has_pointer_authentication() {
+            enable_keys();
+            compare(fixture::FORGED_RETURN, 0, 1);
+        }
+    }
+);
+
+test!(
+    fn forged_calls() {
+        // Without the extension BLRAA is undefined, with and without a probe.
+        if has_pointer_authentication() {
+            enable_keys();
+        }
+        compare(fixture::FORGED_CALL, 0, 1);
+    }
+);
+
+/// Calls the first instruction of `fixture`, in a guarded page, as `blr` does, from where it does not return to on a
+/// fault but by the handler.
+fn compare_branch_target(fixture: Fixture) {
+    fn note_and_return_by_link(frame: &mut TrapFrame, esr: u64, far: u64) -> bool {
+        frame.x[9] = frame.x[30];
+        note_and_return(frame, esr, far)
+    }
+    exception::set_fault_handler(note_and_return_by_link);
+    assert!(memory::set_guarded(fixture.address(), true));
+    let expected = faults_of(fixture, 1);
+    for address in [fixture.address(), fixture.address() + 4] {
+        let _probe = Kprobe::at(address).pre(count).register().unwrap();
+        assert_eq!(faults_of(fixture, 1), expected, "with a probe at {address:#x}");
+    }
+    assert!(HITS.load(Relaxed) > 0);
+}
+
+test!(
+    fn calls_of_a_jump_pad() {
+        compare_branch_target(fixture::JUMP_PAD);
+    }
+);
+
+test!(
+    fn calls_of_no_pad() {
+        compare_branch_target(fixture::NO_PAD);
+    }
+);
+
+test!(
+    fn calls_of_no_pad_but_a_simulated_instruction() {
+        compare_branch_target(fixture::NO_PAD_SIMULATED);
+    }
+);
+
+test!(
+    fn a_repaired_fault_is_retried_and_hit_again() {
+        static GOOD: AtomicU64 = AtomicU64::new(77);
+        fn repair(frame: &mut TrapFrame, _: u64, far: u64) -> bool {
+            assert_eq!((far, frame.pc), (WILD, fixture::BAD_LOAD.address() as u64 + 4));
+            frame.x[0] = GOOD.as_ptr() as u64;
+            true
+        }
+        exception::set_fault_handler(repair);
+        let probe = Kprobe::at(fixture::BAD_LOAD.address() + 4).pre(count).register().unwrap();
+        assert_eq!(fixture::BAD_LOAD.call(WILD), 77);
+        assert_eq!((probe.hits(), probe.missed()), (2, 0));
+    }
+);
+
+test!(
+    stops "read from unmapped memory at 0xffffffd000000010 by fixture_bad_load+0x4",
+    fn an_unrepaired_fault_is_reported_at_the_probe() {
+        let _probe = Kprobe::at(fixture::BAD_LOAD.address() + 4).pre(count).register().unwrap();
+        fixture::BAD_LOAD.call(WILD);
+    }
+);

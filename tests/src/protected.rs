@@ -1,0 +1,78 @@
+//! Pointer authentication and branch target identification: what protects control flow goes on doing so under probes.
+
+use core::arch::asm;
+
+use crate::fixture::{self, Fixture};
+use crate::simulated::compare;
+use crate::test;
+
+/// Whether the CPU has FEAT_PAuth: ID_AA64ISAR1_EL1.APA or API, or ID_AA64ISAR2_EL1.APA3.
+pub fn has_pointer_authentication() -> bool {
+    let (first, second): (u64, u64);
+    // SAFETY: reads identification registers.
+    unsafe {
+        asm!("mrs {}, id_aa64isar1_el1", out(reg) first, options(nomem, nostack));
+        // ID_AA64ISAR2_EL1, by number, as the target is Armv8.0.
+        asm!("mrs {}, s3_0_c0_c6_2", out(reg) second, options(nomem, nostack));
+    }
+    first & 0xff0 != 0 || second & 0xf000 != 0
+}
+
+/// Gives the CPU keys, and makes it use them: SCTLR_EL1.EnIA and EnIB.
+pub fn enable_keys() {
+    // SAFETY: the keys are used by nothing but the fixtures, as the compiler signs nothing. APIAKeyLo_EL1 and so on, by
+    // number, as the target is Armv8.0.
+    unsafe {
+        asm!(
+            "msr s3_0_c2_c1_0, {a}",
+            "msr s3_0_c2_c1_1, {b}",
+            "msr s3_0_c2_c1_2, {c}",
+            "msr s3_0_c2_c1_3, {d}",
+            "mrs {scratch}, sctlr_el1",
+            "orr {scratch}, {scratch}, #0xc0000000",
+            "msr sctlr_el1, {scratch}",
+            "isb",
+            a = in(reg) 0x0123_4567_89ab_cdefu64,
+            b = in(reg) 0xfedc_ba98_7654_3210u64,
+            c = in(reg) 0x0f1e_2d3c_4b5a_6978u64,
+            d = in(reg) 0x8796_a5b4_c3d2_e1f0u64,
+            scratch = out(reg) _,
+            options(nostack),
+        );
+    }
+}
+
+/// Compares a fixture with and without probes, with keys and without.
+fn compare_signed(fixture: Fixture) {
+    if has_pointer_authentication() {
+        compare(fixture);
+        enable_keys();
+        compare(fixture);
+    }
+}
+
+test!(
+    fn signed_returns() {
+        compare_signed(fixture::SIGNED_RETURN);
+    }
+);
+
+test!(
+    fn signed_returns_by_the_other_key() {
+        compare_signed(fixture::SIGNED_RETURN_BY_KEY_B);
+    }
+);
+
+test!(
+    fn signed_calls() {
+        compare_signed(fixture::SIGNED_CALLS);
+    }
+);
+
+test!(
+    fn landing_pads_in_guarded_pages() {
+        assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
+        compare(fixture::CALL_PAD);
+        compare(fixture::SIGNING_PAD);
+    }
+);
