@@ -102,7 +102,7 @@ impl Arena {
             let words: Vec<u32> = (0..layout::PAGE_SIZE / 4).map(|_| sequence.next() as u32).collect();
             write(literals.addr(), &words);
         }
-        let far = memory::allocate_executable(layout::PAGE_SIZE).expect("there is memory");
+        let far = memory::allocate_executable(layout::PAGE_SIZE, false).expect("there is memory");
         let words: Vec<u32> = (far..far + layout::PAGE_SIZE).step_by(4).map(word_of_pad).collect();
         write(far, &words);
         let mut pads: Vec<_> =
