@@ -72,6 +72,20 @@ pub fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
     own
 }
 
+/// Tells the engine that the kernel is about to report `frame` and to stop this CPU: call it first thing on every path
+/// that does, with interrupts masked.
+///
+/// Probes that the report runs into are executed from now on without handlers. If the exception was taken in a slot, or
+/// by the breakpoint behind the instruction there, `frame` is changed to tell of the probed instruction instead.
+pub fn abandon(frame: &mut TrapFrame) {
+    hit::abandon(Some(frame));
+}
+
+/// The same as [`abandon`], where there is no frame to report, as in a panic.
+pub fn abandon_cpu() {
+    hit::abandon(None);
+}
+
 /// The exception that a simulated instruction would have taken.
 fn raised(fault: Fault, frame: &TrapFrame, far: u64) -> Outcome {
     match fault {

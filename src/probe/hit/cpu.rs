@@ -68,6 +68,12 @@ impl Cpu {
         self.handling.store(false, Relaxed);
     }
 
+    /// No handler is to run on this CPU any more, whatever it was doing.
+    pub(super) fn abandon(&self) {
+        self.stepping.store(ptr::null_mut(), Relaxed);
+        self.handling.store(true, Relaxed);
+    }
+
     /// Directs `frame` to the copy of the instruction of `point` at `slot`, with all interrupts masked.
     /// `probes` are to be told when it has been executed.
     #[inline]

@@ -170,6 +170,20 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
     }
 }
 
+/// The kernel is about to report something that it will not survive: no handler runs on this CPU any more, and the
+/// instructions of probes that are hit by the report are executed. `frame`, if it is in a slot or behind the
+/// instruction there, is put right as in [`faulted`].
+pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
+    let cpu = Cpu::current();
+    if let (Some(point), Some(frame)) = (cpu.stepping(), frame)
+        && let Some(offset @ (0 | 4)) = point.slot().and_then(|slot| (frame.pc as usize).checked_sub(slot))
+    {
+        frame.pc = (point.address + offset) as u64;
+        cpu.end_step(frame);
+    }
+    cpu.abandon();
+}
+
 /// Whether the breakpoint at `address` has been removed since this CPU fetched it, so that the instruction can
 /// simply be executed now.
 fn is_stale(address: usize) -> bool {
