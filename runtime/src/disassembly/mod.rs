@@ -2,7 +2,7 @@
 //!
 //! The decoder writes most of it. It shows what is relative to an instruction as a distance, and hints and system
 //! registers as numbers; here a target becomes an address and the function that it is in, and `system` gives the
-//! names. Nothing is decided by this text.
+//! names; and one operand is put right. Nothing is decided by this text.
 
 mod operation;
 mod register;
@@ -38,11 +38,16 @@ impl fmt::Display for Disassembly<'_> {
         let Ok(instruction) = InstDecoder::default().decode(&mut U8Reader::new(&self.word.to_le_bytes())) else {
             return write!(f, ".word {:#010x}", self.word);
         };
+        let text = instruction.to_string();
+        if let Some(shift) = word_extension(self.word) {
+            let (operands, _) = text.split_once(", lsl").unwrap_or((&text, ""));
+            write!(f, "{operands}, uxtw")?;
+            return if shift == 0 { Ok(()) } else { write!(f, " #{shift}") };
+        }
         let distance = instruction.operands.iter().find_map(|operand| match operand {
             Operand::PCOffset(distance) => Some(*distance),
             _ => None,
         });
-        let text = instruction.to_string();
         // The distance is the last operand, and shown as `$+0x10`.
         let (Some(distance), Some((before, _))) = (distance, text.split_once('$')) else { return f.write_str(&text) };
         f.write_str(before)?;
@@ -52,6 +57,12 @@ impl fmt::Display for Disassembly<'_> {
         }
         self.write_target(f, self.address.wrapping_add_signed(distance))
     }
+}
+
+/// The shift of a 64-bit ADD, ADDS, SUB or SUBS (extended register) that zero-extends a 32-bit register (C6.2, option
+/// 010), which the decoder shows as one that does not extend.
+fn word_extension(word: u32) -> Option<u32> {
+    (word & 0x9fe0_e000 == 0x8b20_4000).then_some((word >> 10) & 7)
 }
 
 impl Disassembly<'_> {

@@ -1,4 +1,5 @@
-//! The names of the system registers that kernels use (Arm ARM, D17 and, for those of the interrupt controller, D17.6).
+//! The names of the system registers that kernels use (Arm ARM, D17; those of the interrupt
+//! controller are in the GIC architecture specification, IHI 0069, 12.2).
 
 use super::system::key;
 
@@ -9,7 +10,7 @@ pub(super) fn name(key: u16) -> Option<&'static str> {
 }
 
 /// In ascending order.
-pub(super) static NAMES: [(u16, &str); 146] = [
+pub(super) static NAMES: [(u16, &str); 151] = [
     (key(2, 0, 0, 2, 2), "mdscr_el1"),
     (key(2, 0, 1, 0, 4), "oslar_el1"),
     (key(2, 0, 1, 1, 4), "oslsr_el1"),
@@ -129,11 +130,16 @@ pub(super) static NAMES: [(u16, &str); 146] = [
     (key(3, 4, 1, 1, 1), "mdcr_el2"),
     (key(3, 4, 1, 1, 2), "cptr_el2"),
     (key(3, 4, 1, 1, 3), "hstr_el2"),
+    (key(3, 4, 1, 1, 4), "hfgrtr_el2"),
+    (key(3, 4, 1, 1, 5), "hfgwtr_el2"),
+    (key(3, 4, 1, 1, 6), "hfgitr_el2"),
     (key(3, 4, 1, 2, 2), "hcrx_el2"),
     (key(3, 4, 2, 0, 0), "ttbr0_el2"),
     (key(3, 4, 2, 0, 2), "tcr_el2"),
     (key(3, 4, 2, 1, 0), "vttbr_el2"),
     (key(3, 4, 2, 1, 2), "vtcr_el2"),
+    (key(3, 4, 3, 1, 4), "hdfgrtr_el2"),
+    (key(3, 4, 3, 1, 5), "hdfgwtr_el2"),
     (key(3, 4, 4, 0, 0), "spsr_el2"),
     (key(3, 4, 4, 0, 1), "elr_el2"),
     (key(3, 4, 4, 1, 0), "sp_el1"),

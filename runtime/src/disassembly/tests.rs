@@ -137,6 +137,14 @@ fn targets_are_addresses_with_their_functions() {
 }
 
 #[test]
+fn a_register_that_is_extended_is_shown_so() {
+    assert_eq!(shown(0, 0x8b36_46c8, 0..0), "add x8, x22, w22, uxtw #1");
+    assert_eq!(shown(0, 0xeb28_413f, 0..0), "cmp x9, w8, uxtw");
+    assert_eq!(shown(0, 0x8b36_c6c8, 0..0), "add x8, x22, w22, sxtw #1");
+    assert_eq!(shown(0, 0x8b16_06c8, 0..0), "add x8, x22, x22, lsl #1");
+}
+
+#[test]
 fn what_is_no_instruction_is_a_word() {
     assert_eq!(shown(0, 0xffff_ffff, 0..0), ".word 0xffffffff");
 }
