@@ -40,9 +40,9 @@ const fn size(word: u32) -> u64 {
     1 << field(word, 31, 30)
 }
 
-/// An access without index. Below sp there is nothing to load.
+/// An access without index. Below sp there is nothing to load, and above the memory there is no stack.
 fn access(word: u32, offset: i64, writeback: i64, size: u64, alignment: u64) -> Option<(u32, Need)> {
-    if rn(word) == 31 && (!(0..8192).contains(&offset) || writeback % 16 != 0) {
+    if rn(word) == 31 && (!(0..8192).contains(&offset) || writeback % 16 != 0 || writeback - offset > 256) {
         return None;
     }
     let access = Access { rn: rn(word), offset, writeback, index: None, size, alignment };

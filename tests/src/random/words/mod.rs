@@ -149,8 +149,12 @@ impl Place<'_> {
                 before.set_register(rn, self.arena.pad(self.sequence, self.address, usize::MAX) as u64);
             }
             Need::Access(access) => {
-                let room = end - start - access.size;
-                let target = start + self.sequence.below(room / access.alignment + 1) * access.alignment;
+                // sp is aligned down below, and the access moves down with it.
+                let slack = if access.rn == 31 { 16 } else { 0 };
+                // Nor may it leave its stack upwards, where no trap frame is expected.
+                let up = if access.rn == 31 { (access.writeback - access.offset).max(0).unsigned_abs() } else { 0 };
+                let room = end - start - slack - up - access.size;
+                let target = start + slack + self.sequence.below(room / access.alignment + 1) * access.alignment;
                 if let (31, Some(Index { rm, shift, .. })) = (access.rn, access.index) {
                     // Not below sp: positive whatever the extension, and with sp on the stack.
                     let garbage = self.sequence.next() << 32;
@@ -161,7 +165,6 @@ impl Place<'_> {
                 let index = access.index.map_or(0, |index| index.value(&before));
                 let base = target.wrapping_sub(index).wrapping_sub(access.offset.cast_unsigned());
                 if access.rn == 31 {
-                    // Aligned down, so that the access moves down with it.
                     before.sp = base & !15;
                     live = before.sp.max(before.sp.wrapping_add_signed(access.writeback));
                 } else {
