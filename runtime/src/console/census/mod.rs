@@ -6,8 +6,8 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
@@ -20,7 +20,8 @@ use survey::survey;
 /// The counts over some functions.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
-    classes: BTreeMap<Class, Count>,
+    /// In ascending order of the class.
+    classes: Vec<(Class, Count)>,
     loose: Comparison,
     tight: Comparison,
 }
@@ -56,7 +57,7 @@ impl Census {
     /// without probes.
     pub fn add(&mut self, start: usize, words: &[u32], blacklist: &Range<usize>) {
         for (index, outcome) in survey(start, words, blacklist).enumerate() {
-            let count = self.classes.entry(Class::of(&outcome)).or_default();
+            let count = self.count_mut(Class::of(&outcome));
             count.instructions += 1;
             count.entries += u64::from(index == 0);
             let inside = match outcome {
@@ -77,6 +78,14 @@ impl Census {
         }
     }
 
+    fn count_mut(&mut self, class: Class) -> &mut Count {
+        let at = self.classes.binary_search_by_key(&class, |&(known, _)| known).unwrap_or_else(|at| {
+            self.classes.insert(at, (class, Count::default()));
+            at
+        });
+        &mut self.classes[at].1
+    }
+
     /// How many instructions were counted.
     pub fn instructions(&self) -> u64 {
         self.sum(|_| true).instructions
@@ -84,7 +93,7 @@ impl Census {
 
     /// How many of those that are counted are of a class that is `wanted`.
     fn sum(&self, wanted: impl Fn(Class) -> bool) -> Count {
-        let counts = self.classes.iter().filter(|&(&class, _)| wanted(class)).map(|(_, &count)| count);
+        let counts = self.classes.iter().filter(|&&(class, _)| wanted(class)).map(|&(_, count)| count);
         counts.fold(Count::default(), |sum, count| Count {
             instructions: sum.instructions + count.instructions,
             entries: sum.entries + count.entries,
@@ -109,8 +118,8 @@ impl fmt::Display for Census {
                 continue;
             }
             row("", &label, count)?;
-            for (class, &count) in self.classes.iter().filter(|&(&class, _)| group(class) && class != Class::Slot) {
-                row("  ", class, count)?;
+            for (class, count) in self.classes.iter().filter(|&&(class, _)| group(class) && class != Class::Slot) {
+                row("  ", class, *count)?;
             }
         }
         let candidates = self.sum(|class| !class.is_exclusive() && class != Class::Blacklisted).instructions;

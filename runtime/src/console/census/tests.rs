@@ -58,7 +58,7 @@ fn the_linear_scan_stops_at_the_first_exclusive() {
 fn instructions_are_counted_by_class() {
     let census = census(&[(START, &[ADD, NOP, SVC, RET]), (0x9_0000, &[RET, ADD])], 0x9_0004..0xa_0000);
     let counts: Vec<_> =
-        census.classes.iter().map(|(&class, count)| (class, count.instructions, count.entries)).collect();
+        census.classes.iter().map(|&(class, count)| (class, count.instructions, count.entries)).collect();
     assert_eq!(
         counts,
         [
