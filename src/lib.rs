@@ -29,10 +29,7 @@
 //! `__kprobes_text_start` and `__kprobes_text_end`, as `linker.ld` does. Then
 //!
 //! ```ignore
-//! let probe = Kprobe::at(address).pre(|hit| {
-//!     SUM.fetch_add(hit.frame().x[0], Ordering::Relaxed);
-//!     Action::Continue
-//! }).register()?;
+//! let probe = Kprobe::at(address).pre(|hit| drop(SUM.fetch_add(hit.frame().x[0], Ordering::Relaxed))).register()?;
 //! ```
 //!
 //! The pure parts also build for the host, where they are tested.
@@ -48,4 +45,4 @@ pub mod platform;
 pub mod probe;
 mod text;
 
-pub use probe::{Action, Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
+pub use probe::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};

@@ -50,9 +50,12 @@ const ISS_BRK_COMMENT: u64 = 0xffff;
 
 /// Handles a synchronous exception from EL1, if it belongs to a probe.
 ///
-/// Called first of all, with all of PSTATE.DAIF masked, on the stack of the interrupted code; `esr` is
-/// ESR_EL1 and `far` FAR_EL1.
-pub fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
+/// # Safety
+///
+/// This is the first thing that is called for a synchronous exception that EL1 has taken from EL1, with all of
+/// PSTATE.DAIF masked, on the stack of the interrupted code; `frame` holds all its registers, and they are loaded from
+/// there when this returns [`Outcome::Handled`]. `esr` is ESR_EL1 and `far` FAR_EL1.
+pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
     let own = Outcome::Kernel { esr, far };
     if esr >> EC_SHIFT & 0x3f == EC_BRK64 {
         return match (esr & ISS_BRK_COMMENT) as u16 {

@@ -84,4 +84,18 @@ pub enum Op {
     ClearDaif { mask: u8 },
 }
 
+impl Op {
+    /// How far a direct branch goes, in bytes, if it is one and no call.
+    #[must_use]
+    pub const fn branch_offset(self) -> Option<i32> {
+        match self {
+            Self::Branch { offset }
+            | Self::BranchConditional { offset, .. }
+            | Self::CompareBranch { offset, .. }
+            | Self::TestBranch { offset, .. } => Some(offset),
+            _ => None,
+        }
+    }
+}
+
 const _: () = assert!(size_of::<Op>() <= 16);

@@ -47,9 +47,17 @@ pub fn check(address: usize) -> Result<Site, ProbeError> {
 /// The same as [`check`], for a return probe.
 pub(super) fn check_entry(address: usize) -> Result<Site, ProbeError> {
     let site = check(address)?;
-    match platform::function(address) {
-        Some(function) if function.start != address => Err(ProbeError::NotEntry { address, function }),
-        _ => Ok(site),
+    let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
+    if function.start != address {
+        return Err(ProbeError::NotEntry { address, function });
+    }
+    let branches_here = |&branch: &usize| {
+        let Verdict::Simulate(operation) = insn::classify(original_word(branch)) else { return false };
+        operation.branch_offset().is_some_and(|offset| branch.wrapping_add_signed(offset as isize) == address)
+    };
+    match function.step_by(4).find(branches_here) {
+        Some(branch) => Err(ProbeError::EntryIsLoop { address, branch }),
+        None => Ok(site),
     }
 }
 
@@ -69,7 +77,9 @@ fn original_word(address: usize) -> u32 {
     }
     // Unless the registry is locked, a point can be freed at any time, but not while this CPU masks interrupts; and
     // one that is not there any more has left its instruction behind.
-    interrupts::with_masked(|| table::lookup(address).map(|point| point.word)).unwrap_or_else(|| text::read(address))
+    // SAFETY: interrupts are masked for as long as the point is used.
+    let original = interrupts::with_masked(|| unsafe { table::lookup(address) }.map(|point| point.word));
+    original.unwrap_or_else(|| text::read(address))
 }
 
 /// The virtual addresses in which no probe is accepted: what runs while a probe is being handled.

@@ -54,6 +54,14 @@ pub enum ProbeError {
         /// The function that contains it.
         function: Range<usize>,
     },
+    /// The function branches back to its first instruction: a return probe there could not tell a call from an
+    /// iteration.
+    EntryIsLoop {
+        /// The first instruction.
+        address: usize,
+        /// The branch.
+        branch: usize,
+    },
     /// A return probe needs room for one call at least, and can have at most [`MAX_ACTIVE`](super::MAX_ACTIVE).
     MaxActive {
         /// What was asked for.
@@ -97,6 +105,11 @@ impl fmt::Display for ProbeError {
                  into the one at {:#x}",
                 address - function.start,
                 function.start
+            ),
+            Self::EntryIsLoop { address, branch } => write!(
+                f,
+                "the instruction at {branch:#x} branches back to {address:#x}, the first of the function, where a \
+                 return probe would take every iteration for a call"
             ),
             Self::MaxActive { maxactive } => {
                 write!(f, "a return probe can follow 1 to {} calls at a time, not {maxactive}", super::MAX_ACTIVE)

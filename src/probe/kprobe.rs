@@ -1,20 +1,18 @@
 //! Kprobes: handlers around one instruction.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::ops::Deref;
 
-use super::ProbeError;
-use super::hit::point::{Kind, Probe};
+use super::hit::point::Kind;
 use super::hit::{PostHandler, PreHandler};
-use super::registry::Registration;
+use super::{ProbeError, Registration};
 
 /// A probe on one instruction. Dropping it unregisters it.
 ///
 /// ```ignore
 /// static ENTERED: AtomicU64 = AtomicU64::new(0);
 ///
-/// fn entered(hit: &mut Hit<'_>) -> Action {
+/// fn entered(hit: &mut Hit<'_>) {
 ///     ENTERED.fetch_add(hit.frame().x[0], Ordering::Relaxed);
-///     Action::Continue
 /// }
 ///
 /// let probe = Kprobe::at(address).pre(entered).register()?;
@@ -39,56 +37,20 @@ impl Kprobe {
         KprobeBuilder { address, pre: None, post: None, data: 0, enabled: true }
     }
 
-    /// The virtual address of the probed instruction.
-    #[must_use]
-    pub fn address(&self) -> usize {
-        self.0.address
-    }
-
-    /// How many hits the probe has been told of.
-    #[must_use]
-    pub fn hits(&self) -> u64 {
-        self.0.probe.hits.load(Relaxed)
-    }
-
-    /// How many hits the probe has not been told of: they happened while handlers ran on the same CPU, or
-    /// another probe there had the instruction skipped.
-    #[must_use]
-    pub fn missed(&self) -> u64 {
-        self.0.probe.missed.load(Relaxed)
-    }
-
-    /// Whether the probe is armed.
-    #[must_use]
-    pub fn is_enabled(&self) -> bool {
-        self.0.is_enabled()
-    }
-
-    /// Arms the probe.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`].
-    pub fn enable(&self) -> Result<(), ProbeError> {
-        self.0.set_enabled(true)
-    }
-
-    /// Disarms the probe. When this returns, no handler of it is running. If it was the last one at its address,
-    /// the instruction is back in place, and costs what it costs without probes.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`].
-    pub fn disable(&self) -> Result<(), ProbeError> {
-        self.0.set_enabled(false)
-    }
-
     /// Unregisters the probe. When this returns, no handler of it is running, and none will run.
     ///
     /// # Panics
     ///
     /// If interrupts are masked.
     pub fn unregister(self) {}
+}
+
+impl Deref for Kprobe {
+    type Target = Registration;
+
+    fn deref(&self) -> &Registration {
+        &self.0
+    }
 }
 
 impl KprobeBuilder {
@@ -123,6 +85,6 @@ impl KprobeBuilder {
     /// A [`ProbeError`] with the address and the reason; nothing has changed then.
     pub fn register(self) -> Result<Kprobe, ProbeError> {
         let kind = Kind::Kprobe { pre: self.pre, post: self.post };
-        Registration::new(self.address, Probe::new(kind, self.data), self.enabled).map(Kprobe)
+        Registration::new(self.address, kind, self.data, self.enabled).map(Kprobe)
     }
 }

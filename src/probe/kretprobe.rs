@@ -1,20 +1,19 @@
 //! Kretprobes: handlers at the entry and the return of a function.
 
+use core::ops::Deref;
 use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
 
 use super::hit::instance::Pool;
-use super::hit::point::{Kind, Probe};
+use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
-use super::registry::{Registration, calls_in_progress};
-use super::{MAX_ACTIVE, ProbeError};
+use super::{MAX_ACTIVE, ProbeError, Registration};
 use crate::platform::MAX_CPUS;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
 /// without it.
 ///
 /// Every call in progress takes an instance from a list that is filled when the probe is registered. A call
-/// that finds none is not followed, and counted by [`missed`](Self::missed): hits and missed calls add up to
+/// that finds none is not followed, and counted by [`missed`](Registration::missed): hits and missed calls add up to
 /// the calls that have been made and have ended, less those that the entry handler has declined.
 #[derive(Debug)]
 pub struct Kretprobe(Registration);
@@ -50,61 +49,20 @@ impl Kretprobe {
         }
     }
 
-    /// The virtual address of the function.
-    #[must_use]
-    pub fn address(&self) -> usize {
-        self.0.address
-    }
-
-    /// How many calls have been followed to their return.
-    #[must_use]
-    pub fn hits(&self) -> u64 {
-        self.0.probe.hits.load(Relaxed)
-    }
-
-    /// How many calls have not been followed: no instance was free, the function was called by a handler,
-    /// another probe took the call elsewhere, or its task exited before it returned.
-    #[must_use]
-    pub fn missed(&self) -> u64 {
-        self.0.probe.missed.load(Relaxed)
-    }
-
-    /// How many calls are in progress.
-    #[must_use]
-    pub fn active(&self) -> u32 {
-        calls_in_progress(&self.0.probe)
-    }
-
-    /// Whether the probe is armed.
-    #[must_use]
-    pub fn is_enabled(&self) -> bool {
-        self.0.is_enabled()
-    }
-
-    /// Arms the probe.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`].
-    pub fn enable(&self) -> Result<(), ProbeError> {
-        self.0.set_enabled(true)
-    }
-
-    /// Stops following further calls. The returns of calls in progress are still reported.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`].
-    pub fn disable(&self) -> Result<(), ProbeError> {
-        self.0.set_enabled(false)
-    }
-
     /// Unregisters the probe: calls in progress return without a handler.
     ///
     /// # Panics
     ///
     /// If interrupts are masked.
     pub fn unregister(self) {}
+}
+
+impl Deref for Kretprobe {
+    type Target = Registration;
+
+    fn deref(&self) -> &Registration {
+        &self.0
+    }
 }
 
 impl KretprobeBuilder {
@@ -157,9 +115,10 @@ impl KretprobeBuilder {
             function: self.function,
             entry: self.entry,
             handler: self.handler,
-            pool: Pool::new(self.maxactive, self.data_words),
+            pool: Pool::new(self.maxactive, self.data_words)
+                .ok_or(ProbeError::OutOfMemory { address: self.function })?,
             retired: AtomicBool::new(false),
         });
-        Registration::new(self.function, Probe::new(kind, self.data), self.enabled).map(Kretprobe)
+        Registration::new(self.function, kind, self.data, self.enabled).map(Kretprobe)
     }
 }

@@ -12,6 +12,7 @@ mod error;
 pub(crate) mod hit;
 mod kprobe;
 mod kretprobe;
+mod registration;
 mod registry;
 mod slots;
 #[cfg(test)]
@@ -20,9 +21,10 @@ mod tests;
 pub use check::{Site, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler};
-pub use hit::{Action, Hit, PostHandler, PreHandler};
+pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
+pub use registration::Registration;
 pub use registry::{list, slots_in_use};
 
 use crate::interrupts;
@@ -74,6 +76,7 @@ pub enum Mode {
 /// `task` is what [`Platform::task`](crate::platform::Platform::task) returned while it ran.
 pub fn task_exited(task: u64) {
     interrupts::with_masked(|| returns::task_exited(task));
+    registry::sweep();
 }
 
 /// Whether the virtual address `address`, found as a return address, is that of the return-probe trampoline,

@@ -12,6 +12,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
+use core::{mem, ptr};
 
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::RelaxStrategy;
@@ -36,14 +37,9 @@ struct Registry {
 struct Entry {
     /// Leaked while it can be found in the table.
     point: &'static Point,
-    probes: Vec<Registered>,
+    probes: Vec<Arc<Probe>>,
     /// The breakpoint is in place.
     armed: bool,
-}
-
-struct Registered {
-    probe: Arc<Probe>,
-    enabled: bool,
 }
 
 /// Yields to other tasks while one of them holds the lock.
@@ -70,53 +66,57 @@ fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, Prob
     Ok(REGISTRY.lock())
 }
 
-/// A probe that is registered for as long as this exists.
-#[derive(Debug)]
-pub(super) struct Registration {
-    pub(super) address: usize,
-    pub(super) probe: Arc<Probe>,
+/// Takes the lock in order to look.
+fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
+    assert!(!interrupts::are_masked(), "the list of probes cannot be read with interrupts masked");
+    REGISTRY.lock()
 }
 
-impl Registration {
-    /// Registers `probe` at the virtual address `address`, and arms it unless it is to be disabled.
-    pub(super) fn new(address: usize, probe: Probe, enabled: bool) -> Result<Self, ProbeError> {
-        let mut registry = lock(address)?;
-        let probe = Arc::new(probe);
-        let site = match &probe.kind {
-            Kind::Kprobe { .. } => check::check(address)?,
-            Kind::Return(_) => check::check_entry(address)?,
-        };
-        registry.ensure_point(address, site)?;
-        let registered = Registered { probe: Arc::clone(&probe), enabled };
-        registry.change(address, |probes| probes.push(registered)).inspect_err(|_| registry.remove(address, &probe))?;
-        Ok(Self { address, probe })
-    }
-
-    /// Arms or disarms the probe.
-    pub(super) fn set_enabled(&self, enabled: bool) -> Result<(), ProbeError> {
-        lock(self.address)?.change(self.address, |probes| {
-            for registered in probes {
-                if Arc::ptr_eq(&registered.probe, &self.probe) {
-                    registered.enabled = enabled;
-                }
-            }
-        })
-    }
-
-    /// Whether the probe is armed.
-    pub(super) fn is_enabled(&self) -> bool {
-        let registry = REGISTRY.lock();
-        let probes = registry.points.get(&self.address).into_iter().flat_map(|entry| &entry.probes);
-        probes.clone().any(|registered| Arc::ptr_eq(&registered.probe, &self.probe) && registered.enabled)
-    }
+/// Registers `probe` at the virtual address `address`, and arms it if it is enabled.
+pub(super) fn register(address: usize, probe: Probe) -> Result<Arc<Probe>, ProbeError> {
+    let mut registry = lock(address)?;
+    let site = match &probe.kind {
+        Kind::Kprobe { .. } => check::check(address)?,
+        Kind::Return(_) => check::check_entry(address)?,
+    };
+    let probe = Arc::new(probe);
+    registry.ensure_point(address, site)?;
+    let added = registry.change(address, |probes| probes.push(Arc::clone(&probe)));
+    added.inspect_err(|_| registry.remove(address, &probe))?;
+    registry.sweep();
+    Ok(probe)
 }
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        match lock(self.address) {
-            Ok(mut registry) => registry.remove(self.address, &self.probe),
-            Err(error) => panic!("a probe must not be unregistered in a handler: {error}"),
+/// Arms or disarms a probe that is registered at `address`.
+pub(super) fn set_enabled(address: usize, probe: &Probe, enabled: bool) -> Result<(), ProbeError> {
+    let mut registry = lock(address)?;
+    let before = probe.enabled.swap(enabled, Relaxed);
+    registry.change(address, |_| {}).inspect_err(|_| {
+        probe.enabled.store(before, Relaxed);
+        // The text is as it was, so that this only publishes the list as it was.
+        let _ = registry.change(address, |_| {});
+    })
+}
+
+/// Unregisters a probe. When this returns, no handler of it is running, and none will run.
+///
+/// # Panics
+///
+/// If interrupts are masked.
+pub(super) fn unregister(address: usize, probe: &Arc<Probe>) {
+    match lock(address) {
+        Ok(mut registry) => {
+            registry.remove(address, probe);
+            registry.sweep();
         }
+        Err(error) => panic!("a probe must not be unregistered in a handler: {error}"),
+    }
+}
+
+/// Frees what unregistered return probes had kept for calls that have ended since.
+pub(super) fn sweep() {
+    if let Some(mut registry) = REGISTRY.try_lock() {
+        registry.sweep();
     }
 }
 
@@ -139,18 +139,21 @@ impl Registry {
         };
         table::initialize(&platform::text());
         let point: &'static Point = Box::leak(Box::new(Point::new(address, site.word, execution, guarded)));
-        table::publish(point);
+        if !table::publish(point) {
+            self.free_point(point);
+            return Err(ProbeError::OutOfMemory { address });
+        }
         self.points.insert(address, Entry { point, probes: Vec::new(), armed: false });
         Ok(())
     }
 
     /// Changes the probes at `address`, and makes the change take effect: publishes the list of those that are
     /// enabled, and puts the breakpoint in place, or the instruction back. Returns when no CPU uses the old list.
-    fn change(&mut self, address: usize, change: impl FnOnce(&mut Vec<Registered>)) -> Result<(), ProbeError> {
+    fn change(&mut self, address: usize, change: impl FnOnce(&mut Vec<Arc<Probe>>)) -> Result<(), ProbeError> {
         let Some(entry) = self.points.get_mut(&address) else { return Ok(()) };
         change(&mut entry.probes);
         let replaced = entry.publish();
-        let arm = entry.probes.iter().any(|registered| registered.enabled);
+        let arm = entry.probes.iter().any(|probe| probe.enabled.load(Relaxed));
         let patched = if arm == entry.armed {
             Ok(())
         } else {
@@ -171,23 +174,37 @@ impl Registry {
             self.lingering.push(Arc::clone(probe));
         }
         // Where the instruction cannot be put back, the point stays: a hit executes it and calls nobody.
-        let _ = self.change(address, |probes| probes.retain(|registered| !Arc::ptr_eq(&registered.probe, probe)));
+        let _ = self.change(address, |probes| probes.retain(|other| !Arc::ptr_eq(other, probe)));
         if self.points.get(&address).is_some_and(|entry| entry.probes.is_empty() && !entry.armed) {
             self.remove_point(address);
         }
-        self.lingering.retain(|probe| calls_in_progress(probe) != 0);
+    }
+
+    /// Frees the unregistered return probes that no call is in any more.
+    fn sweep(&mut self) {
+        let (kept, ended) = mem::take(&mut self.lingering).into_iter().partition(|probe| probe.active() != 0);
+        self.lingering = kept;
+        if !Vec::is_empty(&ended) {
+            // The CPU that gave back the last instance may still be about to leave the probe.
+            platform::synchronize_cpus();
+        }
     }
 
     /// Frees a point that is not armed. No CPU is handling a hit of it, since `change` has waited for them all.
     fn remove_point(&mut self, address: usize) {
         let Some(entry) = self.points.remove(&address) else { return };
         table::withdraw(address);
-        if let Some(slot) = entry.point.slot() {
-            self.slots(entry.point.guarded).free(slot);
+        self.free_point(entry.point);
+    }
+
+    /// Frees a point that is in no table, and that no CPU can have found.
+    fn free_point(&mut self, point: &'static Point) {
+        if let Some(slot) = point.slot() {
+            self.slots(point.guarded).free(slot);
         }
-        // SAFETY: it was leaked in `ensure_point`, and is in no table any more; the breakpoint was gone before
-        // every CPU was seen outside the hit path, so none can have found it since.
-        drop(unsafe { Box::from_raw(core::ptr::from_ref(entry.point).cast_mut()) });
+        // SAFETY: it was leaked in `ensure_point`. It has never been in the table; or the breakpoint was gone before
+        // every CPU was seen outside the hit path, and none can have found it since.
+        drop(unsafe { Box::from_raw(ptr::from_ref(point).cast_mut()) });
     }
 }
 
@@ -195,31 +212,26 @@ impl Entry {
     /// Publishes the enabled probes: return probes last, so that the other handlers see the true x30.
     fn publish(&self) -> Option<Retired> {
         let of_kind = |returns: bool| {
-            self.probes.iter().filter(move |registered| {
-                registered.enabled && matches!(registered.probe.kind, Kind::Return(_)) == returns
-            })
+            self.probes
+                .iter()
+                .filter(move |probe| probe.enabled.load(Relaxed) && matches!(probe.kind, Kind::Return(_)) == returns)
         };
-        let list: ProbeList =
-            of_kind(false).chain(of_kind(true)).map(|registered| Arc::clone(&registered.probe)).collect();
+        let list: ProbeList = of_kind(false).chain(of_kind(true)).cloned().collect();
         self.point.replace_probes(list)
     }
 }
 
-/// How many calls of a return-probed function are being followed.
-pub(super) fn calls_in_progress(probe: &Probe) -> u32 {
-    match &probe.kind {
-        Kind::Return(return_probe) => return_probe.pool.taken(),
-        Kind::Kprobe { .. } => 0,
-    }
-}
-
 /// All registered probes, by address, and in the order of registration at each.
+///
+/// # Panics
+///
+/// If interrupts are masked, as they are in a handler.
 #[must_use]
 pub fn list() -> Vec<ProbeInfo> {
-    let registry = REGISTRY.lock();
-    let info = |entry: &Entry, registered: &Registered| ProbeInfo {
+    let registry = lock_to_read();
+    let info = |entry: &Entry, probe: &Probe| ProbeInfo {
         address: entry.point.address,
-        kind: match registered.probe.kind {
+        kind: match probe.kind {
             Kind::Kprobe { .. } => ProbeKind::Kprobe,
             Kind::Return(_) => ProbeKind::Kretprobe,
         },
@@ -227,18 +239,22 @@ pub fn list() -> Vec<ProbeInfo> {
             Execution::Simulated(_) => Mode::Simulated,
             Execution::Stepped { .. } => Mode::Stepped,
         },
-        enabled: registered.enabled,
-        hits: registered.probe.hits.load(Relaxed),
-        missed: registered.probe.missed.load(Relaxed),
-        data: registered.probe.data,
+        enabled: probe.enabled.load(Relaxed),
+        hits: probe.hits.load(Relaxed),
+        missed: probe.missed.load(Relaxed),
+        data: probe.data,
     };
     let entries = registry.points.values();
-    entries.flat_map(|entry| entry.probes.iter().map(move |registered| info(entry, registered))).collect()
+    entries.flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))).collect()
 }
 
 /// How many slots hold an instruction.
+///
+/// # Panics
+///
+/// If interrupts are masked, as they are in a handler.
 #[must_use]
 pub fn slots_in_use() -> usize {
-    let registry = REGISTRY.lock();
+    let registry = lock_to_read();
     registry.slots.in_use() + registry.guarded_slots.in_use()
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::{Action, Hit, Kprobe};
+use aarch64_kprobes::{Hit, Kprobe};
 use runtime::{exception, memory, sync::IrqLock};
 
 use crate::fixture::{self, Fixture};
@@ -54,9 +54,8 @@ fn faults_of(fixture: Fixture, argument: u64) -> (Vec<Fault>, u64) {
 
 static HITS: AtomicU64 = AtomicU64::new(0);
 
-fn count(_: &mut Hit<'_>) -> Action {
+fn count(_: &mut Hit<'_>) {
     HITS.fetch_add(1, Relaxed);
-    Action::Continue
 }
 
 fn never(_: &mut Hit<'_>) {

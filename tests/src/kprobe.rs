@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::{Action, Hit, Kprobe, ProbeError, probe};
+use aarch64_kprobes::{Hit, Kprobe, ProbeError, probe};
 use runtime::{symbol, task};
 
 use crate::fixture::{self, add_exclusively, exclusive_address, range_of};
@@ -13,9 +13,8 @@ use crate::test;
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-fn see_x0(hit: &mut Hit<'_>) -> Action {
+fn see_x0(hit: &mut Hit<'_>) {
     SEEN.fetch_add(hit.frame().x[0], Relaxed);
-    Action::Continue
 }
 
 /// The address of the only function of this name.
@@ -28,7 +27,7 @@ fn function(name: &str) -> usize {
 
 test!(
     fn handlers_see_the_registers() {
-        fn check(hit: &mut Hit<'_>) -> Action {
+        fn check(hit: &mut Hit<'_>) {
             let frame = hit.frame();
             assert_eq!(frame.pc as usize, hit.address());
             assert_eq!(frame.sp, core::ptr::from_ref(frame) as u64 + TrapFrame::SIZE as u64);
@@ -36,7 +35,6 @@ test!(
             assert!(stack.contains(&(frame.sp as usize)));
             assert_eq!(frame.pstate & 0b1111, 0b0101, "EL1 on SP_EL1");
             SEEN.store(frame.x[0] + hit.data() as u64, Relaxed);
-            Action::Continue
         }
         let probe = Kprobe::at(fixture::IDENTITY.address()).pre(check).data(1000).register().unwrap();
         assert_eq!(fixture::IDENTITY.call(234), 234);
@@ -47,9 +45,8 @@ test!(
 
 test!(
     fn interrupts_are_masked_in_handlers_and_as_they_were_after() {
-        fn check(_: &mut Hit<'_>) -> Action {
+        fn check(_: &mut Hit<'_>) {
             SEEN.store(fixture::READ_MASKS.call(0), Relaxed);
-            Action::Continue
         }
         let masks = fixture::READ_MASKS.call(0);
         assert_eq!(masks & TrapFrame::IRQ_MASKED, 0);
@@ -62,10 +59,9 @@ test!(
 
 test!(
     fn a_handler_can_change_any_register() {
-        fn change(hit: &mut Hit<'_>) -> Action {
+        fn change(hit: &mut Hit<'_>) {
             // SAFETY: the function returns what it finds in x0.
             unsafe { hit.frame_mut() }.x[0] = 77;
-            Action::Continue
         }
         let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(change).register().unwrap();
         assert_eq!(fixture::IDENTITY.call(1), 77);
@@ -74,8 +70,9 @@ test!(
 
 test!(
     fn a_handler_can_skip_the_instruction() {
-        fn skip(_: &mut Hit<'_>) -> Action {
-            Action::Skip
+        fn skip(hit: &mut Hit<'_>) {
+            // SAFETY: the instruction only adds to a register.
+            unsafe { hit.skip() };
         }
         // The instruction adds one.
         let _probe = Kprobe::at(fixture::REGISTERS.address()).pre(skip).register().unwrap();
@@ -85,10 +82,9 @@ test!(
 
 test!(
     fn a_handler_can_move_the_pc() {
-        fn divert(hit: &mut Hit<'_>) -> Action {
+        fn divert(hit: &mut Hit<'_>) {
             // SAFETY: the other function takes and returns one word as well.
             unsafe { hit.frame_mut() }.pc = fixture::REGISTERS.address() as u64;
-            Action::Continue
         }
         let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(divert).register().unwrap();
         assert_eq!(fixture::IDENTITY.call(5), 6);
@@ -96,12 +92,13 @@ test!(
 );
 
 /// Does what `sub sp, sp, #512` and `add sp, sp, #512` do, given the instruction.
-fn move_stack_pointer(hit: &mut Hit<'_>) -> Action {
+fn move_stack_pointer(hit: &mut Hit<'_>) {
     let distance = hit.data() as i64;
     // SAFETY: the instruction is skipped, and this is its effect.
     let frame = unsafe { hit.frame_mut() };
     frame.sp = frame.sp.wrapping_add_signed(distance);
-    Action::Skip
+    // SAFETY: as above.
+    unsafe { hit.skip() };
 }
 
 test!(
@@ -124,12 +121,11 @@ test!(
 test!(
     fn a_handler_that_calls_the_probed_function_counts_as_missed() {
         const DEPTH: u64 = 5;
-        fn call_it(hit: &mut Hit<'_>) -> Action {
+        fn call_it(hit: &mut Hit<'_>) {
             let argument = hit.frame().x[0];
             for _ in 0..DEPTH {
                 SEEN.fetch_add(fixture::REGISTERS.call(argument), Relaxed);
             }
-            Action::Continue
         }
         let probes: Vec<_> = fixture::REGISTERS
             .instructions()
@@ -190,9 +186,7 @@ test!(
 
 test!(
     fn the_scheduler_and_the_allocator_can_be_probed() {
-        fn nothing(_: &mut Hit<'_>) -> Action {
-            Action::Continue
-        }
+        fn nothing(_: &mut Hit<'_>) {}
         let mut refused = 0;
         let table = symbol::table().unwrap();
         let probes: Vec<Kprobe> = table
@@ -278,11 +272,10 @@ test!(
 
 test!(
     fn a_registration_in_a_handler_is_refused() {
-        fn register(_: &mut Hit<'_>) -> Action {
+        fn register(_: &mut Hit<'_>) {
             let address = fixture::REGISTERS.address();
             let refused = Kprobe::at(address).register().map(drop);
             SEEN.store(u64::from(refused == Err(ProbeError::InterruptsMasked { address })), Relaxed);
-            Action::Continue
         }
         let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(register).register().unwrap();
         fixture::IDENTITY.call(0);

@@ -6,7 +6,7 @@ use core::fmt::Write;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use aarch64_kprobes::{Action, Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
+use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
 use runtime::{backtrace, task};
 
 use crate::fixture;
@@ -259,11 +259,10 @@ test!(
 test!(
     fn backtraces_cross_the_exception_of_a_probe() {
         static TRACE: runtime::sync::IrqLock<String> = runtime::sync::IrqLock::new(String::new());
-        fn trace(hit: &mut Hit<'_>) -> Action {
+        fn trace(hit: &mut Hit<'_>) {
             let mut text = String::new();
             write!(text, "{}", backtrace::of_frame(hit.frame())).unwrap();
             *TRACE.lock() = text;
-            Action::Continue
         }
         #[inline(never)]
         fn caller_of_the_probed_function(argument: u64) -> u64 {

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use aarch64_kprobes::{Action, Hit, Kprobe};
+use aarch64_kprobes::{Hit, Kprobe};
 
 use crate::fixture::{self, Fixture};
 use crate::test;
@@ -29,9 +29,8 @@ const ARGUMENTS: [u64; 14] = [
 
 static HITS: AtomicU64 = AtomicU64::new(0);
 
-fn count(_: &mut Hit<'_>) -> Action {
+fn count(_: &mut Hit<'_>) {
     HITS.fetch_add(1, Relaxed);
-    Action::Continue
 }
 
 /// One place to call from, as some fixtures tell where they were called.

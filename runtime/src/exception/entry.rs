@@ -23,7 +23,8 @@ core::arch::global_asm!(
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.runtime_el1_sync")]
 extern "C" fn runtime_el1_sync(frame: &mut TrapFrame, esr: u64, far: u64) {
-    let Outcome::Kernel { esr, far } = handle_sync(frame, esr, far) else { return };
+    // SAFETY: trampoline/vectors.S calls this so: DAIF is masked, the frame is complete, and is returned to.
+    let Outcome::Kernel { esr, far } = (unsafe { handle_sync(frame, esr, far) }) else { return };
     if FAULT_HANDLER.get().is_some_and(|handler| handler(frame, esr, far)) {
         return;
     }

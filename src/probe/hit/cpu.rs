@@ -64,7 +64,7 @@ impl Cpu {
 
     /// The hit is over.
     #[inline]
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.handling.store(false, Relaxed);
     }
 

@@ -7,6 +7,7 @@
 //! another successor.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -63,8 +64,8 @@ pub(crate) struct Pool {
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// A pool of `count` free instances with `data_words` words of data each.
-    pub(crate) fn new(count: u32, data_words: usize) -> Self {
+    /// A pool of `count` free instances with `data_words` words of data each, if there is memory for it.
+    pub(crate) fn new(count: u32, data_words: usize) -> Option<Self> {
         let instances = (0..count).map(|index| Instance {
             next: AtomicPtr::default(),
             task: AtomicU64::new(0),
@@ -74,14 +75,14 @@ impl Pool {
             index,
             next_free: AtomicU32::new(if index + 1 == count { NONE } else { index + 1 }),
         });
-        let data = (0..count as usize * data_words).map(|_| UnsafeCell::new(0));
-        Self {
-            instances: instances.collect(),
-            data: data.collect(),
+        let words = (count as usize).checked_mul(data_words)?;
+        Some(Self {
+            instances: collect(instances)?,
+            data: collect((0..words).map(|_| UnsafeCell::new(0)))?,
             data_words,
             free: AtomicU64::new(if count == 0 { u64::from(NONE) } else { 0 }),
             taken: AtomicU32::new(0),
-        }
+        })
     }
 
     /// Takes a free instance, with its data zeroed.
@@ -141,6 +142,14 @@ impl Pool {
     }
 }
 
+/// All of `items`, if there is memory for them.
+fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
+    let mut collected = Vec::new();
+    collected.try_reserve_exact(items.len()).ok()?;
+    collected.extend(items);
+    Some(collected.into_boxed_slice())
+}
+
 /// The value of the free list after `free`, with `index` on top.
 fn successor(free: u64, index: u32) -> u64 {
     ((free >> 32).wrapping_add(1) << 32) | u64::from(index)
@@ -154,7 +163,7 @@ mod tests {
 
     #[test]
     fn every_instance_is_taken_once_and_then_there_are_none() {
-        let pool = Pool::new(3, 0);
+        let pool = Pool::new(3, 0).unwrap();
         let taken: HashSet<u32> = (0..3).map(|_| pool.take().unwrap().index).collect();
         assert_eq!(taken, HashSet::from([0, 1, 2]));
         assert!(pool.take().is_none());
@@ -163,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_instance_given_back_is_taken_again() {
-        let pool = Pool::new(2, 0);
+        let pool = Pool::new(2, 0).unwrap();
         let first = pool.take().unwrap();
         pool.take().unwrap();
         pool.give_back(first);
@@ -174,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_free_list_never_looks_the_same_twice() {
-        let pool = Pool::new(2, 0);
+        let pool = Pool::new(2, 0).unwrap();
         let before = pool.free.load(Relaxed);
         pool.give_back(pool.take().unwrap());
         let after = pool.free.load(Relaxed);
@@ -184,12 +193,12 @@ mod tests {
 
     #[test]
     fn an_empty_pool_gives_nothing() {
-        assert!(Pool::new(0, 4).take().is_none());
+        assert!(Pool::new(0, 4).unwrap().take().is_none());
     }
 
     #[test]
     fn data_is_private_and_zeroed() {
-        let pool = Pool::new(2, 3);
+        let pool = Pool::new(2, 3).unwrap();
         let (first, second) = (pool.take().unwrap(), pool.take().unwrap());
         // SAFETY: both instances are held by this test, and each reference is dropped at once.
         unsafe {
@@ -207,7 +216,7 @@ mod tests {
     #[test]
     fn threads_never_hold_the_same_instance() {
         const THREADS: u64 = 4;
-        let pool = Pool::new(3, 1);
+        let pool = Pool::new(3, 1).unwrap();
         let barrier = Barrier::new(THREADS as usize);
         std::thread::scope(|scope| {
             for thread in 1..=THREADS {

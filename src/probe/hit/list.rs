@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_newest_is_in_front() {
-        let pool = Pool::new(4, 0);
+        let pool = Pool::new(4, 0).unwrap();
         let mut list = list_of(&pool, &[2, 1]);
         let instance = pool.take().unwrap();
         instance.task.store(3, Relaxed);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_taken_in_order() {
-        let pool = Pool::new(8, 0);
+        let pool = Pool::new(8, 0).unwrap();
         for (all, wanted, kept, taken) in [
             (&[1, 2, 1, 2, 1][..], 1, &[2, 2][..], &[1, 1, 1][..]),
             (&[1, 2, 1, 2, 1], 2, &[1, 1, 1], &[2, 2]),
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_behind_the_last() {
-        let pool = Pool::new(4, 0);
+        let pool = Pool::new(4, 0).unwrap();
         let mut list = list_of(&pool, &[1, 2, 1, 2]);
         let out = list.take(|instance| match instance.task.load(Relaxed) {
             2 => Wanted::Last,

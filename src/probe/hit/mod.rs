@@ -31,20 +31,10 @@ use crate::insn;
 use crate::platform;
 use cpu::Cpu;
 use machine::ThisCpu;
-use point::{Execution, Kind, Point, Probe, ProbeList};
+use point::{Execution, Kind, Point, ProbeList};
 
-/// What is to happen after a pre-handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// The probed instruction is executed; unless the handler has changed the pc, at which execution then
-    /// resumes instead.
-    Continue,
-    /// The probed instruction is not executed, and execution resumes at the one that follows it.
-    Skip,
-}
-
-/// Called before the probed instruction is executed.
-pub type PreHandler = fn(&mut Hit<'_>) -> Action;
+/// Called before the probed instruction is executed: unless it changes the pc, at which execution then resumes instead.
+pub type PreHandler = fn(&mut Hit<'_>);
 /// Called after the probed instruction has been executed.
 pub type PostHandler = fn(&mut Hit<'_>);
 
@@ -75,6 +65,16 @@ impl Hit<'_> {
     #[inline]
     pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
         self.frame
+    }
+
+    /// In a pre-handler: has execution resume behind the probed instruction, without executing it.
+    ///
+    /// # Safety
+    ///
+    /// The probed code goes on without the effect of the instruction: it must be able to.
+    #[inline]
+    pub unsafe fn skip(&mut self) {
+        self.frame.pc = self.address as u64 + 4;
     }
 
     /// The virtual address of the probed instruction.
@@ -117,7 +117,8 @@ impl fmt::Display for HitInSlot<'_> {
 /// address, with this CPU out of the hit, as in [`faulted`].
 pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Result<bool, insn::Fault> {
     let address = frame.pc as usize;
-    let Some(point) = table::lookup(address) else { return Ok(is_stale(address)) };
+    // SAFETY: interrupts are masked from the exception to the return from it.
+    let Some(point) = (unsafe { table::lookup(address) }) else { return Ok(is_stale(address)) };
     let cpu = Cpu::current();
     if let Some(stepping) = cpu.stepping() {
         platform::fatal(frame, &HitInSlot { point, stepping });
@@ -194,33 +195,22 @@ fn is_stale(address: usize) -> bool {
 fn call_pre_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) -> bool {
     let mut probes = probes.iter();
     for probe in &mut probes {
-        match pre_handler(probe, point, frame) {
-            Action::Continue if frame.pc == point.address as u64 => continue,
-            Action::Continue => {}
-            Action::Skip => frame.pc = point.address as u64 + 4,
+        match &probe.kind {
+            Kind::Kprobe { pre, .. } => {
+                probe.count_hit();
+                if let Some(handler) = pre {
+                    handler(&mut Hit { frame, address: point.address, data: probe.data });
+                }
+            }
+            Kind::Return(return_probe) => returns::function_entered(probe, return_probe, frame),
         }
-        // The instruction that the others wait for is not executed.
-        probes.for_each(|probe| probe.count_missed());
-        return false;
+        if frame.pc != point.address as u64 {
+            // The instruction that the others wait for is not executed.
+            probes.for_each(|probe| probe.count_missed());
+            return false;
+        }
     }
     true
-}
-
-#[inline]
-fn pre_handler(probe: &Probe, point: &Point, frame: &mut TrapFrame) -> Action {
-    match &probe.kind {
-        Kind::Kprobe { pre, .. } => {
-            probe.count_hit();
-            match pre {
-                Some(handler) => handler(&mut Hit { frame, address: point.address, data: probe.data }),
-                None => Action::Continue,
-            }
-        }
-        Kind::Return(return_probe) => {
-            returns::function_entered(probe, return_probe, frame);
-            Action::Continue
-        }
-    }
 }
 
 fn call_post_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) {

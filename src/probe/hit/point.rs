@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::returns::ReturnProbe;
 use super::{PostHandler, PreHandler};
@@ -43,6 +43,8 @@ pub(crate) struct Probe {
     pub(crate) kind: Kind,
     /// The word that its handlers are given.
     pub(crate) data: usize,
+    /// It is armed, or about to be. For the registry: the list of a point has only those that are.
+    pub(crate) enabled: AtomicBool,
     pub(crate) hits: AtomicU64,
     pub(crate) missed: AtomicU64,
 }
@@ -122,8 +124,16 @@ impl Drop for Retired {
 unsafe impl Send for Retired {}
 
 impl Probe {
-    pub(crate) fn new(kind: Kind, data: usize) -> Self {
-        Self { kind, data, hits: AtomicU64::new(0), missed: AtomicU64::new(0) }
+    pub(crate) fn new(kind: Kind, data: usize, enabled: bool) -> Self {
+        Self { kind, data, enabled: AtomicBool::new(enabled), hits: AtomicU64::new(0), missed: AtomicU64::new(0) }
+    }
+
+    /// How many calls of a return-probed function are being followed.
+    pub(crate) fn active(&self) -> u32 {
+        match &self.kind {
+            Kind::Return(return_probe) => return_probe.pool.taken(),
+            Kind::Kprobe { .. } => 0,
+        }
     }
 
     #[inline]

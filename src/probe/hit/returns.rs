@@ -298,6 +298,9 @@ pub(crate) fn function_returned(frame: &mut TrapFrame) {
 
 /// The calls of `task` will never return. Their instances are recycled, and counted as missed. To be called
 /// with interrupts masked.
+///
+/// Not inlined, since callers outside this region could be probed while the lock is held.
+#[inline(never)]
 pub(crate) fn task_exited(task: u64) {
     let abandoned =
         with_bucket(task, |calls| calls.take(|call| if call.belongs_to(task) { Wanted::Yes } else { Wanted::No }));
@@ -309,7 +312,8 @@ pub(crate) fn task_exited(task: u64) {
 
 /// The true return address of a call in progress of `task`, where its frame shows `kretprobe_trampoline`:
 /// that of the newest call that began with a stack pointer of at least `floor`. To be called with interrupts
-/// masked.
+/// masked. Not inlined, for the reason of [`task_exited`].
+#[inline(never)]
 pub(crate) fn true_return_address(task: u64, floor: u64) -> Option<u64> {
     with_bucket(task, |calls| {
         calls

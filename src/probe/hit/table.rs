@@ -18,7 +18,7 @@ const PAGE_SHIFT: usize = 12;
 const WORDS: usize = 1 << (PAGE_SHIFT - 2);
 
 /// The points in one page of text.
-struct Page([AtomicPtr<Point>; WORDS]);
+type Page = [AtomicPtr<Point>; WORDS];
 
 struct Table {
     /// The address of the first word of the first page.
@@ -36,12 +36,10 @@ impl Table {
     }
 }
 
-impl Page {
-    #[inline]
-    fn entry(&self, address: usize) -> &AtomicPtr<Point> {
-        // The mask keeps the index in bounds, so that no check, and no panic, is compiled in.
-        &self.0[(address >> 2) & (WORDS - 1)]
-    }
+#[inline]
+fn entry(page: &Page, address: usize) -> &AtomicPtr<Point> {
+    // The mask keeps the index in bounds, so that no check, and no panic, is compiled in.
+    &page[(address >> 2) & (WORDS - 1)]
 }
 
 #[inline]
@@ -50,14 +48,19 @@ fn table() -> Option<&'static Table> {
     unsafe { TABLE.load(Ordering::Acquire).as_ref() }
 }
 
-/// The point at the virtual address `address`. The result is good for as long as the caller stays in the hit
-/// path, or holds the registry's lock.
+/// The point at the virtual address `address`.
+///
+/// # Safety
+///
+/// The caller masks interrupts, or holds the registry's lock, for as long as it uses the result.
 #[inline]
-pub(crate) fn lookup<'a>(address: usize) -> Option<&'a Point> {
+pub(crate) unsafe fn lookup<'a>(address: usize) -> Option<&'a Point> {
     let page = table()?.page(address)?.load(Ordering::Acquire);
-    // SAFETY: a page that has been published is never freed, and a point only after every CPU has been seen
-    // outside the hit path since it was withdrawn.
-    unsafe { page.as_ref()?.entry(address).load(Ordering::Acquire).as_ref() }
+    // SAFETY: a page that has been published is never freed.
+    let page = unsafe { page.as_ref() }?;
+    // SAFETY: a point is freed under the registry's lock, and only after every CPU has been seen with interrupts
+    // unmasked since it was withdrawn; the caller holds the one or prevents the other.
+    unsafe { entry(page, address).load(Ordering::Acquire).as_ref() }
 }
 
 /// Makes the table for the range of virtual addresses `text`, unless there is one. Not for the hit path, and
@@ -74,18 +77,27 @@ pub(crate) fn initialize(text: &Range<usize>) {
 
 /// Makes `point` the one that is found at its address. Not for the hit path, and not for two callers at a time.
 ///
-/// Returns false if the address is outside the text that the table was made for.
+/// Returns false if there is no memory, or the address is outside the text that the table was made for.
 pub(crate) fn publish(point: &'static Point) -> bool {
     let Some(slot) = table().and_then(|table| table.page(point.address)) else { return false };
     let mut page = slot.load(Ordering::Acquire);
     if page.is_null() {
-        page = Box::into_raw(Box::new(Page([const { AtomicPtr::new(ptr::null_mut()) }; WORDS])));
+        let Some(made) = make_page() else { return false };
+        page = Box::into_raw(made);
         slot.store(page, Ordering::Release);
     }
     // SAFETY: not null, and never freed.
-    let entry = unsafe { (*page).entry(point.address) };
+    let entry = entry(unsafe { &*page }, point.address);
     entry.store(ptr::from_ref(point).cast_mut(), Ordering::Release);
     true
+}
+
+/// A page without points, if there is memory for it.
+fn make_page() -> Option<Box<Page>> {
+    let mut page = Vec::new();
+    page.try_reserve_exact(WORDS).ok()?;
+    page.resize_with(WORDS, AtomicPtr::default);
+    page.into_boxed_slice().try_into().ok()
 }
 
 /// Withdraws the point at the virtual address `address`; readers that have found it may still use it.
@@ -94,6 +106,6 @@ pub(crate) fn withdraw(address: usize) {
         table().and_then(|table| table.page(address)).map_or(ptr::null_mut(), |page| page.load(Ordering::Acquire));
     // SAFETY: null, or a page, which is never freed.
     if let Some(page) = unsafe { page.as_ref() } {
-        page.entry(address).store(ptr::null_mut(), Ordering::Release);
+        entry(page, address).store(ptr::null_mut(), Ordering::Release);
     }
 }

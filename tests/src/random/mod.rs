@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::Verdict;
-use aarch64_kprobes::{Action, Hit, Kprobe, probe};
+use aarch64_kprobes::{Hit, Kprobe, probe};
 use runtime::println;
 
 use crate::test;
@@ -66,9 +66,8 @@ fn see(which: usize, hit: &Hit<'_>) {
     unsafe { (*SEEN.0.get())[which] = *hit.frame() };
 }
 
-fn before(hit: &mut Hit<'_>) -> Action {
+fn before(hit: &mut Hit<'_>) {
     see(0, hit);
-    Action::Continue
 }
 
 fn after(hit: &mut Hit<'_>) {

@@ -1,6 +1,6 @@
 //! The handlers that the engine calls.
 
-use aarch64_kprobes::probe::{Action, Call, Hit};
+use aarch64_kprobes::probe::{Call, Hit};
 
 use crate::host::Context;
 use crate::recorder::Recorder;
@@ -13,13 +13,12 @@ unsafe extern "Rust" {
 
 /// Records that an instruction is about to be executed. The data of the probe is the address of its
 /// [`Recorder`].
-pub fn hit(hit: &mut Hit<'_>) -> Action {
+pub fn hit(hit: &mut Hit<'_>) {
     // SAFETY: this handler is registered by `crate::engine` only, with the address of a recorder that outlives
     // the registration.
     let recorder = unsafe { &*(hit.data() as *const Recorder) };
     let time = kprobes_trace_counter();
     recorder.record(hit.frame(), hit.address() as u64, 0, &kprobes_trace_context(), time);
-    Action::Continue
 }
 
 /// Records that a function has returned. The data of the probe is the address of its [`Recorder`].

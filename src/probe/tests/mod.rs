@@ -1,180 +1,34 @@
-//! The engine on the host: a pretended kernel, and a pretended CPU that executes a handful of instructions and
-//! takes breakpoints to the engine as the vectors do.
+//! The engine on the host: what happens to probed code, instruction by instruction.
 
-use std::cell::Cell;
-use std::ops::Range;
-use std::ptr;
+mod computer;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::hit::{self, returns, table};
+use super::hit::{self, returns};
 use super::*;
 use crate::exception::TrapFrame;
-use crate::insn::{self, Guard, Key, Machine, Verdict};
+use crate::insn;
 use crate::platform::Platform;
 use crate::text;
+use computer::{Computer, FUNCTION, Host, NOP, OUTSIDE, RET, TASK, add, branch_link};
 
-/// Words of each function in the pretended text.
-const FUNCTION: usize = 16;
-const WORDS: usize = 2048;
-const RET: u32 = 0xd65f_03c0;
-const NOP: u32 = 0xd503_201f;
-/// `add x0, x0, #1`, `add x0, x0, #2`, …
-const fn add(immediate: u32) -> u32 {
-    0x9100_0000 | immediate << 10
-}
-/// `bl` over `words` words.
-const fn branch_link(words: i32) -> u32 {
-    0x9400_0000 | (words as u32 & 0x03ff_ffff)
-}
-
-/// Where the outermost function returns to.
-const OUTSIDE: u64 = 0x5afe_0000;
-
-thread_local! {
-    static TASK: Cell<u64> = const { Cell::new(1) };
-}
-
-fn memory() -> &'static [u32] {
-    static TEXT: OnceLock<&'static [u32]> = OnceLock::new();
-    TEXT.get_or_init(|| vec![NOP; WORDS].leak())
-}
-
-struct Host;
-crate::platform!(Host);
-
-// SAFETY: nothing executes the text but `Computer`, which goes through the engine.
-unsafe impl Platform for Host {
-    fn cpu() -> usize {
-        0
-    }
-    fn task() -> u64 {
-        TASK.get()
-    }
-    fn text() -> Range<usize> {
-        let range = memory().as_ptr_range();
-        range.start as usize..range.end as usize
-    }
-    fn function(address: usize) -> Option<Range<usize>> {
-        let start = address - (address - Self::text().start) % (4 * FUNCTION);
-        Some(start..start + 4 * FUNCTION)
-    }
-    fn with_writable(address: usize, _length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
-        write(ptr::with_exposed_provenance_mut(address));
-        true
-    }
-    fn is_guarded(_address: usize) -> bool {
-        false
-    }
-    fn allocate_executable(length: usize, _guarded: bool) -> Option<usize> {
-        Some(vec![0u32; length / 4].leak().as_mut_ptr().expose_provenance())
-    }
-    fn synchronize_cpus() {}
-    fn yield_now() {
-        std::thread::yield_now();
-    }
-    fn fatal(_frame: &TrapFrame, reason: &dyn std::fmt::Display) -> ! {
-        panic!("{reason}");
-    }
-}
-
-impl Machine for Host {
-    fn guard(&self, _pc: u64) -> Guard {
-        Guard::Absent
-    }
-    fn read_u32(&self, _address: u64) -> Result<u32, u64> {
-        Err(0)
-    }
-    fn read_u64(&self, _address: u64) -> Result<u64, u64> {
-        Err(0)
-    }
-    fn authenticate(&self, _key: Key, pointer: u64, _modifier: u64) -> Result<u64, u64> {
-        Ok(pointer)
-    }
-}
-
-/// The pretended machine. There is one, so the tests take turns.
-struct Computer {
-    frame: TrapFrame,
-    /// Breakpoints taken.
-    exceptions: u32,
-    _turn: MutexGuard<'static, ()>,
-}
-
-impl Computer {
-    fn new() -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        SEEN.store(0, Relaxed);
-        Self { frame: TrapFrame { sp: 0x1000, ..TrapFrame::default() }, exceptions: 0, _turn: turn }
-    }
-
-    /// Writes a function and returns its address.
-    fn function(&self, number: usize, words: &[u32]) -> usize {
-        let address = Host::text().start + 4 * FUNCTION * number;
-        assert!(table::lookup(address).is_none(), "a test has left a probe behind");
-        text::write(address, words).unwrap();
-        address
-    }
-
-    /// Calls the function at `address` with `x0`, and returns what it returns.
-    fn call(&mut self, address: usize, x0: u64) -> u64 {
-        self.frame.pc = address as u64;
-        self.frame.x[0] = x0;
-        self.frame.x[30] = OUTSIDE;
-        self.run_until(OUTSIDE);
-        self.frame.x[0]
-    }
-
-    fn run_until(&mut self, address: u64) {
-        for _ in 0..10_000 {
-            if self.frame.pc == address {
-                return;
-            }
-            self.step();
-        }
-        panic!("the pretended CPU does not stop: {:#x?}", self.frame);
-    }
-
-    /// Executes one instruction.
-    fn step(&mut self) {
-        let frame = &mut self.frame;
-        if frame.pc == returns::trampoline_address() {
-            return returns::function_returned(frame);
-        }
-        let word = text::read(frame.pc as usize);
-        match word {
-            insn::BRK_KPROBE => {
-                self.exceptions += 1;
-                assert_eq!(hit::breakpoint(frame), Ok(true), "nobody claims the breakpoint at {:#x}", frame.pc);
-            }
-            insn::BRK_STEP => {
-                self.exceptions += 1;
-                assert!(hit::stepped(frame), "nobody claims the end of a slot at {:#x}", frame.pc);
-            }
-            _ => match insn::classify(word) {
-                Verdict::Simulate(operation) => operation.simulate(frame, &Host).unwrap(),
-                _ => {
-                    assert_eq!(word & !(0xfff << 10), add(0), "not one of the handful: {word:#x}");
-                    frame.x[0] += u64::from(word >> 10 & 0xfff);
-                    frame.pc += 4;
-                }
-            },
-        }
-    }
+/// The machine, with nothing seen yet.
+fn computer() -> Computer {
+    let computer = Computer::new();
+    SEEN.store(0, Relaxed);
+    computer
 }
 
 /// What the handlers of the tests leave behind.
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-fn see_x0(hit: &mut Hit<'_>) -> Action {
+fn see_x0(hit: &mut Hit<'_>) {
     SEEN.fetch_add(hit.frame().x[0], Relaxed);
-    Action::Continue
 }
 
 #[test]
 fn a_stepped_instruction_takes_two_exceptions_and_does_its_work() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), RET]);
     let probe = Kprobe::at(function + 4).pre(see_x0).register().unwrap();
     assert_eq!(computer.call(function, 10), 13);
@@ -186,7 +40,7 @@ fn a_stepped_instruction_takes_two_exceptions_and_does_its_work() {
 
 #[test]
 fn a_simulated_instruction_takes_one_exception() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let probe = Kprobe::at(function + 4).pre(see_x0).register().unwrap();
     assert_eq!(computer.call(function, 10), 11);
@@ -195,7 +49,7 @@ fn a_simulated_instruction_takes_one_exception() {
 
 #[test]
 fn post_handlers_see_the_instruction_done() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(5), NOP, RET]);
     fn after(hit: &mut Hit<'_>) {
         assert_eq!(hit.frame().pc, hit.address() as u64 + 4);
@@ -210,7 +64,7 @@ fn post_handlers_see_the_instruction_done() {
 
 #[test]
 fn interrupt_masks_are_the_probed_codes_own_after_the_slot() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let _probe = Kprobe::at(function).register().unwrap();
     for masks in [0, TrapFrame::IRQ_MASKED, TrapFrame::DAIF] {
@@ -225,11 +79,10 @@ fn interrupt_masks_are_the_probed_codes_own_after_the_slot() {
 
 #[test]
 fn several_probes_on_one_instruction_run_in_order() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    fn digit(hit: &mut Hit<'_>) -> Action {
+    fn digit(hit: &mut Hit<'_>) {
         SEEN.store(10 * SEEN.load(Relaxed) + hit.data() as u64, Relaxed);
-        Action::Continue
     }
     let first = Kprobe::at(function).pre(digit).data(1).register().unwrap();
     let second = Kprobe::at(function).pre(digit).data(2).register().unwrap();
@@ -251,7 +104,7 @@ fn several_probes_on_one_instruction_run_in_order() {
 
 #[test]
 fn a_disabled_probe_leaves_the_instruction_in_place() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let probe = Kprobe::at(function).disabled().register().unwrap();
     assert_eq!((text::read(function), probe.is_enabled()), (add(1), false));
@@ -266,10 +119,11 @@ fn a_disabled_probe_leaves_the_instruction_in_place() {
 
 #[test]
 fn a_skipped_instruction_is_not_executed_and_the_others_miss_it() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), RET]);
-    fn skip(_: &mut Hit<'_>) -> Action {
-        Action::Skip
+    fn skip(hit: &mut Hit<'_>) {
+        // SAFETY: the instruction only adds to a register.
+        unsafe { hit.skip() };
     }
     fn never(_: &mut Hit<'_>) {
         panic!("the instruction was not executed");
@@ -282,13 +136,12 @@ fn a_skipped_instruction_is_not_executed_and_the_others_miss_it() {
 
 #[test]
 fn a_handler_can_send_execution_elsewhere() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), add(4), RET]);
-    fn divert(hit: &mut Hit<'_>) -> Action {
+    fn divert(hit: &mut Hit<'_>) {
         let target = hit.data() as u64;
         // SAFETY: the target is an instruction of the same function.
         unsafe { hit.frame_mut() }.pc = target;
-        Action::Continue
     }
     let _probe = Kprobe::at(function).pre(divert).data(function + 8).register().unwrap();
     assert_eq!(computer.call(function, 0), 4);
@@ -296,12 +149,12 @@ fn a_handler_can_send_execution_elsewhere() {
 
 #[test]
 fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let inner = computer.function(1, &[add(1), NOP, RET]);
     static INNER: AtomicUsize = AtomicUsize::new(0);
     INNER.store(inner, Relaxed);
     /// Runs the inner function on the same pretended CPU, as a handler does that calls it.
-    fn call_inner(_: &mut Hit<'_>) -> Action {
+    fn call_inner(_: &mut Hit<'_>) {
         let mut frame = TrapFrame { pc: INNER.load(Relaxed) as u64, sp: 0x800, ..TrapFrame::default() };
         frame.x[30] = OUTSIDE;
         while frame.pc != OUTSIDE {
@@ -314,7 +167,6 @@ fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
             }
         }
         SEEN.fetch_add(frame.x[0], Relaxed);
-        Action::Continue
     }
     let function = computer.function(0, &[add(10), RET]);
     let stepped = Kprobe::at(inner).pre(see_x0).register().unwrap();
@@ -333,7 +185,7 @@ fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
 
 #[test]
 fn a_fault_in_the_slot_appears_at_the_probe_and_leaves_the_cpu_clean() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let probe = Kprobe::at(function).pre(see_x0).register().unwrap();
     computer.frame.pstate = 0b0101;
@@ -348,13 +200,14 @@ fn a_fault_in_the_slot_appears_at_the_probe_and_leaves_the_cpu_clean() {
 
 #[test]
 fn a_breakpoint_that_has_gone_is_simply_retried() {
-    let computer = Computer::new();
+    let computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let mut frame = TrapFrame { pc: function as u64, ..TrapFrame::default() };
     assert_eq!(hit::breakpoint(&mut frame), Ok(true), "the instruction is back in place");
     assert_eq!(frame.pc, function as u64);
     text::write(function, &[insn::BRK_KPROBE]).unwrap();
     assert_eq!(hit::breakpoint(&mut frame), Ok(false), "somebody else's breakpoint");
+    text::write(function, &[NOP]).unwrap();
 }
 
 fn see_return(call: &mut Call<'_>) {
@@ -364,7 +217,7 @@ fn see_return(call: &mut Call<'_>) {
 
 #[test]
 fn a_return_is_seen_with_its_value_and_goes_where_it_would() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let probe = Kretprobe::at(function).handler(see_return).register().unwrap();
     assert_eq!(computer.call(function, 41), 42);
@@ -374,7 +227,7 @@ fn a_return_is_seen_with_its_value_and_goes_where_it_would() {
 
 #[test]
 fn an_entry_handler_can_decline_and_leave_data_for_the_return() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     fn odd_only(call: &mut Call<'_>) -> Decision {
         let argument = call.frame().x[0];
@@ -412,7 +265,7 @@ fn nest(computer: &mut Computer, outer: usize, inner: usize) -> u64 {
 
 #[test]
 fn nested_calls_return_to_their_own_callers() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let inner = computer.function(1, &[add(1), RET]);
     let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), add(10), RET]);
     let first = Kretprobe::at(outer).handler(see_return).register().unwrap();
@@ -423,7 +276,7 @@ fn nested_calls_return_to_their_own_callers() {
 
 #[test]
 fn calls_beyond_maxactive_are_missed_and_still_right() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let inner = computer.function(1, &[add(1), RET]);
     let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), add(10), RET]);
     let probe = Kretprobe::at(inner).maxactive(1).handler(see_return).register().unwrap();
@@ -443,7 +296,7 @@ fn calls_beyond_maxactive_are_missed_and_still_right() {
 
 #[test]
 fn several_return_probes_on_one_function_all_see_the_return() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let probes = [1, 2, 3].map(|_| Kretprobe::at(function).handler(see_return).register().unwrap());
     assert_eq!(computer.call(function, 1), 2);
@@ -453,7 +306,7 @@ fn several_return_probes_on_one_function_all_see_the_return() {
 
 #[test]
 fn a_tail_call_ends_both_functions_at_once() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let callee = computer.function(1, &[add(1), RET]);
     let caller = computer.function(0, &[add(10), 0x1400_0000 | (FUNCTION as u32 - 1)]);
     let probes = [caller, callee].map(|address| Kretprobe::at(address).handler(see_return).register().unwrap());
@@ -464,11 +317,10 @@ fn a_tail_call_ends_both_functions_at_once() {
 
 #[test]
 fn kprobes_see_the_true_x30_whatever_the_order_of_registration() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    fn see_caller(hit: &mut Hit<'_>) -> Action {
+    fn see_caller(hit: &mut Hit<'_>) {
         SEEN.store(hit.frame().x[30], Relaxed);
-        Action::Continue
     }
     let _returns = Kretprobe::at(function).register().unwrap();
     let _entries = Kprobe::at(function).pre(see_caller).register().unwrap();
@@ -478,7 +330,7 @@ fn kprobes_see_the_true_x30_whatever_the_order_of_registration() {
 
 #[test]
 fn unregistering_in_flight_lets_the_call_return_without_a_handler() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[NOP, add(1), RET]);
     fn never(_: &mut Call<'_>) {
         panic!("the probe is gone");
@@ -495,7 +347,7 @@ fn unregistering_in_flight_lets_the_call_return_without_a_handler() {
 
 #[test]
 fn an_abandoned_call_is_recycled_when_an_older_one_returns() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let inner = computer.function(1, &[NOP, add(1), RET]);
     let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), RET]);
     let first = Kretprobe::at(outer).handler(see_return).register().unwrap();
@@ -515,7 +367,7 @@ fn an_abandoned_call_is_recycled_when_an_older_one_returns() {
 
 #[test]
 fn true_return_addresses_are_told_by_the_stack() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[NOP, RET]);
     let _probe = Kretprobe::at(function).register().unwrap();
     computer.frame.pc = function as u64;
@@ -535,7 +387,7 @@ fn true_return_addresses_are_told_by_the_stack() {
 
 #[test]
 fn what_cannot_be_probed_is_refused_with_its_reason() {
-    let computer = Computer::new();
+    let computer = computer();
     // ldxr x1, [x0]; add x0, x0, #1; stxr w2, x1, [x0]; svc #0; ret
     let function = computer.function(0, &[0xc85f_7c01, add(1), 0xc802_7c01, 0xd400_0001, RET]);
     let register = |address| Kprobe::at(address).register().map(drop);
@@ -556,8 +408,36 @@ fn what_cannot_be_probed_is_refused_with_its_reason() {
 }
 
 #[test]
+fn a_return_probe_on_a_loop_head_is_refused() {
+    let computer = computer();
+    // add x0, x0, #1; cbz x0, back to the first; ret
+    let function = computer.function(0, &[add(1), 0xb4ff_ffe0, RET]);
+    let refused = Kretprobe::at(function).register().map(drop);
+    assert_eq!(refused, Err(ProbeError::EntryIsLoop { address: function, branch: function + 4 }));
+    assert!(Kprobe::at(function).register().is_ok());
+}
+
+#[test]
+fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let probe = Kprobe::at(function).pre(see_x0).register().unwrap();
+    for steps in [1, 2] {
+        computer.frame.pc = function as u64;
+        computer.frame.x[0] = 0;
+        computer.frame.pstate = 0b0101;
+        (0..steps).for_each(|_| computer.step());
+        hit::abandon(Some(&mut computer.frame));
+        let expected = (function as u64 + 4 * (steps - 1), 0b0101);
+        assert_eq!((computer.frame.pc, computer.frame.pstate), expected, "after {steps} steps");
+        assert_eq!((computer.call(function, 5), probe.hits(), probe.missed()), (6, steps, steps));
+        hit::cpu::Cpu::current().leave();
+    }
+}
+
+#[test]
 fn the_list_tells_what_is_registered() {
-    let mut computer = Computer::new();
+    let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let slots = slots_in_use();
     let _simulated = Kprobe::at(function + 4).disabled().data(7).register().unwrap();

@@ -1,0 +1,162 @@
+//! A pretended kernel, and a pretended CPU that executes a handful of instructions and takes breakpoints to the engine as
+//! the vectors do.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::exception::TrapFrame;
+use crate::insn::{self, Guard, Key, Machine, Verdict};
+use crate::platform::Platform;
+use crate::probe::hit::{self, returns};
+use crate::text;
+
+/// Words of each function in the pretended text.
+pub const FUNCTION: usize = 16;
+const WORDS: usize = 2048;
+pub const RET: u32 = 0xd65f_03c0;
+pub const NOP: u32 = 0xd503_201f;
+/// `add x0, x0, #1`, `add x0, x0, #2`, …
+pub const fn add(immediate: u32) -> u32 {
+    0x9100_0000 | immediate << 10
+}
+/// `bl` over `words` words.
+pub const fn branch_link(words: i32) -> u32 {
+    0x9400_0000 | (words as u32 & 0x03ff_ffff)
+}
+
+/// Where the outermost function returns to.
+pub const OUTSIDE: u64 = 0x5afe_0000;
+
+thread_local! {
+    pub static TASK: Cell<u64> = const { Cell::new(1) };
+}
+
+fn memory() -> &'static [u32] {
+    static TEXT: OnceLock<&'static [u32]> = OnceLock::new();
+    TEXT.get_or_init(|| vec![NOP; WORDS].leak())
+}
+
+pub struct Host;
+crate::platform!(Host);
+
+// SAFETY: nothing executes the text but `Computer`, which goes through the engine.
+unsafe impl Platform for Host {
+    fn cpu() -> usize {
+        0
+    }
+    fn task() -> u64 {
+        TASK.get()
+    }
+    fn text() -> Range<usize> {
+        let range = memory().as_ptr_range();
+        range.start as usize..range.end as usize
+    }
+    fn function(address: usize) -> Option<Range<usize>> {
+        let start = address - (address - Self::text().start) % (4 * FUNCTION);
+        Some(start..start + 4 * FUNCTION)
+    }
+    fn with_writable(address: usize, _length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
+        write(ptr::with_exposed_provenance_mut(address));
+        true
+    }
+    fn is_guarded(_address: usize) -> bool {
+        false
+    }
+    fn allocate_executable(length: usize, _guarded: bool) -> Option<usize> {
+        Some(vec![0u32; length / 4].leak().as_mut_ptr().expose_provenance())
+    }
+    fn synchronize_cpus() {}
+    fn yield_now() {
+        std::thread::yield_now();
+    }
+    fn fatal(_frame: &TrapFrame, reason: &dyn std::fmt::Display) -> ! {
+        panic!("{reason}");
+    }
+}
+
+impl Machine for Host {
+    fn guard(&self, _pc: u64) -> Guard {
+        Guard::Absent
+    }
+    fn read_u32(&self, _address: u64) -> Result<u32, u64> {
+        Err(0)
+    }
+    fn read_u64(&self, _address: u64) -> Result<u64, u64> {
+        Err(0)
+    }
+    fn authenticate(&self, _key: Key, pointer: u64, _modifier: u64) -> Result<u64, u64> {
+        Ok(pointer)
+    }
+}
+
+/// The pretended machine. There is one, so the tests take turns.
+pub struct Computer {
+    pub frame: TrapFrame,
+    /// Breakpoints taken.
+    pub exceptions: u32,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Computer {
+    pub fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { frame: TrapFrame { sp: 0x1000, ..TrapFrame::default() }, exceptions: 0, _turn: turn }
+    }
+
+    /// Writes a function and returns its address.
+    pub fn function(&self, number: usize, words: &[u32]) -> usize {
+        let address = Host::text().start + 4 * FUNCTION * number;
+        assert_ne!(text::read(address), insn::BRK_KPROBE, "a test has left a probe behind");
+        text::write(address, words).unwrap();
+        address
+    }
+
+    /// Calls the function at `address` with `x0`, and returns what it returns.
+    pub fn call(&mut self, address: usize, x0: u64) -> u64 {
+        self.frame.pc = address as u64;
+        self.frame.x[0] = x0;
+        self.frame.x[30] = OUTSIDE;
+        self.run_until(OUTSIDE);
+        self.frame.x[0]
+    }
+
+    pub fn run_until(&mut self, address: u64) {
+        for _ in 0..10_000 {
+            if self.frame.pc == address {
+                return;
+            }
+            self.step();
+        }
+        panic!("the pretended CPU does not stop: {:#x?}", self.frame);
+    }
+
+    /// Executes one instruction.
+    pub fn step(&mut self) {
+        let frame = &mut self.frame;
+        if frame.pc == returns::trampoline_address() {
+            return returns::function_returned(frame);
+        }
+        let word = text::read(frame.pc as usize);
+        match word {
+            insn::BRK_KPROBE => {
+                self.exceptions += 1;
+                assert_eq!(hit::breakpoint(frame), Ok(true), "nobody claims the breakpoint at {:#x}", frame.pc);
+            }
+            insn::BRK_STEP => {
+                self.exceptions += 1;
+                assert!(hit::stepped(frame), "nobody claims the end of a slot at {:#x}", frame.pc);
+            }
+            _ => match insn::classify(word) {
+                Verdict::Simulate(operation) => operation.simulate(frame, &Host).unwrap(),
+                _ => {
+                    assert_eq!(word & !(0xfff << 10), add(0), "not one of the handful: {word:#x}");
+                    frame.x[0] += u64::from(word >> 10 & 0xfff);
+                    frame.pc += 4;
+                }
+            },
+        }
+    }
+}
