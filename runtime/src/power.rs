@@ -13,7 +13,7 @@ const SYSTEM_OFF: u64 = 0x8400_0008;
 static CONDUIT: Once<Conduit> = Once::new();
 
 /// Tells how PSCI is called here.
-pub fn initialize(conduit: Conduit) {
+pub(crate) fn initialize(conduit: Conduit) {
     CONDUIT.call_once(|| conduit);
 }
 

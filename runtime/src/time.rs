@@ -18,12 +18,12 @@ const NANOSECONDS: u128 = 1_000_000_000;
 static START: AtomicU64 = AtomicU64::new(0);
 
 /// Makes time begin now. On the CPU that boots, once.
-pub fn initialize() {
+pub(crate) fn initialize() {
     START.store(counter(), Ordering::Relaxed);
 }
 
 /// Makes this CPU's timer interrupt call the scheduler. On every CPU.
-pub fn initialize_cpu(timer: Interrupt) -> Result<(), InterruptError> {
+pub(crate) fn initialize_cpu(timer: Interrupt) -> Result<(), InterruptError> {
     clear_event();
     interrupt::register(timer, || {
         // The line goes down with the condition, and the condition comes back with the next event only.
@@ -65,14 +65,14 @@ pub fn now() -> Duration {
 }
 
 /// Makes this CPU's timer interrupt when the counter reaches `deadline`, at once if it has.
-pub fn set_event(deadline: u64) {
+pub(crate) fn set_event(deadline: u64) {
     CNTV_CVAL_EL0.set(deadline);
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET + CNTV_CTL_EL0::IMASK::CLEAR);
     barrier::isb(barrier::SY);
 }
 
 /// Takes this CPU's event back.
-pub fn clear_event() {
+pub(crate) fn clear_event() {
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
     barrier::isb(barrier::SY);
 }

@@ -1,7 +1,8 @@
 //! Memory that instructions are executed from, and the way to write to it.
 //!
 //! Executable memory is never writable at its own virtual address. Writes go through an alias: one page, mapped for as
-//! long as the write takes, at an address that belongs to one CPU. Cache maintenance is the writer's business.
+//! long as the write takes, at an address that belongs to one CPU. Whoever writes through [`with_writable`] also does
+//! the cache maintenance that makes instructions of it; [`allocate_executable`] has done it for the zeroes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ use spin::Once;
 use super::OutOfMemory;
 use super::descriptor::{Attributes, Descriptor};
 use super::layout::{ALIASES, ARENA, PAGE_SIZE};
-use super::{MapError, table, tlb};
+use super::{MapError, cache, table, tlb};
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::{IrqLock, IrqMask};
 use crate::task;
@@ -58,10 +59,13 @@ pub fn allocate_executable(length: usize, guarded: bool) -> Result<usize, OutOfM
         with_frame(physical + offset as u64, &mut |page| {
             // SAFETY: the alias is one page of memory that nobody has been given yet.
             unsafe { page.write_bytes(0, PAGE_SIZE) };
+            // Otherwise a stray jump fetches what the memory held before: the zeroes may be in the data cache only.
+            cache::clean_to_unification(page.addr(), PAGE_SIZE);
         });
     }
     let attributes = if guarded { Attributes::GUARDED_TEXT } else { Attributes::TEXT };
     table::map(start, physical, length, attributes).map_err(|_| OutOfMemory)?;
+    cache::invalidate_instructions(start, length);
     arena.used += length;
     Ok(start)
 }
@@ -69,6 +73,10 @@ pub fn allocate_executable(length: usize, guarded: bool) -> Result<usize, OutOfM
 /// Calls `write` with a writable alias of `length` bytes at the virtual address `address`, which lie within one page.
 /// Interrupts are masked meanwhile, and the alias is gone when this returns. Returns false, without a call, if nothing
 /// is mapped at the address or the bytes are not within one page.
+///
+/// # Panics
+///
+/// If `write` calls this or [`allocate_executable`]: a CPU has one alias at a time.
 pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
     let offset = address % PAGE_SIZE;
     match table::translate(address) {
@@ -81,11 +89,18 @@ pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u
 }
 
 /// Calls `write` with an alias of the page at the physical address `frame`. False before [`initialize`].
+///
+/// # Panics
+///
+/// If this CPU has an alias already.
 fn with_frame(frame: u64, write: &mut dyn FnMut(*mut u8)) -> bool {
     let Some(entries) = ALIAS_ENTRIES.get() else { return false };
     let _mask = IrqMask::new();
     let cpu = task::current_cpu();
     let (address, entry) = (alias(cpu), entries[cpu]);
+    // A valid entry is never replaced by another (Arm ARM, D8.17.1), and the outer call still uses this one.
+    let found = Descriptor(entry.load(Ordering::Relaxed));
+    assert!(!found.is_valid(), "a write through an alias was begun within another one");
     entry.store(Descriptor::page(frame, Attributes::DATA).0, Ordering::Relaxed);
     tlb::publish();
     write(core::ptr::with_exposed_provenance_mut(address));

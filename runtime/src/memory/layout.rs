@@ -63,7 +63,3 @@ section! {
     /// The virtual addresses of the text.
     text, __text_start, __text_end
 }
-section! {
-    /// The virtual addresses of the stack of the CPU that boots.
-    boot_stack, __boot_stack_start, __boot_stack_end
-}

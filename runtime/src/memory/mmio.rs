@@ -6,7 +6,7 @@ use core::ops::Deref;
 use super::{MapError, map_device};
 
 /// The registers `T` of a device, mapped for ever.
-pub struct Mmio<T> {
+pub(crate) struct Mmio<T> {
     address: usize,
     registers: PhantomData<*const T>,
 }
@@ -31,7 +31,7 @@ impl<T> Mmio<T> {
     /// # Safety
     ///
     /// `T` is a structure of registers, and such are there.
-    pub unsafe fn map(physical: u64) -> Result<Self, MapError> {
+    pub(crate) unsafe fn map(physical: u64) -> Result<Self, MapError> {
         Ok(Self { address: map_device(physical, size_of::<T>() as u64)?, registers: PhantomData })
     }
 }

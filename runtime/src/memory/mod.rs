@@ -9,6 +9,8 @@ pub mod layout;
 pub mod regions;
 
 #[cfg(target_os = "none")]
+mod cache;
+#[cfg(target_os = "none")]
 mod executable;
 #[cfg(target_os = "none")]
 mod frame;
@@ -36,8 +38,8 @@ mod target {
     use super::descriptor::Attributes;
     pub use super::executable::{allocate_executable, is_guarded, set_guarded, with_writable};
     use super::layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
-    pub use super::mmio::Mmio;
-    pub use super::setup::{SetupError, initialize, map_device_tree, set_image};
+    pub(crate) use super::mmio::Mmio;
+    pub(crate) use super::setup::{initialize, map_device_tree, set_image};
     pub use super::table::{MapError, translate};
     use super::{frame, heap, table};
 

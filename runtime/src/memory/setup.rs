@@ -13,7 +13,7 @@ use crate::device_tree::{self, DeviceTreeError, Machine};
 
 /// Why memory cannot be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetupError {
+pub(crate) enum SetupError {
     /// The free RAM that the device tree describes, in bytes, is too little or too fragmented.
     TooLittle(u64),
     /// Something cannot be mapped.
@@ -36,12 +36,12 @@ impl From<MapError> for SetupError {
 }
 
 /// Tells where the image was loaded: `physical` is the physical address of its first byte. Before everything else.
-pub fn set_image(physical: u64) {
+pub(crate) fn set_image(physical: u64) {
     IMAGE.store(physical, Ordering::Relaxed);
 }
 
 /// Maps the device tree blob at the physical address `physical`, read-only, where the linear map would have it.
-pub fn map_device_tree(physical: u64) -> Result<&'static [u8], DeviceTreeError> {
+pub(crate) fn map_device_tree(physical: u64) -> Result<&'static [u8], DeviceTreeError> {
     device_tree::check_address(physical, LINEAR_END)?;
     let unreachable = |_| DeviceTreeError::OutOfReach { address: physical };
     let page = physical & !(PAGE_SIZE as u64 - 1);
@@ -72,7 +72,7 @@ fn image_length() -> usize {
 }
 
 /// Maps all RAM, and hands it to the allocators. `tree` is what [`map_device_tree`] returned.
-pub fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupError> {
+pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupError> {
     let image_start = IMAGE.load(Ordering::Relaxed);
     let image_end = image_start + image_length() as u64;
     let tree_start = (tree.as_ptr().addr() - LINEAR_BASE) as u64;
