@@ -6,7 +6,7 @@ use kprobes_trace::host::{Clock, Context, Function, Host, Symbols};
 use kprobes_trace::ring::Rings;
 use spin::Once;
 
-use crate::{symbol, task, time};
+use crate::{interrupt, symbol, task, time};
 
 /// How many records the ring of a CPU holds; one has 128 bytes.
 const RECORDS: usize = 4096;
@@ -16,15 +16,14 @@ struct Kernel;
 kprobes_trace::host!(Kernel);
 
 impl Host for Kernel {
-    /// Preemption is never disabled but by masked interrupts, and interrupt handlers run with those, so that is
-    /// all that is told of the state.
     #[inline(always)]
     fn context() -> Context {
         let task = task::current();
         // In registers: a copy byte by byte would become a call of memcpy, which may be probed.
         let bytes = task.name().bytes().take(16).enumerate();
         let name = bytes.fold(0, |name, (at, byte)| name | u128::from(byte) << (8 * at)).to_le_bytes();
-        Context { cpu: task::current_cpu(), task: task.id(), name, ..Context::default() }
+        let cpu = task::current_cpu();
+        Context { cpu, task: task.id(), name, interrupt: interrupt::is_in_handler(cpu) }
     }
 
     /// Without a barrier: a few instructions earlier or later make no difference.

@@ -71,6 +71,9 @@ register_structs! {
 
 /// Bytes that are kept until somebody reads them.
 const RING_SIZE: usize = 4096;
+/// Bytes that an interrupt takes at most: more than any FIFO holds (32), so all, unless they come as fast as they are
+/// taken.
+const BURST: usize = 64;
 
 static UART: Once<Mmio<Pl011>> = Once::new();
 /// A task has its turn to write.
@@ -80,7 +83,7 @@ static READERS: WaitQueue = WaitQueue::new();
 static OVERRUNS: AtomicU64 = AtomicU64::new(0);
 
 /// Maps the UART and makes it ready for output. Speed and pins stay as the firmware has set them.
-pub fn initialize(device: &Device) -> Result<(), MapError> {
+pub(crate) fn initialize(device: &Device) -> Result<(), MapError> {
     // SAFETY: the device tree says that a PL011 has its registers there.
     start(unsafe { Mmio::map(device.registers.address)? });
     Ok(())
@@ -89,7 +92,7 @@ pub fn initialize(device: &Device) -> Result<(), MapError> {
 /// Looks for a UART at the physical address `address`, where there may be nothing, and uses it if it is one.
 ///
 /// For the one case in which nothing tells where the UART is: there is no device tree, and that has to be said.
-pub fn probe(address: u64) -> bool {
+pub(crate) fn probe(address: u64) -> bool {
     // SAFETY: whether it is a PL011 is seen before anything but its identification registers (3.3.14, 3.3.15) is
     // accessed; and nobody owns any memory yet that could be there instead.
     let Ok(uart) = (unsafe { Mmio::<Pl011>::map(address) }) else { return false };
@@ -115,7 +118,7 @@ fn start(uart: Mmio<Pl011>) {
 }
 
 /// Makes input come by interrupt.
-pub fn enable_receive(device: &Device) -> Result<(), InterruptError> {
+pub(crate) fn enable_receive(device: &Device) -> Result<(), InterruptError> {
     let Some(uart) = UART.get() else { return Ok(()) };
     let interrupt = device.interrupt.ok_or(InterruptError::None("UART"))?;
     interrupt::register(interrupt, handle_interrupt)?;
@@ -131,12 +134,18 @@ fn handle_interrupt() {
     }
 }
 
-/// Empties the receive FIFO.
+/// Takes what is in the receive FIFO, up to [`BURST`] bytes: interrupts are masked meanwhile. Reading also withdraws the
+/// request, when few enough are left; if more are left, it stands, and comes again once other interrupts had their turn.
 fn receive(uart: &Pl011) {
-    // First, so that what comes meanwhile raises the interrupt again.
-    uart.interrupt_clear.write(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
+    if uart.flags.is_set(Flags::RECEIVE_EMPTY) {
+        // A request without bytes is not withdrawn by reading. Before the loop, which sees what comes meanwhile.
+        uart.interrupt_clear.write(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
+    }
     let mut ring = RECEIVED.lock();
-    while !uart.flags.is_set(Flags::RECEIVE_EMPTY) {
+    for _ in 0..BURST {
+        if uart.flags.is_set(Flags::RECEIVE_EMPTY) {
+            break;
+        }
         let data = uart.data.extract();
         let lost = ring.push_back(data.read(Data::BYTE) as u8).is_err() || data.is_set(Data::OVERRUN);
         OVERRUNS.fetch_add(u64::from(lost), Ordering::Relaxed);
@@ -151,7 +160,7 @@ pub fn read_byte() -> u8 {
     READERS.wait_until(|| RECEIVED.lock().pop_front())
 }
 
-/// How often input was lost because nobody read it in time.
+/// How often input was lost because nobody read it in time: each time one byte or more.
 #[must_use]
 pub fn overruns() -> u64 {
     OVERRUNS.load(Ordering::Relaxed)

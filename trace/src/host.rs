@@ -15,10 +15,6 @@ pub struct Context {
     pub name: [u8; 16],
     /// An interrupt handler was interrupted.
     pub interrupt: bool,
-    /// The task is to be preempted as soon as that is allowed.
-    pub reschedule: bool,
-    /// How many reasons there are not to preempt the task.
-    pub preemption_disabled: u8,
 }
 
 /// What the kernel is asked at every hit.

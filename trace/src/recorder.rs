@@ -25,17 +25,13 @@ impl Recorder {
     }
 }
 
-/// The state of the CPU at a hit, as the five characters before the time show it.
+/// The state of the CPU at a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u32);
 
 impl Flags {
     /// Interrupts were masked.
     pub const IRQS_OFF: u32 = 1 << 0;
-    /// The task is to be preempted.
-    pub const RESCHEDULE: u32 = 1 << 1;
     /// In an interrupt handler.
-    pub const INTERRUPT: u32 = 1 << 2;
-    /// The depth of disabled preemption, in eight bits from here.
-    pub const DEPTH: u32 = 8;
+    pub const INTERRUPT: u32 = 1 << 1;
 }

@@ -97,22 +97,15 @@ fn task_name(name: &[u8]) -> &str {
     }
 }
 
-/// The flags as five characters: dots, and a letter or a digit for what holds. Tasks are never kept from
-/// migrating here, so the last is always a dot.
+/// The flags as five characters: dots, and a letter for what holds. The second, the fourth and the last, on what
+/// keeps tasks from being preempted and from migrating, are of Linux, and always dots here.
 struct FlagsText(Flags);
 
 impl fmt::Display for FlagsText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Flags(bits) = self.0;
         let letter = |flag: u32, letter: char| if bits & flag != 0 { letter } else { '.' };
-        f.write_char(letter(Flags::IRQS_OFF, 'd'))?;
-        f.write_char(letter(Flags::RESCHEDULE, 'N'))?;
-        f.write_char(letter(Flags::INTERRUPT, 'h'))?;
-        match bits >> Flags::DEPTH & 0xff {
-            0 => f.write_char('.')?,
-            depth => write!(f, "{:x}", depth.min(15))?,
-        }
-        f.write_char('.')
+        write!(f, "{}.{}..", letter(Flags::IRQS_OFF, 'd'), letter(Flags::INTERRUPT, 'h'))
     }
 }
 

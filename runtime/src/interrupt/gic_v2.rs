@@ -33,10 +33,13 @@ register_structs! {
         (0x200 => _reserved1),
         (0x280 => clear_pending: [ReadWrite<u32>; 32]),
         (0x300 => _reserved2),
+        (0x380 => clear_active: [ReadWrite<u32>; 32]),
         (0x400 => priority: [ReadWrite<u8>; 1024]),
         (0x800 => targets: [ReadWrite<u8>; 1024]),
         (0xc00 => configuration: [ReadWrite<u32>; 64]),
-        (0xd00 => @END),
+        (0xd00 => _reserved3),
+        (0xf10 => clear_pending_sgi: [ReadWrite<u32>; 4]),
+        (0xf20 => @END),
     },
     CpuInterface {
         (0x00 => control: ReadWrite<u32, Control::Register>),
@@ -44,7 +47,9 @@ register_structs! {
         (0x08 => _reserved0),
         (0x0c => acknowledge: ReadOnly<u32>),
         (0x10 => end: WriteOnly<u32>),
-        (0x14 => @END),
+        (0x14 => _reserved1),
+        (0xd0 => active_priorities: [ReadWrite<u32>; 4]),
+        (0xe0 => @END),
     }
 }
 
@@ -54,6 +59,16 @@ pub(super) struct GicV2 {
     cpu: Mmio<CpuInterface>,
 }
 
+impl Distributor {
+    /// Disables the 32 interrupts of bank `bank`, and makes them neither pending nor active, whatever the firmware did
+    /// with them: an interrupt that is active is not signalled again.
+    fn reset(&self, bank: usize) {
+        self.clear_enable[bank].set(u32::MAX);
+        self.clear_pending[bank].set(u32::MAX);
+        self.clear_active[bank].set(u32::MAX);
+    }
+}
+
 impl GicV2 {
     pub(super) fn new(distributor: &Registers, cpu_interface: &Registers) -> Result<Self, InterruptError> {
         // SAFETY: the device tree says that a GICv2 has its registers there.
@@ -61,9 +76,8 @@ impl GicV2 {
             (Mmio::<Distributor>::map(distributor.address)?, Mmio::<CpuInterface>::map(cpu_interface.address)?)
         };
         distributor.control.write(Control::ENABLE::CLEAR);
-        for index in SHARED as usize / 32..=distributor.type_.read(Type::LINES) as usize {
-            distributor.clear_enable[index].set(u32::MAX);
-            distributor.clear_pending[index].set(u32::MAX);
+        for bank in SHARED as usize / 32..=distributor.type_.read(Type::LINES) as usize {
+            distributor.reset(bank);
         }
         distributor.control.write(Control::ENABLE::SET);
         Ok(Self { distributor, cpu })
@@ -71,7 +85,15 @@ impl GicV2 {
 
     /// The first 32 interrupts have their registers for each CPU.
     pub(super) fn initialize_cpu(&self) {
-        self.distributor.clear_enable[0].set(u32::MAX);
+        self.distributor.reset(0);
+        // Those that CPUs send have their pending state by sender, elsewhere (4.3.16).
+        for register in &self.distributor.clear_pending_sgi {
+            register.set(u32::MAX);
+        }
+        // Without this, an interrupt that the firmware has not ended keeps out all of its priority and lower (4.4.14).
+        for register in &self.cpu.active_priorities {
+            register.set(0);
+        }
         self.cpu.priority_mask.write(Priority::VALUE.val(0xff));
         // The other bits are the firmware's: a bypass of the GIC, perhaps.
         self.cpu.control.modify(Control::ENABLE::SET);

@@ -59,6 +59,7 @@ register_structs! {
         (0x0200 => _reserved1),
         (0x0280 => clear_pending: [ReadWrite<u32>; 32]),
         (0x0300 => _reserved2),
+        (0x0380 => clear_active: [ReadWrite<u32>; 32]),
         (0x0400 => priority: [ReadWrite<u8>; 1024]),
         (0x0800 => _reserved3),
         (0x0c00 => configuration: [ReadWrite<u32>; 64]),
@@ -79,10 +80,14 @@ register_structs! {
         (0x10104 => _reserved4),
         (0x10180 => clear_enable: ReadWrite<u32>),
         (0x10184 => _reserved5),
+        (0x10280 => clear_pending: ReadWrite<u32>),
+        (0x10284 => _reserved6),
+        (0x10380 => clear_active: ReadWrite<u32>),
+        (0x10384 => _reserved7),
         (0x10400 => priority: [ReadWrite<u8>; 32]),
-        (0x10420 => _reserved6),
+        (0x10420 => _reserved8),
         (0x10c00 => configuration: [ReadWrite<u32>; 2]),
-        (0x10c08 => _reserved7),
+        (0x10c08 => _reserved9),
         (0x20000 => @END),
     }
 }
@@ -113,12 +118,31 @@ macro_rules! system_register {
 }
 
 system_register!(icc_pmr_el1, "S3_0_C4_C6_0");
+system_register!(icc_ap1r0_el1, "S3_0_C12_C9_0");
+system_register!(icc_ap1r1_el1, "S3_0_C12_C9_1");
+system_register!(icc_ap1r2_el1, "S3_0_C12_C9_2");
+system_register!(icc_ap1r3_el1, "S3_0_C12_C9_3");
 system_register!(icc_iar1_el1, "S3_0_C12_C12_0");
 system_register!(icc_eoir1_el1, "S3_0_C12_C12_1");
 system_register!(icc_bpr1_el1, "S3_0_C12_C12_3");
 system_register!(icc_ctlr_el1, "S3_0_C12_C12_4");
 system_register!(icc_sre_el1, "S3_0_C12_C12_5");
 system_register!(icc_igrpen1_el1, "S3_0_C12_C12_7");
+
+/// Forgets the priorities of interrupts that the firmware has not ended, which keep out all of these priorities and
+/// lower. ICC_CTLR_EL1.PRIbits, one less than the bits of a priority, tells how many of the registers there are: access
+/// to others is undefined (IHI 0069, 12.2.4).
+fn clear_active_priorities() {
+    let priority_bits = (icc_ctlr_el1::read() >> 8 & 7) + 1;
+    if priority_bits >= 7 {
+        icc_ap1r3_el1::write(0);
+        icc_ap1r2_el1::write(0);
+    }
+    if priority_bits >= 6 {
+        icc_ap1r1_el1::write(0);
+    }
+    icc_ap1r0_el1::write(0);
+}
 
 /// The distributor and the redistributors that have been found.
 pub(super) struct GicV3 {
@@ -138,10 +162,12 @@ impl GicV3 {
         };
         distributor.control.set(0);
         gic.wait_for_distributor();
-        for index in SHARED as usize / 32..=distributor.type_.read(DistributorType::LINES) as usize {
-            distributor.clear_enable[index].set(u32::MAX);
-            distributor.clear_pending[index].set(u32::MAX);
-            distributor.group[index].set(u32::MAX);
+        // The firmware may have left interrupts pending, or active, which are not signalled again.
+        for bank in SHARED as usize / 32..=distributor.type_.read(DistributorType::LINES) as usize {
+            distributor.clear_enable[bank].set(u32::MAX);
+            distributor.clear_pending[bank].set(u32::MAX);
+            distributor.clear_active[bank].set(u32::MAX);
+            distributor.group[bank].set(u32::MAX);
         }
         gic.wait_for_distributor();
         distributor.control.write(DistributorControl::AFFINITY_ROUTING::SET);
@@ -165,6 +191,8 @@ impl GicV3 {
         redistributor.waker.write(Waker::PROCESSOR_SLEEP::CLEAR);
         while redistributor.waker.is_set(Waker::CHILDREN_ASLEEP) {}
         redistributor.clear_enable.set(u32::MAX);
+        redistributor.clear_pending.set(u32::MAX);
+        redistributor.clear_active.set(u32::MAX);
         redistributor.group.set(u32::MAX);
         while redistributor.control.is_set(RedistributorControl::WRITE_PENDING) {}
 
@@ -177,6 +205,7 @@ impl GicV3 {
         icc_bpr1_el1::write(0);
         // EOImode 0: the end of an interrupt also deactivates it.
         icc_ctlr_el1::write(0);
+        clear_active_priorities();
         icc_igrpen1_el1::write(1);
         barrier::isb(barrier::SY);
         Ok(())

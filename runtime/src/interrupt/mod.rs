@@ -8,13 +8,15 @@ mod gic_v3;
 
 use core::fmt;
 use core::mem;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use spin::Once;
 
 use crate::device_tree::{Interrupt, InterruptController};
 use crate::memory::MapError;
+use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqLock;
+use crate::task;
 use gic_v2::GicV2;
 use gic_v3::GicV3;
 
@@ -35,7 +37,9 @@ static CONTROLLER: Once<Controller> = Once::new();
 static SETUP: IrqLock<()> = IrqLock::new(());
 /// The handlers, by interrupt number: a `fn()`, or 0.
 static HANDLERS: [AtomicUsize; SPECIAL as usize] = [const { AtomicUsize::new(0) }; SPECIAL as usize];
-static SPURIOUS: AtomicU64 = AtomicU64::new(0);
+/// Which CPUs, by their dense numbers, are in a handler. Not [`PerCpu`](crate::per_cpu::PerCpu), whose access may panic:
+/// the hit path reads it.
+static IN_HANDLER: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
 /// Why interrupts cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +80,7 @@ impl From<MapError> for InterruptError {
 }
 
 /// Sets the controller up, with every interrupt disabled. On the CPU that boots, once; [`initialize_cpu`] follows.
-pub fn initialize(description: &InterruptController) -> Result<(), InterruptError> {
+pub(crate) fn initialize(description: &InterruptController) -> Result<(), InterruptError> {
     let controller = match description {
         InterruptController::GicV2 { distributor, cpu_interface } => {
             Controller::V2(GicV2::new(distributor, cpu_interface)?)
@@ -90,7 +94,7 @@ pub fn initialize(description: &InterruptController) -> Result<(), InterruptErro
 }
 
 /// Makes this CPU receive interrupts. On every CPU.
-pub fn initialize_cpu() -> Result<(), InterruptError> {
+pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
     match CONTROLLER.get().ok_or(InterruptError::NoController)? {
         Controller::V2(gic) => gic.initialize_cpu(),
         Controller::V3(gic) => gic.initialize_cpu()?,
@@ -116,8 +120,14 @@ pub fn register(interrupt: Interrupt, handler: fn()) -> Result<(), InterruptErro
     Ok(())
 }
 
+/// Whether the CPU with the dense number `cpu` is in an interrupt handler.
+#[inline(always)]
+pub(crate) fn is_in_handler(cpu: usize) -> bool {
+    IN_HANDLER.get(cpu).is_some_and(|state| state.load(Ordering::Relaxed))
+}
+
 /// Handles the interrupt that this CPU has taken.
-pub fn dispatch() {
+pub(crate) fn dispatch() {
     let Some(controller) = CONTROLLER.get() else { return };
     let acknowledged = match controller {
         Controller::V2(gic) => gic.acknowledge(),
@@ -130,22 +140,21 @@ pub fn dispatch() {
     };
     let Some(slot) = HANDLERS.get(number as usize) else {
         // The request was withdrawn before it was acknowledged; there is nothing to end.
-        SPURIOUS.fetch_add(1, Ordering::Relaxed);
         return;
     };
     match slot.load(Ordering::Acquire) {
-        0 => _ = SPURIOUS.fetch_add(1, Ordering::Relaxed),
-        // SAFETY: what is not 0 was stored by `register`, from a `fn()`.
-        handler => unsafe { mem::transmute::<usize, fn()>(handler)() },
+        // Nothing has enabled it: another CPU may have sent it.
+        0 => {}
+        handler => {
+            let state = &IN_HANDLER[task::current_cpu()];
+            state.store(true, Ordering::Relaxed);
+            // SAFETY: what is not 0 was stored by `register`, from a `fn()`.
+            unsafe { mem::transmute::<usize, fn()>(handler)() };
+            state.store(false, Ordering::Relaxed);
+        }
     }
     match controller {
         Controller::V2(gic) => gic.end(acknowledged),
         Controller::V3(gic) => gic.end(acknowledged),
     }
-}
-
-/// How many interrupts came that nothing had requested.
-#[must_use]
-pub fn spurious() -> u64 {
-    SPURIOUS.load(Ordering::Relaxed)
 }

@@ -11,7 +11,7 @@ use crate::host::Context;
 use crate::recorder::{Flags, Recorder};
 
 #[cfg(target_os = "none")]
-pub mod handler;
+pub(crate) mod handler;
 mod slot;
 
 impl Recorder {
@@ -44,10 +44,5 @@ fn fetch(source: Source, frame: &TrapFrame) -> u64 {
 /// The state of the CPU.
 fn flags(irqs_off: bool, context: &Context) -> Flags {
     let bit = |set: bool, flag: u32| if set { flag } else { 0 };
-    Flags(
-        bit(irqs_off, Flags::IRQS_OFF)
-            | bit(context.reschedule, Flags::RESCHEDULE)
-            | bit(context.interrupt, Flags::INTERRUPT)
-            | u32::from(context.preemption_disabled) << Flags::DEPTH,
-    )
+    Flags(bit(irqs_off, Flags::IRQS_OFF) | bit(context.interrupt, Flags::INTERRUPT))
 }

@@ -115,13 +115,13 @@ fn what_is_recorded_is_the_state_of_the_probed_code() {
     let mut frame = TrapFrame::default();
     (frame.sp, frame.pc, frame.pstate) = (2, 3, TrapFrame::IRQ_MASKED);
     frame.x[30] = 1;
-    let state = Context { reschedule: true, interrupt: true, preemption_disabled: 3, ..Context::default() };
+    let state = Context { interrupt: true, ..Context::default() };
     recorder.record(&frame, 4, 5, &state, 6);
     frame.pstate = !TrapFrame::IRQ_MASKED;
     recorder.record(&frame, 4, 0, &Context::default(), 7);
     let records = rings.snapshot().unwrap().records;
     assert_eq!(records[0].values[..4], [1, 2, 3, TrapFrame::IRQ_MASKED]);
-    let all = Flags::IRQS_OFF | Flags::RESCHEDULE | Flags::INTERRUPT | 3 << Flags::DEPTH;
+    let all = Flags::IRQS_OFF | Flags::INTERRUPT;
     assert_eq!([records[0].flags, records[1].flags], [Flags(all), Flags(0)]);
 }
 

@@ -80,32 +80,9 @@ fn a_probe() {
 }
 
 #[test]
-fn the_idle_task_about_to_be_preempted() {
-    let text = line(
-        "r:blk_update blk_update_request $retval:u8",
-        ("<idle>", 0),
-        INTERRUPT | Flags::RESCHEDULE,
-        7_714_688_000,
-        (CALLER + 0x840, CALLER + 0x2c),
-        &[0],
-    );
-    let linux = "          <idle>-0       [000] dNh..     7.714688: blk_update: \
-        (blk_mq_end_request+0x2c/0x54 <- blk_update_request) arg1=0\n";
-    assert_eq!(text, linux);
-}
-
-#[test]
 fn addresses_without_a_function_and_long_names() {
     let text = line("r:x f", ("a_name_of_sixteen", 12_345_678), 0, 100_000_000_000_000, (0x10, 0x20), &[1]);
     assert_eq!(text, " a_name_of_sixte-12345678 [000] ..... 100000.000000: x: (0x20 <- 0x10) ret=0x1\n");
-}
-
-#[test]
-fn the_preemption_depth_is_a_digit() {
-    let text = line("p:x f %x0", ("t", 1), 2 << Flags::DEPTH, 0, (0x10, 0), &[1]);
-    assert!(text.contains(" ...2. "), "{text}");
-    let text = line("p:x f %x0", ("t", 1), 0xff << Flags::DEPTH, 0, (0x10, 0), &[1]);
-    assert!(text.contains(" ...f. "), "{text}");
 }
 
 #[test]
