@@ -2,6 +2,7 @@
 
 mod builder;
 mod damage;
+mod oracle;
 
 use builder::{Tree, cells, text};
 
@@ -141,8 +142,7 @@ fn raspberry_pi_5_behind_its_bus() {
 }
 
 /// A Raspberry Pi 3 has no GIC; its UART's interrupts go to a controller of its own, and its CPUs wait in a spin table.
-#[test]
-fn interrupts_of_another_controller_are_none() {
+fn raspberry_pi_3() -> Tree {
     let mut tree = Tree::new();
     tree.property("#address-cells", cells([1])).property("#size-cells", cells([1]));
     tree.property("interrupt-parent", cells([1]));
@@ -168,7 +168,12 @@ fn interrupts_of_another_controller_are_none() {
             node.property("interrupts", cells([0, 25, 4, 26]));
         });
     });
-    let machine = read(tree);
+    tree
+}
+
+#[test]
+fn interrupts_of_another_controller_are_none() {
+    let machine = read(raspberry_pi_3());
     assert_eq!(machine.uart, Some(Device { registers: registers(0x3f20_1000, 0x200), interrupt: None }));
     assert_eq!(machine.interrupt_controller, None);
     assert_eq!(machine.cpus, [Cpu { affinity: 0, start: Some(Start::SpinTable(0xd8)) }]);
