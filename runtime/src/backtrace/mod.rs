@@ -13,6 +13,7 @@
 //! A backtrace needs no memory but its own, takes no lock of the runtime except for another task's, and may be made
 //! by probe handlers.
 
+#[cfg(any(target_os = "none", test))]
 mod prologue;
 #[cfg(target_os = "none")]
 mod walk;

@@ -7,6 +7,7 @@
 
 pub mod census;
 pub mod line_editor;
+#[cfg(any(target_os = "none", test))]
 mod nearest;
 pub mod words;
 

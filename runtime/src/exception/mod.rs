@@ -5,8 +5,11 @@
 //! stops. A report must come out whatever is broken, so it takes no lock that the interrupted code may hold, needs no
 //! memory, and follows no pointer that it has not checked.
 
+#[cfg(any(target_os = "none", test))]
 mod cause;
+#[cfg(any(target_os = "none", test))]
 mod pstate;
+#[cfg(any(target_os = "none", test))]
 mod syndrome;
 
 #[cfg(target_os = "none")]

@@ -94,6 +94,7 @@ impl Regions {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "some lists of regions have one")]
 mod tests {
     use super::*;
 

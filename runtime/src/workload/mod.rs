@@ -87,6 +87,7 @@ impl fmt::Display for Report {
 }
 
 /// How many of `iterations` the task numbered `index` of `tasks` does: shares differ by one at most.
+#[cfg(any(target_os = "none", test))]
 fn share(iterations: u64, tasks: u64, index: u64) -> u64 {
     iterations / tasks + u64::from(index < iterations % tasks)
 }
