@@ -12,6 +12,8 @@
 
 extern crate alloc;
 
+mod coverage;
+mod exclusive;
 mod fault;
 mod fixture;
 mod kprobe;

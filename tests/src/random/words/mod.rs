@@ -158,7 +158,7 @@ impl Place<'_> {
                 if let (31, Some(Index { rm, shift, .. })) = (access.rn, access.index) {
                     // Not below sp: positive whatever the extension, and with sp on the stack.
                     let garbage = self.sequence.next() << 32;
-                    let small = self.sequence.below(STACK / 2 >> shift);
+                    let small = self.sequence.below((STACK / 2) >> shift);
                     let wide = access.index.is_some_and(|index| index.option & 1 != 0);
                     before.set_register(rm, if wide { small } else { garbage | small });
                 }
@@ -174,14 +174,14 @@ impl Place<'_> {
             Need::Stack { rn, offset, index } => {
                 if let Some(Index { rm, .. }) = index {
                     let garbage = self.sequence.next() << 8;
-                    before.set_register(rm, garbage | self.sequence.below(8) * 16);
+                    before.set_register(rm, garbage | (self.sequence.below(8) * 16));
                 }
                 let wide = index.is_some_and(|index| index.option & 3 != 0);
                 if let (true, Some(Index { rm, .. })) = (wide, index) {
                     before.set_register(rm, self.sequence.below(8) * 16);
                 }
                 let moved = offset.wrapping_add_unsigned(index.map_or(0, |index| index.value(&before)));
-                let middle = floor + (start - floor) / 2 & !511;
+                let middle = (floor + (start - floor) / 2) & !511;
                 let result = middle + self.sequence.below(32) * 16;
                 let base = result.wrapping_sub(moved.cast_unsigned());
                 if rn == 31 {

@@ -5,14 +5,12 @@ use super::{Class, Need, Place, field, rn};
 pub(super) const CLASSES: &[Class] = &[
     Class::plain("ADR", 0x1000_0000, 0x60ff_ffff),
     Class::plain("ADRP", 0x9000_0000, 0x60ff_ffff),
-    Class::plain("B", 0x1400_0000, 0).filled(|place, word| branch::<26, 0>(place, word)),
-    Class::plain("BL", 0x9400_0000, 0).filled(|place, word| branch::<26, 0>(place, word)),
-    Class::plain("B.cond", 0x5400_0000, 0xf).filled(|place, word| branch::<19, 5>(place, word)),
-    Class::plain("BC.cond", 0x5400_0010, 0xf)
-        .filled(|place, word| branch::<19, 5>(place, word))
-        .only_if(|features| features.hinted_branches()),
-    Class::plain("CBZ, CBNZ", 0x3400_0000, 0x8100_001f).filled(|place, word| branch::<19, 5>(place, word)),
-    Class::plain("TBZ, TBNZ", 0x3600_0000, 0x81f8_001f).filled(|place, word| branch::<14, 5>(place, word)),
+    Class::plain("B", 0x1400_0000, 0).filled(branch::<26, 0>),
+    Class::plain("BL", 0x9400_0000, 0).filled(branch::<26, 0>),
+    Class::plain("B.cond", 0x5400_0000, 0xf).filled(branch::<19, 5>),
+    Class::plain("BC.cond", 0x5400_0010, 0xf).filled(branch::<19, 5>).only_if(|features| features.hinted_branches()),
+    Class::plain("CBZ, CBNZ", 0x3400_0000, 0x8100_001f).filled(branch::<19, 5>),
+    Class::plain("TBZ, TBNZ", 0x3600_0000, 0x81f8_001f).filled(branch::<14, 5>),
     Class::plain("LDR (literal), W", 0x1800_0000, 0x1f).filled(literal),
     Class::plain("LDR (literal), X", 0x5800_0000, 0x1f).filled(literal),
     Class::plain("LDRSW (literal)", 0x9800_0000, 0x1f).filled(literal),

@@ -1,0 +1,271 @@
+//! Programs that know nothing of probes, with a probe on every instruction of theirs: they come to the right answers,
+//! and every instruction is counted as often as it is executed.
+//!
+//! How often that is, is found out in other ways too: by the CPU's own software step, which needs no probe; by
+//! probing half of the instructions at a time, when no probe has its neighbours; and by the flow of control, as what
+//! is executed between two branches is executed equally often.
+//!
+//! Interrupts are masked while it is counted: their handlers call functions of `core` as well.
+
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::arch::asm;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::insn::{Indirect, Op, Reason, Verdict, classify};
+use aarch64_kprobes::{Hit, Kprobe, ProbeError, probe};
+use runtime::memory::layout;
+use runtime::sync::{IrqLock, IrqMask};
+use runtime::{exception, println, symbol, workload};
+
+use crate::test;
+
+/// The functions of `crates`, and those of `core` and `alloc` that they call, directly or by others of these.
+fn functions_of(crates: &[&str]) -> Vec<Range<usize>> {
+    let table = symbol::table().expect("the image has symbols");
+    let range = |address: u64, size: u64| (address as usize, (address + size) as usize);
+    let is_of = |name: &str, path: &str| {
+        let name = name.trim_start_matches('<');
+        name.strip_prefix(path).is_some_and(|rest| rest.starts_with("::"))
+    };
+    let mut found = BTreeSet::new();
+    let mut pending: Vec<_> = table
+        .iter()
+        .filter(|symbol| crates.iter().any(|path| is_of(symbol.name, path)))
+        .map(|symbol| range(symbol.address, symbol.size))
+        .collect();
+    while let Some((start, end)) = pending.pop() {
+        if !found.insert((start, end)) {
+            continue;
+        }
+        for address in (start..end).step_by(4) {
+            if let Some(target) = target_of(address).filter(|target| !(start..end).contains(target)) {
+                let called = symbol::lookup(target);
+                let called = called.filter(|symbol| is_of(symbol.name, "core") || is_of(symbol.name, "alloc"));
+                pending.extend(called.map(|symbol| range(symbol.address, symbol.size)));
+            }
+        }
+    }
+    found.into_iter().map(|(start, end)| start..end).collect()
+}
+
+fn word_at(address: usize) -> u32 {
+    probe::instruction(address).expect("a function is in the text")
+}
+
+/// Where the instruction at `address` branches to, if that is in it.
+fn target_of(address: usize) -> Option<usize> {
+    let Verdict::Simulate(operation) = classify(word_at(address)) else { return None };
+    match operation {
+        Op::Branch { offset }
+        | Op::BranchLink { offset }
+        | Op::BranchConditional { offset, .. }
+        | Op::CompareBranch { offset, .. }
+        | Op::TestBranch { offset, .. } => Some(address.wrapping_add_signed(offset as isize)),
+        _ => None,
+    }
+}
+
+/// Whether the instruction at `address` always goes on to the next one, by a call if need be.
+fn goes_on(address: usize) -> bool {
+    match classify(word_at(address)) {
+        Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
+            kind == Indirect::Call
+        }
+        Verdict::Simulate(
+            Op::Branch { .. } | Op::BranchConditional { .. } | Op::CompareBranch { .. } | Op::TestBranch { .. },
+        ) => false,
+        Verdict::Reject(reason) => reason != Reason::ExceptionGenerating && reason != Reason::PermanentlyUndefined,
+        _ => true,
+    }
+}
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+
+fn count(_: &mut Hit<'_>) {
+    HITS.fetch_add(1, Relaxed);
+}
+
+/// Runs `program` with probes on `addresses`, all at once; returns how often each was hit.
+fn hits_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
+    let register = |&address: &usize| Kprobe::at(address).pre(count).register().expect("it has been checked");
+    let probes: Vec<Kprobe> = addresses.iter().map(register).collect();
+    let before = HITS.load(Relaxed);
+    let (right, total) = {
+        let _mask = IrqMask::new();
+        (program(), HITS.load(Relaxed) - before)
+    };
+    assert!(right, "with probes the answer is wrong");
+    let hits: Vec<u64> = probes.iter().map(|probe| probe.hits()).collect();
+    assert_eq!(hits.iter().sum::<u64>(), total, "the handler was called as often as the probes say");
+    assert_eq!(probes.iter().map(|probe| probe.missed()).sum::<u64>(), 0);
+    hits
+}
+
+/// How often each word of the text was executed, while it is stepped through.
+static STEPS: IrqLock<Vec<u64>> = IrqLock::new(Vec::new());
+
+/// ESR_EL1.EC, of exceptions from the same level (Arm ARM, D24.2.40).
+const EC_STEP: u64 = 0x33;
+const EC_BRK: u64 = 0x3c;
+/// The immediates of the breakpoints that begin and end the stepping.
+const BEGIN: u64 = 0x100;
+const END: u64 = 0x101;
+/// SPSR_EL1.SS, and the mask of debug exceptions (C5.2.19).
+const STEP: u64 = 1 << 21;
+const DEBUG_MASKED: u64 = 1 << 9;
+/// MDSCR_EL1.KDE and SS (D24.3.20): software step, also at EL1.
+const STEP_ENABLED: u64 = 1 << 13 | 1;
+
+/// Handles the exceptions of the stepping.
+fn step(frame: &mut TrapFrame, esr: u64, _: u64) -> bool {
+    let set_debug = |value: u64| {
+        // SAFETY: nothing else uses the register, and debug exceptions are masked here. The exception return
+        // synchronises.
+        unsafe { asm!("msr mdscr_el1, {}", in(reg) value, options(nomem, nostack)) };
+    };
+    match (esr >> 26 & 0x3f, esr & 0xffff) {
+        (EC_BRK, BEGIN) => {
+            frame.pc += 4;
+            frame.pstate = frame.pstate & !DEBUG_MASKED | STEP;
+            set_debug(STEP_ENABLED);
+        }
+        (EC_BRK, END) => {
+            frame.pc += 4;
+            frame.pstate = frame.pstate & !STEP | DEBUG_MASKED;
+            set_debug(0);
+        }
+        (EC_STEP, _) => {
+            let mut steps = STEPS.lock();
+            loop {
+                steps[(frame.pc as usize - layout::text().start) / 4] += 1;
+                if !execute_exclusive(frame) {
+                    break;
+                }
+            }
+            frame.pstate |= STEP;
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Executes the instruction at `frame.pc` if it is a load-exclusive or a store-exclusive: between two of them an
+/// exception would make the store fail for ever. There is one CPU and interrupts are masked, so that it succeeds.
+fn execute_exclusive(frame: &mut TrapFrame) -> bool {
+    // SAFETY: the instruction has been fetched from there.
+    let word = unsafe { (frame.pc as *const u32).read() };
+    let register = |low: u32| (word >> low & 31) as u8;
+    let (base, data, status) = (register(5), register(0), register(16));
+    let address = if base == 31 { frame.sp } else { frame.register(base) };
+    // By size and L, of what is not a pair (C4.1.88).
+    // SAFETY: the program is about to do the same.
+    unsafe {
+        match word & 0xffe0_0000 {
+            0x0840_0000 => frame.set_register(data, u64::from((address as *const u8).read_volatile())),
+            0x4840_0000 => frame.set_register(data, u64::from((address as *const u16).read_volatile())),
+            0x8840_0000 => frame.set_register(data, u64::from((address as *const u32).read_volatile())),
+            0xc840_0000 => frame.set_register(data, (address as *const u64).read_volatile()),
+            0x0800_0000 => (address as *mut u8).write_volatile(frame.register(data) as u8),
+            0x4800_0000 => (address as *mut u16).write_volatile(frame.register(data) as u16),
+            0x8800_0000 => (address as *mut u32).write_volatile(frame.register(data) as u32),
+            0xc800_0000 => (address as *mut u64).write_volatile(frame.register(data)),
+            _ => return false,
+        }
+    }
+    if word & 1 << 22 == 0 {
+        frame.set_register(status, 0);
+    }
+    frame.pc += 4;
+    true
+}
+
+/// Runs `program` step by step.
+fn run_in_steps(program: fn() -> bool) -> bool {
+    let _mask = IrqMask::new();
+    // SAFETY: `step` goes on behind the breakpoint, with all registers as they were.
+    unsafe { asm!("brk #0x100") };
+    let right = program();
+    // SAFETY: the same.
+    unsafe { asm!("brk #0x101") };
+    right
+}
+
+/// How often each of `addresses` is executed by `program`, step by step.
+fn steps_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
+    let text = layout::text();
+    *STEPS.lock() = vec![0; text.len() / 4];
+    exception::set_fault_handler(step);
+    assert!(run_in_steps(program), "step by step the answer is wrong");
+    let steps = STEPS.lock();
+    addresses.iter().map(|address| steps[(address - text.start) / 4]).collect()
+}
+
+/// Whether instructions that follow each other are hit equally often, unless one branches, or is branched to.
+/// Returns how many pairs there are.
+fn check_flow(function: &Range<usize>, hits: impl Fn(usize) -> Option<u64>) -> usize {
+    let instructions = || function.clone().step_by(4);
+    let targets: BTreeSet<usize> = instructions().filter_map(target_of).collect();
+    // Where such a branch leads to is not known.
+    let has_jump = instructions().any(|address| {
+        matches!(classify(word_at(address)), Verdict::Simulate(Op::BranchRegister { kind: Indirect::Jump, .. }))
+    });
+    let mut pairs = 0;
+    for (address, next) in instructions().zip(instructions().skip(1)).filter(|&(address, _)| goes_on(address)) {
+        let (Some(first), Some(second)) = (hits(address), hits(next)) else { continue };
+        if targets.contains(&next) || has_jump {
+            assert!(second >= first, "{} is hit {first} times, the next {second} times", symbol::Symbolic(address));
+        } else {
+            assert_eq!(first, second, "hits of {} and of the next", symbol::Symbolic(address));
+            pairs += 1;
+        }
+    }
+    pairs
+}
+
+/// Compares the counts of a workload.
+fn compare(name: &str, crates: &[&str]) {
+    let program = workload::find(name).expect("there is such a workload").iterate;
+    let functions = functions_of(crates);
+    let mut addresses = Vec::new();
+    let mut refused = 0;
+    for address in functions.iter().flat_map(|function| function.clone().step_by(4)) {
+        match probe::check(address) {
+            Ok(_) => addresses.push(address),
+            Err(ProbeError::Instruction { .. } | ProbeError::Exclusive { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    println!("{} functions, {} instructions, and {refused} that are refused", functions.len(), addresses.len());
+    let all = hits_of(&addresses, program);
+    println!("{} hits of {}", all.iter().sum::<u64>(), all.iter().filter(|&&hits| hits != 0).count());
+
+    let stepped = steps_of(&addresses, program);
+    for ((&address, hits), steps) in addresses.iter().zip(&all).zip(&stepped) {
+        assert_eq!(hits, steps, "hits and steps of {}", symbol::Symbolic(address));
+    }
+
+    let half = |parity: usize| -> Vec<usize> { addresses.iter().copied().skip(parity).step_by(2).collect() };
+    let sum: u64 = [0, 1].iter().flat_map(|&parity| hits_of(&half(parity), program)).sum();
+    assert_eq!(sum, all.iter().sum::<u64>(), "the hits of the halves");
+
+    let hits = |address: usize| addresses.binary_search(&address).ok().map(|index| all[index]);
+    let pairs: usize = functions.iter().map(|function| check_flow(function, hits)).sum();
+    println!("{pairs} pairs of instructions between branches");
+    assert!(pairs > addresses.len() / 4);
+}
+
+test!(
+    fn every_instruction_of_sha256() {
+        compare("sha256", &["sha2", "digest", "block_buffer"]);
+    }
+);
+
+test!(
+    fn every_instruction_of_deflate() {
+        compare("deflate", &["miniz_oxide", "adler2"]);
+    }
+);

@@ -1,0 +1,19 @@
+// Adds one to the doubleword at x1, under the lock that is the word at x0, and waits for it without giving up the CPU.
+    .text
+    .balign 16
+    .global exclusive_add_locked
+    .type   exclusive_add_locked, %function
+exclusive_add_locked:
+    mov     w3, #1
+1:  ldaxr   w2, [x0]
+    cbnz    w2, 2f
+    stxr    w2, w3, [x0]
+    cbnz    w2, 1b
+    ldr     x2, [x1]
+    add     x2, x2, #1
+    str     x2, [x1]
+    stlr    wzr, [x0]
+    ret
+2:  yield
+    b       1b
+    .size   exclusive_add_locked, . - exclusive_add_locked
