@@ -12,7 +12,8 @@
 // System registers taken, as nothing else uses them at EL1:
 //   TPIDR_EL0    scratch, within these vectors
 //   SP_EL0       scratch, the stack pointer that has overflowed
-//   TPIDRRO_EL0  the top of this CPU's emergency stack, a stack as above (set when the CPU starts)
+//   TPIDRRO_EL0  the top of this CPU's emergency stack, a stack as above (set when the CPU starts); bit 0 is set when
+//                the stack is in use
 //
 // Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code:
 //   runtime_el1_sync(frame: *mut TrapFrame, esr: u64, far: u64)    returns to resume at the frame
@@ -117,13 +118,17 @@ vectors_unexpected:
     bl      runtime_unexpected
     .size   vectors_unexpected, . - vectors_unexpected
 
-// The stack pointer has left its stack. Reports on this CPU's emergency stack.
-// In: x0 = the bad stack pointer less FRAME_SIZE, TPIDR_EL0 = the interrupted x0.
+// The stack pointer has left its stack. Reports on this CPU's emergency stack, from which there is no return: who comes
+// here again has overflowed that one too, and stops without a word.
+// In: x0 = the bad stack pointer less FRAME_SIZE, TPIDR_EL0 = the interrupted x0, PSTATE.DAIF masked.
     .type   vectors_overflow, %function
 vectors_overflow:
     msr     sp_el0, x0
     mrs     x0, tpidrro_el0
+    tbnz    x0, #0, vectors_park
     mov     sp, x0
+    orr     x0, x0, #1
+    msr     tpidrro_el0, x0
     mrs     x0, tpidr_el0
     sub     sp, sp, #FRAME_SIZE
     frame_store_registers
@@ -136,6 +141,9 @@ vectors_overflow:
     mrs     x1, esr_el1
     mrs     x2, far_el1
     bl      runtime_stack_overflow
+vectors_park:
+    wfi
+    b       vectors_park
     .size   vectors_overflow, . - vectors_overflow
 
 // The end of all code that has a trap frame's record in x29 when it calls: a backtrace knows the frame by that.

@@ -58,6 +58,8 @@ unsafe impl Platform for Runtime {
         task::yield_now();
     }
 
+    /// A part of its caller in the engine, and so of the region that cannot be probed, as what it calls is.
+    #[inline(always)]
     fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
         exception::fatal(frame, reason)
     }

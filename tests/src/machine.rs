@@ -1,15 +1,100 @@
 //! What must stop the machine does, and says why.
+//!
+//! The reasons end with places in the code, and those with the names of these tests. What a test waits for is more than
+//! that.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
 
-use runtime::memory;
+use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe, ProbeError};
+use runtime::{machine, memory, symbol, task};
 
 use crate::fixture;
 use crate::test;
 
+core::arch::global_asm!(
+    // Moves the stack pointer down by the size of a stack, so into the guard from wherever it is, and up again. Only an
+    // exception in between has to do with what is there.
+    ".text",
+    ".balign 16",
+    ".global fixture_large_frame",
+    ".type fixture_large_frame, %function",
+    "fixture_large_frame:",
+    "    sub sp, sp, #{UNIT}, lsl #12",
+    "    add sp, sp, #{UNIT}, lsl #12",
+    "    ret",
+    ".size fixture_large_frame, . - fixture_large_frame",
+    UNIT = const memory::layout::STACK_SIZE >> 12,
+);
+
+unsafe extern "C" {
+    fn fixture_large_frame();
+}
+
+/// Overflows the stack by an instruction in its slot.
+fn overflow_in_the_slot() {
+    let _probe = Kprobe::at(fixture_large_frame as *const () as usize).register().unwrap();
+    // SAFETY: that this overflows the stack is what the test shows.
+    unsafe { fixture_large_frame() };
+}
+
+#[inline(never)]
+fn read_null() -> u64 {
+    // SAFETY: that this faults is what the test shows.
+    unsafe { black_box(core::ptr::null::<u64>()).read_volatile() }
+}
+
+/// Puts probes with handlers, for good, on the functions that a report calls.
+fn probe_what_prints() {
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    fn before(_: &mut Hit<'_>) {
+        SEEN.fetch_add(1, Relaxed);
+    }
+    fn after(_: &mut Hit<'_>) {
+        SEEN.fetch_add(1, Relaxed);
+    }
+    fn returned(_: &mut Call<'_>) {
+        SEEN.fetch_add(1, Relaxed);
+    }
+    let is_of_the_report = |name: &str| {
+        [
+            "runtime::uart",
+            "runtime::machine",
+            "runtime::exception",
+            "runtime::backtrace",
+            "runtime::symbol",
+            "core::fmt",
+        ]
+        .iter()
+        .any(|path| name.contains(path))
+            || ["runtime::task::current", "memcpy"].contains(&name)
+    };
+    let functions: Vec<usize> = symbol::table()
+        .unwrap()
+        .iter()
+        .filter(|symbol| is_of_the_report(symbol.name))
+        .map(|symbol| symbol.address as usize)
+        .collect();
+    let mut probes: Vec<Box<dyn Send>> = Vec::new();
+    let mut count = |probe: Result<Box<dyn Send>, ProbeError>| probe.map(|probe| probes.push(probe)).is_ok();
+    for &function in &functions {
+        count(Kprobe::at(function).pre(before).post(after).register().map(|probe| Box::new(probe) as _));
+        count(Kretprobe::at(function).handler(returned).register().map(|probe| Box::new(probe) as _));
+    }
+    let writes = symbol::find("runtime::uart::write").next().expect("the function has a symbol").address as usize;
+    assert!(aarch64_kprobes::probe::list().iter().filter(|probe| probe.address == writes).count() == 2);
+    assert!(probes.len() > 40, "{} probes", probes.len());
+    core::mem::forget(probes);
+    runtime::println!("probed");
+    assert!(SEEN.load(Relaxed) > 3);
+}
+
 test!(
-    stops "write to read-only memory",
+    stops "write to read-only memory at 0xffffffc0",
     fn text_cannot_be_written() {
         let text = fixture::IDENTITY.address() as *mut u32;
         // SAFETY: that this faults is what the test shows.
@@ -18,7 +103,7 @@ test!(
 );
 
 test!(
-    stops "write to read-only memory",
+    stops "write to read-only memory at 0xffffffc0",
     fn read_only_data_cannot_be_written() {
         static CONSTANT: u64 = 7;
         let constant = (&raw const CONSTANT).cast_mut();
@@ -28,7 +113,7 @@ test!(
 );
 
 test!(
-    stops "write to",
+    stops "write to unmapped memory at 0xffffff80",
     fn text_cannot_be_written_through_the_linear_map() {
         let physical = memory::translate(fixture::IDENTITY.address()).expect("the text is mapped");
         let alias = (memory::layout::LINEAR_BASE + physical as usize) as *mut u32;
@@ -38,7 +123,7 @@ test!(
 );
 
 test!(
-    stops "execute",
+    stops "attempt to execute memory that is not executable at 0xffffffc0",
     fn data_cannot_be_executed() {
         // A static that is written to is in .data or .bss; `ret` in little-endian words.
         static CODE: AtomicU64 = AtomicU64::new(0);
@@ -50,7 +135,7 @@ test!(
 );
 
 test!(
-    stops "execute",
+    stops "attempt to execute memory that is not executable at 0xffffffd0",
     fn stacks_cannot_be_executed() {
         let code = black_box(0xd65f_03c0u64);
         // SAFETY: that this faults is what the test shows.
@@ -60,28 +145,67 @@ test!(
 );
 
 test!(
-    stops "null",
+    stops "read from unmapped memory at 0x0000000000000000 (a null pointer) by tests::machine::read_null+",
     fn null_pointers_are_reported() {
-        // SAFETY: that this faults is what the test shows.
-        unsafe { black_box(core::ptr::null::<u64>()).read_volatile() };
+        read_null();
     }
 );
 
+#[inline(never)]
+#[expect(unconditional_recursion, reason = "that it does not end well is what the test shows")]
+fn grow(depth: u64) -> u64 {
+    let room = black_box([depth; 64]);
+    black_box(grow(depth + 1)) + room[depth as usize % 64]
+}
+
 test!(
-    stops "stack",
+    stops "stack overflow at tests::machine::grow+",
     fn stack_overflow_is_reported() {
-        #[inline(never)]
-        #[expect(unconditional_recursion, reason = "that it does not end well is what the test shows")]
-        fn grow(depth: u64) -> u64 {
-            let room = black_box([depth; 64]);
-            black_box(grow(depth + 1)) + room[depth as usize % 64]
-        }
         black_box(grow(0));
     }
 );
 
 test!(
-    stops "breakpoint instruction: immediate 0x4",
+    stops "stack overflow at fixture_large_frame+0x4/0xc (task ",
+    fn stack_overflow_in_the_slot_is_reported_where_the_probe_is() {
+        overflow_in_the_slot();
+    }
+);
+
+test!(
+    stops "stack overflow at fixture_large_frame+0x4/0xc (task ",
+    fn a_report_of_an_overflow_in_the_slot_gets_through_probes() {
+        probe_what_prints();
+        overflow_in_the_slot();
+    }
+);
+
+test!(
+    stops "stack overflow at tests::machine::grow+",
+    fn a_report_of_an_overflow_gets_through_probes() {
+        probe_what_prints();
+        black_box(grow(0));
+    }
+);
+
+test!(
+    stops "read from unmapped memory at 0x0000000000000000 (a null pointer) by tests::machine::read_null+",
+    fn a_report_of_a_fault_gets_through_probes() {
+        probe_what_prints();
+        read_null();
+    }
+);
+
+test!(
+    stops ": on purpose, with probes",
+    fn a_report_of_a_panic_gets_through_probes() {
+        probe_what_prints();
+        panic!("on purpose, with probes");
+    }
+);
+
+test!(
+    stops "breakpoint instruction: immediate 0x4 at tests::machine::a_breakpoint",
     fn a_breakpoint_that_nobody_has_set_is_reported() {
         // SAFETY: that this stops the machine is what the test shows.
         unsafe { core::arch::asm!("brk #0x4") };
@@ -89,8 +213,56 @@ test!(
 );
 
 test!(
-    stops "panic",
+    stops ": on purpose",
     fn panics_are_reported() {
         panic!("on purpose");
+    }
+);
+
+/// What cannot be shown.
+struct Faulty;
+
+impl fmt::Display for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        read_null().fmt(f)
+    }
+}
+
+test!(
+    stops "another exception in a report: read from unmapped memory at 0x0000000000000000 (a null pointer) by ",
+    fn a_report_that_faults_is_a_short_one() {
+        panic!("on purpose: {Faulty}");
+    }
+);
+
+test!(
+    stops " while a failure was reported",
+    fn a_report_that_panics_is_a_short_one() {
+        struct Panics;
+        impl fmt::Display for Panics {
+            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+                panic!("on purpose")
+            }
+        }
+        panic!("{Panics}");
+    }
+);
+
+test!(
+    stops "read from unmapped memory at 0x0000000000000000 (a null pointer) by tests::machine::read_null+",
+    fn a_reason_to_stop_that_faults_is_reported() {
+        machine::stop(format_args!("{Faulty}"));
+    }
+);
+
+test!(
+    stops ": on purpose, in an interrupt",
+    fn a_failure_in_an_interrupt_handler_is_reported() {
+        fn fail(_: &mut Hit<'_>) {
+            panic!("on purpose, in an interrupt")
+        }
+        let handler = runtime::task::timer_interrupt as *const () as usize;
+        let _probe = Kprobe::at(handler).pre(fail).register().unwrap();
+        task::sleep(Duration::from_millis(1));
     }
 );

@@ -153,7 +153,8 @@ impl Walk {
     }
 
     fn of_running_task() -> Self {
-        let emergency = TPIDRRO_EL0.get() as usize;
+        // Bit 0 says that it is in use (trampoline/vectors.S).
+        let emergency = TPIDRRO_EL0.get() as usize & !1;
         Self::of(task::current_task(), emergency.saturating_sub(STACK_SIZE)..emergency)
     }
 

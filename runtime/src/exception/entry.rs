@@ -1,6 +1,10 @@
 //! What the vectors call. All of it runs with PSTATE.DAIF masked.
+//!
+//! What ends in a report lies with the code of the engine that refuses probes, up to where the engine has been told
+//! that this CPU leaves the probes behind: a probe before that could be hit while the instruction of another is in its
+//! slot, which leads here again.
 
-use aarch64_kprobes::exception::{Outcome, TrapFrame, handle_sync};
+use aarch64_kprobes::exception::{Outcome, TrapFrame, abandon, handle_sync};
 
 use spin::Once;
 
@@ -28,7 +32,8 @@ extern "C" fn runtime_el1_sync(frame: &mut TrapFrame, esr: u64, far: u64) {
     if FAULT_HANDLER.get().is_some_and(|handler| handler(frame, esr, far)) {
         return;
     }
-    report::exception(frame, SYNCHRONOUS, esr, far)
+    abandon(frame);
+    report::unexpected(frame, SYNCHRONOUS, esr, far)
 }
 
 /// Repairs faults of the kernel itself: it is given the registers, ESR_EL1 and FAR_EL1, and returns whether execution
@@ -55,12 +60,16 @@ extern "C" fn runtime_el1_irq(_frame: &mut TrapFrame) {
 
 /// An exception that there is no reason for, by the vector with the number `vector`, from 0 to 15.
 #[unsafe(no_mangle)]
-extern "C" fn runtime_unexpected(frame: &TrapFrame, vector: u64, esr: u64, far: u64) -> ! {
-    report::exception(frame, vector, esr, far)
+#[unsafe(link_section = ".kprobes.text.runtime_unexpected")]
+extern "C" fn runtime_unexpected(frame: &mut TrapFrame, vector: u64, esr: u64, far: u64) -> ! {
+    abandon(frame);
+    report::unexpected(frame, vector, esr, far)
 }
 
 /// An exception whose trap frame had no room below the stack pointer. It runs on the emergency stack.
 #[unsafe(no_mangle)]
-extern "C" fn runtime_stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
+#[unsafe(link_section = ".kprobes.text.runtime_stack_overflow")]
+extern "C" fn runtime_stack_overflow(frame: &mut TrapFrame, esr: u64, far: u64) -> ! {
+    abandon(frame);
     report::stack_overflow(frame, esr, far)
 }

@@ -1,23 +1,22 @@
 //! The report of a defect: what happened, where, with which registers, in which task, called by whom.
+//!
+//! A report runs into probes, if there are any on what it prints with. Whoever begins one has told the engine to leave
+//! them behind on this CPU before anything is called that can be probed.
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
 
-use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::exception::{self, TrapFrame};
 
 use super::cause::Cause;
 use super::pstate::ProcessorState;
 use super::syndrome::Syndrome;
+use crate::machine::Extent;
 use crate::memory::layout::{self, STACK_SIZE};
-use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::symbol::{ReturnAddress, Symbolic};
 use crate::{backtrace, machine, print, println, task};
 
-/// Whether the CPU is reporting: an exception in a report gets a short line, as the same report would fail again.
-static REPORTING: PerCpu<AtomicBool> = PerCpu::new([const { AtomicBool::new(false) }; MAX_CPUS]);
-
 /// Reports an exception that came by the vector with the number `vector`, from 0 to 15, and stops the machine.
-pub(super) fn exception(frame: &TrapFrame, vector: u64, esr: u64, far: u64) -> ! {
+pub(super) fn unexpected(frame: &TrapFrame, vector: u64, esr: u64, far: u64) -> ! {
     let reason = Reason { vector, cause: Cause { syndrome: Syndrome(esr), far } };
     begin(frame, &reason);
     println!("exception: {}", VectorName(vector));
@@ -40,18 +39,20 @@ pub(super) fn stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
     // From where the guard begins to where a frame would begin to fit.
     let is_overflow = (stack.start - STACK_SIZE..stack.start + TrapFrame::SIZE).contains(&sp);
     machine::stop(format_args!(
-        "{} task {} {}: sp is {sp:#018x} and the stack from {:#018x} to {:#018x}, at {}",
-        if is_overflow { "stack overflow of" } else { "stack pointer outside the stack of" },
-        task.id(),
-        task.name(),
+        "{} at {}: sp is {sp:#018x} and the stack from {:#018x} to {:#018x}",
+        if is_overflow { "stack overflow" } else { "stack pointer outside the stack" },
+        Place(frame),
         stack.start,
         stack.end,
-        Symbolic(frame.pc as usize),
     ))
 }
 
-/// Reports `reason` with the registers in `frame`, which were saved on this CPU, and stops the machine.
+/// Reports `reason` with the registers in `frame`, which were saved on this CPU, and stops the machine. It lies with the
+/// code that refuses probes, as it is called where a probe that is hit leads back here.
+#[inline(never)]
+#[unsafe(link_section = ".kprobes.text.runtime_fatal")]
 pub fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
+    exception::abandon_cpu();
     begin(frame, reason);
     println!("fatal: {reason}");
     details(frame);
@@ -60,7 +61,7 @@ pub fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
 
 /// Begins a report, or ends the one that has failed.
 fn begin(frame: &TrapFrame, reason: &dyn fmt::Display) {
-    if REPORTING.here().swap(true, Ordering::Relaxed) {
+    if machine::begin_report() == Extent::Line {
         machine::stop(format_args!("another exception in a report: {reason} {:#018x}", frame.pc));
     }
     println!();
