@@ -18,6 +18,16 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("BR", 0xd61f_0000, 0x3e0).filled(register),
     Class::plain("BLR", 0xd63f_0000, 0x3e0).filled(register),
     Class::plain("RET", 0xd65f_0000, 0x3e0).filled(register),
+    // Without keys, which go with the fixtures that are signed. BRAA is left out: QEMU 10.0 fails an assertion on it.
+    Class::plain("BLRAAZ, BLRABZ", 0xd63f_081f, 0x7e0)
+        .filled(register)
+        .only_if(|features| features.pointer_authentication()),
+    Class::plain("BLRAA, BLRAB", 0xd73f_0800, 0x7ff)
+        .filled(register)
+        .only_if(|features| features.pointer_authentication()),
+    Class::plain("RETAA, RETAB", 0xd65f_0bff, 0x400)
+        .filled(|_, word| Some((word, Need::Pad { rn: 30 })))
+        .only_if(|features| features.pointer_authentication()),
     // NOP, YIELD, WFE, DGH. An exception return, by which the word is entered, sets the event register, so that WFE
     // does not wait.
     Class::plain("hints that do nothing", 0xd503_201f, 0xe0)
