@@ -8,7 +8,7 @@
 //! | [`ring`], [`recorder`] | the rings, and what the hit path needs of an event |
 //! | [`text`] | records and counts as text |
 //! | [`events`] | the events that are defined, with their probes |
-//! | [`host`] | what the kernel provides |
+//! | [`host`](mod@host) | what the kernel provides |
 //! | `engine` | the probes themselves; for the bare-metal target only, unlike the rest |
 //!
 //! It knows nothing of how definitions are typed, nor of where the text goes.

@@ -54,11 +54,8 @@ struct Lost(u64);
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "input came faster than it was read: at least {} bytes are lost, and this line is not carried out",
-            self.0
-        )
+        let Self(least) = self;
+        write!(f, "input came faster than it was read (bytes lost: at least {least}), so this line is not carried out")
     }
 }
 

@@ -86,11 +86,11 @@ impl GicV2 {
     /// The first 32 interrupts have their registers for each CPU.
     pub(super) fn initialize_cpu(&self) {
         self.distributor.reset(0);
-        // Those that CPUs send have their pending state by sender, elsewhere (4.3.16).
+        // Those that CPUs send have their pending state by sender, elsewhere (GICD_CPENDSGIRn).
         for register in &self.distributor.clear_pending_sgi {
             register.set(u32::MAX);
         }
-        // Without this, an interrupt that the firmware has not ended keeps out all of its priority and lower (4.4.14).
+        // Without this, an interrupt that the firmware has not ended keeps out all of its priority and lower (GICC_APRn).
         for register in &self.cpu.active_priorities {
             register.set(0);
         }

@@ -131,7 +131,7 @@ system_register!(icc_igrpen1_el1, "S3_0_C12_C12_7");
 
 /// Forgets the priorities of interrupts that the firmware has not ended, which keep out all of these priorities and
 /// lower. ICC_CTLR_EL1.PRIbits, one less than the bits of a priority, tells how many of the registers there are: access
-/// to others is undefined (IHI 0069, 12.2.4).
+/// to others is undefined (IHI 0069, ICC_AP1R<n>_EL1).
 fn clear_active_priorities() {
     let priority_bits = (icc_ctlr_el1::read() >> 8 & 7) + 1;
     if priority_bits >= 7 {
