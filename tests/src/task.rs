@@ -1,13 +1,18 @@
 //! Tasks: what the probes are tried on.
 
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
-use runtime::sync::IrqLock;
-use runtime::{memory, task, time};
+use aarch64_kprobes::exception::TrapFrame;
+use runtime::sync::{IrqLock, IrqMask, WaitQueue};
+use runtime::task::State;
+use runtime::{backtrace, memory, symbol, task, time};
 
+use crate::fixture;
 use crate::test;
 
 test!(
@@ -41,21 +46,38 @@ test!(
     }
 );
 
+/// What the task with the number `id` is doing.
+fn state_of(id: u64) -> Option<State> {
+    task::list().iter().find(|task| task.id == id).map(|task| task.state)
+}
+
 test!(
     fn sleepers_wake_in_the_order_of_their_deadlines_and_not_before() {
-        static WOKEN: IrqLock<Vec<u64>> = IrqLock::new(Vec::new());
-        // Far enough apart for a machine that is slow to start them.
-        let base = time::now();
-        let tasks = [250, 100, 200, 50, 150].map(|milliseconds| {
-            task::spawn("sleeper", move || {
-                let deadline = base + Duration::from_millis(milliseconds);
-                task::sleep(deadline.saturating_sub(time::now()));
-                assert!(time::now() >= deadline);
-                WOKEN.lock().push(milliseconds);
-            })
-        });
-        tasks.into_iter().for_each(task::JoinHandle::join);
-        assert_eq!(*WOKEN.lock(), [50, 100, 150, 200, 250]);
+        static WOKEN: IrqLock<Vec<u32>> = IrqLock::new(Vec::new());
+        // A round counts if all slept before the first deadline. They are then at most a unit later than told, which
+        // does not change their order, as their deadlines are a unit apart.
+        let is_in_order = |unit: Duration| {
+            WOKEN.lock().clear();
+            let base = time::now();
+            let tasks = [5, 2, 4, 1, 3].map(|number| {
+                task::spawn("sleeper", move || {
+                    let deadline = base + unit * number;
+                    task::sleep(deadline.saturating_sub(time::now()));
+                    assert!(time::now() >= deadline);
+                    WOKEN.lock().push(number);
+                })
+            });
+            let is_asleep = |task: &task::JoinHandle| state_of(task.id()) == Some(State::Sleeping);
+            while time::now() < base + unit && !tasks.iter().all(is_asleep) {
+                task::yield_now();
+            }
+            let counts = tasks.iter().all(is_asleep) && time::now() < base + unit;
+            tasks.into_iter().for_each(task::JoinHandle::join);
+            counts.then(|| *WOKEN.lock() == [1, 2, 3, 4, 5])
+        };
+        let rounds = (0..).map(|round| Duration::from_millis(10) * 2_u32.pow(round));
+        let result = rounds.filter_map(is_in_order).next();
+        assert_eq!(result, Some(true), "{:?}", *WOKEN.lock());
     }
 );
 
@@ -65,8 +87,6 @@ test!(
             for _ in 0..count {
                 task::spawn("short", task::yield_now).join();
             }
-            // Stacks are freed by a task that runs after the one that has exited.
-            task::sleep(Duration::from_millis(10));
             let statistics = memory::statistics();
             (statistics.heap_used, statistics.free_frames, task::list().len())
         };
@@ -81,7 +101,7 @@ test!(
             .map(|number| {
                 task::spawn("registers", move || {
                     for _ in 0..200_000 {
-                        assert_eq!(crate::fixture::CHECK_REGISTERS.call(number), 0);
+                        assert_eq!(fixture::CHECK_REGISTERS.call(number), 0);
                     }
                 })
             })
@@ -92,19 +112,132 @@ test!(
 
 test!(
     fn backtraces_of_sleeping_tasks_lead_to_where_they_sleep() {
-        use core::fmt::Write;
+        #[inline(never)]
+        fn rest() {
+            task::sleep(Duration::from_secs(1_000_000));
+            black_box(());
+        }
+        let sleeper = task::spawn("sleeper", rest);
+        while state_of(sleeper.id()) != Some(State::Sleeping) {
+            task::yield_now();
+        }
+        let trace = backtrace::of_task(sleeper.id()).expect("the task exists and is not running");
+        let names: Vec<&str> =
+            trace.addresses().map(|address| symbol::lookup(address - 4).expect("there is a function").name).collect();
+        assert_eq!(names[0], "runtime::task::scheduler::reschedule", "{trace}");
+        let caller = names.iter().position(|name| name.ends_with("::rest")).expect("the function is active");
+        assert!(names[1..caller].contains(&"runtime::task::scheduler::sleep_until"), "{trace}");
+        assert!(names[caller..].ends_with(&["task_main", "context_first_entry"]), "{trace}");
+    }
+);
+
+fn are_interrupts_masked() -> bool {
+    fixture::READ_MASKS.call(0) & TrapFrame::IRQ_MASKED != 0
+}
+
+test!(
+    fn locks_are_released_in_any_order_with_interrupts_masked_until_the_last() {
+        static FIRST: IrqLock<u64> = IrqLock::new(0);
+        static SECOND: IrqLock<u64> = IrqLock::new(0);
+        assert!(!are_interrupts_masked());
+        for _ in 0..3 {
+            let first = FIRST.lock();
+            let second = SECOND.lock();
+            drop(first);
+            assert!(are_interrupts_masked());
+            // Within another, and so without an effect of its own.
+            drop((FIRST.lock(), IrqMask::new()));
+            assert!(are_interrupts_masked());
+            drop(second);
+            assert!(!are_interrupts_masked());
+        }
+        let mask = IrqMask::new();
+        let lock = FIRST.try_lock().expect("the lock is free");
+        assert!(mask.was_enabled());
+        drop(mask);
+        assert!(SECOND.try_lock().is_some() && FIRST.try_lock().is_none());
+        assert!(are_interrupts_masked());
+        drop(lock);
+        assert!(!are_interrupts_masked());
+    }
+);
+
+test!(
+    fn tasks_find_their_interrupt_masks_again() {
         static STOP: AtomicBool = AtomicBool::new(false);
-        let sleeper = task::spawn("sleeper", || {
+        // Leaves the CPU in interrupts, the other in calls: what each restores is not the same.
+        let spinning = task::spawn("spinner", || {
             while !STOP.load(Relaxed) {
-                task::sleep(Duration::from_millis(5));
+                assert!(!are_interrupts_masked());
             }
         });
-        task::sleep(Duration::from_millis(1));
-        let trace = runtime::backtrace::of_task(sleeper.id()).expect("the task exists and is not running");
-        let mut text = alloc::string::String::new();
-        write!(text, "{trace}").unwrap();
-        assert!(text.contains("sleep"), "{text}");
+        for _ in 0..10 {
+            task::yield_now();
+            assert!(!are_interrupts_masked());
+        }
         STOP.store(true, Relaxed);
-        sleeper.join();
+        spinning.join();
+    }
+);
+
+test!(
+    stops "a task gave up its CPU with interrupts masked",
+    fn a_task_cannot_wait_with_a_lock() {
+        static FIRST: IrqLock<u64> = IrqLock::new(0);
+        static SECOND: IrqLock<u64> = IrqLock::new(0);
+        let first = FIRST.lock();
+        let _second = SECOND.lock();
+        drop(first);
+        task::yield_now();
+    }
+);
+
+test!(
+    fn producers_and_consumers_wait_for_each_other() {
+        const EACH: u64 = 500;
+        const CAPACITY: usize = 4;
+        static ITEMS: IrqLock<VecDeque<u64>> = IrqLock::new(VecDeque::new());
+        static NOT_FULL: WaitQueue = WaitQueue::new();
+        static NOT_EMPTY: WaitQueue = WaitQueue::new();
+        static SUM: AtomicU64 = AtomicU64::new(0);
+        static WAITED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+        fn produce(item: u64) {
+            NOT_FULL.wait_until(|| {
+                let mut items = ITEMS.lock();
+                if items.len() == CAPACITY {
+                    WAITED[0].fetch_add(1, Relaxed);
+                    return None;
+                }
+                items.push_back(item);
+                Some(())
+            });
+            NOT_EMPTY.wake_one();
+        }
+        fn consume() -> u64 {
+            let item = NOT_EMPTY.wait_until(|| {
+                let item = ITEMS.lock().pop_front();
+                if item.is_none() {
+                    WAITED[1].fetch_add(1, Relaxed);
+                }
+                item
+            });
+            NOT_FULL.wake_one();
+            item
+        }
+        // Nothing is allocated under the lock.
+        ITEMS.lock().reserve(CAPACITY);
+        let producers = [0, 1]
+            .map(|first| task::spawn("producer", move || (0..EACH).for_each(|number| produce(2 * number + first))));
+        let consumers = [(); 2].map(|()| {
+            task::spawn("consumer", || {
+                for _ in 0..EACH {
+                    SUM.fetch_add(consume(), Relaxed);
+                }
+            })
+        });
+        producers.into_iter().chain(consumers).for_each(task::JoinHandle::join);
+        assert_eq!(SUM.load(Relaxed), (0..2 * EACH).sum());
+        assert!(ITEMS.lock().is_empty());
+        assert!(WAITED.iter().all(|waited| waited.load(Relaxed) > 10), "{WAITED:?}");
     }
 );

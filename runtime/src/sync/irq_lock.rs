@@ -9,7 +9,8 @@ use super::IrqMask;
 /// A spin lock that masks interrupts on its CPU while it is held.
 ///
 /// A handler that interrupted the holder and asked for the same lock would spin for ever; so would a task that
-/// preempted it. Neither can happen with interrupts masked. Hold it for a few instructions, and take no lock twice.
+/// preempted it. Neither can happen with interrupts masked, and they stay so until the last of several locks is free, in
+/// whatever order that comes about. Hold it for a few instructions, and take no lock twice.
 /// Breakpoints cannot be masked: probe handlers must not take one.
 pub struct IrqLock<T> {
     data: SpinMutex<T>,

@@ -10,4 +10,5 @@ mod wait_queue;
 
 pub use irq_lock::{IrqGuard, IrqLock};
 pub use irq_mask::IrqMask;
+pub(crate) use irq_mask::Nesting;
 pub use wait_queue::WaitQueue;

@@ -11,7 +11,7 @@ use super::context::{Context, ContextCell};
 use super::queue::Link;
 use crate::memory::layout::STACK_SIZE;
 use crate::memory::stack::Stack;
-use crate::sync::{IrqLock, WaitQueue};
+use crate::sync::{IrqLock, Nesting, WaitQueue};
 
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Task {
     pub(super) link: Link,
     pub(super) name: Cow<'static, str>,
     state: AtomicU8,
+    /// Its masking of interrupts.
+    pub(crate) irq_nesting: Nesting,
     /// The counter at which a sleeper wakes.
     pub(super) deadline: AtomicU64,
     /// For how many ticks of the counter it has run, until it was last switched away from.
@@ -64,6 +66,7 @@ impl Task {
             link: Link::new(),
             name: Cow::Borrowed("idle"),
             state: AtomicU8::new(State::Running as u8),
+            irq_nesting: Nesting::new(),
             deadline: AtomicU64::new(0),
             run_ticks: AtomicU64::new(0),
             stack_base: AtomicUsize::new(0),

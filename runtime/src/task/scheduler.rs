@@ -105,24 +105,38 @@ pub(super) fn sleep_until(deadline: u64) {
     reschedule(&mask);
 }
 
-/// Makes `task` ready, which has been taken out of the queue that it waited in, on the CPU that it belongs to. If that
-/// is another CPU, it looks into its ready queue at its next interrupt.
+/// Makes `task` ready, which has been taken out of the queue that it waited in, on the CPU that it belongs to.
 pub(crate) fn wake(task: Arc<Task>) {
-    let mask = IrqMask::new();
+    let _mask = IrqMask::new();
     let cpu = task.cpu();
     let mut scheduler = SCHEDULERS.of(cpu).lock();
     scheduler.make_ready(task);
     if cpu == current_cpu() {
         scheduler.program_timer();
+    } else {
+        drop(scheduler);
+        kick(cpu);
     }
-    drop(scheduler);
-    drop(mask);
+}
+
+/// Interrupts the CPU with the dense number `cpu`, another one, so that it looks into its ready queue now.
+///
+/// # Panics
+///
+/// Always, as tasks run on the CPU that boots alone: there is none to be woken on another.
+fn kick(cpu: usize) {
+    panic!("a task of CPU {cpu} was woken on CPU {}, and no CPU can interrupt another", current_cpu());
 }
 
 /// Gives the CPU to the next ready task. Returns when the current task, in whose name it is called, runs again; at
 /// once if that is the next one.
+///
+/// # Panics
+///
+/// Where there is another [`IrqMask`] than the caller's: a lock is held, for which the next task might wait.
 pub(crate) fn reschedule(_masked: &IrqMask) {
     let previous = current_task();
+    assert_eq!(previous.irq_nesting.depth(), 1, "a task that held a lock gave up its CPU");
     let mut guard = SCHEDULERS.here().lock();
     let scheduler = &mut *guard;
     let now = time::counter();
