@@ -266,3 +266,13 @@ test!(
         task::sleep(Duration::from_millis(1));
     }
 );
+
+test!(
+    stops "a write through an alias was begun within another one",
+    fn an_alias_is_not_replaced() {
+        let address = fixture::IDENTITY.address();
+        memory::with_writable(address, 4, &mut |_| {
+            memory::with_writable(address, 4, &mut |_| {});
+        });
+    }
+);
