@@ -16,7 +16,7 @@ pub mod nofault;
 pub use frame::TrapFrame;
 
 use crate::insn::Fault;
-use crate::probe::hit;
+use crate::probe::hit::{self, Breakpoint};
 
 /// The immediate of the breakpoint at a probe point: `brk #0x4`, the one Linux uses (`asm/brk-imm.h`).
 pub const BRK_KPROBE: u16 = 0x4;
@@ -60,9 +60,9 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
     if esr >> EC_SHIFT & 0x3f == EC_BRK64 {
         return match (esr & ISS_BRK_COMMENT) as u16 {
             BRK_KPROBE => match hit::breakpoint(frame) {
-                Ok(true) => Outcome::Handled,
-                Ok(false) => own,
-                Err(fault) => raised(fault, frame, far),
+                Breakpoint::Handled => Outcome::Handled,
+                Breakpoint::Foreign => own,
+                Breakpoint::Raised(fault) => raised(fault, frame, far),
             },
             BRK_STEPPED if hit::stepped(frame) => Outcome::Handled,
             _ => own,

@@ -47,6 +47,9 @@ pub enum Guard {
 }
 
 /// An exception that the instruction would have raised at its own address. The frame is as it was.
+// The tag is as wide as the fields, so that a value is moved by loads and stores, not by a call of memcpy, which can
+// be probed.
+#[repr(u64)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A Branch Target exception: the instruction was branched to in a guarded page and is not a landing pad.

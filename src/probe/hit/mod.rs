@@ -109,37 +109,68 @@ impl fmt::Display for HitInSlot<'_> {
     }
 }
 
-/// A `brk #0x4` at `frame.pc`. Returns false if no probe put it there.
-///
-/// # Errors
-///
-/// The exception that the probed instruction takes when it is simulated. It is shown to have been taken at its own
-/// address, with this CPU out of the hit, as in [`faulted`].
-pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Result<bool, insn::Fault> {
+/// What has become of a `brk #0x4`.
+//
+// The variants without a fault hold nothing, rather than a `bool`: values of different widths in one place are moved by a
+// call of memcpy, which can be probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breakpoint {
+    /// It was a probe's.
+    Handled,
+    /// No probe put it there.
+    Foreign,
+    /// The probed instruction takes this exception when it is simulated. It is shown to have taken it at its own address,
+    /// with this CPU out of the hit, as in [`faulted`].
+    Raised(insn::Fault),
+}
+
+/// What has become of a probed instruction.
+enum Progress {
+    Executed,
+    /// It will be, in its slot, to come back in [`stepped`].
+    InSlot,
+    Raised(insn::Fault),
+}
+
+/// A `brk #0x4` at `frame.pc`.
+pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     let address = frame.pc as usize;
     // SAFETY: interrupts are masked from the exception to the return from it.
-    let Some(point) = (unsafe { table::lookup(address) }) else { return Ok(is_stale(address)) };
+    let Some(point) = (unsafe { table::lookup(address) }) else {
+        return if is_stale(address) { Breakpoint::Handled } else { Breakpoint::Foreign };
+    };
     let cpu = Cpu::current();
     if let Some(stepping) = cpu.stepping() {
         platform::fatal(frame, &HitInSlot { point, stepping });
     }
-    if cpu.is_handling() {
+    let handling = cpu.is_handling();
+    if handling {
         point.count_missed();
-    } else if let Some(probes) = point.probes() {
+    }
+    let probes = if handling { None } else { point.probes() };
+    if let Some(probes) = probes {
         cpu.enter();
         if !call_pre_handlers(point, probes, frame) {
             cpu.leave();
-            return Ok(true);
+            return Breakpoint::Handled;
         }
-        let executed = execute(cpu, point, Some(probes), frame).inspect_err(|_| cpu.leave())?;
-        if executed {
-            call_post_handlers(point, probes, frame);
-            cpu.leave();
-        }
-        return Ok(true);
     }
-    execute(cpu, point, None, frame)?;
-    Ok(true)
+    match execute(cpu, point, probes, frame) {
+        Progress::InSlot => Breakpoint::Handled,
+        Progress::Executed => {
+            if let Some(probes) = probes {
+                call_post_handlers(point, probes, frame);
+                cpu.leave();
+            }
+            Breakpoint::Handled
+        }
+        Progress::Raised(fault) => {
+            if probes.is_some() {
+                cpu.leave();
+            }
+            Breakpoint::Raised(fault)
+        }
+    }
 }
 
 /// A `brk #0x6` at `frame.pc`. Returns false if it is not the end of the slot that this CPU is in.
@@ -221,18 +252,17 @@ fn call_post_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) 
     }
 }
 
-/// Executes the instruction of `point`, and returns true; or sends `frame` to the slot for it, to come back in
-/// [`stepped`], where `probes` are told.
+/// Executes the instruction of `point`, or sends `frame` to the slot for it; `probes` are then told in [`stepped`].
 #[inline]
-fn execute(cpu: &Cpu, point: &Point, probes: Option<&ProbeList>, frame: &mut TrapFrame) -> Result<bool, insn::Fault> {
+fn execute(cpu: &Cpu, point: &Point, probes: Option<&ProbeList>, frame: &mut TrapFrame) -> Progress {
     match point.execution {
-        Execution::Simulated(operation) => {
-            operation.simulate(frame, &ThisCpu { guarded: point.guarded })?;
-            Ok(true)
-        }
+        Execution::Simulated(operation) => match operation.simulate(frame, &ThisCpu { guarded: point.guarded }) {
+            Ok(()) => Progress::Executed,
+            Err(fault) => Progress::Raised(fault),
+        },
         Execution::Stepped { slot } => {
             cpu.begin_step(point, slot, probes, frame);
-            Ok(false)
+            Progress::InSlot
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::exception::TrapFrame;
 use crate::insn::{self, Guard, Key, Machine, Verdict};
 use crate::platform::Platform;
-use crate::probe::hit::{self, returns};
+use crate::probe::hit::{self, Breakpoint, returns};
 use crate::text;
 
 /// Words of each function in the pretended text.
@@ -143,7 +143,12 @@ impl Computer {
         match word {
             insn::BRK_KPROBE => {
                 self.exceptions += 1;
-                assert_eq!(hit::breakpoint(frame), Ok(true), "nobody claims the breakpoint at {:#x}", frame.pc);
+                assert_eq!(
+                    hit::breakpoint(frame),
+                    Breakpoint::Handled,
+                    "nobody claims the breakpoint at {:#x}",
+                    frame.pc
+                );
             }
             insn::BRK_STEP => {
                 self.exceptions += 1;

@@ -4,7 +4,7 @@ mod computer;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::hit::{self, returns};
+use super::hit::{self, Breakpoint, returns};
 use super::*;
 use crate::exception::TrapFrame;
 use crate::insn;
@@ -159,7 +159,7 @@ fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
         frame.x[30] = OUTSIDE;
         while frame.pc != OUTSIDE {
             match text::read(frame.pc as usize) {
-                insn::BRK_KPROBE => assert_eq!(hit::breakpoint(&mut frame), Ok(true)),
+                insn::BRK_KPROBE => assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Handled),
                 insn::BRK_STEP => assert!(hit::stepped(&mut frame)),
                 word if word == add(1) => (frame.x[0], frame.pc) = (frame.x[0] + 1, frame.pc + 4),
                 RET => frame.pc = frame.x[30],
@@ -203,10 +203,10 @@ fn a_breakpoint_that_has_gone_is_simply_retried() {
     let computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let mut frame = TrapFrame { pc: function as u64, ..TrapFrame::default() };
-    assert_eq!(hit::breakpoint(&mut frame), Ok(true), "the instruction is back in place");
+    assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Handled, "the instruction is back in place");
     assert_eq!(frame.pc, function as u64);
     text::write(function, &[insn::BRK_KPROBE]).unwrap();
-    assert_eq!(hit::breakpoint(&mut frame), Ok(false), "somebody else's breakpoint");
+    assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Foreign, "somebody else's breakpoint");
     text::write(function, &[NOP]).unwrap();
 }
 
@@ -284,7 +284,7 @@ fn calls_beyond_maxactive_are_missed_and_still_right() {
     TASK.set(2);
     let mut elsewhere = TrapFrame { pc: inner as u64, sp: 0x9000, ..TrapFrame::default() };
     elsewhere.x[30] = OUTSIDE;
-    assert_eq!(hit::breakpoint(&mut elsewhere), Ok(true));
+    assert_eq!(hit::breakpoint(&mut elsewhere), Breakpoint::Handled);
     assert!(hit::stepped(&mut { TrapFrame { pc: elsewhere.pc + 4, ..elsewhere } }));
     TASK.set(1);
     assert_eq!((nest(&mut computer, outer, inner), probe.missed(), probe.active()), (11, 1, 1));
@@ -433,6 +433,12 @@ fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
         assert_eq!((computer.call(function, 5), probe.hits(), probe.missed()), (6, steps, steps));
         hit::cpu::Cpu::current().leave();
     }
+    // A panic has no frame to put right.
+    computer.frame.pc = function as u64;
+    computer.step();
+    hit::abandon(None);
+    assert_eq!((computer.call(function, 5), probe.hits(), probe.missed()), (6, 3, 3));
+    hit::cpu::Cpu::current().leave();
 }
 
 #[test]
