@@ -1,0 +1,188 @@
+//! Return probes.
+
+use super::*;
+
+fn see_return(call: &mut Call<'_>) {
+    SEEN.fetch_add(call.return_value(), Relaxed);
+    assert_ne!(call.return_address() as u64, trampoline_address());
+}
+
+#[test]
+fn a_return_is_seen_with_its_value_and_goes_where_it_would() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let probe = Kretprobe::at(function).handler(see_return).register().unwrap();
+    assert_eq!(computer.call(function, 41), 42);
+    assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed(), probe.active()), (42, 1, 0, 0));
+    assert_eq!(computer.frame.x[30], OUTSIDE);
+}
+
+#[test]
+fn an_entry_handler_can_decline_and_leave_data_for_the_return() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    fn odd_only(call: &mut Call<'_>) -> Decision {
+        let argument = call.frame().x[0];
+        assert_eq!(call.instance_data(), [0, 0]);
+        call.instance_data()[1] = argument;
+        if argument % 2 == 1 { Decision::Follow } else { Decision::Decline }
+    }
+    fn sum(call: &mut Call<'_>) {
+        assert_eq!(call.return_value(), call.instance_data()[1] + 1);
+        SEEN.fetch_add(call.instance_data()[1], Relaxed);
+    }
+    let probe = Kretprobe::at(function).entry(odd_only).handler(sum).data_words(2).maxactive(1).register().unwrap();
+    for argument in 0..6 {
+        computer.call(function, argument);
+    }
+    assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed()), (1 + 3 + 5, 3, 0));
+}
+
+/// A function that calls the next one, whose caller's return address it keeps in x19 for want of a stack.
+fn nest(computer: &mut Computer, outer: usize, inner: usize) -> u64 {
+    // `mov x19, x30` and `mov x30, x19` are done by hand, as the pretended CPU does not know them.
+    computer.frame.pc = outer as u64;
+    computer.frame.x[0] = 0;
+    computer.frame.x[30] = OUTSIDE;
+    computer.run_until(outer as u64 + 4);
+    let kept = computer.frame.x[30];
+    computer.frame.sp -= 16;
+    computer.run_until(inner as u64);
+    computer.run_until(outer as u64 + 8);
+    computer.frame.sp += 16;
+    computer.frame.x[30] = kept;
+    computer.run_until(OUTSIDE);
+    computer.frame.x[0]
+}
+
+#[test]
+fn nested_calls_return_to_their_own_callers() {
+    let mut computer = computer();
+    let inner = computer.function(1, &[add(1), RET]);
+    let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), add(10), RET]);
+    let first = Kretprobe::at(outer).handler(see_return).register().unwrap();
+    let second = Kretprobe::at(inner).handler(see_return).register().unwrap();
+    assert_eq!(nest(&mut computer, outer, inner), 11);
+    assert_eq!((SEEN.load(Relaxed), first.hits(), second.hits()), (12, 1, 1));
+}
+
+#[test]
+fn calls_beyond_maxactive_are_missed_and_still_right() {
+    let mut computer = computer();
+    let inner = computer.function(1, &[add(1), RET]);
+    let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), add(10), RET]);
+    let probe = Kretprobe::at(inner).maxactive(1).handler(see_return).register().unwrap();
+    // Another task is in the function, and holds the one instance.
+    TASK.set(2);
+    let mut elsewhere = TrapFrame { pc: inner as u64, sp: 0x9000, ..TrapFrame::default() };
+    elsewhere.x[30] = OUTSIDE;
+    assert_eq!(hit::breakpoint(&mut elsewhere), Breakpoint::Handled);
+    assert!(hit::stepped(&mut { TrapFrame { pc: elsewhere.pc + 4, ..elsewhere } }));
+    TASK.set(1);
+    assert_eq!((nest(&mut computer, outer, inner), probe.missed(), probe.active()), (11, 1, 1));
+    // The other task dies in there: its instance is recycled, and its call has been missed.
+    task_exited(2);
+    assert_eq!((probe.missed(), probe.active()), (2, 0));
+    assert_eq!((nest(&mut computer, outer, inner), probe.hits()), (11, 1));
+}
+
+#[test]
+fn several_return_probes_on_one_function_all_see_the_return() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let probes = [1, 2, 3].map(|_| Kretprobe::at(function).handler(see_return).register().unwrap());
+    assert_eq!(computer.call(function, 1), 2);
+    assert_eq!(SEEN.load(Relaxed), 6);
+    assert!(probes.iter().all(|probe| probe.hits() == 1 && probe.active() == 0));
+}
+
+#[test]
+fn a_tail_call_ends_both_functions_at_once() {
+    let mut computer = computer();
+    let callee = computer.function(1, &[add(1), RET]);
+    let caller = computer.function(0, &[add(10), 0x1400_0000 | (FUNCTION as u32 - 1)]);
+    let probes = [caller, callee].map(|address| Kretprobe::at(address).handler(see_return).register().unwrap());
+    assert_eq!(computer.call(caller, 0), 11);
+    assert_eq!(SEEN.load(Relaxed), 22);
+    assert!(probes.iter().all(|probe| probe.hits() == 1 && probe.active() == 0));
+}
+
+#[test]
+fn kprobes_see_the_true_x30_whatever_the_order_of_registration() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    fn see_caller(hit: &mut Hit<'_>) {
+        SEEN.store(hit.frame().x[30], Relaxed);
+    }
+    let _returns = Kretprobe::at(function).register().unwrap();
+    let _entries = Kprobe::at(function).pre(see_caller).register().unwrap();
+    computer.call(function, 0);
+    assert_eq!(SEEN.load(Relaxed), OUTSIDE);
+}
+
+#[test]
+fn unregistering_in_flight_lets_the_call_return_without_a_handler() {
+    let mut computer = computer();
+    let function = computer.function(0, &[NOP, add(1), RET]);
+    fn never(_: &mut Call<'_>) {
+        panic!("the probe is gone");
+    }
+    let probe = Kretprobe::at(function).handler(never).register().unwrap();
+    computer.frame.pc = function as u64;
+    computer.frame.x[30] = OUTSIDE;
+    computer.run_until(function as u64 + 4);
+    assert_eq!(probe.active(), 1);
+    probe.unregister();
+    computer.run_until(OUTSIDE);
+    assert_eq!(computer.frame.x[0], 1);
+}
+
+#[test]
+fn an_abandoned_call_is_recycled_when_an_older_one_returns() {
+    let mut computer = computer();
+    let inner = computer.function(1, &[NOP, add(1), RET]);
+    let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), RET]);
+    let first = Kretprobe::at(outer).handler(see_return).register().unwrap();
+    let second = Kretprobe::at(inner).handler(see_return).register().unwrap();
+    computer.frame.pc = outer as u64;
+    computer.frame.x[30] = OUTSIDE;
+    computer.run_until(outer as u64 + 4);
+    let kept = computer.frame.x[30];
+    computer.frame.sp -= 16;
+    computer.run_until(inner as u64 + 4);
+    // Something takes execution out of the inner function for good.
+    computer.frame.sp += 16;
+    computer.frame.pc = kept;
+    computer.run_until(OUTSIDE);
+    assert_eq!((first.hits(), second.hits(), second.missed(), second.active()), (1, 0, 1, 0));
+}
+
+#[test]
+fn true_return_addresses_are_told_by_the_stack() {
+    let mut computer = computer();
+    let function = computer.function(0, &[NOP, RET]);
+    let _probe = Kretprobe::at(function).register().unwrap();
+    computer.frame.pc = function as u64;
+    computer.frame.x[30] = OUTSIDE;
+    computer.run_until(function as u64 + 4);
+    let sp = computer.frame.sp as usize;
+    assert!(is_trampoline(computer.frame.x[30] as usize));
+    assert_eq!(true_return_address(1, sp), Some(OUTSIDE as usize));
+    assert_eq!(true_return_address(1, sp + 16), None, "an older frame than any that is probed");
+    // The second shares a bucket of the hash with the first.
+    let hash = |task: u64| task.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    let neighbour = (2..).find(|&task| hash(task) == hash(1)).unwrap();
+    assert_eq!([2, neighbour].map(|task| true_return_address(task, sp)), [None; 2], "other tasks");
+    computer.run_until(OUTSIDE);
+    assert_eq!(true_return_address(1, sp), None);
+}
+
+#[test]
+fn a_return_probe_on_a_loop_head_is_refused() {
+    let computer = computer();
+    // add x0, x0, #1; cbz x0, back to the first; ret
+    let function = computer.function(0, &[add(1), 0xb4ff_ffe0, RET]);
+    let refused = Kretprobe::at(function).register().map(drop);
+    assert_eq!(refused, Err(ProbeError::EntryIsLoop { address: function, branch: function + 4 }));
+    assert!(Kprobe::at(function).register().is_ok());
+}
