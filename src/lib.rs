@@ -15,7 +15,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`platform`] | what the embedding kernel provides |
+//! | [`platform`](mod@platform) | what the embedding kernel provides |
 //! | [`insn`] | what an A64 instruction is: whether it can be probed, and how it is executed then |
 //! | [`exception`] | the trap frame, the dispatch of breakpoints, loads that may fault |
 //! | [`probe`] | kprobes and kretprobes: registration, and the hit path in `probe::hit` |
@@ -23,10 +23,18 @@
 //!
 //! # Embedding
 //!
-//! A kernel implements [`Platform`](platform::Platform) and exports it with [`platform!`]; calls
-//! [`exception::handle_sync`] first thing in its handler of synchronous exceptions from EL1; calls
-//! [`probe::task_exited`] when a task ends; and places the hit path in a region between the symbols
-//! `__kprobes_text_start` and `__kprobes_text_end`, as `linker.ld` does. Then
+//! The engine needs `alloc`, for registration only. A kernel
+//!
+//! - implements [`Platform`](platform::Platform) and exports it with [`platform!`];
+//! - calls [`exception::handle_sync`] first thing in its handler of synchronous exceptions from EL1, and
+//!   [`exception::abandon`] before it reports something that it will not survive;
+//! - calls [`probe::task_exited`] when a task ends;
+//! - is built with `-Csymbol-mangling-version=v0`, and links the hit path into a region between the symbols
+//!   `__kprobes_text_start` and `__kprobes_text_end`, by the patterns of `linker.ld`; what it runs itself while a hit is
+//!   handled, as its exception handler and what [`Platform`](platform::Platform) names, it places there by sections
+//!   `.kprobes.text.*`.
+//!
+//! Then
 //!
 //! ```ignore
 //! let probe = Kprobe::at(address).pre(|hit| drop(SUM.fetch_add(hit.frame().x[0], Ordering::Relaxed))).register()?;

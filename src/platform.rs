@@ -2,7 +2,7 @@
 //!
 //! The functions are bound by the linker, not by a pointer or a type parameter: the hit path then consists
 //! of direct calls, which a reader and a tool can follow to their end, and no type in the engine carries the
-//! kernel's name around. A kernel implements [`Platform`] once and exports it with [`platform!`].
+//! kernel's name around. A kernel implements [`Platform`] once and exports it with [`platform!`](crate::platform!).
 
 use core::fmt;
 use core::ops::Range;

@@ -51,7 +51,7 @@ kretprobe_divert:
     mov     x16, x0
     ldp     x0, x1, [sp, #0]
     add     sp, sp, #FRAME_SIZE
-    br      x16
+    ret     x16                             // not BR: that would set PSTATE.BTYPE
 kretprobe_move:
     frame_move
     b       kretprobe_load

@@ -42,6 +42,10 @@ impl TrapFrame {
     /// The IRQ mask in [`pstate`](Self::pstate) (bit 7).
     pub const IRQ_MASKED: u64 = 1 << 7;
 
+    /// The type of the branch that led to [`pc`](Self::pc) (PSTATE.BTYPE, bits 11 and 10), which the instruction there is
+    /// checked against in a guarded page (Arm ARM, D8.4.1).
+    pub const BRANCH_TYPE: u64 = 0b11 << 10;
+
     /// Register `number` as an instruction reads it: 31 is the zero register.
     #[inline]
     #[must_use]

@@ -3,12 +3,11 @@
 //! A kernel's handler of synchronous exceptions from EL1 begins with the line
 //!
 //! ```ignore
-//! if aarch64_kprobes::exception::handle_sync(frame, esr, far) {
-//!     return;
-//! }
+//! let Outcome::Kernel { esr, far } = (unsafe { handle_sync(frame, esr, far) }) else { return };
 //! ```
 //!
-//! Everything else the engine needs from an exception is in the [`TrapFrame`].
+//! and goes on with this syndrome and this address: where a simulated instruction has faulted, they are not those in
+//! the registers. Everything else the engine needs from an exception is in the [`TrapFrame`].
 
 pub mod frame;
 pub mod nofault;
@@ -31,7 +30,8 @@ pub enum Outcome {
     Handled,
     /// It is the kernel's own affair, and the frame tells the truth about it: an instruction that has faulted
     /// in its slot, or while it was simulated, appears to have faulted at its own address, and this CPU's probe state
-    /// is clean. Should the kernel repair the fault and return to the frame, the probe is hit again.
+    /// is clean. Should the kernel repair the fault and return to the frame, the probe is hit again. If it was a
+    /// handler that has faulted, or what it called, its hit goes on: the kernel must return to it on the same CPU.
     Kernel {
         /// ESR_EL1 as the instruction would have set it without a probe.
         esr: u64,
@@ -79,7 +79,8 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
 /// that does, with interrupts masked.
 ///
 /// Probes that the report runs into are executed from now on without handlers. If the exception was taken in a slot, or
-/// by the breakpoint behind the instruction there, `frame` is changed to tell of the probed instruction instead.
+/// by the breakpoint behind the instruction there, `frame` is changed to tell of the probed instruction, or the one behind
+/// it, instead.
 pub fn abandon(frame: &mut TrapFrame) {
     hit::abandon(Some(frame));
 }

@@ -1,6 +1,6 @@
 //! Probes: registering them, and what happens when they are hit.
 //!
-//! There are two halves, and the line between them is the one that keeps the engine sound. [`hit`] is what runs
+//! There are two halves, and the line between them is the one that keeps the engine sound. `hit` is what runs
 //! between a breakpoint and the return to probed code; it can be interrupted by nothing, waits for nothing but
 //! another CPU in the same half, and cannot be probed. The other modules run in tasks: they check that an
 //! address can be probed ([`check()`]), keep the list of all probes and patch the text (`registry`), and hand out

@@ -194,6 +194,7 @@ impl Registry {
     fn remove_point(&mut self, address: usize) {
         let Some(entry) = self.points.remove(&address) else { return };
         table::withdraw(address);
+        platform::synchronize_cpus();
         self.free_point(entry.point);
     }
 

@@ -198,7 +198,8 @@ fn run_in_steps(program: fn() -> bool) -> bool {
 fn steps_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
     let text = layout::text();
     *STEPS.lock() = vec![0; text.len() / 4];
-    exception::set_fault_handler(step);
+    // SAFETY: the handler only steps over what it is called for.
+    unsafe { exception::set_fault_handler(step) };
     assert!(run_in_steps(program), "step by step the answer is wrong");
     let steps = STEPS.lock();
     addresses.iter().map(|address| steps[(address - text.start) / 4]).collect()

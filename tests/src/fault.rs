@@ -64,7 +64,8 @@ fn never(_: &mut Hit<'_>) {
 
 /// Compares the faults of `fixture` with a probe on the instruction at index `faulting`, and without.
 fn compare(fixture: Fixture, argument: u64, faulting: usize) {
-    exception::set_fault_handler(note_and_return);
+    // SAFETY: the handler returns to the caller of a fixture, which takes any word.
+    unsafe { exception::set_fault_handler(note_and_return) };
     let expected = faults_of(fixture, argument);
     let address = fixture.address() + 4 * faulting;
     for round in 1..=2 {
@@ -124,7 +125,8 @@ fn compare_branch_target(fixture: Fixture) {
         frame.x[9] = frame.x[30];
         note_and_return(frame, esr, far)
     }
-    exception::set_fault_handler(note_and_return_by_link);
+    // SAFETY: the handler returns to the caller of a fixture, which takes any word.
+    unsafe { exception::set_fault_handler(note_and_return_by_link) };
     assert!(memory::set_guarded(fixture.address(), true));
     let expected = faults_of(fixture, 1);
     for address in [fixture.address(), fixture.address() + 4] {
@@ -160,7 +162,8 @@ test!(
             frame.x[0] = GOOD.as_ptr() as u64;
             true
         }
-        exception::set_fault_handler(repair);
+        // SAFETY: the handler gives the load an address that can be read.
+        unsafe { exception::set_fault_handler(repair) };
         let probe = Kprobe::at(fixture::BAD_LOAD.address() + 4).pre(count).register().unwrap();
         assert_eq!(fixture::BAD_LOAD.call(WILD), 77);
         assert_eq!((probe.hits(), probe.missed()), (2, 0));

@@ -2,6 +2,8 @@
 
 use core::arch::asm;
 
+use aarch64_kprobes::{Hit, Kprobe};
+
 use crate::fixture::{self, Fixture};
 use crate::simulated::compare;
 use crate::test;
@@ -74,5 +76,18 @@ test!(
         assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
         compare(fixture::CALL_PAD);
         compare(fixture::SIGNING_PAD);
+    }
+);
+
+test!(
+    fn a_landing_pad_can_be_skipped() {
+        fn skip(hit: &mut Hit<'_>) {
+            // SAFETY: the pad has no effect but its check.
+            unsafe { hit.skip() };
+        }
+        assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
+        let probe = Kprobe::at(fixture::CALL_PAD.address()).pre(skip).register().unwrap();
+        assert_eq!(fixture::CALL_PAD.call(1), 2);
+        assert_eq!(probe.hits(), 1);
     }
 );

@@ -44,7 +44,11 @@ static FAULT_HANDLER: Once<FaultHandler> = Once::new();
 
 /// Has `handler` called for every synchronous exception that the engine does not handle, before it is reported. The
 /// first handler stays.
-pub fn set_fault_handler(handler: FaultHandler) {
+///
+/// # Safety
+///
+/// The interrupted code must be able to go on with every frame that `handler` returns true for.
+pub unsafe fn set_fault_handler(handler: FaultHandler) {
     FAULT_HANDLER.call_once(|| handler);
 }
 

@@ -1,7 +1,7 @@
 //! What happens when a probe is hit.
 //!
-//! Everything in this module and below runs with interrupts masked, between the exception and the return to
-//! probed code; so does what it calls. It takes no lock that interrupted code may hold, allocates nothing, and
+//! Everything in this module and below runs with interrupts masked, between the exception, or the return of a probed
+//! function into the trampoline, and the return to probed code; so does what it calls. It takes no lock that interrupted code may hold, allocates nothing, and
 //! is placed by the linker in a region of its own, in which no probe is accepted. What registers and removes
 //! probes is in the modules beside this one.
 //!
@@ -151,6 +151,8 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     if let Some(probes) = probes {
         cpu.enter();
         if !call_pre_handlers(point, probes, frame) {
+            // Where a handler goes on is no target of the branch that led here.
+            frame.pstate &= !TrapFrame::BRANCH_TYPE;
             cpu.leave();
             return Breakpoint::Handled;
         }
@@ -165,7 +167,8 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
             Breakpoint::Handled
         }
         Progress::Raised(fault) => {
-            if probes.is_some() {
+            if let Some(probes) = probes {
+                returns::take_back(probes, frame);
                 cpu.leave();
             }
             Breakpoint::Raised(fault)
@@ -196,7 +199,8 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
     let Some(point) = cpu.stepping() else { return };
     if point.slot().is_some_and(|slot| frame.pc as usize == slot) {
         frame.pc = point.address as u64;
-        if cpu.end_step(frame).is_some() {
+        if let Some(probes) = cpu.end_step(frame) {
+            returns::take_back(probes, frame);
             cpu.leave();
         }
     }
@@ -245,10 +249,14 @@ fn call_pre_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) -
 }
 
 fn call_post_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) {
+    let next = frame.pc;
     for probe in probes {
         if let Kind::Kprobe { post: Some(handler), .. } = &probe.kind {
             handler(&mut Hit { frame, address: point.address, data: probe.data });
         }
+    }
+    if frame.pc != next {
+        frame.pstate &= !TrapFrame::BRANCH_TYPE;
     }
 }
 

@@ -11,6 +11,7 @@
 //! belong to calls that were abandoned, as by a handler that has moved the pc out of a function: nothing will
 //! ever return to them.
 
+use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr;
@@ -20,7 +21,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
 use super::list::{List, Wanted};
-use super::point::{Kind, Probe};
+use super::point::{Kind, Probe, ProbeList};
 use crate::exception::TrapFrame;
 use crate::platform;
 
@@ -221,6 +222,36 @@ pub(super) fn function_entered(probe: &Probe, return_probe: &ReturnProbe, frame:
     instance.probe.store(ptr::from_ref(probe).cast_mut(), Relaxed);
     frame.x[30] = trampoline_address();
     with_bucket(task, |calls| calls.push(instance));
+}
+
+/// The first instruction of a function has faulted, so that the function has not been entered yet: undoes what
+/// [`function_entered`] has done for the return probes among `probes` in this hit.
+pub(super) fn take_back(probes: &ProbeList, frame: &mut TrapFrame) {
+    if frame.x[30] != trampoline_address() {
+        return;
+    }
+    let task = platform::task();
+    // They were pushed in the order of the probes, one each at most.
+    let mut probes = probes.iter().rev();
+    let mut return_address = None;
+    let taken = with_bucket(task, |calls| {
+        calls.take(|call| {
+            let probe = call.probe.load(Relaxed).cast_const();
+            if call.belongs_to(task)
+                && call.stack_pointer.load(Relaxed) == frame.sp
+                && probes.any(|other| ptr::eq(Arc::as_ptr(other), probe))
+            {
+                return_address = Some(call.return_address.load(Relaxed));
+                Wanted::Yes
+            } else {
+                Wanted::No
+            }
+        })
+    });
+    if let Some(return_address) = return_address {
+        frame.x[30] = return_address;
+    }
+    for_each(&taken, |instance, _, return_probe| return_probe.pool.give_back(instance));
 }
 
 /// A return that no instance knows of: there is no address to go on at.

@@ -186,3 +186,18 @@ fn a_return_probe_on_a_loop_head_is_refused() {
     assert_eq!(refused, Err(ProbeError::EntryIsLoop { address: function, branch: function + 4 }));
     assert!(Kprobe::at(function).register().is_ok());
 }
+
+#[test]
+fn an_entry_that_faults_and_is_retried_is_one_call() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let probes = [(); 2].map(|()| Kretprobe::at(function).handler(see_return).maxactive(1).register().unwrap());
+    computer.frame.pc = function as u64;
+    computer.frame.x[30] = OUTSIDE;
+    computer.step();
+    hit::faulted(&mut computer.frame);
+    assert_eq!(computer.frame.x[30], OUTSIDE, "the function has not been entered yet");
+    assert!(probes.iter().all(|probe| probe.active() == 0));
+    computer.run_until(OUTSIDE);
+    assert!(probes.iter().all(|probe| (probe.hits(), probe.missed(), probe.active()) == (1, 0, 0)));
+}
