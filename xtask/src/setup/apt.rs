@@ -17,8 +17,6 @@ const WANTED: u32 = 9;
 const BACKPORTED: &str = "bookworm";
 const BACKPORTS_FILE: &str = "/etc/apt/sources.list.d/bookworm-backports.sources";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Used only where no source of the release is configured.
-const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
 
 /// Installs a QEMU with these machines, or says what to type.
 pub fn install_qemu(machines: &[&str]) -> Result<()> {
@@ -53,7 +51,9 @@ fn plan(system: &System, candidate: Option<u32>, machines: &[&str], targets: &st
         let backports = format!("{BACKPORTED}-backports");
         let mut steps = Vec::new();
         if uri(targets, &backports).is_none() {
-            let mirror = uri(targets, BACKPORTED).unwrap_or(DEFAULT_MIRROR);
+            let Some(mirror) = uri(targets, BACKPORTED) else {
+                bail!("apt has no source of {BACKPORTED}: configure one, and its mirror is used for {backports} too");
+            };
             let source =
                 format!("Types: deb\nURIs: {mirror}\nSuites: {backports}\nComponents: main\nSigned-By: {KEYRING}\n");
             steps.push(Step::write(Path::new(BACKPORTS_FILE), source));
@@ -148,6 +148,8 @@ mod tests {
         let configured = format!("{TARGETS}bookworm-backports main http://b.example/debian/\n");
         let steps = shell(plan(&system, Some(7), &ALL, &configured).unwrap());
         assert_eq!(steps, ["sudo apt-get update", install]);
+        let error = plan(&system, Some(7), &ALL, "").unwrap_err().to_string();
+        assert!(error.starts_with("apt has no source of bookworm"), "{error}");
     }
 
     #[test]
