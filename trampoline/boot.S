@@ -1,14 +1,20 @@
-// From the boot loader to Rust: the arm64 image header and the code that turns the MMU on.
+// From the boot loader to Rust: the arm64 image header and the code that turns the MMU on, of the CPU that the boot
+// loader starts and of those that the kernel starts after it.
 //
-// The contract at the entry is that of Linux (Documentation/arch/arm64/booting.rst): one CPU, at EL2 or EL1, MMU and
-// data cache off, all interrupts masked, x0 = physical address of the device tree, the loaded image cleaned to the
-// point of coherency. The image may lie at any physical address that is a multiple of 4096: until boot_switch every
-// address comes from ADR or ADRP, and is physical.
+// The contract at both entries is that of Linux (Documentation/arch/arm64/booting.rst): a CPU at EL2 or EL1, MMU and
+// data cache off, all interrupts masked, the loaded image cleaned to the point of coherency; at the first, x0 = physical
+// address of the device tree. The image may lie at any physical address that is a multiple of 4096: until boot_switch
+// every address comes from ADR or ADRP, and is physical.
+//
+// All of it lies with the code that refuses probes: it runs without vectors, and with the MMU off it is fetched from
+// memory, where a breakpoint that is still in a cache need not have come.
 //
 // Constants: IMAGE_BASE, VIRTUAL_BITS, TEXT, RODATA, DATA (page descriptors without address), TABLE (the same of a
-// table), IMAGE_TABLES (level 3 tables for the image), MAIR, TCR, TCR_EPD0, SCTLR_OFF, SCTLR_ON, HCR, STACK_SIZE.
+// table), IMAGE_TABLES (level 3 tables for the image), MAIR, TCR, TCR_EPD0, SCTLR_OFF, SCTLR_ON, HCR, STACK_SIZE,
+// AFFINITY (the affinity fields of MPIDR_EL1), MAX_CPUS, and of runtime/src/smp/start.rs: CPU_ENTRY_SIZE, and
+// CPU_ENTRY_AFFINITY, CPU_ENTRY_STACK and CPU_ENTRY_EMERGENCY_STACK, offsets. A symbol: SMP_ENTRIES, the entries.
 //
-// Registers that hold through the file: x19 = physical address of the device tree, x20 = that of the image.
+// Registers that hold from boot_start to boot_upper: x19 = physical address of the device tree, x20 = that of the image.
 
 // What linker.ld checks itself against.
     .global boot_image_base
@@ -34,6 +40,8 @@ boot_header:
     .ascii  "ARM\x64"
     .word   0
     .size   boot_header, . - boot_header
+
+    .section .kprobes.text.boot, "ax"
 
 // In: as above. Does not return. Stack: none before boot_upper.
     .balign 4
@@ -65,6 +73,22 @@ boot_start:
     ldr     x30, =boot_upper                // its link address
     b       boot_switch
     .size   boot_start, . - boot_start
+
+// The entry of a CPU that the kernel starts, by PSCI or from a spin table. It takes no argument: a spin table passes none.
+// What it needs while its MMU is off is in the image as it was loaded; the tables are read with the attributes of TCR_EL1,
+// so through the caches that they were written in.
+// In: as above. Does not return. Stack: none before boot_secondary_upper.
+    .balign 4
+    .global boot_secondary
+    .type   boot_secondary, %function
+boot_secondary:
+    msr     daifset, #0b1111
+    msr     spsel, #1
+    bl      boot_enter_el1
+    bl      boot_control_registers
+    ldr     x30, =boot_secondary_upper      // its link address
+    b       boot_switch
+    .size   boot_secondary, . - boot_secondary
 
 // Comes down to EL1 if the CPU is at EL2, with nothing trapped to EL2.
 // In: x30 = where to go on. Out: EL1h, PSTATE.DAIF masked. Clobbers: x0, x1. Stack: none.
@@ -278,26 +302,62 @@ boot_sctlr_on:
 // The first code at link addresses.
     .type   boot_upper, %function
 boot_upper:
-    mrs     x0, tcr_el1                     // the lower half is no more
-    orr     x0, x0, #{TCR_EPD0}
-    msr     tcr_el1, x0
-    isb
-    tlbi    vmalle1
-    dsb     nsh
-    isb
-    adrp    x0, exception_vectors
-    add     x0, x0, :lo12:exception_vectors
-    msr     vbar_el1, x0
+    bl      boot_leave_lower_half
     adrp    x0, __boot_stack_end
     mov     sp, x0
     msr     tpidrro_el0, x0                 // until there is an emergency stack, the boot stack from its top
-    isb
     mov     x29, #0                         // backtraces end here
     mov     x0, x19
     mov     x1, x20
     mov     x30, #0
     b       runtime_boot
     .size   boot_upper, . - boot_upper
+
+// The same of a CPU that the kernel has started: it finds its number and its stacks by its affinity. Who is not expected
+// stays here.
+    .type   boot_secondary_upper, %function
+boot_secondary_upper:
+    bl      boot_leave_lower_half
+    mrs     x1, mpidr_el1
+    ldr     x0, ={AFFINITY}
+    and     x1, x1, x0
+    adrp    x2, {SMP_ENTRIES}
+    add     x2, x2, :lo12:{SMP_ENTRIES}
+    mov     x0, #0
+1:  ldr     x3, [x2, #{CPU_ENTRY_STACK}]    // 0: nobody enters by this one
+    cbz     x3, 2f
+    ldr     x4, [x2, #{CPU_ENTRY_AFFINITY}]
+    cmp     x4, x1
+    b.eq    3f
+2:  add     x2, x2, #{CPU_ENTRY_SIZE}
+    add     x0, x0, #1
+    cmp     x0, #{MAX_CPUS}
+    b.lo    1b
+    b       boot_park
+3:  mov     sp, x3
+    ldr     x3, [x2, #{CPU_ENTRY_EMERGENCY_STACK}]
+    msr     tpidrro_el0, x3
+    mov     x29, #0
+    mov     x30, #0
+    b       runtime_boot_secondary
+    .size   boot_secondary_upper, . - boot_secondary_upper
+
+// Ends the use of the lower half of the addresses, and takes exceptions to where they are handled.
+// In: the MMU on, at link addresses. Clobbers: x0. Stack: none.
+    .type   boot_leave_lower_half, %function
+boot_leave_lower_half:
+    mrs     x0, tcr_el1
+    orr     x0, x0, #{TCR_EPD0}
+    msr     tcr_el1, x0
+    isb
+    tlbi    vmalle1
+    dsb     nsh
+    adrp    x0, exception_vectors
+    add     x0, x0, :lo12:exception_vectors
+    msr     vbar_el1, x0
+    isb
+    ret
+    .size   boot_leave_lower_half, . - boot_leave_lower_half
 
     .ltorg
 

@@ -4,12 +4,14 @@ use core::fmt;
 
 use aarch64_cpu::registers::{MPIDR_EL1, Readable, TPIDRRO_EL0, Writeable};
 
-use crate::device_tree::{DeviceTreeError, Machine};
+use crate::device_tree::{AFFINITY, DeviceTreeError, Machine};
 use crate::interrupt::InterruptError;
 use crate::memory::descriptor::{Attributes, Descriptor, MAIR};
 use crate::memory::layout;
 use crate::memory::stack::Stack;
-use crate::{interrupt, machine, memory, power, symbol, task, time, uart};
+use crate::per_cpu::MAX_CPUS;
+use crate::smp::{Entry, SMP_ENTRIES};
+use crate::{interrupt, machine, memory, power, smp, symbol, task, time, uart};
 
 /// SCTLR_EL1 (Arm ARM, D24.2). The RES1 bits of Armv8.0 are those that keep the behaviour of Armv8.0 later on:
 /// LSMAOE, nTLSMD, SPAN, EIS, TSCXT, EOS. WXN and the pointer authentication enables stay off.
@@ -45,6 +47,13 @@ core::arch::global_asm!(
     SCTLR_ON = const SCTLR_ON,
     HCR = const HCR,
     STACK_SIZE = const layout::STACK_SIZE,
+    AFFINITY = const AFFINITY,
+    MAX_CPUS = const MAX_CPUS,
+    SMP_ENTRIES = sym SMP_ENTRIES,
+    CPU_ENTRY_SIZE = const size_of::<Entry>(),
+    CPU_ENTRY_AFFINITY = const Entry::AFFINITY,
+    CPU_ENTRY_STACK = const Entry::STACK,
+    CPU_ENTRY_EMERGENCY_STACK = const Entry::EMERGENCY_STACK,
 );
 
 /// Where a UART may be that can say that there is no device tree to tell where it is, by physical address.
@@ -91,13 +100,15 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
         power::initialize(conduit);
     }
     or_stop("interrupts", start_interrupts(&machine));
+    smp::start_others(&machine);
     task::start("main", runtime_main)
 }
 
 fn start_interrupts(machine: &Machine) -> Result<(), InterruptError> {
     interrupt::initialize(machine.interrupt_controller.as_ref().ok_or(InterruptError::NoController)?)?;
     interrupt::initialize_cpu()?;
-    time::initialize_cpu(machine.timer.ok_or(InterruptError::None("timer"))?)?;
+    time::set_interrupt(machine.timer.ok_or(InterruptError::None("timer"))?);
+    time::initialize_cpu()?;
     match &machine.uart {
         Some(uart) => uart::enable_receive(uart),
         None => Ok(()),

@@ -6,6 +6,7 @@
 //! | [`device_tree`] | what machine this is |
 //! | [`memory`] | translation tables, page frames, the heap, stacks, executable memory |
 //! | `boot` | the way to the first task |
+//! | [`smp`] | the other CPUs |
 //! | [`interrupt`], [`time`], [`uart`], [`power`] | devices |
 //! | [`machine`] | the end: panics, and the line that every failure ends with |
 //! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
@@ -38,6 +39,8 @@ pub mod per_cpu;
 mod platform;
 #[cfg(target_os = "none")]
 pub mod power;
+#[cfg(target_os = "none")]
+pub mod smp;
 #[cfg(target_os = "none")]
 pub mod symbol;
 #[cfg(target_os = "none")]

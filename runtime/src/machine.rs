@@ -76,6 +76,12 @@ fn halt() -> ! {
     }
 }
 
+/// Takes this CPU out of use for ever, without a word.
+pub(crate) fn park() -> ! {
+    mask_all();
+    halt()
+}
+
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     mask_all();

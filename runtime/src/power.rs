@@ -1,14 +1,38 @@
-//! Power, by PSCI (Arm DEN 0022): calls to the firmware or the hypervisor.
+//! Power, by PSCI (Arm DEN 0022): calls to the firmware or the hypervisor. Any CPU makes them.
 
 use core::arch::asm;
+use core::fmt;
 
 use spin::Once;
 
 use crate::device_tree::Conduit;
 use crate::{machine, uart};
 
-/// Function identifier (DEN 0022, 5.1.9).
+/// Function identifiers (DEN 0022, 5.1.4 and 5.1.9).
+const CPU_ON: u64 = 0xc400_0003;
 const SYSTEM_OFF: u64 = 0x8400_0008;
+
+/// What PSCI returns where it does not do what it is asked to: a negative number (DEN 0022, 5.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PsciError(i32);
+
+impl fmt::Display for PsciError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let meaning = match self.0 {
+            -1 => "not supported",
+            -2 => "invalid parameters",
+            -3 => "denied",
+            -4 => "already on",
+            -5 => "on pending",
+            -6 => "internal failure",
+            -7 => "not present",
+            -8 => "disabled",
+            -9 => "invalid address",
+            _ => "an unknown error",
+        };
+        write!(f, "PSCI answers {}, {meaning}", self.0)
+    }
+}
 
 static CONDUIT: Once<Conduit> = Once::new();
 
@@ -17,16 +41,23 @@ pub(crate) fn initialize(conduit: Conduit) {
     CONDUIT.call_once(|| conduit);
 }
 
-/// Calls a PSCI function without arguments. Returns what is in x0 then, an error if negative; None where there is no
-/// PSCI.
-fn call(function: u64) -> Option<i64> {
-    let result;
+/// Calls a PSCI function. Returns what is in w0 then; None where there is no PSCI.
+fn call(function: u64, arguments: [u64; 3]) -> Option<Result<(), PsciError>> {
+    let result: u64;
     macro_rules! conduit {
         ($instruction:literal) => {
             // SAFETY: the device tree says that PSCI answers this call; it changes x0 to x17 at most (Arm DEN 0028,
             // 2.6), and memory only as the function called is documented to.
             unsafe {
-                asm!($instruction, inout("x0") function => result, clobber_abi("C"), options(nostack))
+                asm!(
+                    $instruction,
+                    inout("x0") function => result,
+                    inout("x1") arguments[0] => _,
+                    inout("x2") arguments[1] => _,
+                    inout("x3") arguments[2] => _,
+                    clobber_abi("C"),
+                    options(nostack),
+                )
             }
         };
     }
@@ -34,14 +65,23 @@ fn call(function: u64) -> Option<i64> {
         Conduit::Hvc => conduit!("hvc #0"),
         Conduit::Smc => conduit!("smc #0"),
     }
-    Some(result)
+    match result as i32 {
+        error @ ..0 => Some(Err(PsciError(error))),
+        _ => Some(Ok(())),
+    }
+}
+
+/// Has the CPU with this affinity begin at the physical address `entry`. None where there is no PSCI.
+pub(crate) fn start_cpu(affinity: u64, entry: u64) -> Option<Result<(), PsciError>> {
+    call(CPU_ON, [affinity, entry, 0])
 }
 
 /// Switches the machine off.
 pub fn off() -> ! {
     uart::flush();
-    match call(SYSTEM_OFF) {
+    match call(SYSTEM_OFF, [0; 3]) {
         None => machine::stop(format_args!("power off: the device tree describes no PSCI")),
-        Some(error) => machine::stop(format_args!("power off: PSCI answered {error}")),
+        Some(Err(error)) => machine::stop(format_args!("power off: {error}")),
+        Some(Ok(())) => machine::stop(format_args!("power off: PSCI returned")),
     }
 }

@@ -5,6 +5,8 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
+use spin::Once;
+
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, Readable, Writeable};
 
@@ -17,14 +19,28 @@ const NANOSECONDS: u128 = 1_000_000_000;
 /// The counter when the kernel started.
 static START: AtomicU64 = AtomicU64::new(0);
 
+/// Ticks of the counter in a second, which is one for all CPUs, as the CPU that boots knows it: firmware may have told
+/// only that one.
+static FREQUENCY: AtomicU64 = AtomicU64::new(1);
+/// The timer's interrupt, which each CPU has of its own.
+static INTERRUPT: Once<Interrupt> = Once::new();
+
 /// Makes time begin now. On the CPU that boots, once.
 pub(crate) fn initialize() {
     START.store(counter(), Ordering::Relaxed);
+    // Where firmware has not said so, time is wrong, but nothing divides by 0.
+    FREQUENCY.store(CNTFRQ_EL0.get().max(1), Ordering::Relaxed);
+}
+
+/// Tells which interrupt the timer has. On the CPU that boots, once.
+pub(crate) fn set_interrupt(timer: Interrupt) {
+    INTERRUPT.call_once(|| timer);
 }
 
 /// Makes this CPU's timer interrupt call the scheduler. On every CPU.
-pub(crate) fn initialize_cpu(timer: Interrupt) -> Result<(), InterruptError> {
+pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
     clear_event();
+    let timer = *INTERRUPT.get().ok_or(InterruptError::None("timer"))?;
     interrupt::register(timer, || {
         // The line goes down with the condition, and the condition comes back with the next event only.
         clear_event();
@@ -40,22 +56,23 @@ pub fn counter() -> u64 {
     CNTVCT_EL0.get()
 }
 
-/// Ticks of the counter in a second. Firmware must have said so; where it has not, time is wrong, but nothing divides by 0.
-fn frequency() -> u128 {
-    CNTFRQ_EL0.get().max(1).into()
+/// Ticks of the counter in a second.
+#[must_use]
+pub(crate) fn frequency() -> u64 {
+    FREQUENCY.load(Ordering::Relaxed)
 }
 
 /// The time that `ticks` of the counter are.
 #[must_use]
 pub fn duration(ticks: u64) -> Duration {
-    let nanoseconds = u128::from(ticks) * NANOSECONDS / frequency();
+    let nanoseconds = u128::from(ticks) * NANOSECONDS / u128::from(frequency());
     Duration::from_nanos_u128(nanoseconds)
 }
 
 /// The ticks of the counter in `duration`, rounded up.
 #[must_use]
 pub fn ticks(duration: Duration) -> u64 {
-    (duration.as_nanos() * frequency()).div_ceil(NANOSECONDS).try_into().unwrap_or(u64::MAX)
+    (duration.as_nanos() * u128::from(frequency())).div_ceil(NANOSECONDS).try_into().unwrap_or(u64::MAX)
 }
 
 /// The time since the kernel started.

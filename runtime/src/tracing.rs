@@ -1,6 +1,6 @@
 //! What the trace layer needs of this kernel: at a hit, the task and the time; to print, names and the clock.
 
-use aarch64_cpu::registers::{CNTFRQ_EL0, CNTVCT_EL0, Readable};
+use aarch64_cpu::registers::{CNTVCT_EL0, Readable};
 use aarch64_kprobes::platform::MAX_CPUS;
 use kprobes_trace::host::{Clock, Context, Function, Host, Symbols};
 use kprobes_trace::ring::Rings;
@@ -50,7 +50,7 @@ pub fn cpus() -> usize {
 #[must_use]
 pub fn clock() -> Clock {
     let origin = time::counter().saturating_sub(time::ticks(time::now()));
-    Clock { frequency: CNTFRQ_EL0.get().max(1), origin }
+    Clock { frequency: time::frequency(), origin }
 }
 
 /// The functions of the image.

@@ -57,8 +57,8 @@ const SYNCHRONOUS: u64 = 4;
 
 /// An interrupt.
 #[unsafe(no_mangle)]
-extern "C" fn runtime_el1_irq(_frame: &mut TrapFrame) {
-    interrupt::dispatch();
+extern "C" fn runtime_el1_irq(frame: &mut TrapFrame) {
+    interrupt::dispatch(frame.pc as usize);
     task::preempt();
 }
 

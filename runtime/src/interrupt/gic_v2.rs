@@ -4,9 +4,12 @@ use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};
 
-use super::{InterruptError, PRIORITY, SHARED};
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use super::{GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::device_tree::{Interrupt, Registers};
 use crate::memory::Mmio;
+use crate::per_cpu::{MAX_CPUS, PerCpu};
 
 register_bitfields! {
     u32,
@@ -17,6 +20,10 @@ register_bitfields! {
     Type [
         /// Interrupts in units of 32, less one.
         LINES OFFSET(0) NUMBITS(5) [],
+    ],
+    GeneratedInterrupt [
+        NUMBER OFFSET(0) NUMBITS(4) [],
+        TARGETS OFFSET(16) NUMBITS(8) [],
     ],
     Priority [
         VALUE OFFSET(0) NUMBITS(8) [],
@@ -38,6 +45,8 @@ register_structs! {
         (0x800 => targets: [ReadWrite<u8>; 1024]),
         (0xc00 => configuration: [ReadWrite<u32>; 64]),
         (0xd00 => _reserved3),
+        (0xf00 => generate: WriteOnly<u32, GeneratedInterrupt::Register>),
+        (0xf04 => _reserved4),
         (0xf10 => clear_pending_sgi: [ReadWrite<u32>; 4]),
         (0xf20 => @END),
     },
@@ -57,6 +66,8 @@ register_structs! {
 pub(super) struct GicV2 {
     distributor: Mmio<Distributor>,
     cpu: Mmio<CpuInterface>,
+    /// The bit of each CPU's interface.
+    interfaces: PerCpu<AtomicU8>,
 }
 
 impl Distributor {
@@ -80,12 +91,14 @@ impl GicV2 {
             distributor.reset(bank);
         }
         distributor.control.write(Control::ENABLE::SET);
-        Ok(Self { distributor, cpu })
+        Ok(Self { distributor, cpu, interfaces: PerCpu::new([const { AtomicU8::new(0) }; MAX_CPUS]) })
     }
 
     /// The first 32 interrupts have their registers for each CPU.
     pub(super) fn initialize_cpu(&self) {
         self.distributor.reset(0);
+        // This CPU's bit is what the registers of its own interrupts read as (4.3.12); 0 if it is the only one.
+        self.interfaces.here().store(self.distributor.targets[0].get(), Ordering::Relaxed);
         // Those that CPUs send have their pending state by sender, elsewhere (GICD_CPENDSGIRn).
         for register in &self.distributor.clear_pending_sgi {
             register.set(u32::MAX);
@@ -94,6 +107,10 @@ impl GicV2 {
         for register in &self.cpu.active_priorities {
             register.set(0);
         }
+        for priority in &self.distributor.priority[..GENERATED as usize] {
+            priority.set(PRIORITY);
+        }
+        self.distributor.set_enable[0].set(Ipi::ALL);
         self.cpu.priority_mask.write(Priority::VALUE.val(0xff));
         // The other bits are the firmware's: a bypass of the GIC, perhaps.
         self.cpu.control.modify(Control::ENABLE::SET);
@@ -106,10 +123,16 @@ impl GicV2 {
         let (register, bit) = (&self.distributor.configuration[number / 16], 1 << (number % 16 * 2 + 1));
         register.set(if interrupt.edge { register.get() | bit } else { register.get() & !bit });
         if interrupt.number >= SHARED {
-            // This CPU's mask is what the registers of its own interrupts read as (4.3.12); 0 if it is the only one.
-            self.distributor.targets[number].set(self.distributor.targets[0].get());
+            self.distributor.targets[number].set(self.interfaces.here().load(Ordering::Relaxed));
         }
         self.distributor.set_enable[number / 32].set(1 << (number % 32));
+    }
+
+    /// Interrupts the CPU with the dense number `cpu`.
+    pub(super) fn send(&self, cpu: usize, ipi: Ipi) {
+        let interface = self.interfaces.of(cpu).load(Ordering::Relaxed);
+        let (number, targets) = (GeneratedInterrupt::NUMBER.val(ipi as u32), interface.into());
+        self.distributor.generate.write(number + GeneratedInterrupt::TARGETS.val(targets));
     }
 
     /// The number of the interrupt to handle, and, for one that a CPU has sent, that CPU.

@@ -2,6 +2,7 @@
 //! system registers.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::MPIDR_EL1;
@@ -12,7 +13,7 @@ use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite};
 use tock_registers::{register_bitfields, register_structs};
 
-use super::{InterruptError, PRIORITY, SHARED};
+use super::{GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::device_tree::{AFFINITY, Interrupt, Registers};
 use crate::memory::Mmio;
 use crate::per_cpu::PerCpu;
@@ -124,6 +125,7 @@ system_register!(icc_ap1r2_el1, "S3_0_C12_C9_2");
 system_register!(icc_ap1r3_el1, "S3_0_C12_C9_3");
 system_register!(icc_iar1_el1, "S3_0_C12_C12_0");
 system_register!(icc_eoir1_el1, "S3_0_C12_C12_1");
+system_register!(icc_sgi1r_el1, "S3_0_C12_C11_5");
 system_register!(icc_bpr1_el1, "S3_0_C12_C12_3");
 system_register!(icc_ctlr_el1, "S3_0_C12_C12_4");
 system_register!(icc_sre_el1, "S3_0_C12_C12_5");
@@ -149,6 +151,8 @@ pub(super) struct GicV3 {
     distributor: Mmio<Distributor>,
     regions: Vec<Registers, 4>,
     redistributors: PerCpu<Once<Mmio<Redistributor>>>,
+    /// The affinity fields of each CPU's MPIDR_EL1.
+    affinities: PerCpu<AtomicU64>,
 }
 
 impl GicV3 {
@@ -159,6 +163,7 @@ impl GicV3 {
             distributor,
             regions: regions.clone(),
             redistributors: PerCpu::new([const { Once::new() }; MAX_CPUS]),
+            affinities: PerCpu::new([const { AtomicU64::new(0) }; MAX_CPUS]),
         };
         distributor.control.set(0);
         gic.wait_for_distributor();
@@ -188,6 +193,7 @@ impl GicV3 {
     pub(super) fn initialize_cpu(&self) -> Result<(), InterruptError> {
         let redistributor = self.find_redistributor()?;
         self.redistributors.here().call_once(|| redistributor);
+        self.affinities.here().store(MPIDR_EL1.get() & AFFINITY, Ordering::Relaxed);
         redistributor.waker.write(Waker::PROCESSOR_SLEEP::CLEAR);
         while redistributor.waker.is_set(Waker::CHILDREN_ASLEEP) {}
         redistributor.clear_enable.set(u32::MAX);
@@ -195,6 +201,10 @@ impl GicV3 {
         redistributor.clear_active.set(u32::MAX);
         redistributor.group.set(u32::MAX);
         while redistributor.control.is_set(RedistributorControl::WRITE_PENDING) {}
+        for priority in &redistributor.priority[..GENERATED as usize] {
+            priority.set(PRIORITY);
+        }
+        redistributor.set_enable.set(Ipi::ALL);
 
         icc_sre_el1::write(icc_sre_el1::read() | 1);
         barrier::isb(barrier::SY);
@@ -253,6 +263,16 @@ impl GicV3 {
             self.distributor.set_enable[number / 32].set(1 << (number % 32));
         }
         Ok(())
+    }
+
+    /// Interrupts the CPU with the dense number `cpu`: by its affinity, of which a bit of 16 stands for the low four bits of
+    /// Aff0, and RS for the others (IHI 0069, ICC_SGI1R_EL1). Where there are others, the GIC has them.
+    pub(super) fn send(&self, cpu: usize, ipi: Ipi) {
+        let affinity = self.affinities.of(cpu).load(Ordering::Relaxed);
+        let [aff0, aff1, aff2, _, aff3, ..] = affinity.to_le_bytes().map(u64::from);
+        let (target, range) = (1 << (aff0 & 0xf), aff0 >> 4);
+        icc_sgi1r_el1::write(aff3 << 48 | range << 44 | aff2 << 32 | (ipi as u64) << 24 | aff1 << 16 | target);
+        barrier::isb(barrier::SY);
     }
 
     /// The number of the interrupt to handle.

@@ -2,6 +2,9 @@
 //!
 //! Handlers run with interrupts masked, on the stack of the interrupted task, and must make their device withdraw its
 //! request before they return. All interrupts have the same priority; none interrupts another.
+//!
+//! A device interrupts the CPU that has registered its handler. CPUs interrupt each other by software-generated
+//! interrupts ([`Ipi`]): several of a kind that come before the first is taken are one.
 
 mod gic_v2;
 mod gic_v3;
@@ -10,6 +13,7 @@ use core::fmt;
 use core::mem;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use aarch64_cpu::asm::barrier;
 use spin::Once;
 
 use crate::device_tree::{Interrupt, InterruptController};
@@ -20,6 +24,8 @@ use crate::task;
 use gic_v2::GicV2;
 use gic_v3::GicV3;
 
+/// The number of software-generated interrupts; their numbers begin at 0. Those from 8 on are often the firmware's.
+const GENERATED: u32 = 8;
 /// Interrupt numbers below this are a CPU's own.
 const SHARED: u32 = 32;
 /// From here on, interrupt numbers have special meanings.
@@ -40,6 +46,22 @@ static HANDLERS: [AtomicUsize; SPECIAL as usize] = [const { AtomicUsize::new(0) 
 /// Which CPUs, by their dense numbers, are in a handler. Not [`PerCpu`](crate::per_cpu::PerCpu), whose access may panic:
 /// the hit path reads it.
 static IN_HANDLER: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// What a CPU interrupts another one for: the number of a software-generated interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ipi {
+    /// To look into its ready queue.
+    Reschedule = 0,
+    /// To come to a rendezvous.
+    Rendezvous = 1,
+    /// To stop for ever, as the machine stops.
+    Stop = 2,
+}
+
+impl Ipi {
+    const ALL: u32 = 1 << Self::Reschedule as u32 | 1 << Self::Rendezvous as u32 | 1 << Self::Stop as u32;
+}
 
 /// Why interrupts cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,14 +142,27 @@ pub fn register(interrupt: Interrupt, handler: fn()) -> Result<(), InterruptErro
     Ok(())
 }
 
+/// Interrupts the CPU with the dense number `cpu`, which may be this one. Whatever this CPU has stored before, the other
+/// one sees when it takes the interrupt. Takes no lock; any code may call it.
+pub fn send(cpu: usize, ipi: Ipi) {
+    // The stores are to be complete when the interrupt is generated, which is no access to memory that a weaker barrier
+    // would order (Arm ARM, B2.3.12).
+    barrier::dsb(barrier::ISHST);
+    match CONTROLLER.get() {
+        Some(Controller::V2(gic)) => gic.send(cpu, ipi),
+        Some(Controller::V3(gic)) => gic.send(cpu, ipi),
+        None => {}
+    }
+}
+
 /// Whether the CPU with the dense number `cpu` is in an interrupt handler.
 #[inline(always)]
 pub(crate) fn is_in_handler(cpu: usize) -> bool {
     IN_HANDLER.get(cpu).is_some_and(|state| state.load(Ordering::Relaxed))
 }
 
-/// Handles the interrupt that this CPU has taken.
-pub(crate) fn dispatch() {
+/// Handles the interrupt that this CPU has taken, from the code at `pc`.
+pub(crate) fn dispatch(_pc: usize) {
     let Some(controller) = CONTROLLER.get() else { return };
     let acknowledged = match controller {
         Controller::V2(gic) => gic.acknowledge(),
@@ -142,19 +177,28 @@ pub(crate) fn dispatch() {
         // The request was withdrawn before it was acknowledged; there is nothing to end.
         return;
     };
-    match slot.load(Ordering::Acquire) {
-        // Nothing has enabled it: another CPU may have sent it.
-        0 => {}
-        handler => {
-            let state = &IN_HANDLER[task::current_cpu()];
-            state.store(true, Ordering::Relaxed);
+    let state = &IN_HANDLER[task::current_cpu()];
+    state.store(true, Ordering::Relaxed);
+    if number < GENERATED {
+        answer(number);
+    } else {
+        match slot.load(Ordering::Acquire) {
+            // Nothing has enabled it.
+            0 => {}
             // SAFETY: what is not 0 was stored by `register`, from a `fn()`.
-            unsafe { mem::transmute::<usize, fn()>(handler)() };
-            state.store(false, Ordering::Relaxed);
+            handler => unsafe { mem::transmute::<usize, fn()>(handler)() },
         }
     }
+    state.store(false, Ordering::Relaxed);
     match controller {
         Controller::V2(gic) => gic.end(acknowledged),
         Controller::V3(gic) => gic.end(acknowledged),
+    }
+}
+
+/// Does what another CPU, or this one, has sent the software-generated interrupt `number` for.
+fn answer(number: u32) {
+    if number == Ipi::Reschedule as u32 {
+        task::timer_interrupt();
     }
 }

@@ -41,7 +41,7 @@ mod target {
     pub(crate) use super::mmio::Mmio;
     pub(crate) use super::setup::{initialize, map_device_tree, set_image};
     pub use super::table::{MapError, translate};
-    use super::{frame, heap, table};
+    use super::{cache, frame, heap, table};
 
     /// The physical address of the image.
     pub(super) static IMAGE: AtomicU64 = AtomicU64::new(0);
@@ -84,6 +84,34 @@ mod target {
             }
         }
         Ok(LINEAR_BASE + physical as usize)
+    }
+
+    /// Stores `value` at the physical address `physical`, a multiple of 8, for somebody who reads it with the MMU and the
+    /// caches off: when this returns it is at the point of coherency (Arm ARM, D7.5.9). Memory that is not in the linear
+    /// map is not cached; it is mapped as registers of a device are.
+    ///
+    /// # Safety
+    ///
+    /// The word is nobody else's.
+    pub(crate) unsafe fn store_for_uncached(physical: u64, value: u64) -> Result<(), MapError> {
+        let out_of_reach = MapError::OutOfReach(physical);
+        let image_start = IMAGE.load(Ordering::Relaxed);
+        if !physical.is_multiple_of(8)
+            || physical >= LINEAR_END
+            || (image_start..image_start + image().len() as u64).contains(&physical)
+        {
+            return Err(out_of_reach);
+        }
+        let address = LINEAR_BASE + physical as usize;
+        match table::is_data(address) {
+            Some(true) => {}
+            Some(false) => return Err(MapError::Mapped(address)),
+            None => _ = map_device(physical, 8)?,
+        }
+        // SAFETY: mapped for writing, in the linear map, and the caller's own.
+        unsafe { core::ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(value) };
+        cache::clean_to_coherency(address, 8);
+        Ok(())
     }
 
     /// How much memory is in use.

@@ -9,7 +9,7 @@ use super::layout::{BLOCK_SIZE, IMAGE_BASE, LINEAR_BASE, LINEAR_END, PAGE_SIZE, 
 use super::regions::Regions;
 use super::table::{self, MapError};
 use super::{IMAGE, executable, frame, heap};
-use crate::device_tree::{self, DeviceTreeError, Machine};
+use crate::device_tree::{self, DeviceTreeError, Machine, Start};
 
 /// Why memory cannot be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,12 @@ pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupErro
     let mut free = mapped.clone();
     for reservation in &machine.reserved {
         free.remove(reservation.range.clone());
+    }
+    // CPUs wait for these words, whether or not the tree reserves them.
+    for cpu in &machine.cpus {
+        if let Some(Start::SpinTable(address)) = cpu.start {
+            free.remove(address..address.saturating_add(8));
+        }
     }
     let total = free.total();
     let too_little = SetupError::TooLittle(total);

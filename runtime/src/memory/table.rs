@@ -175,6 +175,14 @@ pub fn translate(address: usize) -> Option<u64> {
     leaf(address).map(|(descriptor, size)| descriptor.address() + (address & (size - 1)) as u64)
 }
 
+/// Whether what is mapped at the virtual address `address`, as a page or a block, is data; `None` if nothing is.
+pub(super) fn is_data(address: usize) -> Option<bool> {
+    leaf(address).map(|(found, _)| {
+        let frame = found.address();
+        found == Descriptor::page(frame, Attributes::DATA) || found == Descriptor::block(frame, Attributes::DATA)
+    })
+}
+
 /// Whether the page at the virtual address `address` is mapped, as a page, with these attributes.
 pub(super) fn has_attributes(address: usize, attributes: Attributes) -> bool {
     leaf(address).is_some_and(|(found, _)| found == Descriptor::page(found.address(), attributes))

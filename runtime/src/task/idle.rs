@@ -37,6 +37,11 @@ pub unsafe fn adopt_cpu(cpu: usize) {
 pub fn start(name: &str, main: fn()) -> ! {
     spawn("reaper", reaper::reap);
     spawn(name, main);
+    run_idle()
+}
+
+/// Ends the boot of a CPU: lets interrupts come, and is the idle task from then on.
+pub(crate) fn run_idle() -> ! {
     IrqMask::enable_all();
     run()
 }

@@ -60,6 +60,7 @@ use crate::sync::IrqMask;
 use crate::time;
 pub use control_block::State;
 pub(crate) use control_block::Task;
+pub(crate) use idle::run_idle;
 pub use idle::{adopt_cpu, start};
 pub(crate) use queue::Queue;
 pub(crate) use registry::inspect;

@@ -1,0 +1,228 @@
+//! How the other CPUs come up: as the device tree says, by PSCI CPU_ON or from a spin table.
+//!
+//! Each is started when the one before it has come, or was given up: so their tasks have the same numbers at every boot.
+//! It enters at boot_secondary (trampoline/boot.S), finds its stacks in [`SMP_ENTRIES`] by its affinity, sets up what a
+//! CPU has of its own, and says that it runs. Whoever says so too late, or is not expected, waits for ever, with interrupts
+//! masked: it must not come to a kernel that goes on without it.
+//!
+//! **Spin table** (Linux, Documentation/arch/arm64/booting.rst): the CPU waits, by WFE, for an address to be stored at the
+//! place that the tree names. It reads with its MMU and caches off, so from the point of coherency: the store is cleaned
+//! to there and complete before the SEV ([`memory::store_for_uncached`]).
+//!
+//! **What the CPU sees.** While its MMU is off it reads nothing but the image as it was loaded, which the boot protocol
+//! wants cleaned to the point of coherency. With the MMU on it is coherent with all CPUs of the inner shareable domain; a
+//! DSB before it is started completes all that it is to find (Arm ARM, B2.3.12).
+
+use core::fmt;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::time::Duration;
+
+use aarch64_cpu::asm::{self, barrier};
+use heapless::Vec;
+use spin::Once;
+
+use super::set_running;
+use crate::device_tree::{Cpu, Machine, Start};
+use crate::interrupt::{self, InterruptError};
+use crate::memory::stack::Stack;
+use crate::memory::{self, OutOfMemory};
+use crate::per_cpu::{MAX_CPUS, PerCpu};
+use crate::power::{self, PsciError};
+use crate::{machine, println, task, time};
+
+/// How long a CPU may take from its start until it runs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a CPU needs to enter: read by boot.S.
+#[repr(C)]
+pub(crate) struct Entry {
+    affinity: AtomicU64,
+    /// The end of its stack, a virtual address; 0 while nobody is to enter by this.
+    stack: AtomicU64,
+    emergency_stack: AtomicU64,
+}
+
+impl Entry {
+    pub(crate) const AFFINITY: usize = offset_of!(Self, affinity);
+    pub(crate) const STACK: usize = offset_of!(Self, stack);
+    pub(crate) const EMERGENCY_STACK: usize = offset_of!(Self, emergency_stack);
+
+    const fn closed() -> Self {
+        Self { affinity: AtomicU64::new(0), stack: AtomicU64::new(0), emergency_stack: AtomicU64::new(0) }
+    }
+}
+
+/// By dense number.
+pub(crate) static SMP_ENTRIES: [Entry; MAX_CPUS] = [const { Entry::closed() }; MAX_CPUS];
+
+/// The states of a CPU on its way.
+const OFF: u8 = 0;
+const STARTING: u8 = 1;
+const RUNNING: u8 = 2;
+/// It cannot be used, and waits for ever; [`FAILURES`] has the reason.
+const FAILED: u8 = 3;
+/// Nobody waits for it any more.
+const GIVEN_UP: u8 = 4;
+
+static STATES: PerCpu<AtomicU8> = PerCpu::new([const { AtomicU8::new(OFF) }; MAX_CPUS]);
+static FAILURES: PerCpu<Once<InterruptError>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
+static CPUS: Once<Cpus> = Once::new();
+
+/// The outcome, for who asks later.
+struct Cpus {
+    list: Vec<CpuInfo, MAX_CPUS>,
+    surplus: usize,
+}
+
+/// Why a CPU does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// The device tree names no way to start it, or one that is unknown.
+    NoMethod,
+    /// It is to be started by PSCI, which the device tree does not describe.
+    NoPsci,
+    /// PSCI refuses.
+    Psci(PsciError),
+    /// The release address of the spin table, a physical address, cannot be written to.
+    ReleaseAddress(u64),
+    /// There is no memory for its stacks.
+    OutOfMemory,
+    /// It was started, and has not come in time.
+    Silent,
+    /// It has come, and cannot take interrupts.
+    Interrupts(InterruptError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::NoMethod => f.write_str("the device tree does not say how, or not in a way that is known"),
+            Self::NoPsci => f.write_str("it is to be started by PSCI, which the device tree does not describe"),
+            Self::Psci(error) => error.fmt(f),
+            Self::ReleaseAddress(address) => write!(f, "its release address, {address:#x}, cannot be written to"),
+            Self::OutOfMemory => f.write_str("there is no memory for its stacks"),
+            Self::Silent => write!(f, "it was started, and has not come within {} s", PATIENCE.as_secs()),
+            Self::Interrupts(error) => write!(f, "it cannot take interrupts: {error}"),
+        }
+    }
+}
+
+impl From<OutOfMemory> for StartError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+/// A CPU of the device tree. Its place in [`list`] is its dense number.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuInfo {
+    /// The affinity fields of its MPIDR_EL1.
+    pub affinity: u64,
+    /// How it is started; nothing for the CPU that boots.
+    pub start: Option<Start>,
+    /// Why it does not run, if it does not.
+    pub error: Option<StartError>,
+}
+
+/// The CPUs by their dense numbers. Empty before they are started.
+#[must_use]
+pub fn list() -> &'static [CpuInfo] {
+    CPUS.get().map_or(&[], |cpus| &cpus.list)
+}
+
+/// How many CPUs of the device tree are not in [`list`], as there is no room for them. They stay off.
+#[must_use]
+pub fn surplus() -> usize {
+    CPUS.get().map_or(0, |cpus| cpus.surplus)
+}
+
+/// Starts all CPUs but the one that boots, which calls this, and says which cannot be. Once, with interrupts set up.
+pub(crate) fn start_others(machine: &Machine) {
+    let list = machine.cpus.iter().enumerate().map(|(number, cpu)| match number {
+        0 => CpuInfo { affinity: cpu.affinity, start: None, error: None },
+        _ => CpuInfo { affinity: cpu.affinity, start: cpu.start, error: start(number, cpu).err() },
+    });
+    let cpus = CPUS.call_once(|| Cpus { list: list.collect(), surplus: machine.surplus_cpus });
+    for (number, cpu) in cpus.list.iter().enumerate() {
+        if let Some(error) = cpu.error {
+            println!("CPU {number} (affinity {:#x}) does not run: {error}", cpu.affinity);
+        }
+    }
+    if cpus.surplus > 0 {
+        println!("CPUs of the device tree that stay off, as there is room for {MAX_CPUS}: {}", cpus.surplus);
+    }
+}
+
+/// Starts the CPU with the dense number `number`, and waits until it runs.
+fn start(number: usize, cpu: &Cpu) -> Result<(), StartError> {
+    let method = cpu.start.ok_or(StartError::NoMethod)?;
+    let entry = &SMP_ENTRIES[number];
+    let (stack, emergency_stack) = (Stack::allocate()?, Stack::allocate()?);
+    entry.affinity.store(cpu.affinity, Ordering::Relaxed);
+    entry.emergency_stack.store(emergency_stack.range().end as u64, Ordering::Relaxed);
+    entry.stack.store(stack.range().end as u64, Ordering::Relaxed);
+    // The CPU has them for ever, and may come late.
+    core::mem::forget((stack, emergency_stack));
+    STATES.of(number).store(STARTING, Ordering::Release);
+    barrier::dsb(barrier::SY);
+    release(method, cpu.affinity).inspect_err(|_| entry.stack.store(0, Ordering::Relaxed))?;
+    wait_for(number)
+}
+
+/// Makes the CPU enter at boot_secondary.
+fn release(method: Start, affinity: u64) -> Result<(), StartError> {
+    unsafe extern "C" {
+        safe static boot_secondary: u8;
+    }
+    // The image is mapped.
+    let address = memory::translate((&raw const boot_secondary).addr()).ok_or(StartError::NoMethod)?;
+    match method {
+        Start::Psci => match power::start_cpu(affinity, address) {
+            None => Err(StartError::NoPsci),
+            Some(result) => result.map_err(StartError::Psci),
+        },
+        Start::SpinTable(place) => {
+            // SAFETY: the device tree says that the CPU waits for this word, and memory setup keeps it out of use.
+            unsafe { memory::store_for_uncached(place, address) }.map_err(|_| StartError::ReleaseAddress(place))?;
+            asm::sev();
+            Ok(())
+        }
+    }
+}
+
+fn wait_for(number: usize) -> Result<(), StartError> {
+    let state = STATES.of(number);
+    let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
+    while state.load(Ordering::Acquire) == STARTING {
+        if time::counter() >= deadline
+            && state.compare_exchange(STARTING, GIVEN_UP, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            return Err(StartError::Silent);
+        }
+        core::hint::spin_loop();
+    }
+    FAILURES.of(number).get().map_or(Ok(()), |error| Err(StartError::Interrupts(*error)))
+}
+
+/// The first Rust code of a CPU that was started: with interrupts masked, on its stack, at link addresses. `cpu` is its
+/// dense number.
+#[unsafe(no_mangle)]
+extern "C" fn runtime_boot_secondary(cpu: usize) -> ! {
+    let state = STATES.of(cpu);
+    if state.load(Ordering::Acquire) != STARTING {
+        machine::park();
+    }
+    // SAFETY: this is the CPU with that number, here for the first time, on the stack that was allocated for it.
+    unsafe { task::adopt_cpu(cpu) };
+    let outcome = interrupt::initialize_cpu().and_then(|()| time::initialize_cpu());
+    if let Err(error) = outcome {
+        FAILURES.of(cpu).call_once(|| error);
+    }
+    let next = if outcome.is_ok() { RUNNING } else { FAILED };
+    if state.compare_exchange(STARTING, next, Ordering::Release, Ordering::Relaxed).is_err() || outcome.is_err() {
+        machine::park();
+    }
+    set_running(cpu);
+    task::run_idle()
+}
