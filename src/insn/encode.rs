@@ -1,12 +1,21 @@
-//! The few words that the engine writes itself.
+//! The words that the engine writes itself, and a run of them at the place where it will be executed.
+//!
+//! Register numbers are those of the encoding; what 31 means is said where it may be given. Addresses are virtual.
 
 use core::fmt;
 
-/// The breakpoint at a probe point. The immediates are those that Linux uses for the same two purposes, so that a
-/// debugger or a disassembly shows something familiar.
-pub const BRK_KPROBE: u32 = brk(4);
+use super::op::Literal;
+use crate::exception;
+
+/// The breakpoint at a probe point.
+pub const BRK_KPROBE: u32 = brk(exception::BRK_KPROBE);
 /// The breakpoint behind the instruction in an out-of-line slot.
-pub const BRK_STEP: u32 = brk(6);
+pub const BRK_STEP: u32 = brk(exception::BRK_STEPPED);
+/// `msr daifset, #15` (C6.2, MSR (immediate)).
+pub const MASK_INTERRUPTS: u32 = 0xd503_4fdf;
+
+/// Register number 31 as a base, and in [`add`] and [`subtract`].
+pub const SP: u8 = 31;
 
 /// `brk #comment` (C6.2, BRK).
 #[must_use]
@@ -20,11 +29,104 @@ pub const fn brk(comment: u16) -> u32 {
 ///
 /// If `to` is further than a branch reaches (-128 MiB to +128 MiB - 4), or the distance is not a number of words.
 pub const fn branch(from: u64, to: u64) -> Result<u32, OutOfRange> {
-    let distance = to.wrapping_sub(from).cast_signed();
-    if distance % 4 != 0 || distance < -(1 << 27) || distance >= 1 << 27 {
-        return Err(OutOfRange { from, to });
+    match redirect::<26>(0x1400_0000, from, to) {
+        Some(word) => Ok(word),
+        None => Err(OutOfRange { from, to }),
     }
-    Ok(0x1400_0000 | (distance >> 2) as u32 & 0x03ff_ffff)
+}
+
+/// `bl to`, to be written at `from` (C6.2, BL).
+///
+/// # Errors
+///
+/// As for [`branch`].
+pub const fn branch_link(from: u64, to: u64) -> Result<u32, OutOfRange> {
+    match branch(from, to) {
+        Ok(word) => Ok(word | 1 << 31),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where `word` at the virtual address `from` leads, if it is B.
+#[inline]
+#[must_use]
+pub const fn branch_target(word: u32, from: u64) -> Option<u64> {
+    if word >> 26 != 0b00_0101 {
+        return None;
+    }
+    let words = (word << 6).cast_signed() >> 6;
+    Some(from.wrapping_add_signed((words as i64) << 2))
+}
+
+/// `word`, which holds a distance in words in a field of `BITS` bits, when it is written at `from` to mean `to`; nothing
+/// if the field does not hold the distance. The field lies where it does in all such instructions: from bit 5 on, or
+/// from bit 0 where it has 26 bits.
+#[must_use]
+pub const fn redirect<const BITS: u32>(word: u32, from: u64, to: u64) -> Option<u32> {
+    let distance = to.wrapping_sub(from).cast_signed();
+    let reach = 1 << (BITS + 1);
+    if distance % 4 != 0 || distance < -reach || distance >= reach {
+        return None;
+    }
+    let low = if BITS == 26 { 0 } else { 5 };
+    let field = u32::MAX >> (32 - BITS);
+    Some(word & !(field << low) | ((distance >> 2) as u32 & field) << low)
+}
+
+/// `br xn`; 31 is the zero register (C6.2, BR).
+#[must_use]
+pub const fn branch_register(rn: u8) -> u32 {
+    0xd61f_0000 | (rn as u32) << 5
+}
+
+/// `add xd, xn, #immediate`, of 12 bits; 31 is the stack pointer (C6.2, ADD (immediate)).
+#[must_use]
+pub const fn add(rd: u8, rn: u8, immediate: u16) -> u32 {
+    0x9100_0000 | (immediate as u32 & 0xfff) << 10 | (rn as u32) << 5 | rd as u32
+}
+
+/// `sub xd, xn, #immediate`, of 12 bits; 31 is the stack pointer (C6.2, SUB (immediate)).
+#[must_use]
+pub const fn subtract(rd: u8, rn: u8, immediate: u16) -> u32 {
+    add(rd, rn, immediate) | 1 << 30
+}
+
+/// `ldr wt, [xn, #offset]`, `ldrsw xt, …` or `ldr xt, …`, with an offset below 16,384 that is a multiple of what is loaded
+/// (C6.2, LDR (immediate) and LDRSW (immediate), unsigned offset).
+#[must_use]
+pub const fn load(kind: Literal, rt: u8, rn: u8, offset: u16) -> u32 {
+    let word = match kind {
+        Literal::Word => 0xb940_0000,
+        Literal::SignedWord => 0xb980_0000,
+        Literal::Doubleword => 0xf940_0000,
+    };
+    let offset = offset as u32 / kind.size() as u32;
+    word | (offset & 0xfff) << 10 | (rn as u32) << 5 | rt as u32
+}
+
+/// `ldp xt, xt2, [xn, #offset]`, with a multiple of 8 from -512 to 504 (C6.2, LDP, signed offset).
+#[must_use]
+pub const fn load_pair(rt: u8, rt2: u8, rn: u8, offset: i16) -> u32 {
+    store_pair(rt, rt2, rn, offset) | 1 << 22
+}
+
+/// `stp xt, xt2, [xn, #offset]`, with a multiple of 8 from -512 to 504 (C6.2, STP, signed offset).
+#[must_use]
+pub const fn store_pair(rt: u8, rt2: u8, rn: u8, offset: i16) -> u32 {
+    let offset = (offset / 8) as u32 & 0x7f;
+    0xa900_0000 | offset << 15 | (rt2 as u32) << 10 | (rn as u32) << 5 | rt as u32
+}
+
+/// `mrs xt, daif` (C6.2, MRS; C5.2.2).
+#[must_use]
+pub const fn read_daif(rt: u8) -> u32 {
+    0xd53b_4220 | rt as u32
+}
+
+/// `msr daif, xt` (C6.2, MSR (register); C5.2.2).
+#[must_use]
+pub const fn write_daif(rt: u8) -> u32 {
+    0xd51b_4220 | rt as u32
 }
 
 /// A branch that cannot be encoded.
@@ -42,27 +144,101 @@ impl fmt::Display for OutOfRange {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// At most `N` words, in the order in which they are executed, for the virtual address that they will be executed at.
+///
+/// Methods that add to it panic if it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code<const N: usize> {
+    at: u64,
+    words: [u32; N],
+    length: usize,
+}
 
-    #[test]
-    fn breakpoints_carry_their_comment() {
-        assert_eq!(BRK_KPROBE, 0xd420_0080);
-        assert_eq!(BRK_STEP, 0xd420_00c0);
-        assert_eq!(brk(0xffff), 0xd43f_ffe0);
+impl<const N: usize> Code<N> {
+    /// No words yet, for the virtual address `at`.
+    #[must_use]
+    pub const fn new(at: u64) -> Self {
+        Self { at, words: [0; N], length: 0 }
     }
 
-    #[test]
-    fn branches_reach_128_mebibytes_and_no_further() {
-        let here = 0xffff_ffc0_0000_0000;
-        assert_eq!(branch(here, here), Ok(0x1400_0000));
-        assert_eq!(branch(here, here + 4), Ok(0x1400_0001));
-        assert_eq!(branch(here, here - 4), Ok(0x17ff_ffff));
-        assert_eq!(branch(here, here + (1 << 27) - 4), Ok(0x15ff_ffff));
-        assert_eq!(branch(here, here - (1 << 27)), Ok(0x1600_0000));
-        for to in [here + (1 << 27), here - (1 << 27) - 4, here + 2, here + 1, 0x1000] {
-            assert_eq!(branch(here, to), Err(OutOfRange { from: here, to }));
+    /// The words.
+    #[must_use]
+    pub fn words(&self) -> &[u32] {
+        &self.words[..self.length]
+    }
+
+    /// The virtual address of the next word.
+    #[must_use]
+    pub const fn here(&self) -> u64 {
+        self.at.wrapping_add(4 * self.length as u64)
+    }
+
+    /// Adds `word`.
+    pub const fn push(&mut self, word: u32) {
+        self.words[self.length] = word;
+        self.length += 1;
+    }
+
+    /// Adds `b to`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`branch`](branch()); nothing is then added.
+    pub fn branch(&mut self, to: u64) -> Result<(), OutOfRange> {
+        self.push(branch(self.here(), to)?);
+        Ok(())
+    }
+
+    /// Has `rd`, which is not 31, hold `value`, an address: by one or two words if it is within 4 GiB of here, and by at
+    /// most four in any case. Changes nothing else.
+    pub fn address(&mut self, rd: u8, value: u64) {
+        const REACH: i64 = 1 << 20;
+        let here = self.here();
+        let (bytes, page) = (value.wrapping_sub(here), (value & !0xfff).wrapping_sub(here & !0xfff));
+        let (bytes, pages) = (bytes.cast_signed(), page.cast_signed() >> 12);
+        let near = -REACH..REACH;
+        if near.contains(&bytes) {
+            self.push(relative(ADR, rd, bytes));
+        } else if near.contains(&pages) {
+            self.push(relative(ADRP, rd, pages));
+            if value & 0xfff != 0 {
+                self.push(add(rd, rd, (value & 0xfff) as u16));
+            }
+        } else {
+            self.constant(rd, value);
+        }
+    }
+
+    /// Has `rd` hold `value`, by as few of MOVZ, MOVN and MOVK as can do it: one to four (C6.2).
+    pub fn constant(&mut self, rd: u8, value: u64) {
+        const MOVN: u32 = 0x9280_0000;
+        const MOVZ: u32 = 0xd280_0000;
+        const MOVK: u32 = 0xf280_0000;
+        let halves = [0, 1, 2, 3].map(|index| (index, (value >> (16 * index)) as u16));
+        let count = |half| halves.iter().filter(|&&(_, other)| other == half).count();
+        // What the first word leaves in the halves that it does not name.
+        let (first, rest) = if count(0xffff) > count(0) { (MOVN, 0xffff) } else { (MOVZ, 0) };
+        let mut operation = first;
+        for (index, half) in halves.into_iter().filter(|&(_, half)| half != rest) {
+            let immediate = if operation == MOVN { !half } else { half };
+            self.push(operation | index << 21 | u32::from(immediate) << 5 | u32::from(rd));
+            operation = MOVK;
+        }
+        if operation == first {
+            self.push(first | u32::from(rd));
         }
     }
 }
+
+/// C6.2, ADR and ADRP.
+const ADR: u32 = 0x1000_0000;
+const ADRP: u32 = 0x9000_0000;
+
+/// ADR or ADRP of `distance`, of 21 bits: two low ones in bits 30 and 29, the others from bit 5 on.
+const fn relative(operation: u32, rd: u8, distance: i64) -> u32 {
+    let distance = distance as u32;
+    operation | (distance & 0b11) << 29 | (distance >> 2 & 0x7_ffff) << 5 | rd as u32
+}
+
+#[cfg(test)]
+mod tests;

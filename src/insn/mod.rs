@@ -16,6 +16,9 @@
 //!   inside a load-exclusive/store-exclusive pair makes the pair fail for ever; the syndrome and return registers
 //!   hold what the probe's own breakpoint left there; some writes take away the ground the slot stands on.
 //!
+//! Where a probe takes no exception, even an instruction of the second kind runs from a copy, if one can be written
+//! that does at its new address what the original does in place: that is [`relocate()`].
+//!
 //! The third verdict is also the default. The masks are lists of what is known to be allocated, and what is not
 //! in them is refused: an encoding that a later extension allocates may read the program counter, and would
 //! then go wrong without a sign. No disassembler is asked: a wrong verdict corrupts the probed program, and the
@@ -29,9 +32,10 @@
 //! C7.2 (floating point and vectors) under their names.
 
 mod classify;
-mod encode;
+pub mod encode;
 mod exclusive;
 mod op;
+mod relocate;
 mod simulate;
 mod verdict;
 
@@ -39,6 +43,7 @@ pub use classify::classify;
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::region_containing;
 pub use op::{Indirect, Key, Literal, Modifier, Op};
+pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
 pub use simulate::{Fault, Guard, Machine};
 pub use verdict::{Reason, Verdict};
 

@@ -14,6 +14,17 @@ pub enum Literal {
     Doubleword,
 }
 
+impl Literal {
+    /// How much is loaded, in bytes.
+    #[must_use]
+    pub const fn size(self) -> u64 {
+        match self {
+            Self::Word | Self::SignedWord => 4,
+            Self::Doubleword => 8,
+        }
+    }
+}
+
 /// Where an indirect branch goes on to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indirect {
