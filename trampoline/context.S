@@ -7,6 +7,10 @@
 // the stores here would find registers of two tasks. PSTATE is not part of the context. A task that gave up its CPU
 // in a call restores its masks there; one that was preempted restores them by its exception return; a new one
 // unmasks them itself (`task_main`).
+//
+// The lock of the CPU's queues is held as well, from before the switch until the next task, which unlocks it
+// (`finish_switch` in runtime/src/task/scheduler.rs): another CPU that finds a task through that lock finds its
+// registers saved. The context of the next task was saved under such a lock, too.
 
     .section .text.context, "ax"
 
@@ -28,6 +32,9 @@ context_switch:
     str     x9, [x0, #{CONTEXT_SP}]
     add     x0, x1, #{TASK_CONTEXT}
     ldr     x9, [x0, #{CONTEXT_SP}]
+    // Another CPU may have mapped the stack. Its stores to the tables are complete, but this CPU could have translated
+    // the address before it knew of the task, and fault on that (Arm ARM, D8.17.1).
+    isb
     // Stack and identity change together: between these two, a probe would be charged to the wrong task.
     mov     sp, x9
     msr     tpidr_el1, x1

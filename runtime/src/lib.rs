@@ -45,7 +45,6 @@ pub mod smp;
 pub mod symbol;
 #[cfg(target_os = "none")]
 pub mod sync;
-#[cfg(target_os = "none")]
 pub mod task;
 #[cfg(target_os = "none")]
 pub mod time;

@@ -59,7 +59,7 @@ const SYNCHRONOUS: u64 = 4;
 #[unsafe(no_mangle)]
 extern "C" fn runtime_el1_irq(frame: &mut TrapFrame) {
     interrupt::dispatch(frame.pc as usize);
-    task::preempt();
+    task::preempt(frame.pc as usize);
 }
 
 /// An exception that there is no reason for, by the vector with the number `vector`, from 0 to 15.

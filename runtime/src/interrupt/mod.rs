@@ -199,6 +199,6 @@ pub(crate) fn dispatch(_pc: usize) {
 /// Does what another CPU, or this one, has sent the software-generated interrupt `number` for.
 fn answer(number: u32) {
     if number == Ipi::Reschedule as u32 {
-        task::timer_interrupt();
+        task::reschedule_interrupt();
     }
 }

@@ -1,4 +1,4 @@
-//! The lock for data that interrupt handlers share with tasks.
+//! The lock for data that interrupt handlers, the scheduler or the rendezvous share with tasks.
 
 use core::ops::{Deref, DerefMut};
 
@@ -10,7 +10,8 @@ use super::IrqMask;
 ///
 /// A handler that interrupted the holder and asked for the same lock would spin for ever; so would a task that
 /// preempted it. Neither can happen with interrupts masked, and they stay so until the last of several locks is free, in
-/// whatever order that comes about. Hold it for a few instructions, and take no lock twice.
+/// whatever order that comes about. Nor can a CPU be held in a rendezvous while it has such a lock, as it has interrupts
+/// masked: what runs meanwhile may take one. Hold it for a few instructions, and take no lock twice.
 /// Breakpoints cannot be masked: probe handlers must not take one.
 pub struct IrqLock<T> {
     data: SpinMutex<T>,

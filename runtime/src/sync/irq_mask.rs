@@ -11,6 +11,10 @@
 //! task's way out, be they those of a call or of an interrupt; and the next task finds its own. A new task has none: it
 //! runs with interrupts masked by the switch to it until it unmasks them itself, as the idle task does at the end of
 //! the boot.
+//!
+//! That the count is the task's is right where tasks move between CPUs, because a task moves only while it does not run:
+//! with interrupts masked it keeps its CPU, and the count that is left in it at a switch is that one of the code that
+//! switches, which goes on with it on whatever CPU.
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};

@@ -9,7 +9,8 @@ use crate::task::{Queue, State, scheduler};
 ///
 /// No wake-up is lost, if whoever makes the condition true does so before it calls [`wake_one`](Self::wake_one) or
 /// [`wake_all`](Self::wake_all): the condition is looked at under the lock that a wake-up takes, so a wake-up comes
-/// either before, and the condition is seen to be true, or after, and finds the task in the queue.
+/// either before, and the condition is seen to be true, or after, and finds the task in the queue. It may find it on its
+/// way to sleep, on another CPU: the scheduler then makes it stay ([`scheduler`]).
 pub struct WaitQueue {
     waiting: IrqLock<Queue>,
 }
@@ -26,7 +27,7 @@ impl WaitQueue {
     ///
     /// # Panics
     ///
-    /// Where interrupts are masked, so in a handler or under an [`IrqLock`], and on an idle CPU: neither can wait.
+    /// Where interrupts or preemption are masked, so in a handler or under a lock, and on an idle CPU: neither can wait.
     pub fn wait_until<T>(&self, mut condition: impl FnMut() -> Option<T>) -> T {
         loop {
             let mask = scheduler::mask_to_switch();
@@ -34,7 +35,7 @@ impl WaitQueue {
             if let Some(value) = condition() {
                 return value;
             }
-            waiting.push(scheduler::leave_for(State::Waiting));
+            waiting.push(scheduler::leave_for(State::Waiting, &mask));
             drop(waiting);
             scheduler::reschedule(&mask);
         }

@@ -11,7 +11,7 @@ use super::context::{Context, ContextCell};
 use super::queue::Link;
 use crate::memory::layout::STACK_SIZE;
 use crate::memory::stack::Stack;
-use crate::sync::{IrqLock, Nesting, WaitQueue};
+use crate::sync::{IrqLock, IrqNesting, PreemptNesting, WaitQueue};
 
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +31,11 @@ pub enum State {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A task. `cpu` and `id` come first: they are what a probe hit reads.
-#[repr(C)]
+/// A task. `cpu` and `id` come first: they are what a probe hit reads. Cache lines of its own, as its CPU writes to it.
+#[repr(C, align(64))]
 pub struct Task {
-    /// The dense number of the CPU that the task belongs to.
+    /// The dense number of the CPU that runs it, or has run it last, or is to run it first. It changes only while the
+    /// registers are saved and no CPU runs it, under the lock of the CPU that it leaves.
     cpu: AtomicUsize,
     id: AtomicU64,
     pub(super) context: ContextCell,
@@ -42,7 +43,15 @@ pub struct Task {
     pub(super) name: Cow<'static, str>,
     state: AtomicU8,
     /// Its masking of interrupts.
-    pub(crate) irq_nesting: Nesting,
+    pub(crate) irq_nesting: IrqNesting,
+    /// Its masking of preemption.
+    pub(crate) preempt_nesting: PreemptNesting,
+    /// Whether it stays on its CPU.
+    pub(super) is_pinned: bool,
+    /// Where an interrupt has preempted it, a virtual address; 0 while it runs, and if it gave up its CPU in a call.
+    preempted_at: AtomicUsize,
+    /// The counter when it became ready, of a task that is.
+    ready_since: AtomicU64,
     /// The counter at which a sleeper wakes.
     pub(super) deadline: AtomicU64,
     /// For how many ticks of the counter it has run, until it was last switched away from.
@@ -66,7 +75,11 @@ impl Task {
             link: Link::new(),
             name: Cow::Borrowed("idle"),
             state: AtomicU8::new(State::Running as u8),
-            irq_nesting: Nesting::new(),
+            irq_nesting: IrqNesting::new(),
+            preempt_nesting: PreemptNesting::new(),
+            is_pinned: true,
+            preempted_at: AtomicUsize::new(0),
+            ready_since: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             run_ticks: AtomicU64::new(0),
             stack_base: AtomicUsize::new(0),
@@ -77,11 +90,12 @@ impl Task {
         }
     }
 
-    /// A task that is ready to run `body`, and belongs to this CPU.
-    pub fn new(name: &str, stack: Stack, body: Box<dyn FnOnce() + Send>) -> Self {
+    /// A task that is to run `body`: on the CPU with the dense number `cpu` alone, or on any.
+    pub fn new(name: &str, cpu: Option<usize>, stack: Stack, body: Box<dyn FnOnce() + Send>) -> Self {
         let bounds = stack.range();
         Self {
-            cpu: AtomicUsize::new(super::current_cpu()),
+            cpu: AtomicUsize::new(cpu.unwrap_or_default()),
+            is_pinned: cpu.is_some(),
             id: AtomicU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
             context: ContextCell::new(bounds.end),
             name: Cow::Owned(name.to_owned()),
@@ -103,6 +117,33 @@ impl Task {
     #[inline(always)]
     pub fn cpu(&self) -> usize {
         self.cpu.load(Ordering::Relaxed)
+    }
+
+    /// Makes it belong to the CPU with the dense number `cpu`. No CPU runs it, and the caller has the lock of the CPU that
+    /// it has belonged to, or has just made it.
+    pub(super) fn set_cpu(&self, cpu: usize) {
+        self.cpu.store(cpu, Ordering::Relaxed);
+    }
+
+    /// It has become ready when the counter read `now`.
+    pub(super) fn set_ready(&self, now: u64) {
+        self.ready_since.store(now, Ordering::Relaxed);
+        self.set_state(State::Ready);
+    }
+
+    /// The counter when it became ready, of a task that is.
+    pub(super) fn ready_since(&self) -> u64 {
+        self.ready_since.load(Ordering::Relaxed)
+    }
+
+    /// Where an interrupt has preempted it, a virtual address; 0 while it runs, and if it gave up its CPU in a call.
+    pub(super) fn preempted_at(&self) -> usize {
+        self.preempted_at.load(Ordering::Relaxed)
+    }
+
+    /// Says where it is about to be preempted. It is its own, with interrupts masked.
+    pub(super) fn set_preempted_at(&self, pc: usize) {
+        self.preempted_at.store(pc, Ordering::Relaxed);
     }
 
     /// The counter at which it wakes, of a sleeper.

@@ -2,16 +2,16 @@
 
 use aarch64_cpu::registers::{Readable, SP, TPIDR_EL1, Writeable};
 
-use super::{Task, preempt, reaper, spawn};
+use super::{Task, preempt_now, reaper, spawn};
 use crate::memory::layout::STACK_SIZE;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::IrqMask;
 
 static IDLE: PerCpu<Task> = PerCpu::new([const { Task::idle() }; MAX_CPUS]);
 
-/// The idle task of this CPU.
-pub fn here() -> &'static Task {
-    IDLE.here()
+/// The idle task of the CPU with the dense number `cpu`.
+pub fn of(cpu: usize) -> &'static Task {
+    IDLE.of(cpu)
 }
 
 /// The idle tasks of all CPUs that have been started.
@@ -46,11 +46,12 @@ pub(crate) fn run_idle() -> ! {
     run()
 }
 
-/// What an idle task does. An interrupt that makes a task ready switches to it before the loop goes on, so there is
-/// no moment at which a ready task is overlooked and the CPU waits.
+/// What an idle task does. The first call looks for tasks, and tells the others that this CPU is idle. From then on an
+/// interrupt that is due to a task switches to it before the loop goes on, so there is no moment at which a ready task is
+/// overlooked and the CPU waits.
 fn run() -> ! {
     loop {
-        preempt();
+        preempt_now();
         aarch64_cpu::asm::wfi();
     }
 }

@@ -1,6 +1,7 @@
 //! A queue of tasks that needs no memory: the tasks themselves are linked.
 //!
-//! Whoever queues a task may be an interrupt handler, or the allocator's own caller; neither may allocate.
+//! Whoever queues a task may be an interrupt handler, or the allocator's own caller; neither may allocate. A queue has no
+//! lock of its own: it lies within the data of one.
 
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
@@ -16,6 +17,7 @@ pub struct Queue {
     first: Option<Arc<Task>>,
     /// The last task, if there is a first.
     last: *const Task,
+    length: usize,
 }
 
 // SAFETY: `last` points to a task that the queue itself keeps alive, and tasks may be used by any CPU.
@@ -40,12 +42,17 @@ impl Link {
 impl Queue {
     /// An empty queue.
     pub const fn new() -> Self {
-        Self { first: None, last: ptr::null() }
+        Self { first: None, last: ptr::null(), length: 0 }
     }
 
     /// Whether there is no task in it.
     pub const fn is_empty(&self) -> bool {
         self.first.is_none()
+    }
+
+    /// How many tasks are in it.
+    pub const fn len(&self) -> usize {
+        self.length
     }
 
     /// The first task.
@@ -65,6 +72,7 @@ impl Queue {
         };
         *place = Some(task);
         self.last = address;
+        self.length += 1;
     }
 
     /// Adds `task` before the first one that is `later`, so behind those that are not.
@@ -84,6 +92,7 @@ impl Queue {
         // SAFETY: claimed just now, so no other queue touches the link.
         unsafe { *task.link.next.get() = rest };
         *place = Some(task);
+        self.length += 1;
     }
 
     /// Removes and returns the first task.
@@ -92,6 +101,7 @@ impl Queue {
         // SAFETY: the task was in this queue until now, and is released below.
         self.first = unsafe { (*task.link.next.get()).take() };
         task.link.queued.store(false, Ordering::Release);
+        self.length -= 1;
         Some(task)
     }
 }

@@ -1,8 +1,8 @@
 //! The end of tasks.
 //!
 //! A task cannot free the stack that it stands on. Once it has left its CPU for ever it is handed to the reaper, a
-//! task like any other, which releases what it had and lets those go on that join it. So after a join all memory of
-//! the task is free again, but for what the handle itself keeps.
+//! task like any other, on any CPU, which releases what it had and lets those go on that join it. After a join all memory of
+//! the task is free again: the one that joins waits until nobody else has it.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::sync::{IrqLock, WaitQueue};
 static DEAD: IrqLock<Queue> = IrqLock::new(Queue::new());
 static DEATHS: WaitQueue = WaitQueue::new();
 
-/// Takes over a task that has exited and that no CPU runs. Interrupts may be masked.
+/// Takes over a task that has exited and whose stack its CPU has left. Interrupts may be masked.
 pub fn bury(task: Arc<Task>) {
     DEAD.lock().push(task);
     DEATHS.wake_one();

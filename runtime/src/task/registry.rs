@@ -4,13 +4,13 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 
 use super::{State, Task, idle, scheduler};
 use crate::sync::IrqLock;
 use crate::time;
 
-/// Every task that has been spawned and not been released, by number.
+/// Every task that has been spawned and not been released, by number. The lock masks interrupts, as
+/// [`preempted_pcs`] takes it while other CPUs are held.
 static TASKS: IrqLock<BTreeMap<u64, Arc<Task>>> = IrqLock::new(BTreeMap::new());
 
 /// Makes a new task known.
@@ -48,7 +48,8 @@ pub fn list() -> Vec<TaskInfo> {
     list
 }
 
-/// Calls `f` with the task with the number `id`, if there is one; its stack stays meanwhile. Interrupts are masked.
+/// Calls `f` with the task with the number `id`, if there is one; its stack stays meanwhile. Interrupts are masked. The task
+/// may run meanwhile, on another CPU.
 pub(crate) fn inspect<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<R> {
     if let Some(task) = idle::all().find(|task| task.id() == id) {
         return Some(f(task));
@@ -58,11 +59,22 @@ pub(crate) fn inspect<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<R> {
     stack.as_ref().map(|_| f(&task))
 }
 
+/// Calls `each` with the virtual address of the next instruction of every task that was preempted by an interrupt, not one
+/// that gave up its CPU in a call. To be called while all other CPUs are held in a rendezvous: it takes a lock that none
+/// of them can have, and allocates nothing.
+pub fn preempted_pcs(each: &mut dyn FnMut(usize)) {
+    let mut tell = |task: &Task| match task.preempted_at() {
+        0 => {}
+        pc => each(pc),
+    };
+    idle::all().for_each(&mut tell);
+    TASKS.lock().values().for_each(|task| tell(task));
+}
+
 impl Task {
     fn info(&self) -> TaskInfo {
         let state = self.state();
-        let running = if state == State::Running { scheduler::running_ticks(self.cpu()) } else { 0 };
-        let ticks = self.run_ticks.load(Ordering::Relaxed) + running;
+        let ticks = scheduler::run_ticks(self);
         let run_time_ns = u64::try_from(time::duration(ticks).as_nanos()).unwrap_or(u64::MAX);
         TaskInfo { id: self.id(), name: self.name.clone().into_owned(), state, cpu: self.cpu(), run_time_ns }
     }

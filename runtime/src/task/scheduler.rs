@@ -1,78 +1,55 @@
 //! Which task runs on a CPU, and when another does.
 //!
-//! Every CPU has its own scheduler, behind an [`IrqLock`]: a queue of ready tasks, taken in turn; the sleepers, by
-//! deadline; and the task that runs, which is in no queue. A task belongs to one CPU, and only that CPU takes it out
-//! of the ready queue. So a task that is woken on another CPU, while it is still on its way to sleep here, cannot
-//! start there before its registers are saved here.
+//! Every CPU has its own queues of tasks ([`run_queue`](super::run_queue)); together they are one line
+//! ([`line`](super::line)). A ready task is in the queue of the CPU that it ran on last, or that it was started on, and
+//! goes to another when that one picks it. So there is no other balancing: a CPU that would be idle takes whoever waits
+//! longest anywhere, and one that computes looks at the end of every quantum.
 //!
-//! The timer is programmed for the next thing that is to happen, not to tick: the end of the running task's quantum
-//! if another task is ready, or the first sleeper's deadline, whichever comes first. On a CPU where one task computes
-//! and nobody sleeps, it is silent.
+//! # A task does not run on two CPUs
+//!
+//! The lock of a CPU is held across a switch: the task that leaves takes it, and the one that comes unlocks it, when the
+//! registers of the first are saved. And whoever moves a task first takes the lock of the CPU that it was on last:
+//!
+//! - A task that is *ready* is found in the queue of a CPU, under its lock. It was put there by itself, before its switch,
+//!   in which case the lock was free again only after that; or by who woke it.
+//! - A task that *waits* is woken by who has taken it out of the queue that it waited in, and by nobody else. That may be
+//!   before it has left its CPU: it puts itself into that queue, and switches later, with interrupts masked in between. So
+//!   [`wake`] takes the lock of its CPU. Either the task still has the CPU; then its state is set back, under the lock
+//!   under which [`reschedule`] is going to look, and it stays. Or it has not; then its switch is over.
+//!
+//! So when a CPU finds a task to run, the release of that lock by the CPU that saved the registers happens before its own
+//! acquisition, and the registers are seen: no barrier but those of the locks is needed.
+//!
+//! # A ready task is not overlooked by an idle CPU
+//!
+//! A CPU is told of a task only if it is idle: others look at the end of their quantum. Who adds a task first publishes it
+//! in the queue, and then reads which CPUs are idle; a CPU that is about to be idle first says so, and then reads what is
+//! published. These four accesses are sequentially consistent, so at least one of the two sees the other. Who sees an idle
+//! CPU takes its bit, so that it is told once, and interrupts it; the interrupt comes before the CPU waits, and then it
+//! looks again at the end of that, or it ends the wait.
+//!
+//! # Preemption
+//!
+//! The timer is programmed for the next thing that is to happen: the end of the running task's quantum, where somebody may
+//! wait, or the first sleeper's deadline, whichever comes first. It is silent on an idle CPU where nobody sleeps, and on a
+//! machine of one CPU where one task computes.
 //!
 //! The state of a task says what becomes of it when it leaves the CPU: whoever wants it to wait says so there before
 //! it calls [`reschedule`], with interrupts masked in between.
 
 use alloc::sync::Arc;
 use core::ptr;
-use core::sync::atomic::Ordering;
-use core::time::Duration;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Queue, State, Task, context, current_cpu, current_task, idle, reaper};
-use crate::per_cpu::{MAX_CPUS, PerCpu};
-use crate::sync::{IrqLock, IrqMask};
-use crate::time;
+use super::line::{NOBODY, first_in_line, least_loaded};
+use super::run_queue::{Cpu, QUANTUM, Queues};
+use super::{State, Task, context, current_task, idle, reaper};
+use crate::interrupt::{self, Ipi};
+use crate::sync::{IrqMask, MaskedGuard, MaskedLock};
+use crate::{smp, time};
 
-/// How long a task runs while others are ready.
-const QUANTUM: Duration = Duration::from_millis(4);
-
-static SCHEDULERS: PerCpu<IrqLock<Scheduler>> = PerCpu::new([const { IrqLock::new(Scheduler::new()) }; MAX_CPUS]);
-
-struct Scheduler {
-    ready: Queue,
-    /// Ordered by deadline.
-    sleepers: Queue,
-    /// The task that runs; none when it is the idle task.
-    running: Option<Arc<Task>>,
-    /// The task that ran before, if it has exited: it cannot be released before the CPU has left its stack.
-    departed: Option<Arc<Task>>,
-    /// The counter when the running task was switched to.
-    since: u64,
-    /// The counter at the end of its quantum.
-    quantum_end: u64,
-    /// Whether to switch at the end of the interrupt that is being handled: the quantum is over, or a task came to
-    /// an idle CPU.
-    preempt: bool,
-}
-
-impl Scheduler {
-    const fn new() -> Self {
-        Self {
-            ready: Queue::new(),
-            sleepers: Queue::new(),
-            running: None,
-            departed: None,
-            since: 0,
-            quantum_end: 0,
-            preempt: false,
-        }
-    }
-
-    /// Programs this CPU's timer for what is to happen next. It must be this CPU's scheduler.
-    fn program_timer(&self) {
-        let quantum = (!self.ready.is_empty()).then_some(self.quantum_end);
-        let sleeper = self.sleepers.first().map(Task::deadline);
-        match quantum.into_iter().chain(sleeper).min() {
-            Some(event) => time::set_event(event),
-            None => time::clear_event(),
-        }
-    }
-
-    fn make_ready(&mut self, task: Arc<Task>) {
-        task.set_state(State::Ready);
-        self.ready.push(task);
-        self.preempt |= self.running.is_none();
-    }
-}
+/// One bit for each CPU that is idle and has not been told of a task, by its dense number.
+static IDLE: AtomicUsize = AtomicUsize::new(0);
 
 /// Masks interrupts for a task that is about to give up its CPU by itself.
 ///
@@ -90,8 +67,9 @@ pub(crate) fn mask_to_switch() -> IrqMask {
 /// # Panics
 ///
 /// In an idle task: it has nowhere to go.
-pub(crate) fn leave_for(state: State) -> Arc<Task> {
-    let task = SCHEDULERS.here().lock().running.clone().expect("the idle task of a CPU cannot wait");
+pub(crate) fn leave_for(state: State, mask: &IrqMask) -> Arc<Task> {
+    let (_, here) = Cpu::here(mask);
+    let task = here.lock(mask).running.clone().expect("the idle task of a CPU cannot wait");
     task.set_state(state);
     task
 }
@@ -99,87 +77,187 @@ pub(crate) fn leave_for(state: State) -> Arc<Task> {
 /// Puts the current task to sleep until the counter reads `deadline`.
 pub(super) fn sleep_until(deadline: u64) {
     let mask = mask_to_switch();
-    let task = leave_for(State::Sleeping);
+    let task = leave_for(State::Sleeping, &mask);
     task.deadline.store(deadline, Ordering::Relaxed);
-    SCHEDULERS.here().lock().sleepers.insert(task, |other| other.deadline() > deadline);
+    // Of this CPU, whose timer wakes it: not before the switch, as interrupts are masked.
+    Cpu::here(&mask).1.lock(&mask).push_sleeper(task);
     reschedule(&mask);
 }
 
-/// Makes `task` ready, which has been taken out of the queue that it waited in, on the CPU that it belongs to.
+/// Starts a new task, on its CPU if it is pinned to one, else where the fewest are.
+pub(super) fn start(task: Arc<Task>) {
+    let mask = IrqMask::new();
+    if !task.is_pinned {
+        let loads = smp::running().map(|cpu| (cpu, Cpu::of(cpu).load()));
+        task.set_cpu(least_loaded(loads).unwrap_or_default());
+    }
+    let queues = Cpu::of(task.cpu()).lock(&mask);
+    make_ready(task, queues, &mask);
+}
+
+/// Makes `task` ready, which has been taken out of the queue that it waited in.
 pub(crate) fn wake(task: Arc<Task>) {
-    let _mask = IrqMask::new();
-    let cpu = task.cpu();
-    let mut scheduler = SCHEDULERS.of(cpu).lock();
-    scheduler.make_ready(task);
-    if cpu == current_cpu() {
-        scheduler.program_timer();
-    } else {
-        drop(scheduler);
-        kick(cpu);
+    let mask = IrqMask::new();
+    // A task that waits does not move.
+    let queues = Cpu::of(task.cpu()).lock(&mask);
+    if queues.runs(&task) {
+        task.set_state(State::Running);
+        return;
     }
+    make_ready(task, queues, &mask);
 }
 
-/// Interrupts the CPU with the dense number `cpu`, another one, so that it looks into its ready queue now.
-///
-/// # Panics
-///
-/// Always, as tasks run on the CPU that boots alone: there is none to be woken on another.
-fn kick(cpu: usize) {
-    panic!("a task of CPU {cpu} was woken on CPU {}, and no CPU can interrupt another", current_cpu());
+/// Adds `task`, which does not run, to the `queues` of its CPU, and sees that it is not overlooked.
+fn make_ready(task: Arc<Task>, mut queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
+    let (number, is_pinned) = (task.cpu(), task.is_pinned);
+    task.set_ready(time::counter());
+    queues.push(task);
+    Cpu::of(number).publish(&queues);
+    if number == Cpu::here(mask).0 {
+        queues.program_timer();
+    }
+    drop(queues);
+    rouse(number, is_pinned, mask);
 }
 
-/// Gives the CPU to the next ready task. Returns when the current task, in whose name it is called, runs again; at
-/// once if that is the next one.
-///
-/// # Panics
-///
-/// Where there is another [`IrqMask`] than the caller's: a lock is held, for which the next task might wait.
-pub(crate) fn reschedule(_masked: &IrqMask) {
-    let previous = current_task();
-    assert_eq!(previous.irq_nesting.depth(), 1, "a task that held a lock gave up its CPU");
-    let mut guard = SCHEDULERS.here().lock();
-    let scheduler = &mut *guard;
-    let now = time::counter();
-    previous.run_ticks.fetch_add(now.saturating_sub(scheduler.since), Ordering::Relaxed);
-    scheduler.since = now;
-    scheduler.quantum_end = now + time::ticks(QUANTUM);
-    scheduler.preempt = false;
-
-    let leaving = scheduler.running.take();
-    match previous.state() {
-        State::Running => {
-            previous.set_state(State::Ready);
-            if let Some(task) = leaving {
-                scheduler.ready.push(task);
-            }
+/// Has an idle CPU, if there is one, look for tasks: rather the one with the number `preferred`, or `only` that.
+fn rouse(preferred: usize, only: bool, mask: &IrqMask) {
+    let candidates = if only { 1 << preferred } else { usize::MAX };
+    loop {
+        let idle = IDLE.load(Ordering::SeqCst) & candidates;
+        if idle == 0 {
+            return;
         }
-        State::Exited => scheduler.departed = leaving,
-        // Others keep it: the queue that it waits in, or the ready queue, if it was woken already.
-        State::Ready | State::Sleeping | State::Waiting => {}
+        let number = if idle & 1 << preferred != 0 { preferred } else { idle.trailing_zeros() as usize };
+        if IDLE.fetch_and(!(1 << number), Ordering::SeqCst) & 1 << number != 0 {
+            let (this, here) = Cpu::here(mask);
+            if number == this {
+                here.is_due.store(true, Ordering::Relaxed);
+            } else {
+                interrupt::send(number, Ipi::Reschedule);
+            }
+            return;
+        }
     }
-    scheduler.running = scheduler.ready.pop();
-    let next: *const Task = match &scheduler.running {
-        Some(task) => Arc::as_ptr(task),
-        None => idle::here(),
-    };
-    scheduler.program_timer();
-    drop(guard);
+}
 
+/// Handles the interrupt by which another CPU says that there is a task for this one.
+pub(crate) fn reschedule_interrupt() {
+    let mask = IrqMask::new();
+    let (_, here) = Cpu::here(&mask);
+    // Where a task runs, it has been found meanwhile, or has been taken by another.
+    if here.lock(&mask).running.is_none() {
+        here.is_due.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The CPU with the number `this` takes a task out of the queue of another CPU, if one has been ready there for longer than
+/// all that are ready here. Nobody has it then but the caller.
+fn take_from_another(this: usize, mask: &IrqMask) -> Option<Arc<Task>> {
+    let own = Cpu::of(this).lock(mask).next_since();
+    let other = first_in_line(own, others(this).map(|(cpu, other)| (cpu, other.first())))?;
+    let other = Cpu::of(other);
+    let mut queues = other.lock(mask);
+    let task = queues.pop_movable()?;
+    other.publish(&queues);
+    // Under the lock of the one, so that it is not sought there any more.
+    task.set_cpu(this);
+    Some(task)
+}
+
+fn others(this: usize) -> impl Iterator<Item = (usize, &'static Cpu)> {
+    smp::running().filter(move |cpu| *cpu != this).map(|cpu| (cpu, Cpu::of(cpu)))
+}
+
+/// Locks the queues of this CPU when a task is ready there, or `previous` goes on, or nobody waits anywhere and the others
+/// know that this CPU is idle.
+fn lock_to_pick<'a>(this: usize, here: &'a Cpu, previous: &Task, mask: &'a IrqMask) -> MaskedGuard<'a, Queues> {
+    loop {
+        let taken = take_from_another(this, mask);
+        let mut queues = here.lock(mask);
+        if let Some(task) = taken {
+            queues.push(task);
+        }
+        if queues.has_ready() || queues.running.is_some() && previous.state() == State::Running {
+            if IDLE.load(Ordering::Relaxed) & 1 << this != 0 {
+                IDLE.fetch_and(!(1 << this), Ordering::SeqCst);
+            }
+            return queues;
+        }
+        IDLE.fetch_or(1 << this, Ordering::SeqCst);
+        if first_in_line(u64::MAX, others(this).map(|(cpu, other)| (cpu, other.first()))).is_none() {
+            return queues;
+        }
+    }
+}
+
+/// Gives the CPU to the next ready task. Returns when the current task, in whose name it is called, runs again, on whatever
+/// CPU; at once if that is the next one.
+///
+/// # Panics
+///
+/// Where there is another [`IrqMask`] than the caller's, or a [`PreemptMask`](crate::sync::PreemptMask): a lock is held, for
+/// which the next task might wait.
+pub(crate) fn reschedule(mask: &IrqMask) {
+    let previous = current_task();
+    let locks = previous.irq_nesting.depth() - 1 + previous.preempt_nesting.depth();
+    assert_eq!(locks, 0, "a task that held a lock gave up its CPU");
+    let (this, here) = Cpu::here(mask);
+    let mut guard = lock_to_pick(this, here, previous, mask);
+    let queues = &mut *guard;
+    here.is_due.store(false, Ordering::Relaxed);
+    let now = time::counter();
+    previous.run_ticks.fetch_add(now.saturating_sub(queues.since), Ordering::Relaxed);
+    queues.since = now;
+    queues.quantum_end = now + time::ticks(QUANTUM);
+
+    let leaving = queues.running.take();
+    match (previous.state(), leaving) {
+        (State::Running, Some(task)) => {
+            task.set_ready(now);
+            queues.push(task);
+        }
+        (State::Running, None) => previous.set_state(State::Ready),
+        (State::Exited, leaving) => queues.departed = leaving,
+        // The registry has it, and others do: the queue that it waits in, or whoever has taken it from there.
+        (State::Ready | State::Sleeping | State::Waiting, leaving) => drop(leaving),
+    }
+    queues.running = queues.pop();
+    let next: *const Task = match &queues.running {
+        Some(task) => Arc::as_ptr(task),
+        None => idle::of(this),
+    };
+    here.publish(queues);
+    queues.program_timer();
+    if here.first() != NOBODY {
+        // The task that leaves waits now, and would not have to where a CPU is idle. That one waits for the lock.
+        rouse(this, false, mask);
+    }
     // SAFETY: a running task is kept alive by the registry until the reaper has it, and the idle tasks are static.
     let next = unsafe { &*next };
     next.set_state(State::Running);
+    MaskedLock::keep(guard);
     if !ptr::eq(previous, next) {
-        // SAFETY: interrupts are masked by the caller. `next` comes from the ready queue of this CPU, which is the
-        // only one that runs it, or is this CPU's idle task; so it is not running, and left by this very switch.
+        // SAFETY: interrupts are masked by the caller. `next` comes from a queue of this CPU, under its lock, so its
+        // registers are saved and no other CPU has it (see above); or is this CPU's idle task, left by this CPU. The next
+        // task unlocks, in `finish_switch`.
         unsafe { context::switch(previous, next) };
-        finish_switch();
     }
+    // SAFETY: the lock of the CPU that this task has been switched to was left locked by the task that it had before.
+    unsafe { finish_switch() };
 }
 
-/// The first thing that a task does when it runs again, on its own stack: hands over the task before it, if it has
-/// exited. Interrupts are masked.
-pub(super) fn finish_switch() {
-    let departed = SCHEDULERS.here().lock().departed.take();
+/// The first thing that a task does when it runs again, on its own stack: unlocks the queues of its CPU, and hands over the
+/// task before it, if that has exited. Interrupts are masked.
+///
+/// # Safety
+///
+/// The lock of this CPU was left locked by the switch to the current task.
+pub(super) unsafe fn finish_switch() {
+    let task = current_task();
+    let here = Cpu::of(task.cpu());
+    // SAFETY: the caller's promise.
+    let departed = unsafe { here.across_switch().unlock(|queues| queues.departed.take()) };
     if let Some(task) = departed {
         reaper::bury(task);
     }
@@ -187,31 +265,48 @@ pub(super) fn finish_switch() {
 
 /// Handles the interrupt of this CPU's timer.
 pub fn timer_interrupt() {
-    let mut scheduler = SCHEDULERS.here().lock();
-    let now = time::counter();
-    while scheduler.sleepers.first().is_some_and(|task| task.deadline() <= now) {
-        if let Some(task) = scheduler.sleepers.pop() {
-            scheduler.make_ready(task);
-        }
-    }
-    if !scheduler.ready.is_empty() && scheduler.quantum_end <= now {
-        scheduler.preempt = true;
-        scheduler.quantum_end = now + time::ticks(QUANTUM);
-    }
-    scheduler.program_timer();
-}
-
-/// Lets other tasks run, if an interrupt has given a reason to; called at the end of every interrupt. The interrupted
-/// code had interrupts unmasked, and nothing else forbids preemption.
-pub fn preempt() {
     let mask = IrqMask::new();
-    while SCHEDULERS.here().lock().preempt {
+    let (this, here) = Cpu::here(&mask);
+    let now = time::counter();
+    loop {
+        let mut queues = here.lock(&mask);
+        let Some(task) = queues.pop_sleeper(now) else { break };
+        make_ready(task, queues, &mask);
+    }
+    let mut queues = here.lock(&mask);
+    if queues.running.is_some() && queues.quantum_end <= now {
+        let somebody_waits = queues.has_ready() || others(this).any(|(_, other)| other.first() != NOBODY);
+        here.is_due.fetch_or(somebody_waits, Ordering::Relaxed);
+        queues.quantum_end = now + time::ticks(QUANTUM);
+    }
+    queues.program_timer();
+}
+
+/// Lets other tasks run, if an interrupt has given a reason to; called at the end of every interrupt, which the current task
+/// took before the instruction at the virtual address `pc`. The interrupted code had interrupts unmasked.
+pub fn preempt(pc: usize) {
+    let task = current_task();
+    if !task.preempt_nesting.permits() {
+        return;
+    }
+    let mask = IrqMask::new();
+    // Of the CPU that the task is on then.
+    while Cpu::here(&mask).1.is_due.load(Ordering::Relaxed) {
+        task.set_preempted_at(pc);
         reschedule(&mask);
+        task.set_preempted_at(0);
     }
 }
 
-/// For how many ticks the task that runs on `cpu` has had it since it was switched to.
-pub(super) fn running_ticks(cpu: usize) -> u64 {
-    let scheduler = SCHEDULERS.of(cpu).lock();
-    time::counter().saturating_sub(scheduler.since)
+/// The same for a task that gives up its CPU in a call, if it is due.
+pub(crate) fn preempt_now() {
+    preempt(0);
+}
+
+/// For how many ticks of the counter `task` has run.
+pub(super) fn run_ticks(task: &Task) -> u64 {
+    let mask = IrqMask::new();
+    let queues = Cpu::of(task.cpu()).lock(&mask);
+    let running = if queues.runs(task) { time::counter().saturating_sub(queues.since) } else { 0 };
+    task.run_ticks.load(Ordering::Relaxed) + running
 }

@@ -1,0 +1,61 @@
+//! The lock for data that tasks share, and nobody else.
+
+use core::ops::{Deref, DerefMut};
+
+use spin::mutex::{SpinMutex, SpinMutexGuard};
+
+use super::PreemptMask;
+use crate::task;
+
+/// A spin lock that forbids preemption on its CPU while it is held, and while it is waited for.
+///
+/// A task that preempted the holder and asked for the same lock would spin until its quantum is over, and tasks on other
+/// CPUs as long. That cannot happen; but interrupts come, so a CPU that waits can be held in a rendezvous, and one that
+/// holds the lock may do so for longer than interrupts can be masked. Interrupt handlers and probe handlers must not
+/// take one, nor what runs while other CPUs are held.
+pub struct PreemptLock<T> {
+    data: SpinMutex<T>,
+}
+
+/// Access to the data of a [`PreemptLock`], until dropped.
+pub struct PreemptGuard<'a, T> {
+    // Fields drop in the order of their declaration: the lock is free before the task can be preempted.
+    data: SpinMutexGuard<'a, T>,
+    _mask: PreemptMask,
+}
+
+impl<T> PreemptLock<T> {
+    /// A free lock around `data`.
+    pub const fn new(data: T) -> Self {
+        Self { data: SpinMutex::new(data) }
+    }
+
+    /// Forbids preemption and waits for the lock.
+    ///
+    /// # Panics
+    ///
+    /// Where there is an [`IrqMask`](super::IrqMask): see [`sync`](super).
+    #[inline]
+    pub fn lock(&self) -> PreemptGuard<'_, T> {
+        let depth = task::current_task().irq_nesting.depth();
+        assert_eq!(depth, 0, "a lock that masks preemption was taken with interrupts masked");
+        let mask = PreemptMask::new();
+        PreemptGuard { data: self.data.lock(), _mask: mask }
+    }
+}
+
+impl<T> Deref for PreemptGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T> DerefMut for PreemptGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.data
+    }
+}

@@ -1,0 +1,121 @@
+//! Who runs next, and where a new task goes: the decisions, apart from what they are applied to. Pure.
+//!
+//! All ready tasks of the machine stand in one line, in the order in which they became ready. That each CPU has a queue of
+//! its own is how the line is kept, so that CPUs seldom meet at a lock; it is no order of its own. A CPU that picks takes
+//! the task that has been ready longest: the first in its own queue, unless the first in another has been so for longer.
+//!
+//! **What follows.** A ready task is overtaken by none that became ready later. So tasks that compute get the same share,
+//! however many there are and wherever they were put: between two turns of one, every other has one turn. Where all
+//! queues are of the same length, none is taken from another: the first in a queue has been ready for as many quanta as
+//! the queue is long when its CPU picks, and the firsts of the others for at most that. Where the lengths differ, tasks
+//! move at every quantum, and share the difference.
+
+/// Published for a queue that no task is in.
+pub const NOBODY: u64 = u64::MAX;
+
+/// The CPU whose first task has been ready longest, if it has been for longer than since `own`. `others` are CPUs, and since
+/// when the first tasks in their queues have been ready.
+pub fn first_in_line(own: u64, others: impl Iterator<Item = (usize, u64)>) -> Option<usize> {
+    let first = others.min_by_key(|(_, since)| *since).filter(|(_, since)| *since < own);
+    first.map(|(cpu, _)| cpu)
+}
+
+/// The CPU that has the fewest tasks, the first of several. `loads` are CPUs and how many tasks they have.
+pub fn least_loaded(loads: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
+    loads.min_by_key(|(_, load)| *load).map(|(cpu, _)| cpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_task_that_has_waited_longest_is_next() {
+        assert_eq!(first_in_line(5, [(1, 7), (2, 3), (3, 4)].into_iter()), Some(2));
+        assert_eq!(first_in_line(3, [(1, 7), (2, 3), (3, 4)].into_iter()), None);
+        assert_eq!(first_in_line(NOBODY, [(1, NOBODY), (2, NOBODY)].into_iter()), None);
+        assert_eq!(first_in_line(NOBODY, [(1, NOBODY), (2, 9)].into_iter()), Some(2));
+        assert_eq!(first_in_line(NOBODY, core::iter::empty()), None);
+    }
+
+    #[test]
+    fn a_new_task_goes_where_the_fewest_are() {
+        assert_eq!(least_loaded([(0, 2), (1, 1), (3, 1)].into_iter()), Some(1));
+        assert_eq!(least_loaded([(2, 0)].into_iter()), Some(2));
+        assert_eq!(least_loaded(core::iter::empty()), None);
+    }
+
+    /// CPUs on which tasks compute. The quanta of CPU n end n ticks after those of CPU 0.
+    struct Model {
+        queues: Vec<VecDeque<(u64, usize)>>,
+        running: Vec<Option<usize>>,
+        turns: Vec<u64>,
+        moves: u64,
+        now: u64,
+    }
+
+    const QUANTUM: u64 = 16;
+
+    impl Model {
+        /// `tasks` tasks that have all become ready on CPU 0.
+        fn new(cpus: usize, tasks: usize) -> Self {
+            let mut queues = vec![VecDeque::new(); cpus];
+            queues[0] = (0..tasks).map(|task| (task as u64, task)).collect();
+            Self { queues, running: vec![None; cpus], turns: vec![0; tasks], moves: 0, now: tasks as u64 }
+        }
+
+        fn run(&mut self, quanta: u64) {
+            for _ in 0..quanta {
+                for cpu in 0..self.queues.len() {
+                    self.pick(cpu, self.now + cpu as u64);
+                }
+                self.now += QUANTUM;
+            }
+        }
+
+        fn pick(&mut self, cpu: usize, now: u64) {
+            let since = |queue: &VecDeque<(u64, usize)>| queue.front().map_or(NOBODY, |first| first.0);
+            let others = self.queues.iter().enumerate().filter(|(other, _)| *other != cpu);
+            let from = first_in_line(since(&self.queues[cpu]), others.map(|(other, queue)| (other, since(queue))));
+            if let Some(first) = from.and_then(|from| self.queues[from].pop_front()) {
+                self.queues[cpu].push_front(first);
+                self.moves += 1;
+            }
+            if let Some(task) = self.running[cpu].take() {
+                self.queues[cpu].push_back((now, task));
+            }
+            self.running[cpu] = self.queues[cpu].pop_front().map(|(_, task)| task);
+            if let Some(task) = self.running[cpu] {
+                self.turns[task] += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn tasks_that_compute_have_equal_turns() {
+        for cpus in 1..=8 {
+            for tasks in 1..=20 {
+                let mut model = Model::new(cpus, tasks);
+                model.run(500);
+                let (least, most) = (model.turns.iter().min().unwrap(), model.turns.iter().max().unwrap());
+                assert!(most - least <= 1, "{cpus} CPUs: {:?}", model.turns);
+                assert_eq!(model.turns.iter().sum::<u64>(), 500 * cpus.min(tasks) as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn tasks_stay_where_all_queues_are_equally_long() {
+        for cpus in 1..=8 {
+            for each in 1..=4 {
+                let mut model = Model::new(cpus, cpus * each);
+                model.run(50);
+                let moves = model.moves;
+                model.run(500);
+                assert_eq!(model.moves, moves, "{cpus} CPUs, {each} tasks each");
+            }
+        }
+    }
+}
