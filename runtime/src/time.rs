@@ -48,7 +48,8 @@ pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
     })
 }
 
-/// The virtual counter. It does not go back, on any CPU.
+/// The virtual counter. It does not go back, on any CPU. Fit for code that cannot be probed.
+#[inline(always)]
 #[must_use]
 pub fn counter() -> u64 {
     // The counter may be read earlier than the program says (Arm ARM, D12.2).
@@ -57,6 +58,7 @@ pub fn counter() -> u64 {
 }
 
 /// Ticks of the counter in a second.
+#[inline(always)]
 #[must_use]
 pub(crate) fn frequency() -> u64 {
     FREQUENCY.load(Ordering::Relaxed)

@@ -1,11 +1,14 @@
 //! The console's UART, a PL011: polled output that works in any state of the kernel, interrupt-driven input.
 //!
-//! Output waits for nothing but the device. Tasks take turns by the call of [`print!`](crate::print); code that runs with interrupts
-//! masked (handlers, reports of failures) writes at once, be it into somebody's line, since whoever has the turn may be
-//! what it interrupted. Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
+//! All CPUs write to it in turn, a call of [`print!`](crate::print) each. A task yields until it has its turn. Code that runs
+//! with interrupts masked (handlers) waits for a moment only, as whoever has the turn may be what it interrupted, and then
+//! writes, be it into somebody's line; so does [`urge`]. Where the machine stops, the CPU that reports
+//! [takes](seize) the UART for ever, and others that want to write stop. Arm DDI 0183: PrimeCell UART (PL011) Technical
+//! Reference Manual.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
 
 use aarch64_cpu::registers::DAIF;
 use heapless::Deque;
@@ -17,8 +20,8 @@ use tock_registers::{register_bitfields, register_structs};
 use crate::device_tree::Device;
 use crate::interrupt::{self, InterruptError};
 use crate::memory::{MapError, Mmio};
-use crate::sync::{IrqLock, WaitQueue};
-use crate::task;
+use crate::sync::{IrqLock, IrqMask, WaitQueue};
+use crate::{machine, task, time};
 
 register_bitfields! {
     u32,
@@ -75,9 +78,14 @@ const RING_SIZE: usize = 4096;
 /// taken.
 const BURST: usize = 64;
 
+/// How long code that must go on waits for its turn: more than a line takes at 115,200 baud.
+const MOMENT: Duration = Duration::from_millis(10);
+
 static UART: Once<Mmio<Pl011>> = Once::new();
-/// A task has its turn to write.
+/// Somebody has the turn to write.
 static WRITING: AtomicBool = AtomicBool::new(false);
+/// The dense number of the CPU that has the UART alone, plus 1; 0 while all share it.
+static SEIZED_BY: AtomicUsize = AtomicUsize::new(0);
 static RECEIVED: IrqLock<Deque<u8, RING_SIZE>> = IrqLock::new(Deque::new());
 static READERS: WaitQueue = WaitQueue::new();
 static OVERRUNS: AtomicU64 = AtomicU64::new(0);
@@ -178,6 +186,7 @@ struct Output<'a>(&'a Pl011);
 
 impl Write for Output<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        stop_unless_seized_here();
         for byte in text.bytes() {
             if byte == b'\n' {
                 write_byte(self.0, b'\r');
@@ -191,24 +200,69 @@ impl Write for Output<'_> {
 /// What [`print!`](crate::print) calls.
 #[doc(hidden)]
 pub fn write(arguments: fmt::Arguments) {
-    let Some(uart) = UART.get() else { return };
-    let turn = take_turn();
-    // Output gives no errors; one of the arguments' own formatting leaves its text incomplete.
-    let _ = Output(uart).write_fmt(arguments);
+    let turn = if DAIF.is_set(DAIF::I) { take_turn_within(MOMENT) } else { take_turn() };
+    write_in_turn(turn, arguments);
+}
+
+/// Writes after a moment though somebody else has the turn: what must be said, and perhaps of that one.
+pub(crate) fn urge(arguments: fmt::Arguments) {
+    write_in_turn(take_turn_within(MOMENT), arguments);
+}
+
+/// Makes the UART the one of this CPU, with the dense number `cpu`, for ever. Interrupts are masked.
+pub(crate) fn seize(cpu: usize) {
+    SEIZED_BY.store(cpu + 1, Ordering::Release);
+}
+
+fn write_in_turn(turn: bool, arguments: fmt::Arguments) {
+    if let Some(uart) = UART.get() {
+        // Output gives no errors; one of the arguments' own formatting leaves its text incomplete.
+        let _ = Output(uart).write_fmt(arguments);
+    }
     if turn {
         WRITING.store(false, Ordering::Release);
     }
 }
 
-/// Waits until no other task writes. False, at once, where interrupts are masked: whoever writes may be below us.
-fn take_turn() -> bool {
-    while !DAIF.is_set(DAIF::I) {
-        if !WRITING.swap(true, Ordering::Acquire) {
-            return true;
+/// Takes the turn if nobody has it. The UART may have been seized: then there are no turns.
+fn try_turn() -> Option<bool> {
+    match SEIZED_BY.load(Ordering::Acquire) {
+        0 => (!WRITING.swap(true, Ordering::Acquire)).then_some(true),
+        _ => {
+            stop_unless_seized_here();
+            Some(false)
         }
-        task::yield_now();
     }
-    false
+}
+
+/// Stops this CPU if another one has seized the UART.
+fn stop_unless_seized_here() {
+    if SEIZED_BY.load(Ordering::Acquire) != 0 {
+        let _mask = IrqMask::new();
+        machine::stop_if_told(task::current_cpu());
+    }
+}
+
+/// Waits until nobody else writes. False if there are no turns.
+fn take_turn() -> bool {
+    loop {
+        match try_turn() {
+            Some(turn) => return turn,
+            None => task::yield_now(),
+        }
+    }
+}
+
+/// The same, for `patience` at most; false also if it is over.
+fn take_turn_within(patience: Duration) -> bool {
+    let deadline = time::counter().saturating_add(time::ticks(patience));
+    loop {
+        match try_turn() {
+            Some(turn) => return turn,
+            None if time::counter() >= deadline => return false,
+            None => core::hint::spin_loop(),
+        }
+    }
 }
 
 /// Waits until everything that was written has left the UART.

@@ -20,7 +20,7 @@ use crate::device_tree::{Interrupt, InterruptController};
 use crate::memory::MapError;
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqLock;
-use crate::task;
+use crate::{machine, smp, task};
 use gic_v2::GicV2;
 use gic_v3::GicV3;
 
@@ -33,6 +33,7 @@ const SPECIAL: u32 = 1020;
 /// The priority of every interrupt: any that the priority mask, which is open, lets through.
 const PRIORITY: u8 = 0xa0;
 
+#[expect(clippy::large_enum_variant, reason = "there is one, and it is static")]
 enum Controller {
     V2(GicV2),
     V3(GicV3),
@@ -162,7 +163,7 @@ pub(crate) fn is_in_handler(cpu: usize) -> bool {
 }
 
 /// Handles the interrupt that this CPU has taken, from the code at `pc`.
-pub(crate) fn dispatch(_pc: usize) {
+pub(crate) fn dispatch(pc: usize) {
     let Some(controller) = CONTROLLER.get() else { return };
     let acknowledged = match controller {
         Controller::V2(gic) => gic.acknowledge(),
@@ -177,10 +178,18 @@ pub(crate) fn dispatch(_pc: usize) {
         // The request was withdrawn before it was acknowledged; there is nothing to end.
         return;
     };
-    let state = &IN_HANDLER[task::current_cpu()];
+    let end = || match controller {
+        Controller::V2(gic) => gic.end(acknowledged),
+        Controller::V3(gic) => gic.end(acknowledged),
+    };
+    let cpu = task::current_cpu();
+    let state = &IN_HANDLER[cpu];
     state.store(true, Ordering::Relaxed);
     if number < GENERATED {
-        answer(number);
+        // It has no device that would ask for it still. And what waits for another interrupt meanwhile, in WFI, would wait
+        // in vain: the GIC signals none of the same priority before.
+        end();
+        answer(number, cpu, pc);
     } else {
         match slot.load(Ordering::Acquire) {
             // Nothing has enabled it.
@@ -188,17 +197,20 @@ pub(crate) fn dispatch(_pc: usize) {
             // SAFETY: what is not 0 was stored by `register`, from a `fn()`.
             handler => unsafe { mem::transmute::<usize, fn()>(handler)() },
         }
+        end();
     }
     state.store(false, Ordering::Relaxed);
-    match controller {
-        Controller::V2(gic) => gic.end(acknowledged),
-        Controller::V3(gic) => gic.end(acknowledged),
-    }
 }
 
-/// Does what another CPU, or this one, has sent the software-generated interrupt `number` for.
-fn answer(number: u32) {
-    if number == Ipi::Reschedule as u32 {
-        task::reschedule_interrupt();
+/// Does what this CPU, with the dense number `cpu`, has been sent the software-generated interrupt `number` for.
+fn answer(number: u32, cpu: usize, pc: usize) {
+    const RESCHEDULE: u32 = Ipi::Reschedule as u32;
+    const RENDEZVOUS: u32 = Ipi::Rendezvous as u32;
+    const STOP: u32 = Ipi::Stop as u32;
+    match number {
+        RESCHEDULE => task::reschedule_interrupt(),
+        RENDEZVOUS => smp::answer(cpu, pc),
+        STOP => machine::stop_if_told(cpu),
+        _ => {}
     }
 }

@@ -8,11 +8,15 @@
 //! |---|---|
 //! | here | which CPUs run |
 //! | `start` | how they come up |
+//! | `rendezvous` | how they are held |
 
+mod rendezvous;
 mod start;
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+pub(crate) use rendezvous::answer;
+pub use rendezvous::{hold_cpus, interrupted};
 pub use start::{CpuInfo, StartError, list, surplus};
 pub(crate) use start::{Entry, SMP_ENTRIES, start_others};
 

@@ -144,6 +144,8 @@ pub(crate) fn start_others(machine: &Machine) {
         _ => CpuInfo { affinity: cpu.affinity, start: cpu.start, error: start(number, cpu).err() },
     });
     let cpus = CPUS.call_once(|| Cpus { list: list.collect(), surplus: machine.surplus_cpus });
+    let running = cpus.list.iter().filter(|cpu| cpu.error.is_none()).count();
+    println!("CPUs: {running} of {} run", cpus.list.len() + cpus.surplus);
     for (number, cpu) in cpus.list.iter().enumerate() {
         if let Some(error) = cpu.error {
             println!("CPU {number} (affinity {:#x}) does not run: {error}", cpu.affinity);
