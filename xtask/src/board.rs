@@ -39,6 +39,8 @@ pub struct Board {
 pub struct Configuration {
     pub name: String,
     cpu: Option<String>,
+    /// CPUs, if others than those of the board.
+    smp: Option<u32>,
     #[serde(default)]
     machine_options: BTreeMap<String, String>,
 }
@@ -93,7 +95,10 @@ impl Board {
                 configuration.name
             );
         }
-        ensure!((1..=board.max_smp).contains(&board.smp), "its number of CPUs is not between 1 and max-smp");
+        let counts = board.configurations.iter().filter_map(|configuration| configuration.smp);
+        for smp in counts.chain([board.smp]) {
+            ensure!((1..=board.max_smp).contains(&smp), "{smp} CPUs are not between 1 and max-smp, {}", board.max_smp);
+        }
         Ok(board)
     }
 
@@ -104,6 +109,11 @@ impl Board {
             bail!("the board {} has no configuration {name:?}; it has: {}", self.name, names.join(", "));
         };
         Ok(found)
+    }
+
+    /// How many CPUs this configuration has.
+    pub fn cpus(&self, configuration: &Configuration) -> u32 {
+        configuration.smp.unwrap_or(self.smp)
     }
 
     /// What QEMU is told so that it is this machine and boots `image`.
@@ -120,7 +130,7 @@ impl Board {
 
     /// What QEMU is told so that it is this machine, with nothing in its memory.
     pub fn machine_arguments(&self, configuration: &Configuration, overrides: &Overrides) -> Result<Vec<OsString>> {
-        let smp = overrides.smp.unwrap_or(self.smp);
+        let smp = overrides.smp.unwrap_or(self.cpus(configuration));
         ensure!(
             (1..=self.max_smp).contains(&smp),
             "the board {} has between 1 and {} CPUs, not {smp}",
@@ -177,6 +187,7 @@ mod tests {
         [[configuration]]
         name = "server"
         cpu = "neoverse-n1"
+        smp = 2
         machine-options = { virtualization = "on", gic-version = "3" }
     "#;
 
@@ -200,7 +211,7 @@ mod tests {
     fn configurations_and_overrides_become_arguments() {
         let base = "-machine virt -cpu max -m 512M -smp 1 -nic none -no-reboot -kernel k.img";
         assert_eq!(line("base", &Overrides::default()), base);
-        let server = "-machine virt,gic-version=3,virtualization=on -cpu neoverse-n1 -m 512M -smp 1 -nic none -no-reboot -kernel k.img";
+        let server = "-machine virt,gic-version=3,virtualization=on -cpu neoverse-n1 -m 512M -smp 2 -nic none -no-reboot -kernel k.img";
         assert_eq!(line("server", &Overrides::default()), server);
         let overrides = Overrides {
             smp: Some(4),
@@ -226,6 +237,7 @@ mod tests {
     #[test]
     fn a_wrong_description_is_refused() {
         assert!(Board::parse("test", &TEXT.replace("smp = 1", "smp = 9")).is_err());
+        assert!(Board::parse("test", &TEXT.replace("smp = 2", "smp = 9")).is_err());
         assert!(Board::parse("test", &TEXT.replace("\"base\"", "\"other\"")).is_err());
         assert!(Board::parse("test", &TEXT.replace("\"server\"", "\"base\"")).is_err());
         assert!(Board::parse("test", &TEXT.replace("memory", "memmory")).is_err());

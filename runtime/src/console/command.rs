@@ -14,7 +14,7 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-static COMMANDS: [Command; 13] = [
+static COMMANDS: [Command; 14] = [
     Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
     Command {
         name: "cat",
@@ -50,6 +50,7 @@ static COMMANDS: [Command; 13] = [
         run: system::run,
     },
     Command { name: "tasks", arguments: "", help: "all tasks", run: system::tasks },
+    Command { name: "cpus", arguments: "", help: "all CPUs, and why one does not run", run: system::cpus },
     Command {
         name: "backtrace",
         arguments: "TASK",

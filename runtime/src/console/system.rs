@@ -8,8 +8,9 @@ use kprobes_symbols::glob_match;
 use super::nearest::nearest;
 use super::session::Session;
 use super::words::{Failure, Words};
+use crate::device_tree::Start;
 use crate::workload::{self, WORKLOADS};
-use crate::{backtrace as trace, power, print, println, symbol, task};
+use crate::{backtrace as trace, power, print, println, smp, symbol, task};
 
 /// Iterations of a workload, unless said otherwise.
 const DEFAULT_ITERATIONS: u64 = 100;
@@ -66,6 +67,29 @@ pub(super) fn tasks(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failur
     for task::TaskInfo { id, name, state, cpu, run_time_ns } in task::list() {
         let (milliseconds, rest) = (run_time_ns / 1_000_000, run_time_ns / 1000 % 1000);
         println!("{id:>8}  {cpu:>3}  {state:<8}  {milliseconds:>6}.{rest:03} ms  {name}");
+    }
+    Ok(())
+}
+
+/// `cpus`
+pub(super) fn cpus(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    println!("  number  affinity    started by   state");
+    for (number, smp::CpuInfo { affinity, start, error }) in smp::list().iter().enumerate() {
+        let method = match (number, start) {
+            (0, _) => "boot loader",
+            (_, Some(Start::Psci)) => "PSCI",
+            (_, Some(Start::SpinTable(_))) => "spin table",
+            (_, None) => "nobody",
+        };
+        print!("{number:>8}  {affinity:#010x}  {method:<11}  ");
+        match error {
+            None => println!("running"),
+            Some(error) => println!("off: {error}"),
+        }
+    }
+    if smp::surplus() > 0 {
+        println!("off, as there is no room for more: {}", smp::surplus());
     }
     Ok(())
 }

@@ -8,7 +8,8 @@
 //! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace | `OFFSET` |
 //! | how many functions there are, in `N of … functions` | `COUNT` |
 //! | a number of milliseconds, a time in a trace | `TIME` |
-//! | in a trace, the number of a task, and of a worker such as `sha256/2`: which one comes when is up to the scheduler | `N` |
+//! | in a trace, the number of a task, of a worker such as `sha256/2`, and of a CPU: what runs when and where is up to the scheduler | `N` |
+//! | how many CPUs there are, in `CPUs: … of … run` if all run, and after `#P:` in a trace | `N` |
 
 /// The line without what differs from build to build and from run to run.
 pub fn normal(line: &str) -> String {
@@ -28,6 +29,19 @@ pub fn normal(line: &str) -> String {
     }
     if let Some(record) = trace_record(&line) {
         line = record;
+    }
+    if let Some((running, all)) =
+        line.strip_prefix("CPUs: ").and_then(|counts| counts.strip_suffix(" run")?.split_once(" of "))
+        && is_number(running)
+        && running == all
+    {
+        line = "CPUs: N of N run".into();
+    }
+    if let Some((before, cpus)) = line.split_once("#P:")
+        && line.starts_with("# entries-in-buffer")
+        && is_number(cpus)
+    {
+        line = format!("{before}#P:N");
     }
     milliseconds(&line)
 }
@@ -99,7 +113,7 @@ fn trace_record(line: &str) -> Option<String> {
         Some((workload, worker)) if is_number(worker) => format!("{workload}/N"),
         _ => name.to_string(),
     };
-    Some(format!("{name}-N [{cpu}] {flags} TIME: {event}"))
+    Some(format!("{name}-N [N] {flags} TIME: {event}"))
 }
 
 /// Replaces numbers of milliseconds, with the space that aligns them.
@@ -124,15 +138,17 @@ mod tests {
         for (line, expected) in [
             ("ffffffc000025044   8272  sha2::f", "ADDRESS SIZE  sha2::f"),
             ("7 of 624 functions", "7 of COUNT functions"),
+            ("CPUs: 4 of 4 run", "CPUs: N of N run"),
+            ("# entries-in-buffer/entries-written: 4/4   #P:1", "# entries-in-buffer/entries-written: 4/4   #P:N"),
             (
                 "ffffffc000025044  k     stepped    enabled   200         1           a                 f+0x4/0x2050",
                 "ADDRESS  k     stepped    enabled   200         1           a                 f+0x4/SIZE",
             ),
             (
                 "       deflate/1-9       [000] .....     0.193456: e: (a::b+0x13d4/0x1b54 <- c::d) sum=0x1f4ad87",
-                "deflate/N-N [000] ..... TIME: e: (a::b+OFFSET/SIZE <- c::d) sum=0x1f4ad87",
+                "deflate/N-N [N] ..... TIME: e: (a::b+OFFSET/SIZE <- c::d) sum=0x1f4ad87",
             ),
-            ("  main-3 [000] .....  0.1: e: (a+0x0/0x20) n=15", "main-N [000] ..... TIME: e: (a+0x0/SIZE) n=15"),
+            ("  main-3 [000] .....  0.1: e: (a+0x0/0x20) n=15", "main-N [N] ..... TIME: e: (a+0x0/SIZE) n=15"),
             ("sha256: 100 in 4 tasks: 99 right, 1 wrong, 8 ms", "sha256: 100 in 4 tasks: 99 right, 1 wrong, TIME ms"),
             ("       1    0  ready         20.623 ms  idle", "       1    0  ready TIME ms  idle"),
             ("  #1 0xffffffc000011fac <a as b>::c+0x290/0x408  ", "  #1 ADDRESS <a as b>::c+OFFSET/SIZE"),
@@ -154,6 +170,7 @@ mod tests {
             "name-x [000] ..... 0.1: e: y",
             "atoms 3 msx",
             "some of 624 functions",
+            "CPUs: 3 of 4 run",
             "ms",
             "+0x",
             "é+0x1/ [é] -é",

@@ -1,6 +1,7 @@
 //! Where sessions with the console are written down: in `tests/console/`, one a file, and in the README files
-//! of the repository and of the board, where they tell people what to expect. Those of `tests/console/special/`
-//! are not with a machine that was just started, or not with a good one.
+//! of the repository and of the board, where they tell people what to expect. Those of `tests/console/smpN/` are
+//! with machines of N CPUs, those of `tests/console/special/` not with a machine that was just started, or not with a
+//! good one.
 
 use std::{fs, path::Path};
 
@@ -27,17 +28,35 @@ impl Written {
     }
 }
 
-/// Every session that holds for this board.
-pub fn all(board: &str) -> Result<Vec<Written>> {
+/// Every session of the README files; they hold for this board as it is if nobody asks for anything else.
+pub fn of_readmes(board: &str) -> Result<Vec<Written>> {
     let root = workspace::root();
     let mut all = in_readme(&root.join("README.md"), "readme")?;
     all.extend(in_readme(&root.join("boards").join(board).join("README.md"), &format!("readme-{board}"))?);
-    let directory = root.join("tests/console");
-    for entry in fs::read_dir(&directory).with_context(|| format!("{} cannot be read", directory.display()))? {
+    Ok(all)
+}
+
+/// Every session that holds for machines with this number of CPUs.
+pub fn all(cpus: u32) -> Result<Vec<Written>> {
+    let directory = workspace::root().join("tests/console");
+    let mut all = in_directory(&directory, "")?;
+    let prefix = format!("smp{cpus}");
+    let particular = directory.join(&prefix);
+    if particular.is_dir() {
+        all.extend(in_directory(&particular, &format!("{prefix}-"))?);
+    }
+    Ok(all)
+}
+
+/// The session of every file in `directory`, called by its name behind `prefix`.
+fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Written>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).with_context(|| format!("{} cannot be read", directory.display()))? {
         let path = entry?.path();
         if let (Some(stem), Some("txt")) = (path.file_stem(), path.extension().and_then(|extension| extension.to_str()))
         {
-            all.push(Written { name: stem.to_string_lossy().into_owned(), session: Session::parse(&read(&path)?) });
+            let name = format!("{prefix}{}", stem.to_string_lossy());
+            all.push(Written { name, session: Session::parse(&read(&path)?) });
         }
     }
     all.sort_by(|one, other| one.name.cmp(&other.name));

@@ -106,7 +106,8 @@ impl Bench<'_> {
     fn kernel(&self) -> Result<Vec<Job>> {
         let elf = workspace::build_kernel("runtime")?;
         let image: PathBuf = image::write_beside(&elf)?;
-        let sessions = sessions::all(&self.board.name)?;
+        let of_readmes = sessions::of_readmes(&self.board.name)?;
+        let plain = self.board.cpus(self.board.configuration(BASE)?);
         let mut jobs = Vec::new();
         for configuration in self.configurations {
             let place = self.place(configuration);
@@ -114,7 +115,14 @@ impl Bench<'_> {
             let mut console = |name: &str, subject| {
                 jobs.push(Job { name: format!("{place}::console::{name}"), arguments: arguments.clone(), subject });
             };
-            for session in &sessions {
+            let cpus = self.board.cpus(configuration);
+            let sessions = sessions::all(cpus)?;
+            let shown = match cpus == plain {
+                true => &of_readmes[..],
+                // They show how many CPUs there are.
+                false => &[],
+            };
+            for session in sessions.iter().chain(shown) {
                 console(&session.name, session.subject());
             }
             console("garbage", sessions::garbage());
