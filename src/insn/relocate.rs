@@ -1,8 +1,8 @@
 //! Executing an instruction from a copy that is entered and left by branches, without an exception.
 //!
 //! The probe point then holds a branch. What it leads to calls the handlers, puts back every register, and goes on to the
-//! copy, which ends with a branch to where the probed code goes on. No register is free there, so a copy changes none
-//! that its instruction does not write; it has the same work only if all of this holds:
+//! copy, which ends with a branch to where the probed code goes on. No register is free there: a copy changes none that
+//! its instruction does not write. Three things decide what it looks like, and whether there is one:
 //!
 //! - **The place.** What depends on the program counter is encoded anew for the place of the copy if its field reaches
 //!   as far; if not, an address is made in the register that is written in the end, and a branch is led over another
