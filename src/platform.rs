@@ -14,10 +14,11 @@ pub const MAX_CPUS: usize = 8;
 
 /// The services of the kernel that embeds the engine.
 ///
-/// `cpu`, `task` and `fatal` are called while a probe is being handled, with interrupts masked. They, and
-/// whatever they call, must not be probed, must not wait for a lock that interrupted code may hold, and must
-/// not allocate; the engine refuses probes only in its own part of the image, so the kernel places them in the
-/// same region (see `linker.ld`). All other functions are called from tasks, and may block.
+/// `cpu`, `task` and `fatal` are called while a probe is being handled, and `with_writable` and `interrupted` while the
+/// other CPUs are held, all with interrupts masked. They, and whatever they call, must not be probed, must not wait for a
+/// lock that interrupted code may hold, and must not allocate; the engine refuses probes only in its own part of the image,
+/// so the kernel places them in the same region (see `linker.ld`). All other functions are called from tasks, and may
+/// block.
 ///
 /// # Safety
 ///
@@ -54,9 +55,16 @@ pub unsafe trait Platform {
     /// returns their virtual address. They stay mapped for ever.
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize>;
 
-    /// Returns when every other running CPU has, since the call, been outside all regions in which interrupts
-    /// are masked, and has executed a context synchronization event.
-    fn synchronize_cpus();
+    /// Calls `action` once, with interrupts masked on this CPU, while every other running CPU is held: it has taken an
+    /// interrupt since the call, in code that had interrupts unmasked, and waits with interrupts masked in code that cannot
+    /// be probed. Each executes a context synchronization event before it goes on. Called from tasks, with interrupts
+    /// unmasked.
+    fn hold_cpus(action: &mut dyn FnMut());
+
+    /// Calls `each` with the pc of every context that is interrupted: of each CPU that is held, and of each task that was
+    /// preempted in an interrupt rather than in a call. Called within the action of [`hold_cpus`](Self::hold_cpus): it must
+    /// not wait for a lock that a CPU may hold with interrupts unmasked, and must not allocate.
+    fn interrupted(each: &mut dyn FnMut(usize));
 
     /// Lets other tasks run while a registration of another task is in progress.
     fn yield_now();
@@ -82,7 +90,8 @@ mod exported {
         ) -> bool;
         pub safe fn kprobes_platform_is_guarded(address: usize) -> bool;
         pub safe fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize>;
-        pub safe fn kprobes_platform_synchronize_cpus();
+        pub safe fn kprobes_platform_hold_cpus(action: &mut dyn FnMut());
+        pub safe fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize));
         pub safe fn kprobes_platform_yield_now();
         pub safe fn kprobes_platform_fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
     }
@@ -90,9 +99,9 @@ mod exported {
 
 pub(crate) use exported::{
     kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_cpu as cpu,
-    kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_is_guarded as is_guarded,
-    kprobes_platform_synchronize_cpus as synchronize_cpus, kprobes_platform_task as task,
-    kprobes_platform_text as text, kprobes_platform_with_writable as with_writable,
+    kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_hold_cpus as hold_cpus,
+    kprobes_platform_interrupted as interrupted, kprobes_platform_is_guarded as is_guarded,
+    kprobes_platform_task as task, kprobes_platform_text as text, kprobes_platform_with_writable as with_writable,
     kprobes_platform_yield_now as yield_now,
 };
 
@@ -135,8 +144,12 @@ macro_rules! platform {
                 <$platform as Platform>::allocate_executable(length, guarded)
             }
             #[unsafe(no_mangle)]
-            fn kprobes_platform_synchronize_cpus() {
-                <$platform as Platform>::synchronize_cpus()
+            fn kprobes_platform_hold_cpus(action: &mut dyn FnMut()) {
+                <$platform as Platform>::hold_cpus(action)
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize)) {
+                <$platform as Platform>::interrupted(each)
             }
             #[unsafe(no_mangle)]
             fn kprobes_platform_yield_now() {

@@ -18,29 +18,19 @@ use super::classify;
 use super::op::{Indirect, Op};
 use super::verdict::{Reason, Verdict};
 
-/// The load-exclusive whose sequence contains `address`, itself and the store-exclusive included.
-///
-/// `function` is the range of virtual addresses of the function around `address`, in whole words, and `read`
-/// gives the word at an address in it, as it is without probes. Where several sequences contain the address,
-/// the first load is given. A function without a load-exclusive is read once and costs nothing more.
-pub fn region_containing(function: Range<u64>, address: u64, read: impl Fn(u64) -> u32) -> Option<u64> {
-    if !function.contains(&address) {
-        return None;
-    }
-    let walk = Walk { function, read };
-    let mut loads = walk.addresses().filter(|&at| walk.step(at) == Step::Load).peekable();
-    loads.peek()?;
-    if walk.step(address) == Step::Load {
-        return Some(address);
-    }
-    if !walk.reaches(address, |_, step| step == Step::Store) {
-        return None;
-    }
-    loads.find(|&load| walk.successors(load).any(|next| walk.reaches(next, |at, _| at == address)))
+/// The exclusive sequences of a function.
+#[derive(Debug)]
+pub struct Sequences {
+    /// The virtual address of the function.
+    start: u64,
+    /// What each word means. Empty where there is no load-exclusive.
+    steps: Vec<Step>,
+    /// For each word, whether a sequence contains it.
+    inside: Vec<bool>,
 }
 
 /// What an instruction means to an exclusive sequence.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// It begins one.
     Load,
@@ -48,34 +38,112 @@ enum Step {
     Store,
     /// It leaves none, or leaves the function.
     End,
-    /// It continues with the next instruction, or at an offset, or both.
+    /// It continues with the next instruction, or at an offset in bytes, or both.
     Continue { next: bool, offset: Option<i32> },
 }
 
-/// A function, and the means to read it.
-struct Walk<R> {
-    function: Range<u64>,
-    read: R,
-}
-
-impl<R: Fn(u64) -> u32> Walk<R> {
-    fn addresses(&self) -> impl Iterator<Item = u64> + use<'_, R> {
-        self.function.clone().step_by(4)
+impl Sequences {
+    /// Those of the function at the range of virtual addresses `function`, in whole words; `read` gives the word at an
+    /// address in it, as it is without probes. A function without a load-exclusive is read once and costs nothing more.
+    pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Self {
+        let start = function.start;
+        let words = || function.clone().step_by(4).map(&read);
+        if !words().any(may_be_load) {
+            return Self { start, steps: Vec::new(), inside: Vec::new() };
+        }
+        let steps: Vec<Step> = words().map(Step::of).collect();
+        let mut found = Self { start, steps, inside: Vec::new() };
+        let mut reached = vec![false; found.steps.len()];
+        found.loads().for_each(|load| found.reach(load, &mut reached));
+        let leads = found.leading_to_a_store();
+        found.inside = (0..found.steps.len())
+            .map(|index| found.steps[index] == Step::Load || reached[index] && leads[index])
+            .collect();
+        found
     }
 
-    fn step(&self, address: u64) -> Step {
+    /// The address of the load-exclusive whose sequence contains `address`, itself and the store-exclusive included.
+    /// Where several sequences contain it, the first load is given.
+    #[must_use]
+    pub fn containing(&self, address: u64) -> Option<u64> {
+        let index = usize::try_from(address.checked_sub(self.start)? / 4).ok()?;
+        if !*self.inside.get(index)? {
+            return None;
+        }
+        if self.steps[index] == Step::Load {
+            return Some(address);
+        }
+        let reaches = |&load: &usize| {
+            let mut reached = vec![false; self.steps.len()];
+            self.reach(load, &mut reached);
+            reached[index]
+        };
+        self.loads().find(reaches).map(|load| self.start + 4 * load as u64)
+    }
+
+    fn loads(&self) -> impl Iterator<Item = usize> + use<'_> {
+        (0..self.steps.len()).filter(|&index| self.steps[index] == Step::Load)
+    }
+
+    /// The words in the function to which control may go from the one at `index`.
+    fn successors(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
+        let (next, offset) = match self.steps[index] {
+            Step::Load => (true, None),
+            Step::Store | Step::End => (false, None),
+            Step::Continue { next, offset } => (next, offset),
+        };
+        let next = next.then(|| index + 1);
+        let target = offset.and_then(|offset| index.checked_add_signed(offset as isize / 4));
+        let length = self.steps.len();
+        next.into_iter().chain(target).filter(move |&successor| successor < length)
+    }
+
+    /// Marks in `reached` what paths lead to from the word at `from`, up to what begins or ends a sequence.
+    fn reach(&self, from: usize, reached: &mut [bool]) {
+        let mut pending: Vec<usize> = self.successors(from).collect();
+        while let Some(index) = pending.pop() {
+            if !reached[index] {
+                reached[index] = true;
+                if matches!(self.steps[index], Step::Continue { .. }) {
+                    pending.extend(self.successors(index));
+                }
+            }
+        }
+    }
+
+    /// For each word, whether a path leads from it to a store-exclusive, before anything else that begins or ends a
+    /// sequence.
+    fn leading_to_a_store(&self) -> Vec<bool> {
+        let mut leads: Vec<bool> = self.steps.iter().map(|&step| step == Step::Store).collect();
+        let mut changed = true;
+        // From the last word to the first: only branches backwards need another turn.
+        while changed {
+            changed = false;
+            for index in (0..leads.len()).rev() {
+                let passes = matches!(self.steps[index], Step::Continue { .. });
+                if passes && !leads[index] && self.successors(index).any(|next| leads[next]) {
+                    leads[index] = true;
+                    changed = true;
+                }
+            }
+        }
+        leads
+    }
+}
+
+impl Step {
+    fn of(word: u32) -> Self {
         /// CLREX (C6.2), without its operand in bits 11 to 8.
         const CLREX: u32 = 0xd503_305f;
-        let word = (self.read)(address);
         let (next, offset) = match classify(word) {
-            Verdict::Reject(Reason::LoadExclusive) => return Step::Load,
-            Verdict::Reject(Reason::StoreExclusive) => return Step::Store,
+            Verdict::Reject(Reason::LoadExclusive) => return Self::Load,
+            Verdict::Reject(Reason::StoreExclusive) => return Self::Store,
             Verdict::Reject(Reason::ExceptionGenerating | Reason::PermanentlyUndefined | Reason::ExceptionReturn)
             | Verdict::Simulate(
                 Op::BranchRegister { kind: Indirect::Jump | Indirect::Return, .. }
                 | Op::BranchAuthenticated { kind: Indirect::Jump | Indirect::Return, .. },
-            ) => return Step::End,
-            Verdict::Slot if word & !0xf00 == CLREX => return Step::End,
+            ) => return Self::End,
+            Verdict::Slot if word & !0xf00 == CLREX => return Self::End,
             Verdict::Simulate(Op::Branch { offset }) => (false, Some(offset)),
             Verdict::Simulate(
                 Op::BranchConditional { offset, .. } | Op::CompareBranch { offset, .. } | Op::TestBranch { offset, .. },
@@ -84,43 +152,14 @@ impl<R: Fn(u64) -> u32> Walk<R> {
             Verdict::Reject(Reason::CompareAndBranch) => (true, Some((word << 18).cast_signed() >> 23 << 2)),
             _ => (true, None),
         };
-        Step::Continue { next, offset }
+        Self::Continue { next, offset }
     }
+}
 
-    /// The addresses in the function to which control may go from the instruction at `address`.
-    fn successors(&self, address: u64) -> impl Iterator<Item = u64> + use<'_, R> {
-        let (next, offset) = match self.step(address) {
-            Step::Load => (true, None),
-            Step::Store | Step::End => (false, None),
-            Step::Continue { next, offset } => (next, offset),
-        };
-        let next = next.then(|| address.wrapping_add(4));
-        let target = offset.map(|offset| address.wrapping_add_signed(i64::from(offset)));
-        next.into_iter().chain(target).filter(|successor| self.function.contains(successor))
-    }
-
-    /// Whether a path leads from `start` to an instruction that is `wanted`, before anything that begins or ends
-    /// a sequence. `start` counts.
-    fn reaches(&self, start: u64, wanted: impl Fn(u64, Step) -> bool) -> bool {
-        let length = self.function.end - self.function.start;
-        let mut visited = vec![false; usize::try_from(length.div_ceil(4)).unwrap_or(0)];
-        let mut pending: Vec<u64> = vec![start];
-        while let Some(address) = pending.pop() {
-            let index = usize::try_from((address - self.function.start) / 4).unwrap_or(usize::MAX);
-            match visited.get_mut(index) {
-                Some(visited) if !*visited => *visited = true,
-                _ => continue,
-            }
-            let step = self.step(address);
-            if wanted(address, step) {
-                return true;
-            }
-            if matches!(step, Step::Continue { .. }) {
-                pending.extend(self.successors(address));
-            }
-        }
-        false
-    }
+/// False for what is no load-exclusive, by one test: the groups of exclusives, ordered accesses and unprivileged ones
+/// with o2 clear (C4.1.94). The oracle asks it of every word.
+pub(super) const fn may_be_load(word: u32) -> bool {
+    word & 0x3e80_0000 == 0x0800_0000
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@
 //! question above is not one that a disassembler answers.
 //!
 //! A verdict is about one word. What lies between a load-exclusive and its store is a property of the function
-//! around the word, and [`region_containing`] answers for it.
+//! around the word, and [`Sequences`] answers for it.
 //!
 //! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are
 //! those of the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and
@@ -41,7 +41,7 @@ mod verdict;
 
 pub use classify::classify;
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
-pub use exclusive::region_containing;
+pub use exclusive::Sequences;
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
 pub use simulate::{Fault, Guard, Machine};

@@ -1,10 +1,11 @@
 //! Whether an address can be probed, and how.
 
 use core::ops::Range;
+use core::sync::atomic::{Ordering, fence};
 
 use super::ProbeError;
 use super::hit::table;
-use crate::insn::{self, Verdict};
+use crate::insn::{self, Sequences, Verdict};
 use crate::{interrupts, platform, text};
 
 /// An instruction that can be probed.
@@ -22,42 +23,91 @@ pub struct Site {
 ///
 /// The [`ProbeError`] that registering a kprobe there would give.
 pub fn check(address: usize) -> Result<Site, ProbeError> {
-    if !address.is_multiple_of(4) {
-        return Err(ProbeError::Misaligned { address });
+    Checker::new().check(address)
+}
+
+/// The same as [`check`] for many addresses: what has been found out about a function serves for the addresses in it that
+/// come next.
+#[derive(Debug)]
+pub struct Checker {
+    text: Range<usize>,
+    blacklist: Range<usize>,
+    function: Range<usize>,
+    sequences: Option<Sequences>,
+    read: fn(usize) -> u32,
+}
+
+impl Checker {
+    /// Knows of no function yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::reading(original_word)
     }
-    if !platform::text().contains(&address) {
-        return Err(ProbeError::NotText { address });
+
+    /// The same, for as long as the registry's lock is held.
+    pub(super) fn locked() -> Self {
+        Self::reading(locked_original_word)
     }
-    if blacklist().contains(&address) {
-        return Err(ProbeError::Blacklisted { address });
+
+    fn reading(read: fn(usize) -> u32) -> Self {
+        Self { text: platform::text(), blacklist: blacklist(), function: 0..0, sequences: None, read }
     }
-    let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
-    let word = original_word(address);
-    let verdict = insn::classify(word);
-    if let Verdict::Reject(reason) = verdict {
-        return Err(ProbeError::Instruction { address, word, reason });
+
+    /// Tells how the instruction at the virtual address `address` would be probed.
+    ///
+    /// # Errors
+    ///
+    /// The [`ProbeError`] that registering a kprobe there would give.
+    pub fn check(&mut self, address: usize) -> Result<Site, ProbeError> {
+        if !address.is_multiple_of(4) {
+            return Err(ProbeError::Misaligned { address });
+        }
+        if !self.text.contains(&address) {
+            return Err(ProbeError::NotText { address });
+        }
+        if self.blacklist.contains(&address) {
+            return Err(ProbeError::Blacklisted { address });
+        }
+        if !self.function.contains(&address) {
+            let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
+            self.function = function;
+            self.sequences = None;
+        }
+        let word = (self.read)(address);
+        let verdict = insn::classify(word);
+        if let Verdict::Reject(reason) = verdict {
+            return Err(ProbeError::Instruction { address, word, reason });
+        }
+        let sequences = self.sequences.get_or_insert_with(|| {
+            Sequences::of(self.function.start as u64..self.function.end as u64, |at| (self.read)(at as usize))
+        });
+        match sequences.containing(address as u64) {
+            Some(load) => Err(ProbeError::Exclusive { address, load: load as usize }),
+            None => Ok(Site { word, verdict }),
+        }
     }
-    let words = function.start as u64..function.end as u64;
-    match insn::region_containing(words, address as u64, |address| original_word(address as usize)) {
-        Some(load) => Err(ProbeError::Exclusive { address, load: load as usize }),
-        None => Ok(Site { word, verdict }),
+
+    /// The same as [`check`](Self::check), for a return probe.
+    pub(super) fn check_entry(&mut self, address: usize) -> Result<Site, ProbeError> {
+        let site = self.check(address)?;
+        let function = self.function.clone();
+        if function.start != address {
+            return Err(ProbeError::NotEntry { address, function });
+        }
+        let branches_here = |&branch: &usize| {
+            let Verdict::Simulate(operation) = insn::classify((self.read)(branch)) else { return false };
+            operation.branch_offset().is_some_and(|offset| branch.wrapping_add_signed(offset as isize) == address)
+        };
+        match function.step_by(4).find(branches_here) {
+            Some(branch) => Err(ProbeError::EntryIsLoop { address, branch }),
+            None => Ok(site),
+        }
     }
 }
 
-/// The same as [`check`], for a return probe.
-pub(super) fn check_entry(address: usize) -> Result<Site, ProbeError> {
-    let site = check(address)?;
-    let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
-    if function.start != address {
-        return Err(ProbeError::NotEntry { address, function });
-    }
-    let branches_here = |&branch: &usize| {
-        let Verdict::Simulate(operation) = insn::classify(original_word(branch)) else { return false };
-        operation.branch_offset().is_some_and(|offset| branch.wrapping_add_signed(offset as isize) == address)
-    };
-    match function.step_by(4).find(branches_here) {
-        Some(branch) => Err(ProbeError::EntryIsLoop { address, branch }),
-        None => Ok(site),
+impl Default for Checker {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -71,15 +121,15 @@ pub fn instruction(address: usize) -> Option<u32> {
 
 /// The instruction at `address`, which has been checked to be a word in the text.
 fn original_word(address: usize) -> u32 {
+    interrupts::with_masked(|| locked_original_word(address))
+}
+
+/// The same, to be called with the registry's lock held, or interrupts masked.
+fn locked_original_word(address: usize) -> u32 {
     let word = text::read(address);
-    if word != insn::BRK_KPROBE {
-        return word;
-    }
-    // Unless the registry is locked, a point can be freed at any time, but not while this CPU masks interrupts; and
-    // one that is not there any more has left its instruction behind.
-    // SAFETY: interrupts are masked for as long as the point is used.
-    let original = interrupts::with_masked(|| unsafe { table::lookup(address) }.map(|point| point.word));
-    original.unwrap_or_else(|| text::read(address))
+    // The word first, and then whether it is a probe's.
+    fence(Ordering::Acquire);
+    table::original(address).unwrap_or(word)
 }
 
 /// The virtual addresses in which no probe is accepted: what runs while a probe is being handled.

@@ -1,10 +1,12 @@
 //! Kprobes: handlers around one instruction.
 
+use alloc::vec::Vec;
 use core::ops::Deref;
 
 use super::hit::point::Kind;
 use super::hit::{PostHandler, PreHandler};
-use super::{ProbeError, Registration};
+use super::registry::Request;
+use super::{Mode, ProbeError, Registration};
 
 /// A probe on one instruction. Dropping it unregisters it.
 ///
@@ -29,12 +31,13 @@ pub struct KprobeBuilder {
     post: Option<PostHandler>,
     data: usize,
     enabled: bool,
+    fastest: Mode,
 }
 
 impl Kprobe {
     /// A probe on the instruction at the virtual address `address`.
     pub const fn at(address: usize) -> KprobeBuilder {
-        KprobeBuilder { address, pre: None, post: None, data: 0, enabled: true }
+        KprobeBuilder { address, pre: None, post: None, data: 0, enabled: true, fastest: Mode::FASTEST }
     }
 
     /// Unregisters the probe. When this returns, no handler of it is running, and none will run.
@@ -43,6 +46,23 @@ impl Kprobe {
     ///
     /// If interrupts are masked.
     pub fn unregister(self) {}
+
+    /// Registers many probes at once: the other CPUs are held once for all of them, or few times. The results are in the
+    /// order of the probes, and those of [`KprobeBuilder::register`].
+    #[must_use]
+    pub fn register_all(probes: impl IntoIterator<Item = KprobeBuilder>) -> Vec<Result<Self, ProbeError>> {
+        let requests = probes.into_iter().map(KprobeBuilder::request).collect();
+        Registration::all(requests).into_iter().map(|registration| registration.map(Self)).collect()
+    }
+
+    /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one.
+    ///
+    /// # Panics
+    ///
+    /// If interrupts are masked.
+    pub fn unregister_all(probes: impl IntoIterator<Item = Self>) {
+        Registration::unregister_all(probes.into_iter().map(|probe| probe.0));
+    }
 }
 
 impl Deref for Kprobe {
@@ -78,13 +98,24 @@ impl KprobeBuilder {
         self
     }
 
+    /// Has the instruction executed in this mode, or a slower one, though a faster one may be possible: for comparison, and
+    /// for tests. Of several probes on an instruction, the one that allows least decides.
+    pub const fn at_most(mut self, fastest: Mode) -> Self {
+        self.fastest = fastest;
+        self
+    }
+
     /// Registers the probe.
     ///
     /// # Errors
     ///
     /// A [`ProbeError`] with the address and the reason; nothing has changed then.
     pub fn register(self) -> Result<Kprobe, ProbeError> {
-        let kind = Kind::Kprobe { pre: self.pre, post: self.post };
-        Registration::new(self.address, kind, self.data, self.enabled).map(Kprobe)
+        Registration::one(self.request()).map(Kprobe)
+    }
+
+    fn request(self) -> Request {
+        let Self { address, pre, post, data, enabled, fastest } = self;
+        Request { address, kind: Kind::Kprobe { pre, post }, data, enabled, fastest }
     }
 }

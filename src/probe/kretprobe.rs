@@ -1,12 +1,16 @@
 //! Kretprobes: handlers at the entry and the return of a function.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
 use core::ops::Deref;
 use core::sync::atomic::AtomicBool;
 
-use super::hit::instance::Pool;
+use super::hit::instance::{Instance, Pool};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
-use super::{MAX_ACTIVE, ProbeError, Registration};
+use super::registry::Request;
+use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
 use crate::platform::MAX_CPUS;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
@@ -29,6 +33,7 @@ pub struct KretprobeBuilder {
     data_words: usize,
     data: usize,
     enabled: bool,
+    fastest: Mode,
 }
 
 impl Kretprobe {
@@ -46,6 +51,7 @@ impl Kretprobe {
             data_words: 0,
             data: 0,
             enabled: true,
+            fastest: Mode::FASTEST,
         }
     }
 
@@ -55,6 +61,35 @@ impl Kretprobe {
     ///
     /// If interrupts are masked.
     pub fn unregister(self) {}
+
+    /// Registers many probes at once: the other CPUs are held once for all of them, or few times. The results are in the
+    /// order of the probes, and those of [`KretprobeBuilder::register`].
+    #[must_use]
+    pub fn register_all(probes: impl IntoIterator<Item = KretprobeBuilder>) -> Vec<Result<Self, ProbeError>> {
+        let mut refused = Vec::new();
+        let mut requests = Vec::new();
+        for (index, probe) in probes.into_iter().enumerate() {
+            match probe.request() {
+                Ok(request) => requests.push(request),
+                Err(error) => refused.push((index, error)),
+            }
+        }
+        let mut results: Vec<_> =
+            Registration::all(requests).into_iter().map(|registration| registration.map(Self)).collect();
+        for (index, error) in refused {
+            results.insert(index, Err(error));
+        }
+        results
+    }
+
+    /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one.
+    ///
+    /// # Panics
+    ///
+    /// If interrupts are masked.
+    pub fn unregister_all(probes: impl IntoIterator<Item = Self>) {
+        Registration::unregister_all(probes.into_iter().map(|probe| probe.0));
+    }
 }
 
 impl Deref for Kretprobe {
@@ -102,23 +137,45 @@ impl KretprobeBuilder {
         self
     }
 
+    /// Has the first instruction executed in this mode, or a slower one, though a faster one may be possible: for
+    /// comparison, and for tests.
+    pub const fn at_most(mut self, fastest: Mode) -> Self {
+        self.fastest = fastest;
+        self
+    }
+
     /// Registers the probe.
     ///
     /// # Errors
     ///
     /// A [`ProbeError`] with the address and the reason; nothing has changed then.
     pub fn register(self) -> Result<Kretprobe, ProbeError> {
-        if !(1..=MAX_ACTIVE).contains(&self.maxactive) {
-            return Err(ProbeError::MaxActive { maxactive: self.maxactive });
-        }
-        let kind = Kind::Return(ReturnProbe {
-            function: self.function,
-            entry: self.entry,
-            handler: self.handler,
-            pool: Pool::new(self.maxactive, self.data_words)
-                .ok_or(ProbeError::OutOfMemory { address: self.function })?,
-            retired: AtomicBool::new(false),
-        });
-        Registration::new(self.function, kind, self.data, self.enabled).map(Kretprobe)
+        Registration::one(self.request()?).map(Kretprobe)
     }
+
+    fn request(self) -> Result<Request, ProbeError> {
+        let Self { function, entry, handler, maxactive, data_words, data, enabled, fastest } = self;
+        if !(1..=MAX_ACTIVE).contains(&maxactive) {
+            return Err(ProbeError::MaxActive { maxactive });
+        }
+        let pool = make_pool(maxactive, data_words).ok_or(ProbeError::OutOfMemory { address: function })?;
+        let retired = AtomicBool::new(false);
+        let kind = Kind::Return(Box::new(ReturnProbe { function, entry, handler, pool, retired }));
+        Ok(Request { address: function, kind, data, enabled, fastest })
+    }
+}
+
+/// A pool of `count` free instances with `data_words` words of data each, if there is memory for it.
+pub(super) fn make_pool(count: u32, data_words: usize) -> Option<Pool> {
+    let words = (count as usize).checked_mul(data_words)?;
+    let instances = collect((0..count).map(|index| Instance::free(index, count)))?;
+    Some(Pool::new(instances, collect((0..words).map(|_| UnsafeCell::new(0)))?, data_words))
+}
+
+/// All of `items`, if there is memory for them.
+fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
+    let mut collected = Vec::new();
+    collected.try_reserve_exact(items.len()).ok()?;
+    collected.extend(items);
+    Some(collected.into_boxed_slice())
 }

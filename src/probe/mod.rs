@@ -7,25 +7,27 @@
 //! the slots in which instructions are executed (`slots`). They publish to the hit path by storing a pointer,
 //! and free nothing that it may still be using.
 
+mod arena;
 mod check;
+mod counters;
 mod error;
 pub(crate) mod hit;
 mod kprobe;
 mod kretprobe;
+mod publish;
 mod registration;
 mod registry;
-mod slots;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Site, blacklist, check, instruction};
+pub use check::{Checker, Site, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler};
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use registration::Registration;
-pub use registry::{list, slots_in_use};
+pub use registry::{list, memory};
 
 use crate::interrupts;
 use hit::returns;
@@ -61,13 +63,34 @@ pub enum ProbeKind {
     Kretprobe,
 }
 
-/// How a probed instruction is executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a probed instruction is executed, from the slowest way to the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// On the saved registers, within the exception.
-    Simulated,
-    /// From a slot, with a second breakpoint behind it.
+    /// From a slot, with a second breakpoint behind it, so that post-handlers can be told: two exceptions.
     Stepped,
+    /// On the saved registers, within the exception, since it would not do the same in a slot.
+    Simulated,
+    /// From a slot, with a branch to the next instruction behind it: one exception.
+    Boosted,
+}
+
+impl Mode {
+    const FASTEST: Self = Self::Boosted;
+}
+
+/// What the probes take, beside the general memory for the probes themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// How many instructions are probed.
+    pub points: usize,
+    /// How many slots are in use.
+    pub slots: usize,
+    /// Bytes of executable memory that slots take, those that nobody uses included. It is never given back.
+    pub slot_bytes: usize,
+    /// Bytes of the table that leads from addresses to probes. It is never given back.
+    pub table_bytes: usize,
+    /// Bytes of the counts of hits. They are never given back.
+    pub counter_bytes: usize,
 }
 
 /// Tells the engine that the task has ended and will not run again: calls of return-probed functions that it

@@ -1,9 +1,11 @@
 //! What a probe that is registered can be asked and told, whatever its kind.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::hit::point::{Kind, Probe};
+use super::hit::point::Probe;
+use super::registry::Request;
 use super::{ProbeError, registry};
 
 /// A probe that is registered for as long as this exists.
@@ -11,11 +13,32 @@ use super::{ProbeError, registry};
 pub struct Registration {
     address: usize,
     probe: Arc<Probe>,
+    /// Until it has been unregistered together with others.
+    is_registered: bool,
 }
 
 impl Registration {
-    pub(super) fn new(address: usize, kind: Kind, data: usize, enabled: bool) -> Result<Self, ProbeError> {
-        Ok(Self { address, probe: registry::register(address, Probe::new(kind, data, enabled))? })
+    /// Registers one probe.
+    pub(super) fn one(request: Request) -> Result<Self, ProbeError> {
+        let address = request.address;
+        let outcome = Self::all(alloc::vec![request]).pop();
+        outcome.unwrap_or(Err(ProbeError::OutOfMemory { address }))
+    }
+
+    /// Registers many probes at once. The results are in the order of the requests.
+    pub(super) fn all(requests: Vec<Request>) -> Vec<Result<Self, ProbeError>> {
+        let addresses: Vec<usize> = requests.iter().map(|request| request.address).collect();
+        let probes = registry::register(requests).into_iter().zip(addresses);
+        probes.map(|(probe, address)| Ok(Self { address, probe: probe?, is_registered: true })).collect()
+    }
+
+    /// Unregisters many probes at once.
+    pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) {
+        let end = |mut registration: Self| {
+            registration.is_registered = false;
+            (registration.address, Arc::clone(&registration.probe))
+        };
+        registry::unregister(&registrations.into_iter().map(end).collect::<Vec<_>>());
     }
 
     /// The virtual address of the probed instruction; of a return probe, that of the function.
@@ -27,7 +50,7 @@ impl Registration {
     /// How many hits the probe has been told of; of a return probe, how many calls it has followed to their return.
     #[must_use]
     pub fn hits(&self) -> u64 {
-        self.probe.hits.load(Relaxed)
+        self.probe.counters.hits()
     }
 
     /// How many hits the probe has not been told of: they happened while handlers ran on the same CPU, or
@@ -35,7 +58,7 @@ impl Registration {
     /// and those whose task exited before they returned.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.probe.missed.load(Relaxed)
+        self.probe.counters.missed()
     }
 
     /// How many calls of a return-probed function are in progress.
@@ -56,7 +79,7 @@ impl Registration {
     ///
     /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
     pub fn enable(&self) -> Result<(), ProbeError> {
-        registry::set_enabled(self.address, &self.probe, true)
+        Self::set_all_enabled([self], true)
     }
 
     /// Disarms the probe. When this returns, no handler of it is running; but a return probe still reports the returns
@@ -67,7 +90,22 @@ impl Registration {
     ///
     /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
     pub fn disable(&self) -> Result<(), ProbeError> {
-        registry::set_enabled(self.address, &self.probe, false)
+        Self::set_all_enabled([self], false)
+    }
+}
+
+impl Registration {
+    /// Arms or disarms many probes at once, as [`enable`](Self::enable) and [`disable`](Self::disable) do one.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
+    pub fn set_all_enabled<'a>(
+        registrations: impl IntoIterator<Item = &'a Self>,
+        enabled: bool,
+    ) -> Result<(), ProbeError> {
+        let probes: Vec<_> = registrations.into_iter().map(|each| (each.address, &*each.probe)).collect();
+        registry::set_enabled(&probes, enabled)
     }
 }
 
@@ -78,6 +116,8 @@ impl Drop for Registration {
     ///
     /// If interrupts are masked.
     fn drop(&mut self) {
-        registry::unregister(self.address, &self.probe);
+        if self.is_registered {
+            registry::unregister(&[(self.address, Arc::clone(&self.probe))]);
+        }
     }
 }

@@ -1,45 +1,66 @@
 //! All probes that are registered, and the one place that arms and disarms them.
 //!
-//! One lock is held for every change. Tasks may be preempted while they hold it, and others then yield; the hit
-//! path never takes it.
+//! One lock is held for every change, of one probe or of many. Tasks may be preempted while they hold it, and others then
+//! yield; the hit path never takes it.
 //!
-//! What the hit path may be using is freed only after [`platform::synchronize_cpus`]: a hit is handled with
-//! interrupts masked from its exception to its end, so a CPU that has since taken an interrupt holds nothing
-//! that was withdrawn before.
+//! A change has three steps: it is made in the registry; what each point is to do from now on is published; and the text is
+//! patched with the other CPUs held (both in `change`). After that no CPU uses what was replaced, since a hit is handled
+//! with interrupts masked from its beginning to its end, and it is freed. Only a slot may still be in use, by a task that
+//! was interrupted in it: then it waits for a later change.
 
-use alloc::boxed::Box;
+mod change;
+
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
-use core::{mem, ptr};
 
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::RelaxStrategy;
 
-use super::check::{self, Site};
-use super::hit::point::{Execution, Kind, Point, Probe, ProbeList, Retired};
-use super::hit::table;
-use super::slots::Slots;
-use super::{Mode, ProbeError, ProbeInfo, ProbeKind};
-use crate::insn::{self, Verdict};
-use crate::{interrupts, platform, text};
+use super::arena::Arena;
+use super::check::{Checker, Site};
+use super::counters::FreeCounters;
+use super::hit::point::{Execution, Kind, Point, Probe};
+use super::{Memory, Mode, ProbeError, ProbeInfo, ProbeKind, publish};
+use crate::insn::Verdict;
+use crate::{interrupts, platform};
+use change::Unused;
 
 /// Every point at which a probe is registered.
 struct Registry {
     points: BTreeMap<usize, Entry>,
-    slots: Slots,
-    guarded_slots: Slots,
+    arena: Arena,
+    counters: FreeCounters,
     /// Return probes that have been unregistered while calls were in progress.
     lingering: Vec<Arc<Probe>>,
+    /// Slots that a task was in when their points had no more use for them.
+    occupied: Vec<Unused>,
 }
 
+/// A point, and what the hit path need not know of it.
 struct Entry {
-    /// Leaked while it can be found in the table.
-    point: &'static Point,
+    point: Arc<Point>,
+    site: Site,
     probes: Vec<Arc<Probe>>,
+    /// How the instruction is executed; nothing while no probe is enabled.
+    execution: Option<Execution>,
+    /// The mode that was asked for, when that was decided.
+    wanted: Mode,
     /// The breakpoint is in place.
     armed: bool,
+}
+
+/// What is asked for when a probe is registered.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) address: usize,
+    pub(super) kind: Kind,
+    pub(super) data: usize,
+    pub(super) enabled: bool,
+    /// The fastest mode that the probe allows.
+    pub(super) fastest: Mode,
 }
 
 /// Yields to other tasks while one of them holds the lock.
@@ -53,9 +74,10 @@ impl RelaxStrategy for Yield {
 
 static REGISTRY: SpinMutex<Registry, Yield> = SpinMutex::new(Registry {
     points: BTreeMap::new(),
-    slots: Slots::new(false),
-    guarded_slots: Slots::new(true),
+    arena: Arena::new(),
+    counters: FreeCounters::new(),
     lingering: Vec::new(),
+    occupied: Vec::new(),
 });
 
 /// Takes the lock, on behalf of a change to the probes at `address`.
@@ -72,153 +94,168 @@ fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
     REGISTRY.lock()
 }
 
-/// Registers `probe` at the virtual address `address`, and arms it if it is enabled.
-pub(super) fn register(address: usize, probe: Probe) -> Result<Arc<Probe>, ProbeError> {
-    let mut registry = lock(address)?;
-    let site = match &probe.kind {
-        Kind::Kprobe { .. } => check::check(address)?,
-        Kind::Return(_) => check::check_entry(address)?,
+/// Registers probes, and arms those that are enabled: all at once, in the order of the requests at each address.
+pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Arc<Probe>, ProbeError>> {
+    let Some(first) = requests.first() else { return Vec::new() };
+    let mut registry = match lock(first.address) {
+        Ok(registry) => registry,
+        Err(_) => {
+            return requests
+                .iter()
+                .map(|&Request { address, .. }| Err(ProbeError::InterruptsMasked { address }))
+                .collect();
+        }
     };
-    let probe = Arc::new(probe);
-    registry.ensure_point(address, site)?;
-    let added = registry.change(address, |probes| probes.push(Arc::clone(&probe)));
-    added.inspect_err(|_| registry.remove(address, &probe))?;
+    let mut checker = Checker::locked();
+    let mut addresses = Vec::with_capacity(requests.len());
+    let mut results: Vec<_> = requests
+        .into_iter()
+        .map(|request| {
+            let address = request.address;
+            registry.add(request, &mut checker).inspect(|_| addresses.push(address))
+        })
+        .collect();
+    let failed = registry.change(&mut addresses);
+    if !failed.is_empty() {
+        let mut removed = Vec::new();
+        for result in &mut results {
+            if let Ok((address, probe)) = result
+                && failed.binary_search(address).is_ok()
+            {
+                removed.push((*address, Arc::clone(probe)));
+                *result = Err(ProbeError::OutOfMemory { address: *address });
+            }
+        }
+        registry.remove(&removed);
+    }
     registry.sweep();
-    Ok(probe)
+    results.into_iter().map(|result| result.map(|(_, probe)| probe)).collect()
 }
 
-/// Arms or disarms a probe that is registered at `address`.
-pub(super) fn set_enabled(address: usize, probe: &Probe, enabled: bool) -> Result<(), ProbeError> {
-    let mut registry = lock(address)?;
-    let before = probe.enabled.swap(enabled, Relaxed);
-    registry.change(address, |_| {}).inspect_err(|_| {
+/// Arms or disarms probes that are registered at these addresses. Where there is no memory for one of them, all are as
+/// they were.
+pub(super) fn set_enabled(probes: &[(usize, &Probe)], enabled: bool) -> Result<(), ProbeError> {
+    let Some(&(first, _)) = probes.first() else { return Ok(()) };
+    let mut registry = lock(first)?;
+    let before: Vec<bool> = probes.iter().map(|(_, probe)| probe.enabled.swap(enabled, Relaxed)).collect();
+    let mut addresses: Vec<usize> = probes.iter().map(|&(address, _)| address).collect();
+    let failed = registry.change(&mut addresses);
+    let Some(&address) = failed.first() else { return Ok(()) };
+    for ((_, probe), before) in probes.iter().zip(before) {
         probe.enabled.store(before, Relaxed);
-        // The text is as it was, so that this only publishes the list as it was.
-        let _ = registry.change(address, |_| {});
-    })
+    }
+    // Back to where it was: what it takes, there was before.
+    let _ = registry.change(&mut addresses);
+    Err(ProbeError::OutOfMemory { address })
 }
 
-/// Unregisters a probe. When this returns, no handler of it is running, and none will run.
+/// Unregisters probes. When this returns, no handler of them is running, and none will run.
 ///
 /// # Panics
 ///
 /// If interrupts are masked.
-pub(super) fn unregister(address: usize, probe: &Arc<Probe>) {
-    match lock(address) {
+pub(super) fn unregister(probes: &[(usize, Arc<Probe>)]) {
+    let Some((first, _)) = probes.first() else { return };
+    match lock(*first) {
         Ok(mut registry) => {
-            registry.remove(address, probe);
+            registry.remove(probes);
             registry.sweep();
         }
         Err(error) => panic!("a probe must not be unregistered in a handler: {error}"),
     }
 }
 
-/// Frees what unregistered return probes had kept for calls that have ended since.
+/// Frees what unregistered probes had kept for calls that have ended since, and for tasks that have left their slots.
 pub(super) fn sweep() {
     if let Some(mut registry) = REGISTRY.try_lock() {
         registry.sweep();
     }
 }
 
-impl Registry {
-    fn slots(&mut self, guarded: bool) -> &mut Slots {
-        if guarded { &mut self.guarded_slots } else { &mut self.slots }
-    }
-
-    /// Makes a point at `address`, found by the hit path but not armed, unless there is one.
-    fn ensure_point(&mut self, address: usize, site: Site) -> Result<(), ProbeError> {
-        if self.points.contains_key(&address) {
-            return Ok(());
+impl Entry {
+    /// How the instruction is executed, or would be if a probe were enabled.
+    fn mode(&self) -> Mode {
+        match (self.execution, self.site.verdict) {
+            (Some(execution), _) => execution.mode(),
+            (None, Verdict::Simulate(_)) => Mode::Simulated,
+            (None, _) => Mode::Boosted,
         }
-        let guarded = platform::is_guarded(address);
-        let execution = match site.verdict {
-            Verdict::Simulate(operation) => Execution::Simulated(operation),
-            _ => Execution::Stepped {
-                slot: self.slots(guarded).allocate(site.word).ok_or(ProbeError::OutOfMemory { address })?,
-            },
-        };
-        table::initialize(&platform::text());
-        let point: &'static Point = Box::leak(Box::new(Point::new(address, site.word, execution, guarded)));
-        if !table::publish(point) {
-            self.free_point(point);
-            return Err(ProbeError::OutOfMemory { address });
-        }
-        self.points.insert(address, Entry { point, probes: Vec::new(), armed: false });
-        Ok(())
-    }
-
-    /// Changes the probes at `address`, and makes the change take effect: publishes the list of those that are
-    /// enabled, and puts the breakpoint in place, or the instruction back. Returns when no CPU uses the old list.
-    fn change(&mut self, address: usize, change: impl FnOnce(&mut Vec<Arc<Probe>>)) -> Result<(), ProbeError> {
-        let Some(entry) = self.points.get_mut(&address) else { return Ok(()) };
-        change(&mut entry.probes);
-        let replaced = entry.publish();
-        let arm = entry.probes.iter().any(|probe| probe.enabled.load(Relaxed));
-        let patched = if arm == entry.armed {
-            Ok(())
-        } else {
-            let word = if arm { insn::BRK_KPROBE } else { entry.point.word };
-            text::write(address, &[word])
-                .map(|()| entry.armed = arm)
-                .map_err(|text::NoAlias { address }| ProbeError::OutOfMemory { address })
-        };
-        platform::synchronize_cpus();
-        drop(replaced);
-        patched
-    }
-
-    /// Takes the probe out, and its point when it was the last one there.
-    fn remove(&mut self, address: usize, probe: &Arc<Probe>) {
-        if let Kind::Return(return_probe) = &probe.kind {
-            return_probe.retired.store(true, Relaxed);
-            self.lingering.push(Arc::clone(probe));
-        }
-        // Where the instruction cannot be put back, the point stays: a hit executes it and calls nobody.
-        let _ = self.change(address, |probes| probes.retain(|other| !Arc::ptr_eq(other, probe)));
-        if self.points.get(&address).is_some_and(|entry| entry.probes.is_empty() && !entry.armed) {
-            self.remove_point(address);
-        }
-    }
-
-    /// Frees the unregistered return probes that no call is in any more.
-    fn sweep(&mut self) {
-        let (kept, ended) = mem::take(&mut self.lingering).into_iter().partition(|probe| probe.active() != 0);
-        self.lingering = kept;
-        if !Vec::is_empty(&ended) {
-            // The CPU that gave back the last instance may still be about to leave the probe.
-            platform::synchronize_cpus();
-        }
-    }
-
-    /// Frees a point that is not armed. No CPU is handling a hit of it, since `change` has waited for them all.
-    fn remove_point(&mut self, address: usize) {
-        let Some(entry) = self.points.remove(&address) else { return };
-        table::withdraw(address);
-        platform::synchronize_cpus();
-        self.free_point(entry.point);
-    }
-
-    /// Frees a point that is in no table, and that no CPU can have found.
-    fn free_point(&mut self, point: &'static Point) {
-        if let Some(slot) = point.slot() {
-            self.slots(point.guarded).free(slot);
-        }
-        // SAFETY: it was leaked in `ensure_point`. It has never been in the table; or the breakpoint was gone before
-        // every CPU was seen outside the hit path, and none can have found it since.
-        drop(unsafe { Box::from_raw(ptr::from_ref(point).cast_mut()) });
     }
 }
 
-impl Entry {
-    /// Publishes the enabled probes: return probes last, so that the other handlers see the true x30.
-    fn publish(&self) -> Option<Retired> {
-        let of_kind = |returns: bool| {
-            self.probes
-                .iter()
-                .filter(move |probe| probe.enabled.load(Relaxed) && matches!(probe.kind, Kind::Return(_)) == returns)
+impl Registry {
+    /// Adds a probe, not armed yet, to the point at its address; to a new one if there is none.
+    fn add(&mut self, request: Request, checker: &mut Checker) -> Result<(usize, Arc<Probe>), ProbeError> {
+        let Request { address, kind, data, enabled, fastest } = request;
+        let site = match &kind {
+            Kind::Kprobe { .. } => checker.check(address)?,
+            Kind::Return(_) => checker.check_entry(address)?,
         };
-        let list: ProbeList = of_kind(false).chain(of_kind(true)).cloned().collect();
-        self.point.replace_probes(list)
+        if !publish::prepare(address) {
+            return Err(ProbeError::OutOfMemory { address });
+        }
+        let counters = self.counters.take().ok_or(ProbeError::OutOfMemory { address })?;
+        let probe = Arc::new(Probe { kind, data, enabled: enabled.into(), fastest, counters });
+        let entry = self.points.entry(address).or_insert_with(|| Entry {
+            point: Arc::new(Point::new(address, platform::is_guarded(address))),
+            site,
+            probes: Vec::new(),
+            execution: None,
+            wanted: Mode::Boosted,
+            armed: false,
+        });
+        entry.probes.push(Arc::clone(&probe));
+        Ok((address, probe))
+    }
+
+    /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns those,
+    /// sorted, at which there was no memory to do so.
+    fn change(&mut self, addresses: &mut Vec<usize>) -> Vec<usize> {
+        addresses.sort_unstable();
+        addresses.dedup();
+        change::apply(self, addresses)
+    }
+
+    /// Takes the probes out, and their points when they were the last ones there.
+    fn remove(&mut self, probes: &[(usize, Arc<Probe>)]) {
+        let mut addresses = Vec::with_capacity(probes.len());
+        for (address, probe) in probes {
+            if let Kind::Return(return_probe) = &probe.kind {
+                return_probe.retired.store(true, Relaxed);
+            }
+            if let Some(entry) = self.points.get_mut(address) {
+                entry.probes.retain(|other| !Arc::ptr_eq(other, probe));
+                addresses.push(*address);
+            }
+        }
+        self.change(&mut addresses);
+        for address in addresses {
+            // Where the instruction could not be put back, the point stays: a hit executes it and calls nobody.
+            if self.points.get(&address).is_some_and(|entry| entry.probes.is_empty() && !entry.armed) {
+                self.points.remove(&address);
+            }
+        }
+        for (_, probe) in probes {
+            match probe.kind {
+                Kind::Kprobe { .. } => self.counters.give_back(probe.counters),
+                Kind::Return(_) => self.lingering.push(Arc::clone(probe)),
+            }
+        }
+    }
+
+    /// Frees the unregistered return probes that no call is in any more, and the slots that tasks have left.
+    fn sweep(&mut self) {
+        let (kept, ended): (Vec<_>, Vec<_>) =
+            mem::take(&mut self.lingering).into_iter().partition(|probe| probe.active() != 0);
+        self.lingering = kept;
+        if ended.is_empty() && self.occupied.is_empty() {
+            return;
+        }
+        // The CPU that gave back the last instance may still be about to leave the probe: this waits for it.
+        self.change(&mut Vec::new());
+        for probe in ended {
+            self.counters.give_back(probe.counters);
+        }
     }
 }
 
@@ -236,26 +273,29 @@ pub fn list() -> Vec<ProbeInfo> {
             Kind::Kprobe { .. } => ProbeKind::Kprobe,
             Kind::Return(_) => ProbeKind::Kretprobe,
         },
-        mode: match entry.point.execution {
-            Execution::Simulated(_) => Mode::Simulated,
-            Execution::Stepped { .. } => Mode::Stepped,
-        },
+        mode: entry.mode(),
         enabled: probe.enabled.load(Relaxed),
-        hits: probe.hits.load(Relaxed),
-        missed: probe.missed.load(Relaxed),
+        hits: probe.counters.hits(),
+        missed: probe.counters.missed(),
         data: probe.data,
     };
     let entries = registry.points.values();
     entries.flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))).collect()
 }
 
-/// How many slots hold an instruction.
+/// What the probes take.
 ///
 /// # Panics
 ///
 /// If interrupts are masked, as they are in a handler.
 #[must_use]
-pub fn slots_in_use() -> usize {
+pub fn memory() -> Memory {
     let registry = lock_to_read();
-    registry.slots.in_use() + registry.guarded_slots.in_use()
+    Memory {
+        points: registry.points.len(),
+        slots: registry.arena.in_use(),
+        slot_bytes: registry.arena.memory(),
+        table_bytes: publish::memory(),
+        counter_bytes: registry.counters.memory(),
+    }
 }

@@ -4,13 +4,13 @@
 //! the hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.34), and the barriers
 //! alone remain.
 
-/// Cleans the data cache lines that hold `length` bytes at the virtual address `address` to the point of
-/// unification.
+/// Cleans the data cache lines that hold the words at `offsets` from the virtual address `base` to the point of
+/// unification. Words that follow one another in one line are cleaned together.
 #[cfg(target_os = "none")]
-pub(super) fn clean_data(address: usize, length: usize) {
+pub(super) fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_IDC == 0 {
-        for line in lines(address, length, (type_register >> CTR_DMIN_LINE) & 0xf) {
+        for line in lines(offsets.map(|offset| base + offset), (type_register >> CTR_DMIN_LINE) & 0xf) {
             // SAFETY: cleaning changes no memory; the address is mapped, as the caller has just written there.
             unsafe { core::arch::asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
@@ -19,13 +19,13 @@ pub(super) fn clean_data(address: usize, length: usize) {
     unsafe { core::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
 }
 
-/// Invalidates the instruction cache lines that hold `length` bytes at the virtual address `address`, on all
-/// CPUs, and makes this one refetch.
+/// Invalidates the instruction cache lines that hold the words at these virtual addresses, on all CPUs, and makes this
+/// one refetch.
 #[cfg(target_os = "none")]
-pub(super) fn invalidate_instructions(address: usize, length: usize) {
+pub(super) fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_DIC == 0 {
-        for line in lines(address, length, type_register & 0xf) {
+        for line in lines(addresses, type_register & 0xf) {
             // SAFETY: invalidating loses nothing: instruction caches are never written back. The address is
             // mapped, as it is text or a slot.
             unsafe { core::arch::asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
@@ -53,29 +53,33 @@ fn cache_type() -> u64 {
     value
 }
 
-/// The addresses of the lines of `4 << log2_words` bytes that hold `length` bytes at `address`.
+/// The addresses of the lines of `4 << log2_words` bytes that hold the words at `addresses`; each once where the words in
+/// it follow one another.
 #[cfg(any(target_os = "none", test))]
-fn lines(address: usize, length: usize, log2_words: u64) -> impl Iterator<Item = usize> {
+fn lines(addresses: impl Iterator<Item = usize>, log2_words: u64) -> impl Iterator<Item = usize> {
     let size = 4usize << log2_words;
-    (address & !(size - 1)..address + length).step_by(size)
+    let mut last = None;
+    addresses.map(move |address| address & !(size - 1)).filter(move |&line| last.replace(line) != Some(line))
 }
 
 /// The tests of the host write words that it does not execute.
 #[cfg(not(target_os = "none"))]
-pub(super) fn clean_data(_address: usize, _length: usize) {}
+pub(super) fn clean_data(_base: usize, _offsets: impl Iterator<Item = usize>) {}
 
 /// See [`clean_data`].
 #[cfg(not(target_os = "none"))]
-pub(super) fn invalidate_instructions(_address: usize, _length: usize) {}
+pub(super) fn invalidate_instructions(_addresses: impl Iterator<Item = usize>) {}
 
 #[cfg(test)]
 mod tests {
     use super::lines;
 
     #[test]
-    fn lines_cover_the_bytes() {
-        assert_eq!(lines(0x1000, 4, 4).collect::<Vec<_>>(), [0x1000]);
-        assert_eq!(lines(0x103c, 8, 4).collect::<Vec<_>>(), [0x1000, 0x1040]);
-        assert_eq!(lines(0x1040, 0x81, 4).collect::<Vec<_>>(), [0x1040, 0x1080, 0x10c0]);
+    fn lines_cover_the_words() {
+        let of = |addresses: &[usize]| lines(addresses.iter().copied(), 4).collect::<Vec<_>>();
+        assert_eq!(of(&[0x1000]), [0x1000]);
+        assert_eq!(of(&[0x103c, 0x1040]), [0x1000, 0x1040]);
+        assert_eq!(of(&[0x1040, 0x1044, 0x107c, 0x1080]), [0x1040, 0x1080]);
+        assert_eq!(of(&[0x1040, 0x2000, 0x1044]), [0x1040, 0x2000, 0x1040]);
     }
 }

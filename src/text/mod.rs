@@ -1,48 +1,88 @@
-//! Changing instructions that may be executing.
+//! Changing instructions, some of which may be executing.
 //!
 //! The order is always the same, and each step is here because leaving it out fails on hardware, though not in
 //! an emulator without caches:
 //!
-//! 1. the new word is stored through a short-lived writable alias: one aligned word, so that a CPU that fetches
-//!    it meanwhile sees the old or the new one and nothing between (Arm ARM, B2.2.1);
+//! 1. the new words are stored through a short-lived writable alias: each is one aligned store, so that a CPU that
+//!    fetches it meanwhile sees the old or the new one and nothing between (Arm ARM, B2.2.1);
 //! 2. the data cache is cleaned to the point of unification, by the alias: data caches are physically tagged;
-//! 3. the instruction cache is invalidated, by the address that it is executed at;
+//! 3. the instruction cache is invalidated, by the address that they are executed at;
 //! 4. barriers complete both, and this CPU refetches (Arm ARM, B2.4.4 "Concurrent modification and execution of
-//!    instructions", and the sequence in D7.5.9.4);
-//! 5. the other CPUs synchronise: [`platform::synchronize_cpus`], once for any number of words.
+//!    instructions", and the sequence in D7.5.9.4).
 //!
-//! The caller does step 5, after all its words. A word may be replaced while another CPU executes it only if
-//! both the old and the new one are in the set that B2.4.4 names (B, BL, BRK, HVC, ISB, NOP, SMC, SVC). A probe
-//! point holds any instruction, so the engine needs a kernel that runs probed code on one CPU at a time, until
-//! there is a rendezvous.
+//! That is all for memory that no CPU executes yet ([`write`]): it comes to an instruction there only through a context
+//! synchronization event, the exception of a breakpoint or the end of [`patch`].
+//!
+//! A word may be replaced while another CPU executes it only if both the old and the new one are in the set that
+//! B2.4.4 names (B, BL, BRK, HVC, ISB, NOP, SMC, SVC). A probe point holds any instruction, so [`patch`] holds the
+//! other CPUs ([`platform::hold_cpus`]) during steps 1 to 4, and each executes a context synchronization event before it
+//! goes on. It does so for at most [`AT_ONCE`] words at a time, which bounds how long interrupts are masked.
 
 mod cache;
 
 use crate::platform;
 
-/// No memory for the writable alias of the virtual address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoAlias {
+/// A word, and the virtual address that it is to be written to, a multiple of 4.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
     pub(crate) address: usize,
+    pub(crate) word: u32,
 }
 
-/// Writes `words` to the virtual address `address`, which is aligned to 4, with the words in one 4 KiB page,
-/// and makes this CPU execute them from now on: steps 1 to 4.
-pub(crate) fn write(address: usize, words: &[u32]) -> Result<(), NoAlias> {
-    let length = size_of_val(words);
-    let written = platform::with_writable(address, length, &mut |alias| {
-        for (index, &word) in words.iter().enumerate() {
-            // SAFETY: the alias is good for `length` bytes, and aligned as `address` is. The store is volatile
-            // so that it is one store of the whole word.
-            unsafe { alias.cast::<u32>().add(index).write_volatile(word.to_le()) };
+/// How many words are written while the other CPUs are held.
+pub(crate) const AT_ONCE: usize = 256;
+
+const PAGE: usize = 4096;
+
+/// Writes `words`, in this order, to memory that no CPU executes, and makes them instructions. Returns how many could be
+/// written, from the first: for the others there was no memory for an alias.
+pub(crate) fn write(words: &[Word]) -> usize {
+    let mut written = 0;
+    while let Some(&Word { address: first, .. }) = words.get(written) {
+        let page = first & !(PAGE - 1);
+        let rest = words.get(written..).unwrap_or_default();
+        let count = rest.iter().take_while(|word| word.address & !(PAGE - 1) == page).count();
+        let Some(group) = rest.get(..count) else { break };
+        let done = platform::with_writable(page, PAGE, &mut |alias| {
+            for &Word { address, word } in group {
+                // SAFETY: the alias is good for the page that the address is in, and aligned as it is. The store is
+                // volatile so that it is one store of the whole word.
+                unsafe { alias.add(address & (PAGE - 1)).cast::<u32>().write_volatile(word.to_le()) };
+            }
+            cache::clean_data(alias as usize, group.iter().map(|word| word.address & (PAGE - 1)));
+        });
+        if !done {
+            break;
         }
-        cache::clean_data(alias as usize, length);
-    });
-    if !written {
-        return Err(NoAlias { address });
+        cache::invalidate_instructions(group.iter().map(|word| word.address));
+        written += count;
     }
-    cache::invalidate_instructions(address, length);
-    Ok(())
+    written
+}
+
+/// Replaces instructions that any CPU may be executing, with the other CPUs held; calls `held` while they are held for
+/// the last time, though there may be no words at all. Returns how many words could be written, as [`write`] does.
+///
+/// When this returns, no CPU is inside of what it was doing with interrupts masked when this was called.
+pub(crate) fn patch(words: &[Word], held: &mut dyn FnMut()) -> usize {
+    let mut written = 0;
+    loop {
+        let rest = words.get(written..).unwrap_or_default();
+        let group = rest.get(..AT_ONCE).unwrap_or(rest);
+        let mut done = 0;
+        let mut is_last = false;
+        platform::hold_cpus(&mut || {
+            done = write(group);
+            is_last = done < group.len() || group.len() == rest.len();
+            if is_last {
+                held();
+            }
+        });
+        written += done;
+        if is_last {
+            return written;
+        }
+    }
 }
 
 /// The instruction at the virtual address `address`, which is aligned to 4 and in readable text.

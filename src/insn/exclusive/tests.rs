@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::vec::Vec;
 
-use super::region_containing;
+use super::Sequences;
 
 const BASE: u64 = 0xffff_ffc0_0000_1000;
 
@@ -46,8 +46,9 @@ fn regions(function: &[u32]) -> Vec<Option<usize>> {
         assert!(range.contains(&address), "{address:#x} is not in the function");
         function[((address - BASE) / 4) as usize]
     };
+    let sequences = Sequences::of(range.clone(), read);
     (range.clone().step_by(4))
-        .map(|address| region_containing(range.clone(), address, read))
+        .map(|address| sequences.containing(address))
         .map(|load| load.map(|load| ((load - BASE) / 4) as usize))
         .collect()
 }
@@ -130,10 +131,10 @@ fn the_words_of_the_neighbours_do_not_count() {
     // The function begins behind another's load and ends before another's store.
     let words = [LDXR, ADD, ADD, STXR];
     let read = |address: u64| words[((address - BASE) / 4) as usize];
-    assert_eq!(region_containing(BASE + 4..BASE + 12, BASE + 4, read), None);
-    assert_eq!(region_containing(BASE..BASE + 12, BASE + 4, read), None);
-    assert_eq!(region_containing(BASE..BASE + 16, BASE + 4, read), Some(BASE));
-    assert_eq!(region_containing(BASE..BASE + 8, BASE + 8, read), None);
+    assert_eq!(Sequences::of(BASE + 4..BASE + 12, read).containing(BASE + 4), None);
+    assert_eq!(Sequences::of(BASE..BASE + 12, read).containing(BASE + 4), None);
+    assert_eq!(Sequences::of(BASE..BASE + 16, read).containing(BASE + 4), Some(BASE));
+    assert_eq!(Sequences::of(BASE..BASE + 8, read).containing(BASE + 8), None);
 }
 
 #[test]
@@ -149,6 +150,6 @@ fn a_function_without_a_load_is_read_once() {
         reads.set(reads.get() + 1);
         ADD
     };
-    assert_eq!(region_containing(BASE..BASE + 4000, BASE + 2000, read), None);
+    assert_eq!(Sequences::of(BASE..BASE + 4000, read).containing(BASE + 2000), None);
     assert_eq!(reads.get(), 1000);
 }

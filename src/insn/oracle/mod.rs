@@ -16,6 +16,7 @@ use std::{println, string::String, thread, vec::Vec};
 use differences::DIFFERENCES;
 use expected::{Decoder, Expected};
 
+use super::exclusive::may_be_load;
 use super::{Reason, Verdict, classify};
 
 /// A thread takes this many words at a time.
@@ -65,6 +66,7 @@ impl Findings {
             Verdict::Simulate(_) => self.simulate += 1,
             Verdict::Reject(reason) => *self.reject.entry(reason).or_default() += 1,
         }
+        assert!(verdict != Verdict::Reject(Reason::LoadExclusive) || may_be_load(word), "{word:#010x}");
         let expected = decoder.expect(word);
         if agree(word, verdict, expected) {
             return;

@@ -1,19 +1,20 @@
 //! The instances of a return probe: one for each call that is in progress, from a list of free ones that is
 //! filled when the probe is registered.
 //!
-//! The free list is a stack of indices with a tag, changed by compare-and-swap: calls on several CPUs take and
-//! give back instances without waiting for each other. The tag changes with every operation, since an index
-//! alone could be taken, given back and be on top again between the load and the swap of another CPU, with
-//! another successor.
+//! Every CPU has a list of its own, and takes from another's only where that is empty: calls on several CPUs find their
+//! instances without taking cache lines from each other. A list is a stack of indices with a tag, changed by
+//! compare-and-swap. The tag changes with every operation, since an index alone could be taken, given back and be on top
+//! again between the load and the swap of another CPU, with another successor.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
+use super::cpu::Cpu;
 use super::point::Probe;
+use crate::platform::MAX_CPUS;
 
 /// A call in progress of a return-probed function.
 ///
@@ -53,20 +54,29 @@ pub(crate) struct Pool {
     instances: Box<[Instance]>,
     data: Box<[UnsafeCell<u64>]>,
     data_words: usize,
+    shares: [Share; MAX_CPUS],
+}
+
+/// What a CPU has of a pool; a cache line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Share {
     /// The index of the first free instance in the low half, the tag in the high one.
     free: AtomicU64,
-    /// How many instances are taken.
-    taken: AtomicU32,
+    /// How many instances this CPU has taken, from whatever share. Changed by this CPU alone, with interrupts masked.
+    taken: AtomicU64,
+    /// How many it has given back. Likewise.
+    given_back: AtomicU64,
 }
 
 // SAFETY: the data words of an instance are reached only through `Pool::data`, the contract of which gives them
 // to whoever holds the instance; everything else is atomic or never changes.
 unsafe impl Sync for Pool {}
 
-impl Pool {
-    /// A pool of `count` free instances with `data_words` words of data each, if there is memory for it.
-    pub(crate) fn new(count: u32, data_words: usize) -> Option<Self> {
-        let instances = (0..count).map(|index| Instance {
+impl Instance {
+    /// The instance with the number `index` among `count` that are all free, in the order of their numbers.
+    pub(crate) fn free(index: u32, count: u32) -> Self {
+        Self {
             next: AtomicPtr::default(),
             task: AtomicU64::new(0),
             stack_pointer: AtomicU64::new(0),
@@ -74,30 +84,66 @@ impl Pool {
             probe: AtomicPtr::default(),
             index,
             next_free: AtomicU32::new(if index + 1 == count { NONE } else { index + 1 }),
-        });
-        let words = (count as usize).checked_mul(data_words)?;
-        Some(Self {
-            instances: collect(instances)?,
-            data: collect((0..words).map(|_| UnsafeCell::new(0)))?,
-            data_words,
-            free: AtomicU64::new(if count == 0 { u64::from(NONE) } else { 0 }),
-            taken: AtomicU32::new(0),
-        })
+        }
+    }
+}
+
+impl Share {
+    fn new(first: u32) -> Self {
+        Self { free: AtomicU64::new(u64::from(first)), taken: AtomicU64::new(0), given_back: AtomicU64::new(0) }
     }
 
-    /// Takes a free instance, with its data zeroed.
-    pub(super) fn take(&self) -> Option<&Instance> {
+    /// Takes the first free instance.
+    #[inline]
+    fn pop<'a>(&self, instances: &'a [Instance]) -> Option<&'a Instance> {
         let mut free = self.free.load(Acquire);
-        let instance = loop {
-            let instance = self.instances.get(free as u32 as usize)?;
+        loop {
+            let instance = instances.get(free as u32 as usize)?;
             // Another CPU may take the instance at this moment and change the field; the swap then fails.
             let next = successor(free, instance.next_free.load(Relaxed));
             match self.free.compare_exchange_weak(free, next, AcqRel, Acquire) {
-                Ok(_) => break instance,
+                Ok(_) => return Some(instance),
                 Err(current) => free = current,
             }
+        }
+    }
+
+    #[inline]
+    fn push(&self, instance: &Instance) {
+        let mut free = self.free.load(Relaxed);
+        loop {
+            instance.next_free.store(free as u32, Relaxed);
+            match self.free.compare_exchange_weak(free, successor(free, instance.index), AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(current) => free = current,
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// The pool of `instances`, made by [`Instance::free`], with `data_words` words of `data` each. All are in the share
+    /// of CPU 0 at first, and come to others as they are used there.
+    pub(crate) fn new(instances: Box<[Instance]>, data: Box<[UnsafeCell<u64>]>, data_words: usize) -> Self {
+        let mut first = if instances.is_empty() { NONE } else { 0 };
+        let shares = [(); MAX_CPUS].map(|()| Share::new(core::mem::replace(&mut first, NONE)));
+        Self { instances, data, data_words, shares }
+    }
+
+    #[inline]
+    fn share(&self, cpu: &Cpu) -> &Share {
+        &self.shares[cpu.number() & (MAX_CPUS - 1)]
+    }
+
+    /// Takes a free instance, with its data zeroed. `cpu` is this CPU.
+    #[inline]
+    pub(super) fn take(&self, cpu: &Cpu) -> Option<&Instance> {
+        let share = self.share(cpu);
+        let instance = match share.pop(&self.instances) {
+            Some(instance) => instance,
+            None => self.shares.iter().find_map(|share| share.pop(&self.instances))?,
         };
-        self.taken.fetch_add(1, Relaxed);
+        share.taken.store(share.taken.load(Relaxed).wrapping_add(1), Relaxed);
         // SAFETY: the instance has just been taken, so nobody else holds it.
         for word in unsafe { self.data(instance) } {
             // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memset, which
@@ -107,18 +153,13 @@ impl Pool {
         Some(instance)
     }
 
-    /// Gives back an instance that [`take`](Self::take) has returned, and that is in no list any more.
-    pub(super) fn give_back(&self, instance: &Instance) {
-        let mut free = self.free.load(Relaxed);
-        loop {
-            instance.next_free.store(free as u32, Relaxed);
-            match self.free.compare_exchange_weak(free, successor(free, instance.index), AcqRel, Relaxed) {
-                Ok(_) => break,
-                Err(current) => free = current,
-            }
-        }
-        // The last access to the pool: whoever sees the count at zero, and lets nobody take, may free it.
-        self.taken.fetch_sub(1, Release);
+    /// Gives back an instance that [`take`](Self::take) has returned, and that is in no list any more. `cpu` is this CPU.
+    #[inline]
+    pub(super) fn give_back(&self, cpu: &Cpu, instance: &Instance) {
+        let share = self.share(cpu);
+        share.push(instance);
+        // The last access to the pool: whoever sees that none is taken, and lets nobody take, may free it.
+        share.given_back.store(share.given_back.load(Relaxed).wrapping_add(1), Release);
     }
 
     /// The private data of `instance`.
@@ -138,16 +179,13 @@ impl Pool {
 
     /// How many calls are in progress.
     pub(crate) fn taken(&self) -> u32 {
-        self.taken.load(Acquire)
+        // In this order: an instance that is taken and given back in between counts as taken, not as a debt.
+        let sum = |count: fn(&Share) -> &AtomicU64| {
+            self.shares.iter().map(|share| count(share).load(Acquire)).fold(0, u64::wrapping_add)
+        };
+        let given_back = sum(|share| &share.given_back);
+        sum(|share| &share.taken).wrapping_sub(given_back) as u32
     }
-}
-
-/// All of `items`, if there is memory for them.
-fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
-    let mut collected = Vec::new();
-    collected.try_reserve_exact(items.len()).ok()?;
-    collected.extend(items);
-    Some(collected.into_boxed_slice())
 }
 
 /// The value of the free list after `free`, with `index` on top.
@@ -158,48 +196,71 @@ fn successor(free: u64, index: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::kretprobe::make_pool;
     use std::collections::HashSet;
     use std::sync::Barrier;
 
+    fn pool(count: u32, data_words: usize) -> Pool {
+        make_pool(count, data_words).unwrap()
+    }
+
+    fn cpu(number: usize) -> &'static Cpu {
+        Cpu::of(number)
+    }
+
+    #[test]
+    fn instances_come_to_the_cpu_that_uses_them_and_none_is_out_of_reach() {
+        let pool = pool(3, 0);
+        let instance = pool.take(cpu(2)).unwrap();
+        pool.give_back(cpu(2), instance);
+        assert_eq!(pool.shares[2].free.load(Relaxed) as u32, instance.index);
+        let again = [1, 2, 3].map(|number| pool.take(cpu(number)).unwrap().index);
+        assert_eq!(HashSet::from(again), HashSet::from([0, 1, 2]));
+        assert_eq!((pool.taken(), pool.take(cpu(2)).is_none()), (3, true));
+        // Given back elsewhere than it was taken, as by a task that has moved.
+        pool.give_back(cpu(5), &pool.instances[0]);
+        assert_eq!((pool.taken(), pool.take(cpu(0)).unwrap().index), (2, 0));
+    }
+
     #[test]
     fn every_instance_is_taken_once_and_then_there_are_none() {
-        let pool = Pool::new(3, 0).unwrap();
-        let taken: HashSet<u32> = (0..3).map(|_| pool.take().unwrap().index).collect();
+        let pool = pool(3, 0);
+        let taken: HashSet<u32> = (0..3).map(|_| pool.take(cpu(0)).unwrap().index).collect();
         assert_eq!(taken, HashSet::from([0, 1, 2]));
-        assert!(pool.take().is_none());
+        assert!(pool.take(cpu(0)).is_none());
         assert_eq!(pool.taken(), 3);
     }
 
     #[test]
     fn an_instance_given_back_is_taken_again() {
-        let pool = Pool::new(2, 0).unwrap();
-        let first = pool.take().unwrap();
-        pool.take().unwrap();
-        pool.give_back(first);
+        let pool = pool(2, 0);
+        let first = pool.take(cpu(0)).unwrap();
+        pool.take(cpu(0)).unwrap();
+        pool.give_back(cpu(0), first);
         assert_eq!(pool.taken(), 1);
-        assert_eq!(pool.take().unwrap().index, first.index);
-        assert!(pool.take().is_none());
+        assert_eq!(pool.take(cpu(0)).unwrap().index, first.index);
+        assert!(pool.take(cpu(0)).is_none());
     }
 
     #[test]
     fn the_free_list_never_looks_the_same_twice() {
-        let pool = Pool::new(2, 0).unwrap();
-        let before = pool.free.load(Relaxed);
-        pool.give_back(pool.take().unwrap());
-        let after = pool.free.load(Relaxed);
+        let pool = pool(2, 0);
+        let before = pool.shares[0].free.load(Relaxed);
+        pool.give_back(cpu(0), pool.take(cpu(0)).unwrap());
+        let after = pool.shares[0].free.load(Relaxed);
         assert_eq!(after as u32, before as u32, "the same instance is on top");
         assert_ne!(after, before, "a swap that expects what was before must fail");
     }
 
     #[test]
     fn an_empty_pool_gives_nothing() {
-        assert!(Pool::new(0, 4).unwrap().take().is_none());
+        assert!(pool(0, 4).take(cpu(0)).is_none());
     }
 
     #[test]
     fn data_is_private_and_zeroed() {
-        let pool = Pool::new(2, 3).unwrap();
-        let (first, second) = (pool.take().unwrap(), pool.take().unwrap());
+        let pool = pool(2, 3);
+        let (first, second) = (pool.take(cpu(0)).unwrap(), pool.take(cpu(0)).unwrap());
         // SAFETY: both instances are held by this test, and each reference is dropped at once.
         unsafe {
             pool.data(first).fill(1);
@@ -207,8 +268,8 @@ mod tests {
             assert_eq!(*pool.data(first), [1, 1, 1]);
             assert_eq!(*pool.data(second), [2, 2, 2]);
         }
-        pool.give_back(first);
-        let again = pool.take().unwrap();
+        pool.give_back(cpu(0), first);
+        let again = pool.take(cpu(0)).unwrap();
         // SAFETY: as above.
         assert_eq!(*unsafe { pool.data(again) }, [0, 0, 0]);
     }
@@ -216,23 +277,24 @@ mod tests {
     #[test]
     fn threads_never_hold_the_same_instance() {
         const THREADS: u64 = 4;
-        let pool = Pool::new(3, 1).unwrap();
+        let pool = pool(3, 1);
         let barrier = Barrier::new(THREADS as usize);
         std::thread::scope(|scope| {
             for thread in 1..=THREADS {
                 let (pool, barrier) = (&pool, &barrier);
+                let cpu = cpu(thread as usize);
                 scope.spawn(move || {
                     barrier.wait();
                     for _ in 0..200_000 {
-                        let Some(instance) = pool.take() else { continue };
+                        let Some(instance) = pool.take(cpu) else { continue };
                         assert_eq!(instance.task.swap(thread, Relaxed), 0, "held by two threads");
                         instance.task.store(0, Relaxed);
-                        pool.give_back(instance);
+                        pool.give_back(cpu, instance);
                     }
                 });
             }
         });
         assert_eq!(pool.taken(), 0);
-        assert_eq!((0..4).filter(|_| pool.take().is_some()).count(), 3);
+        assert_eq!((0..4).filter(|_| pool.take(cpu(0)).is_some()).count(), 3);
     }
 }

@@ -92,7 +92,9 @@ impl<'a> Iterator for Iter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::hit::cpu::Cpu;
     use crate::probe::hit::instance::Pool;
+    use crate::probe::kretprobe::make_pool;
 
     /// The tasks of the instances in `list`, which the tests use as labels.
     fn tasks(list: &List) -> Vec<u64> {
@@ -102,7 +104,7 @@ mod tests {
     fn list_of(pool: &Pool, tasks: &[u64]) -> List {
         let mut list = List::new();
         for &task in tasks.iter().rev() {
-            let instance = pool.take().unwrap();
+            let instance = pool.take(Cpu::of(0)).unwrap();
             instance.task.store(task, Relaxed);
             list.push(instance);
         }
@@ -111,9 +113,9 @@ mod tests {
 
     #[test]
     fn the_newest_is_in_front() {
-        let pool = Pool::new(4, 0).unwrap();
+        let pool = make_pool(4, 0).unwrap();
         let mut list = list_of(&pool, &[2, 1]);
-        let instance = pool.take().unwrap();
+        let instance = pool.take(Cpu::of(0)).unwrap();
         instance.task.store(3, Relaxed);
         list.push(instance);
         assert_eq!(tasks(&list), [3, 2, 1]);
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_taken_in_order() {
-        let pool = Pool::new(8, 0).unwrap();
+        let pool = make_pool(8, 0).unwrap();
         for (all, wanted, kept, taken) in [
             (&[1, 2, 1, 2, 1][..], 1, &[2, 2][..], &[1, 1, 1][..]),
             (&[1, 2, 1, 2, 1], 2, &[1, 1, 1], &[2, 2]),
@@ -133,13 +135,13 @@ mod tests {
             let out =
                 list.take(|instance| if instance.task.load(Relaxed) == wanted { Wanted::Yes } else { Wanted::No });
             assert_eq!((tasks(&list), tasks(&out)), (kept.to_vec(), taken.to_vec()), "{wanted} of {all:?}");
-            list.iter().chain(out.iter()).for_each(|instance| pool.give_back(instance));
+            list.iter().chain(out.iter()).for_each(|instance| pool.give_back(Cpu::of(0), instance));
         }
     }
 
     #[test]
     fn nothing_is_taken_behind_the_last() {
-        let pool = Pool::new(4, 0).unwrap();
+        let pool = make_pool(4, 0).unwrap();
         let mut list = list_of(&pool, &[1, 2, 1, 2]);
         let out = list.take(|instance| match instance.task.load(Relaxed) {
             2 => Wanted::Last,

@@ -1,37 +1,41 @@
 //! What happens when a probe is hit.
 //!
 //! Everything in this module and below runs with interrupts masked, between the exception, or the return of a probed
-//! function into the trampoline, and the return to probed code; so does what it calls. It takes no lock that interrupted code may hold, allocates nothing, and
-//! is placed by the linker in a region of its own, in which no probe is accepted. What registers and removes
-//! probes is in the modules beside this one.
+//! function into the trampoline, and the return to probed code; so does what it calls. It takes no lock that interrupted
+//! code may hold, allocates nothing, and is placed by the linker in a region of its own, in which no probe is accepted.
+//! What registers and removes probes is in the modules beside this one.
 //!
 //! ```text
-//!                 brk #4                                           brk #6
-//! probed code ──────────────► pre-handlers ─► simulate ─► post ─►    │
-//!      ▲                          │                        ▲  │      │
-//!      │                          └──► [insn][brk #6] ─────│──│──────┘
-//!      └──────────────────────────────── slot ─────────────┴──┘
+//!                brk #4
+//! probed code ────────────► pre-handlers ─┬─► simulated ──────────────────────────┬─► post-handlers ─┐
+//!      ▲                                  ├─► stepped:  [insn][brk #6] ── brk #6 ─┘                  │
+//!      │                                  └─► boosted:  [insn][b next] ─┐                            │
+//!      └────────────────────────────────────────────────────────────────┴────────────────────────────┘
 //! ```
+//!
+//! A boosted instruction runs when the hit is over, with the interrupt masks of the probed code; the others run within.
 //!
 //! A hit while handlers run on the same CPU executes its instruction and calls nobody; every probe there counts
 //! it as missed.
 
+pub(crate) mod counters;
 pub(crate) mod cpu;
 pub(crate) mod instance;
 mod list;
 mod machine;
+pub(crate) mod origin;
 pub(crate) mod point;
 pub(crate) mod returns;
 pub(crate) mod table;
 
 use core::fmt;
 
-use crate::exception::{TrapFrame, nofault};
+use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform;
 use cpu::Cpu;
 use machine::ThisCpu;
-use point::{Execution, Kind, Point, ProbeList};
+use point::{Execution, Kind, Plan, Point};
 
 /// Called before the probed instruction is executed: unless it changes the pc, at which execution then resumes instead.
 pub type PreHandler = fn(&mut Hit<'_>);
@@ -128,129 +132,131 @@ pub(crate) enum Breakpoint {
 enum Progress {
     Executed,
     /// It will be, in its slot, to come back in [`stepped`].
-    InSlot,
+    Stepping,
+    /// It will be, in its slot, when the hit is over.
+    Boosted,
     Raised(insn::Fault),
 }
 
 /// A `brk #0x4` at `frame.pc`.
 pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
-    let address = frame.pc as usize;
-    // SAFETY: interrupts are masked from the exception to the return from it.
-    let Some(point) = (unsafe { table::lookup(address) }) else {
-        return if is_stale(address) { Breakpoint::Handled } else { Breakpoint::Foreign };
-    };
+    // SAFETY: this is the hit path.
+    let Some(point) = (unsafe { table::lookup(frame.pc as usize) }) else { return Breakpoint::Foreign };
+    let Some(plan) = point.plan() else { return Breakpoint::Foreign };
     let cpu = Cpu::current();
-    if let Some(stepping) = cpu.stepping() {
+    if let Some((stepping, _)) = cpu.stepping() {
         platform::fatal(frame, &HitInSlot { point, stepping });
     }
-    let handling = cpu.is_handling();
-    if handling {
-        point.count_missed();
+    if cpu.is_handling() {
+        plan.miss(cpu);
+        return match execute(cpu, point, plan, None, frame) {
+            Progress::Raised(fault) => Breakpoint::Raised(fault),
+            Progress::Executed | Progress::Stepping | Progress::Boosted => Breakpoint::Handled,
+        };
     }
-    let probes = if handling { None } else { point.probes() };
-    if let Some(probes) = probes {
-        cpu.enter();
-        if !call_pre_handlers(point, probes, frame) {
-            // Where a handler goes on is no target of the branch that led here.
-            frame.pstate &= !TrapFrame::BRANCH_TYPE;
-            cpu.leave();
-            return Breakpoint::Handled;
-        }
+    cpu.enter();
+    if !call_pre_handlers(cpu, point, plan, frame) {
+        // Where a handler goes on is no target of the branch that led here.
+        frame.pstate &= !TrapFrame::BRANCH_TYPE;
+        cpu.leave();
+        return Breakpoint::Handled;
     }
-    match execute(cpu, point, probes, frame) {
-        Progress::InSlot => Breakpoint::Handled,
-        Progress::Executed => {
-            if let Some(probes) = probes {
-                call_post_handlers(point, probes, frame);
-                cpu.leave();
-            }
-            Breakpoint::Handled
-        }
+    match execute(cpu, point, plan, Some(plan), frame) {
+        Progress::Stepping => return Breakpoint::Handled,
+        Progress::Boosted => {}
+        Progress::Executed => call_post_handlers(point, plan, frame),
         Progress::Raised(fault) => {
-            if let Some(probes) = probes {
-                returns::take_back(probes, frame);
-                cpu.leave();
-            }
-            Breakpoint::Raised(fault)
+            returns::take_back(point.address, frame);
+            cpu.leave();
+            return Breakpoint::Raised(fault);
         }
     }
+    cpu.leave();
+    Breakpoint::Handled
 }
 
 /// A `brk #0x6` at `frame.pc`. Returns false if it is not the end of the slot that this CPU is in.
 pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     let cpu = Cpu::current();
-    let Some(point) = cpu.stepping() else { return false };
-    if point.slot().is_none_or(|slot| frame.pc as usize != slot + 4) {
+    let Some((point, slot)) = cpu.stepping() else { return false };
+    if frame.pc != slot + 4 {
         return false;
     }
     frame.pc = point.address as u64 + 4;
-    if let Some(probes) = cpu.end_step(frame) {
-        call_post_handlers(point, probes, frame);
+    if let Some(plan) = cpu.end_step(frame) {
+        call_post_handlers(point, plan, frame);
         cpu.leave();
     }
     true
 }
 
-/// Any other exception. If it is the instruction in the slot that has faulted, it is shown to have faulted at
-/// the address that it was probed at, with this CPU out of the hit; should the kernel repair the fault and
-/// resume, the probe is hit again.
+/// Any other exception. If it is an instruction in its slot that has faulted, it is shown to have faulted at the address
+/// that it was probed at, with this CPU out of the hit; should the kernel repair the fault and resume, the probe is hit
+/// again.
 pub(crate) fn faulted(frame: &mut TrapFrame) {
     let cpu = Cpu::current();
-    let Some(point) = cpu.stepping() else { return };
-    if point.slot().is_some_and(|slot| frame.pc as usize == slot) {
-        frame.pc = point.address as u64;
-        if let Some(probes) = cpu.end_step(frame) {
-            returns::take_back(probes, frame);
-            cpu.leave();
+    if let Some((point, slot)) = cpu.stepping() {
+        if frame.pc == slot {
+            frame.pc = point.address as u64;
+            if cpu.end_step(frame).is_some() {
+                returns::take_back(point.address, frame);
+                cpu.leave();
+            }
         }
+    } else if let Some(address) = origin::of(frame.pc as usize) {
+        frame.pc = address as u64;
+        returns::take_back(address, frame);
     }
 }
 
 /// The kernel is about to report something that it will not survive: no handler runs on this CPU any more, and the
-/// instructions of probes that are hit by the report are executed. `frame`, if it is in a slot or behind the
-/// instruction there, is put right as in [`faulted`].
+/// instructions of probes that are hit by the report are executed. `frame`, if it is in a slot, or behind an instruction
+/// that was stepped there, is put right as in [`faulted`].
 pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
     let cpu = Cpu::current();
-    if let (Some(point), Some(frame)) = (cpu.stepping(), frame)
-        && let Some(offset @ (0 | 4)) = point.slot().and_then(|slot| (frame.pc as usize).checked_sub(slot))
-    {
-        frame.pc = (point.address + offset) as u64;
-        cpu.end_step(frame);
+    match (cpu.stepping(), frame) {
+        (Some((point, slot)), Some(frame)) => {
+            if let Some(offset @ (0 | 4)) = frame.pc.checked_sub(slot) {
+                frame.pc = point.address as u64 + offset;
+                cpu.end_step(frame);
+            }
+        }
+        (None, Some(frame)) => {
+            if let Some(address) = origin::of(frame.pc as usize) {
+                frame.pc = address as u64;
+            }
+        }
+        (_, None) => {}
     }
     cpu.abandon();
 }
 
-/// Whether the breakpoint at `address` has been removed since this CPU fetched it, so that the instruction can
-/// simply be executed now.
-fn is_stale(address: usize) -> bool {
-    nofault::read::<u32>(address).is_ok_and(|word| word != insn::BRK_KPROBE)
-}
-
 /// Runs the pre-handlers. Returns whether the probed instruction is still to be executed.
-fn call_pre_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) -> bool {
-    let mut probes = probes.iter();
+#[inline]
+fn call_pre_handlers(cpu: &Cpu, point: &Point, plan: &Plan, frame: &mut TrapFrame) -> bool {
+    let mut probes = plan.probes.iter();
     for probe in &mut probes {
         match &probe.kind {
             Kind::Kprobe { pre, .. } => {
-                probe.count_hit();
+                probe.counters.hit(cpu);
                 if let Some(handler) = pre {
                     handler(&mut Hit { frame, address: point.address, data: probe.data });
                 }
             }
-            Kind::Return(return_probe) => returns::function_entered(probe, return_probe, frame),
+            Kind::Return(return_probe) => returns::function_entered(cpu, probe, return_probe, frame),
         }
         if frame.pc != point.address as u64 {
             // The instruction that the others wait for is not executed.
-            probes.for_each(|probe| probe.count_missed());
+            probes.for_each(|probe| probe.counters.miss(cpu));
             return false;
         }
     }
     true
 }
 
-fn call_post_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) {
+fn call_post_handlers(point: &Point, plan: &Plan, frame: &mut TrapFrame) {
     let next = frame.pc;
-    for probe in probes {
+    for probe in &plan.probes {
         if let Kind::Kprobe { post: Some(handler), .. } = &probe.kind {
             handler(&mut Hit { frame, address: point.address, data: probe.data });
         }
@@ -260,17 +266,22 @@ fn call_post_handlers(point: &Point, probes: &ProbeList, frame: &mut TrapFrame) 
     }
 }
 
-/// Executes the instruction of `point`, or sends `frame` to the slot for it; `probes` are then told in [`stepped`].
+/// Executes the instruction of `point`, or sends `frame` to the slot for it; the probes of `told` are then told in
+/// [`stepped`].
 #[inline]
-fn execute(cpu: &Cpu, point: &Point, probes: Option<&ProbeList>, frame: &mut TrapFrame) -> Progress {
-    match point.execution {
+fn execute(cpu: &Cpu, point: &Point, plan: &Plan, told: Option<&Plan>, frame: &mut TrapFrame) -> Progress {
+    match plan.execution {
         Execution::Simulated(operation) => match operation.simulate(frame, &ThisCpu { guarded: point.guarded }) {
             Ok(()) => Progress::Executed,
             Err(fault) => Progress::Raised(fault),
         },
         Execution::Stepped { slot } => {
-            cpu.begin_step(point, slot, probes, frame);
-            Progress::InSlot
+            cpu.begin_step(point, slot, told, frame);
+            Progress::Stepping
+        }
+        Execution::Boosted { slot } => {
+            frame.pc = slot as u64;
+            Progress::Boosted
         }
     }
 }

@@ -1,41 +1,48 @@
-//! A probe point: one instruction that a breakpoint has replaced, and the probes that watch it.
+//! A probe point: one instruction that is probed, and the probes that watch it.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use super::counters::Counters;
+use super::cpu::Cpu;
 use super::returns::ReturnProbe;
 use super::{PostHandler, PreHandler};
 use crate::insn::Op;
+use crate::probe::Mode;
 
-/// How the replaced instruction is executed.
+/// How the probed instruction is executed. Addresses are virtual.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Execution {
     /// On the trap frame, within the exception.
     Simulated(Op),
-    /// From a copy at this virtual address, with a `brk #0x6` behind it.
+    /// From a copy at `slot`, with a `brk #0x6` behind it.
     Stepped { slot: usize },
+    /// From a copy at `slot`, with a branch to the next instruction behind it.
+    Boosted { slot: usize },
 }
 
 /// One instruction that is probed.
 ///
-/// The hit path finds it by address, without a lock; it is freed only after every CPU has been seen outside
-/// the hit path since it was taken out of the table.
+/// The hit path finds it by address, without a lock. It is freed only after every CPU has been held outside the hit path
+/// since its breakpoint was taken away.
 #[derive(Debug)]
 pub(crate) struct Point {
     /// The virtual address of the instruction.
     pub(crate) address: usize,
-    /// The instruction.
-    pub(crate) word: u32,
-    pub(crate) execution: Execution,
     /// Whether branch targets are checked in its page.
     pub(crate) guarded: bool,
-    /// The enabled probes; replaced as a whole, never changed in place.
-    probes: AtomicPtr<ProbeList>,
+    /// What a hit does; replaced as a whole, never changed in place. Not null while the breakpoint is in place.
+    plan: AtomicPtr<Plan>,
 }
 
-/// The enabled probes of a point, in the order in which they run.
-pub(crate) type ProbeList = Vec<Arc<Probe>>;
+/// What a hit of a point does.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) execution: Execution,
+    /// The enabled probes, in the order in which they run.
+    pub(crate) probes: Box<[Arc<Probe>]>,
+}
 
 /// A registered probe, as the hit path sees it.
 #[derive(Debug)]
@@ -43,106 +50,68 @@ pub(crate) struct Probe {
     pub(crate) kind: Kind,
     /// The word that its handlers are given.
     pub(crate) data: usize,
-    /// It is armed, or about to be. For the registry: the list of a point has only those that are.
+    /// It is armed, or about to be. For the registry: the plan of a point has only those that are.
     pub(crate) enabled: AtomicBool,
-    pub(crate) hits: AtomicU64,
-    pub(crate) missed: AtomicU64,
+    /// The fastest mode that it allows. For the registry.
+    pub(crate) fastest: Mode,
+    pub(crate) counters: Counters,
 }
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    Kprobe { pre: Option<PreHandler>, post: Option<PostHandler> },
-    Return(ReturnProbe),
+    Kprobe {
+        pre: Option<PreHandler>,
+        post: Option<PostHandler>,
+    },
+    /// Boxed, as it is many times as large, and most probes are of the other kind.
+    Return(Box<ReturnProbe>),
 }
 
 impl Point {
-    pub(crate) fn new(address: usize, word: u32, execution: Execution, guarded: bool) -> Self {
-        let probes = AtomicPtr::new(core::ptr::null_mut());
-        Self { address, word, execution, guarded, probes }
+    pub(crate) fn new(address: usize, guarded: bool) -> Self {
+        Self { address, guarded, plan: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
+    /// What a hit does. To be called, and the result used, only in the hit path.
+    #[inline]
+    pub(super) fn plan(&self) -> Option<&'static Plan> {
+        // SAFETY: a plan that has been published is freed only after every CPU has been held outside the hit path since
+        // it was replaced, and the caller is inside it.
+        unsafe { self.plan.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Makes `plan` what a hit does from now on, and returns what it was, which hits that have begun still use.
+    pub(crate) fn publish(&self, plan: *mut Plan) -> *mut Plan {
+        self.plan.swap(plan, Ordering::AcqRel)
+    }
+}
+
+impl Plan {
+    /// Counts a hit that none of the probes has been told of.
+    pub(super) fn miss(&self, cpu: &Cpu) {
+        for probe in &self.probes {
+            probe.counters.miss(cpu);
+        }
+    }
+}
+
+impl Execution {
     /// The virtual address of the copy of the instruction, if it is executed from one.
     #[inline]
     pub(crate) fn slot(&self) -> Option<usize> {
-        match self.execution {
-            Execution::Stepped { slot } => Some(slot),
-            Execution::Simulated(_) => None,
-        }
-    }
-
-    /// The enabled probes, if there are any. To be called, and the result used, only in the hit path.
-    #[inline]
-    pub(super) fn probes(&self) -> Option<&'static ProbeList> {
-        // SAFETY: a list that has been published is freed only after every CPU has been seen outside the hit
-        // path since it was replaced, and the caller is inside it.
-        unsafe { self.probes.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// Publishes `list` and returns the one it replaces, which is freed after quiescence.
-    pub(crate) fn replace_probes(&self, list: ProbeList) -> Option<Retired> {
-        let list = if list.is_empty() {
-            core::ptr::null_mut()
-        } else {
-            alloc::boxed::Box::into_raw(alloc::boxed::Box::new(list))
-        };
-        Retired::new(self.probes.swap(list, Ordering::AcqRel))
-    }
-
-    /// Counts a hit that none of the probes here has been told of.
-    pub(super) fn count_missed(&self) {
-        for probe in self.probes().into_iter().flatten() {
-            probe.count_missed();
+        match *self {
+            Self::Stepped { slot } | Self::Boosted { slot } => Some(slot),
+            Self::Simulated(_) => None,
         }
     }
 }
-
-impl Drop for Point {
-    fn drop(&mut self) {
-        drop(Retired::new(*self.probes.get_mut()));
-    }
-}
-
-/// A list that has been replaced. Dropping it frees it: only after quiescence.
-#[derive(Debug)]
-pub(crate) struct Retired(core::ptr::NonNull<ProbeList>);
-
-impl Retired {
-    fn new(list: *mut ProbeList) -> Option<Self> {
-        core::ptr::NonNull::new(list).map(Self)
-    }
-}
-
-impl Drop for Retired {
-    fn drop(&mut self) {
-        // SAFETY: the pointer came out of `Box::into_raw` in `replace_probes`, and the swap there gave it to
-        // this value alone.
-        drop(unsafe { alloc::boxed::Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-// SAFETY: it owns a list of `Arc<Probe>`, which may be dropped by any task.
-unsafe impl Send for Retired {}
 
 impl Probe {
-    pub(crate) fn new(kind: Kind, data: usize, enabled: bool) -> Self {
-        Self { kind, data, enabled: AtomicBool::new(enabled), hits: AtomicU64::new(0), missed: AtomicU64::new(0) }
-    }
-
     /// How many calls of a return-probed function are being followed.
     pub(crate) fn active(&self) -> u32 {
         match &self.kind {
             Kind::Return(return_probe) => return_probe.pool.taken(),
             Kind::Kprobe { .. } => 0,
         }
-    }
-
-    #[inline]
-    pub(super) fn count_hit(&self) {
-        self.hits.fetch_add(1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn count_missed(&self) {
-        self.missed.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -11,7 +11,6 @@
 //! belong to calls that were abandoned, as by a handler that has moved the pc out of a function: nothing will
 //! ever return to them.
 
-use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr;
@@ -21,7 +20,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
 use super::list::{List, Wanted};
-use super::point::{Kind, Probe, ProbeList};
+use super::point::{Kind, Probe};
 use crate::exception::TrapFrame;
 use crate::platform;
 
@@ -159,7 +158,9 @@ const BUCKETS: usize = 256;
 /// The calls in progress of the tasks that have this bucket's hash, newest first.
 ///
 /// The lock is taken only with interrupts masked, in the hit path or by [`with_bucket`], and held across no
-/// handler: whoever waits for it waits for another CPU that is in a few dozen instructions.
+/// handler: whoever waits for it waits for another CPU that is in a few dozen instructions. Each has a cache line of its
+/// own, so that tasks on several CPUs do not meet unless they have the same hash.
+#[repr(align(64))]
 struct Bucket {
     locked: AtomicBool,
     calls: UnsafeCell<List>,
@@ -200,8 +201,9 @@ fn for_each(list: &List, mut f: impl FnMut(&Instance, &Probe, &ReturnProbe)) {
 }
 
 /// A probed function has been entered: `frame` is at its first instruction.
-pub(super) fn function_entered(probe: &Probe, return_probe: &ReturnProbe, frame: &mut TrapFrame) {
-    let Some(instance) = return_probe.pool.take() else { return probe.count_missed() };
+#[inline]
+pub(super) fn function_entered(cpu: &Cpu, probe: &Probe, return_probe: &ReturnProbe, frame: &mut TrapFrame) {
+    let Some(instance) = return_probe.pool.take(cpu) else { return probe.counters.miss(cpu) };
     if let Some(handler) = return_probe.entry {
         let mut call = Call {
             function: return_probe.function,
@@ -212,7 +214,7 @@ pub(super) fn function_entered(probe: &Probe, return_probe: &ReturnProbe, frame:
             frame,
         };
         if handler(&mut call) == Decision::Decline {
-            return return_probe.pool.give_back(instance);
+            return return_probe.pool.give_back(cpu, instance);
         }
     }
     let task = platform::task();
@@ -224,34 +226,43 @@ pub(super) fn function_entered(probe: &Probe, return_probe: &ReturnProbe, frame:
     with_bucket(task, |calls| calls.push(instance));
 }
 
-/// The first instruction of a function has faulted, so that the function has not been entered yet: undoes what
-/// [`function_entered`] has done for the return probes among `probes` in this hit.
-pub(super) fn take_back(probes: &ProbeList, frame: &mut TrapFrame) {
+/// The first instruction of the function at `function` has faulted, so that the function has not been entered yet: undoes
+/// what [`function_entered`] has done in this hit.
+pub(super) fn take_back(function: usize, frame: &mut TrapFrame) {
     if frame.x[30] != trampoline_address() {
         return;
     }
     let task = platform::task();
-    // They were pushed in the order of the probes, one each at most.
-    let mut probes = probes.iter().rev();
+    let stack_pointer = frame.sp;
     let mut return_address = None;
+    // The newest calls of the task are those of this hit, one of each probe. Another of the first one's probe is older: the
+    // function has come back to its beginning by a tail call.
+    let mut first: *mut Probe = ptr::null_mut();
+    let mut is_over = false;
     let taken = with_bucket(task, |calls| {
         calls.take(|call| {
-            let probe = call.probe.load(Relaxed).cast_const();
-            if call.belongs_to(task)
-                && call.stack_pointer.load(Relaxed) == frame.sp
-                && probes.any(|other| ptr::eq(Arc::as_ptr(other), probe))
-            {
-                return_address = Some(call.return_address.load(Relaxed));
-                Wanted::Yes
-            } else {
-                Wanted::No
+            if is_over || !call.belongs_to(task) {
+                return Wanted::No;
             }
+            let probe = call.probe.load(Relaxed);
+            // SAFETY: a probe is freed only when none of its instances is taken.
+            let is_here = matches!(unsafe { &(*probe).kind }, Kind::Return(probe) if probe.function == function);
+            is_over = !is_here || probe == first || call.stack_pointer.load(Relaxed) != stack_pointer;
+            if is_over {
+                return Wanted::No;
+            }
+            if first.is_null() {
+                first = probe;
+            }
+            return_address = Some(call.return_address.load(Relaxed));
+            Wanted::Yes
         })
     });
     if let Some(return_address) = return_address {
         frame.x[30] = return_address;
     }
-    for_each(&taken, |instance, _, return_probe| return_probe.pool.give_back(instance));
+    let cpu = Cpu::current();
+    for_each(&taken, |instance, _, return_probe| return_probe.pool.give_back(cpu, instance));
 }
 
 /// A return that no instance knows of: there is no address to go on at.
@@ -307,9 +318,9 @@ pub(crate) fn function_returned(frame: &mut TrapFrame) {
     cpu.enter();
     for_each(&ended, |instance, probe, return_probe| {
         if instance.stack_pointer.load(Relaxed) != stack_pointer {
-            probe.count_missed();
+            probe.counters.miss(cpu);
         } else if !return_probe.retired.load(Relaxed) {
-            probe.count_hit();
+            probe.counters.hit(cpu);
             if let Some(handler) = return_probe.handler {
                 handler(&mut Call {
                     function: return_probe.function,
@@ -322,7 +333,7 @@ pub(crate) fn function_returned(frame: &mut TrapFrame) {
                 });
             }
         }
-        return_probe.pool.give_back(instance);
+        return_probe.pool.give_back(cpu, instance);
     });
     cpu.leave();
 }
@@ -335,9 +346,10 @@ pub(crate) fn function_returned(frame: &mut TrapFrame) {
 pub(crate) fn task_exited(task: u64) {
     let abandoned =
         with_bucket(task, |calls| calls.take(|call| if call.belongs_to(task) { Wanted::Yes } else { Wanted::No }));
+    let cpu = Cpu::current();
     for_each(&abandoned, |instance, probe, return_probe| {
-        probe.count_missed();
-        return_probe.pool.give_back(instance);
+        probe.counters.miss(cpu);
+        return_probe.pool.give_back(cpu, instance);
     });
 }
 

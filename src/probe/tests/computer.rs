@@ -10,7 +10,7 @@ use crate::exception::TrapFrame;
 use crate::insn::{self, Guard, Key, Machine, Verdict};
 use crate::platform::Platform;
 use crate::probe::hit::{self, Breakpoint, returns};
-use crate::text;
+use crate::text::{self, Word};
 
 /// Words of each function in the pretended text.
 pub const FUNCTION: usize = 16;
@@ -28,6 +28,9 @@ pub const fn branch_link(words: i32) -> u32 {
 
 /// Where the outermost function returns to.
 pub const OUTSIDE: u64 = 0x5afe_0000;
+
+/// Where other tasks have been interrupted.
+pub static INTERRUPTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 thread_local! {
     pub static TASK: Cell<u64> = const { Cell::new(1) };
@@ -67,7 +70,12 @@ unsafe impl Platform for Host {
     fn allocate_executable(length: usize, _guarded: bool) -> Option<usize> {
         Some(vec![0u32; length / 4].leak().as_mut_ptr().expose_provenance())
     }
-    fn synchronize_cpus() {}
+    fn hold_cpus(action: &mut dyn FnMut()) {
+        action();
+    }
+    fn interrupted(each: &mut dyn FnMut(usize)) {
+        INTERRUPTED.lock().unwrap().iter().copied().for_each(each);
+    }
     fn yield_now() {
         std::thread::yield_now();
     }
@@ -91,6 +99,13 @@ impl Machine for Host {
     }
 }
 
+/// Writes words to the text, where there is no probe.
+pub fn write(address: usize, words: &[u32]) {
+    let words: Vec<_> =
+        words.iter().zip((address..).step_by(4)).map(|(&word, address)| Word { address, word }).collect();
+    assert_eq!(text::write(&words), words.len());
+}
+
 /// The pretended machine. There is one, so the tests take turns.
 pub struct Computer {
     pub frame: TrapFrame,
@@ -110,7 +125,7 @@ impl Computer {
     pub fn function(&self, number: usize, words: &[u32]) -> usize {
         let address = Host::text().start + 4 * FUNCTION * number;
         assert_ne!(text::read(address), insn::BRK_KPROBE, "a test has left a probe behind");
-        text::write(address, words).unwrap();
+        write(address, words);
         address
     }
 
@@ -154,14 +169,19 @@ impl Computer {
                 self.exceptions += 1;
                 assert!(hit::stepped(frame), "nobody claims the end of a slot at {:#x}", frame.pc);
             }
-            _ => match insn::classify(word) {
-                Verdict::Simulate(operation) => operation.simulate(frame, &Host).unwrap(),
-                _ => {
-                    assert_eq!(word & !(0xfff << 10), add(0), "not one of the handful: {word:#x}");
-                    frame.x[0] += u64::from(word >> 10 & 0xfff);
-                    frame.pc += 4;
-                }
-            },
+            _ => execute(word, frame),
+        }
+    }
+}
+
+/// Executes an instruction that is no breakpoint.
+pub fn execute(word: u32, frame: &mut TrapFrame) {
+    match insn::classify(word) {
+        Verdict::Simulate(operation) => operation.simulate(frame, &Host).unwrap(),
+        _ => {
+            assert_eq!(word & !(0xfff << 10), add(0), "not one of the handful: {word:#x}");
+            frame.x[0] += u64::from(word >> 10 & 0xfff);
+            frame.pc += 4;
         }
     }
 }

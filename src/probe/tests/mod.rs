@@ -12,12 +12,14 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform::Platform;
 use crate::text;
-use computer::{Computer, FUNCTION, Host, NOP, OUTSIDE, RET, TASK, add, branch_link};
+use computer::{Computer, FUNCTION, Host, INTERRUPTED, NOP, OUTSIDE, RET, TASK, add, branch_link, execute};
 
 /// The machine, with nothing seen yet.
 fn computer() -> Computer {
     let computer = Computer::new();
     SEEN.store(0, Relaxed);
+    // Another test may have failed in a handler.
+    hit::cpu::Cpu::current().leave();
     computer
 }
 
@@ -32,12 +34,22 @@ fn see_x0(hit: &mut Hit<'_>) {
 fn a_stepped_instruction_takes_two_exceptions_and_does_its_work() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), RET]);
-    let probe = Kprobe::at(function + 4).pre(see_x0).register().unwrap();
+    let probe = Kprobe::at(function + 4).pre(see_x0).at_most(Mode::Stepped).register().unwrap();
     assert_eq!(computer.call(function, 10), 13);
     assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed(), computer.exceptions), (11, 1, 0, 2));
     probe.unregister();
     assert_eq!(computer.call(function, 10), 13);
     assert_eq!(computer.exceptions, 2);
+}
+
+#[test]
+fn a_boosted_instruction_takes_one_exception_and_does_its_work() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), add(2), RET]);
+    let probe = Kprobe::at(function + 4).pre(see_x0).register().unwrap();
+    assert_eq!(computer.call(function, 10), 13);
+    assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed(), computer.exceptions), (11, 1, 0, 1));
+    assert!(!hit::cpu::Cpu::current().is_handling());
 }
 
 #[test]
@@ -68,7 +80,7 @@ fn post_handlers_see_the_instruction_done() {
 fn interrupt_masks_are_the_probed_codes_own_after_the_slot() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    let _probe = Kprobe::at(function).register().unwrap();
+    let _probe = Kprobe::at(function).at_most(Mode::Stepped).register().unwrap();
     for masks in [0, TrapFrame::IRQ_MASKED, TrapFrame::DAIF] {
         computer.frame.pstate = 0b0101 | masks;
         computer.frame.pc = function as u64;
@@ -162,10 +174,7 @@ fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
         while frame.pc != OUTSIDE {
             match text::read(frame.pc as usize) {
                 insn::BRK_KPROBE => assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Handled),
-                insn::BRK_STEP => assert!(hit::stepped(&mut frame)),
-                word if word == add(1) => (frame.x[0], frame.pc) = (frame.x[0] + 1, frame.pc + 4),
-                RET => frame.pc = frame.x[30],
-                word => panic!("{word:#x}"),
+                word => execute(word, &mut frame),
             }
         }
         SEEN.fetch_add(frame.x[0], Relaxed);
@@ -189,28 +198,114 @@ fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
 fn a_fault_in_the_slot_appears_at_the_probe_and_leaves_the_cpu_clean() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    let probe = Kprobe::at(function).pre(see_x0).register().unwrap();
-    computer.frame.pstate = 0b0101;
-    computer.frame.pc = function as u64;
-    computer.step();
-    assert_ne!(computer.frame.pc, function as u64);
-    hit::faulted(&mut computer.frame);
-    assert_eq!((computer.frame.pc, computer.frame.pstate), (function as u64, 0b0101));
-    assert_eq!(computer.call(function, 1), 2);
-    assert_eq!(probe.hits(), 2);
+    for mode in [Mode::Stepped, Mode::Boosted] {
+        let probe = Kprobe::at(function).pre(see_x0).at_most(mode).register().unwrap();
+        assert_eq!(list()[0].mode, mode);
+        computer.frame.pstate = 0b0101;
+        computer.frame.pc = function as u64;
+        computer.step();
+        assert_ne!(computer.frame.pc, function as u64);
+        hit::faulted(&mut computer.frame);
+        assert_eq!((computer.frame.pc, computer.frame.pstate), (function as u64, 0b0101));
+        assert_eq!(computer.call(function, 1), 2);
+        assert_eq!(probe.hits(), 2);
+    }
 }
 
 #[test]
-fn a_breakpoint_that_has_gone_is_simply_retried() {
+fn a_fault_elsewhere_is_none_of_the_engine_s() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let _probe = Kprobe::at(function).register().unwrap();
+    computer.frame.pc = function as u64 + 4;
+    let before = computer.frame;
+    hit::faulted(&mut computer.frame);
+    assert_eq!(computer.frame, before);
+}
+
+#[test]
+fn a_breakpoint_of_somebody_else_is_left_to_him() {
     let computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     Kprobe::at(function).register().unwrap().unregister();
     let mut frame = TrapFrame { pc: function as u64, ..TrapFrame::default() };
-    assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Handled, "the instruction is back in place");
+    assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Foreign);
     assert_eq!(frame.pc, function as u64);
-    text::write(function, &[insn::BRK_KPROBE]).unwrap();
-    assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Foreign, "somebody else's breakpoint");
-    text::write(function, &[NOP]).unwrap();
+    assert!(!hit::stepped(&mut frame));
+}
+
+#[test]
+fn the_fastest_mode_that_serves_all_probes_is_taken() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let mode = || list()[0].mode;
+    fn after(_: &mut Hit<'_>) {
+        SEEN.fetch_add(100, Relaxed);
+    }
+    let slots = memory().slots;
+    let boosted = Kprobe::at(function).pre(see_x0).register().unwrap();
+    assert_eq!(mode(), Mode::Boosted);
+    let stepped = Kprobe::at(function).post(after).register().unwrap();
+    assert_eq!((mode(), memory().slots), (Mode::Stepped, slots + 1));
+    assert_eq!((computer.call(function, 5), SEEN.load(Relaxed)), (6, 105));
+    stepped.disable().unwrap();
+    assert_eq!(mode(), Mode::Boosted);
+    assert_eq!((computer.call(function, 5), SEEN.load(Relaxed)), (6, 110));
+    stepped.enable().unwrap();
+    assert_eq!(mode(), Mode::Stepped);
+    drop(boosted);
+    assert_eq!((mode(), memory().slots), (Mode::Stepped, slots + 1));
+    drop(stepped);
+    assert_eq!(memory().slots, slots);
+}
+
+#[test]
+fn a_slot_that_somebody_is_in_is_not_used_again() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let slots = memory().slots;
+    let probe = Kprobe::at(function).register().unwrap();
+    computer.frame.pc = function as u64;
+    computer.frame.x[0] = 0;
+    computer.step();
+    let slot = computer.frame.pc as usize;
+    assert_ne!(slot, function);
+    for inside in [slot, slot + 4] {
+        INTERRUPTED.lock().unwrap().push(inside);
+    }
+    probe.unregister();
+    assert_eq!(memory().slots, slots + 1, "it is kept for whoever is in it");
+    let again = Kprobe::at(function).register().unwrap();
+    assert_eq!(memory().slots, slots + 2);
+    computer.run_until(function as u64 + 4);
+    assert_eq!((computer.frame.x[0], again.hits()), (1, 0), "who was in the slot finds it as it was");
+    INTERRUPTED.lock().unwrap().clear();
+    drop(again);
+    assert_eq!(memory().slots, slots);
+}
+
+#[test]
+fn many_probes_are_registered_at_once_and_the_wrong_ones_refused() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), add(2), 0xd400_0001, add(4), RET]);
+    let probes = [8, 0, 12, 4, 0].map(|offset| Kprobe::at(function + offset).pre(see_x0));
+    let mut results = Kprobe::register_all(probes);
+    assert!(matches!(results.remove(0), Err(ProbeError::Instruction { word: 0xd400_0001, .. })));
+    let probes: Vec<Kprobe> = results.into_iter().map(Result::unwrap).collect();
+    let addresses: Vec<usize> = probes.iter().map(|probe| probe.address() - function).collect();
+    assert_eq!(addresses, [0, 12, 4, 0]);
+    computer.frame.x[30] = OUTSIDE;
+    computer.frame.pc = function as u64;
+    computer.run_until(function as u64 + 8);
+    assert_eq!(probes.iter().map(|probe| probe.hits()).collect::<Vec<_>>(), [1, 0, 1, 1]);
+    Registration::set_all_enabled(probes.iter().map(|probe| &**probe), false).unwrap();
+    assert_eq!((text::read(function), text::read(function + 12)), (add(1), add(4)));
+    Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true).unwrap();
+    assert_eq!(text::read(function + 4), insn::BRK_KPROBE);
+    Kprobe::unregister_all(probes);
+    assert_eq!((text::read(function + 4), list().len()), (add(2), 0));
+    let refused = Kretprobe::register_all([Kretprobe::at(function).maxactive(0), Kretprobe::at(function)]);
+    assert!(matches!(refused[..], [Err(ProbeError::MaxActive { maxactive: 0 }), Ok(_)]));
 }
 
 #[test]
@@ -239,7 +334,7 @@ fn what_cannot_be_probed_is_refused_with_its_reason() {
 fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    let probe = Kprobe::at(function).pre(see_x0).register().unwrap();
+    let probe = Kprobe::at(function).pre(see_x0).at_most(Mode::Stepped).register().unwrap();
     for steps in [1, 2] {
         computer.frame.pc = function as u64;
         computer.frame.x[0] = 0;
@@ -263,7 +358,7 @@ fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
 fn the_list_tells_what_is_registered() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    let slots = slots_in_use();
+    let slots = memory().slots;
     let _simulated = Kprobe::at(function + 4).disabled().data(7).register().unwrap();
     let stepped = Kretprobe::at(function).register().unwrap();
     computer.call(function, 0);
@@ -272,11 +367,11 @@ fn the_list_tells_what_is_registered() {
     assert_eq!(
         list(),
         [
-            info(function, ProbeKind::Kretprobe, Mode::Stepped, true, 1, 0),
+            info(function, ProbeKind::Kretprobe, Mode::Boosted, true, 1, 0),
             info(function + 4, ProbeKind::Kprobe, Mode::Simulated, false, 0, 7),
         ]
     );
-    assert_eq!(slots_in_use(), slots + 1);
+    assert_eq!(memory().slots, slots + 1);
     stepped.unregister();
-    assert_eq!(slots_in_use(), slots);
+    assert_eq!(memory().slots, slots);
 }

@@ -77,7 +77,7 @@ fn calls_beyond_maxactive_are_missed_and_still_right() {
     let mut elsewhere = TrapFrame { pc: inner as u64, sp: 0x9000, ..TrapFrame::default() };
     elsewhere.x[30] = OUTSIDE;
     assert_eq!(hit::breakpoint(&mut elsewhere), Breakpoint::Handled);
-    assert!(hit::stepped(&mut { TrapFrame { pc: elsewhere.pc + 4, ..elsewhere } }));
+    execute(text::read(elsewhere.pc as usize), &mut elsewhere);
     TASK.set(1);
     assert_eq!((nest(&mut computer, outer, inner), probe.missed(), probe.active()), (11, 1, 1));
     // The other task dies in there: its instance is recycled, and its call has been missed.

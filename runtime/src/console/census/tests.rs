@@ -2,6 +2,7 @@ use std::string::ToString;
 use std::vec::Vec;
 
 use aarch64_kprobes::insn::Reason;
+use aarch64_kprobes::insn::Sequences;
 
 use super::class::Simulation;
 use super::*;
@@ -155,8 +156,7 @@ fn the_survey_agrees_with_the_check_of_each_address() {
         for (index, outcome) in survey(START, &words, &(0..0)).enumerate() {
             let address = (START + 4 * index) as u64;
             let range = START as u64..(START + 4 * words.len()) as u64;
-            let inside =
-                aarch64_kprobes::insn::region_containing(range, address, |at| words[(at as usize - START) / 4]);
+            let inside = Sequences::of(range, |at| words[(at as usize - START) / 4]).containing(address);
             let own = matches!(Class::of(&outcome), Class::Instruction(Reason::LoadExclusive | Reason::StoreExclusive));
             assert_eq!(
                 matches!(Class::of(&outcome), Class::Exclusive),
