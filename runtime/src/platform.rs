@@ -7,6 +7,7 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::platform::Platform;
 
 use crate::memory::{self, layout};
+use crate::sync::IrqMask;
 use crate::{exception, symbol, task};
 
 /// This kernel.
@@ -51,8 +52,12 @@ unsafe impl Platform for Runtime {
         memory::allocate_executable(length, guarded).ok()
     }
 
-    /// There is one CPU, which is not another.
-    fn synchronize_cpus() {}
+    fn hold_cpus(action: &mut dyn FnMut()) {
+        let _mask = IrqMask::new();
+        action();
+    }
+
+    fn interrupted(_each: &mut dyn FnMut(usize)) {}
 
     fn yield_now() {
         task::yield_now();

@@ -29,6 +29,8 @@ pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use registration::Registration;
 pub use registry::{list, memory};
 
+use core::fmt;
+
 use crate::interrupts;
 use hit::returns;
 
@@ -76,6 +78,16 @@ pub enum Mode {
 
 impl Mode {
     const FASTEST: Self = Self::Boosted;
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Stepped => "stepped",
+            Self::Simulated => "simulated",
+            Self::Boosted => "boosted",
+        })
+    }
 }
 
 /// What the probes take, beside the general memory for the probes themselves.

@@ -177,12 +177,12 @@ test!(
         let address = fixture::IDENTITY.address();
         let register = || drop(Kprobe::at(address).pre(see_x0).register().unwrap());
         register();
-        let (heap, slots) = (runtime::memory::statistics().heap_used, probe::slots_in_use());
+        let (heap, memory) = (runtime::memory::statistics().heap_used, probe::memory());
         for _ in 0..1000 {
             register();
         }
         assert_eq!(runtime::memory::statistics().heap_used, heap);
-        assert_eq!(probe::slots_in_use(), slots);
+        assert_eq!(probe::memory(), memory);
     }
 );
 

@@ -37,7 +37,7 @@ unsafe extern "C" {
 
 /// Overflows the stack by an instruction in its slot.
 fn overflow_in_the_slot() {
-    let _probe = Kprobe::at(fixture_large_frame as *const () as usize).register().unwrap();
+    let _probe = Kprobe::at(fixture_large_frame as *const () as usize).at_most(Mode::Stepped).register().unwrap();
     // SAFETY: that this overflows the stack is what the test shows.
     unsafe { fixture_large_frame() };
 }

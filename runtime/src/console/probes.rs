@@ -1,6 +1,6 @@
 //! Commands about probes and what they have recorded.
 
-use aarch64_kprobes::probe::{self, Mode, ProbeInfo, ProbeKind};
+use aarch64_kprobes::probe::{self, ProbeInfo, ProbeKind};
 use kprobes_trace::definition::{self, Command};
 
 use super::session::{Screen, Session};
@@ -31,10 +31,6 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         let kind = match kind {
             ProbeKind::Kprobe => "k",
             ProbeKind::Kretprobe => "r",
-        };
-        let mode = match mode {
-            Mode::Simulated => "simulated",
-            Mode::Stepped => "stepped",
         };
         let state = if enabled { "enabled" } else { "disabled" };
         let event = session.events.iter().find(|event| event.data() == data);

@@ -63,7 +63,7 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
         }
         Ok(_) => {
             println!("verdict      accepted");
-            println!("mode         stepped");
+            println!("mode         boosted");
             println!("reason       it does the same anywhere, so that a copy of it is executed in an out-of-line slot");
         }
         Err(error) => {
@@ -82,7 +82,7 @@ fn show_function(function: Range<usize>, probes: &Probes<'_>) {
         let checked = probe::check(address);
         let answer = match &checked {
             Ok(Site { verdict: Verdict::Simulate(_), .. }) => String::from("simulated"),
-            Ok(_) => String::from("stepped"),
+            Ok(_) => String::from("boosted"),
             Err(_) => format!("rejected: {}", Class::of(&checked)),
         };
         let probed = probes.at(address).map_or(String::new(), |probed| format!(", probed by {probed}"));

@@ -53,7 +53,7 @@ type Group = fn(Class) -> bool;
 
 /// What classes are summed up in, with its name.
 pub(super) static GROUPS: [(&str, Group); 3] = [
-    ("stepped in a slot", |class| class == Class::Slot),
+    ("run in a slot", |class| class == Class::Slot),
     ("simulated", |class| matches!(class, Class::Simulated(_))),
     ("refused", |class| !class.accepts()),
 ];
@@ -105,7 +105,7 @@ impl Simulation {
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Slot => f.write_str("stepped in a slot"),
+            Self::Slot => f.write_str("run in a slot"),
             Self::Simulated(simulation) => simulation.fmt(f),
             Self::Blacklisted => f.write_str("runs while probes are being handled"),
             Self::Exclusive => f.write_str("lies between a load-exclusive and its store-exclusive"),

@@ -122,7 +122,7 @@ fn the_table_has_sums_and_shares() {
     let text = census(&[(START, &EXCHANGE), (0x9_0000, &[SVC, ADD])], 0..0).to_string();
     let expected = "    instructions  function entries
       10 100.00 %         2 100.00 %  all
-       2  20.00 %         1  50.00 %  stepped in a slot
+       2  20.00 %         1  50.00 %  run in a slot
        3  30.00 %         0   0.00 %  simulated
        1  10.00 %         0   0.00 %    nop and other hints
        1  10.00 %         0   0.00 %    cbz, cbnz
