@@ -10,6 +10,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
+use aarch64_kprobes::probe::Mode;
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe, ProbeError};
 use runtime::{machine, memory, symbol, task};
 
