@@ -7,8 +7,7 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::platform::Platform;
 
 use crate::memory::{self, layout};
-use crate::sync::IrqMask;
-use crate::{exception, symbol, task};
+use crate::{exception, smp, symbol, task};
 
 /// This kernel.
 struct Runtime;
@@ -53,11 +52,14 @@ unsafe impl Platform for Runtime {
     }
 
     fn hold_cpus(action: &mut dyn FnMut()) {
-        let _mask = IrqMask::new();
-        action();
+        smp::hold_cpus(action);
     }
 
-    fn interrupted(_each: &mut dyn FnMut(usize)) {}
+    #[inline(always)]
+    fn interrupted(each: &mut dyn FnMut(usize)) {
+        smp::interrupted(each);
+        task::preempted_pcs(each);
+    }
 
     fn yield_now() {
         task::yield_now();
