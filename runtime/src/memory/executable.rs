@@ -1,8 +1,18 @@
 //! Memory that instructions are executed from, and the way to write to it.
 //!
-//! Executable memory is never writable at its own virtual address. Writes go through an alias: one page, mapped for as
-//! long as the write takes, at an address that belongs to one CPU. Whoever writes through [`with_writable`] also does
-//! the cache maintenance that makes instructions of it; [`allocate_executable`] has done it for the zeroes.
+//! **At no virtual address is memory both writable and executable**, and what can be executed at one address can be written
+//! at no other, but for a moment. The arena grows by page frames, one at a time, and each leaves the linear map before it
+//! comes into the arena; the image is not in the linear map either. Writes go through an alias: one page, mapped for as long
+//! as the write takes, at an address that belongs to one CPU and is used with interrupts masked.
+//!
+//! The arena is as large as direct branches reach: every place in it is less than 128 MiB from every place in the image
+//! ([`layout`](super::layout)). What it holds is never given back; who hands out parts of it uses them again.
+//!
+//! Whoever writes through [`with_writable`] also does the cache maintenance that makes instructions of it;
+//! [`allocate_executable`] has done it for the zeroes. A CPU that did not do so itself may have fetched before, and needs a
+//! context synchronization event: an exception, or its release from a rendezvous.
+//!
+//! [`with_writable`] takes no lock, so it can be called while other CPUs are held. [`allocate_executable`] cannot.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,23 +20,14 @@ use spin::Once;
 
 use super::OutOfMemory;
 use super::descriptor::{Attributes, Descriptor};
-use super::layout::{ALIASES, ARENA, PAGE_SIZE};
-use super::{MapError, cache, table, tlb};
+use super::layout::{ALIASES, ARENA, LINEAR_BASE, PAGE_SIZE};
+use super::{MapError, cache, frame, table, tlb};
 use crate::per_cpu::MAX_CPUS;
-use crate::sync::{IrqLock, IrqMask};
+use crate::sync::{IrqMask, PreemptLock};
 use crate::task;
 
-/// Bytes of physical memory that are set aside for executable memory.
-pub(super) const ARENA_MEMORY: usize = 4 << 20;
-const _: () = assert!(ARENA_MEMORY <= ARENA.end - ARENA.start);
-
-struct Arena {
-    /// The physical address of the memory that was set aside.
-    memory: u64,
-    used: usize,
-}
-
-static EXECUTABLE: Once<IrqLock<Arena>> = Once::new();
+/// How many bytes of the arena are mapped, from its start.
+static MAPPED: PreemptLock<usize> = PreemptLock::new(0);
 static ALIAS_ENTRIES: Once<[&AtomicU64; MAX_CPUS]> = Once::new();
 
 /// An alias has an unmapped page behind it, so that a write that runs over the end faults.
@@ -34,45 +35,79 @@ const fn alias(cpu: usize) -> usize {
     ALIASES + cpu * 2 * PAGE_SIZE
 }
 
-/// Prepares both. `memory` is the physical address of [`ARENA_MEMORY`] bytes that are mapped nowhere.
-pub(super) fn initialize(memory: u64) -> Result<(), MapError> {
+/// Prepares the aliases.
+pub(super) fn initialize() -> Result<(), MapError> {
     let first = table::reserve_entry(alias(0))?;
     let mut entries = [first; MAX_CPUS];
     for (cpu, entry) in entries.iter_mut().enumerate() {
         *entry = table::reserve_entry(alias(cpu))?;
     }
     ALIAS_ENTRIES.call_once(|| entries);
-    EXECUTABLE.call_once(|| IrqLock::new(Arena { memory, used: 0 }));
     Ok(())
+}
+
+/// How many bytes are mapped to be executed, without the image.
+pub(super) fn mapped() -> usize {
+    *MAPPED.lock()
 }
 
 /// Maps `length` bytes (a multiple of the page size) of executable memory that holds zeroes, which are undefined
 /// instructions (UDF #0), and returns their virtual address. Branch targets are checked in it if it is `guarded`. It
-/// cannot be given back.
+/// cannot be given back. Called by tasks, with interrupts unmasked.
 pub fn allocate_executable(length: usize, guarded: bool) -> Result<usize, OutOfMemory> {
-    let mut arena = EXECUTABLE.get().ok_or(OutOfMemory)?.lock();
-    if length > ARENA_MEMORY - arena.used {
+    let mut mapped = MAPPED.lock();
+    let start = ARENA.start + *mapped;
+    if length > ARENA.end - start {
         return Err(OutOfMemory);
     }
-    let (start, physical) = (ARENA.start + arena.used, arena.memory + arena.used as u64);
-    for offset in (0..length).step_by(PAGE_SIZE) {
-        with_frame(physical + offset as u64, &mut |page| {
-            // SAFETY: the alias is one page of memory that nobody has been given yet.
-            unsafe { page.write_bytes(0, PAGE_SIZE) };
-            // Otherwise a stray jump fetches what the memory held before: the zeroes may be in the data cache only.
-            cache::clean_to_unification(page.addr(), PAGE_SIZE);
-        });
-    }
     let attributes = if guarded { Attributes::GUARDED_TEXT } else { Attributes::TEXT };
-    table::map(start, physical, length, attributes).map_err(|_| OutOfMemory)?;
-    cache::invalidate_instructions(start, length);
-    arena.used += length;
+    for page in (start..start + length).step_by(PAGE_SIZE) {
+        if map_page(page, attributes).is_err() {
+            (start..page).step_by(PAGE_SIZE).for_each(unmap_page);
+            return Err(OutOfMemory);
+        }
+    }
+    *mapped += length;
     Ok(start)
+}
+
+/// Maps a frame of zeroes at the virtual address `page`, and nowhere else.
+fn map_page(page: usize, attributes: Attributes) -> Result<(), OutOfMemory> {
+    let frame = frame::allocate_zeroed().ok_or(OutOfMemory)?;
+    let linear = LINEAR_BASE + frame as usize;
+    // Otherwise a stray jump fetches what the memory held before: the zeroes may be in the data cache only.
+    cache::clean_to_unification(linear, PAGE_SIZE);
+    // SAFETY: the frame was allocated just now, and nothing refers to it.
+    unsafe { table::unmap(linear) };
+    if table::map(page, frame, PAGE_SIZE, attributes).is_err() {
+        give_back(frame);
+        return Err(OutOfMemory);
+    }
+    cache::invalidate_instructions(page, PAGE_SIZE);
+    Ok(())
+}
+
+/// Takes back what [`map_page`] has mapped at the virtual address `page`, which nobody has been told of.
+fn unmap_page(page: usize) {
+    // SAFETY: nobody has been told of the page.
+    if let Some(frame) = unsafe { table::unmap(page) } {
+        give_back(frame);
+    }
+}
+
+/// Gives back a frame that is mapped nowhere.
+fn give_back(frame: u64) {
+    // The tables are there: it was mapped at this address before.
+    if table::map_pages(LINEAR_BASE + frame as usize, frame, PAGE_SIZE, Attributes::DATA).is_ok() {
+        // SAFETY: it came from the allocator, and is mapped in the linear map alone, as it was then.
+        unsafe { frame::free(frame) };
+    }
 }
 
 /// Calls `write` with a writable alias of `length` bytes at the virtual address `address`, which lie within one page.
 /// Interrupts are masked meanwhile, and the alias is gone when this returns. Returns false, without a call, if nothing
-/// is mapped at the address or the bytes are not within one page.
+/// is mapped at the address or the bytes are not within one page. Takes no lock, and may be called while other CPUs are
+/// held.
 ///
 /// # Panics
 ///
@@ -95,6 +130,7 @@ pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u
 /// If this CPU has an alias already.
 fn with_frame(frame: u64, write: &mut dyn FnMut(*mut u8)) -> bool {
     let Some(entries) = ALIAS_ENTRIES.get() else { return false };
+    // The CPU and its alias stay this task's until the mask is dropped.
     let _mask = IrqMask::new();
     let cpu = task::current_cpu();
     let (address, entry) = (alias(cpu), entries[cpu]);

@@ -2,27 +2,36 @@
 //!
 //! Frames that were never used are taken from the ranges that are left; frames that were given back are linked through
 //! their own first word, in the linear map. So nothing has to be prepared for memory that nobody asks for.
+//!
+//! The linear map has every frame as a page, not as a part of a block, so that a single one can be taken out of it
+//! ([`executable`](super::executable)).
+//!
+//! Tasks allocate frames, and the boot; no interrupt handler does.
+
+use core::ops::Range;
 
 use super::layout::PAGE_SIZE;
 use super::regions::Regions;
-use crate::sync::IrqLock;
+use crate::sync::PreemptLock;
 
 struct Frames {
     fresh: Regions,
     /// The physical address of the first frame that was given back.
     returned: Option<u64>,
     free: usize,
+    total: usize,
 }
 
-static FRAMES: IrqLock<Frames> = IrqLock::new(Frames { fresh: Regions::new(), returned: None, free: 0 });
+static FRAMES: PreemptLock<Frames> =
+    PreemptLock::new(Frames { fresh: Regions::new(), returned: None, free: 0, total: 0 });
 
-/// Adds memory to allocate from: in the linear map, and used by nobody.
-pub(super) fn add(regions: &Regions) {
+/// Adds memory to allocate from, whole pages: in the linear map, as pages, and used by nobody.
+pub(super) fn add(region: Range<u64>) {
     let mut frames = FRAMES.lock();
-    for region in regions.iter() {
-        frames.fresh.add(region.clone());
-        frames.free += (region.end - region.start) as usize / PAGE_SIZE;
-    }
+    let count = (region.end - region.start) as usize / PAGE_SIZE;
+    frames.fresh.add(region);
+    frames.free += count;
+    frames.total += count;
 }
 
 /// Takes a frame, with unknown contents. Returns its physical address.
@@ -64,7 +73,8 @@ pub(super) unsafe fn free(frame: u64) {
     frames.free += 1;
 }
 
-/// The number of frames that can be allocated.
-pub(super) fn available() -> usize {
-    FRAMES.lock().free
+/// The number of frames that can be allocated, and of those that are.
+pub(super) fn counts() -> (usize, usize) {
+    let frames = FRAMES.lock();
+    (frames.free, frames.total - frames.free)
 }

@@ -9,7 +9,8 @@ use talc::source::Manual;
 
 use crate::sync::IrqLock;
 
-/// Interrupt handlers free and allocate too, so the lock masks interrupts.
+/// Interrupt handlers free and allocate too, and so does code that has masked interrupts, so the lock masks them. That also
+/// keeps the holder on its CPU: no other CPU, and no other task of this one, waits for longer than an allocation takes.
 struct Heap(IrqLock<Talc<Manual, DefaultBinning>>);
 
 #[global_allocator]

@@ -6,7 +6,7 @@
 //! ```text
 //! ffffff80_00000000  linear map: all RAM, and device registers, at their physical address plus LINEAR_BASE
 //! ffffffc0_00000000  the image; nothing of it is in the linear map
-//! ffffffc0_04000000  executable memory for probe slots, near enough to the image for a direct branch (±128 MiB)
+//! ffffffc0_04000000  executable memory for probe slots: with the image within 128 MiB, which direct branches reach
 //! ffffffd0_00000000  stacks, each the upper half of a window
 //! fffffff0_00000000  a page for each CPU through which it writes to text, for a moment
 //! ```

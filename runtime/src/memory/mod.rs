@@ -3,6 +3,14 @@
 //! Text is executable and never writable, data is writable and never executable, at any virtual address but one: the
 //! alias of one page through which a CPU writes to text ([`with_writable`]). That is why the image and the executable
 //! memory are missing in the linear map.
+//!
+//! All CPUs share the translation tables. What one unmaps it removes from the TLBs of all ([`tlb`]); what one maps, another
+//! can use that has learnt of it in any ordinary way, as from a lock, and has had a context synchronization event since:
+//! for a stack it is in the switch to the task, for executable memory in an exception or a rendezvous. Heap, frames and
+//! linear map are there before the other CPUs start.
+//!
+//! The heap's lock masks interrupts: interrupt handlers allocate and free, and so does code that has masked them. The locks
+//! of frames, tables, stacks and executable memory mask preemption: tasks alone take them, and zero pages meanwhile.
 
 pub mod descriptor;
 pub mod layout;
@@ -127,6 +135,26 @@ mod target {
         pub heap_allocations: usize,
     }
 
+    /// How much memory is in use, by what is given back after use: two that are equal tell that in between nothing was left
+    /// behind.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Usage {
+        /// Bytes of the heap that are allocated.
+        pub heap: usize,
+        /// Bytes of page frames that are allocated: for stacks. Not those of translation tables, which are never given back.
+        pub frames: usize,
+        /// Bytes of executable memory, the image aside.
+        pub executable: usize,
+    }
+
+    /// How much memory is in use now.
+    #[must_use]
+    pub fn usage() -> Usage {
+        let executable = super::executable::mapped();
+        let frames = frame::counts().1.saturating_sub(table::frames()) * PAGE_SIZE;
+        Usage { heap: heap::statistics().used, frames: frames.saturating_sub(executable), executable }
+    }
+
     impl fmt::Display for Statistics {
         fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
             let Self { free_frames, heap_used, heap_size, heap_allocations } = self;
@@ -142,7 +170,7 @@ mod target {
     pub fn statistics() -> Statistics {
         let heap::Use { used, size, allocations } = heap::statistics();
         Statistics {
-            free_frames: frame::available() * PAGE_SIZE,
+            free_frames: frame::counts().0 * PAGE_SIZE,
             heap_used: used,
             heap_size: size,
             heap_allocations: allocations,

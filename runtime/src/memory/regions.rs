@@ -27,13 +27,21 @@ impl Regions {
         self.0.iter()
     }
 
-    /// Adds the pages that lie wholly in `range`.
+    /// Adds the pages that lie wholly in `range`. Ranges that then touch become one.
     pub fn add(&mut self, range: Range<u64>) {
         let Some(start) = range.start.checked_next_multiple_of(PAGE) else { return };
         let end = range.end & !(PAGE - 1);
+        if end <= start {
+            return;
+        }
         // What is there already must not be there twice.
         self.remove(start..end);
-        self.push(start..end);
+        let mut whole = start..end;
+        while let Some(index) = self.0.iter().position(|range| range.end == whole.start || range.start == whole.end) {
+            let neighbour = self.0.swap_remove(index);
+            whole = whole.start.min(neighbour.start)..whole.end.max(neighbour.end);
+        }
+        self.push(whole);
     }
 
     /// Removes the pages that `range` touches.
@@ -128,6 +136,18 @@ mod tests {
         let mut regions = with(0x1000..0x4000);
         regions.add(0x2000..0x6000);
         assert_eq!(regions.total(), 0x5000);
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        let mut regions = Regions::new();
+        for page in [0, 2, 4, 1, 3] {
+            regions.add(page * 0x1000..(page + 1) * 0x1000);
+        }
+        assert_eq!(sorted(&regions), [0..0x5000]);
+        regions.add(0x6000..0x7000);
+        regions.add(0..0);
+        assert_eq!(sorted(&regions), [0..0x5000, 0x6000..0x7000]);
     }
 
     #[test]

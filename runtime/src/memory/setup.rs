@@ -100,18 +100,25 @@ pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupErro
     let total = free.total();
     let too_little = SetupError::TooLittle(total);
     let block = BLOCK_SIZE as u64;
-    let arena = free.take_aligned(executable::ARENA_MEMORY as u64, block).ok_or(too_little)?;
-    mapped.remove(arena..arena + executable::ARENA_MEMORY as u64);
-
-    // The tables that map the rest come from this block, which itself needs no more than one table of the early ones.
+    // The tables that map the rest come from this block, which itself needs no more than two of the early ones.
     let seed = free.take_aligned(block, block).ok_or(too_little)?;
+    add_frames(seed..seed + block)?;
     mapped.remove(seed..seed + block);
-    map_linear(seed..seed + block)?;
-    let mut seed_region = Regions::new();
-    seed_region.add(seed..seed + block);
-    frame::add(&seed_region);
+    for piece in free.iter() {
+        mapped.remove(piece.clone());
+        // The heap gets three quarters of each large piece, whole blocks; stacks and tables, which take single frames, the
+        // rest.
+        let heap = (piece.end - piece.start) / 4 * 3 / block * block;
+        table::map(linear(piece.start), piece.start, heap as usize, Attributes::DATA)?;
+        // SAFETY: this memory was just mapped, and nobody else gets it.
+        unsafe { heap::add(super::pointer(piece.start), heap as usize) };
+        // Bit by bit, as the frames of one bit are the tables of the next.
+        for start in (piece.start + heap..piece.end).step_by(BLOCK_SIZE) {
+            add_frames(start..piece.end.min(start + block))?;
+        }
+    }
     for region in mapped.iter() {
-        map_linear(region.clone())?;
+        table::map(linear(region.start), region.start, (region.end - region.start) as usize, Attributes::DATA)?;
     }
     table::map(
         image().end,
@@ -119,23 +126,21 @@ pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupErro
         (image_end - image_start) as usize - image().len(),
         Attributes::RODATA,
     )?;
-
-    // The heap gets three quarters of each large piece; stacks and tables, which take single frames, the rest.
-    for piece in free.clone().iter() {
-        let length = (piece.end - piece.start) / 4 * 3 / block * block;
-        free.remove(piece.start..piece.start + length);
-        // SAFETY: this memory was just mapped, and is removed from what the frame allocator gets.
-        unsafe { heap::add(super::pointer(piece.start), length as usize) };
-    }
     if heap::statistics().size == 0 {
         return Err(too_little);
     }
-    frame::add(&free);
-    executable::initialize(arena)?;
+    executable::initialize()?;
     Ok(())
 }
 
-fn map_linear(region: Range<u64>) -> Result<(), MapError> {
-    let length = (region.end - region.start) as usize;
-    table::map(LINEAR_BASE + region.start as usize, region.start, length, Attributes::DATA)
+/// Maps free memory, and hands it to the frame allocator.
+fn add_frames(region: Range<u64>) -> Result<(), MapError> {
+    table::map_pages(linear(region.start), region.start, (region.end - region.start) as usize, Attributes::DATA)?;
+    frame::add(region);
+    Ok(())
+}
+
+/// Where the linear map has the physical address `physical`.
+fn linear(physical: u64) -> usize {
+    LINEAR_BASE + physical as usize
 }

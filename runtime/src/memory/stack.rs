@@ -2,6 +2,9 @@
 //!
 //! A stack is the upper half of a window twice its size and aligned to it; the lower half is never mapped. A stack
 //! that overflows runs into the gap and faults, and one bit of the stack pointer tells that it has (trampoline/vectors.S).
+//!
+//! A stack may be mapped by one CPU, used by others, and unmapped by yet another, whose reaper frees it. The window is free
+//! again only when no TLB has the stack any more, so the next one there cannot be mistaken for it.
 
 use core::ops::Range;
 
@@ -9,14 +12,14 @@ use super::OutOfMemory;
 use super::descriptor::Attributes;
 use super::layout::{PAGE_SIZE, STACK_SIZE, STACKS};
 use super::{frame, table};
-use crate::sync::IrqLock;
+use crate::sync::PreemptLock;
 
 /// The most stacks that exist at a time.
 pub const MAX_STACKS: usize = 4096;
 const WINDOW: usize = 2 * STACK_SIZE;
 
 /// One bit for each window that is in use.
-static WINDOWS: IrqLock<[u64; MAX_STACKS / 64]> = IrqLock::new([0; MAX_STACKS / 64]);
+static WINDOWS: PreemptLock<[u64; MAX_STACKS / 64]> = PreemptLock::new([0; MAX_STACKS / 64]);
 
 /// A stack of [`STACK_SIZE`] bytes, with unknown contents. Dropping it gives its memory back.
 #[derive(Debug)]

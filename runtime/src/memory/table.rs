@@ -1,7 +1,11 @@
 //! The kernel's translation tables.
 //!
 //! A valid entry is never replaced by another: [`map`] refuses to, and [`unmap`] makes it invalid and removes it from
-//! all TLBs first. So break-before-make (Arm ARM, D8.17.1) holds by construction. Tables are never given back.
+//! the TLBs of all CPUs first. So break-before-make (Arm ARM, D8.17.1) holds by construction.
+//!
+//! Tables are changed under a lock, by tasks alone, and read without: by the walks of all CPUs, and by [`translate`] and
+//! its like, which run with interrupts masked or while CPUs are held. They are never given back, so whoever has found one
+//! may look into it; and they are full of zeroes before they can be found.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +15,7 @@ use aarch64_cpu::asm::barrier;
 use super::descriptor::{Attributes, Descriptor};
 use super::layout::{BLOCK_SIZE, PAGE_SIZE};
 use super::{frame, tlb};
-use crate::sync::IrqLock;
+use crate::sync::PreemptLock;
 
 const ENTRIES: usize = 512;
 /// Tables for what is mapped before there are frames: a level 2 and a level 3 table each for the device tree, which
@@ -40,8 +44,21 @@ unsafe extern "C" {
 
 static EARLY: [Table; EARLY_TABLES] = [const { Table::empty() }; EARLY_TABLES];
 
-/// Held to change tables; the number of [`EARLY`] tables that are in use.
-static TABLES: IrqLock<usize> = IrqLock::new(0);
+/// Held to change tables.
+static TABLES: PreemptLock<Count> = PreemptLock::new(Count { early: 0, frames: 0 });
+
+/// How many tables there are.
+struct Count {
+    /// Of [`EARLY`].
+    early: usize,
+    /// In frames.
+    frames: usize,
+}
+
+/// How many frames are translation tables.
+pub(super) fn frames() -> usize {
+    TABLES.lock().frames
+}
 
 /// Why memory cannot be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +81,9 @@ impl fmt::Display for MapError {
     }
 }
 
+/// With acquire: what a table held when it was entered is seen by who finds it.
 fn load(entry: &AtomicU64) -> Descriptor {
-    Descriptor(entry.load(Ordering::Relaxed))
+    Descriptor(entry.load(Ordering::Acquire))
 }
 
 /// The table that `entry` names.
@@ -77,37 +95,58 @@ fn table_of(entry: &AtomicU64) -> Option<&'static Table> {
 }
 
 /// The table that `entry`, the one for the virtual address `address`, names; a new one if there is none.
-fn next_table(entry: &AtomicU64, address: usize, early: &mut usize) -> Result<&'static Table, MapError> {
+fn next_table(entry: &AtomicU64, address: usize, tables: &mut Count) -> Result<&'static Table, MapError> {
     if load(entry).is_valid() {
         return table_of(entry).ok_or(MapError::Mapped(address));
     }
-    let physical = match EARLY.get(*early) {
+    let physical = match EARLY.get(tables.early) {
         Some(table) => {
-            *early += 1;
+            tables.early += 1;
             super::physical((&raw const *table).addr()).ok_or(MapError::OutOfMemory)?
         }
-        None => frame::allocate_zeroed().ok_or(MapError::OutOfMemory)?,
+        None => {
+            let frame = frame::allocate_zeroed().ok_or(MapError::OutOfMemory)?;
+            tables.frames += 1;
+            frame
+        }
     };
     // The table walk is an observer like another: it must find the zeroes when it finds the table.
     barrier::dmb(barrier::ISHST);
-    entry.store(Descriptor::table(physical).0, Ordering::Relaxed);
+    entry.store(Descriptor::table(physical).0, Ordering::Release);
     table_of(entry).ok_or(MapError::OutOfMemory)
 }
 
 /// Maps `length` bytes of physical memory at the virtual address `address`; all three multiples of the page size.
 /// Uses 2 MiB blocks where it can. What was mapped before an error stays mapped.
 pub(super) fn map(address: usize, physical: u64, length: usize, attributes: Attributes) -> Result<(), MapError> {
-    let mut early = TABLES.lock();
+    map_by(BLOCK_SIZE, address, physical, length, attributes)
+}
+
+/// The same, by pages alone: each of them can be unmapped.
+pub(super) fn map_pages(address: usize, physical: u64, length: usize, attributes: Attributes) -> Result<(), MapError> {
+    map_by(PAGE_SIZE, address, physical, length, attributes)
+}
+
+/// Maps by pages, and by blocks if `largest` is the size of those.
+fn map_by(
+    largest: usize,
+    address: usize,
+    physical: u64,
+    length: usize,
+    attributes: Attributes,
+) -> Result<(), MapError> {
+    let mut tables = TABLES.lock();
     let mut done = 0;
     while done < length {
         let (to, from) = (address + done, physical + done as u64);
-        let directory = next_table(boot_kernel_table.entry(1, to), to, &mut early)?;
+        let directory = next_table(boot_kernel_table.entry(1, to), to, &mut tables)?;
         let entry = directory.entry(2, to);
         let aligned = (to as u64 | from) & (BLOCK_SIZE as u64 - 1) == 0;
-        let (entry, descriptor, size) = if aligned && length - done >= BLOCK_SIZE && !load(entry).is_valid() {
+        let by_block = aligned && length - done >= BLOCK_SIZE && largest == BLOCK_SIZE && !load(entry).is_valid();
+        let (entry, descriptor, size) = if by_block {
             (entry, Descriptor::block(from, attributes), BLOCK_SIZE)
         } else {
-            (next_table(entry, to, &mut early)?.entry(3, to), Descriptor::page(from, attributes), PAGE_SIZE)
+            (next_table(entry, to, &mut tables)?.entry(3, to), Descriptor::page(from, attributes), PAGE_SIZE)
         };
         if load(entry).is_valid() {
             return Err(MapError::Mapped(to));
@@ -122,9 +161,9 @@ pub(super) fn map(address: usize, physical: u64, length: usize, attributes: Attr
 /// The level 3 entry for the virtual address `address`, with the tables that lead to it: for a page that is mapped and
 /// unmapped again and again, by one CPU alone.
 pub(super) fn reserve_entry(address: usize) -> Result<&'static AtomicU64, MapError> {
-    let mut early = TABLES.lock();
-    let directory = next_table(boot_kernel_table.entry(1, address), address, &mut early)?;
-    Ok(next_table(directory.entry(2, address), address, &mut early)?.entry(3, address))
+    let mut tables = TABLES.lock();
+    let directory = next_table(boot_kernel_table.entry(1, address), address, &mut tables)?;
+    Ok(next_table(directory.entry(2, address), address, &mut tables)?.entry(3, address))
 }
 
 /// Unmaps the page at the virtual address `address` everywhere, and returns the physical address of what was there.

@@ -1,10 +1,11 @@
-//! What makes changes of translation tables take effect (Arm ARM, D8.17).
+//! What makes changes of translation tables take effect, on all CPUs of the inner shareable domain (Arm ARM, D8.17).
 
 use core::arch::asm;
 
 use aarch64_cpu::asm::barrier;
 
-/// Makes entries that were invalid before usable by the code that follows. The TLBs hold no invalid entries.
+/// Makes entries that were invalid before usable by the code that follows. The TLBs hold no invalid entries, so there is
+/// nothing to be removed, on any CPU. Another one that learns of the entries after this needs the ISB, too.
 pub(super) fn publish() {
     barrier::dsb(barrier::ISHST);
     barrier::isb(barrier::SY);

@@ -192,6 +192,7 @@ pub fn interrupted(each: &mut dyn FnMut(usize)) {
             each(answer.pc.load(Ordering::Relaxed));
         }
     }
+    task::preempted_pcs(each);
 }
 
 /// Waits until the CPUs `missing` take interrupts again, those that had taken as many as `before` says; and says which do
