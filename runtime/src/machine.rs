@@ -90,15 +90,19 @@ fn stop_others() {
         Err(reporter) if reporter == this + 1 => return,
         Err(_) => stopped(this),
     }
-    let others = || smp::running().filter(|cpu| *cpu != this);
-    let running = || others().filter(|cpu| !STOPPED[*cpu].load(Ordering::Acquire));
-    others().for_each(|cpu| interrupt::send(cpu, Ipi::Stop));
+    smp::running().filter(|cpu| *cpu != this).for_each(|cpu| interrupt::send(cpu, Ipi::Stop));
     let deadline = time::counter().saturating_add(time::ticks(TIME_TO_STOP));
-    while running().next().is_some() && time::counter() < deadline {
+    while still_running().next().is_some() && time::counter() < deadline {
         core::hint::spin_loop();
     }
     uart::seize(this);
-    running().for_each(|cpu| println!("\nCPU {cpu} does not stop: it has interrupts masked"));
+    still_running().for_each(|cpu| println!("\nCPU {cpu} does not stop: it has interrupts masked"));
+}
+
+/// The dense numbers of the CPUs that have not stopped, but for the one that reports: fewer with time, once it does.
+pub fn still_running() -> impl Iterator<Item = usize> {
+    let reporter = REPORTER.load(Ordering::Relaxed);
+    smp::running().filter(move |cpu| cpu + 1 != reporter && !STOPPED[*cpu].load(Ordering::Acquire))
 }
 
 /// Stops this CPU, with the dense number `cpu`, if another one reports. With interrupts masked, and where no probe can be.

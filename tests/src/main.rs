@@ -23,6 +23,7 @@ mod nofault;
 mod protected;
 mod random;
 mod simulated;
+mod smp;
 mod task;
 
 use alloc::string::String;

@@ -83,8 +83,10 @@ type Set = usize;
 ///
 /// # Panics
 ///
-/// Where interrupts are masked: the caller could then be waited for in vain.
+/// Where interrupts or preemption are masked: a CPU that is waited for could be waiting for the caller.
 pub fn hold_cpus(action: &mut dyn FnMut()) {
+    let depth = task::current_task().preempt_nesting.depth();
+    assert_eq!(depth, 0, "a task called for a rendezvous with preemption masked");
     while HOLDING.swap(true, Ordering::Acquire) {
         task::yield_now();
     }

@@ -1,0 +1,334 @@
+//! The CPUs: that all run, that one can hold the others, and that a failure stops them all.
+//!
+//! With one CPU all of it holds too, and shows less.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+use core::time::Duration;
+
+use aarch64_kprobes::{Hit, Kprobe};
+use runtime::per_cpu::MAX_CPUS;
+use runtime::sync::IrqMask;
+use runtime::task::JoinHandle;
+use runtime::{machine, smp, symbol, task, time};
+
+use crate::test;
+
+static TURNS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Computes until it is over, and says so.
+#[inline(never)]
+fn spin(turns: &AtomicU64) {
+    while !IS_OVER.load(Relaxed) {
+        turns.fetch_add(1, Relaxed);
+    }
+}
+
+/// A task that spins on each CPU. Returns when each has begun.
+fn spin_everywhere() -> Vec<JoinHandle> {
+    let before = turns();
+    let spinners = smp::running().map(|cpu| task::spawn_on(cpu, "spinner", move || spin(&TURNS[cpu]))).collect();
+    wait_for_turns(&before);
+    spinners
+}
+
+fn turns() -> [u64; MAX_CPUS] {
+    TURNS.each_ref().map(|turns| turns.load(SeqCst))
+}
+
+/// Waits until every spinner has gone on.
+fn wait_for_turns(before: &[u64; MAX_CPUS]) {
+    while smp::running().any(|cpu| TURNS[cpu].load(Relaxed) == before[cpu]) {
+        task::yield_now();
+    }
+}
+
+fn end(spinners: Vec<JoinHandle>) {
+    IS_OVER.store(true, Relaxed);
+    spinners.into_iter().for_each(JoinHandle::join);
+}
+
+/// Gives others time to do what they must not.
+fn pass_time(duration: Duration) {
+    let until = time::now() + duration;
+    while time::now() < until {
+        core::hint::spin_loop();
+    }
+}
+
+/// Calls `f` on each CPU, on one after the other.
+fn on_each_cpu(f: fn()) {
+    for cpu in smp::running() {
+        task::spawn_on(cpu, "visitor", f).join();
+    }
+}
+
+test!(
+    fn every_cpu_of_the_tree_runs_under_its_number() {
+        let all: Vec<usize> = smp::running().collect();
+        assert_eq!(all, (0..smp::list().len()).collect::<Vec<_>>());
+        assert!(smp::list().iter().all(|cpu| cpu.error.is_none()));
+        assert_eq!(smp::surplus(), 0);
+        on_each_cpu(|| {
+            let mpidr: u64;
+            // SAFETY: reads an identification register.
+            unsafe { core::arch::asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack)) };
+            let affinity = mpidr & runtime::device_tree::AFFINITY;
+            assert_eq!(smp::list()[task::current_cpu()].affinity, affinity);
+        });
+    }
+);
+
+test!(
+    fn every_cpu_takes_its_timer_interrupts() {
+        on_each_cpu(|| task::sleep(Duration::from_millis(1)));
+    }
+);
+
+test!(
+    fn a_rendezvous_holds_all_others_whoever_calls() {
+        let spinners = spin_everywhere();
+        on_each_cpu(|| {
+            for _ in 0..20 {
+                let mut calls = 0;
+                smp::hold_cpus(&mut || {
+                    calls += 1;
+                    let before = turns();
+                    pass_time(Duration::from_millis(2));
+                    assert_eq!(turns(), before, "a CPU that is held goes on");
+                });
+                assert_eq!(calls, 1);
+                wait_for_turns(&turns());
+            }
+        });
+        end(spinners);
+    }
+);
+
+test!(
+    fn several_tasks_call_for_rendezvous_in_turn() {
+        static IS_HELD: AtomicBool = AtomicBool::new(false);
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let callers: Vec<_> = smp::running()
+            .map(|cpu| {
+                task::spawn_on(cpu, "caller", || {
+                    for _ in 0..50 {
+                        smp::hold_cpus(&mut || {
+                            assert!(!IS_HELD.swap(true, Relaxed));
+                            CALLS.fetch_add(1, Relaxed);
+                            IS_HELD.store(false, Relaxed);
+                        });
+                    }
+                })
+            })
+            .collect();
+        let count = callers.len() as u64;
+        callers.into_iter().for_each(JoinHandle::join);
+        assert_eq!(CALLS.load(Relaxed), 50 * count);
+    }
+);
+
+test!(
+    fn interrupted_code_is_found_on_held_cpus_and_in_preempted_tasks() {
+        let here = spin as *const () as usize;
+        let size = symbol::lookup(here).unwrap().size as usize;
+        // Two on each CPU: one of them is preempted, the other one interrupted or preempted.
+        let mut spinners = spin_everywhere();
+        spinners.extend(smp::running().map(|cpu| {
+            task::spawn_on(cpu, "spinner", move || {
+                spin(&TURNS[cpu]);
+            })
+        }));
+        let mut found = 0;
+        // The second ones may not have begun yet.
+        while found != spinners.len() {
+            smp::hold_cpus(&mut || {
+                found = 0;
+                smp::interrupted(&mut |pc| found += usize::from((here..here + size).contains(&pc)));
+                assert!(found <= spinners.len());
+            });
+            task::yield_now();
+        }
+        end(spinners);
+        smp::hold_cpus(&mut || {
+            smp::interrupted(&mut |pc| assert!(!(here..here + size).contains(&pc)));
+        });
+    }
+);
+
+/// What was written to the UART, as far as there is room for.
+static WRITTEN: [AtomicU8; 512] = [const { AtomicU8::new(0) }; 512];
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// A handler on `Output::write_str`: x1 and x2 are the text.
+fn note_text(hit: &mut Hit<'_>) {
+    let (text, length) = (hit.frame().x[1], hit.frame().x[2] as usize);
+    let start = LENGTH.fetch_add(length, Relaxed);
+    for (index, place) in WRITTEN.iter().skip(start).take(length).enumerate() {
+        // SAFETY: the text of the function that is about to read it.
+        place.store(unsafe { (text as *const u8).add(index).read() }, Relaxed);
+    }
+    LENGTH.load(SeqCst);
+}
+
+fn written() -> String {
+    let length = LENGTH.load(SeqCst).min(WRITTEN.len());
+    WRITTEN[..length].iter().map(|byte| byte.load(Relaxed) as char).collect()
+}
+
+test!(
+    fn a_cpu_with_interrupts_masked_is_reported_and_awaited_while_the_others_go_on() {
+        const MISSING: &str = "CPU 1 has not answered for 1 s: it has interrupts masked\n";
+        const BACK: &str = "CPU 1 answers again\n";
+        if !smp::is_running(1) {
+            return;
+        }
+        static IS_MASKED: AtomicBool = AtomicBool::new(false);
+        let writes = symbol::find("<runtime::uart::Output as core::fmt::Write>::write_str").next().unwrap();
+        let probe = Kprobe::at(writes.address as usize).pre(note_text).register().unwrap();
+        // The one on CPU 1 does not run as long as the other task there has interrupts masked.
+        let spinners = spin_everywhere();
+        let masked = task::spawn_on(1, "masked", || {
+            let mask = IrqMask::new();
+            IS_MASKED.store(true, Release);
+            // What follows must not use the console, and formats nothing. LENGTH grows by the report alone.
+            while LENGTH.load(SeqCst) < MISSING.len() {
+                core::hint::spin_loop();
+            }
+            // CPUs that were held now would not go on before this one does.
+            let before = turns();
+            while smp::running().any(|cpu| cpu > 1 && TURNS[cpu].load(Relaxed) < before[cpu] + 1_000_000) {
+                core::hint::spin_loop();
+            }
+            drop(mask);
+        });
+        while !IS_MASKED.load(Acquire) {
+            task::yield_now();
+        }
+        let mut calls = 0;
+        smp::hold_cpus(&mut || calls += 1);
+        assert_eq!(calls, 1);
+        drop(probe);
+        masked.join();
+        end(spinners);
+        let written = written();
+        assert!(written.starts_with(MISSING) && written.ends_with(BACK), "{written:?}");
+    }
+);
+
+/// Whether exactly the CPUs `expected`, of those that run, go on while this one reports.
+struct GoOn(&'static [usize]);
+
+impl fmt::Display for GoOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let expected: usize = self.0.iter().filter(|cpu| smp::is_running(**cpu)).map(|cpu| 1 << cpu).sum();
+        let before = turns();
+        pass_time(Duration::from_millis(20));
+        let after = turns();
+        let go_on: usize = smp::running().filter(|cpu| before[*cpu] != after[*cpu]).map(|cpu| 1 << cpu).sum();
+        let told: usize = machine::still_running().map(|cpu| 1 << cpu).sum();
+        match go_on == expected && told == expected {
+            true => f.write_str("as expected"),
+            false => write!(f, "CPUs {go_on:#b} go on, and {told:#b} by their own words, not {expected:#b}"),
+        }
+    }
+}
+
+test!(
+    stops ": on purpose, as expected",
+    fn a_panic_stops_the_other_cpus() {
+        let _spinners = spin_everywhere();
+        panic!("on purpose, {}", GoOn(&[]));
+    }
+);
+
+test!(
+    stops ": on purpose, as expected",
+    fn a_panic_on_another_cpu_stops_all() {
+        let _spinners = spin_everywhere();
+        let last = smp::running().last().unwrap();
+        task::spawn_on(last, "panics", || panic!("on purpose, {}", GoOn(&[]))).join();
+    }
+);
+
+test!(
+    stops ": on purpose, as expected",
+    fn a_panic_while_others_are_held_stops_them() {
+        let _spinners = spin_everywhere();
+        smp::hold_cpus(&mut || panic!("on purpose, {}", GoOn(&[])));
+    }
+);
+
+test!(
+    stops ": on purpose, as expected",
+    fn a_panic_is_reported_though_a_cpu_does_not_stop() {
+        static IS_MASKED: AtomicBool = AtomicBool::new(false);
+        let cpus = smp::list().len();
+        if cpus == 1 {
+            panic!("on purpose, {}", GoOn(&[]));
+        }
+        let _masked = task::spawn_on(1, "masked", || {
+            let _mask = IrqMask::new();
+            IS_MASKED.store(true, Release);
+            spin(&TURNS[1]);
+        });
+        while !IS_MASKED.load(Acquire) {
+            task::yield_now();
+        }
+        task::spawn_on(0, "panics", || panic!("on purpose, {}", GoOn(&[1]))).join();
+    }
+);
+
+test!(
+    stops ": on purpose, all at once",
+    fn of_several_panics_one_is_reported() {
+        static ARRIVED: AtomicUsize = AtomicUsize::new(0);
+        let tasks: Vec<_> = smp::running()
+            .map(|cpu| {
+                task::spawn_on(cpu, "panics", || {
+                    let _mask = IrqMask::new();
+                    ARRIVED.fetch_add(1, Relaxed);
+                    while ARRIVED.load(Relaxed) < smp::list().len() {
+                        core::hint::spin_loop();
+                    }
+                    panic!("on purpose, all at once");
+                })
+            })
+            .collect();
+        tasks.into_iter().for_each(JoinHandle::join);
+    }
+);
+
+test!(
+    stops ": on purpose, among writers",
+    fn a_report_is_not_written_into() {
+        for cpu in smp::running() {
+            task::spawn_on(cpu, "writer", || {
+                loop {
+                    runtime::println!("a line of a task that writes without end");
+                }
+            });
+        }
+        task::sleep(Duration::from_millis(20));
+        panic!("on purpose, among writers");
+    }
+);
+
+#[inline(never)]
+#[expect(unconditional_recursion, reason = "that it does not end well is what the test shows")]
+fn grow(depth: u64) -> u64 {
+    let room = black_box([depth; 64]);
+    black_box(grow(depth + 1)) + room[depth as usize % 64]
+}
+
+test!(
+    stops "stack overflow at tests::smp::grow+",
+    fn every_cpu_has_its_emergency_stack() {
+        let last = smp::running().last().unwrap();
+        task::spawn_on(last, "grows", || drop(black_box(grow(0)))).join();
+    }
+);
