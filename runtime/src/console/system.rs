@@ -64,7 +64,7 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
 pub(super) fn tasks(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     println!("  number  cpu  state     run time       name");
-    for task::TaskInfo { id, name, state, cpu, run_time_ns } in task::list() {
+    for task::TaskInfo { id, name, state, cpu, run_time_ns, .. } in task::list() {
         let (milliseconds, rest) = (run_time_ns / 1_000_000, run_time_ns / 1000 % 1000);
         println!("{id:>8}  {cpu:>3}  {state:<8}  {milliseconds:>6}.{rest:03} ms  {name}");
     }

@@ -56,6 +56,8 @@ pub struct Task {
     pub(super) deadline: AtomicU64,
     /// For how many ticks of the counter it has run, until it was last switched away from.
     pub(super) run_ticks: AtomicU64,
+    /// How often it has been switched to.
+    pub(super) turns: AtomicU64,
     /// The lowest address of the stack. It remains when the stack is gone.
     stack_base: AtomicUsize,
     /// None for the idle tasks, which do not own theirs, and once the task is released.
@@ -82,6 +84,7 @@ impl Task {
             ready_since: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             run_ticks: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
             stack_base: AtomicUsize::new(0),
             stack: IrqLock::new(None),
             body: IrqLock::new(None),

@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use super::{State, Task, idle, scheduler};
 use crate::sync::IrqLock;
@@ -37,6 +38,8 @@ pub struct TaskInfo {
     pub cpu: usize,
     /// For how long it has run, in nanoseconds, interrupts that it was interrupted by included.
     pub run_time_ns: u64,
+    /// How often it has been switched to.
+    pub turns: u64,
 }
 
 /// All tasks that have not been released, the idle ones included, by number.
@@ -75,7 +78,8 @@ impl Task {
     fn info(&self) -> TaskInfo {
         let state = self.state();
         let ticks = scheduler::run_ticks(self);
+        let turns = self.turns.load(Ordering::Relaxed);
         let run_time_ns = u64::try_from(time::duration(ticks).as_nanos()).unwrap_or(u64::MAX);
-        TaskInfo { id: self.id(), name: self.name.clone().into_owned(), state, cpu: self.cpu(), run_time_ns }
+        TaskInfo { id: self.id(), name: self.name.clone().into_owned(), state, cpu: self.cpu(), run_time_ns, turns }
     }
 }

@@ -238,6 +238,7 @@ pub(crate) fn reschedule(mask: &IrqMask) {
     next.set_state(State::Running);
     MaskedLock::keep(guard);
     if !ptr::eq(previous, next) {
+        next.turns.fetch_add(1, Ordering::Relaxed);
         // SAFETY: interrupts are masked by the caller. `next` comes from a queue of this CPU, under its lock, so its
         // registers are saved and no other CPU has it (see above); or is this CPU's idle task, left by this CPU. The next
         // task unlocks, in `finish_switch`.

@@ -1,0 +1,339 @@
+//! Tasks on several CPUs: that none is overlooked, lost, run twice at a time or left behind, however they move.
+//!
+//! Everything here holds on one CPU as well. What would show a defect by not coming to an end shows it by that: the host
+//! stops waiting.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::array;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use core::time::Duration;
+
+use runtime::sync::{IrqLock, IrqMask, PreemptLock, PreemptMask, WaitQueue};
+use runtime::{memory, smp, task, time};
+
+use crate::fixture;
+use crate::test;
+
+/// How many CPUs run.
+fn cpus() -> usize {
+    smp::running().count()
+}
+
+/// The CPU with the dense number `number` modulo how many there are.
+fn cpu(number: usize) -> usize {
+    number % cpus()
+}
+
+/// Numbers that differ enough.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Tasks that hand tokens to each other.
+struct Ring<const TASKS: usize> {
+    /// For each task the tokens that it has been handed: how often each is still to be handed on.
+    tokens: [IrqLock<VecDeque<u64>>; TASKS],
+    waiting: [WaitQueue; TASKS],
+    received: [AtomicU64; TASKS],
+    /// How many tokens are under way.
+    live: AtomicU64,
+    /// How often a task found itself on another CPU than before.
+    moves: AtomicU64,
+}
+
+impl<const TASKS: usize> Ring<TASKS> {
+    fn new(tokens: u64, hops: u64) -> Arc<Self> {
+        let ring = Self {
+            tokens: array::from_fn(|_| IrqLock::new(VecDeque::with_capacity(tokens as usize))),
+            waiting: [const { WaitQueue::new() }; TASKS],
+            received: [const { AtomicU64::new(0) }; TASKS],
+            live: AtomicU64::new(tokens),
+            moves: AtomicU64::new(0),
+        };
+        (0..tokens).for_each(|token| ring.tokens[token as usize % TASKS].lock().push_back(hops));
+        Arc::new(ring)
+    }
+
+    /// Waits for a token for `task`. None if there will be no more.
+    fn receive(&self, task: usize) -> Option<u64> {
+        self.waiting[task].wait_until(|| {
+            let token = self.tokens[task].lock().pop_front();
+            token.map(Some).or_else(|| (self.live.load(SeqCst) == 0).then_some(None))
+        })
+    }
+
+    fn hand_to(&self, task: usize, hops: u64) {
+        self.tokens[task].lock().push_back(hops);
+        self.waiting[task].wake_one();
+    }
+
+    /// What the task `task` does: between two tokens it computes, sleeps, has a child, or nothing.
+    fn take_part(&self, task: usize) {
+        let mut random = Random(task as u64);
+        let mut place = task::current_cpu();
+        while let Some(hops) = self.receive(task) {
+            let received = self.received[task].fetch_add(1, Relaxed);
+            match received % 512 {
+                1 => task::sleep(Duration::from_micros(random.below(50))),
+                2 => task::spawn("child", task::yield_now).join(),
+                3 | 4 => task::yield_now(),
+                number if number % 32 == 5 => assert_eq!(fixture::CHECK_REGISTERS.call(random.below(1000)), 0),
+                _ => {}
+            }
+            let now = task::current_cpu();
+            self.moves.fetch_add(u64::from(now != place), Relaxed);
+            place = now;
+            if hops > 1 {
+                self.hand_to(random.below(TASKS as u64) as usize, hops - 1);
+            } else if self.live.fetch_sub(1, SeqCst) == 1 {
+                self.waiting.iter().for_each(|waiting| waiting.wake_all());
+            }
+        }
+    }
+}
+
+test!(
+    fn tasks_that_wake_each_other_across_cpus_lose_nothing() {
+        const TASKS: usize = 8;
+        const TOKENS: u64 = 5;
+        let round = |hops: u64| {
+            let ring = Ring::<TASKS>::new(TOKENS, hops);
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|number| {
+                    let ring = ring.clone();
+                    task::spawn("storm", move || ring.take_part(number))
+                })
+                .collect();
+            tasks.into_iter().for_each(task::JoinHandle::join);
+            assert_eq!(ring.received.iter().map(|count| count.load(Relaxed)).sum::<u64>(), TOKENS * hops);
+            assert!(ring.tokens.iter().all(|tokens| tokens.lock().is_empty()));
+            ring.moves.load(Relaxed)
+        };
+        round(100);
+        let before = (memory::usage(), task::list().len());
+        let moves = round(10_000);
+        assert_eq!((memory::usage(), task::list().len()), before);
+        assert_eq!(cpus() > 1, moves > 0, "{moves} moves");
+    }
+);
+
+test!(
+    fn a_task_that_is_woken_on_its_way_to_sleep_is_neither_lost_nor_run_twice() {
+        static QUEUE: WaitQueue = WaitQueue::new();
+        /// The round that the waiting task waits in: it has looked, and is about to leave its CPU.
+        static ABOUT: AtomicU64 = AtomicU64::new(0);
+        static GO: AtomicU64 = AtomicU64::new(0);
+        const ROUNDS: u64 = 20_000;
+        let waiting = task::spawn_on(cpu(1), "waiting", || {
+            for round in 1..=ROUNDS {
+                QUEUE.wait_until(|| {
+                    ABOUT.store(round, SeqCst);
+                    (GO.load(SeqCst) >= round).then_some(())
+                });
+            }
+        });
+        for round in 1..=ROUNDS {
+            while ABOUT.load(SeqCst) < round {
+                if cpus() == 1 {
+                    task::yield_now();
+                }
+                core::hint::spin_loop();
+            }
+            GO.store(round, SeqCst);
+            QUEUE.wake_one();
+        }
+        waiting.join();
+    }
+);
+
+test!(
+    fn an_idle_cpu_overlooks_no_task() {
+        // As many tasks as CPUs meet without leaving their CPUs, over and over: each must have got one of its own, also
+        // one that was just becoming idle.
+        const ROUNDS: u64 = 600;
+        static START: WaitQueue = WaitQueue::new();
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        static READY: AtomicUsize = AtomicUsize::new(0);
+        static MET: [AtomicUsize; ROUNDS as usize] = [const { AtomicUsize::new(0) }; ROUNDS as usize];
+        let count = cpus();
+        let meet = move || {
+            for round in 0..ROUNDS {
+                if READY.fetch_add(1, SeqCst) + 1 == count {
+                    READY.store(0, SeqCst);
+                    STARTED.store(round + 1, SeqCst);
+                    START.wake_all();
+                } else {
+                    START.wait_until(|| (STARTED.load(SeqCst) > round).then_some(()));
+                }
+                let _mask = PreemptMask::new();
+                let met = &MET[round as usize];
+                let place = 1 << task::current_cpu();
+                assert_eq!(met.fetch_or(place, SeqCst) & place, 0, "two tasks keep the same CPU");
+                while met.load(SeqCst).count_ones() < count as u32 {
+                    core::hint::spin_loop();
+                }
+                assert_eq!(1 << task::current_cpu(), place);
+            }
+        };
+        let tasks: Vec<_> = (0..count).map(|_| task::spawn("meeting", meet)).collect();
+        tasks.into_iter().for_each(task::JoinHandle::join);
+    }
+);
+
+/// Computes until told to stop, without a call.
+#[inline(never)]
+fn compute(stop: &AtomicBool) {
+    while !stop.load(Relaxed) {
+        core::hint::spin_loop();
+    }
+}
+
+/// The turns that the tasks named `name` have had.
+fn turns(name: &str) -> Vec<u64> {
+    task::list().iter().filter(|task| task.name == name).map(|task| task.turns).collect()
+}
+
+test!(
+    fn tasks_that_compute_take_turns_on_all_cpus() {
+        // One more than there are CPUs: were they not moved, all CPUs but one would keep the task that they have.
+        static STOP: AtomicBool = AtomicBool::new(false);
+        let count = cpus() + 1;
+        let tasks: Vec<_> = (0..count).map(|_| task::spawn("computing", || compute(&STOP))).collect();
+        while turns("computing").iter().any(|turns| *turns < 20) {
+            task::sleep(Duration::from_millis(10));
+        }
+        STOP.store(true, Relaxed);
+        tasks.into_iter().for_each(task::JoinHandle::join);
+    }
+);
+
+test!(
+    fn a_task_that_is_pinned_stays_and_others_do_not_wait_for_it() {
+        static STOP: AtomicBool = AtomicBool::new(false);
+        let pinned: Vec<_> = (0..2 * cpus())
+            .map(|number| {
+                task::spawn_on(cpu(number), "pinned", move || {
+                    for round in 0..300 {
+                        assert_eq!(task::current_cpu(), cpu(number));
+                        if round % 100 == 0 {
+                            task::sleep(Duration::from_micros(10));
+                        } else {
+                            task::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let computing = task::spawn("computing", || compute(&STOP));
+        pinned.into_iter().for_each(task::JoinHandle::join);
+        STOP.store(true, Relaxed);
+        computing.join();
+    }
+);
+
+test!(
+    stops "there is no CPU 8 for a new task \"nowhere\"",
+    fn a_task_cannot_be_pinned_to_a_cpu_that_does_not_run() {
+        let _ = task::spawn_on(8, "nowhere", || {});
+    }
+);
+
+test!(
+    fn masked_preemption_is_made_up_for() {
+        static RAN: AtomicBool = AtomicBool::new(false);
+        let test = task::spawn_on(0, "masking", || {
+            let mask = PreemptMask::new();
+            let other = task::spawn_on(0, "waiting", || RAN.store(true, SeqCst));
+            // Nested, and so without an effect of its own.
+            drop(PreemptMask::new());
+            let since = time::now();
+            // Several quanta, with interrupts.
+            while time::now() - since < Duration::from_millis(20) {
+                assert!(!RAN.load(SeqCst));
+            }
+            drop(mask);
+            assert!(RAN.load(SeqCst));
+            other.join();
+        });
+        test.join();
+    }
+);
+
+test!(
+    fn locks_that_mask_preemption_exclude_tasks_of_all_cpus() {
+        static SUM: PreemptLock<[u64; 2]> = PreemptLock::new([0; 2]);
+        const EACH: u64 = 20_000;
+        let add = || {
+            for _ in 0..EACH {
+                let mut sum = SUM.lock();
+                assert_eq!(sum[0], sum[1]);
+                sum[0] += 1;
+                core::hint::spin_loop();
+                sum[1] += 1;
+            }
+        };
+        let tasks: Vec<_> = (0..2 * cpus()).map(|_| task::spawn("adding", add)).collect();
+        let count = tasks.len() as u64;
+        tasks.into_iter().for_each(task::JoinHandle::join);
+        assert_eq!(*SUM.lock(), [count * EACH; 2]);
+    }
+);
+
+test!(
+    stops "a lock that masks preemption was taken with interrupts masked",
+    fn locks_are_taken_in_the_order_of_what_they_mask() {
+        static LOCK: PreemptLock<()> = PreemptLock::new(());
+        let _mask = IrqMask::new();
+        drop(LOCK.lock());
+    }
+);
+
+test!(
+    stops "a task that held a lock gave up its CPU",
+    fn a_task_cannot_wait_with_a_lock_that_masks_preemption() {
+        static LOCK: PreemptLock<()> = PreemptLock::new(());
+        let _lock = LOCK.lock();
+        task::yield_now();
+    }
+);
+
+test!(
+    fn held_cpus_show_where_tasks_were_interrupted_and_not_where_they_wait() {
+        static STOP: AtomicBool = AtomicBool::new(false);
+        // Of two that compute on one CPU, one is preempted. On the CPU of this task both are.
+        let computing = [(); 2].map(|()| task::spawn_on(cpu(1), "interrupted", || compute(&STOP)));
+        let yielding = task::spawn_on(cpu(1), "yielding", || {
+            while !STOP.load(Relaxed) {
+                task::yield_now();
+            }
+        });
+        while turns("interrupted").iter().any(|turns| *turns < 3) {
+            task::sleep(Duration::from_millis(1));
+        }
+        let function = fixture::range_of(compute as *const () as usize);
+        let gives_up = fixture::range_of(
+            runtime::symbol::find("runtime::task::scheduler::reschedule").next().expect("a function").address as usize,
+        );
+        for _ in 0..100 {
+            let (mut inside, mut switching) = (0, 0);
+            smp::hold_cpus(&mut || {
+                (inside, switching) = (0, 0);
+                smp::interrupted(&mut |pc| {
+                    inside += u32::from(function.contains(&pc));
+                    switching += u32::from(gives_up.contains(&pc));
+                });
+            });
+            assert_eq!((inside, switching), (2, 0));
+            task::yield_now();
+        }
+        STOP.store(true, Relaxed);
+        computing.into_iter().chain([yielding]).for_each(task::JoinHandle::join);
+    }
+);
