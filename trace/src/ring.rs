@@ -12,6 +12,10 @@
 //! publishes nothing, loads the sequence number with acquire and separates the words from its second load by
 //! an acquire fence.
 //!
+//! A record whose number is taken and which is not in its slot is either being written, by its CPU at this moment, and then
+//! not yet there; or overwritten, and then lost to this reader. The mark is stored with release, after the later number was
+//! taken, so that who finds the mark of an overwriter sees how far the numbers have gone.
+//!
 //! Readers get a copy, in the order of time, because printing takes long and may be probed itself.
 
 use alloc::boxed::Box;
@@ -41,8 +45,9 @@ pub(crate) struct Slot {
     pub(crate) values: [AtomicU64; MAX_ARGUMENTS],
 }
 
-/// The records of one CPU.
+/// The records of one CPU, in cache lines of its own: no hit waits for those of other CPUs.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Ring {
     pub(crate) slots: Box<[Slot]>,
     /// How many sequence numbers were taken; the next one is one more.
@@ -131,18 +136,16 @@ impl Rings {
     pub fn snapshot(&self) -> Result<Snapshot, TryReserveError> {
         let mut snapshot = Snapshot::default();
         snapshot.lost.try_reserve_exact(self.rings.len())?;
-        let spans: usize = self.rings.iter().map(|ring| ring.span().len()).sum();
-        snapshot.records.try_reserve_exact(spans)?;
         for (cpu, ring) in self.rings.iter().enumerate() {
+            // What is written from now on does not count, so there is room for the rest.
             let span = ring.span();
+            snapshot.records.try_reserve(span.len())?;
             snapshot.written += ring.written();
             let mut lost = 0;
             for sequence in span.numbers() {
                 match ring.read(cpu, sequence) {
-                    Some(record) if snapshot.records.len() < snapshot.records.capacity() => {
-                        snapshot.records.push(record);
-                    }
-                    _ => lost += 1,
+                    Some(record) => snapshot.records.push(record),
+                    None => lost += u64::from(ring.is_overwritten(sequence)),
                 }
             }
             snapshot.lost.push(lost);
@@ -205,6 +208,13 @@ impl Ring {
         let slot = self.slots.get((sequence - 1) as usize & (self.slots.len() - 1))?;
         let record = slot.is_published(sequence).then(|| slot.copy(cpu, sequence))?;
         slot.is_unchanged(sequence).then_some(record)
+    }
+
+    /// Whether the record numbered `sequence`, which was not found in its slot, has been there: a later one has the slot.
+    fn is_overwritten(&self, sequence: u64) -> bool {
+        // After the load that has found the slot marked.
+        fence(Ordering::Acquire);
+        self.taken.load(Ordering::Relaxed) >= sequence + self.slots.len() as u64
     }
 }
 

@@ -12,7 +12,7 @@ impl Rings {
         let ring = self.rings.get(cpu)?;
         let number = ring.taken.fetch_add(1, Ordering::Relaxed);
         let slot = ring.slots.get(number as usize & ring.slots.len().wrapping_sub(1))?;
-        slot.sequence.store(UNPUBLISHED, Ordering::Relaxed);
+        slot.sequence.store(UNPUBLISHED, Ordering::Release);
         fence(Ordering::Release);
         Some(Reservation { slot, sequence: number.wrapping_add(1) })
     }

@@ -82,16 +82,30 @@ fn clearing_leaves_what_comes_later() {
 }
 
 #[test]
-fn a_record_that_is_being_written_is_counted_as_lost() {
+fn a_record_that_is_being_written_is_not_yet_there_and_not_lost() {
     let rings = rings(1, 8);
     record(rings, 0, 1);
     let slot = rings.reserve(0).unwrap();
     assert_eq!(numbers(rings), [1]);
-    assert_eq!(rings.snapshot().unwrap().lost, [1]);
+    assert_eq!(rings.snapshot().unwrap().lost, [0]);
     record(rings, 0, 3);
     slot.commit();
     assert_eq!(rings.snapshot().unwrap().lost, [0]);
     assert_eq!(rings.snapshot().unwrap().records.len(), 3);
+}
+
+#[test]
+fn a_record_that_was_overwritten_is_lost() {
+    let rings = rings(1, 8);
+    (0..8).for_each(|number| record(rings, 0, number));
+    let ring = &rings.rings[0];
+    assert!(ring.read(0, 1).is_some());
+    let slot = rings.reserve(0).unwrap();
+    assert!(ring.read(0, 1).is_none() && ring.is_overwritten(1));
+    assert!(ring.read(0, 9).is_none() && !ring.is_overwritten(9));
+    slot.commit();
+    assert!(ring.read(0, 1).is_none() && ring.is_overwritten(1));
+    assert!(ring.read(0, 9).is_some());
 }
 
 #[test]
