@@ -106,6 +106,9 @@ pub(crate) use exported::{
 };
 
 /// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
+///
+/// What is called while a probe is handled or text is written goes into the section `.kprobes.text`, for the region in which
+/// nothing is probed, and takes along what is inlined into it.
 #[macro_export]
 macro_rules! platform {
     ($platform:ty) => {
@@ -116,10 +119,12 @@ macro_rules! platform {
             use $crate::platform::Platform;
 
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_cpu() -> usize {
                 <$platform as Platform>::cpu()
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_task() -> u64 {
                 <$platform as Platform>::task()
             }
@@ -132,6 +137,7 @@ macro_rules! platform {
                 <$platform as Platform>::function(address)
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
                 <$platform as Platform>::with_writable(address, length, write)
             }
@@ -156,6 +162,7 @@ macro_rules! platform {
                 <$platform as Platform>::yield_now()
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_fatal(frame: &TrapFrame, reason: &dyn Display) -> ! {
                 <$platform as Platform>::fatal(frame, reason)
             }

@@ -1,6 +1,8 @@
 //! One command does everything that happens on the host: it builds the images, boots them and reads their
 //! UART. `cargo xtask help` lists what it can do.
 
+mod audit;
+mod bench;
 mod board;
 mod console;
 mod conversation;
@@ -30,6 +32,11 @@ enum Command {
     Run(run::Options),
     /// Runs the tests: style, host, and every test on the target in a machine of its own.
     Test(test::Options),
+    /// Proves of a linked image that nothing that runs while a probe is handled can be probed, panic, allocate, or touch
+    /// floating point.
+    Audit(audit::Options),
+    /// Measures what a hit costs, in instructions, beside what Linux needs for it.
+    Bench(bench::Options),
     /// Gets what the other commands need: the Rust target and QEMU. They do so themselves, for what they need.
     Setup,
     /// Makes the one file that a board boots.
@@ -72,6 +79,8 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run(options) => run::run(&options).map(success),
         Command::Test(options) => test::test(&options),
+        Command::Audit(options) => audit::audit(&options),
+        Command::Bench(options) => bench::bench(&options).map(success),
         Command::Setup => setup::everything().map(success),
         Command::Image(options) => make_image(&options).map(success),
     };

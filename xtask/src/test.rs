@@ -4,7 +4,7 @@
 
 mod boot;
 mod capture;
-mod dialogue;
+pub mod dialogue;
 mod differ;
 mod flattened;
 mod garbage;
@@ -23,6 +23,7 @@ use anyhow::Result;
 use report::Report;
 
 use crate::{
+    audit,
     board::{self, Board},
     setup,
 };
@@ -53,7 +54,9 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     let mut report = Report::new(options.filter.clone());
     let only = match (&options.configuration, &options.filter) {
         (Some(_), _) => Some(board.name.as_str()),
-        (None, Some(filter)) => ["check::", "host::", &board.name].into_iter().find(|stage| filter.starts_with(stage)),
+        (None, Some(filter)) => {
+            ["check::", "host::", "audit::", &board.name].into_iter().find(|stage| filter.starts_with(stage))
+        }
         (None, None) => None,
     };
     let is_wanted = |stage: &str| only.is_none_or(|only| only == stage);
@@ -66,10 +69,22 @@ pub fn test(options: &Options) -> Result<ExitCode> {
             if is_wanted("host::") {
                 host::test(&mut report);
             }
+            if is_wanted("audit::") {
+                audit_images(&mut report);
+            }
             if is_wanted(&board.name) {
                 target::test(&mut report, &board, &configurations, options.timeout);
             }
         }
     }
     Ok(report.finish())
+}
+
+/// Audits the images that the repository builds.
+fn audit_images(report: &mut Report) {
+    for (name, image) in [("audit::kernel", audit::Image::Kernel), ("audit::tests", audit::Image::Tests)] {
+        if report.wants(name) {
+            report.result(name, audit::check(image));
+        }
+    }
 }

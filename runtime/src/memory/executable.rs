@@ -16,6 +16,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use aarch64_kprobes::exception;
 use spin::Once;
 
 use super::OutOfMemory;
@@ -106,43 +107,36 @@ fn give_back(frame: u64) {
 
 /// Calls `write` with a writable alias of `length` bytes at the virtual address `address`, which lie within one page.
 /// Interrupts are masked meanwhile, and the alias is gone when this returns. Returns false, without a call, if nothing
-/// is mapped at the address or the bytes are not within one page. Takes no lock, and may be called while other CPUs are
-/// held.
+/// is mapped at the address, or the bytes are not within one page, or there are no aliases yet. Takes no lock, and may be
+/// called while other CPUs are held. It lies with the code that refuses probes, as it changes the text.
 ///
 /// # Panics
 ///
-/// If `write` calls this or [`allocate_executable`]: a CPU has one alias at a time.
+/// If `write` calls this: a CPU has one alias at a time.
+#[inline(never)]
+#[unsafe(link_section = ".kprobes.text.memory_with_writable")]
 pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
     let offset = address % PAGE_SIZE;
-    match table::translate(address) {
-        Some(physical) if offset + length <= PAGE_SIZE => {
-            // SAFETY: the offset is within the page.
-            with_frame(physical - offset as u64, &mut |page| write(unsafe { page.add(offset) }))
-        }
-        _ => false,
+    let (Some(entries), Some(physical)) = (ALIAS_ENTRIES.get(), table::translate(address)) else { return false };
+    if length > PAGE_SIZE - offset {
+        return false;
     }
-}
-
-/// Calls `write` with an alias of the page at the physical address `frame`. False before [`initialize`].
-///
-/// # Panics
-///
-/// If this CPU has an alias already.
-fn with_frame(frame: u64, write: &mut dyn FnMut(*mut u8)) -> bool {
-    let Some(entries) = ALIAS_ENTRIES.get() else { return false };
     // The CPU and its alias stay this task's until the mask is dropped.
     let _mask = IrqMask::new();
     let cpu = task::current_cpu();
-    let (address, entry) = (alias(cpu), entries[cpu]);
+    let Some(entry) = entries.get(cpu) else { return false };
+    let page = alias(cpu);
     // A valid entry is never replaced by another (Arm ARM, D8.17.1), and the outer call still uses this one.
-    let found = Descriptor(entry.load(Ordering::Relaxed));
-    assert!(!found.is_valid(), "a write through an alias was begun within another one");
-    entry.store(Descriptor::page(frame, Attributes::DATA).0, Ordering::Relaxed);
+    if Descriptor(entry.load(Ordering::Relaxed)).is_valid() {
+        exception::abandon_cpu();
+        panic!("a write through an alias was begun within another one");
+    }
+    entry.store(Descriptor::page(physical - offset as u64, Attributes::DATA).0, Ordering::Relaxed);
     tlb::publish();
-    write(core::ptr::with_exposed_provenance_mut(address));
+    write(core::ptr::with_exposed_provenance_mut(page + offset));
     entry.store(Descriptor::INVALID.0, Ordering::Relaxed);
     // Other CPUs too: nothing there uses this address, but a CPU may walk the tables for any address, speculatively.
-    tlb::invalidate_page(address);
+    tlb::invalidate_page(page);
     true
 }
 

@@ -65,6 +65,7 @@ mod target {
     }
 
     /// The virtual address of the physical address `physical`, which is in the image or in the linear map.
+    #[inline(always)]
     pub(super) fn pointer(physical: u64) -> *mut u8 {
         let image = image();
         let offset = physical.wrapping_sub(IMAGE.load(Ordering::Relaxed)) as usize;

@@ -87,6 +87,7 @@ fn load(entry: &AtomicU64) -> Descriptor {
 }
 
 /// The table that `entry` names.
+#[inline(always)]
 fn table_of(entry: &AtomicU64) -> Option<&'static Table> {
     let descriptor = load(entry);
     // SAFETY: table descriptors are written by `next_table` and boot.S only, with the address of a table that stays one
@@ -198,6 +199,7 @@ pub(super) fn change_attributes(address: usize, from: Attributes, to: Attributes
 }
 
 /// The level 2 or 3 entry for the virtual address `address`, and the size of what it maps.
+#[inline(always)]
 fn leaf(address: usize) -> Option<(Descriptor, usize)> {
     let directory = table_of(boot_kernel_table.entry(1, address))?;
     let entry = directory.entry(2, address);
@@ -208,7 +210,10 @@ fn leaf(address: usize) -> Option<(Descriptor, usize)> {
     .filter(|(descriptor, _)| descriptor.is_valid())
 }
 
-/// The physical address of the virtual address `address`, if it is mapped.
+/// The physical address of the virtual address `address`, if it is mapped. It lies with the code that refuses probes, for
+/// writes to text.
+#[inline(never)]
+#[unsafe(link_section = ".kprobes.text.memory_translate")]
 #[must_use]
 pub fn translate(address: usize) -> Option<u64> {
     leaf(address).map(|(descriptor, size)| descriptor.address() + (address & (size - 1)) as u64)

@@ -56,8 +56,10 @@ pub struct IrqMask {
 
 impl IrqMask {
     /// Masks interrupts.
-    // Not inlined, as every lock would be larger by it.
+    // Not inlined, as every lock would be larger by it; and with the code that refuses probes, as text is written with
+    // interrupts masked.
     #[inline(never)]
+    #[unsafe(link_section = ".kprobes.text.irq_mask_new")]
     #[must_use]
     pub fn new() -> Self {
         let found = DAIF.get();
@@ -99,6 +101,7 @@ impl Default for IrqMask {
 
 impl Drop for IrqMask {
     #[inline(never)]
+    #[unsafe(link_section = ".kprobes.text.irq_mask_drop")]
     fn drop(&mut self) {
         let nesting = &task::current_task().irq_nesting;
         let found = nesting.found.load(Ordering::Relaxed);

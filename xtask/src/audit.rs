@@ -1,0 +1,224 @@
+//! The hit path is closed, and this is what shows it: the linked image is read, instruction by instruction, from
+//! everything that can run while a probe is being handled to everything that it calls. `docs/audit.md` says what is
+//! checked, and how.
+
+mod declarations;
+mod instruction;
+mod output;
+mod program;
+mod registers;
+mod scan;
+mod stack;
+mod waiting;
+mod walk;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+use declarations::Declarations;
+use output::Tree;
+use program::Program;
+use stack::Depths;
+use walk::{Graph, Violation};
+
+use crate::{setup, workspace};
+
+/// The declarations of the engine, for every image; those of the kernel; and those of the tests, in the repository.
+const ENGINE: &str = "audit/engine.toml";
+const RUNTIME: &str = "audit/runtime.toml";
+const TESTS: &str = "audit/tests.toml";
+
+/// What is audited.
+#[derive(clap::Args)]
+pub struct Options {
+    /// A linked program; the runtime is built if none is given.
+    #[arg(long, value_name = "ELF", conflicts_with = "tests")]
+    image: Option<PathBuf>,
+    /// What is declared about the program, besides what the engine declares itself.
+    #[arg(long, value_name = "FILE", requires = "image")]
+    declarations: Vec<PathBuf>,
+    /// The image of the on-target tests.
+    #[arg(long)]
+    tests: bool,
+    /// Where a picture of the graph goes, in the language of Graphviz.
+    #[arg(long, value_name = "FILE")]
+    dot: Option<PathBuf>,
+}
+
+/// The images of the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// The kernel.
+    Kernel,
+    /// The on-target tests.
+    Tests,
+}
+
+impl Image {
+    /// The package that it is built from.
+    fn package(self) -> &'static str {
+        match self {
+            Self::Kernel => "runtime",
+            Self::Tests => "kprobes-tests",
+        }
+    }
+
+    /// The files of its declarations. Every file is checked for declarations that apply to nothing in one image.
+    fn declarations(self) -> &'static [(&'static str, bool)] {
+        match self {
+            Self::Kernel => &[(ENGINE, true), (RUNTIME, true)],
+            Self::Tests => &[(ENGINE, false), (RUNTIME, false), (TESTS, true)],
+        }
+    }
+}
+
+/// Audits a program and prints the result.
+pub fn audit(options: &Options) -> Result<ExitCode> {
+    let root = workspace::root();
+    let mut declarations = Declarations::default();
+    let elf = match &options.image {
+        Some(elf) => {
+            declarations.read(&root.join(ENGINE), false)?;
+            for file in &options.declarations {
+                declarations.read(file, true)?;
+            }
+            elf.clone()
+        }
+        None => {
+            setup::rust(&[])?;
+            let image = if options.tests { Image::Tests } else { Image::Kernel };
+            declare(&mut declarations, image)?;
+            workspace::build_kernel(image.package())?
+        }
+    };
+    let program = load(&elf)?;
+    let findings = Findings::new(&program, &declarations);
+    print!("{}", Tree { program: &program, graph: &findings.graph, depths: &findings.depths });
+    println!();
+    for (&entry, node) in &findings.graph.nodes {
+        if let Some(reason) = &node.waits {
+            println!("{} may wait: {reason}", program.describe(entry));
+        }
+    }
+    println!("{}", findings.summary(&program));
+    if let Some(path) = &options.dot {
+        fs::write(path, output::dot(&program, &findings.graph, &findings.depths))
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    if findings.violations.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("\n{}", findings.report());
+    Ok(ExitCode::FAILURE)
+}
+
+/// Builds an image of the repository and audits it. The error is the report.
+pub fn check(image: Image) -> Result<(), String> {
+    let audited = || {
+        let mut declarations = Declarations::default();
+        declare(&mut declarations, image)?;
+        let program = load(&workspace::build_kernel(image.package())?)?;
+        let findings = Findings::new(&program, &declarations);
+        Ok(if findings.violations.is_empty() { Ok(()) } else { Err(findings.report()) })
+    };
+    audited().unwrap_or_else(|error: anyhow::Error| Err(format!("{error:#}")))
+}
+
+fn declare(declarations: &mut Declarations, image: Image) -> Result<()> {
+    let root = workspace::root();
+    image.declarations().iter().try_for_each(|(file, is_checked)| declarations.read(&root.join(file), *is_checked))
+}
+
+fn load(elf: &Path) -> Result<Program> {
+    let bytes = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
+    Program::parse(&bytes).with_context(|| format!("{} cannot be audited", elf.display()))
+}
+
+/// What an audit has found.
+struct Findings {
+    graph: Graph,
+    depths: Depths,
+    violations: Vec<Violation>,
+    /// The sentences about the stack.
+    stack: String,
+}
+
+impl Findings {
+    fn new(program: &Program, declarations: &Declarations) -> Self {
+        let graph = walk::walk(program, declarations);
+        let depths = Depths::of(program, declarations, &graph);
+        let mut violations = graph.violations.clone();
+        violations.extend(depths.violations.iter().cloned());
+        let deepest = graph.roots.iter().copied().max_by_key(|&root| depths.get(root).bytes);
+        let path: Vec<u64> = deepest.map(|root| depths.path(root)).unwrap_or_default();
+        let path: Vec<String> = path.iter().map(|&at| program.describe(at)).collect();
+        let bytes = deepest.map_or(0, |root| depths.get(root).bytes);
+        let levels = declarations.nesting.unwrap_or(1);
+        let mut stack = format!("deepest stack: {bytes} bytes: {}\n", path.join(" → "));
+        let needed = levels * bytes;
+        stack += &match declarations.stack {
+            Some(declared) => {
+                if needed > declared.margin {
+                    let what = format!(
+                        "needs {needed} bytes of stack, {levels} times {bytes}, and tasks leave {}",
+                        declared.margin
+                    );
+                    violations.push(Violation { what, path });
+                }
+                format!(
+                    "{levels} exceptions nested: {needed} of the {} bytes that every task leaves of its {}",
+                    declared.margin, declared.size
+                )
+            }
+            None => format!("{levels} exceptions nested: {needed} bytes; no [stack] is declared to check that against"),
+        };
+        let stale = declarations.stale().into_iter();
+        violations.extend(stale.map(|what| Violation { what, path: Vec::new() }));
+        if graph.roots.is_empty() {
+            violations.push(Violation { what: "no root is declared".to_owned(), path: Vec::new() });
+        }
+        Self { graph, depths, violations, stack }
+    }
+
+    /// The counts, and the deepest stack.
+    fn summary(&self, program: &Program) -> String {
+        let nodes = &self.graph.nodes;
+        let mut functions: Vec<_> =
+            nodes.keys().filter_map(|&entry| Some(program.function(entry)?.range.start)).collect();
+        functions.dedup();
+        let indirect: usize = nodes.values().map(|node| node.indirect).sum();
+        let locks = nodes.values().filter(|node| node.waits.is_some()).count();
+        let roots = self.graph.roots.len();
+        format!(
+            "{} reached from {}; {}; {} that may wait\n{}",
+            count(functions.len(), "function"),
+            count(roots, "root"),
+            count(indirect, "indirect call"),
+            count(locks, "function"),
+            self.stack
+        )
+    }
+
+    /// What is wrong, each with the path that leads there.
+    fn report(&self) -> String {
+        let mut text = String::new();
+        for Violation { what, path } in &self.violations {
+            if !path.is_empty() {
+                text += &format!("{}\n    ", path.join(" → "));
+            }
+            text += &format!("{what}\n");
+        }
+        text + &count(self.violations.len(), "violation")
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! What cannot be read from an image, and is declared: where paths begin and end, what indirect calls may reach, which
+//! locks are allowed. `docs/audit.md` describes the files.
+//!
+//! Every declaration has a reason, and one that applies to nothing is an error: a list that nobody prunes is not read.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+use kprobes_symbols::glob_match;
+use serde::Deserialize;
+
+use super::program::Function;
+
+/// A file, as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    #[serde(default)]
+    roots: BTreeMap<String, RootText>,
+    #[serde(default)]
+    abandons: BTreeMap<String, String>,
+    #[serde(default)]
+    ends: BTreeMap<String, String>,
+    #[serde(default)]
+    locks: BTreeMap<String, String>,
+    #[serde(default)]
+    lock_free: BTreeMap<String, String>,
+    #[serde(default)]
+    elsewhere: BTreeMap<String, String>,
+    #[serde(default)]
+    indirect: Vec<IndirectText>,
+    #[serde(default)]
+    groups: BTreeMap<String, BTreeMap<String, String>>,
+    #[serde(default)]
+    frames: BTreeMap<String, FrameText>,
+    #[serde(default)]
+    recursion: BTreeMap<String, RecursionText>,
+    nesting: Option<NestingText>,
+    stack: Option<StackText>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RootText {
+    Reason(String),
+    Table(TableText),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TableText {
+    every: u64,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IndirectText {
+    r#in: String,
+    sites: usize,
+    reaches: Vec<String>,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FrameText {
+    bytes: i64,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecursionText {
+    depth: i64,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NestingText {
+    levels: i64,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StackText {
+    size: i64,
+    margin: i64,
+    reason: String,
+}
+
+/// One declaration about the functions whose name matches a pattern.
+#[derive(Debug)]
+pub struct Entry<T> {
+    /// The pattern, with the wildcards `*` and `?`.
+    pub pattern: String,
+    /// What is declared.
+    pub value: T,
+    /// The table of the file that it is in, for messages.
+    table: &'static str,
+    /// Why.
+    pub reason: String,
+    /// The file that it is in.
+    file: usize,
+    is_used: Cell<bool>,
+}
+
+impl<T> Entry<T> {
+    /// Whether it is about `function`.
+    pub fn matches(&self, function: &Function) -> bool {
+        function.names.iter().any(|name| glob_match(&self.pattern, name))
+    }
+
+    /// Notes that it applies to something.
+    pub fn is_needed(&self) {
+        self.is_used.set(true);
+    }
+}
+
+/// The first of `entries` about `function`, which is noted to apply.
+pub fn applying<'a, T>(entries: &'a [Entry<T>], function: &Function) -> Option<&'a Entry<T>> {
+    entries.iter().find(|entry| entry.matches(function)).inspect(|entry| entry.is_needed())
+}
+
+/// What an indirect call may reach.
+#[derive(Debug)]
+pub struct Indirect {
+    /// How many such calls there are in the functions that match.
+    pub sites: usize,
+    /// The patterns of what they reach; `@NAME` is a group.
+    pub reaches: Vec<String>,
+}
+
+/// The stacks of the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack {
+    /// Bytes in a stack.
+    pub size: i64,
+    /// How many of them every task leaves free wherever a probe can be hit.
+    pub margin: i64,
+}
+
+/// All declarations about an image.
+#[derive(Debug, Default)]
+pub struct Declarations {
+    /// Their files, with whether a declaration that applies to nothing is an error in them.
+    files: Vec<(PathBuf, bool)>,
+    /// Where paths begin: the distance between the entries of a table, or 0 where there is one entry.
+    pub roots: Vec<Entry<u64>>,
+    /// Functions behind the call of which the path ends.
+    pub abandons: Vec<Entry<()>>,
+    /// Functions at which the path ends.
+    pub ends: Vec<Entry<()>>,
+    /// Functions that take locks or wait.
+    pub locks: Vec<Entry<()>>,
+    /// Functions that do neither, though they look like it.
+    pub lock_free: Vec<Entry<()>>,
+    /// Functions in the region that are not on a path.
+    pub elsewhere: Vec<Entry<()>>,
+    /// Indirect calls.
+    pub indirect: Vec<Entry<Indirect>>,
+    /// Functions that belong to a group.
+    pub groups: Vec<Entry<String>>,
+    /// The bytes of stack of functions that set their stack pointer.
+    pub frames: Vec<Entry<i64>>,
+    /// How often functions can be on one path.
+    pub recursion: Vec<Entry<i64>>,
+    /// How many exceptions can be nested on one stack.
+    pub nesting: Option<i64>,
+    /// What the deepest path is checked against.
+    pub stack: Option<Stack>,
+}
+
+impl Declarations {
+    /// Adds those of a file. One that applies to nothing is an error if `is_checked`.
+    pub fn read(&mut self, path: &Path, is_checked: bool) -> Result<()> {
+        let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        self.add(path, &text, is_checked).with_context(|| format!("{} declares nothing", path.display()))
+    }
+
+    /// Adds those of the text of a file.
+    pub fn add(&mut self, path: &Path, text: &str, is_checked: bool) -> Result<()> {
+        let text: File = toml::from_str(text)?;
+        let file = self.files.len();
+        self.files.push((path.to_owned(), is_checked));
+        let roots = text.roots.into_iter().map(|(pattern, root)| match root {
+            RootText::Reason(reason) => (pattern, 0, reason),
+            RootText::Table(TableText { every, reason }) => (pattern, every, reason),
+        });
+        extend(&mut self.roots, "roots", file, roots)?;
+        for (table, entries, found) in [
+            ("abandons", &mut self.abandons, text.abandons),
+            ("ends", &mut self.ends, text.ends),
+            ("locks", &mut self.locks, text.locks),
+            ("lock-free", &mut self.lock_free, text.lock_free),
+            ("elsewhere", &mut self.elsewhere, text.elsewhere),
+        ] {
+            extend(entries, table, file, found.into_iter().map(|(pattern, reason)| (pattern, (), reason)))?;
+        }
+        let indirect = text.indirect.into_iter();
+        let indirect =
+            indirect.map(|IndirectText { r#in, sites, reaches, reason }| (r#in, Indirect { sites, reaches }, reason));
+        extend(&mut self.indirect, "indirect", file, indirect)?;
+        for (group, members) in text.groups {
+            let members = members.into_iter().map(|(pattern, reason)| (pattern, group.clone(), reason));
+            extend(&mut self.groups, "groups", file, members)?;
+        }
+        let frames = text.frames.into_iter().map(|(pattern, frame)| (pattern, frame.bytes, frame.reason));
+        extend(&mut self.frames, "frames", file, frames)?;
+        let recursion = text.recursion.into_iter().map(|(pattern, found)| (pattern, found.depth, found.reason));
+        extend(&mut self.recursion, "recursion", file, recursion)?;
+        if let Some(NestingText { levels, reason }) = text.nesting {
+            ensure!(levels > 0 && !reason.trim().is_empty(), "[nesting] needs levels and a reason");
+            self.nesting = Some(levels);
+        }
+        if let Some(StackText { size, margin, reason }) = text.stack {
+            ensure!(0 < margin && margin < size, "the margin {margin} does not fit a stack of {size} bytes");
+            ensure!(!reason.trim().is_empty(), "[stack] has no reason");
+            self.stack = Some(Stack { size, margin });
+        }
+        Ok(())
+    }
+
+    /// The declarations that apply to nothing, as sentences.
+    pub fn stale(&self) -> Vec<String> {
+        fn of<T>(declarations: &Declarations, entries: &[Entry<T>]) -> Vec<String> {
+            let stale = entries.iter().filter(|entry| !entry.is_used.get() && declarations.files[entry.file].1);
+            stale
+                .map(|entry| {
+                    let file = declarations.files[entry.file].0.display();
+                    format!("{file}: [{}] {:?} applies to nothing", entry.table, entry.pattern)
+                })
+                .collect()
+        }
+        [
+            of(self, &self.roots),
+            of(self, &self.abandons),
+            of(self, &self.ends),
+            of(self, &self.locks),
+            of(self, &self.lock_free),
+            of(self, &self.elsewhere),
+            of(self, &self.indirect),
+            of(self, &self.groups),
+            of(self, &self.frames),
+            of(self, &self.recursion),
+        ]
+        .concat()
+    }
+}
+
+fn extend<T>(
+    entries: &mut Vec<Entry<T>>,
+    table: &'static str,
+    file: usize,
+    found: impl Iterator<Item = (String, T, String)>,
+) -> Result<()> {
+    for (pattern, value, reason) in found {
+        ensure!(!reason.trim().is_empty(), "[{table}] {pattern:?} has no reason");
+        entries.push(Entry { pattern, value, table, reason, file, is_used: Cell::new(false) });
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The audit's result for people: a tree, a picture, and what is wrong.
+
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write},
+};
+
+use super::{
+    count,
+    program::Program,
+    stack::Depths,
+    walk::{Graph, Node},
+};
+
+/// The tree of all that the roots reach. A function is followed where it is shown first.
+pub struct Tree<'a> {
+    pub program: &'a Program,
+    pub graph: &'a Graph,
+    pub depths: &'a Depths,
+}
+
+impl fmt::Display for Tree<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = BTreeSet::new();
+        let mut roots = self.graph.roots.iter().copied().peekable();
+        while let Some(root) = roots.next() {
+            self.branch(f, root, 0, &mut shown)?;
+            // The entries of a table of vectors, most of which are alike.
+            let mut alike = 0;
+            while roots.next_if(|&next| self.are_alike(root, next)).is_some() {
+                alike += 1;
+            }
+            if alike > 0 {
+                writeln!(f, "  and the next {} of the table alike", count(alike, "root"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tree<'_> {
+    /// Whether two entries of one function lead to the same.
+    fn are_alike(&self, one: u64, other: u64) -> bool {
+        let start = |entry| self.program.function(entry).map(|function| function.range.start);
+        let leads_to = |entry| self.graph.nodes.get(entry).map(|node| &node.leads_to);
+        start(one) == start(other) && leads_to(&one) == leads_to(&other)
+    }
+
+    fn branch(&self, f: &mut fmt::Formatter<'_>, entry: u64, level: usize, shown: &mut BTreeSet<u64>) -> fmt::Result {
+        let Some(node) = self.graph.nodes.get(&entry) else { return Ok(()) };
+        write!(f, "{:indent$}{}", "", self.program.describe(entry), indent = 2 * level)?;
+        let callees: BTreeSet<u64> = node.leads_to.iter().map(|(callee, _)| *callee).collect();
+        if !shown.insert(entry) {
+            return writeln!(f, "{}", if callees.is_empty() { "" } else { " …" });
+        }
+        writeln!(f, "  {}", remarks(node, self.depths.get(entry).bytes).join(", "))?;
+        // In the order of the calls.
+        let mut seen = BTreeSet::new();
+        for (callee, _) in &node.leads_to {
+            if seen.insert(*callee) {
+                self.branch(f, *callee, level + 1, shown)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is told of a function.
+fn remarks(node: &Node, deepest: i64) -> Vec<String> {
+    let mut remarks = vec![format!("frame {}", node.body.frame)];
+    if deepest > node.body.frame {
+        remarks.push(format!("stack {deepest}"));
+    }
+    if node.indirect > 0 {
+        remarks.push(count(node.indirect, "indirect call"));
+    }
+    if node.waits.is_some() {
+        remarks.push("may wait".to_owned());
+    }
+    if !node.body.returns {
+        remarks.push("does not return".to_owned());
+    }
+    remarks
+}
+
+/// The graph in the language of Graphviz.
+pub fn dot(program: &Program, graph: &Graph, depths: &Depths) -> String {
+    let mut text = String::from("digraph hit_path {\n    rankdir=LR;\n    node [shape=box];\n");
+    let deepest = graph.roots.iter().copied().max_by_key(|&root| depths.get(root).bytes);
+    let deepest: BTreeSet<u64> = deepest.map(|root| depths.path(root)).unwrap_or_default().into_iter().collect();
+    for (&entry, node) in &graph.nodes {
+        let name = program.describe(entry).replace('\\', "\\\\").replace('"', "\\\"");
+        let remarks = remarks(node, depths.get(entry).bytes).join(", ");
+        let style = if graph.roots.contains(&entry) { ", style=bold" } else { "" };
+        let color = if deepest.contains(&entry) { ", color=red" } else { "" };
+        let _ = writeln!(text, "    \"{entry:#x}\" [label=\"{name}\\n{remarks}\"{style}{color}];");
+        let callees: BTreeSet<u64> = node.leads_to.iter().map(|(callee, _)| *callee).collect();
+        for callee in callees {
+            let _ = writeln!(text, "    \"{entry:#x}\" -> \"{callee:#x}\";");
+        }
+    }
+    text.push_str("}\n");
+    text
+}

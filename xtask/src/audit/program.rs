@@ -1,0 +1,145 @@
+//! The linked program, as the audit reads it: bytes by address, and functions by the symbols that cover them.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use object::{
+    Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf,
+    read::elf::{ElfFile64, FileHeader},
+};
+
+/// The bounds of the region in which no probe is accepted, as `linker.ld` names them.
+const REGION: [&str; 2] = ["__kprobes_text_start", "__kprobes_text_end"];
+/// The bounds of the part of the region in which handlers of probes are.
+const HANDLERS: [&str; 2] = ["__kprobes_handlers_start", "__kprobes_handlers_end"];
+
+/// A function, or what is told apart like one: what a symbol of type `STT_FUNC` with a size covers.
+#[derive(Debug)]
+pub struct Function {
+    /// The virtual addresses of its instructions.
+    pub range: Range<u64>,
+    /// Its demangled names without hashes, the shortest first: equal functions may have been merged.
+    pub names: Vec<String>,
+}
+
+impl Function {
+    /// The name that it is shown by.
+    pub fn name(&self) -> &str {
+        &self.names[0]
+    }
+}
+
+/// A linked program.
+#[derive(Debug)]
+pub struct Program {
+    /// The contents of the sections that are in memory, by their address.
+    sections: BTreeMap<u64, Vec<u8>>,
+    /// The functions, by their address.
+    functions: BTreeMap<u64, Function>,
+    /// The virtual addresses of the region in which no probe is accepted.
+    pub region: Range<u64>,
+    /// The virtual addresses of the part of it in which handlers are; empty if the layout has none.
+    pub handlers: Range<u64>,
+}
+
+impl Program {
+    /// Reads an ELF file.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let file =
+            ElfFile64::<Endianness>::parse(bytes).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
+        let machine = file.elf_header().e_machine(file.endian());
+        ensure!(machine == elf::EM_AARCH64 && file.is_little_endian(), "it is not a program for little-endian AArch64");
+        let mut sections = BTreeMap::new();
+        let mut executable = Vec::new();
+        for section in file.sections() {
+            let SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
+            let data = section.data().context("a section is truncated")?;
+            if sh_flags.contains(elf::SHF_ALLOC) && !data.is_empty() {
+                sections.insert(section.address(), data.to_vec());
+                if sh_flags.contains(elf::SHF_EXECINSTR) {
+                    executable.push(section.address()..section.address() + section.size());
+                }
+            }
+        }
+        let mut functions = BTreeMap::<u64, Function>::new();
+        let mut bounds = BTreeMap::new();
+        for symbol in file.symbols() {
+            let name = symbol.name().context("the name of a symbol is not valid")?;
+            let start = symbol.address();
+            if symbol.kind() == SymbolKind::Text && symbol.size() != 0 {
+                if executable.iter().any(|section| section.contains(&start)) {
+                    let name = format!("{:#}", rustc_demangle::demangle(name));
+                    let end = start + symbol.size();
+                    let function = functions.entry(start).or_insert(Function { range: start..end, names: Vec::new() });
+                    function.range.end = function.range.end.max(end);
+                    function.names.push(name);
+                }
+            } else if REGION.contains(&name) || HANDLERS.contains(&name) {
+                bounds.insert(name, start);
+            }
+        }
+        for function in functions.values_mut() {
+            function.names.sort_by_key(|name| (name.len(), name.clone()));
+            function.names.dedup();
+        }
+        let range = |[start, end]: [&str; 2]| Some(*bounds.get(start)?..*bounds.get(end)?);
+        let region = range(REGION)
+            .with_context(|| format!("it has no symbols {} and {}: see linker.ld", REGION[0], REGION[1]))?;
+        let handlers = range(HANDLERS).unwrap_or(region.start..region.start);
+        Ok(Self { sections, functions, region, handlers })
+    }
+
+    /// The function that covers the virtual address `address`.
+    pub fn function(&self, address: u64) -> Option<&Function> {
+        let (_, function) = self.functions.range(..=address).next_back()?;
+        function.range.contains(&address).then_some(function)
+    }
+
+    /// All functions, in the order of their addresses.
+    pub fn functions(&self) -> impl Iterator<Item = &Function> {
+        self.functions.values()
+    }
+
+    /// `length` bytes at the virtual address `address`, if the program has contents there.
+    pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        let (start, contents) = self.sections.range(..=address).next_back()?;
+        let offset = usize::try_from(address - start).ok()?;
+        contents.get(offset..offset.checked_add(length)?)
+    }
+
+    /// The instruction at the virtual address `address`.
+    pub fn word(&self, address: u64) -> Option<u32> {
+        Some(u32::from_le_bytes(self.bytes(address, 4)?.try_into().ok()?))
+    }
+
+    /// How the virtual address `address` in a function is shown.
+    pub fn describe(&self, address: u64) -> String {
+        match self.function(address) {
+            Some(function) if function.range.start == address => function.name().to_owned(),
+            Some(function) => format!("{}+{:#x}", function.name(), address - function.range.start),
+            None => format!("{address:#x}"),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Program {
+    /// A program of these functions, each at an address and of some words, all of them in the region.
+    pub fn of(functions: &[(&str, u64, &[u32])]) -> Self {
+        let mut program =
+            Self { sections: BTreeMap::new(), functions: BTreeMap::new(), region: 0..u64::MAX, handlers: 0..0 };
+        for &(name, start, words) in functions {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let range = start..start + bytes.len() as u64;
+            program.functions.insert(start, Function { range, names: vec![name.to_owned()] });
+            program.sections.insert(start, bytes);
+        }
+        program
+    }
+
+    /// Adds data at an address.
+    pub fn with_data(mut self, address: u64, bytes: &[u8]) -> Self {
+        self.sections.insert(address, bytes.to_vec());
+        self
+    }
+}

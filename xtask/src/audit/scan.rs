@@ -1,0 +1,184 @@
+//! One function, read by following its control flow from an entry: what it calls and how deep in its stack, what it
+//! does that must not be done, and whether it returns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    instruction::{Flow, Synchronization, flow, is_floating, synchronization},
+    program::Program,
+    registers::{Registers, Table, Value},
+    waiting,
+};
+
+/// More entries than this has no jump table; it bounds what is read of one whose end cannot be seen.
+const LONGEST_TABLE: usize = 1 << 16;
+
+/// A place from which control leaves a function, to come back or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The virtual address of the instruction.
+    pub at: u64,
+    /// Where it leads, if it says so.
+    pub target: Option<u64>,
+    /// How many bytes of the stack the function has in use there.
+    pub depth: i64,
+}
+
+/// What a function does, from one of its entries on.
+#[derive(Debug, Default)]
+pub struct Body {
+    /// The calls and the tail calls, by address.
+    pub sites: Vec<Site>,
+    /// The most bytes of stack that it has in use itself.
+    pub frame: i64,
+    /// Whether control may come back to its caller.
+    pub returns: bool,
+    /// The first instruction that makes the stack pointer unknown.
+    pub unknown_stack: Option<u64>,
+    /// The instructions that use floating point.
+    pub floating: Vec<u64>,
+    /// The instructions that cannot be gone on from, and why.
+    pub exceptions: Vec<(u64, &'static str)>,
+    /// The first instruction by which the function may wait for another CPU, or take a lock, and why.
+    pub synchronizes: Option<(u64, &'static str)>,
+    /// Calls of functions at which the path ends.
+    pub ended: BTreeSet<u64>,
+}
+
+/// What has to be known of other functions to read one.
+pub trait Callees {
+    /// Whether control may come back from the function at the virtual address `entry`.
+    fn returns(&self, entry: u64) -> bool;
+    /// Whether the path ends with a call of the function at the virtual address `entry`.
+    fn ends_path(&self, entry: u64) -> bool;
+    /// The bytes of stack that the function around `entry` is declared to use, where it sets its stack pointer freely.
+    fn declared_frame(&self, entry: u64) -> Option<i64>;
+}
+
+/// Reads the function around the virtual address `entry`, from there. `None` if no symbol says where it ends.
+pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body> {
+    let range = program.function(entry)?.range.clone();
+    let declared = callees.declared_frame(entry);
+    let mut body = Body { frame: declared.unwrap_or(0), ..Body::default() };
+    let mut states = BTreeMap::from([(entry, Registers::at_entry())]);
+    let mut successors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut sites: BTreeMap<(u64, Option<u64>), Site> = BTreeMap::new();
+    let mut pending = vec![entry];
+    while let Some(at) = pending.pop() {
+        let Some(word) = program.word(at) else {
+            body.exceptions.push((at, "there is no instruction"));
+            continue;
+        };
+        let mut state = states[&at];
+        match state.depth() {
+            Some(depth) => body.frame = body.frame.max(depth),
+            None => body.unknown_stack = Some(body.unknown_stack.map_or(at, |old| old.min(at))),
+        }
+        let next = at + 4;
+        let offset = |offset: i64| at.wrapping_add_signed(offset);
+        let mut leave = |state: &Registers, target: Option<u64>| {
+            let depth = state.depth().or(declared).unwrap_or(0);
+            sites.insert((at, target), Site { at, target, depth });
+        };
+        let mut goes_to = Vec::new();
+        match flow(word) {
+            Flow::Next => {
+                state.execute(at, word);
+                goes_to.push(next);
+            }
+            Flow::Jump(distance) => goes_to.push(offset(distance)),
+            Flow::Condition(distance) => goes_to.extend([next, offset(distance)]),
+            Flow::Call(distance) => {
+                let target = offset(distance);
+                leave(&state, Some(target));
+                if callees.ends_path(target) {
+                    body.ended.insert(target);
+                } else if callees.returns(target) {
+                    state.call();
+                    goes_to.push(next);
+                }
+            }
+            Flow::CallRegister(number) => {
+                leave(&state, constant(state.get(number)));
+                state.call();
+                goes_to.push(next);
+            }
+            Flow::JumpRegister(number) => match jump_table(program, &range, state.get(number)) {
+                Some(targets) => goes_to.extend(targets),
+                None => {
+                    let target = constant(state.get(number));
+                    leave(&state, target);
+                    body.returns |= target.is_none_or(|target| callees.returns(target));
+                }
+            },
+            Flow::Return => body.returns = true,
+            Flow::Exception(_) => {}
+        }
+        for &target in &goes_to {
+            if !range.contains(&target) {
+                leave(&state, Some(target));
+                body.returns |= callees.returns(target);
+                continue;
+            }
+            match states.get_mut(&target) {
+                Some(known) => {
+                    if known.join(&state) {
+                        pending.push(target);
+                    }
+                }
+                None => {
+                    states.insert(target, state);
+                    pending.push(target);
+                }
+            }
+        }
+        goes_to.retain(|target| range.contains(target));
+        successors.insert(at, goes_to);
+    }
+    for &at in states.keys() {
+        let Some(word) = program.word(at) else { continue };
+        if is_floating(word) {
+            body.floating.push(at);
+        }
+        if let Flow::Exception(why) = flow(word) {
+            body.exceptions.push((at, why));
+        }
+    }
+    // A site that was first seen with less known of the stack pointer has been replaced by the last.
+    body.sites = sites.into_values().collect();
+    body.synchronizes = waiting::find(program, &successors, &states);
+    Some(body)
+}
+
+fn constant(value: Value) -> Option<u64> {
+    match value {
+        Value::Constant(address) => Some(address),
+        _ => None,
+    }
+}
+
+/// Where the jump table leads to that a branch to `value` uses, in the function at `range`.
+///
+/// The table has no end that could be read, but it ends at the first entry that leads out of the function at the
+/// latest, as all of its own stay within. What is read behind its end only adds to what is taken to be reached.
+fn jump_table(program: &Program, range: &std::ops::Range<u64>, value: Value) -> Option<BTreeSet<u64>> {
+    let Value::Target { base, shift, table: Table { address, size, signed } } = value else { return None };
+    let mut targets = BTreeSet::new();
+    for index in 0..LONGEST_TABLE {
+        let Some(bytes) = program.bytes(address + (index * size) as u64, size) else { break };
+        let entry = bytes.iter().rev().fold(0_u64, |entry, &byte| entry << 8 | u64::from(byte));
+        let unused = 64 - 8 * size as u32;
+        let entry = if signed { ((entry << unused).cast_signed() >> unused).cast_unsigned() } else { entry };
+        let target = base.wrapping_add(entry << shift);
+        if !range.contains(&target) || target % 4 != 0 {
+            break;
+        }
+        targets.insert(target);
+    }
+    (!targets.is_empty()).then_some(targets)
+}
+
+/// Whether an instruction takes part in synchronisation at all.
+pub fn kind(program: &Program, at: u64) -> Option<Synchronization> {
+    synchronization(program.word(at)?)
+}

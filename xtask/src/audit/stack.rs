@@ -1,0 +1,95 @@
+//! The deepest stack that a path uses, by the frames of the functions on it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    declarations::{Declarations, applying},
+    program::Program,
+    walk::{Graph, Violation},
+};
+
+/// The deepest use of the stack from a function on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// In bytes, from the entry of the function.
+    pub bytes: i64,
+    /// The call that leads there, if it is not the function's own frame.
+    pub by: Option<u64>,
+}
+
+/// The deepest uses of all functions of a graph.
+#[derive(Debug, Default)]
+pub struct Depths {
+    /// Those that hold wherever the function is called.
+    known: BTreeMap<u64, Use>,
+    /// The last of every function, which in a loop of calls may be that of the part which was left to follow.
+    last: BTreeMap<u64, Use>,
+    /// The functions that are being followed now.
+    path: Vec<u64>,
+    /// The loops of calls that nothing bounds.
+    pub violations: Vec<Violation>,
+}
+
+impl Depths {
+    /// Finds out the deepest uses from all roots of `graph`.
+    pub fn of(program: &Program, declarations: &Declarations, graph: &Graph) -> Self {
+        let mut depths = Self::default();
+        for &root in &graph.roots {
+            depths.follow(program, declarations, graph, root);
+        }
+        depths
+    }
+
+    /// The deepest use from `entry` on, and how far up the path the calls lead back that were left out.
+    fn follow(&mut self, program: &Program, declarations: &Declarations, graph: &Graph, entry: u64) -> (Use, usize) {
+        if let Some(&known) = self.known.get(&entry) {
+            return (known, usize::MAX);
+        }
+        let Some(node) = graph.nodes.get(&entry) else { return (Use::default(), usize::MAX) };
+        let place = self.path.len();
+        self.path.push(entry);
+        let mut deepest = Use { bytes: node.body.frame, by: None };
+        let mut back = usize::MAX;
+        for &(callee, depth) in &node.leads_to {
+            if let Some(begin) = self.path.iter().position(|&at| at == callee) {
+                back = back.min(begin);
+                let again = program.function(callee);
+                if again.is_none_or(|function| applying(&declarations.recursion, function).is_none()) {
+                    let path: Vec<_> = self.path.iter().map(|&at| program.describe(at)).collect();
+                    let again = program.describe(callee);
+                    let what = format!("calls {again} again, and [recursion] gives no bound");
+                    self.violations.push(Violation { what, path });
+                }
+                continue;
+            }
+            let (below, leads_back) = self.follow(program, declarations, graph, callee);
+            back = back.min(leads_back);
+            if depth + below.bytes > deepest.bytes {
+                deepest = Use { bytes: depth + below.bytes, by: Some(callee) };
+            }
+        }
+        self.path.pop();
+        // Each time that it is on a path, it uses no more than all that it leads to, but for itself.
+        let bound = program
+            .function(entry)
+            .and_then(|function| declarations.recursion.iter().find(|bound| bound.matches(function)));
+        deepest.bytes *= bound.map_or(1, |bound| bound.value);
+        self.last.insert(entry, deepest);
+        // What a call back to a function above has left out is counted there, and only there.
+        if back >= place {
+            self.known.insert(entry, deepest);
+            back = usize::MAX;
+        }
+        (deepest, back)
+    }
+
+    /// The deepest use from the function at `entry` on.
+    pub fn get(&self, entry: u64) -> Use {
+        self.last.get(&entry).copied().unwrap_or_default()
+    }
+
+    /// The functions on the deepest path from `entry`.
+    pub fn path(&self, entry: u64) -> Vec<u64> {
+        std::iter::successors(Some(entry), |&at| self.get(at).by).collect()
+    }
+}

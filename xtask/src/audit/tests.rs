@@ -1,0 +1,21 @@
+//! The audit of programs in which something is planted: each rule has one that breaks it.
+
+mod declared;
+mod planted;
+mod stacks;
+mod suspects;
+mod tables;
+mod words;
+
+use std::path::Path;
+
+use super::{Findings, declarations::Declarations, program::Program};
+
+/// What is found in a program with these declarations, each as the path and the sentence.
+fn audit(program: &Program, declared: &str) -> Vec<String> {
+    let mut declarations = Declarations::default();
+    declarations.add(Path::new("test.toml"), declared, true).expect("the declarations can be read");
+    let findings = Findings::new(program, &declarations);
+    let told = |violation: &super::Violation| format!("{}: {}", violation.path.join(" → "), violation.what);
+    findings.violations.iter().map(told).collect()
+}

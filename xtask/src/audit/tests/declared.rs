@@ -1,0 +1,102 @@
+//! Declarations: each does what `docs/audit.md` says, and none lingers.
+
+use std::path::Path;
+
+use super::{
+    audit,
+    stacks::{RET, call},
+};
+use crate::audit::{Image, declarations::Declarations, program::Program};
+use crate::workspace;
+
+const ROOT: &str = "[roots]\nroot = \"test\"\n";
+const BRK: u32 = 0xd420_0020;
+const BLR: u32 = 0xd63f_0100;
+
+fn error(text: &str) -> String {
+    let error = Declarations::default().add(Path::new("test.toml"), text, true).expect_err("it is wrong");
+    error.to_string()
+}
+
+#[test]
+fn the_files_of_the_repository_can_be_read() {
+    for image in [Image::Kernel, Image::Tests] {
+        let mut declarations = Declarations::default();
+        for (file, is_checked) in image.declarations() {
+            declarations.read(&workspace::root().join(file), *is_checked).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_declaration_has_a_reason() {
+    assert_eq!(error("[roots]\nroot = \"\"\n"), "[roots] \"root\" has no reason");
+    assert_eq!(error("[locks]\nlock = \" \"\n"), "[locks] \"lock\" has no reason");
+    assert!(error("[frames]\nlock = { bytes = 3 }\n").contains("missing field `reason`"));
+    assert!(error("[lock]\nlock = \"x\"\n").contains("unknown field `lock`"));
+    assert_eq!(
+        error("[stack]\nsize = 4096\nmargin = 4096\nreason = \"x\"\n"),
+        "the margin 4096 does not fit a stack of 4096 bytes"
+    );
+}
+
+#[test]
+fn what_applies_to_nothing_is_reported() {
+    let program = Program::of(&[("root", 0, &[RET])]);
+    let declared = "[abandons]\na = \"test\"\n[ends]\nb = \"test\"\n[locks]\nroot = \"test\"\n[lock-free]\nroot = \"test\"\n\
+                    [elsewhere]\nroot = \"test\"\n[groups.g]\nd = \"test\"\n[frames]\nroot = { bytes = 1, reason = \"test\" }\n\
+                    [recursion]\nroot = { depth = 1, reason = \"test\" }\n\
+                    [[indirect]]\nin = \"root\"\nsites = 1\nreaches = []\nreason = \"test\"\n";
+    let found = audit(&program, &format!("[roots]\nroot = \"test\"\nc = \"test\"\n{declared}"));
+    let stale = |what: &str| format!(": test.toml: {what} applies to nothing");
+    let expected = [
+        "[roots] \"c\"",
+        "[abandons] \"a\"",
+        "[ends] \"b\"",
+        "[locks] \"root\"",
+        "[lock-free] \"root\"",
+        "[elsewhere] \"root\"",
+        "[groups] \"d\"",
+        "[frames] \"root\"",
+        "[recursion] \"root\"",
+    ];
+    for what in expected {
+        assert!(found.contains(&stale(what)), "{what}: {found:#?}");
+    }
+    assert!(found.iter().any(|found| found.ends_with("has 0 indirect calls, and [[indirect]] in \"root\" declares 1")));
+    assert_eq!(
+        audit(&program, ""),
+        [
+            ": root is in the region, and no root reaches it: declare it in [roots] or [elsewhere]",
+            ": no root is declared",
+        ]
+    );
+}
+
+#[test]
+fn a_path_ends_where_it_is_declared_to() {
+    // What follows the call of `stop` is a trap, and so is `stop` itself.
+    let root = [call(0x100), BRK];
+    let functions: [(&str, u64, &[u32]); 2] = [("root", 0, &root), ("stop", 0x100, &[BRK])];
+    let program = Program::of(&functions);
+    assert_eq!(audit(&program, ROOT), ["root → stop: cannot go on at 0x100 (stop): it generates an exception"]);
+    assert_eq!(audit(&program, &format!("{ROOT}[ends]\nstop = \"test\"\n[elsewhere]\nstop = \"test\"\n")), [""; 0]);
+    // Behind a function that leaves the path it ends, but the function itself is on it.
+    let program = Program::of(&[("root", 0, &root), ("leave", 0x100, &[RET])]);
+    assert_eq!(audit(&program, ROOT), ["root: cannot go on at 0x4 (root+0x4): it generates an exception"]);
+    assert_eq!(audit(&program, &format!("{ROOT}[abandons]\nleave = \"test\"\n")), [""; 0]);
+    let program = Program::of(&functions);
+    let found = audit(&program, &format!("{ROOT}[abandons]\nstop = \"test\"\n"));
+    assert_eq!(found, ["root → stop: cannot go on at 0x100 (stop): it generates an exception"]);
+}
+
+#[test]
+fn groups_grow_with_every_file() {
+    let program = Program::of(&[("root", 0, &[BLR, RET]), ("one", 0x100, &[RET]), ("other", 0x200, &[BRK])]);
+    let indirect = "[[indirect]]\nin = \"root\"\nsites = 1\nreaches = [\"@callees\"]\nreason = \"test\"\n";
+    let one = "[groups.callees]\none = \"test\"\n[elsewhere]\nother = \"test\"\n";
+    assert_eq!(audit(&program, &format!("{ROOT}{indirect}{one}")), [""; 0]);
+    let both = "[groups.callees]\none = \"test\"\nother = \"test\"\n";
+    let found = audit(&program, &format!("{ROOT}{indirect}{both}"));
+    assert_eq!(found, ["root → other: cannot go on at 0x200 (other): it generates an exception"]);
+}

@@ -1,0 +1,143 @@
+//! The depth of the stack, on functions that are put together here.
+
+use super::audit;
+use crate::audit::{declarations::Declarations, program::Program, stack::Depths, walk::walk};
+
+pub const RET: u32 = 0xd65f_03c0;
+/// `stp x29, x30, [sp, #-32]!`, `mov x29, sp`, `ldp x29, x30, [sp], #32`.
+const PUSH: u32 = 0xa9be_7bfd;
+const SET_FRAME: u32 = 0x9100_03fd;
+const POP: u32 = 0xa8c2_7bfd;
+/// `sub sp, sp, #64`, `add sp, sp, #64`.
+const DOWN: u32 = 0xd101_03ff;
+const UP: u32 = 0x9101_03ff;
+
+/// `bl`, so many bytes away.
+pub fn call(offset: i32) -> u32 {
+    0x9400_0000 | (offset >> 2).cast_unsigned() & 0x03ff_ffff
+}
+
+/// `b`, so many bytes away.
+pub fn jump(offset: i32) -> u32 {
+    0x1400_0000 | (offset >> 2).cast_unsigned() & 0x03ff_ffff
+}
+
+/// `cbz x0`, so many bytes away.
+fn branch_if_zero(offset: i32) -> u32 {
+    0xb400_0000 | ((offset >> 2).cast_unsigned() & 0x7_ffff) << 5
+}
+
+const ROOT: &str = "[roots]\nroot = \"test\"\n";
+
+/// The deepest stack from `root` on.
+fn deepest(functions: &[(&str, u64, &[u32])], declared: &str) -> i64 {
+    let program = Program::of(functions);
+    assert_eq!(audit(&program, &format!("{ROOT}{declared}")), [""; 0]);
+    let mut declarations = Declarations::default();
+    declarations.add("test.toml".as_ref(), &format!("{ROOT}{declared}"), true).unwrap();
+    let graph = walk(&program, &declarations);
+    Depths::of(&program, &declarations, &graph).get(graph.roots[0]).bytes
+}
+
+#[test]
+fn frames_add_up_along_the_calls() {
+    let root = [PUSH, call(0x100 - 4), DOWN, call(0x200 - 12), UP, POP, RET];
+    let deep = [DOWN, DOWN, UP, UP, RET];
+    let shallow = [DOWN, UP, RET];
+    // 32 + 128 at the first call, 96 + 64 at the second; and one more than the other either way.
+    assert_eq!(deepest(&[("root", 0, &root), ("one", 0x100, &deep), ("other", 0x200, &shallow)], ""), 160);
+    let deeper = [DOWN, DOWN, DOWN, UP, UP, UP, RET];
+    assert_eq!(deepest(&[("root", 0, &root), ("one", 0x100, &deeper), ("other", 0x200, &shallow)], ""), 224);
+    assert_eq!(deepest(&[("root", 0, &root), ("one", 0x100, &shallow), ("other", 0x200, &deep)], ""), 224);
+}
+
+#[test]
+fn a_tail_call_has_the_stack_that_is_left() {
+    let root = [PUSH, POP, jump(0x100 - 8)];
+    assert_eq!(deepest(&[("root", 0, &root), ("callee", 0x100, &[DOWN, UP, RET])], ""), 64);
+    let kept = [PUSH, jump(0x100 - 4)];
+    assert_eq!(deepest(&[("root", 0, &kept), ("callee", 0x100, &[DOWN, UP, UP, RET])], ""), 96);
+    // A function that ends without a branch goes on in the next one.
+    assert_eq!(deepest(&[("root", 0, &[PUSH]), ("next", 4, &[DOWN, UP, POP, RET])], ""), 96);
+}
+
+#[test]
+fn every_way_to_move_the_stack_pointer_is_followed() {
+    for (words, expected, text) in [
+        (&[0xf81f_0ffe, 0xf841_07fe, RET][..], 16, "str x30, [sp, #-16]! and ldr x30, [sp], #16"),
+        (&[0xd140_07ff, 0x9140_07ff, RET], 4096, "sub sp, sp, #1, lsl #12 and back"),
+        (&[PUSH, SET_FRAME, DOWN, 0x9100_03bf, POP, RET], 96, "mov sp, x29"),
+        (&[PUSH, SET_FRAME, 0xd100_c3bf, 0x9100_03bf, POP, RET], 80, "sub sp, x29, #48"),
+        // sub x9, sp, #256; and sp, x9, #-64: at most 63 more.
+        (&[PUSH, SET_FRAME, 0xd104_03e9, 0x927a_e53f, 0x9100_03bf, POP, RET], 32 + 256 + 63, "and sp, x9, #-64"),
+    ] {
+        assert_eq!(deepest(&[("root", 0, words)], ""), expected, "{text}");
+    }
+    // Restored from a frame pointer that a call has preserved.
+    let root = [PUSH, SET_FRAME, DOWN, call(0x100 - 12), 0x9100_03bf, POP, RET];
+    assert_eq!(deepest(&[("root", 0, &root), ("leaf", 0x100, &[RET])], ""), 96);
+}
+
+#[test]
+fn what_sets_the_stack_pointer_otherwise_is_declared() {
+    // sub sp, sp, x9; mov sp, x9.
+    for word in [0xcb29_63ff, 0x9100_013f] {
+        let program = Program::of(&[("root", 0, &[PUSH, word, POP, RET])]);
+        let found = audit(&program, ROOT);
+        assert_eq!(found, ["root: makes the stack pointer unknown before 0x8 (root+0x8): declare it in [frames]"]);
+    }
+    let frames = "[frames]\nroot = { bytes = 512, reason = \"test\" }\n";
+    let root = [PUSH, 0x9100_013f, call(0x100 - 8), RET];
+    assert_eq!(deepest(&[("root", 0, &root), ("callee", 0x100, &[DOWN, UP, RET])], frames), 576);
+}
+
+#[test]
+fn where_ways_with_different_depths_meet_the_depth_is_unknown() {
+    // cbz x0, past the sub.
+    let program = Program::of(&[("root", 0, &[branch_if_zero(8), DOWN, RET])]);
+    assert_eq!(
+        audit(&program, ROOT),
+        ["root: makes the stack pointer unknown before 0x8 (root+0x8): declare it in [frames]"]
+    );
+}
+
+#[test]
+fn a_call_that_does_not_return_ends_a_function() {
+    // What lies behind the call is another function's, and is not fallen into.
+    let root = [PUSH, call(0x100 - 4)];
+    let never = [DOWN, jump(0)];
+    let next = [0xd420_0020];
+    assert_eq!(deepest(&[("root", 0, &root), ("never", 0x100, &never)], ""), 96);
+    let program = Program::of(&[("root", 0, &root), ("next", 8, &next), ("never", 0x100, &never)]);
+    let found = audit(&program, ROOT);
+    assert_eq!(found, [": next is in the region, and no root reaches it: declare it in [roots] or [elsewhere]"]);
+}
+
+#[test]
+fn recursion_is_counted_as_often_as_it_is_declared() {
+    // root calls one, one calls other, other calls one.
+    let root = [PUSH, call(0x100 - 4), POP, RET];
+    let one = [DOWN, call(0x200 - 0x104), UP, RET];
+    let other = [PUSH, call(0x100 - 0x204), POP, RET];
+    let functions: [(&str, u64, &[u32]); 3] = [("root", 0, &root), ("one", 0x100, &one), ("other", 0x200, &other)];
+    let found = audit(&Program::of(&functions), ROOT);
+    assert_eq!(found, ["root → one → other: calls one again, and [recursion] gives no bound"]);
+    let bounded = "[recursion]\none = { depth = 5, reason = \"test\" }\n";
+    assert_eq!(deepest(&functions, bounded), 32 + 5 * (64 + 32));
+}
+
+#[test]
+fn every_entry_of_a_table_of_vectors_is_a_root() {
+    let nop = 0xd503_201f;
+    let table = [DOWN, RET, nop, nop, DOWN, DOWN, RET, nop, RET, nop, nop, 0xd420_0020];
+    let program = Program::of(&[("root", 0, &table)]);
+    let declared = "[roots]\nroot = { every = 16, reason = \"test\" }\n";
+    // What no entry leads to is not looked at.
+    assert_eq!(audit(&program, declared), [""; 0]);
+    let mut declarations = Declarations::default();
+    declarations.add("test.toml".as_ref(), declared, true).unwrap();
+    let graph = walk(&program, &declarations);
+    assert_eq!(graph.roots, [0, 16, 32]);
+    let depths = Depths::of(&program, &declarations, &graph);
+    assert_eq!(graph.roots.iter().map(|&root| depths.get(root).bytes).collect::<Vec<_>>(), [64, 128, 0]);
+}

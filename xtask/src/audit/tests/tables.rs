@@ -1,0 +1,55 @@
+//! Jump tables: where they lead is read, and what is no table is an indirect call.
+
+use super::{audit, stacks::RET};
+use crate::audit::program::Program;
+
+const BRK: u32 = 0xd420_0020;
+/// `adr x9, .+0x1000` and `adr x10, .+16`, at 0 and at 4.
+const TABLE: u32 = 0x1000_8009;
+const BASE: u32 = 0x1000_008a;
+/// `br x10`.
+const BRANCH: u32 = 0xd61f_0140;
+const ROOT: &str = "[roots]\nroot = \"test\"\n";
+
+/// A function with a jump table of these bytes at 0x1000; only its last instructions are traps.
+fn found(load: u32, add: u32, table: &[u8]) -> Vec<String> {
+    let words = [TABLE, BASE, load, add, BRANCH, RET, RET, BRK, BRK];
+    audit(&Program::of(&[("root", 0, &words)]).with_data(0x1000, table), ROOT)
+}
+
+const TRAP: &str = "root: cannot go on at 0x1c (root+0x1c): it generates an exception";
+
+#[test]
+fn tables_of_every_width_are_read() {
+    // ldrb w11, [x9, x8]; add x10, x10, x11, lsl #2.
+    assert_eq!(found(0x3868_692b, 0x8b0b_094a, &[0, 1, 200]), [""; 0]);
+    assert_eq!(found(0x3868_692b, 0x8b0b_094a, &[0, 1, 2, 200]), [TRAP]);
+    // ldrh w11, [x9, x8, lsl #1].
+    assert_eq!(found(0x7868_792b, 0x8b0b_094a, &[0, 0, 1, 0, 200, 0]), [""; 0]);
+    assert_eq!(found(0x7868_792b, 0x8b0b_094a, &[0, 0, 2, 0, 200, 0]), [TRAP]);
+    // ldrsw x11, [x9, x8, lsl #2]; add x10, x10, x11: the entries are bytes, and may be negative.
+    let table = |entries: [i32; 3]| entries.map(i32::to_le_bytes).concat();
+    assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([0, 4, 4000])), [""; 0]);
+    assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([0, 8, 4000])), [TRAP]);
+    assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([-4, 4, 4000])), [""; 0]);
+}
+
+#[test]
+fn a_branch_by_anything_else_is_an_indirect_call() {
+    let undeclared = "root: has an indirect call at 0x10 (root+0x10) that is not declared in [[indirect]]";
+    // ldr x10, [x9]: a pointer from memory.
+    assert_eq!(found(0xd503_201f, 0xf940_012a, &[0; 8]), [undeclared]);
+    // A table the first entry of which leads elsewhere is none.
+    assert_eq!(found(0x3868_692b, 0x8b0b_094a, &[200]), [undeclared]);
+}
+
+#[test]
+fn a_call_of_an_address_that_is_known_is_no_indirect_call() {
+    // adr x8, .+0x100; blr x8.
+    let root = [0x1000_0808, 0xd63f_0100, RET];
+    assert_eq!(audit(&Program::of(&[("root", 0, &root), ("callee", 0x100, &[RET])]), ROOT), [""; 0]);
+    let found = audit(&Program::of(&[("root", 0, &root), ("callee", 0x100, &[BRK])]), ROOT);
+    assert_eq!(found, ["root → callee: cannot go on at 0x100 (callee): it generates an exception"]);
+    let found = audit(&Program::of(&[("root", 0, &root)]), ROOT);
+    assert_eq!(found, ["root: goes to 0x100, where no symbol says that there is a function"]);
+}

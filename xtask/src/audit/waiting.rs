@@ -1,0 +1,186 @@
+//! Finds out whether a function may wait for another CPU, or take a lock.
+//!
+//! What a lock is cannot be read from instructions; how one is taken can. To take one, code needs an atomic access that
+//! acquires what the last holder released, and to wait for one, a loop that looks at memory again and again. So a
+//! function is suspected that has
+//!
+//! - an atomic read-modify-write with acquire semantics: LDAXR and its kin, or an LSE atomic with A;
+//! - one that compares: CAS, or a branch between a load-exclusive and its store;
+//! - a loop, other than the retry of a store-exclusive that failed, in which there is a load-acquire, or an instruction
+//!   that pauses (YIELD, WFE, ISB), or an atomic access that a barrier in the function makes an acquire;
+//! - a loop that only reads, and reads the same addresses in every turn.
+//!
+//! A counter (LDXR, ADD, STXR, and again if that failed) is none of these. Whoever is suspected is declared: as a lock,
+//! or as free of locks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    instruction::{Flow, Synchronization, flow},
+    program::Program,
+    registers::{Registers, Value},
+    scan::kind,
+};
+
+/// The edges between the instructions of a function.
+type Edges = BTreeMap<u64, Vec<u64>>;
+
+/// The first instruction, by address, that makes the function a suspect, and why.
+pub fn find(program: &Program, successors: &Edges, states: &BTreeMap<u64, Registers>) -> Option<(u64, &'static str)> {
+    let atomics: BTreeMap<u64, Synchronization> =
+        states.keys().filter_map(|&at| Some((at, kind(program, at)?))).collect();
+    let acquiring = atomics.iter().find_map(|(&at, atomic)| match atomic {
+        Synchronization::LoadExclusive { acquire: true } => Some((at, "acquires")),
+        Synchronization::LoadExclusive { acquire: false } if compares(program, &atomics, at) => Some((at, "compares")),
+        Synchronization::Atomic { acquires: true } => Some((at, "acquires or compares")),
+        _ => None,
+    });
+    acquiring.or_else(|| waiting_loop(program, successors, states, &atomics))
+}
+
+/// Whether there is a branch between the load-exclusive at `load` and its store.
+fn compares(program: &Program, atomics: &BTreeMap<u64, Synchronization>, load: u64) -> bool {
+    let mut at = load + 4;
+    loop {
+        match program.word(at).map(flow) {
+            Some(Flow::Next) if matches!(atomics.get(&at), Some(Synchronization::StoreExclusive { .. })) => {
+                return false;
+            }
+            Some(Flow::Next) => at += 4,
+            _ => return true,
+        }
+    }
+}
+
+fn waiting_loop(
+    program: &Program,
+    successors: &Edges,
+    states: &BTreeMap<u64, Registers>,
+    atomics: &BTreeMap<u64, Synchronization>,
+) -> Option<(u64, &'static str)> {
+    let has_barrier = atomics.values().any(|atomic| *atomic == Synchronization::Barrier);
+    let edges = without_retries(program, successors, atomics);
+    for members in cycles(&edges) {
+        for at in &members {
+            let why = match atomics.get(at) {
+                Some(Synchronization::LoadAcquire) => "is a load-acquire in a loop",
+                Some(Synchronization::Pause) => "pauses in a loop",
+                Some(Synchronization::LoadExclusive { .. } | Synchronization::Atomic { .. }) if has_barrier => {
+                    "is an atomic access in a loop, with a barrier in the function"
+                }
+                _ => continue,
+            };
+            return Some((*at, why));
+        }
+        if let Some(at) = rereads(program, states, &members) {
+            return Some((at, "reads the same address in every turn of a loop that stores nothing"));
+        }
+    }
+    None
+}
+
+/// The edges without those that repeat an exclusive pair because its store has failed: CBNZ of the status, right behind
+/// the store, back to the load or to the instructions before it that compute nothing but the address.
+fn without_retries(program: &Program, successors: &Edges, atomics: &BTreeMap<u64, Synchronization>) -> Edges {
+    let mut edges = successors.clone();
+    for (&store, atomic) in atomics {
+        let Synchronization::StoreExclusive { status } = atomic else { continue };
+        let branch = store + 4;
+        // CBNZ, 32 bits (C6.2.54).
+        let is_retry = program.word(branch).is_some_and(|word| word & 0xff00_001f == 0x3500_0000 | u32::from(*status));
+        let loads: BTreeSet<u64> = atomics
+            .iter()
+            .filter(|(at, atomic)| **at < store && matches!(atomic, Synchronization::LoadExclusive { .. }))
+            .map(|(at, _)| *at)
+            .collect();
+        if is_retry && let Some(targets) = edges.get_mut(&branch) {
+            targets.retain(|target| !loads.contains(target));
+        }
+    }
+    edges
+}
+
+/// The loops: sets of instructions each of which leads to every other, the largest there are.
+fn cycles(edges: &Edges) -> Vec<BTreeSet<u64>> {
+    // Kosaraju's algorithm: in the reverse order in which the search finishes with them, the instructions find their
+    // component along the edges turned round.
+    let mut order = Vec::new();
+    let mut seen = BTreeSet::new();
+    for &start in edges.keys() {
+        let mut stack = vec![(start, false)];
+        while let Some((at, finished)) = stack.pop() {
+            if finished {
+                order.push(at);
+            } else if seen.insert(at) {
+                stack.push((at, true));
+                stack.extend(edges.get(&at).into_iter().flatten().map(|&next| (next, false)));
+            }
+        }
+    }
+    let mut back = Edges::new();
+    for (&from, targets) in edges {
+        targets.iter().for_each(|&to| back.entry(to).or_default().push(from));
+    }
+    let mut components = Vec::new();
+    let mut placed = BTreeSet::new();
+    for &start in order.iter().rev() {
+        let mut members = BTreeSet::new();
+        let mut stack = vec![start];
+        while let Some(at) = stack.pop() {
+            if placed.insert(at) {
+                members.insert(at);
+                stack.extend(back.get(&at).into_iter().flatten());
+            }
+        }
+        let is_loop = members.len() > 1 || edges.get(&start).is_some_and(|targets| targets.contains(&start));
+        if is_loop && !members.is_empty() {
+            components.push(members);
+        }
+    }
+    components
+}
+
+/// The first load of a loop that does nothing but read addresses that do not change in it.
+fn rereads(program: &Program, states: &BTreeMap<u64, Registers>, members: &BTreeSet<u64>) -> Option<u64> {
+    let mut loads = Vec::new();
+    let mut written = BTreeSet::new();
+    for &at in members {
+        let word = program.word(at)?;
+        match flow(word) {
+            Flow::Next => {}
+            Flow::Jump(_) | Flow::Condition(_) | Flow::JumpRegister(_) => continue,
+            _ => return None,
+        }
+        // Loads and stores are the group x1x0 in bits 28 to 25 (C4.1).
+        if word >> 25 & 0b0101 == 0b0100 {
+            if !is_plain_load(word) {
+                return None;
+            }
+            loads.push((at, word));
+        }
+        written.insert(word & 0x1f);
+        if word & 0x3a40_0000 == 0x2840_0000 {
+            written.insert(word >> 10 & 0x1f);
+        }
+    }
+    let changes = |at: u64, number: u32| {
+        let is_constant = matches!(states[&at].get(number as u8), Value::Constant(_));
+        written.contains(&number) && !is_constant
+    };
+    let moves = |&(at, word): &(u64, u32)| {
+        let by_register = word & 0x3b20_0c00 == 0x3820_0800;
+        changes(at, word >> 5 & 0x1f) || by_register && changes(at, word >> 16 & 0x1f)
+    };
+    let (first, _) = *loads.first()?;
+    loads.iter().all(|load| !moves(load)).then_some(first)
+}
+
+/// Whether the word, of the group of loads and stores, only loads, without writing its base back.
+fn is_plain_load(word: u32) -> bool {
+    let literal = word & 0x3b00_0000 == 0x1800_0000;
+    let pair = word & 0x3a40_0000 == 0x2840_0000 && word >> 23 & 1 == 0;
+    let one = word & 0x3800_0000 == 0x3800_0000 && word >> 22 & 0b11 != 0;
+    let writes_back = word & 0x3b20_0400 == 0x3800_0400;
+    let atomic = word & 0x3b20_0c00 == 0x3820_0000;
+    literal || pair || one && !writes_back && !atomic
+}

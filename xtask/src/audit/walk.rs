@@ -1,0 +1,379 @@
+//! From the roots to everything that they reach, and what is wrong there.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    ptr,
+};
+
+use kprobes_symbols::glob_match;
+
+use super::{
+    count,
+    declarations::{Declarations, applying},
+    program::{Function, Program},
+    scan::{Body, Callees, Site, scan},
+};
+
+/// The name of the group that handlers of probes belong to, by their place in the image.
+const HANDLERS: &str = "handlers";
+
+/// Functions of the standard library that a panic goes through, one of them at the end.
+const PANICS: [&str; 3] = ["core::panicking::", "__rustc::rust_begin_unwind", "rust_begin_unwind"];
+/// How the names of functions begin that allocate or free.
+const ALLOCATORS: [&str; 4] = ["alloc::", "<alloc::", "__rustc::__r", "__rust_"];
+
+/// A function that is reached, from the entry that it is reached by.
+#[derive(Debug)]
+pub struct Node {
+    /// What it does.
+    pub body: Body,
+    /// Who it is reached from first: its caller, or nobody if it is a root.
+    from: Option<u64>,
+    /// Whom it leads to, and how many bytes of its stack are in use then, in the order of the sites.
+    pub leads_to: Vec<(u64, i64)>,
+    /// How many indirect calls it has.
+    pub indirect: usize,
+    /// It takes a lock, or waits, and why it may.
+    pub waits: Option<String>,
+}
+
+/// Something that must not be, and the path to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What it is, as a sentence.
+    pub what: String,
+    /// The functions from a root to where it is.
+    pub path: Vec<String>,
+}
+
+/// What the roots reach.
+#[derive(Debug, Default)]
+pub struct Graph {
+    /// The entries where paths begin.
+    pub roots: Vec<u64>,
+    /// The functions, by the entry that they are reached by.
+    pub nodes: BTreeMap<u64, Node>,
+    /// What must not be.
+    pub violations: Vec<Violation>,
+}
+
+/// Which functions may come back to their callers, as far as it has been asked.
+///
+/// A function is taken not to return until a way back is found, as what calls itself for ever does not return.
+struct Returning<'a> {
+    program: &'a Program,
+    declarations: &'a Declarations,
+    known: RefCell<BTreeMap<u64, bool>>,
+    /// Something was asked that is not known.
+    asked: Cell<bool>,
+}
+
+impl Callees for Returning<'_> {
+    fn returns(&self, entry: u64) -> bool {
+        if self.program.function(entry).is_none() {
+            return true;
+        }
+        let mut known = self.known.borrow_mut();
+        *known.entry(entry).or_insert_with(|| {
+            self.asked.set(true);
+            false
+        })
+    }
+
+    fn ends_path(&self, entry: u64) -> bool {
+        let function = self.program.function(entry);
+        function.is_some_and(|function| self.declarations.abandons.iter().any(|end| end.matches(function)))
+    }
+
+    fn declared_frame(&self, entry: u64) -> Option<i64> {
+        let function = self.program.function(entry)?;
+        self.declarations.frames.iter().find(|frame| frame.matches(function)).map(|frame| frame.value)
+    }
+}
+
+impl Returning<'_> {
+    /// Finds out which of the functions that were asked for return.
+    fn settle(&self) {
+        loop {
+            self.asked.set(false);
+            let open: Vec<u64> = self.known.borrow().iter().filter(|(_, known)| !**known).map(|(at, _)| *at).collect();
+            let mut found = false;
+            for entry in open {
+                if scan(self.program, self, entry).is_none_or(|body| body.returns) {
+                    self.known.borrow_mut().insert(entry, true);
+                    found = true;
+                }
+            }
+            if !found && !self.asked.get() {
+                return;
+            }
+        }
+    }
+
+    /// What the function at `entry` does, with all known that it depends on.
+    fn read(&self, entry: u64) -> Option<Body> {
+        loop {
+            self.asked.set(false);
+            let body = scan(self.program, self, entry);
+            if !self.asked.get() {
+                return body;
+            }
+            self.settle();
+        }
+    }
+}
+
+/// Follows everything from the declared roots.
+pub fn walk(program: &Program, declarations: &Declarations) -> Graph {
+    let returning = Returning { program, declarations, known: RefCell::new(BTreeMap::new()), asked: Cell::new(false) };
+    let mut walk = Walk { program, declarations, returning, graph: Graph::default(), pending: VecDeque::new() };
+    walk.begin();
+    while let Some(entry) = walk.pending.pop_front() {
+        walk.visit(entry);
+    }
+    walk.check_indirect_counts();
+    walk.check_region();
+    walk.graph
+}
+
+struct Walk<'a> {
+    program: &'a Program,
+    declarations: &'a Declarations,
+    returning: Returning<'a>,
+    graph: Graph,
+    pending: VecDeque<u64>,
+}
+
+impl Walk<'_> {
+    fn begin(&mut self) {
+        for root in &self.declarations.roots {
+            for function in self.program.functions().filter(|function| root.matches(function)) {
+                root.is_needed();
+                let step = if root.value == 0 { u64::MAX } else { root.value };
+                let mut entry = function.range.start;
+                while function.range.contains(&entry) {
+                    self.graph.roots.push(entry);
+                    self.reach(entry, None);
+                    entry = entry.saturating_add(step);
+                }
+            }
+        }
+        let placed = self.program.functions().filter(|function| self.program.handlers.contains(&function.range.start));
+        for handler in placed {
+            self.graph.roots.push(handler.range.start);
+            self.reach(handler.range.start, None);
+        }
+    }
+
+    /// Adds the function at `entry` to what is to be visited, unless it may not be reached.
+    fn reach(&mut self, entry: u64, from: Option<u64>) -> bool {
+        let Some(function) = self.program.function(entry) else {
+            let what = format!("goes to {entry:#x}, where no symbol says that there is a function");
+            self.violation(what, from);
+            return false;
+        };
+        if let Some(what) = self.forbidden(function) {
+            self.violation(format!("{what}: {}", self.program.describe(entry)), from);
+            return false;
+        }
+        if let Entry::Vacant(place) = self.graph.nodes.entry(entry) {
+            place.insert(Node { body: Body::default(), from, leads_to: Vec::new(), indirect: 0, waits: None });
+            self.pending.push_back(entry);
+        }
+        true
+    }
+
+    /// Why `function` may not be reached.
+    fn forbidden(&self, function: &Function) -> Option<&'static str> {
+        let begins = |beginnings: &[&str]| {
+            function.names.iter().any(|name| beginnings.iter().any(|beginning| name.starts_with(beginning)))
+        };
+        // A function of the region may bear the name of what it is an instance of; only calls out of it allocate.
+        let is_outside = !self.program.region.contains(&function.range.start);
+        if is_outside && begins(&ALLOCATORS) {
+            return Some("uses the allocator");
+        }
+        if self.panics(function, &mut BTreeSet::new()) {
+            return Some("can panic");
+        }
+        is_outside.then_some("calls a function that can be probed")
+    }
+
+    /// Whether `function` is a part of a panic: one by name, or one that does not return and calls another.
+    fn panics(&self, function: &Function, seen: &mut BTreeSet<u64>) -> bool {
+        if function.names.iter().any(|name| PANICS.iter().any(|panic| name.starts_with(panic))) {
+            return true;
+        }
+        let entry = function.range.start;
+        if self.program.region.contains(&entry) || !seen.insert(entry) {
+            return false;
+        }
+        let Some(body) = self.returning.read(entry) else { return false };
+        !body.returns
+            && body
+                .sites
+                .iter()
+                .filter_map(|site| self.program.function(site.target?))
+                .any(|callee| self.panics(callee, seen))
+    }
+
+    /// Reads the function at `entry` and reaches what it calls.
+    fn visit(&mut self, entry: u64) {
+        let Some(body) = self.returning.read(entry) else { return };
+        let Some(function) = self.program.function(entry) else { return };
+        let place = |at: u64| format!("{:#x} ({})", at, self.program.describe(at));
+        let mut wrong: Vec<String> = Vec::new();
+        wrong.extend(body.floating.iter().map(|&at| format!("uses floating point or SIMD at {}", place(at))));
+        wrong.extend(body.exceptions.iter().map(|&(at, why)| format!("cannot go on at {}: {why}", place(at))));
+        if let Some(at) = body.unknown_stack
+            && applying(&self.declarations.frames, function).is_none()
+        {
+            wrong.push(format!("makes the stack pointer unknown before {}: declare it in [frames]", place(at)));
+        }
+        for ended in &body.ended {
+            let ended = self.program.function(*ended);
+            ended.and_then(|function| applying(&self.declarations.abandons, function));
+        }
+        let mut waits = None;
+        if let Some((at, why)) = body.synchronizes {
+            waits = applying(&self.declarations.locks, function).map(|lock| lock.reason.clone());
+            if waits.is_none() && applying(&self.declarations.lock_free, function).is_none() {
+                let place = place(at);
+                wrong.push(format!(
+                    "may take a lock or wait: the instruction at {place} {why}; declare it in [locks] or [lock-free]"
+                ));
+            }
+        }
+        wrong.into_iter().for_each(|what| self.violation(what, Some(entry)));
+
+        let mut leads_to = Vec::new();
+        let mut indirect = 0;
+        for &Site { at, target, depth } in &body.sites {
+            let targets = match target {
+                Some(target) => vec![target],
+                None => {
+                    indirect += 1;
+                    self.indirect(entry, function, at)
+                }
+            };
+            for target in targets {
+                let ends = self
+                    .program
+                    .function(target)
+                    .is_some_and(|callee| applying(&self.declarations.ends, callee).is_some());
+                if !ends && self.reach(target, Some(entry)) {
+                    leads_to.push((target, depth));
+                }
+            }
+        }
+        if let Some(node) = self.graph.nodes.get_mut(&entry) {
+            *node = Node { body, leads_to, indirect, waits, from: node.from };
+        }
+    }
+
+    /// What the indirect call at `at`, in the function that was reached by `entry`, is declared to reach.
+    fn indirect(&mut self, entry: u64, function: &Function, at: u64) -> Vec<u64> {
+        let Some(declared) = applying(&self.declarations.indirect, function) else {
+            let what = format!(
+                "has an indirect call at {at:#x} ({}) that is not declared in [[indirect]]",
+                self.program.describe(at)
+            );
+            self.violation(what, Some(entry));
+            return Vec::new();
+        };
+        let mut targets = Vec::new();
+        for pattern in &declared.value.reaches {
+            let before = targets.len();
+            match pattern.strip_prefix('@') {
+                Some(group) => targets.extend(self.members(group)),
+                None => {
+                    let named = |callee: &&Function| callee.names.iter().any(|name| glob_match(pattern, name));
+                    targets.extend(self.program.functions().filter(named).map(|callee| callee.range.start));
+                }
+            }
+            if targets.len() == before && !pattern.starts_with('@') {
+                let what = format!("is declared to call {pattern:?} indirectly, and there is no such function");
+                self.violation(what, Some(entry));
+            }
+        }
+        targets
+    }
+
+    /// The functions of a group.
+    fn members(&self, group: &str) -> Vec<u64> {
+        let declared = self.declarations.groups.iter().filter(|member| member.value == group);
+        let declared = declared.flat_map(|member| {
+            let named = self.program.functions().filter(|function| member.matches(function));
+            named.inspect(|_| member.is_needed()).map(|function| function.range.start)
+        });
+        let placed = self.program.functions().map(|function| function.range.start);
+        let placed = placed.filter(|start| group == HANDLERS && self.program.handlers.contains(start));
+        declared.chain(placed).collect()
+    }
+
+    /// Every declaration of indirect calls tells how many they are, so that a new one is noticed.
+    fn check_indirect_counts(&mut self) {
+        for declared in &self.declarations.indirect {
+            let mut sites = BTreeSet::new();
+            let mut entry = None;
+            for (&at, node) in &self.graph.nodes {
+                let Some(function) = self.program.function(at) else { continue };
+                let first = self.declarations.indirect.iter().find(|other| other.matches(function));
+                if first.is_some_and(|first| ptr::eq(first, declared)) {
+                    sites.extend(node.body.sites.iter().filter(|site| site.target.is_none()).map(|site| site.at));
+                    entry = Some(at);
+                }
+            }
+            if entry.is_some() && sites.len() != declared.value.sites {
+                let what = format!(
+                    "has {}, and [[indirect]] in {:?} declares {}",
+                    count(sites.len(), "indirect call"),
+                    declared.pattern,
+                    declared.value.sites
+                );
+                self.violation(what, entry);
+            }
+        }
+    }
+
+    /// Everything in the region is on a path, or declared not to be: so that no root is forgotten.
+    fn check_region(&mut self) {
+        let reached: BTreeSet<u64> =
+            self.graph.nodes.keys().filter_map(|&entry| Some(self.program.function(entry)?.range.start)).collect();
+        for function in self.program.functions() {
+            let start = function.range.start;
+            let is_inside = self.program.region.contains(&start);
+            if is_inside && !reached.contains(&start) && applying(&self.declarations.elsewhere, function).is_none() {
+                let what = format!(
+                    "{} is in the region, and no root reaches it: declare it in [roots] or [elsewhere]",
+                    function.name()
+                );
+                self.graph.violations.push(Violation { what, path: Vec::new() });
+            }
+        }
+    }
+
+    /// Reports what the function at `entry` does, or the roots themselves are.
+    fn violation(&mut self, what: String, entry: Option<u64>) {
+        let path = self.graph.path(self.program, entry);
+        let violation = Violation { what, path };
+        if !self.graph.violations.contains(&violation) {
+            self.graph.violations.push(violation);
+        }
+    }
+}
+
+impl Graph {
+    /// The shortest path from a root to the function at `entry`.
+    fn path(&self, program: &Program, entry: Option<u64>) -> Vec<String> {
+        let mut path = Vec::new();
+        let mut at = entry;
+        while let Some(entry) = at {
+            path.push(program.describe(entry));
+            at = self.nodes.get(&entry).and_then(|node| node.from);
+        }
+        path.reverse();
+        path
+    }
+}
