@@ -59,6 +59,13 @@ pub struct Overrides {
     cpu: Option<String>,
 }
 
+impl Overrides {
+    /// So many CPUs, of the kind that is named, if one is.
+    pub fn cpus(smp: u32, cpu: Option<String>) -> Self {
+        Self { smp: Some(smp), machine: Vec::new(), cpu }
+    }
+}
+
 fn key_and_value(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),

@@ -96,7 +96,7 @@ fn interact(mut arguments: Vec<OsString>) -> anyhow::Error {
 }
 
 /// The command as one would type it.
-fn shell_line(arguments: &[OsString]) -> String {
+pub fn shell_line(arguments: &[OsString]) -> String {
     let mut line = machine::QEMU.to_string();
     for argument in arguments {
         let argument = argument.to_string_lossy();

@@ -22,6 +22,7 @@ use super::{
     sessions,
 };
 use crate::{
+    bench,
     board::{BASE, Board, Configuration, Overrides},
     image, workspace,
 };
@@ -48,7 +49,7 @@ struct Bench<'a> {
 pub fn test(report: &mut Report, board: &Board, configurations: &[&Configuration], seconds: u64) {
     let bench = Bench { board, configurations, seconds };
     let mut all = Vec::new();
-    for (what, jobs) in [("list", bench.listed()), ("console", bench.kernel())] {
+    for (what, jobs) in [("list", bench.listed()), ("console", bench.kernel()), ("bench", bench.benchmark())] {
         match jobs {
             Ok(jobs) => all.extend(jobs),
             Err(error) => report.result(&format!("{}::{what}", board.name), Err(format!("{error:#}"))),
@@ -133,6 +134,19 @@ impl Bench<'_> {
             }));
         }
         Ok(jobs)
+    }
+
+    /// Every case of the benchmark once, in every configuration.
+    fn benchmark(&self) -> Result<Vec<Job>> {
+        let image = image::write_beside(&workspace::build_kernel(bench::PACKAGE)?)?;
+        let job = |configuration| {
+            Ok(Job {
+                name: format!("{}::bench::cases", self.place(configuration)),
+                arguments: self.arguments(configuration, &image)?,
+                subject: Ok(Box::new(bench::Rehearsal::default())),
+            })
+        };
+        self.configurations.iter().copied().map(job).collect()
     }
 
     /// What the names of the tests in this configuration begin with.

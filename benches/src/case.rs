@@ -1,0 +1,155 @@
+//! The cases: a name, what is done, and to which instruction. A new one is a few lines in [`CASES`].
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Deref;
+
+use aarch64_kprobes::probe::{KprobeBuilder, KretprobeBuilder, Mode, Registration};
+use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
+
+use crate::measure::Stopwatch;
+use crate::target::{self, Target};
+
+/// A case.
+pub struct Case {
+    /// What it is called in every listing.
+    pub name: &'static str,
+    /// What is measured.
+    pub work: Work,
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+pub enum Work {
+    /// A hit.
+    Hit {
+        /// The function that is called.
+        target: fn() -> Target,
+        /// How the instruction must be executed for the figure to be what its name says.
+        mode: Mode,
+        /// Puts the probes on the instruction at the given address, which is to be executed in no faster mode.
+        arm: fn(usize, Mode) -> Armed,
+    },
+    /// A change to so many probes, which has the stopwatch time it.
+    Change {
+        /// The figure is for one of so many.
+        count: usize,
+        /// Makes it.
+        change: fn(&mut Stopwatch),
+    },
+}
+
+type Registered = Box<dyn Deref<Target = Registration>>;
+
+/// Probes, for as long as this lives.
+pub struct Armed {
+    /// Those on the instruction.
+    pub probes: Vec<Registered>,
+    /// How often each of them counts a call.
+    pub counted: u64,
+    /// Those elsewhere.
+    _others: Vec<Kprobe>,
+}
+
+const fn hit(name: &'static str, target: fn() -> Target, mode: Mode, arm: fn(usize, Mode) -> Armed) -> Case {
+    Case { name, work: Work::Hit { target, mode, arm } }
+}
+
+const fn change(name: &'static str, count: usize, change: fn(&mut Stopwatch)) -> Case {
+    Case { name, work: Work::Change { count, change } }
+}
+
+/// All cases. The one with many probes is the last, as it takes the longest.
+pub static CASES: &[Case] = &[
+    hit("kprobe.boosted", target::add, Mode::Boosted, one),
+    hit("kprobe.stepped", target::add, Mode::Stepped, |at, mode| armed([probe(at, mode).post(after).register()])),
+    hit("kprobe.two-on-one", target::add, Mode::Boosted, |at, mode| {
+        armed([probe(at, mode).register(), probe(at, mode).register()])
+    }),
+    hit("kprobe.simulated", target::adrp, Mode::Simulated, one),
+    hit("kprobe.simulated.adr", target::adr, Mode::Simulated, one),
+    hit("kprobe.simulated.b", target::b, Mode::Simulated, one),
+    hit("kprobe.simulated.b-cond", target::b_cond, Mode::Simulated, one),
+    hit("kprobe.simulated.cbz", target::cbz, Mode::Simulated, one),
+    hit("kprobe.simulated.tbz", target::tbz, Mode::Simulated, one),
+    hit("kprobe.simulated.ldr-literal", target::ldr_literal, Mode::Simulated, one),
+    hit("kprobe.simulated.bl", target::bl, Mode::Simulated, one),
+    hit("kprobe.simulated.blr", target::blr, Mode::Simulated, one),
+    hit("kprobe.simulated.ret", target::ret, Mode::Simulated, one),
+    hit("kretprobe.breakpoint", target::add, Mode::Boosted, |at, mode| armed([return_probe(at, mode).register()])),
+    hit("kretprobe.simulated", target::adrp, Mode::Simulated, |at, mode| armed([return_probe(at, mode).register()])),
+    hit("kretprobe.entry-handler", target::add, Mode::Boosted, |at, mode| {
+        armed([return_probe(at, mode).entry(follow).register()])
+    }),
+    hit("kretprobe.declined", target::add, Mode::Boosted, |at, mode| Armed {
+        counted: 0,
+        ..armed([return_probe(at, mode).entry(decline).register()])
+    }),
+    change("register.one", 1, |stopwatch| {
+        let at = target::add().probed();
+        drop(stopwatch.time(|| Kprobe::at(at).pre(before).register()));
+    }),
+    change("unregister.one", 1, |stopwatch| {
+        let probe = Kprobe::at(target::add().probed()).pre(before).register();
+        stopwatch.time(|| drop(probe));
+    }),
+    change("register.batch-1000", 1000, |stopwatch| {
+        let probes = target::small_functions().map(|at| Kprobe::at(at).pre(before));
+        expect_all(stopwatch.time(|| Kprobe::register_all(probes)));
+    }),
+    change("unregister.batch-1000", 1000, |stopwatch| {
+        let probes = target::small_functions().map(|at| Kprobe::at(at).pre(before));
+        let probes = expect_all(Kprobe::register_all(probes));
+        stopwatch.time(|| Kprobe::unregister_all(probes));
+    }),
+    hit("hit.with-1-armed", target::among_instructions, Mode::Boosted, one),
+    hit("hit.with-100000-armed", target::among_instructions, Mode::Boosted, |at, mode| {
+        let others = target::instructions().filter(|&other| other != at).map(|at| probe(at, mode));
+        Armed { _others: expect_all(Kprobe::register_all(others)), ..one(at, mode) }
+    }),
+];
+
+/// One probe, with a pre-handler.
+fn one(at: usize, mode: Mode) -> Armed {
+    armed([probe(at, mode).register()])
+}
+
+fn probe(at: usize, mode: Mode) -> KprobeBuilder {
+    Kprobe::at(at).pre(before).at_most(mode)
+}
+
+fn return_probe(at: usize, mode: Mode) -> KretprobeBuilder {
+    Kretprobe::at(at).handler(returned).at_most(mode)
+}
+
+fn armed<P, const N: usize>(probes: [Result<P, ProbeError>; N]) -> Armed
+where
+    P: Deref<Target = Registration> + 'static,
+{
+    let probes = expect_all(probes.into());
+    let probes = probes.into_iter().map(|probe| Box::new(probe) as Registered).collect();
+    Armed { probes, counted: 1, _others: vec![] }
+}
+
+/// The probes, of which none may have been refused.
+fn expect_all<P>(probes: Vec<Result<P, ProbeError>>) -> Vec<P> {
+    let expect = |probe: Result<P, ProbeError>| {
+        probe.unwrap_or_else(|error| panic!("a probe that is to be measured was refused: {error}"))
+    };
+    probes.into_iter().map(expect).collect()
+}
+
+fn before(_: &mut Hit<'_>) {}
+
+fn after(_: &mut Hit<'_>) {}
+
+fn returned(_: &mut Call<'_>) {}
+
+fn follow(_: &mut Call<'_>) -> Decision {
+    Decision::Follow
+}
+
+fn decline(_: &mut Call<'_>) -> Decision {
+    Decision::Decline
+}

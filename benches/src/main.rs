@@ -1,0 +1,96 @@
+//! The benchmark: one image, which measures a case when it is told to.
+//!
+//! The host types at the prompt, over the UART, and reads the results there, so that the same image measures in an
+//! emulator, where it counts instructions, and on hardware, where it counts cycles. `list` names the cases, `run` measures
+//! them, `run NAME` measures one, `once NAME` does what is measured once, and `trace NAME` waits for another
+//! line before and after it does.
+//! `throughput` has several CPUs hit at once, by the clock.
+
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod case;
+mod clock;
+mod measure;
+mod target;
+mod throughput;
+
+use alloc::string::String;
+use core::slice;
+
+use case::{CASES, Case, Work};
+use clock::Clock;
+use runtime::{print, println, uart};
+
+runtime::entry!(main);
+
+fn main() {
+    loop {
+        print!("bench> ");
+        let line = read_line();
+        let (command, name) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+        match (command, CASES.iter().find(|case| case.name == name)) {
+            ("list", _) => CASES.iter().for_each(list),
+            ("run", Some(case)) => run(slice::from_ref(case)),
+            ("run", None) if name.is_empty() => run(CASES),
+            ("once", Some(case)) => measure::once(case),
+            ("throughput", _) => throughput(name),
+            ("trace", Some(case)) => {
+                let tell = |what| {
+                    println!("{what} {name}");
+                    read_line();
+                };
+                measure::trace(case, || tell("armed"), || tell("traced"));
+            }
+            _ => println!(
+                "error: say `list`, `run`, `run NAME`, `once NAME`, `trace NAME` or `throughput CPUS FUNCTIONS [NAME]`"
+            ),
+        }
+    }
+}
+
+fn run(cases: &[Case]) {
+    match Clock::find() {
+        Ok(clock) => cases.iter().for_each(|case| measure::run(case, clock)),
+        Err(sentence) => println!("error: {sentence}"),
+    }
+}
+
+fn list(case: &Case) {
+    match case.work {
+        Work::Hit { target, .. } => println!("case {} hit {}", case.name, target().copies),
+        Work::Change { .. } => println!("case {} change 0", case.name),
+    }
+}
+
+/// `CPUS FUNCTIONS`, and the name of a case, unless it is to be done without probes.
+fn throughput(arguments: &str) {
+    let mut words = arguments.split_whitespace();
+    let mut number = || words.next()?.parse().ok().filter(|number| *number != 0);
+    match (number(), number(), words.next()) {
+        (Some(cpus), Some(functions), None) => throughput::run(None, cpus, functions),
+        (Some(cpus), Some(functions), Some(name)) if let Some(case) = CASES.iter().find(|case| case.name == name) => {
+            throughput::run(Some(case), cpus, functions);
+        }
+        _ => println!("error: say `throughput CPUS FUNCTIONS [NAME]`"),
+    }
+}
+
+/// Reads a line from the UART, and echoes it.
+fn read_line() -> String {
+    let mut line = String::new();
+    loop {
+        match uart::read_byte() {
+            b'\r' | b'\n' => {
+                println!();
+                return line;
+            }
+            byte => {
+                print!("{}", byte as char);
+                line.push(byte as char);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! From a case to its figure.
+//!
+//! A hit is measured in rounds of a hundred calls, with interrupts masked, so that nothing else is executed in a round;
+//! the figure is the median round less the median round without the probe. In an emulator that counts
+//! instructions all rounds are equal.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::probe::{self, Mode};
+use runtime::println;
+use runtime::sync::IrqMask;
+
+use crate::case::{Armed, Case, Work};
+use crate::clock::Clock;
+use crate::target::{self, Target};
+
+/// Calls in a round.
+const CALLS: usize = 100;
+/// Rounds that are measured. The first, which meets cold caches, is not.
+const ROUNDS: usize = 101;
+/// Times that a registration is measured.
+const TIMES: usize = 11;
+
+/// Measures pieces of work.
+pub struct Stopwatch {
+    clock: Clock,
+    /// What it takes to measure nothing.
+    overhead: u64,
+    ticks: u64,
+}
+
+impl Stopwatch {
+    fn new(clock: Clock) -> Self {
+        let mut stopwatch = Self { clock, overhead: 0, ticks: 0 };
+        stopwatch.overhead = median((0..TIMES).map(|_| {
+            stopwatch.time(|| ());
+            stopwatch.ticks
+        }));
+        stopwatch
+    }
+
+    /// Does `work`, and remembers what it took.
+    #[inline(never)]
+    pub fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let start = self.clock.now();
+        let result = target::between_marks(work);
+        self.ticks = (self.clock.now() - start).saturating_sub(self.overhead);
+        result
+    }
+}
+
+/// Measures a case, and prints the result.
+pub fn run(case: &Case, clock: Clock) {
+    let (total, bare, count) = match case.work {
+        Work::Hit { target, mode, arm } => {
+            let bare = rounds(clock, target(), ROUNDS);
+            let armed = arm_in_mode(target(), mode, arm);
+            let total = rounds(clock, target(), ROUNDS);
+            armed.check(CALLS * (ROUNDS + 1));
+            (total, bare, CALLS)
+        }
+        Work::Change { count, change } => {
+            let mut stopwatch = Stopwatch::new(clock);
+            let total = median((0..TIMES).map(|_| {
+                change(&mut stopwatch);
+                stopwatch.ticks
+            }));
+            (total, 0, count)
+        }
+    };
+    println!(r#"{{"name":"{}","total":{total},"bare":{bare},"count":{count},"unit":"{}"}}"#, case.name, clock.unit());
+}
+
+/// Does once what [`run`] measures.
+pub fn once(case: &Case) {
+    trace(case, || (), || ());
+    println!(r#"{{"name":"{}"}}"#, case.name);
+}
+
+/// Does once what [`run`] measures: calls `ready`, and `over` when it is done. Of a hit the probes are in place at both; a
+/// change to probes is between the two, between its marks.
+pub fn trace(case: &Case, ready: impl FnOnce(), over: impl FnOnce()) {
+    match case.work {
+        Work::Hit { target, mode, arm } => {
+            let armed = arm_in_mode(target(), mode, arm);
+            ready();
+            {
+                let _mask = IrqMask::new();
+                target::round(target(), 1);
+            }
+            over();
+            armed.check(1);
+        }
+        Work::Change { change, .. } => {
+            ready();
+            change(&mut Stopwatch { clock: Clock::Instructions, overhead: 0, ticks: 0 });
+            over();
+        }
+    }
+}
+
+/// The median of so many rounds.
+fn rounds(clock: Clock, target: Target, rounds: usize) -> u64 {
+    let _mask = IrqMask::new();
+    target::round(target, CALLS);
+    median((0..rounds).map(|_| {
+        let start = clock.now();
+        target::round(target, CALLS);
+        clock.now() - start
+    }))
+}
+
+/// Arms, so that hits are executed in the mode that the case is about.
+pub fn arm_in_mode(target: Target, mode: Mode, arm: fn(usize, Mode) -> Armed) -> Armed {
+    let armed = arm(target.probed(), mode);
+    let probe = probe::list().into_iter().find(|probe| probe.address == target.probed());
+    assert_eq!(probe.map(|probe| probe.mode), Some(mode), "the mode of the probe");
+    armed
+}
+
+impl Armed {
+    /// Makes sure that there were so many calls: a figure of a probe that was not hit would be none.
+    pub fn check(&self, calls: usize) {
+        for probe in &self.probes {
+            let hits = calls as u64 * self.counted;
+            assert_eq!((probe.hits(), probe.missed()), (hits, 0), "hits and missed of the probe");
+        }
+    }
+}
+
+/// The one in the middle.
+fn median(samples: impl Iterator<Item = u64>) -> u64 {
+    let mut samples: Vec<u64> = samples.collect();
+    samples.sort_unstable();
+    samples[samples.len() / 2]
+}

@@ -1,0 +1,107 @@
+//! The functions of `targets.S`.
+
+core::arch::global_asm!(include_str!("targets.S"));
+
+/// A function to be probed.
+#[derive(Clone, Copy)]
+pub struct Target {
+    function: usize,
+    /// The instruction to be probed is this many bytes behind the first.
+    offset: usize,
+    /// How many functions like it there are, itself included.
+    pub copies: usize,
+}
+
+/// Bytes from one function to the next that is like it.
+const STRIDE: usize = 64;
+
+impl Target {
+    /// The virtual address of the instruction to be probed.
+    pub fn probed(self) -> usize {
+        self.function + self.offset
+    }
+
+    /// One of the functions like this one, which is number 0; they are counted in a circle.
+    pub fn copy(self, number: usize) -> Self {
+        Self { function: self.function + number % self.copies * STRIDE, ..self }
+    }
+}
+
+macro_rules! targets {
+    ($($name:ident = $symbol:ident + $offset:literal, $copies:literal;)*) => {
+        $(
+            unsafe extern "C" {
+                fn $symbol();
+            }
+            /// See `targets.S`.
+            pub fn $name() -> Target {
+                Target { function: $symbol as *const () as usize, offset: $offset, copies: $copies }
+            }
+        )*
+    };
+}
+
+targets! {
+    add = bench_target_add + 0, 4;
+    adr = bench_target_adr + 0, 1;
+    adrp = bench_target_adrp + 0, 4;
+    b = bench_target_b + 0, 1;
+    b_cond = bench_target_b_cond + 0, 1;
+    cbz = bench_target_cbz + 0, 1;
+    tbz = bench_target_tbz + 0, 1;
+    ldr_literal = bench_target_ldr_literal + 0, 1;
+    bl = bench_target_bl + 4, 1;
+    blr = bench_target_blr + 8, 1;
+    ret = bench_target_ret + 0, 1;
+}
+
+unsafe extern "C" {
+    safe static bench_small: u8;
+    safe static bench_large: u8;
+    fn bench_round(function: usize, argument: u64, calls: usize);
+    fn bench_calibrate(times: u64);
+    safe fn bench_begin();
+    safe fn bench_end();
+}
+
+/// How many functions there are of each of these sizes.
+const FUNCTIONS: usize = 1000;
+/// Bytes of a function of the second size.
+const LARGE: usize = 404;
+
+/// The virtual addresses of a thousand functions of two instructions.
+pub fn small_functions() -> impl ExactSizeIterator<Item = usize> {
+    (0..FUNCTIONS).map(|number| &raw const bench_small as usize + 8 * number)
+}
+
+/// The virtual addresses of a hundred thousand instructions, in a thousand functions.
+pub fn instructions() -> impl Iterator<Item = usize> {
+    let function = |number| &raw const bench_large as usize + LARGE * number;
+    (0..FUNCTIONS).flat_map(move |number| (function(number)..function(number) + LARGE - 4).step_by(4))
+}
+
+/// The last of [`instructions`] in the function in the middle, entered there, so that it alone is executed.
+pub fn among_instructions() -> Target {
+    Target { function: &raw const bench_large as usize + LARGE * (FUNCTIONS / 2) - 8, offset: 0, copies: 1 }
+}
+
+/// Calls the function of `target` so many times.
+pub fn round(target: Target, calls: usize) {
+    // SAFETY: it is one of the functions above, which take a word, and touch no memory.
+    unsafe { bench_round(target.function, 1, calls) };
+}
+
+/// Does `work` between the marks that are known in a log of instructions.
+#[inline(always)]
+pub fn between_marks<R>(work: impl FnOnce() -> R) -> R {
+    bench_begin();
+    let result = work();
+    bench_end();
+    result
+}
+
+/// Executes `2 * times` instructions, and a few more.
+pub fn calibrate(times: u64) {
+    // SAFETY: it counts a register down to 0, from more than that.
+    unsafe { bench_calibrate(times.max(1)) };
+}

@@ -1,0 +1,70 @@
+//! How many hits some CPUs take in a second together: by the clock, and so not the same twice.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::time::Duration;
+
+use aarch64_kprobes::probe::Mode;
+use runtime::{println, smp, task, time};
+
+use crate::case::{Armed, Case, Work};
+use crate::measure::arm_in_mode;
+use crate::target::{self, Target};
+
+/// How long the CPUs call.
+const TIME: Duration = Duration::from_millis(500);
+/// Calls between two looks at whether it is over.
+const CALLS: usize = 100;
+
+/// Has so many CPUs call, each its own of so many functions, without probes if no case is given, and prints the sum of
+/// their calls.
+pub fn run(case: Option<&Case>, cpus: usize, functions: usize) {
+    let running: Vec<usize> = smp::running().take(cpus).collect();
+    if running.len() < cpus {
+        println!("error: {} CPUs run, not {cpus}", running.len());
+        return;
+    }
+    let (target, probes): (Target, Vec<Armed>) = match case.map(|case| case.work) {
+        Some(Work::Hit { target, mode, arm }) => (target(), arm_all(target(), mode, arm, functions)),
+        _ => (target::add(), Vec::new()),
+    };
+    let (stop, ready) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let calls: Vec<Arc<AtomicUsize>> = running.iter().map(|_| Arc::default()).collect();
+    let tasks: Vec<_> = (running.iter().zip(&calls).enumerate())
+        .map(|(number, (&cpu, calls))| {
+            let (stop, ready, calls) = (stop.clone(), ready.clone(), calls.clone());
+            let target = target.copy(number % functions);
+            task::spawn_on(cpu, "calls", move || {
+                ready.fetch_add(1, Ordering::Relaxed);
+                while !stop.load(Ordering::Relaxed) {
+                    target::round(target, CALLS);
+                    // Nobody else writes it; others read it.
+                    calls.store(calls.load(Ordering::Relaxed) + CALLS, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    while ready.load(Ordering::Relaxed) < cpus {
+        task::yield_now();
+    }
+    let sum = || calls.iter().map(|calls| calls.load(Ordering::Relaxed)).sum::<usize>();
+    let (start, before) = (time::now(), sum());
+    task::sleep(TIME);
+    let (taken, made) = (time::now() - start, sum() - before);
+    stop.store(true, Ordering::Relaxed);
+    tasks.into_iter().for_each(task::JoinHandle::join);
+    for (function, armed) in probes.iter().enumerate() {
+        armed.check(calls.iter().skip(function).step_by(functions).map(|calls| calls.load(Ordering::Relaxed)).sum());
+    }
+    println!(
+        r#"{{"name":"{}","cpus":{cpus},"functions":{functions},"calls":{made},"nanoseconds":{}}}"#,
+        case.map_or("bare", |case| case.name),
+        taken.as_nanos()
+    );
+}
+
+/// Arms so many functions.
+fn arm_all(target: Target, mode: Mode, arm: fn(usize, Mode) -> Armed, functions: usize) -> Vec<Armed> {
+    (0..functions).map(|number| arm_in_mode(target.copy(number), mode, arm)).collect()
+}

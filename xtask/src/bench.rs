@@ -1,0 +1,155 @@
+//! What a hit costs, in instructions, beside what Linux needs for the same in the same emulator.
+//!
+//! The image of `benches/` measures. QEMU is started so that it counts instructions and nothing else makes time pass:
+//! the figures are the same on every host and in every run. The instructions of one hit are also logged, which tells
+//! the exceptions, checks the figure, and is the profile.
+
+mod comparison;
+mod monitor;
+mod protocol;
+mod rehearsal;
+mod session;
+mod symbols;
+mod table;
+mod throughput;
+mod trace;
+
+use std::{ffi::OsString, path::PathBuf};
+
+use anyhow::{Result, anyhow, bail, ensure};
+
+use crate::{
+    board::{self, Board, Overrides},
+    image, run, setup,
+    test::dialogue::converse,
+    workspace,
+};
+use comparison::Comparison;
+use monitor::Monitor;
+use protocol::Throughput;
+pub use rehearsal::Rehearsal;
+use session::{Figure, Session};
+use symbols::Symbols;
+
+/// The package of the image.
+pub const PACKAGE: &str = "kprobes-benches";
+
+/// An instruction takes a nanosecond, and nothing else takes time.
+const COUNT_INSTRUCTIONS: [&str; 2] = ["-icount", "shift=0,sleep=off"];
+
+/// What is measured.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The board, a directory of `boards/`.
+    #[arg(long, value_name = "NAME", default_value = board::DEFAULT)]
+    board: String,
+    /// The configuration, one of those in the board's `board.toml`.
+    #[arg(long, value_name = "NAME", default_value = board::BASE)]
+    configuration: String,
+    /// QEMU's name of the CPU.
+    #[arg(long, value_name = "NAME")]
+    cpu: Option<String>,
+    /// How long a case may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    timeout: u64,
+    /// Prints a line of JSON for each case instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Shows in which functions the instructions of this case are, of one hit or of the whole change.
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["json", "filter"])]
+    profile: Option<String>,
+    /// Has several CPUs hit probes at once, and shows how many hits there are in a second by the clock of the host.
+    #[arg(long, conflicts_with = "profile")]
+    throughput: bool,
+    /// Only cases whose name contains this.
+    filter: Option<String>,
+}
+
+/// Measures, and prints what came out.
+pub fn bench(options: &Options) -> Result<()> {
+    let bench = Bench::new(options)?;
+    if let Some(case) = &options.profile {
+        let figures = bench.measure(options.timeout, true, &|name| name == case)?;
+        let [figure] = &figures[..] else { bail!("there is no case {case:?}; `cargo xtask bench` names them") };
+        print!("{}", table::profile(figure)?);
+        return Ok(());
+    }
+    let filter = options.filter.as_deref().unwrap_or_default();
+    if options.throughput {
+        let results = bench.measure_throughput(options.timeout, &|name| name.contains(filter))?;
+        if options.json {
+            results.iter().for_each(|result| println!("{}", result.json()));
+        } else {
+            print!("{}", throughput::table(&results));
+            bench.print_how()?;
+        }
+        return Ok(());
+    }
+    let figures = bench.measure(options.timeout, false, &|name| name.contains(filter))?;
+    ensure!(!figures.is_empty(), "no case has {filter:?} in its name");
+    for sentence in figures.iter().filter_map(Figure::doubt) {
+        eprintln!("xtask: {sentence}");
+    }
+    if options.json {
+        figures.iter().for_each(|figure| println!("{}", figure.json()));
+    } else {
+        print!("{}", table::table(&figures, &Comparison::load()?));
+        bench.print_how()?;
+    }
+    Ok(())
+}
+
+/// A machine to be started.
+struct Bench {
+    elf: PathBuf,
+    arguments: Vec<OsString>,
+    /// The same as one would type it.
+    command: String,
+}
+
+impl Bench {
+    fn new(options: &Options) -> Result<Self> {
+        let board = Board::load(&options.board)?;
+        let configuration = board.configuration(&options.configuration)?;
+        setup::rust(&[])?;
+        setup::qemu(&[&board.machine])?;
+        let elf = workspace::build_kernel(PACKAGE)?;
+        let image = image::write_beside(&elf)?;
+        let cpus = if options.throughput { throughput::CPUS } else { 1 };
+        let mut arguments = board.arguments(configuration, &Overrides::cpus(cpus, options.cpu.clone()), &image)?;
+        if !options.throughput {
+            arguments.extend(COUNT_INSTRUCTIONS.map(OsString::from));
+        }
+        let command = run::shell_line(&arguments);
+        Ok(Self { elf, arguments, command })
+    }
+
+    /// The figures of the cases that are wanted, in one machine, and the traces of hits, and of changes if they are to be.
+    fn measure(&self, seconds: u64, traces_changes: bool, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Figure>> {
+        let monitor = Monitor::new()?;
+        let mut arguments = self.arguments.clone();
+        arguments.extend(monitor.arguments());
+        let mut session = Session::new(wanted, traces_changes, monitor, Symbols::read(&self.elf)?);
+        let outcome = converse(&arguments, seconds, &mut session).map_err(anyhow::Error::msg)?;
+        outcome.map_err(|sentence| anyhow!("the image does not measure: {sentence}"))
+    }
+
+    /// How many calls the CPUs of a machine make in a second, in the cases that are wanted.
+    fn measure_throughput(&self, seconds: u64, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Throughput>> {
+        converse(&self.arguments, seconds, &mut throughput::Session::new(wanted)).map_err(anyhow::Error::msg)
+    }
+
+    /// Prints when, by what and with what it was measured.
+    fn print_how(&self) -> Result<()> {
+        println!("\nMeasured on {} by `{}`", table::today(), table::own_command());
+        println!("with {}:\n{}", self.version()?, self.command);
+        Ok(())
+    }
+
+    /// What QEMU calls itself.
+    fn version(&self) -> Result<String> {
+        let output = workspace::command(crate::machine::QEMU).arg("--version").output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(text.lines().next().unwrap_or_default().trim().into())
+    }
+}

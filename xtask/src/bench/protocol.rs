@@ -1,0 +1,125 @@
+//! What the image of `benches/` says on the UART. It may be broken in any way, so whatever else comes is passed over.
+
+use serde::Deserialize;
+
+use crate::console::stop_reason;
+
+/// The prompt of the image.
+pub const PROMPT: &str = "bench> ";
+
+/// A line that means something.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    /// There is a case.
+    Case(Case),
+    /// What was measured.
+    Measured(Measured),
+    /// How fast it was.
+    Throughput(Throughput),
+    /// What is measured was done once.
+    Done(String),
+    /// The probes are in place, and the hit comes with the next line that is typed.
+    Armed,
+    /// The hit is over, and it goes on with the next line that is typed.
+    Traced,
+    /// Why it will not do what it was told.
+    Refused(String),
+    /// Why it cannot go on.
+    Stopped(String),
+}
+
+/// A case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    pub name: String,
+    /// How many functions there are to have the hit in; none, if it is a change to probes.
+    pub copies: u32,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Measured {
+    pub name: String,
+    /// Of so many hits, or changes.
+    pub total: u64,
+    /// Of as many bare calls.
+    pub bare: u64,
+    pub count: u64,
+    /// `instructions` or `cycles`.
+    pub unit: String,
+}
+
+/// How fast it was.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Throughput {
+    pub name: String,
+    /// So many CPUs called.
+    pub cpus: u32,
+    /// So many functions, each its own.
+    pub functions: u32,
+    /// So often together.
+    pub calls: u64,
+    pub nanoseconds: u64,
+}
+
+impl Line {
+    /// What a line says, if it says something.
+    pub fn parse(line: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Done {
+            name: String,
+        }
+        if let Some(reason) = stop_reason(line) {
+            return Some(Self::Stopped(format!("the machine stopped: {reason}")));
+        }
+        if line.starts_with('{') {
+            let measured = serde_json::from_str(line).ok().filter(|measured: &Measured| measured.count != 0);
+            let throughput = || serde_json::from_str(line).ok().map(Self::Throughput);
+            let done = || serde_json::from_str(line).ok().map(|Done { name }| Self::Done(name));
+            return measured.map(Self::Measured).or_else(throughput).or_else(done);
+        }
+        let (word, rest) = line.split_once(' ')?;
+        match word {
+            "case" => {
+                let words: Vec<_> = rest.split(' ').collect();
+                let [name, "hit" | "change", copies] = words[..] else { return None };
+                Some(Self::Case(Case { name: name.into(), copies: copies.parse().ok()? }))
+            }
+            "armed" => Some(Self::Armed),
+            "traced" => Some(Self::Traced),
+            "error:" => Some(Self::Refused(rest.into())),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Case, Line, Measured, Throughput};
+
+    #[test]
+    fn reads_lines_among_garbage() {
+        let measured = Measured { name: "a.b".into(), total: 300, bare: 100, count: 100, unit: "cycles".into() };
+        let throughput = Throughput { name: "a.b".into(), cpus: 4, functions: 1, calls: 5, nanoseconds: 6 };
+        for (text, line) in [
+            ("case a.b hit 4", Some(Line::Case(Case { name: "a.b".into(), copies: 4 }))),
+            ("case a.b change 0", Some(Line::Case(Case { name: "a.b".into(), copies: 0 }))),
+            (r#"{"name":"a.b","total":300,"bare":100,"count":100,"unit":"cycles"}"#, Some(Line::Measured(measured))),
+            (r#"{"name":"a.b","total":300,"bare":100,"count":0,"unit":"cycles"}"#, None),
+            (r#"{"name":"a.b","cpus":4,"functions":1,"calls":5,"nanoseconds":6}"#, Some(Line::Throughput(throughput))),
+            (r#"{"name":"a.b"}"#, Some(Line::Done("a.b".into()))),
+            ("armed a.b", Some(Line::Armed)),
+            ("traced a.b", Some(Line::Traced)),
+            ("error: no clock", Some(Line::Refused("no clock".into()))),
+            ("machine stopped: panic", Some(Line::Stopped("the machine stopped: panic".into()))),
+            ("bench> run a.b", None),
+            ("case a.b other 1", None),
+            ("case a.b hit", None),
+            ("{}", None),
+            ("", None),
+        ] {
+            assert_eq!(Line::parse(text), line, "{text}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Every case, once, without a figure: a test that the benchmark works in every configuration of a board.
+
+use std::collections::VecDeque;
+
+use super::protocol::{Line, PROMPT};
+use crate::{
+    console::Event,
+    test::dialogue::{Reply, Subject},
+};
+
+/// The conversation.
+#[derive(Default)]
+pub struct Rehearsal {
+    is_listed: bool,
+    /// What has not been done.
+    names: VecDeque<String>,
+    done: usize,
+    /// The case that is being done.
+    current: Option<String>,
+}
+
+impl Subject<()> for Rehearsal {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<()> {
+        match event {
+            Event::Prompt if !self.is_listed => {
+                self.is_listed = true;
+                Reply::Type("list".into())
+            }
+            Event::Prompt => match (self.current.take(), self.names.pop_front()) {
+                (Some(name), _) => Reply::Done(Err(format!("the image asks again without a result of {name}"))),
+                (None, Some(name)) => {
+                    let command = format!("once {name}");
+                    self.current = Some(name);
+                    Reply::Type(command)
+                }
+                (None, None) if self.done == 0 => Reply::Done(Err("the image has no case".into())),
+                (None, None) => Reply::Done(Ok(())),
+            },
+            Event::Line(text) => {
+                match Line::parse(&text) {
+                    Some(Line::Case(case)) => self.names.push_back(case.name),
+                    Some(Line::Done(name)) if self.current.as_ref() == Some(&name) => {
+                        self.current = None;
+                        self.done += 1;
+                    }
+                    Some(Line::Refused(sentence) | Line::Stopped(sentence)) => return Reply::Done(Err(sentence)),
+                    _ => {}
+                }
+                Reply::Wait
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rehearsal;
+    use crate::{
+        console::Console,
+        test::dialogue::{Reply, Subject},
+    };
+
+    /// What is typed, and the end.
+    fn rehearse(stream: &str) -> (Vec<String>, Option<Result<(), String>>) {
+        let (mut rehearsal, mut typed) = (Rehearsal::default(), Vec::new());
+        for event in Console::new(rehearsal.prompt()).feed(stream.as_bytes()) {
+            match rehearsal.event(event) {
+                Reply::Type(line) => typed.push(line),
+                Reply::Done(result) => return (typed, Some(result)),
+                _ => {}
+            }
+        }
+        (typed, None)
+    }
+
+    const LIST: &str = "boot\nbench> list\ncase a hit 1\ncase b change 0\nbench> ";
+
+    #[test]
+    fn every_case_has_to_be_done() {
+        let good = format!("{LIST}once a\n{{\"name\":\"a\"}}\nbench> once b\n{{\"name\":\"b\"}}\nbench> ");
+        assert_eq!(rehearse(&good), (["list", "once a", "once b"].map(String::from).to_vec(), Some(Ok(()))));
+        for (stream, end) in [
+            (good[..good.len() - 7].to_string(), None),
+            (good.replace(r#""b""#, r#""c""#), Some("the image asks again without a result of b")),
+            (good.replace(r#"{"name":"a"}"#, "machine stopped: panic"), Some("the machine stopped: panic")),
+            ("bench> list\nbench> ".into(), Some("the image has no case")),
+        ] {
+            assert_eq!(rehearse(&stream).1, end.map(|sentence| Err(sentence.into())), "{stream}");
+        }
+    }
+}

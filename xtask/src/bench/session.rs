@@ -1,0 +1,157 @@
+//! The conversation with the image: which cases there are, the figure of each that is wanted, and the trace of one hit.
+
+use std::{collections::VecDeque, mem};
+
+use super::{
+    monitor::Monitor,
+    protocol::{Case, Line, Measured, PROMPT},
+    symbols::Symbols,
+    trace::Trace,
+};
+use crate::{
+    console::Event,
+    test::dialogue::{Reply, Subject},
+};
+
+/// What came out for a case.
+#[derive(Debug)]
+pub struct Figure {
+    pub measured: Measured,
+    /// Of a hit.
+    pub trace: Option<Trace>,
+}
+
+impl Figure {
+    /// What one hit costs above the bare call, or one change.
+    pub fn value(&self) -> f64 {
+        let Measured { total, bare, count, .. } = self.measured;
+        (total as f64 - bare as f64) / count as f64
+    }
+
+    /// The figure as a line of JSON.
+    pub fn json(&self) -> String {
+        let Measured { name, unit, .. } = &self.measured;
+        let exceptions = match &self.trace {
+            Some(trace) => format!(r#", "exceptions": {}"#, trace.exceptions),
+            None => String::new(),
+        };
+        // The order is that in which it is read; names and units have nothing to be escaped.
+        format!(r#"{{"name": "{name}", "{unit}": {}{exceptions}}}"#, self.value())
+    }
+
+    /// A sentence, where the counter and the log of the instructions do not agree.
+    pub fn doubt(&self) -> Option<String> {
+        let is_hit_in_instructions = self.measured.bare != 0 && self.measured.unit == "instructions";
+        let trace = self.trace.as_ref().filter(|_| is_hit_in_instructions)?;
+        (trace.total() as f64 != self.value()).then(|| {
+            format!(
+                "{}: the counter says {} instructions, and {} were logged",
+                self.measured.name,
+                self.value(),
+                trace.total()
+            )
+        })
+    }
+}
+
+/// The figures, or the sentence with which the image refuses to measure. (Where the conversation itself fails, all that was
+/// said is of interest.)
+pub type Outcome = Result<Vec<Figure>, String>;
+
+/// The conversation.
+pub struct Session<'a> {
+    wanted: &'a dyn Fn(&str) -> bool,
+    monitor: Monitor,
+    symbols: Symbols,
+    /// Changes are traced, too. They may have many instructions.
+    traces_changes: bool,
+    is_listed: bool,
+    /// What is still to be measured.
+    cases: VecDeque<Case>,
+    /// The case that was measured and is to be traced.
+    traced: Option<Measured>,
+    /// The command that has not had its result yet.
+    pending: Option<String>,
+    figures: Vec<Figure>,
+}
+
+impl<'a> Session<'a> {
+    /// With a machine that was just started, about the cases that are `wanted` by name.
+    pub fn new(wanted: &'a dyn Fn(&str) -> bool, traces_changes: bool, monitor: Monitor, symbols: Symbols) -> Self {
+        Self {
+            wanted,
+            monitor,
+            symbols,
+            traces_changes,
+            is_listed: false,
+            cases: VecDeque::new(),
+            traced: None,
+            pending: None,
+            figures: Vec::new(),
+        }
+    }
+
+    /// What is typed next.
+    fn next(&mut self) -> Reply<Outcome> {
+        if let Some(command) = &self.pending {
+            return Reply::Done(Err(format!("the image asks again without a result of `{command}`")));
+        }
+        if !mem::replace(&mut self.is_listed, true) {
+            return Reply::Type("list".into());
+        }
+        let command = match (&self.traced, self.cases.front()) {
+            (Some(measured), _) => format!("trace {}", measured.name),
+            (None, Some(case)) => format!("run {}", case.name),
+            (None, None) => return Reply::Done(Ok(Ok(mem::take(&mut self.figures)))),
+        };
+        self.pending = Some(command.clone());
+        Reply::Type(command)
+    }
+
+    fn line(&mut self, line: Line) -> anyhow::Result<Reply<Outcome>> {
+        match line {
+            Line::Case(case) if (self.wanted)(&case.name) => self.cases.push_back(case),
+            Line::Measured(measured) => {
+                if let Some(case) = self.cases.pop_front_if(|case| case.name == measured.name) {
+                    self.pending = None;
+                    match case.copies != 0 || self.traces_changes {
+                        true => self.traced = Some(measured),
+                        false => self.figures.push(Figure { measured, trace: None }),
+                    }
+                }
+            }
+            Line::Armed => {
+                self.monitor.start_log()?;
+                return Ok(Reply::Type(String::new()));
+            }
+            Line::Traced => {
+                let log = self.monitor.end_log()?;
+                let trace = Trace::read(log, &self.symbols).map_err(anyhow::Error::msg)?;
+                self.pending = None;
+                self.figures.extend(self.traced.take().map(|measured| Figure { measured, trace: Some(trace) }));
+                return Ok(Reply::Type(String::new()));
+            }
+            Line::Refused(sentence) => return Ok(Reply::Done(Ok(Err(sentence)))),
+            Line::Stopped(sentence) => return Ok(Reply::Done(Err(sentence))),
+            Line::Case(_) | Line::Done(_) | Line::Throughput(_) => {}
+        }
+        Ok(Reply::Wait)
+    }
+}
+
+impl Subject<Outcome> for Session<'_> {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<Outcome> {
+        match event {
+            Event::Prompt => self.next(),
+            Event::Line(text) => match Line::parse(&text).map(|line| self.line(line)) {
+                None => Reply::Wait,
+                Some(Ok(reply)) => reply,
+                Some(Err(error)) => Reply::Done(Err(format!("{error:#}"))),
+            },
+        }
+    }
+}

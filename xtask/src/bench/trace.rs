@@ -1,0 +1,182 @@
+//! The instructions of one hit, or of one change to probes, out of QEMU's log: how many there are in each function, and
+//! how many exceptions.
+//!
+//! QEMU logs a line for each block of code before it executes it, and is told to make blocks of one instruction. The
+//! round that the image makes begins and ends at known instructions; what is between and does not belong to the
+//! round itself is what the hit costs above the bare call. A change is between two marks.
+
+use std::io::{self, BufRead};
+
+use super::symbols::Symbols;
+
+/// What calls the target, the marks, and what all their names and those of the targets begin with:
+/// `benches/src/targets.S`.
+const ROUND: &str = "bench_round";
+const MARKS: [&str; 2] = ["bench_begin", "bench_end"];
+const BARE: &str = "bench_";
+/// The vectors, 16 of 128 bytes each: an exception begins with the first instruction of one.
+const VECTORS: &str = "exception_vectors";
+const VECTOR: u64 = 128;
+/// Where the copies of probed instructions are, and stubs: in no function.
+const ARENA: &str = "[slot or stub]";
+
+/// The instructions of one hit or change.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Instructions by function, in the order in which the functions were entered.
+    pub functions: Vec<(String, u64)>,
+    /// Exceptions that were taken.
+    pub exceptions: u64,
+}
+
+impl Trace {
+    /// Reads QEMU's log, which may be long. The error says what there is not.
+    pub fn read(log: impl BufRead, symbols: &Symbols) -> Result<Self, String> {
+        let find = |name| symbols.find(name).ok_or_else(|| format!("the image has no {name}"));
+        let ((round, size), (begin, _), (end, _)) = (find(ROUND)?, find(MARKS[0])?, find(MARKS[1])?);
+        let mut trace = Self::default();
+        // The address that ends what has begun.
+        let mut last = None;
+        for address in Addresses::new(log) {
+            let address = address.map_err(|error| format!("the log cannot be read: {error}"))?;
+            match last {
+                None if address == round => last = Some(round + size - 4),
+                None if address == begin => last = Some(end),
+                None => {}
+                Some(last) if address == last => return Ok(trace),
+                Some(_) => trace.add(address, symbols),
+            }
+        }
+        Err("the log has no whole hit or change".into())
+    }
+
+    fn add(&mut self, address: u64, symbols: &Symbols) {
+        let (name, offset) = symbols.lookup(address).unwrap_or((ARENA, 0));
+        if name.starts_with(BARE) {
+            return;
+        }
+        if name == VECTORS && offset.is_multiple_of(VECTOR) {
+            self.exceptions += 1;
+        }
+        match self.functions.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => self.functions.push((name.into(), 1)),
+        }
+    }
+
+    /// All instructions.
+    pub fn total(&self) -> u64 {
+        self.functions.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// The addresses of the instructions that were executed.
+///
+/// `Trace 0: 0x7f… [FLAGS/PC/…] NAME` is about to be executed; where that is not to be after all, `Stopped execution of
+/// TB chain before …` follows.
+struct Addresses<R> {
+    log: R,
+    line: String,
+    /// What the last line said.
+    pending: Option<u64>,
+}
+
+impl<R: BufRead> Addresses<R> {
+    fn new(log: R) -> Self {
+        Self { log, line: String::new(), pending: None }
+    }
+}
+
+impl<R: BufRead> Iterator for Addresses<R> {
+    type Item = io::Result<u64>;
+
+    fn next(&mut self) -> Option<io::Result<u64>> {
+        loop {
+            self.line.clear();
+            match self.log.read_line(&mut self.line) {
+                Ok(0) => return self.pending.take().map(Ok),
+                Ok(_) => {}
+                Err(error) => return Some(Err(error)),
+            }
+            if self.line.starts_with("Stopped execution") {
+                self.pending = None;
+            } else if self.line.starts_with("Trace ") {
+                let pc = self.line.split_once('[').and_then(|(_, rest)| rest.split('/').nth(1));
+                let executed = self.pending.take();
+                self.pending = pc.and_then(|pc| u64::from_str_radix(pc, 16).ok());
+                if let Some(executed) = executed {
+                    return Some(Ok(executed));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Trace;
+    use crate::bench::symbols::Symbols;
+
+    fn symbols() -> Symbols {
+        Symbols::new(
+            [
+                ("exception_vectors", 0x1000, 0x800),
+                ("hit", 0x2000, 16),
+                ("bench_round", 0x3000, 16),
+                ("bench_begin", 0x5000, 4),
+                ("bench_end", 0x5004, 4),
+                ("bench_target_add", 0x4000, 8),
+            ]
+            .map(|(name, address, size)| (name.to_string(), address, size)),
+        )
+    }
+
+    fn log(addresses: &[u64]) -> String {
+        addresses.iter().map(|pc| format!("Trace 0: 0x7fd4 [00800400/{pc:016x}/01000d11/ff021201] name\n")).collect()
+    }
+
+    fn read(log: &str) -> Result<Trace, String> {
+        Trace::read(log.as_bytes(), &symbols())
+    }
+
+    const HIT: [u64; 12] =
+        [0x3000, 0x3004, 0x4000, 0x1200, 0x1204, 0x2000, 0x1208, 0x9000, 0x9004, 0x4004, 0x3008, 0x300c];
+
+    #[test]
+    fn counts_by_function_what_is_above_the_bare_call() {
+        let before_and_after = [&[0x2000, 0x1280][..], &HIT, &[0x2004, 0x2008]].concat();
+        let trace = read(&log(&before_and_after)).unwrap();
+        let functions = [("exception_vectors", 3), ("hit", 1), ("[slot or stub]", 2)];
+        assert_eq!(trace.functions, functions.map(|(name, count)| (name.to_string(), count)));
+        assert_eq!((trace.total(), trace.exceptions), (6, 1));
+    }
+
+    #[test]
+    fn a_block_that_was_not_executed_does_not_count() {
+        let whole = log(&HIT);
+        let twice = whole.replacen(
+            "Trace 0: 0x7fd4 [00800400/0000000000002000",
+            "Trace 0: 0x7fd4 [00800400/0000000000002000/01000d11/ff021201] name\n\
+            Stopped execution of TB chain before 0x7fd4 [0000000000002000] name\n\
+            cpu_io_recompile: rewound execution of TB\n\
+            Trace 0: 0x7fd4 [00800400/0000000000002000",
+            1,
+        );
+        assert_ne!(whole, twice);
+        assert_eq!(read(&twice), read(&whole));
+    }
+
+    #[test]
+    fn a_change_is_between_its_marks() {
+        let trace = read(&log(&[0x2000, 0x5000, 0x2004, 0x2008, 0x5004, 0x200c])).unwrap();
+        assert_eq!((trace.functions, trace.exceptions), (vec![("hit".into(), 2)], 0));
+    }
+
+    #[test]
+    fn half_a_round_is_none() {
+        for part in [&HIT[1..], &HIT[..11], &[]] {
+            assert!(read(&log(part)).is_err());
+        }
+        assert!(Trace::read(log(&HIT).as_bytes(), &Symbols::new([])).unwrap_err().contains("bench_round"));
+    }
+}
