@@ -22,7 +22,7 @@ use heapless::String;
 use crate::interrupt::{self, Ipi};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::IrqLock;
-use crate::{backtrace, println, smp, task, time, uart};
+use crate::{backtrace, println, smp, task, time};
 
 /// How long the CPU that reports waits for the others to stop.
 const TIME_TO_STOP: Duration = Duration::from_secs(1);
@@ -95,7 +95,6 @@ fn stop_others() {
     while still_running().next().is_some() && time::counter() < deadline {
         core::hint::spin_loop();
     }
-    uart::seize(this);
     still_running().for_each(|cpu| println!("\nCPU {cpu} does not stop: it has interrupts masked"));
 }
 
@@ -103,6 +102,11 @@ fn stop_others() {
 pub fn still_running() -> impl Iterator<Item = usize> {
     let reporter = REPORTER.load(Ordering::Relaxed);
     smp::running().filter(move |cpu| cpu + 1 != reporter && !STOPPED[*cpu].load(Ordering::Acquire))
+}
+
+/// Whether a CPU reports.
+pub(crate) fn is_stopping() -> bool {
+    REPORTER.load(Ordering::Relaxed) != 0
 }
 
 /// Stops this CPU, with the dense number `cpu`, if another one reports. With interrupts masked, and where no probe can be.

@@ -2,12 +2,11 @@
 //!
 //! All CPUs write to it in turn, a call of [`print!`](crate::print) each. A task yields until it has its turn. Code that runs
 //! with interrupts masked (handlers) waits for a moment only, as whoever has the turn may be what it interrupted, and then
-//! writes, be it into somebody's line; so does [`urge`]. Where the machine stops, the CPU that reports
-//! [takes](seize) the UART for ever, and others that want to write stop. Arm DDI 0183: PrimeCell UART (PL011) Technical
-//! Reference Manual.
+//! writes, be it into somebody's line; so does [`urge`]. Where the machine stops, the CPU that reports has the UART alone:
+//! others that want to write stop. Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::registers::DAIF;
@@ -84,8 +83,6 @@ const MOMENT: Duration = Duration::from_millis(10);
 static UART: Once<Mmio<Pl011>> = Once::new();
 /// Somebody has the turn to write.
 static WRITING: AtomicBool = AtomicBool::new(false);
-/// The dense number of the CPU that has the UART alone, plus 1; 0 while all share it.
-static SEIZED_BY: AtomicUsize = AtomicUsize::new(0);
 static RECEIVED: IrqLock<Deque<u8, RING_SIZE>> = IrqLock::new(Deque::new());
 static READERS: WaitQueue = WaitQueue::new();
 static OVERRUNS: AtomicU64 = AtomicU64::new(0);
@@ -186,7 +183,7 @@ struct Output<'a>(&'a Pl011);
 
 impl Write for Output<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        stop_unless_seized_here();
+        reports_here();
         for byte in text.bytes() {
             if byte == b'\n' {
                 write_byte(self.0, b'\r');
@@ -209,11 +206,6 @@ pub(crate) fn urge(arguments: fmt::Arguments) {
     write_in_turn(take_turn_within(MOMENT), arguments);
 }
 
-/// Makes the UART the one of this CPU, with the dense number `cpu`, for ever. Interrupts are masked.
-pub(crate) fn seize(cpu: usize) {
-    SEIZED_BY.store(cpu + 1, Ordering::Release);
-}
-
 fn write_in_turn(turn: bool, arguments: fmt::Arguments) {
     if let Some(uart) = UART.get() {
         // Output gives no errors; one of the arguments' own formatting leaves its text incomplete.
@@ -224,23 +216,19 @@ fn write_in_turn(turn: bool, arguments: fmt::Arguments) {
     }
 }
 
-/// Takes the turn if nobody has it. The UART may have been seized: then there are no turns.
+/// Takes the turn if nobody has it. Gives false where there are no turns, as this CPU alone writes.
 fn try_turn() -> Option<bool> {
-    match SEIZED_BY.load(Ordering::Acquire) {
-        0 => (!WRITING.swap(true, Ordering::Acquire)).then_some(true),
-        _ => {
-            stop_unless_seized_here();
-            Some(false)
-        }
-    }
+    if reports_here() { Some(false) } else { (!WRITING.swap(true, Ordering::Acquire)).then_some(true) }
 }
 
-/// Stops this CPU if another one has seized the UART.
-fn stop_unless_seized_here() {
-    if SEIZED_BY.load(Ordering::Acquire) != 0 {
+/// Whether this CPU is the one that reports that the machine stops. Does not return if another one is.
+fn reports_here() -> bool {
+    let is_stopping = machine::is_stopping();
+    if is_stopping {
         let _mask = IrqMask::new();
         machine::stop_if_told(task::current_cpu());
     }
+    is_stopping
 }
 
 /// Waits until nobody else writes. False if there are no turns.

@@ -304,17 +304,28 @@ test!(
 );
 
 test!(
-    stops ": on purpose, among writers",
+    stops ": on purpose, among writers as expected",
     fn a_report_is_not_written_into() {
+        fn write() {
+            loop {
+                runtime::println!("a line of a task that writes without end");
+            }
+        }
         for cpu in smp::running() {
-            task::spawn_on(cpu, "writer", || {
-                loop {
-                    runtime::println!("a line of a task that writes without end");
-                }
+            task::spawn_on(cpu, "writer", write);
+        }
+        // Interrupts do not stop these.
+        for cpu in smp::running().filter(|cpu| *cpu > 1) {
+            task::spawn_on(cpu, "masked", || {
+                let _mask = IrqMask::new();
+                write();
             });
         }
-        task::sleep(Duration::from_millis(20));
-        panic!("on purpose, among writers");
+        task::spawn_on(0, "panics", || {
+            task::sleep(Duration::from_millis(20));
+            panic!("on purpose, among writers {}", GoOn(&[]));
+        })
+        .join();
     }
 );
 
@@ -329,6 +340,6 @@ test!(
     stops "stack overflow at tests::smp::grow+",
     fn every_cpu_has_its_emergency_stack() {
         let last = smp::running().last().unwrap();
-        task::spawn_on(last, "grows", || drop(black_box(grow(0)))).join();
+        task::spawn_on(last, "grows", || _ = black_box(grow(0))).join();
     }
 );
