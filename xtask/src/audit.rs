@@ -13,13 +13,14 @@ mod waiting;
 mod walk;
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::{Context, Result};
-use declarations::Declarations;
+use declarations::{Declarations, Size, Stack};
 use output::Tree;
 use program::Program;
 use stack::Depths;
@@ -99,10 +100,8 @@ pub fn audit(options: &Options) -> Result<ExitCode> {
     let findings = Findings::new(&program, &declarations);
     print!("{}", Tree { program: &program, graph: &findings.graph, depths: &findings.depths });
     println!();
-    for (&entry, node) in &findings.graph.nodes {
-        if let Some(reason) = &node.waits {
-            println!("{} may wait: {reason}", program.describe(entry));
-        }
+    for (reason, functions) in findings.waiting(&program) {
+        println!("may wait: {reason}\n    {}", functions.join("\n    "));
     }
     println!("{}", findings.summary(&program));
     if let Some(path) = &options.dot {
@@ -158,30 +157,50 @@ impl Findings {
         let path: Vec<String> = path.iter().map(|&at| program.describe(at)).collect();
         let bytes = deepest.map_or(0, |root| depths.get(root).bytes);
         let levels = declarations.nesting.unwrap_or(1);
-        let mut stack = format!("deepest stack: {bytes} bytes: {}\n", path.join(" → "));
         let needed = levels * bytes;
-        stack += &match declarations.stack {
-            Some(declared) => {
-                if needed > declared.margin {
-                    let what = format!(
-                        "needs {needed} bytes of stack, {levels} times {bytes}, and tasks leave {}",
-                        declared.margin
-                    );
+        let mut stack =
+            format!("deepest stack: {bytes} bytes: {}\n{levels} exceptions nested: {needed}", path.join(" → "));
+        match &declarations.stack {
+            Some(Stack { size, margin }) => {
+                let (what, size) = match size {
+                    Size::Bytes(bytes) => (String::new(), Some(*bytes)),
+                    Size::Symbol(name) => {
+                        let value = program.value(name).and_then(|value| i64::try_from(value).ok());
+                        (format!("{name} = "), value)
+                    }
+                };
+                let shown = size.map_or("?".to_owned(), |size| size.to_string());
+                stack += &format!(" of the {margin} bytes that tasks leave of stacks of {what}{shown}");
+                if needed > *margin {
+                    let what =
+                        format!("needs {needed} bytes of stack, {levels} times {bytes}, and tasks leave {margin}");
                     violations.push(Violation { what, path });
                 }
-                format!(
-                    "{levels} exceptions nested: {needed} of the {} bytes that every task leaves of its {}",
-                    declared.margin, declared.size
-                )
+                if size.is_none_or(|size| *margin <= 0 || *margin >= size) {
+                    let what = format!("a margin of {margin} bytes does not fit stacks of {what}{shown}");
+                    violations.push(Violation { what, path: Vec::new() });
+                }
             }
-            None => format!("{levels} exceptions nested: {needed} bytes; no [stack] is declared to check that against"),
-        };
+            None => stack += " bytes; no [stack] is declared to check that against",
+        }
         let stale = declarations.stale().into_iter();
         violations.extend(stale.map(|what| Violation { what, path: Vec::new() }));
         if graph.roots.is_empty() {
             violations.push(Violation { what: "no root is declared".to_owned(), path: Vec::new() });
         }
         Self { graph, depths, violations, stack }
+    }
+
+    /// The functions that may take a lock or wait, by the reason why they may.
+    fn waiting(&self, program: &Program) -> BTreeMap<String, Vec<String>> {
+        let mut waiting = BTreeMap::<String, Vec<String>>::new();
+        for (&entry, node) in &self.graph.nodes {
+            if let Some(reason) = &node.waits {
+                let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+                waiting.entry(reason).or_default().push(program.describe(entry));
+            }
+        }
+        waiting
     }
 
     /// The counts, and the deepest stack.

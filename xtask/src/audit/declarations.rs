@@ -91,9 +91,17 @@ struct NestingText {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StackText {
-    size: i64,
+    size: Size,
     margin: i64,
     reason: String,
+}
+
+/// A number of bytes, as it is written or as a symbol of the image has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Size {
+    Bytes(i64),
+    Symbol(String),
 }
 
 /// One declaration about the functions whose name matches a pattern.
@@ -139,10 +147,10 @@ pub struct Indirect {
 }
 
 /// The stacks of the kernel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Stack {
     /// Bytes in a stack.
-    pub size: i64,
+    pub size: Size,
     /// How many of them every task leaves free wherever a probe can be hit.
     pub margin: i64,
 }
@@ -221,7 +229,6 @@ impl Declarations {
             self.nesting = Some(levels);
         }
         if let Some(StackText { size, margin, reason }) = text.stack {
-            ensure!(0 < margin && margin < size, "the margin {margin} does not fit a stack of {size} bytes");
             ensure!(!reason.trim().is_empty(), "[stack] has no reason");
             self.stack = Some(Stack { size, margin });
         }

@@ -36,6 +36,8 @@ pub struct Program {
     sections: BTreeMap<u64, Vec<u8>>,
     /// The functions, by their address.
     functions: BTreeMap<u64, Function>,
+    /// The values of the other symbols, by name.
+    values: BTreeMap<String, u64>,
     /// The virtual addresses of the region in which no probe is accepted.
     pub region: Range<u64>,
     /// The virtual addresses of the part of it in which handlers are; empty if the layout has none.
@@ -62,7 +64,7 @@ impl Program {
             }
         }
         let mut functions = BTreeMap::<u64, Function>::new();
-        let mut bounds = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for symbol in file.symbols() {
             let name = symbol.name().context("the name of a symbol is not valid")?;
             let start = symbol.address();
@@ -74,19 +76,19 @@ impl Program {
                     function.range.end = function.range.end.max(end);
                     function.names.push(name);
                 }
-            } else if REGION.contains(&name) || HANDLERS.contains(&name) {
-                bounds.insert(name, start);
+            } else {
+                values.insert(name.to_owned(), start);
             }
         }
         for function in functions.values_mut() {
             function.names.sort_by_key(|name| (name.len(), name.clone()));
             function.names.dedup();
         }
-        let range = |[start, end]: [&str; 2]| Some(*bounds.get(start)?..*bounds.get(end)?);
+        let range = |[start, end]: [&str; 2]| Some(*values.get(start)?..*values.get(end)?);
         let region = range(REGION)
             .with_context(|| format!("it has no symbols {} and {}: see linker.ld", REGION[0], REGION[1]))?;
         let handlers = range(HANDLERS).unwrap_or(region.start..region.start);
-        Ok(Self { sections, functions, region, handlers })
+        Ok(Self { sections, functions, values, region, handlers })
     }
 
     /// The function that covers the virtual address `address`.
@@ -98,6 +100,11 @@ impl Program {
     /// All functions, in the order of their addresses.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.functions.values()
+    }
+
+    /// The value of the symbol `name`, which is no function.
+    pub fn value(&self, name: &str) -> Option<u64> {
+        self.values.get(name).copied()
     }
 
     /// `length` bytes at the virtual address `address`, if the program has contents there.
@@ -126,8 +133,13 @@ impl Program {
 impl Program {
     /// A program of these functions, each at an address and of some words, all of them in the region.
     pub fn of(functions: &[(&str, u64, &[u32])]) -> Self {
-        let mut program =
-            Self { sections: BTreeMap::new(), functions: BTreeMap::new(), region: 0..u64::MAX, handlers: 0..0 };
+        let mut program = Self {
+            sections: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            values: BTreeMap::new(),
+            region: 0..u64::MAX,
+            handlers: 0..0,
+        };
         for &(name, start, words) in functions {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let range = start..start + bytes.len() as u64;

@@ -34,10 +34,7 @@ fn every_declaration_has_a_reason() {
     assert_eq!(error("[locks]\nlock = \" \"\n"), "[locks] \"lock\" has no reason");
     assert!(error("[frames]\nlock = { bytes = 3 }\n").contains("missing field `reason`"));
     assert!(error("[lock]\nlock = \"x\"\n").contains("unknown field `lock`"));
-    assert_eq!(
-        error("[stack]\nsize = 4096\nmargin = 4096\nreason = \"x\"\n"),
-        "the margin 4096 does not fit a stack of 4096 bytes"
-    );
+    assert_eq!(error("[stack]\nsize = 4096\nmargin = 1\nreason = \"\"\n"), "[stack] has no reason");
 }
 
 #[test]
@@ -99,4 +96,14 @@ fn groups_grow_with_every_file() {
     let both = "[groups.callees]\none = \"test\"\nother = \"test\"\n";
     let found = audit(&program, &format!("{ROOT}{indirect}{both}"));
     assert_eq!(found, ["root → other: cannot go on at 0x200 (other): it generates an exception"]);
+}
+
+#[test]
+fn the_margin_is_a_part_of_a_stack() {
+    let program = Program::of(&[("root", 0, &[RET])]);
+    let stack =
+        |size: &str| audit(&program, &format!("{ROOT}[stack]\nsize = {size}\nmargin = 64\nreason = \"test\"\n"));
+    assert_eq!(stack("65"), [""; 0]);
+    assert_eq!(stack("64"), [": a margin of 64 bytes does not fit stacks of 64"]);
+    assert_eq!(stack("\"stack_size\""), [": a margin of 64 bytes does not fit stacks of stack_size = ?"]);
 }
