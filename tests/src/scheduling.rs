@@ -10,8 +10,9 @@ use core::array;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 
+use aarch64_kprobes::{Hit, Kprobe};
 use runtime::sync::{IrqLock, IrqMask, PreemptLock, PreemptMask, WaitQueue};
-use runtime::{memory, smp, task, time};
+use runtime::{memory, smp, symbol, task, time};
 
 use crate::fixture;
 use crate::test;
@@ -99,28 +100,49 @@ impl<const TASKS: usize> Ring<TASKS> {
     }
 }
 
+/// Has eight tasks hand five tokens on, `hops` times each. Returns how often a task found itself on another CPU.
+fn storm(hops: u64) -> u64 {
+    const TASKS: usize = 8;
+    const TOKENS: u64 = 5;
+    let ring = Ring::<TASKS>::new(TOKENS, hops);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|number| {
+            let ring = ring.clone();
+            task::spawn("storm", move || ring.take_part(number))
+        })
+        .collect();
+    tasks.into_iter().for_each(task::JoinHandle::join);
+    assert_eq!(ring.received.iter().map(|count| count.load(Relaxed)).sum::<u64>(), TOKENS * hops);
+    assert!(ring.tokens.iter().all(|tokens| tokens.lock().is_empty()));
+    ring.moves.load(Relaxed)
+}
+
 test!(
     fn tasks_that_wake_each_other_across_cpus_lose_nothing() {
-        const TASKS: usize = 8;
-        const TOKENS: u64 = 5;
-        let round = |hops: u64| {
-            let ring = Ring::<TASKS>::new(TOKENS, hops);
-            let tasks: Vec<_> = (0..TASKS)
-                .map(|number| {
-                    let ring = ring.clone();
-                    task::spawn("storm", move || ring.take_part(number))
-                })
-                .collect();
-            tasks.into_iter().for_each(task::JoinHandle::join);
-            assert_eq!(ring.received.iter().map(|count| count.load(Relaxed)).sum::<u64>(), TOKENS * hops);
-            assert!(ring.tokens.iter().all(|tokens| tokens.lock().is_empty()));
-            ring.moves.load(Relaxed)
-        };
-        round(100);
+        storm(100);
         let before = (memory::usage(), task::list().len());
-        let moves = round(10_000);
+        let moves = storm(10_000);
         assert_eq!((memory::usage(), task::list().len()), before);
         assert_eq!(cpus() > 1, moves > 0, "{moves} moves");
+    }
+);
+
+test!(
+    fn a_switch_that_takes_long_is_not_overtaken() {
+        // The windows in which another CPU must not take the task are a few instructions long. Probes make them long: one
+        // before the registers are saved, and one before the lock is taken under which that happens.
+        fn dawdle(_: &mut Hit<'_>) {
+            static HITS: AtomicU64 = AtomicU64::new(0);
+            if HITS.fetch_add(1, Relaxed).is_multiple_of(3) {
+                (0..3000).for_each(|_| core::hint::spin_loop());
+            }
+        }
+        let probes = ["context_switch", "runtime::task::scheduler::reschedule"].map(|name| {
+            let function = symbol::find(name).next().expect("there is such a function");
+            Kprobe::at(function.address as usize).pre(dawdle).register().expect("it can be probed")
+        });
+        storm(1000);
+        assert!(probes.iter().all(|probe| probe.hits() > 1000));
     }
 );
 
@@ -131,7 +153,8 @@ test!(
         static ABOUT: AtomicU64 = AtomicU64::new(0);
         static GO: AtomicU64 = AtomicU64::new(0);
         const ROUNDS: u64 = 20_000;
-        let waiting = task::spawn_on(cpu(1), "waiting", || {
+        // Not pinned: a CPU that is idle takes it as soon as it can.
+        let waiting = task::spawn("waiting", || {
             for round in 1..=ROUNDS {
                 QUEUE.wait_until(|| {
                     ABOUT.store(round, SeqCst);
@@ -319,7 +342,7 @@ test!(
         }
         let function = fixture::range_of(compute as *const () as usize);
         let gives_up = fixture::range_of(
-            runtime::symbol::find("runtime::task::scheduler::reschedule").next().expect("a function").address as usize,
+            symbol::find("runtime::task::scheduler::reschedule").next().expect("a function").address as usize,
         );
         for _ in 0..100 {
             let (mut inside, mut switching) = (0, 0);
