@@ -1,5 +1,5 @@
-//! A small preemptive kernel: the way to try the engine, the reference for embedding it, and the bed that the
-//! on-target tests run in.
+//! A small preemptive kernel for several CPUs: the way to try the engine, the reference for embedding it, and the bed that
+//! the on-target tests run in.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -24,9 +24,10 @@
 //!
 //! A CPU is told of a task only if it is idle: others look at the end of their quantum. Who adds a task first publishes it
 //! in the queue, and then reads which CPUs are idle; a CPU that is about to be idle first says so, and then reads what is
-//! published. These four accesses are sequentially consistent, so at least one of the two sees the other. Who sees an idle
-//! CPU takes its bit, so that it is told once, and interrupts it; the interrupt comes before the CPU waits, and then it
-//! looks again at the end of that, or it ends the wait.
+//! published. These four accesses are sequentially consistent, so at least one of the two sees the other. (What only one CPU
+//! may run is in its own queue, which it looks into under its lock, and so either finds, or is idle before it is added.) Who
+//! sees an idle CPU takes its bit, so that it is told once, and interrupts it; the interrupt comes before the CPU waits, and
+//! then it looks again at the end of that, or it ends the wait.
 //!
 //! # Preemption
 //!
