@@ -120,7 +120,8 @@ impl Bench {
         if !options.throughput {
             arguments.extend(COUNT_INSTRUCTIONS.map(OsString::from));
         }
-        let command = run::shell_line(&arguments);
+        // Relative to the root, so that the line means the same to whoever reads it elsewhere.
+        let command = run::shell_line(&arguments).replace(&format!("{}/", workspace::root().display()), "");
         Ok(Self { elf, arguments, command })
     }
 
