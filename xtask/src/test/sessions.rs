@@ -80,6 +80,13 @@ pub fn garbage() -> Result<Box<dyn Subject<()> + Send>, String> {
     Ok(Box::new(garbage::parse(&text)?))
 }
 
+/// The session of `special/NAME.txt`.
+pub fn special(name: &str) -> Result<Box<dyn Subject<()> + Send>, String> {
+    let path = workspace::root().join(format!("tests/console/special/{name}.txt"));
+    let text = read(&path).map_err(|error| format!("{error:#}"))?;
+    Ok(Box::new(Player::new(Session::parse(&text)?)))
+}
+
 /// The session that a kernel without symbols has; it begins with what it says of them.
 pub fn without_symbols(sentence: &str) -> Result<Box<dyn Subject<()> + Send>, String> {
     let text = read(&workspace::root().join("tests/console/special/without-symbols.txt"))
