@@ -13,7 +13,7 @@ use super::{
         flattened::{Tree, text, without_node},
         sessions,
     },
-    Boot, IMAGE, LOADER, TREE, load, loaded, loader, written,
+    Boot, IMAGE, LOADER, TREE, loaded, loader,
 };
 use crate::board::{Board, Configuration};
 
