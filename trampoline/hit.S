@@ -138,7 +138,7 @@ kprobes_optimized:
     add     x1, sp, #FRAME_SIZE
     mov     x19, x30
     str     x1, [sp, #FRAME_SP]
-    cbz     x21, optimized_withdrawn
+    cbz     x21, optimized_restore          // disarmed since this CPU came to the stub: there is nobody to tell
     add     x0, x0, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
     ldr     x1, [x21, #POINT_ADDRESS]
     stp     x1, x0, [sp, #FRAME_PC]
@@ -168,30 +168,28 @@ optimized_busy:
     bl      kprobes_missed
     ldr     x0, [sp, #FRAME_PSTATE]
     b       optimized_restore
-// The point was disarmed when this CPU was in the stub already: there is nobody to tell.
-optimized_withdrawn:
-    b       optimized_restore
 optimized_written:
     ldp     x1, x2, [sp, #FRAME_SP]         // sp and pc
     ldr     x3, [x21, #POINT_ADDRESS]
     add     x4, sp, #FRAME_SIZE
     cmp     x2, x3
     ccmp    x1, x4, #0, eq
-    b.ne    optimized_leave
-// In: x0 = pstate, x19 = the end of the stub.
+    b.ne    kprobes_leave
+// In: x0 = the flags and the masks, x19 = the end of the stub.
 optimized_restore:
     msr     nzcv, x0
     and     x0, x0, #0x3c0
     mov     x30, x19
     frame_load_registers_from_x2
     ret
-// To go on elsewhere, or on another stack, takes an exception: only its return loads all there is at once. The engine finds
-// the frame at sp.
-optimized_leave:
-    .global kprobes_leave
-kprobes_leave:
-    brk     #{BRK_LEAVE}
     .size   kprobes_optimized, . - kprobes_optimized
-
     .global kprobes_optimized_end
 kprobes_optimized_end:
+
+// To go on elsewhere, or on another stack, takes an exception: only its return loads all there is at once.
+// In: sp = the frame, which the engine takes over.
+    .global kprobes_leave
+    .type   kprobes_leave, %function
+kprobes_leave:
+    brk     #{BRK_LEAVE}
+    .size   kprobes_leave, . - kprobes_leave

@@ -159,6 +159,7 @@ enum Progress {
 }
 
 /// A `brk #0x4` at `frame.pc`.
+#[inline(never)]
 pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     // SAFETY: this is the hit path.
     let Some(point) = (unsafe { table::lookup(frame.pc as usize) }) else { return Breakpoint::Foreign };
@@ -197,6 +198,7 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
 }
 
 /// A `brk #0x6` at `frame.pc`. Returns false if it is not the end of the slot that this CPU is in.
+#[inline(never)]
 pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     let cpu = Cpu::current();
     let Some((point, slot)) = cpu.stepping() else { return false };
@@ -254,6 +256,7 @@ pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
 
 /// The pre-handler of a point with several probes: calls those of all, up to one that sends execution elsewhere. The hit of
 /// the first has been counted.
+#[inline(never)]
 pub(crate) fn call_all(hit: &mut Hit<'_>) {
     // SAFETY: the watcher is the first of a point, at whose beginning it lies.
     let point = unsafe { &*ptr::from_ref(Watcher::of(hit)).cast::<Point>() };
@@ -277,6 +280,7 @@ pub(crate) fn call_all(hit: &mut Hit<'_>) {
 /// The pre-handler of a probe that has none.
 pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
 
+#[inline(never)]
 fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {
     let next = frame.pc;
     for watcher in &point.watchers {

@@ -167,6 +167,7 @@ fn for_each(list: &List, mut f: impl FnMut(&Instance, &Probe, &ReturnProbe)) {
 }
 
 /// The pre-handler of a return probe: a probed function has been entered.
+#[inline(never)]
 pub(crate) fn function_entered(hit: &mut Hit<'_>) {
     let probe = &*Watcher::of(hit).probe;
     let Kind::Return(return_probe) = &probe.kind else { return };
