@@ -36,7 +36,6 @@ pub mod encode;
 mod exclusive;
 mod op;
 mod relocate;
-mod resolve;
 mod simulate;
 mod verdict;
 
@@ -45,7 +44,6 @@ pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::Sequences;
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
-pub use resolve::Resolved;
 pub use simulate::{Fault, Guard, Machine};
 pub use verdict::{Reason, Verdict};
 
