@@ -46,7 +46,6 @@
 
 extern crate alloc;
 
-mod atomic;
 pub mod exception;
 pub mod insn;
 mod interrupts;

@@ -28,6 +28,10 @@ pub const MAX_CPUS: usize = 8;
 /// interrupted code, with the vectors of `trampoline/vectors.S` or others that save and restore the whole
 /// [`TrapFrame`].
 pub unsafe trait Platform {
+    /// Where, in bytes from the virtual address in TPIDR_EL1 (a multiple of 8 below 32,768), the same number is that
+    /// [`cpu`](Self::cpu) returns, as a `usize`: what takes no exception reads it there.
+    const CPU_OFFSET: usize;
+
     /// The number of this CPU: dense from 0, below [`MAX_CPUS`]. Called with interrupts masked.
     fn cpu() -> usize;
 
@@ -112,6 +116,12 @@ pub(crate) use exported::{
 #[macro_export]
 macro_rules! platform {
     ($platform:ty) => {
+        #[cfg(target_os = "none")]
+        ::core::arch::global_asm!(
+            ".global kprobes_cpu_offset",
+            ".set kprobes_cpu_offset, {offset}",
+            offset = const <$platform as $crate::platform::Platform>::CPU_OFFSET,
+        );
         const _: () = {
             use core::fmt::Display;
             use core::ops::Range;

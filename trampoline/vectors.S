@@ -16,6 +16,7 @@
 //                the stack is in use
 //
 // Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code:
+//   kprobes_breakpoint                                             the engine's, in hit.S: the usual hit of a probe
 //   runtime_el1_sync(frame: *mut TrapFrame, esr: u64, far: u64)    returns to resume at the frame
 //   runtime_el1_irq(frame: *mut TrapFrame)                         likewise
 //   runtime_unexpected(frame, vector: u64, esr: u64, far: u64) -> ! vector = 0 to 15, as in the table
@@ -73,6 +74,16 @@ exception_vectors:
     .type   vectors_synchronous, %function
 vectors_synchronous:
     exception_store_state
+    mrs     x1, esr_el1
+    movz    w2, #0xf200, lsl #16            // the syndrome of `brk #0x4` (Arm ARM, D24.2.40: EC = 0x3c, IL)
+    movk    w2, #4
+    cmp     w1, w2
+    b.ne    vectors_not_a_probe
+    bl      kprobes_breakpoint
+    cmp     w0, #1
+    b.hi    vectors_load
+    b.eq    vectors_return
+vectors_not_a_probe:
     mov     x0, sp
     mrs     x1, esr_el1
     mrs     x2, far_el1

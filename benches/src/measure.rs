@@ -114,7 +114,7 @@ fn rounds(clock: Clock, target: Target, rounds: usize) -> u64 {
 pub fn arm_in_mode(target: Target, mode: Mode, arm: fn(usize, Mode) -> Armed) -> Armed {
     let armed = arm(target.probed(), mode);
     let probe = probe::list().into_iter().find(|probe| probe.address == target.probed());
-    assert_eq!(probe.map(|probe| probe.mode), Some(mode), "the mode of the probe");
+    assert_eq!(probe.and_then(|probe| probe.mode), Some(mode), "the mode of the probe");
     armed
 }
 

@@ -18,6 +18,8 @@ aarch64_kprobes::platform!(Runtime);
 // PSTATE.DAIF masked, as the CPU does on every exception. `cpu` and `task` read what TPIDR_EL1 points to. The rest is
 // as each function says.
 unsafe impl Platform for Runtime {
+    const CPU_OFFSET: usize = task::CPU_OFFSET;
+
     #[inline(always)]
     fn cpu() -> usize {
         task::current_cpu()

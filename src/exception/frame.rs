@@ -20,8 +20,14 @@ pub struct TrapFrame {
     pub sp: u64,
     /// The address of the instruction that was interrupted, and at which execution resumes (ELR_EL1).
     pub pc: u64,
-    /// The processor state in the layout of SPSR_EL1 (Arm ARM, C5.2.19).
+    /// The processor state in the layout of SPSR_EL1 (Arm ARM, C5.2.19). Where a probe was hit by a branch, or a function
+    /// has returned to the trampoline, it holds the mode, the condition flags and the interrupt masks alone.
     pub pstate: u64,
+    /// Whether a handler may have changed any of the above: not 0 then. For the engine; behind `pstate`, as both are
+    /// loaded together.
+    pub(crate) written: u64,
+    /// The address of the `Watcher` whose handler runs. For the engine.
+    pub(crate) watcher: u64,
     /// A frame record (AAPCS64, section 6.4.6): the interrupted x29 and pc. While a handler runs, x29 points
     /// here, so that a backtrace continues in the interrupted code.
     pub record: [u64; 2],
@@ -34,17 +40,24 @@ impl TrapFrame {
     pub const SP: usize = offset_of!(Self, sp);
     /// Byte offset of [`pc`](Self::pc); [`pstate`](Self::pstate) follows it.
     pub const PC: usize = offset_of!(Self, pc);
+    /// Byte offset of [`pstate`](Self::pstate); what the engine knows of writes follows it, and what it knows of the probe.
+    pub(crate) const PSTATE: usize = offset_of!(Self, pstate);
     /// Byte offset of the frame record.
     pub const RECORD: usize = offset_of!(Self, record);
 
     /// The D, A, I and F masks in [`pstate`](Self::pstate) (Arm ARM, C5.2.19, bits 9 to 6).
     pub const DAIF: u64 = 0b1111 << 6;
+    /// The condition flags in [`pstate`](Self::pstate) (bits 31 to 28).
+    pub const FLAGS: u64 = 0b1111 << 28;
     /// The IRQ mask in [`pstate`](Self::pstate) (bit 7).
     pub const IRQ_MASKED: u64 = 1 << 7;
 
     /// The type of the branch that led to [`pc`](Self::pc) (PSTATE.BTYPE, bits 11 and 10), which the instruction there is
     /// checked against in a guarded page (Arm ARM, D8.4.1).
     pub const BRANCH_TYPE: u64 = 0b11 << 10;
+
+    /// A frame of zeroes.
+    pub const ZERO: Self = Self { x: [0; 31], sp: 0, pc: 0, pstate: 0, written: 0, watcher: 0, record: [0; 2] };
 
     /// Register `number` as an instruction reads it: 31 is the zero register.
     #[inline]
@@ -63,8 +76,9 @@ impl TrapFrame {
 }
 
 const _: () = {
-    assert!(TrapFrame::SIZE == 288);
+    assert!(TrapFrame::SIZE == 304);
     assert!(TrapFrame::SP == 31 * 8);
     assert!(TrapFrame::PC == 32 * 8);
-    assert!(TrapFrame::RECORD == 34 * 8);
+    assert!(TrapFrame::PSTATE == 33 * 8 && offset_of!(TrapFrame, written) == 34 * 8);
+    assert!(TrapFrame::RECORD == 36 * 8);
 };

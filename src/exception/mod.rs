@@ -21,6 +21,8 @@ use crate::probe::hit::{self, Breakpoint};
 pub const BRK_KPROBE: u16 = 0x4;
 /// The immediate of the breakpoint behind an instruction in its slot: `brk #0x6`.
 pub const BRK_STEPPED: u16 = 0x6;
+/// The immediate of the breakpoint with which a hit that took no exception goes on elsewhere: `brk #0x5`.
+pub const BRK_LEAVE: u16 = 0x5;
 
 /// What is to become of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,7 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
                 Breakpoint::Raised(fault) => raised(fault, frame, far),
             },
             BRK_STEPPED if hit::stepped(frame) => Outcome::Handled,
+            BRK_LEAVE if hit::stub::leave(frame) => Outcome::Handled,
             _ => own,
         };
     }

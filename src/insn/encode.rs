@@ -48,7 +48,7 @@ pub const fn branch_link(from: u64, to: u64) -> Result<u32, OutOfRange> {
 }
 
 /// Where `word` at the virtual address `from` leads, if it is B.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub const fn branch_target(word: u32, from: u64) -> Option<u64> {
     if word >> 26 != 0b00_0101 {
@@ -115,6 +115,24 @@ pub const fn load_pair(rt: u8, rt2: u8, rn: u8, offset: i16) -> u32 {
 pub const fn store_pair(rt: u8, rt2: u8, rn: u8, offset: i16) -> u32 {
     let offset = (offset / 8) as u32 & 0x7f;
     0xa900_0000 | offset << 15 | (rt2 as u32) << 10 | (rn as u32) << 5 | rt as u32
+}
+
+/// `stp xt, xt2, [xn, #offset]!`, with a multiple of 8 from -512 to 504 (C6.2, STP, pre-index).
+#[must_use]
+pub const fn store_pair_before(rt: u8, rt2: u8, rn: u8, offset: i16) -> u32 {
+    store_pair(rt, rt2, rn, offset) | 0b11 << 23
+}
+
+/// `ldp xt, xt2, [xn], #offset`, with a multiple of 8 from -512 to 504 (C6.2, LDP, post-index).
+#[must_use]
+pub const fn load_pair_after(rt: u8, rt2: u8, rn: u8, offset: i16) -> u32 {
+    load_pair(rt, rt2, rn, offset) & !(0b11 << 23) | 0b01 << 23
+}
+
+/// `str xt, [xn, #offset]`, with a multiple of 8 below 32,768 (C6.2, STR (immediate), unsigned offset).
+#[must_use]
+pub const fn store(rt: u8, rn: u8, offset: u16) -> u32 {
+    load(Literal::Doubleword, rt, rn, offset) & !(1 << 22)
 }
 
 /// `mrs xt, daif` (C6.2, MRS; C5.2.2).

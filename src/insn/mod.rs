@@ -36,6 +36,7 @@ pub mod encode;
 mod exclusive;
 mod op;
 mod relocate;
+mod resolve;
 mod simulate;
 mod verdict;
 
@@ -44,6 +45,7 @@ pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::Sequences;
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
+pub use resolve::Resolved;
 pub use simulate::{Fault, Guard, Machine};
 pub use verdict::{Reason, Verdict};
 

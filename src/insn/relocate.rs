@@ -90,7 +90,7 @@ pub const fn boost(word: u32, from: u64, slot: u64) -> Result<[u32; 2], OutOfRan
 /// of the instruction at the virtual address `from`: at the instruction, or already where it leads to.
 ///
 /// It holds for all words of which B is the only one that has nothing left to do but to go on in the probed code.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub const fn origin(pc: u64, word: u32, from: u64) -> u64 {
     match encode::branch_target(word, pc) {

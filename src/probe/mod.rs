@@ -17,6 +17,7 @@ mod kretprobe;
 mod publish;
 mod registration;
 mod registry;
+mod stub;
 #[cfg(test)]
 mod tests;
 
@@ -31,8 +32,9 @@ pub use registry::{list, memory};
 
 use core::fmt;
 
+use crate::insn::NotRelocatable;
 use crate::interrupts;
-use hit::returns;
+use hit::{returns, trampoline};
 
 /// The largest number of calls that a return probe can follow at a time (the limit of Linux `kprobe_events`).
 pub const MAX_ACTIVE: u32 = 4096;
@@ -44,8 +46,10 @@ pub struct ProbeInfo {
     pub address: usize,
     /// What kind of probe it is.
     pub kind: ProbeKind,
-    /// How the probed instruction is executed.
-    pub mode: Mode,
+    /// How the probed instruction is executed; nothing while no probe there is armed.
+    pub mode: Option<Mode>,
+    /// Why it is not executed in the fastest mode that its probes allow.
+    pub fallback: Option<NotRelocatable>,
     /// Whether it is armed.
     pub enabled: bool,
     /// How many hits it has been told of.
@@ -74,10 +78,12 @@ pub enum Mode {
     Simulated,
     /// From a slot, with a branch to the next instruction behind it: one exception.
     Boosted,
+    /// From a stub, to which a branch leads that stands in the place of the instruction: no exception.
+    Optimized,
 }
 
 impl Mode {
-    const FASTEST: Self = Self::Boosted;
+    const FASTEST: Self = Self::Optimized;
 }
 
 impl fmt::Display for Mode {
@@ -86,6 +92,7 @@ impl fmt::Display for Mode {
             Self::Stepped => "stepped",
             Self::Simulated => "simulated",
             Self::Boosted => "boosted",
+            Self::Optimized => "optimized",
         })
     }
 }
@@ -99,6 +106,10 @@ pub struct Memory {
     pub slots: usize,
     /// Bytes of executable memory that slots take, those that nobody uses included. It is never given back.
     pub slot_bytes: usize,
+    /// How many stubs are in use.
+    pub stubs: usize,
+    /// Bytes of executable memory that stubs take, likewise.
+    pub stub_bytes: usize,
     /// Bytes of the table that leads from addresses to probes. It is never given back.
     pub table_bytes: usize,
     /// Bytes of the counts of hits. They are never given back.
@@ -118,7 +129,15 @@ pub fn task_exited(task: u64) {
 /// which stands for the true one.
 #[must_use]
 pub fn is_trampoline(address: usize) -> bool {
-    address as u64 == returns::trampoline_address()
+    address as u64 == trampoline::kretprobe_address()
+}
+
+/// Whether the virtual address `address`, found as a return address, is in a routine of the engine that calls handlers with
+/// x29 at the [record](crate::exception::TrapFrame::record) of a trap frame, as exception vectors do: a backtrace goes on in
+/// the code that was interrupted there.
+#[must_use]
+pub fn has_trap_frame(address: usize) -> bool {
+    trampoline::stub_routine().contains(&address)
 }
 
 /// The true return address where a frame of `task` shows the trampoline.

@@ -5,16 +5,20 @@
 use alloc::alloc::{Layout, alloc_zeroed};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::hit::point::Point;
-use super::hit::table::{PAGE_SHIFT, Page, TABLE, Table};
+use super::hit::table::{PAGE_SHIFT, Page, TABLE};
 use crate::platform;
 
 /// Makes room for a point at the virtual address `address`, which is in the text. Returns false if there is no memory
 /// for it.
 pub(super) fn prepare(address: usize) -> bool {
-    let Some(entry) = table().and_then(|table| table.entry(address)) else { return false };
+    if TABLE.pages().is_empty() && !make_table() {
+        return false;
+    }
+    let Some(entry) = TABLE.entry(address) else { return false };
     if entry.load(Ordering::Relaxed).is_null() {
         let Some(page) = make_page() else { return false };
         entry.store(Box::into_raw(page), Ordering::Release);
@@ -23,33 +27,35 @@ pub(super) fn prepare(address: usize) -> bool {
 }
 
 /// Makes `point`, for the instruction `word`, the one that is found at its address, for which there is room; with null,
-/// none is found any more.
-pub(super) fn set(address: usize, point: *const Point, word: u32) {
-    if let Some(page) = Table::current().and_then(|table| table.page(address)) {
-        page.set(address, point, word);
-    }
+/// none is found any more. Returns the one that was found before.
+pub(super) fn set(address: usize, point: *mut Point, word: u32) -> *mut Point {
+    TABLE.page(address).map_or(ptr::null_mut(), |page| page.set(address, point, word))
+}
+
+/// Where the point at the virtual address `address`, for which there is room, is found: for as long as the kernel runs.
+pub(super) fn cell(address: usize) -> Option<&'static AtomicPtr<Point>> {
+    TABLE.page(address).map(|page| page.point(address))
 }
 
 /// Bytes of memory that the table takes.
 pub(super) fn memory() -> usize {
-    let Some(table) = Table::current() else { return 0 };
-    let pages = table.pages.iter().filter(|entry| !entry.load(Ordering::Relaxed).is_null()).count();
-    size_of_val(&*table.pages) + pages * size_of::<Page>()
+    let pages = TABLE.pages();
+    let made = pages.iter().filter(|entry| !entry.load(Ordering::Relaxed).is_null()).count();
+    size_of_val(pages) + made * size_of::<Page>()
 }
 
-/// The table; a new one if there is none, and memory for it.
-fn table() -> Option<&'static Table> {
-    if let Some(table) = Table::current() {
-        return Some(table);
-    }
+/// Makes the table, if there is memory for it.
+fn make_table() -> bool {
     let text = platform::text();
     let base = text.start & !((1 << PAGE_SHIFT) - 1);
     let count = (text.end - base).div_ceil(1 << PAGE_SHIFT);
     let mut pages = Vec::new();
-    pages.try_reserve_exact(count).ok()?;
+    if pages.try_reserve_exact(count).is_err() {
+        return false;
+    }
     pages.resize_with(count, AtomicPtr::default);
-    TABLE.store(Box::into_raw(Box::new(Table { base, pages: pages.into_boxed_slice() })), Ordering::Release);
-    Table::current()
+    TABLE.set(base, pages.leak());
+    true
 }
 
 /// A page without points, if there is memory for it.

@@ -19,12 +19,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::RelaxStrategy;
 
-use super::arena::Arena;
+use super::arena::{Arena, Cell};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
-use super::hit::point::{Execution, Kind, Point, Probe};
+use super::hit::point::{Execution, Kind, Probe};
 use super::{Memory, Mode, ProbeError, ProbeInfo, ProbeKind, publish};
-use crate::insn::Verdict;
+use crate::insn::NotRelocatable;
 use crate::{interrupts, platform};
 use change::Unused;
 
@@ -39,17 +39,22 @@ struct Registry {
     occupied: Vec<Unused>,
 }
 
-/// A point, and what the hit path need not know of it.
+/// An instruction at which a probe is registered.
 struct Entry {
-    point: Arc<Point>,
+    /// The virtual address.
+    address: usize,
+    /// Whether branch targets are checked in its page.
+    guarded: bool,
     site: Site,
     probes: Vec<Arc<Probe>>,
     /// How the instruction is executed; nothing while no probe is enabled.
     execution: Option<Execution>,
     /// The mode that was asked for, when that was decided.
     wanted: Mode,
-    /// The breakpoint is in place.
-    armed: bool,
+    /// Why it is not that mode.
+    fallback: Option<NotRelocatable>,
+    /// What stands at the address: the instruction, or what leads to its point.
+    in_text: u32,
 }
 
 /// What is asked for when a probe is registered.
@@ -173,13 +178,9 @@ pub(super) fn sweep() {
 }
 
 impl Entry {
-    /// How the instruction is executed, or would be if a probe were enabled.
-    fn mode(&self) -> Mode {
-        match (self.execution, self.site.verdict) {
-            (Some(execution), _) => execution.mode(),
-            (None, Verdict::Simulate(_)) => Mode::Simulated,
-            (None, _) => Mode::Boosted,
-        }
+    /// How the instruction is executed, while a probe is enabled.
+    fn mode(&self) -> Option<Mode> {
+        self.execution.map(Execution::mode)
     }
 }
 
@@ -195,14 +196,23 @@ impl Registry {
             return Err(ProbeError::OutOfMemory { address });
         }
         let counters = self.counters.take().ok_or(ProbeError::OutOfMemory { address })?;
-        let probe = Arc::new(Probe { kind, data, enabled: enabled.into(), fastest, counters });
+        let entered = match kind {
+            Kind::Kprobe { .. } => counters,
+            Kind::Return(_) => self.counters.take().ok_or_else(|| {
+                self.counters.give_back(counters);
+                ProbeError::OutOfMemory { address }
+            })?,
+        };
+        let probe = Arc::new(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered });
         let entry = self.points.entry(address).or_insert_with(|| Entry {
-            point: Arc::new(Point::new(address, platform::is_guarded(address))),
+            address,
+            guarded: platform::is_guarded(address),
             site,
             probes: Vec::new(),
             execution: None,
-            wanted: Mode::Boosted,
-            armed: false,
+            wanted: Mode::FASTEST,
+            fallback: None,
+            in_text: site.word,
         });
         entry.probes.push(Arc::clone(&probe));
         Ok((address, probe))
@@ -231,7 +241,7 @@ impl Registry {
         self.change(&mut addresses);
         for address in addresses {
             // Where the instruction could not be put back, the point stays: a hit executes it and calls nobody.
-            if self.points.get(&address).is_some_and(|entry| entry.probes.is_empty() && !entry.armed) {
+            if self.points.get(&address).is_some_and(|entry| entry.probes.is_empty() && !entry.is_armed()) {
                 self.points.remove(&address);
             }
         }
@@ -255,6 +265,7 @@ impl Registry {
         self.change(&mut Vec::new());
         for probe in ended {
             self.counters.give_back(probe.counters);
+            self.counters.give_back(probe.entered);
         }
     }
 }
@@ -268,12 +279,13 @@ impl Registry {
 pub fn list() -> Vec<ProbeInfo> {
     let registry = lock_to_read();
     let info = |entry: &Entry, probe: &Probe| ProbeInfo {
-        address: entry.point.address,
+        address: entry.address,
         kind: match probe.kind {
             Kind::Kprobe { .. } => ProbeKind::Kprobe,
             Kind::Return(_) => ProbeKind::Kretprobe,
         },
         mode: entry.mode(),
+        fallback: entry.fallback.filter(|_| entry.execution.is_some()),
         enabled: probe.enabled.load(Relaxed),
         hits: probe.counters.hits(),
         missed: probe.counters.missed(),
@@ -291,10 +303,14 @@ pub fn list() -> Vec<ProbeInfo> {
 #[must_use]
 pub fn memory() -> Memory {
     let registry = lock_to_read();
+    let (slots, slot_bytes) = registry.arena.usage(Cell::Slot);
+    let (stubs, stub_bytes) = registry.arena.usage(Cell::Stub);
     Memory {
         points: registry.points.len(),
-        slots: registry.arena.in_use(),
-        slot_bytes: registry.arena.memory(),
+        slots,
+        slot_bytes,
+        stubs,
+        stub_bytes,
         table_bytes: publish::memory(),
         counter_bytes: registry.counters.memory(),
     }

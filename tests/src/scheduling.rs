@@ -17,6 +17,43 @@ use runtime::{memory, smp, symbol, task, time};
 use crate::fixture;
 use crate::test;
 
+core::arch::global_asm!(
+    // In: x0 = a number, x1 = a function. Calls it with x0 plus their own number in x19 to x28. Out: x0 = 0 if they hold
+    // the same after it.
+    ".text",
+    ".balign 16",
+    ".global fixture_keep_registers",
+    ".type fixture_keep_registers, %function",
+    "fixture_keep_registers:",
+    "    stp x29, x30, [sp, #-112]!",
+    "    mov x29, sp",
+    "    str x0, [sp, #96]",
+    "    .irp number, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28",
+    "    str x\\number, [sp, #(\\number - 19) * 8 + 16]",
+    "    add x\\number, x0, #\\number",
+    "    .endr",
+    "    blr x1",
+    "    ldr x1, [sp, #96]",
+    "    mov x0, #0",
+    "    .irp number, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28",
+    "    add x2, x1, #\\number",
+    "    eor x2, x2, x\\number",
+    "    orr x0, x0, x2",
+    "    ldr x\\number, [sp, #(\\number - 19) * 8 + 16]",
+    "    .endr",
+    "    ldp x29, x30, [sp], #112",
+    "    ret",
+    ".size fixture_keep_registers, . - fixture_keep_registers",
+);
+
+unsafe extern "C" {
+    safe fn fixture_keep_registers(number: u64, function: extern "C" fn()) -> u64;
+}
+
+extern "C" fn yield_now() {
+    task::yield_now();
+}
+
 /// How many CPUs run.
 fn cpus() -> usize {
     smp::running().count()
@@ -84,7 +121,7 @@ impl<const TASKS: usize> Ring<TASKS> {
             match received % 512 {
                 1 => task::sleep(Duration::from_micros(random.below(50))),
                 2 => task::spawn("child", task::yield_now).join(),
-                3 | 4 => task::yield_now(),
+                number if number % 64 == 3 => assert_eq!(fixture_keep_registers(random.below(1000), yield_now), 0),
                 number if number % 32 == 5 => assert_eq!(fixture::CHECK_REGISTERS.call(random.below(1000)), 0),
                 _ => {}
             }

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use aarch64_kprobes::probe::Mode;
 use aarch64_kprobes::{Hit, Kprobe};
 
 use crate::fixture::{self, Fixture};
@@ -43,25 +44,33 @@ fn call_all(fixture: Fixture) -> [u64; ARGUMENTS.len()] {
 }
 
 /// Compares the results of `fixture` without probes, with a probe on each of its instructions in turn, and with probes
-/// on all at once, with and without post-handlers.
+/// on all at once, in every mode.
 pub fn compare(fixture: Fixture) {
     fn after(_: &mut Hit<'_>) {}
     let expected = call_all(fixture);
-    let start = HITS.load(Relaxed);
     let mut hits = 0;
-    for address in fixture.instructions() {
-        let probe = Kprobe::at(address).pre(count).post(after).register().expect("the instruction can be probed");
-        assert_eq!(call_all(fixture), expected, "with a probe at {address:#x}");
-        assert_eq!(probe.missed(), 0);
-        hits += probe.hits();
+    for mode in [Mode::Stepped, Mode::Boosted, Mode::Optimized] {
+        let start = HITS.load(Relaxed);
+        hits = 0;
+        for address in fixture.instructions() {
+            let builder = Kprobe::at(address).pre(count).at_most(mode);
+            let builder = if mode == Mode::Stepped { builder.post(after) } else { builder };
+            let probe = builder.register().expect("the instruction can be probed");
+            assert_eq!(call_all(fixture), expected, "with a probe at {address:#x}, {mode} at most");
+            assert_eq!(probe.missed(), 0);
+            hits += probe.hits();
+        }
+        assert_eq!(call_all(fixture), expected, "after the probes have gone");
+        assert_eq!(HITS.load(Relaxed) - start, hits, "the handlers were called as often as the probes say");
     }
-    assert_eq!(call_all(fixture), expected, "after the probes have gone");
-    let before = HITS.load(Relaxed);
-    assert_eq!(before - start, hits, "the handlers were called as often as the probes say");
-    let probes: Vec<_> = fixture.instructions().map(|address| Kprobe::at(address).pre(count).register()).collect();
-    assert!(probes.iter().all(Result::is_ok));
-    assert_eq!(call_all(fixture), expected, "with probes on all instructions");
-    assert_eq!(HITS.load(Relaxed) - before, hits, "every instruction is hit as often as alone");
+    for mode in [Mode::Boosted, Mode::Optimized] {
+        let before = HITS.load(Relaxed);
+        let probes = fixture.instructions().map(|address| Kprobe::at(address).pre(count).at_most(mode));
+        let probes = Kprobe::register_all(probes);
+        assert!(probes.iter().all(Result::is_ok));
+        assert_eq!(call_all(fixture), expected, "with probes on all instructions, {mode} at most");
+        assert_eq!(HITS.load(Relaxed) - before, hits, "every instruction is hit as often as alone");
+    }
 }
 
 test!(

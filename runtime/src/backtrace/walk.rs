@@ -253,11 +253,13 @@ fn returns_by_link(pc: usize, link: usize) -> bool {
     prologue::return_address_is_in_link(size / 4, (pc - start) / 4, word)
 }
 
-/// Whether `address`, a return address, is in the exception vectors: the next record is then a trap frame's.
+/// Whether `address`, a return address, is in the exception vectors, or in what takes their place where a probe is hit without
+/// an exception: the next record is then a trap frame's.
 fn is_vectors(address: usize) -> bool {
     unsafe extern "C" {
         safe static exception_vectors: u8;
         safe static exception_vectors_end: u8;
     }
     ((&raw const exception_vectors).addr()..(&raw const exception_vectors_end).addr()).contains(&address)
+        || aarch64_kprobes::probe::has_trap_frame(address)
 }

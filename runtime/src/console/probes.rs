@@ -1,5 +1,7 @@
 //! Commands about probes and what they have recorded.
 
+use alloc::string::{String, ToString};
+
 use aarch64_kprobes::probe::{self, ProbeInfo, ProbeKind};
 use kprobes_trace::definition::{self, Command};
 
@@ -27,7 +29,7 @@ pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
 pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     println!("address           kind  mode       state     hits        missed      event             function");
-    for ProbeInfo { address, kind, mode, enabled, hits, missed, data } in probe::list() {
+    for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in probe::list() {
         let kind = match kind {
             ProbeKind::Kprobe => "k",
             ProbeKind::Kretprobe => "r",
@@ -36,7 +38,11 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         let event = session.events.iter().find(|event| event.data() == data);
         let event = event.map_or("-", |event| &event.definition().event);
         let place = Symbolic(address);
+        let mode = mode.map_or_else(|| String::from("-"), |mode| mode.to_string());
         println!("{address:016x}  {kind:<4}  {mode:<9}  {state:<8}  {hits:<10}  {missed:<10}  {event:<16}  {place}");
+        if let Some(reason) = fallback {
+            println!("{:24}not optimized, because {reason}", "");
+        }
     }
     Ok(())
 }

@@ -102,7 +102,11 @@ impl<'a> Node<'_, 'a> {
     pub(super) fn raw_registers(&self) -> impl Iterator<Item = (u64, u64)> {
         let (address, size) = self.parent.map_or((2, 1), Node::cells);
         let mut cells = Cells(self.property("reg").unwrap_or_default());
-        core::iter::from_fn(move || Some((cells.number(address)?, cells.number(size)?)))
+        core::iter::from_fn(move || {
+            // Entries without cells are there without end.
+            (address + size > 0).then_some(())?;
+            Some((cells.number(address)?, cells.number(size)?))
+        })
     }
 
     /// What the address of something within this node is to a CPU (2.3.8).
@@ -114,6 +118,9 @@ impl<'a> Node<'_, 'a> {
         }
         let ((own, size), (outer, _)) = (self.cells(), parent.cells());
         let mut ranges = Cells(ranges);
+        if own + outer + size == 0 {
+            return None;
+        }
         loop {
             let from = ranges.number(own);
             let (to, length) = (ranges.number(outer), ranges.number(size));

@@ -149,10 +149,15 @@ fn raspberry_pi_3() -> Tree {
     tree.property("interrupt-parent", cells([1]));
     tree.node("cpus", |node| {
         node.property("#address-cells", cells([1])).property("#size-cells", cells([0]));
-        node.node("cpu@0", |node| {
-            node.property("device_type", text("cpu")).property("reg", cells([0]));
-            node.property("enable-method", text("spin-table")).property("cpu-release-addr", cells([0, 0xd8]));
-        });
+        // Of the whole cluster, for kernels of 32 bits.
+        node.property("enable-method", text("brcm,bcm2836-smp"));
+        for core in 0..4 {
+            node.node(&format!("cpu@{core}"), |node| {
+                node.property("device_type", text("cpu")).property("reg", cells([core]));
+                let release = cells([0, 0xd8 + 8 * core]);
+                node.property("enable-method", text("spin-table")).property("cpu-release-addr", release);
+            });
+        }
     });
     tree.node("memory@0", |node| {
         node.property("device_type", text("memory")).property("reg", cells([0, 0x3b40_0000]));
@@ -177,7 +182,49 @@ fn interrupts_of_another_controller_are_none() {
     let machine = read(raspberry_pi_3());
     assert_eq!(machine.uart, Some(Device { registers: registers(0x3f20_1000, 0x200), interrupt: None }));
     assert_eq!(machine.interrupt_controller, None);
-    assert_eq!(machine.cpus, [Cpu { affinity: 0, start: Some(Start::SpinTable(0xd8)) }]);
+}
+
+#[test]
+fn spin_tables_name_a_word_for_each_cpu() {
+    let mut machine = read(raspberry_pi_3());
+    let cpu = |core| Cpu { affinity: core, start: Some(Start::SpinTable(0xd8 + 8 * core)) };
+    assert_eq!(machine.cpus, [0, 1, 2, 3].map(cpu));
+    assert_eq!(machine.psci, None);
+    // The words stay with their CPUs, whichever boots.
+    machine.put_boot_cpu_first(0x8000_0002).unwrap();
+    assert_eq!(machine.cpus, [2, 0, 1, 3].map(cpu));
+}
+
+/// How a CPU starts whose node `describe` fills.
+fn start_of(describe: impl FnOnce(&mut Tree)) -> Option<Start> {
+    let mut tree = Tree::new();
+    tree.node("cpus", |node| {
+        node.property("#address-cells", cells([2])).property("#size-cells", cells([0]));
+        node.node("cpu", |node| {
+            node.property("device_type", text("cpu")).property("reg", cells([1, 0x203]));
+            describe(node);
+        });
+    });
+    tree.node("memory", |node| {
+        node.property("device_type", text("memory")).property("reg", cells([0, 0, 0x10_0000]));
+    });
+    let [Cpu { affinity: 0x1_0000_0203, start }] = read(tree).cpus[..] else { panic!("the CPU is another one") };
+    start
+}
+
+#[test]
+fn a_cpu_starts_as_its_node_says_or_not_at_all() {
+    let release = |node: &mut Tree, value: std::vec::Vec<u8>| {
+        node.property("enable-method", text("spin-table")).property("cpu-release-addr", value);
+    };
+    assert_eq!(start_of(|node| release(node, cells([8, 0x1000]))), Some(Start::SpinTable(0x8_0000_1000)));
+    // An address of one cell, or none.
+    assert_eq!(start_of(|node| release(node, cells([0x1000]))), None);
+    assert_eq!(start_of(|node| release(node, std::vec::Vec::new())), None);
+    assert_eq!(start_of(|node| _ = node.property("enable-method", text("spin-table"))), None);
+    assert_eq!(start_of(|node| _ = node.property("cpu-release-addr", cells([0, 0x1000]))), None);
+    assert_eq!(start_of(|node| _ = node.property("enable-method", text("psci"))), Some(Start::Psci));
+    assert_eq!(start_of(|node| _ = node.property("enable-method", text("nobody-knows"))), None);
 }
 
 #[test]

@@ -202,6 +202,6 @@ impl fmt::Display for State {
 }
 
 const _: () = {
-    assert!(offset_of!(Task, cpu) == 0);
+    assert!(offset_of!(Task, cpu) == super::CPU_OFFSET);
     assert!(offset_of!(Task, id) == 8);
 };

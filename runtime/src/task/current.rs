@@ -7,6 +7,9 @@ use aarch64_cpu::registers::{Readable, TPIDR_EL1};
 
 use super::Task;
 
+/// Where in a task, in bytes, the dense number of its CPU is.
+pub(crate) const CPU_OFFSET: usize = 0;
+
 /// The dense number of the CPU that runs this; it stays that only as long as interrupts or preemption are masked. Fit for
 /// probe handlers.
 #[inline(always)]

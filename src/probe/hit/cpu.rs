@@ -5,38 +5,44 @@
 //! CPU in the middle of a hit. The fields are atomic because statics are shared in the eyes of the language;
 //! no ordering is needed.
 //!
-//! | `handling` | `stepping` | `plan` | |
+//! | `busy` | `stepping` | `told` | |
 //! |---|---|---|---|
-//! | no | – | – | no hit is being handled |
-//! | yes | – | – | handlers are running |
-//! | yes | P | of P | P has been hit, and its instruction is being stepped in its slot |
-//! | yes | Q | none | handlers are running and have hit Q, whose instruction is being stepped |
+//! | 0 | – | – | no hit is being handled |
+//! | handling | – | – | handlers are running |
+//! | handling, stepping | P | P | P has been hit, and its instruction is being stepped in its slot |
+//! | handling, stepping | Q | none | handlers are running and have hit Q, whose instruction is being stepped |
 
+use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
-use super::point::{Plan, Point};
+use super::point::Point;
 use crate::exception::TrapFrame;
 use crate::platform::{self, MAX_CPUS};
 
-/// The state of one CPU; a cache line of its own.
-#[repr(align(64))]
+/// The state of one CPU; a cache line of its own. `trampoline/hit.S` knows some of it.
+#[repr(C, align(64))]
 pub(crate) struct Cpu {
+    /// What it is doing. The assembly stores the address of a point there while a handler runs.
+    busy: AtomicU64,
     number: usize,
-    /// Handlers are running, or may run after the instruction in the slot.
-    handling: AtomicBool,
     /// The point whose instruction is being stepped.
     stepping: AtomicPtr<Point>,
     /// The virtual address of its slot.
     slot: AtomicUsize,
-    /// The plan whose post-handlers are then called. Null where nobody is.
-    plan: AtomicPtr<Plan>,
+    /// The point whose post-handlers are then called. Null where nobody is told.
+    told: AtomicPtr<Point>,
     /// PSTATE.DAIF of the probed code, while all of it is masked for the slot.
     interrupt_masks: AtomicU64,
 }
 
-static CPUS: [Cpu; MAX_CPUS] = {
+/// In `busy`: an instruction is being stepped.
+const STEPPING: u64 = 1;
+/// In `busy`: handlers are running, or will after the instruction in the slot. Any other bit says so too.
+const HANDLING: u64 = 2;
+
+pub(super) static CPUS: [Cpu; MAX_CPUS] = {
     let mut cpus = [const { Cpu::new(0) }; MAX_CPUS];
     let mut number = 1;
     while number < MAX_CPUS {
@@ -46,14 +52,19 @@ static CPUS: [Cpu; MAX_CPUS] = {
     cpus
 };
 
+const _: () = assert!(size_of::<Cpu>() == 1 << Cpu::SHIFT && offset_of!(Cpu, busy) == 0);
+
 impl Cpu {
+    /// log2 of the size, for the assembly.
+    pub(super) const SHIFT: usize = 6;
+
     const fn new(number: usize) -> Self {
         Self {
+            busy: AtomicU64::new(0),
             number,
-            handling: AtomicBool::new(false),
             stepping: AtomicPtr::new(ptr::null_mut()),
             slot: AtomicUsize::new(0),
-            plan: AtomicPtr::new(ptr::null_mut()),
+            told: AtomicPtr::new(ptr::null_mut()),
             interrupt_masks: AtomicU64::new(0),
         }
     }
@@ -79,35 +90,36 @@ impl Cpu {
     /// Whether a hit is being handled, so that another must not call handlers.
     #[inline]
     pub(crate) fn is_handling(&self) -> bool {
-        self.handling.load(Relaxed)
+        self.busy.load(Relaxed) > STEPPING
     }
 
     /// Handlers are about to run.
     #[inline]
     pub(super) fn enter(&self) {
-        self.handling.store(true, Relaxed);
+        self.busy.store(HANDLING, Relaxed);
     }
 
     /// The hit is over.
     #[inline]
     pub(crate) fn leave(&self) {
-        self.handling.store(false, Relaxed);
+        self.busy.store(0, Relaxed);
     }
 
     /// No handler is to run on this CPU any more, whatever it was doing.
     pub(super) fn abandon(&self) {
-        self.stepping.store(ptr::null_mut(), Relaxed);
-        self.handling.store(true, Relaxed);
+        self.busy.store(HANDLING, Relaxed);
     }
 
-    /// Directs `frame` to the copy of the instruction of `point` at `slot`, with all interrupts masked.
-    /// The probes of `plan` are to be told when it has been executed.
+    /// Directs `frame` to the copy of the instruction of `point` at `slot`, with all interrupts masked. If it `is_told`, its
+    /// post-handlers are to be called when it has been executed.
     #[inline]
-    pub(super) fn begin_step(&self, point: &Point, slot: usize, plan: Option<&Plan>, frame: &mut TrapFrame) {
-        self.stepping.store(ptr::from_ref(point).cast_mut(), Relaxed);
+    pub(super) fn begin_step(&self, point: &Point, slot: usize, is_told: bool, frame: &mut TrapFrame) {
+        let pointer = ptr::from_ref(point).cast_mut();
+        self.stepping.store(pointer, Relaxed);
         self.slot.store(slot, Relaxed);
-        self.plan.store(plan.map_or(ptr::null_mut(), |plan| ptr::from_ref(plan).cast_mut()), Relaxed);
+        self.told.store(if is_told { pointer } else { ptr::null_mut() }, Relaxed);
         self.interrupt_masks.store(frame.pstate & TrapFrame::DAIF, Relaxed);
+        self.busy.store(self.busy.load(Relaxed) | STEPPING, Relaxed);
         frame.pstate |= TrapFrame::DAIF;
         frame.pc = slot as u64;
     }
@@ -115,19 +127,22 @@ impl Cpu {
     /// The point whose instruction is being stepped on this CPU, and the virtual address of the slot.
     #[inline]
     pub(super) fn stepping(&self) -> Option<(&'static Point, u64)> {
+        if self.busy.load(Relaxed) & STEPPING == 0 {
+            return None;
+        }
         // SAFETY: points are freed only after every CPU has been held with interrupts unmasked, and this one has had
         // them masked since `begin_step` stored the pointer.
         let point = unsafe { self.stepping.load(Relaxed).as_ref() }?;
         Some((point, self.slot.load(Relaxed) as u64))
     }
 
-    /// The instruction has left the slot, or has faulted there: gives `frame` its interrupt masks back.
-    /// Returns the plan that `begin_step` was given.
+    /// The instruction has left the slot, or has faulted there: gives `frame` its interrupt masks back. Returns the point, if
+    /// it is told.
     #[inline]
-    pub(super) fn end_step(&self, frame: &mut TrapFrame) -> Option<&'static Plan> {
-        self.stepping.store(ptr::null_mut(), Relaxed);
+    pub(super) fn end_step(&self, frame: &mut TrapFrame) -> Option<&'static Point> {
+        self.busy.store(self.busy.load(Relaxed) & !STEPPING, Relaxed);
         frame.pstate = frame.pstate & !TrapFrame::DAIF | self.interrupt_masks.load(Relaxed);
-        // SAFETY: plans are freed under the same condition as points, see `stepping`.
-        unsafe { self.plan.load(Relaxed).as_ref() }
+        // SAFETY: as in `stepping`.
+        unsafe { self.told.load(Relaxed).as_ref() }
     }
 }

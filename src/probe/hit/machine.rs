@@ -12,13 +12,7 @@ pub(super) struct ThisCpu {
 impl Machine for ThisCpu {
     #[inline]
     fn guard(&self, _pc: u64) -> Guard {
-        if !has_branch_targets() {
-            Guard::Absent
-        } else if self.guarded {
-            Guard::Guarded
-        } else {
-            Guard::Unguarded
-        }
+        guard(self.guarded)
     }
 
     #[inline]
@@ -34,6 +28,16 @@ impl Machine for ThisCpu {
     #[inline]
     fn authenticate(&self, key: Key, pointer: u64, modifier: u64) -> Result<u64, u64> {
         nofault::authenticate(key, pointer, modifier)
+    }
+}
+
+/// How branch targets are treated in a page that is guarded, or is not.
+#[inline]
+pub(crate) fn guard(guarded: bool) -> Guard {
+    match (has_branch_targets(), guarded) {
+        (false, _) => Guard::Absent,
+        (true, false) => Guard::Unguarded,
+        (true, true) => Guard::Guarded,
     }
 }
 

@@ -8,34 +8,43 @@
 //! ```text
 //!                brk #4
 //! probed code ────────────► pre-handlers ─┬─► simulated ──────────────────────────┬─► post-handlers ─┐
-//!      ▲                                  ├─► stepped:  [insn][brk #6] ── brk #6 ─┘                  │
-//!      │                                  └─► boosted:  [insn][b next] ─┐                            │
-//!      └────────────────────────────────────────────────────────────────┴────────────────────────────┘
+//!      ▲   │                              ├─► stepped:  [insn][brk #6] ── brk #6 ─┘                  │
+//!      │   │ b                            └─► boosted:  [insn][b next] ─┐                            │
+//!      │   └─► stub ──► pre-handlers ─► stub: [insn][b next] ─┐         │                            │
+//!      └──────────────────────────────────────────────────────┴─────────┴────────────────────────────┘
 //! ```
 //!
-//! A boosted instruction runs when the hit is over, with the interrupt masks of the probed code; the others run within.
+//! An instruction that is boosted, or optimized, runs when the hit is over, with the interrupt masks of the probed code; the
+//! others run within.
 //!
 //! A hit while handlers run on the same CPU executes its instruction and calls nobody; every probe there counts
 //! it as missed.
+//!
+//! The usual hit of a breakpoint, and every hit of a stub, goes through `trampoline/hit.S`, which does what [`breakpoint`]
+//! does where little is to be done, and leaves the rest to it.
 
 pub(crate) mod counters;
 pub(crate) mod cpu;
 pub(crate) mod instance;
 mod list;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod origin;
 pub(crate) mod point;
 pub(crate) mod returns;
+pub(crate) mod stub;
 pub(crate) mod table;
+pub(crate) mod trampoline;
 
 use core::fmt;
+use core::marker::PhantomData;
+use core::ptr;
 
 use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform;
 use cpu::Cpu;
 use machine::ThisCpu;
-use point::{Execution, Kind, Plan, Point};
+use point::{Execution, Point, Watcher};
 
 /// Called before the probed instruction is executed: unless it changes the pc, at which execution then resumes instead.
 pub type PreHandler = fn(&mut Hit<'_>);
@@ -47,18 +56,26 @@ pub type PostHandler = fn(&mut Hit<'_>);
 /// Handlers run with interrupts masked and must not wait, allocate, or take a lock that the probed code may
 /// hold. A probe that they run into is executed and counted as missed.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct Hit<'a> {
-    frame: &'a mut TrapFrame,
-    address: usize,
-    data: usize,
+    frame: TrapFrame,
+    _frame: PhantomData<&'a mut TrapFrame>,
 }
 
-impl Hit<'_> {
+impl<'a> Hit<'a> {
+    /// The hit of the probe of `watcher`, which stays until it is over.
+    #[inline]
+    fn new(frame: &'a mut TrapFrame, watcher: &Watcher) -> &'a mut Self {
+        frame.watcher = ptr::from_ref(watcher) as u64;
+        // SAFETY: it has the layout of a frame, and the borrow of the frame goes over to it.
+        unsafe { &mut *ptr::from_mut(frame).cast::<Self>() }
+    }
+
     /// The registers of the probed code.
     #[inline]
     #[must_use]
     pub fn frame(&self) -> &TrapFrame {
-        self.frame
+        &self.frame
     }
 
     /// The registers of the probed code, to be changed.
@@ -68,7 +85,8 @@ impl Hit<'_> {
     /// The probed code goes on with what is written here: it must be something that it can go on with.
     #[inline]
     pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
-        self.frame
+        self.frame.written = 1;
+        &mut self.frame
     }
 
     /// In a pre-handler: has execution resume behind the probed instruction, without executing it.
@@ -78,21 +96,22 @@ impl Hit<'_> {
     /// The probed code goes on without the effect of the instruction: it must be able to.
     #[inline]
     pub unsafe fn skip(&mut self) {
-        self.frame.pc = self.address as u64 + 4;
+        self.frame.written = 1;
+        self.frame.pc = self.address() as u64 + 4;
     }
 
     /// The virtual address of the probed instruction.
     #[inline]
     #[must_use]
     pub fn address(&self) -> usize {
-        self.address
+        Watcher::of(self).address
     }
 
     /// The word that the probe was registered with.
     #[inline]
     #[must_use]
     pub fn data(&self) -> usize {
-        self.data
+        Watcher::of(self).probe.data
     }
 }
 
@@ -108,7 +127,8 @@ impl fmt::Display for HitInSlot<'_> {
         write!(
             f,
             "the probe at {:#x} was hit while the instruction of the probe at {:#x} was in its slot",
-            self.point.address, self.stepping.address
+            self.point.address(),
+            self.stepping.address()
         )
     }
 }
@@ -139,34 +159,36 @@ enum Progress {
 }
 
 /// A `brk #0x4` at `frame.pc`.
+#[inline(never)]
 pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     // SAFETY: this is the hit path.
     let Some(point) = (unsafe { table::lookup(frame.pc as usize) }) else { return Breakpoint::Foreign };
-    let Some(plan) = point.plan() else { return Breakpoint::Foreign };
     let cpu = Cpu::current();
     if let Some((stepping, _)) = cpu.stepping() {
         platform::fatal(frame, &HitInSlot { point, stepping });
     }
     if cpu.is_handling() {
-        plan.miss(cpu);
-        return match execute(cpu, point, plan, None, frame) {
+        point.miss(cpu);
+        return match execute(cpu, point, false, frame) {
             Progress::Raised(fault) => Breakpoint::Raised(fault),
             Progress::Executed | Progress::Stepping | Progress::Boosted => Breakpoint::Handled,
         };
     }
     cpu.enter();
-    if !call_pre_handlers(cpu, point, plan, frame) {
+    point.first.counters.hit(cpu);
+    (point.first.handler)(Hit::new(frame, &point.first));
+    if frame.pc != point.address() as u64 {
         // Where a handler goes on is no target of the branch that led here.
         frame.pstate &= !TrapFrame::BRANCH_TYPE;
         cpu.leave();
         return Breakpoint::Handled;
     }
-    match execute(cpu, point, plan, Some(plan), frame) {
+    match execute(cpu, point, true, frame) {
         Progress::Stepping => return Breakpoint::Handled,
         Progress::Boosted => {}
-        Progress::Executed => call_post_handlers(point, plan, frame),
+        Progress::Executed => call_post_handlers(point, frame),
         Progress::Raised(fault) => {
-            returns::take_back(point.address, frame);
+            returns::take_back(point.address(), frame);
             cpu.leave();
             return Breakpoint::Raised(fault);
         }
@@ -176,15 +198,16 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
 }
 
 /// A `brk #0x6` at `frame.pc`. Returns false if it is not the end of the slot that this CPU is in.
+#[inline(never)]
 pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     let cpu = Cpu::current();
     let Some((point, slot)) = cpu.stepping() else { return false };
     if frame.pc != slot + 4 {
         return false;
     }
-    frame.pc = point.address as u64 + 4;
-    if let Some(plan) = cpu.end_step(frame) {
-        call_post_handlers(point, plan, frame);
+    frame.pc = point.address() as u64 + 4;
+    if let Some(point) = cpu.end_step(frame) {
+        call_post_handlers(point, frame);
         cpu.leave();
     }
     true
@@ -197,9 +220,9 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
     let cpu = Cpu::current();
     if let Some((point, slot)) = cpu.stepping() {
         if frame.pc == slot {
-            frame.pc = point.address as u64;
+            frame.pc = point.address() as u64;
             if cpu.end_step(frame).is_some() {
-                returns::take_back(point.address, frame);
+                returns::take_back(point.address(), frame);
                 cpu.leave();
             }
         }
@@ -217,7 +240,7 @@ pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
     match (cpu.stepping(), frame) {
         (Some((point, slot)), Some(frame)) => {
             if let Some(offset @ (0 | 4)) = frame.pc.checked_sub(slot) {
-                frame.pc = point.address as u64 + offset;
+                frame.pc = point.address() as u64 + offset;
                 cpu.end_step(frame);
             }
         }
@@ -231,34 +254,38 @@ pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
     cpu.abandon();
 }
 
-/// Runs the pre-handlers. Returns whether the probed instruction is still to be executed.
-#[inline]
-fn call_pre_handlers(cpu: &Cpu, point: &Point, plan: &Plan, frame: &mut TrapFrame) -> bool {
-    let mut probes = plan.probes.iter();
-    for probe in &mut probes {
-        match &probe.kind {
-            Kind::Kprobe { pre, .. } => {
-                probe.counters.hit(cpu);
-                if let Some(handler) = pre {
-                    handler(&mut Hit { frame, address: point.address, data: probe.data });
-                }
-            }
-            Kind::Return(return_probe) => returns::function_entered(cpu, probe, return_probe, frame),
+/// The pre-handler of a point with several probes: calls those of all, up to one that sends execution elsewhere. The hit of
+/// the first has been counted.
+#[inline(never)]
+pub(crate) fn call_all(hit: &mut Hit<'_>) {
+    // SAFETY: the watcher is the first of a point, at whose beginning it lies.
+    let point = unsafe { &*ptr::from_ref(Watcher::of(hit)).cast::<Point>() };
+    let cpu = Cpu::current();
+    let mut watchers = point.watchers.iter();
+    let mut is_first = true;
+    for watcher in &mut watchers {
+        if !is_first {
+            watcher.counters.hit(cpu);
         }
-        if frame.pc != point.address as u64 {
-            // The instruction that the others wait for is not executed.
-            probes.for_each(|probe| probe.counters.miss(cpu));
-            return false;
+        is_first = false;
+        (watcher.handler)(Hit::new(&mut hit.frame, watcher));
+        if hit.frame.pc != point.address() as u64 {
+            break;
         }
     }
-    true
+    // The instruction that they wait for is not executed.
+    watchers.for_each(|watcher| watcher.probe.counters.miss(cpu));
 }
 
-fn call_post_handlers(point: &Point, plan: &Plan, frame: &mut TrapFrame) {
+/// The pre-handler of a probe that has none.
+pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
+
+#[inline(never)]
+fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {
     let next = frame.pc;
-    for probe in &plan.probes {
-        if let Kind::Kprobe { post: Some(handler), .. } = &probe.kind {
-            handler(&mut Hit { frame, address: point.address, data: probe.data });
+    for watcher in &point.watchers {
+        if let Some(handler) = watcher.post {
+            handler(Hit::new(frame, watcher));
         }
     }
     if frame.pc != next {
@@ -266,21 +293,21 @@ fn call_post_handlers(point: &Point, plan: &Plan, frame: &mut TrapFrame) {
     }
 }
 
-/// Executes the instruction of `point`, or sends `frame` to the slot for it; the probes of `told` are then told in
-/// [`stepped`].
+/// Executes the instruction of `point`, or sends `frame` to the copy for it; if it `is_told`, the post-handlers are then
+/// called in [`stepped`].
 #[inline]
-fn execute(cpu: &Cpu, point: &Point, plan: &Plan, told: Option<&Plan>, frame: &mut TrapFrame) -> Progress {
-    match plan.execution {
+fn execute(cpu: &Cpu, point: &Point, is_told: bool, frame: &mut TrapFrame) -> Progress {
+    match point.execution {
         Execution::Simulated(operation) => match operation.simulate(frame, &ThisCpu { guarded: point.guarded }) {
             Ok(()) => Progress::Executed,
             Err(fault) => Progress::Raised(fault),
         },
         Execution::Stepped { slot } => {
-            cpu.begin_step(point, slot, told, frame);
+            cpu.begin_step(point, slot, is_told, frame);
             Progress::Stepping
         }
-        Execution::Boosted { slot } => {
-            frame.pc = slot as u64;
+        Execution::Boosted { .. } | Execution::Optimized { .. } => {
+            frame.pc = point.slot as u64;
             Progress::Boosted
         }
     }

@@ -1,55 +1,76 @@
-//! From an address in a slot back to the instruction that the slot holds a copy of.
+//! From an address in a slot or a stub back to the instruction that it stands for.
 //!
-//! An instruction that is boosted runs when its hit is over, and may fault then, or be interrupted. Nobody but the slot
-//! knows by then where it belongs: the branch behind it leads to the next instruction.
+//! An instruction that is boosted or optimized runs when its hit is over, and may fault then, or be interrupted. Nobody but
+//! the slot, or the stub, knows by then where it belongs: in the one, the branch behind it leads to the next instruction;
+//! in the other, the distance is written down.
 
 use alloc::boxed::Box;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use super::stub::{DISTANCE, STUB};
+use crate::insn::{self, encode};
 use crate::text;
 
-/// A piece of executable memory that holds slots. Pieces are never freed.
+/// A piece of executable memory that holds slots, or stubs. Pieces are never freed.
 #[derive(Debug)]
-pub(crate) struct Piece {
+struct Piece {
     /// Virtual addresses.
-    pub(crate) range: Range<usize>,
+    range: Range<usize>,
+    kind: Cell,
     /// The piece that was there before.
-    pub(crate) next: *const Piece,
+    next: *const Piece,
+}
+
+/// What a piece is cut into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cell {
+    /// The instruction, and what leads on.
+    Slot,
+    /// What `probe::stub` builds.
+    Stub,
+}
+
+impl Cell {
+    /// Bytes; cells lie at multiples of it.
+    #[inline]
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            Self::Slot => 8,
+            Self::Stub => STUB,
+        }
+    }
 }
 
 /// The newest piece.
 static PIECES: AtomicPtr<Piece> = AtomicPtr::new(ptr::null_mut());
 
-/// Bytes of a slot: the instruction, and what leads on.
-pub(crate) const SLOT: usize = 8;
-
-/// Makes the slots at these virtual addresses known. Called with the registry's lock held, so by one task at a time.
+/// Makes the cells at these virtual addresses known. Called with the registry's lock held, so by one task at a time.
 #[inline]
-pub(crate) fn add(range: Range<usize>) {
-    let piece = Box::new(Piece { range, next: PIECES.load(Ordering::Relaxed) });
+pub(crate) fn add(range: Range<usize>, kind: Cell) {
+    let piece = Box::new(Piece { range, kind, next: PIECES.load(Ordering::Relaxed) });
     PIECES.store(Box::into_raw(piece), Ordering::Release);
 }
 
-/// The virtual address that the code at the virtual address `pc` stands for, if it is in the slot of a boosted
-/// instruction: that of the instruction, or of the next one if `pc` is behind its copy.
+/// The virtual address in the probed code that `pc` stands for, if it is in the slot of a boosted instruction or in a stub:
+/// that of the instruction, or where its copy already leads to.
 pub(crate) fn of(pc: usize) -> Option<usize> {
     let mut piece = PIECES.load(Ordering::Acquire).cast_const();
     // SAFETY: null, or a piece, which is never freed.
-    while let Some(Piece { range, next }) = unsafe { piece.as_ref() } {
+    while let Some(Piece { range, kind, next }) = unsafe { piece.as_ref() } {
         if range.contains(&pc) {
-            let behind = pc % SLOT;
-            return branch_target(pc - behind + 4).map(|target| target + behind - 4);
+            let cell = pc & !(kind.size() - 1);
+            let address = match kind {
+                Cell::Slot => encode::branch_target(text::read(cell + 4), cell as u64 + 4)?.wrapping_sub(4),
+                Cell::Stub => {
+                    let distance = text::read(cell + 4 * DISTANCE).cast_signed();
+                    (cell as u64).wrapping_add_signed(i64::from(distance))
+                }
+            };
+            return Some(insn::origin(pc as u64, text::read(pc & !3), address) as usize);
         }
         piece = *next;
     }
     None
-}
-
-/// Where the branch at the virtual address `address`, in a piece, leads, if one is there (Arm ARM, C6.2, B).
-fn branch_target(address: usize) -> Option<usize> {
-    let word = text::read(address);
-    let offset = (word << 6).cast_signed() >> 4;
-    (word >> 26 == 0b000101).then(|| address.wrapping_add_signed(offset as isize))
 }

@@ -1,14 +1,15 @@
-//! A probe point: one instruction that is probed, and the probes that watch it.
+//! A probe point: one instruction that is probed, how it is executed, and the probes that watch it.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::mem::offset_of;
+use core::sync::atomic::AtomicBool;
 
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::returns::ReturnProbe;
-use super::{PostHandler, PreHandler};
-use crate::insn::Op;
+use super::{Hit, PostHandler, PreHandler};
+use crate::insn::{Op, Resolved};
 use crate::probe::Mode;
 
 /// How the probed instruction is executed. Addresses are virtual.
@@ -20,41 +21,60 @@ pub(crate) enum Execution {
     Stepped { slot: usize },
     /// From a copy at `slot`, with a branch to the next instruction behind it.
     Boosted { slot: usize },
+    /// From a copy at the end of `stub`, to which a branch leads from where the instruction was.
+    Optimized { stub: usize },
 }
 
-/// One instruction that is probed.
+/// One instruction that is probed, and what a hit of it does.
 ///
-/// The hit path finds it by address, without a lock. It is freed only after every CPU has been held outside the hit path
-/// since its breakpoint was taken away.
+/// The hit path finds it by address, without a lock, and nothing in it changes: another takes its place. It is freed only
+/// after every CPU has been held outside the hit path since. `trampoline/hit.S` knows the beginning.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Point {
-    /// The virtual address of the instruction.
-    pub(crate) address: usize,
+    /// What is called first.
+    pub(crate) first: Watcher,
+    /// What is left to do when that has been done, and has changed no register: 0 if more than is said here.
+    pub(crate) shortcut: u64,
+    /// Of [`BOOSTED`](Self::BOOSTED): the virtual address at which to go on.
+    pub(crate) slot: usize,
+    /// Of [`RESOLVED`](Self::RESOLVED): what the instruction does.
+    pub(crate) resolved: Option<Resolved>,
+    pub(crate) execution: Execution,
     /// Whether branch targets are checked in its page.
     pub(crate) guarded: bool,
-    /// What a hit does; replaced as a whole, never changed in place. Not null while the breakpoint is in place.
-    plan: AtomicPtr<Plan>,
-}
-
-/// What a hit of a point does.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) execution: Execution,
     /// The enabled probes, in the order in which they run.
-    pub(crate) probes: Box<[Arc<Probe>]>,
+    pub(crate) watchers: Box<[Watcher]>,
 }
 
-/// A registered probe, as the hit path sees it.
+/// An enabled probe at a point, as the hit path sees it.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct Watcher {
+    /// Called before the instruction.
+    pub(crate) handler: PreHandler,
+    /// Its hits are counted before that.
+    pub(crate) counters: Counters,
+    /// The virtual address of the instruction.
+    pub(crate) address: usize,
+    /// Called after the instruction.
+    pub(crate) post: Option<PostHandler>,
+    pub(crate) probe: Arc<Probe>,
+}
+
+/// A registered probe.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) kind: Kind,
     /// The word that its handlers are given.
     pub(crate) data: usize,
-    /// It is armed, or about to be. For the registry: the plan of a point has only those that are.
+    /// It is armed, or about to be. For the registry: a point has only those that are.
     pub(crate) enabled: AtomicBool,
     /// The fastest mode that it allows. For the registry.
     pub(crate) fastest: Mode,
     pub(crate) counters: Counters,
+    /// Counts the calls of its watcher's handler: the same, but for a return probe, which is hit by returns.
+    pub(crate) entered: Counters,
 }
 
 #[derive(Debug)]
@@ -68,41 +88,36 @@ pub(crate) enum Kind {
 }
 
 impl Point {
-    pub(crate) fn new(address: usize, guarded: bool) -> Self {
-        Self { address, guarded, plan: AtomicPtr::new(core::ptr::null_mut()) }
-    }
+    /// [`shortcut`](Self::shortcut): to go on at [`slot`](Self::slot).
+    pub(crate) const BOOSTED: u64 = 1;
+    /// [`shortcut`](Self::shortcut): to do what is [`resolved`](Self::resolved).
+    pub(crate) const RESOLVED: u64 = 2;
 
-    /// What a hit does. To be called, and the result used, only in the hit path.
+    /// The virtual address of the instruction.
     #[inline]
-    pub(super) fn plan(&self) -> Option<&'static Plan> {
-        // SAFETY: a plan that has been published is freed only after every CPU has been held outside the hit path since
-        // it was replaced, and the caller is inside it.
-        unsafe { self.plan.load(Ordering::Acquire).as_ref() }
+    pub(crate) fn address(&self) -> usize {
+        self.first.address
     }
 
-    /// Makes `plan` what a hit does from now on, and returns what it was, which hits that have begun still use.
-    pub(crate) fn publish(&self, plan: *mut Plan) -> *mut Plan {
-        self.plan.swap(plan, Ordering::AcqRel)
-    }
-}
-
-impl Plan {
     /// Counts a hit that none of the probes has been told of.
     pub(super) fn miss(&self, cpu: &Cpu) {
-        for probe in &self.probes {
-            probe.counters.miss(cpu);
+        for watcher in &self.watchers {
+            watcher.probe.counters.miss(cpu);
         }
     }
 }
 
-impl Execution {
-    /// The virtual address of the copy of the instruction, if it is executed from one.
+// The assembly loads the two together, and takes the address of the point for that of its first watcher.
+const _: () =
+    assert!(offset_of!(Point, first) == 0 && offset_of!(Watcher, handler) == 0 && offset_of!(Watcher, counters) == 8);
+
+impl Watcher {
+    /// The one whose handler runs with `hit`.
     #[inline]
-    pub(crate) fn slot(&self) -> Option<usize> {
-        match *self {
-            Self::Stepped { slot } | Self::Boosted { slot } => Some(slot),
-            Self::Simulated(_) => None,
-        }
+    pub(super) fn of(hit: &Hit<'_>) -> &'static Self {
+        // SAFETY: whoever calls a handler has put the address there. Watchers are freed only after every CPU has been held
+        // outside the hit path, in which the handler is.
+        unsafe { &*(hit.frame().watcher as *const Self) }
     }
 }
 

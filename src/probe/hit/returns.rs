@@ -17,10 +17,12 @@ use core::ptr;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::Hit;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
 use super::list::{List, Wanted};
-use super::point::{Kind, Probe};
+use super::point::{Kind, Probe, Watcher};
+use super::trampoline;
 use crate::exception::TrapFrame;
 use crate::platform;
 
@@ -65,6 +67,7 @@ impl Call<'_> {
     /// with.
     #[inline]
     pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
+        self.frame.written = 1;
         self.frame
     }
 
@@ -116,43 +119,6 @@ pub(crate) struct ReturnProbe {
     pub(crate) retired: AtomicBool,
 }
 
-#[cfg(target_os = "none")]
-mod trampoline {
-    use crate::exception::TrapFrame;
-
-    core::arch::global_asm!(
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/frame.S")),
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/kretprobe.S")),
-        FRAME_SIZE = const TrapFrame::SIZE,
-        FRAME_SP = const TrapFrame::SP,
-        FRAME_PC = const TrapFrame::PC,
-        FRAME_RECORD = const TrapFrame::RECORD,
-    );
-
-    unsafe extern "C" {
-        safe fn kretprobe_trampoline();
-    }
-
-    #[inline]
-    pub fn address() -> u64 {
-        kretprobe_trampoline as *const () as u64
-    }
-}
-
-#[cfg(not(target_os = "none"))]
-mod trampoline {
-    /// The host's tests call `function_returned` themselves.
-    pub fn address() -> u64 {
-        0x7ea4_0000
-    }
-}
-
-/// Where return-probed functions return to.
-#[inline]
-pub(crate) fn trampoline_address() -> u64 {
-    trampoline::address()
-}
-
 const BUCKETS: usize = 256;
 
 /// The calls in progress of the tasks that have this bucket's hash, newest first.
@@ -200,9 +166,13 @@ fn for_each(list: &List, mut f: impl FnMut(&Instance, &Probe, &ReturnProbe)) {
     }
 }
 
-/// A probed function has been entered: `frame` is at its first instruction.
-#[inline]
-pub(super) fn function_entered(cpu: &Cpu, probe: &Probe, return_probe: &ReturnProbe, frame: &mut TrapFrame) {
+/// The pre-handler of a return probe: a probed function has been entered.
+#[inline(never)]
+pub(crate) fn function_entered(hit: &mut Hit<'_>) {
+    let probe = &*Watcher::of(hit).probe;
+    let Kind::Return(return_probe) = &probe.kind else { return };
+    let cpu = Cpu::current();
+    let frame = &mut hit.frame;
     let Some(instance) = return_probe.pool.take(cpu) else { return probe.counters.miss(cpu) };
     if let Some(handler) = return_probe.entry {
         let mut call = Call {
@@ -222,14 +192,14 @@ pub(super) fn function_entered(cpu: &Cpu, probe: &Probe, return_probe: &ReturnPr
     instance.stack_pointer.store(frame.sp, Relaxed);
     instance.return_address.store(frame.x[30], Relaxed);
     instance.probe.store(ptr::from_ref(probe).cast_mut(), Relaxed);
-    frame.x[30] = trampoline_address();
+    frame.x[30] = trampoline::kretprobe_address();
     with_bucket(task, |calls| calls.push(instance));
 }
 
 /// The first instruction of the function at `function` has faulted, so that the function has not been entered yet: undoes
 /// what [`function_entered`] has done in this hit.
 pub(super) fn take_back(function: usize, frame: &mut TrapFrame) {
-    if frame.x[30] != trampoline_address() {
+    if frame.x[30] != trampoline::kretprobe_address() {
         return;
     }
     let task = platform::task();
@@ -291,7 +261,7 @@ extern "C" fn kprobes_function_returned(frame: &mut TrapFrame) {
 pub(crate) fn function_returned(frame: &mut TrapFrame) {
     let task = platform::task();
     let stack_pointer = frame.sp;
-    let trampoline = trampoline_address();
+    let trampoline = trampoline::kretprobe_address();
     let mut return_address = None;
     let ended = with_bucket(task, |calls| {
         if !calls.iter().any(|call| call.belongs_to(task) && call.stack_pointer.load(Relaxed) == stack_pointer) {
@@ -363,6 +333,6 @@ pub(crate) fn true_return_address(task: u64, floor: u64) -> Option<u64> {
             .iter()
             .filter(|call| call.belongs_to(task) && call.stack_pointer.load(Relaxed) >= floor)
             .map(|call| call.return_address.load(Relaxed))
-            .find(|&address| address != trampoline_address())
+            .find(|&address| address != trampoline::kretprobe_address())
     })
 }

@@ -8,9 +8,9 @@
 //!
 //! `probe::publish` fills the table.
 
-use alloc::boxed::Box;
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::{ptr, slice};
 
 use super::point::Point;
 
@@ -18,32 +18,50 @@ pub(crate) const PAGE_SHIFT: usize = 12;
 pub(crate) const WORDS: usize = 1 << (PAGE_SHIFT - 2);
 
 /// What is known of one page of text.
+#[repr(C)]
 pub(crate) struct Page {
     points: [AtomicPtr<Point>; WORDS],
     /// The instructions that there are points for.
     originals: [AtomicU32; WORDS],
 }
 
+/// The table. It is made at the first registration. `trampoline/hit.S` knows its fields.
+#[repr(C)]
 pub(crate) struct Table {
     /// The address of the first word of the first page.
-    pub(crate) base: usize,
-    pub(crate) pages: Box<[AtomicPtr<Page>]>,
+    pub(super) base: AtomicUsize,
+    /// The number of pages: none until the other fields are good.
+    length: AtomicUsize,
+    pub(super) pages: AtomicPtr<AtomicPtr<Page>>,
 }
 
-/// Made at the first registration, and never freed.
-pub(crate) static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
+pub(crate) static TABLE: Table =
+    Table { base: AtomicUsize::new(0), length: AtomicUsize::new(0), pages: AtomicPtr::new(ptr::null_mut()) };
 
 impl Table {
+    /// Gives the table its pages, which begin at the virtual address `base`. Once.
     #[inline]
-    pub(crate) fn current() -> Option<&'static Self> {
-        // SAFETY: the pointer is null or that of a table that `probe::publish` has leaked.
-        unsafe { TABLE.load(Ordering::Acquire).as_ref() }
+    pub(crate) fn set(&self, base: usize, pages: &'static [AtomicPtr<Page>]) {
+        self.base.store(base, Ordering::Relaxed);
+        self.pages.store(pages.as_ptr().cast_mut(), Ordering::Relaxed);
+        self.length.store(pages.len(), Ordering::Release);
+    }
+
+    /// The entries for all pages.
+    #[inline]
+    pub(crate) fn pages(&self) -> &'static [AtomicPtr<Page>] {
+        match self.length.load(Ordering::Acquire) {
+            0 => &[],
+            // SAFETY: as `set` was given them, before the length.
+            length => unsafe { slice::from_raw_parts(self.pages.load(Ordering::Relaxed), length) },
+        }
     }
 
     /// The entry for the page around the virtual address `address`.
     #[inline]
-    pub(crate) fn entry(&self, address: usize) -> Option<&AtomicPtr<Page>> {
-        self.pages.get(address.wrapping_sub(self.base) >> PAGE_SHIFT)
+    pub(crate) fn entry(&self, address: usize) -> Option<&'static AtomicPtr<Page>> {
+        let pages = self.pages();
+        pages.get(address.wrapping_sub(self.base.load(Ordering::Relaxed)) >> PAGE_SHIFT)
     }
 
     /// The page around the virtual address `address`, if there has been a probe in it.
@@ -54,11 +72,14 @@ impl Table {
     }
 }
 
+// The assembly takes a page for the array of its points.
+const _: () = assert!(offset_of!(Page, points) == 0 && offset_of!(Table, length) == offset_of!(Table, base) + 8);
+
 impl Page {
     // In all of them, the mask keeps the index in bounds, so that no check, and no panic, is compiled in.
 
     #[inline]
-    fn point(&self, address: usize) -> &AtomicPtr<Point> {
+    pub(crate) fn point(&self, address: usize) -> &AtomicPtr<Point> {
         &self.points[(address >> 2) & (WORDS - 1)]
     }
 
@@ -67,11 +88,12 @@ impl Page {
         &self.originals[(address >> 2) & (WORDS - 1)]
     }
 
-    /// Makes `point` the one that is found at the virtual address `address`, for the instruction `word`.
+    /// Makes `point` the one that is found at the virtual address `address`, for the instruction `word`. Returns the one
+    /// that was there, which hits that have begun may still use.
     #[inline]
-    pub(crate) fn set(&self, address: usize, point: *const Point, word: u32) {
+    pub(crate) fn set(&self, address: usize, point: *mut Point, word: u32) -> *mut Point {
         self.original(address).store(word, Ordering::Relaxed);
-        self.point(address).store(point.cast_mut(), Ordering::Release);
+        self.point(address).swap(point, Ordering::AcqRel)
     }
 }
 
@@ -82,8 +104,8 @@ impl Page {
 /// The caller is in the hit path, and uses the result only there.
 #[inline]
 pub(crate) unsafe fn lookup<'a>(address: usize) -> Option<&'a Point> {
-    let page = Table::current()?.page(address)?;
-    // SAFETY: a point is freed only after every CPU has been held outside the hit path since it was withdrawn, and the
+    let page = TABLE.page(address)?;
+    // SAFETY: a point is freed only after every CPU has been held outside the hit path since it was replaced, and the
     // caller is inside it.
     unsafe { page.point(address).load(Ordering::Acquire).as_ref() }
 }
@@ -94,7 +116,7 @@ pub(crate) unsafe fn lookup<'a>(address: usize) -> Option<&'a Point> {
 /// that the word is no probe's: an instruction is put back before all CPUs are held, and its point withdrawn after.
 #[inline]
 pub(crate) fn original(address: usize) -> Option<u32> {
-    let page = Table::current()?.page(address)?;
+    let page = TABLE.page(address)?;
     let is_probed = !page.point(address).load(Ordering::Acquire).is_null();
     is_probed.then(|| page.original(address).load(Ordering::Relaxed))
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::exception::TrapFrame;
 use crate::insn::{self, Guard, Key, Machine, Verdict};
 use crate::platform::Platform;
-use crate::probe::hit::{self, Breakpoint, returns};
+use crate::probe::hit::{self, Breakpoint, returns, trampoline};
 use crate::text::{self, Word};
 
 /// Words of each function in the pretended text.
@@ -46,6 +46,8 @@ crate::platform!(Host);
 
 // SAFETY: nothing executes the text but `Computer`, which goes through the engine.
 unsafe impl Platform for Host {
+    const CPU_OFFSET: usize = 0;
+
     fn cpu() -> usize {
         0
     }
@@ -151,7 +153,7 @@ impl Computer {
     /// Executes one instruction.
     pub fn step(&mut self) {
         let frame = &mut self.frame;
-        if frame.pc == returns::trampoline_address() {
+        if frame.pc == trampoline::kretprobe_address() {
             return returns::function_returned(frame);
         }
         let word = text::read(frame.pc as usize);

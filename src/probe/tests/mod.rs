@@ -5,7 +5,7 @@ mod returns;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::hit::returns::trampoline_address;
+use super::hit::trampoline::kretprobe_address as trampoline_address;
 use super::hit::{self, Breakpoint};
 use super::*;
 use crate::exception::TrapFrame;
@@ -200,7 +200,7 @@ fn a_fault_in_the_slot_appears_at_the_probe_and_leaves_the_cpu_clean() {
     let function = computer.function(0, &[add(1), RET]);
     for mode in [Mode::Stepped, Mode::Boosted] {
         let probe = Kprobe::at(function).pre(see_x0).at_most(mode).register().unwrap();
-        assert_eq!(list()[0].mode, mode);
+        assert_eq!(list()[0].mode, Some(mode));
         computer.frame.pstate = 0b0101;
         computer.frame.pc = function as u64;
         computer.step();
@@ -238,7 +238,7 @@ fn a_breakpoint_of_somebody_else_is_left_to_him() {
 fn the_fastest_mode_that_serves_all_probes_is_taken() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    let mode = || list()[0].mode;
+    let mode = || list()[0].mode.unwrap();
     fn after(_: &mut Hit<'_>) {
         SEEN.fetch_add(100, Relaxed);
     }
@@ -360,15 +360,23 @@ fn the_list_tells_what_is_registered() {
     let function = computer.function(0, &[add(1), RET]);
     let slots = memory().slots;
     let _simulated = Kprobe::at(function + 4).disabled().data(7).register().unwrap();
-    let stepped = Kretprobe::at(function).register().unwrap();
+    let stepped = Kretprobe::at(function).at_most(Mode::Boosted).register().unwrap();
     computer.call(function, 0);
-    let info =
-        |address, kind, mode, enabled, hits, data| ProbeInfo { address, kind, mode, enabled, hits, missed: 0, data };
+    let info = |address, kind, mode, enabled, hits, data| ProbeInfo {
+        address,
+        kind,
+        mode,
+        fallback: None,
+        enabled,
+        hits,
+        missed: 0,
+        data,
+    };
     assert_eq!(
         list(),
         [
-            info(function, ProbeKind::Kretprobe, Mode::Boosted, true, 1, 0),
-            info(function + 4, ProbeKind::Kprobe, Mode::Simulated, false, 0, 7),
+            info(function, ProbeKind::Kretprobe, Some(Mode::Boosted), true, 1, 0),
+            info(function + 4, ProbeKind::Kprobe, None, false, 0, 7),
         ]
     );
     assert_eq!(memory().slots, slots + 1);

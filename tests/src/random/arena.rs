@@ -68,7 +68,7 @@ struct Shared<T>(UnsafeCell<T>);
 // SAFETY: only `Arena` uses what is in one, and there is one arena in a test.
 unsafe impl<T> Sync for Shared<T> {}
 
-const NOTHING: TrapFrame = TrapFrame { x: [0; 31], sp: 0, pc: 0, pstate: 0, record: [0; 2] };
+const NOTHING: TrapFrame = TrapFrame::ZERO;
 
 #[unsafe(no_mangle)]
 static random_run_state: Shared<Run> = Shared(UnsafeCell::new(Run { caller: [0; 2], before: NOTHING, after: NOTHING }));

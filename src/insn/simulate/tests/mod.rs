@@ -69,7 +69,15 @@ fn frame() -> TrapFrame {
 
 fn try_run(word: u32, frame: &mut TrapFrame, memory: &Memory) -> Result<(), Fault> {
     match classify(word) {
-        Verdict::Simulate(op) => op.simulate(frame, memory),
+        Verdict::Simulate(op) => {
+            let mut resolved = *frame;
+            let outcome = op.simulate(frame, memory);
+            if let Some(rest) = op.resolve(resolved.pc, memory.guard(resolved.pc)) {
+                rest.execute(&mut resolved);
+                assert_eq!((outcome, &resolved), (Ok(()), &*frame), "{word:#010x} is resolved to {rest:?}");
+            }
+            outcome
+        }
         verdict => panic!("{word:#010x} is not simulated but {verdict:?}"),
     }
 }

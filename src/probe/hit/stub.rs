@@ -1,0 +1,60 @@
+//! Stubs: where the branch leads that stands in the place of an optimized instruction.
+//!
+//! A stub is entered and left with all registers those of the probed code. It makes room for a frame on the stack and masks
+//! interrupts, calls the common routine in `trampoline/hit.S`, undoes both, and goes on in the copy of the instruction, which
+//! leads back to the probed code. Whoever is interrupted outside of hits is in a stub for all of that but the call, during
+//! which no interrupt is taken: so a stub that nobody is interrupted in is in no use.
+
+use super::cpu::Cpu;
+use super::point::Point;
+use super::trampoline;
+use crate::exception::TrapFrame;
+use crate::insn::MAX_WORDS;
+
+/// Bytes of a stub; stubs lie at multiples of it.
+pub(crate) const STUB: usize = 4 * WORDS;
+
+// What lies where in a stub, in words.
+pub(crate) const WORDS: usize = 16;
+/// The end of the way in: where the common routine returns to.
+pub(crate) const RETURN: usize = 5;
+/// The copy of the instruction, with what it needs to lead back.
+pub(crate) const COPY: usize = 8;
+/// The distance, in bytes, from the stub to the instruction.
+pub(crate) const DISTANCE: usize = COPY + MAX_WORDS;
+/// The address of the cell that has the point.
+pub(crate) const CELL: usize = DISTANCE + 1;
+const _: () = assert!(CELL + 2 == WORDS && CELL.is_multiple_of(2));
+
+/// A hit that nobody can be told of, as a handler is running on this CPU.
+#[unsafe(no_mangle)]
+extern "C" fn kprobes_missed(point: &Point) {
+    point.miss(Cpu::current());
+}
+
+/// Does what is left of the instruction of a point that has resolved it, and that no handler has moved away from.
+#[unsafe(no_mangle)]
+extern "C" fn kprobes_resolved(frame: &mut TrapFrame, point: &Point) {
+    if let Some(resolved) = point.resolved {
+        resolved.execute(frame);
+    }
+}
+
+/// A breakpoint at `frame.pc` with which the common routine leaves for where a handler has sent it: `frame` becomes what the
+/// handler has left. Returns false if it is another breakpoint.
+pub(crate) fn leave(frame: &mut TrapFrame) -> bool {
+    if frame.pc != trampoline::leave_address() {
+        return false;
+    }
+    // SAFETY: the common routine executes this breakpoint with the stack pointer at its frame, which lies above `frame`.
+    let wanted = unsafe { &*(frame.sp as *const TrapFrame) };
+    // The rest of the state is the routine's, which is that of the probed code.
+    const RESTORED: u64 = TrapFrame::FLAGS | TrapFrame::DAIF;
+    let pstate = frame.pstate & !(RESTORED | TrapFrame::BRANCH_TYPE) | wanted.pstate & RESTORED;
+    for (register, value) in frame.x.iter_mut().zip(&wanted.x) {
+        // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memmove, which can be probed.
+        unsafe { core::ptr::from_mut(register).write_volatile(*value) };
+    }
+    (frame.sp, frame.pc, frame.pstate) = (wanted.sp, wanted.pc, pstate);
+    true
+}

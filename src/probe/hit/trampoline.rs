@@ -1,0 +1,70 @@
+//! The assembly of the engine, and what it is told of the structures that it works on.
+
+#[cfg(target_os = "none")]
+mod routines {
+    use core::mem::offset_of;
+
+    use crate::exception::{self, TrapFrame};
+    use crate::probe::hit::counters::STRIDE;
+    use crate::probe::hit::cpu::{CPUS, Cpu};
+    use crate::probe::hit::point::Point;
+    use crate::probe::hit::stub::{CELL, RETURN};
+    use crate::probe::hit::table::{TABLE, Table};
+
+    core::arch::global_asm!(
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/frame.S")),
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/hit.S")),
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/kretprobe.S")),
+        FRAME_SIZE = const TrapFrame::SIZE,
+        FRAME_SP = const TrapFrame::SP,
+        FRAME_PC = const TrapFrame::PC,
+        FRAME_PSTATE = const TrapFrame::PSTATE,
+        FRAME_RECORD = const TrapFrame::RECORD,
+        POINT_ADDRESS = const offset_of!(Point, first.address),
+        POINT_SHORTCUT = const offset_of!(Point, shortcut),
+        POINT_SLOT = const offset_of!(Point, slot),
+        TABLE = sym TABLE,
+        TABLE_BASE = const offset_of!(Table, base),
+        TABLE_PAGES = const offset_of!(Table, pages),
+        CPUS = sym CPUS,
+        CPU_SHIFT = const Cpu::SHIFT,
+        STRIDE_SHIFT = const STRIDE.trailing_zeros(),
+        STUB_CELL = const 4 * (CELL - RETURN),
+        BRK_LEAVE = const exception::BRK_LEAVE,
+    );
+
+    unsafe extern "C" {
+        pub safe static kretprobe_trampoline: u8;
+        pub safe static kprobes_optimized: u8;
+        pub safe static kprobes_optimized_end: u8;
+        pub safe static kprobes_leave: u8;
+    }
+}
+
+/// The host's tests cannot execute the assembly: they do what it does by hand, at addresses that no stub reaches.
+#[cfg(not(target_os = "none"))]
+#[expect(non_upper_case_globals, reason = "they stand for labels")]
+mod routines {
+    pub static kretprobe_trampoline: u8 = 0;
+    pub static kprobes_optimized: u8 = 0;
+    pub static kprobes_optimized_end: u8 = 0;
+    pub static kprobes_leave: u8 = 0;
+}
+
+/// Where return-probed functions return to: a virtual address, as all of these.
+#[inline]
+pub(crate) fn kretprobe_address() -> u64 {
+    &raw const routines::kretprobe_trampoline as u64
+}
+
+/// The common routine of all stubs.
+#[inline]
+pub(crate) fn stub_routine() -> core::ops::Range<usize> {
+    &raw const routines::kprobes_optimized as usize..&raw const routines::kprobes_optimized_end as usize
+}
+
+/// The breakpoint with which that goes on elsewhere.
+#[inline]
+pub(crate) fn leave_address() -> u64 {
+    &raw const routines::kprobes_leave as u64
+}

@@ -1,0 +1,53 @@
+//! Writing the stubs of optimized probes. What they do is described in `hit::stub`.
+
+use core::sync::atomic::AtomicPtr;
+
+use super::hit::point::Point;
+use super::hit::stub::{CELL, COPY, DISTANCE, RETURN, WORDS};
+use super::hit::trampoline;
+use crate::exception::TrapFrame;
+use crate::insn::encode::{self, SP};
+use crate::insn::{self, Guard, Literal, NotRelocatable, Place};
+use crate::platform;
+
+use super::check::Site;
+
+/// The words of the stub at the virtual address `stub`, for the instruction of `site` at the virtual address `address`, in
+/// memory that is guarded alike; its point is found in `cell`.
+pub(super) fn build(
+    stub: usize,
+    address: usize,
+    site: &Site,
+    guard: Guard,
+    cell: &'static AtomicPtr<Point>,
+) -> Result<[u32; WORDS], NotRelocatable> {
+    const SIZE: i16 = TrapFrame::SIZE as i16;
+    const X30: u16 = 8 * 30;
+    let (stub, from) = (stub as u64, address as u64);
+    let to = |word: usize| stub + 4 * word as u64;
+    let text = platform::text();
+    let place = Place { from, to: to(COPY), guard, text: text.start as u64..text.end as u64 };
+    let mut words = [0; WORDS];
+    words[..RETURN].copy_from_slice(&[
+        encode::store_pair_before(0, 1, SP, -SIZE),
+        encode::store(30, SP, X30),
+        encode::read_daif(0),
+        encode::MASK_INTERRUPTS,
+        encode::branch_link(to(RETURN - 1), trampoline::stub_routine().start as u64)?,
+    ]);
+    words[RETURN..COPY].copy_from_slice(&[
+        encode::write_daif(0),
+        encode::load(Literal::Doubleword, 30, SP, X30),
+        encode::load_pair_after(0, 1, SP, SIZE),
+    ]);
+    let copy = insn::relocate(site.word, site.verdict, &place)?;
+    words[COPY..][..copy.words().len()].copy_from_slice(copy.words());
+    // Both lie within the reach of a branch, or the stub could not lead back.
+    words[DISTANCE] = from.wrapping_sub(stub) as u32;
+    let cell = (&raw const *cell).addr() as u64;
+    words[CELL] = cell as u32;
+    words[CELL + 1] = (cell >> 32) as u32;
+    // The branch to the stub must reach as well.
+    insn::branch(from, stub)?;
+    Ok(words)
+}

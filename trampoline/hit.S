@@ -1,0 +1,195 @@
+// The usual hits of probes, in as few instructions as they take, and where the stubs of optimized probes lead.
+//
+// Included after frame.S. Constants:
+//   FRAME_*        of frame.S, and FRAME_PSTATE, which `written` and `watcher` follow
+//   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher
+//   TABLE_*        of `Table`; the number of its pages follows its base
+//   CPU_SHIFT      log2 of the size of `Cpu`, at whose beginning is `busy`
+//   STRIDE_SHIFT   log2 of the distance between the counts of two CPUs
+//   STUB_CELL      from where a stub is returned to, to the address of the cell that has the point
+//   kprobes_cpu_offset, an absolute symbol: where, from the address in TPIDR_EL1, the number of the CPU is
+//
+// What differs from the usual is left to Rust: src/probe/hit/mod.rs is the reference for what happens here.
+//
+// Handlers are `fn(&mut Hit)`: one pointer, which this toolchain passes in x0 as C does; the tests of every mode show it.
+
+    .set    FRAME_PSTATE, {FRAME_PSTATE}
+    .set    FRAME_WRITTEN, {FRAME_PSTATE} + 8
+    .set    FRAME_WATCHER, {FRAME_PSTATE} + 16
+    .set    POINT_ADDRESS, {POINT_ADDRESS}
+    .set    POINT_SHORTCUT, {POINT_SHORTCUT}
+    .set    POINT_SLOT, {POINT_SLOT}
+    .set    TABLE_BASE, {TABLE_BASE}
+    .set    TABLE_PAGES, {TABLE_PAGES}
+    .set    CPU_SHIFT, {CPU_SHIFT}
+    .set    STRIDE_SHIFT, {STRIDE_SHIFT}
+    .set    STUB_CELL, {STUB_CELL}
+
+// Counts a hit, and calls the handler of the point's first watcher.
+// In: x21 = the point, sp = the frame, PSTATE.DAIF masked. Out: x20 = this CPU's state, and `written` in the frame; or at
+// `\busy`, where a hit is being handled already, with nothing done. Clobbers: what a call may.
+.macro hit_call busy
+    mrs     x10, tpidr_el1
+    ldr     x10, [x10, #:lo12:kprobes_cpu_offset]
+    adrp    x20, {CPUS}
+    add     x20, x20, #:lo12:{CPUS}
+    add     x20, x20, x10, lsl #CPU_SHIFT
+    ldr     x9, [x20]
+    cbnz    x9, \busy
+    str     x21, [x20]                      // busy: not 0, and bit 0 clear
+    ldp     x9, x11, [x21]                  // the handler, the counts
+    add     x11, x11, x10, lsl #STRIDE_SHIFT
+    ldr     x10, [x11]
+    add     x10, x10, #1
+    str     x10, [x11]
+    stp     xzr, x21, [sp, #FRAME_WRITTEN]
+    mov     x0, sp
+    blr     x9
+    str     xzr, [x20]
+.endm
+
+    .section .kprobes.text.hit, "ax"
+
+// A `brk #0x4`, for the vectors of a kernel to call before anything else is done about it.
+// In: sp = the complete frame, PSTATE.DAIF masked. Out: w0 = 2: it has been dealt with, and the frame's stack pointer is what
+// it was; 1: it has been dealt with; 0: nothing has been done, `handle_sync` is to be called. Clobbers: everything.
+    .balign 64
+    .global kprobes_breakpoint
+    .type   kprobes_breakpoint, %function
+kprobes_breakpoint:
+    mov     x19, x30
+    ldr     x9, [sp, #FRAME_PC]
+    adrp    x10, {TABLE}
+    add     x10, x10, #:lo12:{TABLE}
+    ldp     x11, x12, [x10, #TABLE_BASE]
+    sub     x9, x9, x11
+    lsr     x11, x9, #12
+    cmp     x11, x12
+    b.hs    breakpoint_unusual
+    ldr     x10, [x10, #TABLE_PAGES]
+    ldr     x10, [x10, x11, lsl #3]         // what is loaded from an address that was loaded comes after it (B2.3.2)
+    cbz     x10, breakpoint_unusual
+    ubfx    x9, x9, #2, #10
+    ldr     x21, [x10, x9, lsl #3]
+    cbz     x21, breakpoint_unusual
+    ldr     x23, [x21, #POINT_SHORTCUT]
+    cbz     x23, breakpoint_unusual
+    hit_call breakpoint_unusual
+    ldr     x9, [sp, #FRAME_WRITTEN]
+    mov     w0, #2
+    cbnz    x9, breakpoint_written
+breakpoint_go_on:
+    tbz     x23, #0, breakpoint_resolved
+    ldr     x9, [x21, #POINT_SLOT]
+    str     x9, [sp, #FRAME_PC]
+    ret     x19
+breakpoint_resolved:
+    mov     x22, x0
+    mov     x0, sp
+    mov     x1, x21
+    bl      kprobes_resolved
+    mov     x0, x22
+    ret     x19
+breakpoint_written:
+    mov     w0, #1
+    ldr     x9, [sp, #FRAME_PC]
+    ldr     x10, [x21, #POINT_ADDRESS]
+    cmp     x9, x10
+    b.eq    breakpoint_go_on
+    // Where a handler goes on is no target of the branch that led here.
+    ldr     x9, [sp, #FRAME_PSTATE]
+    and     x9, x9, #~(0b11 << 10)
+    str     x9, [sp, #FRAME_PSTATE]
+    ret     x19
+breakpoint_unusual:
+    mov     w0, #0
+    ret     x19
+    .size   kprobes_breakpoint, . - kprobes_breakpoint
+
+// The common part of all stubs (src/probe/hit/stub.rs has the other).
+// In: sp = a frame with x0, x1 and x30 stored; x0 = DAIF, x30 = the end of the stub, PSTATE.DAIF masked.
+// Out: returns to x30 with x0 = the DAIF to be restored, and all registers but x0, x1 and x30 those of the frame; or not at
+// all, where a handler has moved the stack pointer or the pc.
+//
+// The frame's pstate has the mode, the flags and the masks. What a handler has not asked to write is not restored where the
+// calls have preserved it.
+    .balign 64
+    .global kprobes_optimized
+    .type   kprobes_optimized, %function
+kprobes_optimized:
+    stp     x2, x3, [sp, #16]
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    stp     x18, x19, [sp, #144]
+    stp     x20, x21, [sp, #160]
+    stp     x22, x23, [sp, #176]
+    stp     x24, x25, [sp, #192]
+    stp     x26, x27, [sp, #208]
+    stp     x28, x29, [sp, #224]
+    ldr     x21, [x30, #STUB_CELL]
+    mrs     x1, nzcv
+    ldr     x21, [x21]
+    orr     x0, x0, x1
+    add     x1, sp, #FRAME_SIZE
+    mov     x19, x30
+    str     x1, [sp, #FRAME_SP]
+    cbz     x21, optimized_restore          // disarmed since this CPU came to the stub: there is nobody to tell
+    add     x0, x0, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
+    ldr     x1, [x21, #POINT_ADDRESS]
+    stp     x1, x0, [sp, #FRAME_PC]
+    stp     x29, x1, [sp, #FRAME_RECORD]
+    add     x29, sp, #FRAME_RECORD
+    hit_call optimized_busy
+    ldp     x0, x1, [sp, #FRAME_PSTATE]
+    cbnz    x1, optimized_written
+    msr     nzcv, x0
+    and     x0, x0, #0x3c0
+    mov     x30, x19
+    ldr     x29, [sp, #232]
+    ldp     x20, x21, [sp, #160]
+    ldp     x18, x19, [sp, #144]
+    ldp     x16, x17, [sp, #128]
+    ldp     x14, x15, [sp, #112]
+    ldp     x12, x13, [sp, #96]
+    ldp     x10, x11, [sp, #80]
+    ldp     x8, x9, [sp, #64]
+    ldp     x6, x7, [sp, #48]
+    ldp     x4, x5, [sp, #32]
+    ldp     x2, x3, [sp, #16]
+    ret
+// A handler is running on this CPU: every probe of the point misses the hit.
+optimized_busy:
+    mov     x0, x21
+    bl      kprobes_missed
+    ldr     x0, [sp, #FRAME_PSTATE]
+    b       optimized_restore
+optimized_written:
+    ldp     x1, x2, [sp, #FRAME_SP]         // sp and pc
+    ldr     x3, [x21, #POINT_ADDRESS]
+    add     x4, sp, #FRAME_SIZE
+    cmp     x2, x3
+    ccmp    x1, x4, #0, eq
+    b.ne    kprobes_leave
+// In: x0 = the flags and the masks, x19 = the end of the stub.
+optimized_restore:
+    msr     nzcv, x0
+    and     x0, x0, #0x3c0
+    mov     x30, x19
+    frame_load_registers_from_x2
+    ret
+    .size   kprobes_optimized, . - kprobes_optimized
+    .global kprobes_optimized_end
+kprobes_optimized_end:
+
+// To go on elsewhere, or on another stack, takes an exception: only its return loads all there is at once.
+// In: sp = the frame, which the engine takes over.
+    .global kprobes_leave
+    .type   kprobes_leave, %function
+kprobes_leave:
+    brk     #{BRK_LEAVE}
+    .size   kprobes_leave, . - kprobes_leave
