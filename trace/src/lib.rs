@@ -21,7 +21,6 @@
 
 extern crate alloc;
 
-mod atomic;
 pub mod definition;
 #[cfg(target_os = "none")]
 pub mod engine;

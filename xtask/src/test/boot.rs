@@ -5,6 +5,8 @@
 //! at a few instructions that do what its own boot loader does: pass the tree and jump to the image. That needs
 //! to know the memory of the machine, which is here that of `virt`.
 
+mod cpus;
+
 use std::{
     ffi::OsString,
     fs,
@@ -18,7 +20,8 @@ use super::{
     capture::capture,
     dialogue::{Reply, Subject},
     differ::{self, Numbers},
-    flattened, sessions,
+    flattened::{self, Tree},
+    sessions,
 };
 use crate::{
     board::{Board, Configuration, Overrides},
@@ -79,6 +82,8 @@ fn with_damaged_tree(
     let mut bad_magic = good.clone();
     bad_magic[0] ^= 1;
     let no_memory = flattened::without_node(&good, "memory@").context("QEMU's device tree has no memory")?;
+    let mut other_cpu = Tree::parse(&good).context("QEMU's device tree is damaged")?;
+    other_cpu.set("cpu@0", "reg", 0x99_u32.to_be_bytes().into()).context("QEMU's device tree has no CPU 0")?;
     let handed = |name, address, tree, reason| Handed { name, address, tree, reason };
     [
         handed("no_device_tree", 0, None, "the boot loader passed no device tree (x0 is 0)"),
@@ -107,19 +112,40 @@ fn with_damaged_tree(
             "the device tree's structure block, ${length} bytes at offset ${offset}, is misplaced",
         ),
         handed("device_tree_without_memory", TREE, Some(no_memory), "the device tree describes no memory"),
+        handed(
+            "device_tree_without_the_cpu_that_boots",
+            TREE,
+            Some(other_cpu.blob()),
+            "cannot set up CPUs: the device tree does not describe the CPU that boots, with affinity 0x0",
+        ),
     ]
     .into_iter()
     .map(|Handed { name, address, tree, reason }| {
         let mut arguments = machine.clone();
-        arguments.extend(load(image, IMAGE));
-        if let Some(tree) = tree {
-            arguments.extend(load(&written(directory.join(format!("{name}.dtb")), &tree)?, address));
-        }
-        arguments.extend(load(&written(directory.join(format!("{name}.loader")), &loader(address))?, LOADER));
-        arguments.extend(["-device".into(), format!("loader,addr={LOADER:#x},cpu-num=0").into()]);
+        arguments.extend(loaded(image, tree.as_deref(), address, &loader(address), name, directory)?);
         Ok(Boot { name, arguments, subject: Ok(Box::new(Stops { reason })) })
     })
+    .chain(cpus::boots(board, configuration, &machine, &good, image, directory)?.into_iter().map(Ok))
     .collect()
+}
+
+/// Tells QEMU to put the image, the tree if there is one, and the instructions `code` into its memory, and to begin at
+/// these.
+fn loaded(
+    image: &Path,
+    tree: Option<&[u8]>,
+    address: u64,
+    code: &[u8],
+    name: &str,
+    directory: &Path,
+) -> Result<Vec<OsString>> {
+    let mut arguments = load(image, IMAGE).to_vec();
+    if let Some(tree) = tree {
+        arguments.extend(load(&written(directory.join(format!("{name}.dtb")), tree)?, address));
+    }
+    arguments.extend(load(&written(directory.join(format!("{name}.loader")), code)?, LOADER));
+    arguments.extend(["-device".into(), format!("loader,addr={LOADER:#x},cpu-num=0").into()]);
+    Ok(arguments)
 }
 
 fn with_damaged_symbols(

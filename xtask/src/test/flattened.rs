@@ -1,7 +1,11 @@
 //! As much of the format of flattened device trees (Devicetree Specification, chapter 5) as it takes to damage
 //! one in a chosen place.
 
+mod tree;
+
 use std::ops::Range;
+
+pub use tree::{Tree, text};
 
 /// Where the header has the length of the whole tree.
 pub const TOTAL_SIZE: Range<usize> = 4..8;

@@ -49,15 +49,16 @@ impl Session {
         }
     }
 
-    /// The sessions in the blocks of a Markdown text that are marked as `console`.
-    pub fn in_markdown(text: &str) -> Vec<Result<Self, String>> {
+    /// The sessions in the blocks of a Markdown text that are marked as `mark`.
+    pub fn in_markdown(text: &str, mark: &str) -> Vec<Result<Self, String>> {
+        let start = format!("```{mark}");
         let mut blocks = Vec::new();
         let mut block: Option<String> = None;
         for line in text.lines() {
             match &mut block {
                 Some(_) if line == "```" => blocks.extend(block.take().map(|text| Self::parse(&text))),
                 Some(text) => *text += &format!("{line}\n"),
-                None if line == "```console" => block = Some(String::new()),
+                None if line == start => block = Some(String::new()),
                 None => {}
             }
         }
@@ -214,8 +215,8 @@ mod tests {
 
     #[test]
     fn markdown_has_sessions() {
-        let text = "```\nkprobes> no\n```\n```console\nkprobes> yes\n1\n```\n```console\nSESSION\n```\n```console\n";
-        let sessions = Session::in_markdown(text);
+        let text = "```\nkprobes> no\n```\n```console smp4\nkprobes> no\n```\n```console\nkprobes> yes\n1\n```\n```console\nSESSION\n```\n```console\n";
+        let sessions = Session::in_markdown(text, "console");
         assert_eq!(sessions[0], Session::parse("kprobes> yes\n1\n"));
         assert!(sessions[1].is_err() && sessions[2].is_err());
         assert_eq!(sessions.len(), 3);

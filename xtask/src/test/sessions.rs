@@ -1,7 +1,8 @@
 //! Where sessions with the console are written down: in `tests/console/`, one a file, and in the README files
 //! of the repository and of the board, where they tell people what to expect. Those of `tests/console/smpN/` are
-//! with machines of N CPUs, those of `tests/console/special/` not with a machine that was just started, or not with a
-//! good one.
+//! with machines of N CPUs, as are those in README files that are marked as `console smpN`; the others there are with
+//! the machine that one gets who asks for nothing else. Those of `tests/console/special/` are not with a machine that
+//! was just started, or not with a good one.
 
 use std::{fs, path::Path};
 
@@ -28,22 +29,25 @@ impl Written {
     }
 }
 
-/// Every session of the README files; they hold for this board as it is if nobody asks for anything else.
-pub fn of_readmes(board: &str) -> Result<Vec<Written>> {
+/// Every session that holds for machines with this number of CPUs, which a board has unless others are asked for if
+/// `is_plain`.
+pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
     let root = workspace::root();
-    let mut all = in_readme(&root.join("README.md"), "readme")?;
-    all.extend(in_readme(&root.join("boards").join(board).join("README.md"), &format!("readme-{board}"))?);
-    Ok(all)
-}
-
-/// Every session that holds for machines with this number of CPUs.
-pub fn all(cpus: u32) -> Result<Vec<Written>> {
-    let directory = workspace::root().join("tests/console");
+    let directory = root.join("tests/console");
     let mut all = in_directory(&directory, "")?;
-    let prefix = format!("smp{cpus}");
-    let particular = directory.join(&prefix);
+    let smp = format!("smp{cpus}");
+    let particular = directory.join(&smp);
     if particular.is_dir() {
-        all.extend(in_directory(&particular, &format!("{prefix}-"))?);
+        all.extend(in_directory(&particular, &format!("{smp}-"))?);
+    }
+    for (readme, name) in [
+        (root.join("README.md"), "readme".into()),
+        (root.join("boards").join(board).join("README.md"), format!("readme-{board}")),
+    ] {
+        if is_plain {
+            all.extend(in_readme(&readme, "console", &name)?);
+        }
+        all.extend(in_readme(&readme, &format!("console {smp}"), &format!("{name}-{smp}"))?);
     }
     Ok(all)
 }
@@ -63,9 +67,9 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Written>> {
     Ok(all)
 }
 
-/// The sessions of a Markdown file: `NAME`, `NAME-2` and so on.
-fn in_readme(path: &Path, name: &str) -> Result<Vec<Written>> {
-    let sessions = Session::in_markdown(&read(path)?);
+/// The sessions of a Markdown file that are marked as `mark`: `NAME`, `NAME-2` and so on.
+fn in_readme(path: &Path, mark: &str, name: &str) -> Result<Vec<Written>> {
+    let sessions = Session::in_markdown(&read(path)?, mark);
     let named = |(index, session)| match index {
         0 => Written { name: name.into(), session },
         _ => Written { name: format!("{name}-{}", index + 1), session },
@@ -78,6 +82,13 @@ pub fn garbage() -> Result<Box<dyn Subject<()> + Send>, String> {
     let text =
         read(&workspace::root().join("tests/console/special/garbage.txt")).map_err(|error| format!("{error:#}"))?;
     Ok(Box::new(garbage::parse(&text)?))
+}
+
+/// The session of `special/NAME.txt`.
+pub fn special(name: &str) -> Result<Box<dyn Subject<()> + Send>, String> {
+    let path = workspace::root().join(format!("tests/console/special/{name}.txt"));
+    let text = read(&path).map_err(|error| format!("{error:#}"))?;
+    Ok(Box::new(Player::new(Session::parse(&text)?)))
 }
 
 /// The session that a kernel without symbols has; it begins with what it says of them.

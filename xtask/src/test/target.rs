@@ -107,7 +107,6 @@ impl Bench<'_> {
     fn kernel(&self) -> Result<Vec<Job>> {
         let elf = workspace::build_kernel("runtime")?;
         let image: PathBuf = image::write_beside(&elf)?;
-        let of_readmes = sessions::of_readmes(&self.board.name)?;
         let plain = self.board.cpus(self.board.configuration(BASE)?);
         let mut jobs = Vec::new();
         for configuration in self.configurations {
@@ -117,13 +116,7 @@ impl Bench<'_> {
                 jobs.push(Job { name: format!("{place}::console::{name}"), arguments: arguments.clone(), subject });
             };
             let cpus = self.board.cpus(configuration);
-            let sessions = sessions::all(cpus)?;
-            let shown = match cpus == plain {
-                true => &of_readmes[..],
-                // They show how many CPUs there are.
-                false => &[],
-            };
-            for session in sessions.iter().chain(shown) {
+            for session in sessions::all(&self.board.name, cpus, cpus == plain)? {
                 console(&session.name, session.subject());
             }
             console("garbage", sessions::garbage());
