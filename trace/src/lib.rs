@@ -21,6 +21,7 @@
 
 extern crate alloc;
 
+mod atomic;
 pub mod definition;
 #[cfg(target_os = "none")]
 pub mod engine;

@@ -22,8 +22,9 @@ use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::array;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::Ordering;
 
+use crate::atomic::{AtomicU64, fence};
 use crate::definition::MAX_ARGUMENTS;
 use crate::recorder::Flags;
 
@@ -249,5 +250,7 @@ impl Slot {
     }
 }
 
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! Writing to a ring: taking a slot, filling it and publishing it, in the order that `ring` explains.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
+use crate::atomic::fence;
 use crate::host::Context;
 use crate::recorder::Flags;
 use crate::ring::{Rings, Slot, UNPUBLISHED};

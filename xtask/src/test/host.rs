@@ -12,15 +12,23 @@ use crate::workspace::{self, Executable};
 /// The packages whose library, or the pure part of it, also builds for the host.
 const LIBRARIES: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-symbols", "-p", "runtime"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
+/// The packages that have model-checked tests, and how these are built: see `models/`.
+const MODELS: [&str; 4] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace"];
+const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
 /// Checks the sources without running them.
 pub fn check(report: &mut Report) {
-    let checks: [(&str, Vec<&str>); 4] = [
+    let checks: [(&str, Vec<&str>); 5] = [
         ("check::format", vec!["fmt", "--all", "--check", "--", "--color", "never"]),
         ("check::clippy::target", [&["clippy", "--release", "--workspace", "--exclude", "xtask"], &DENY[..]].concat()),
         // The profile is what makes clippy look at the tests of the libraries, too.
         ("check::clippy::host", [&["clippy", "--lib", "--profile", "test"], &HOST[..], &LIBRARIES, &DENY].concat()),
+        (
+            "check::clippy::models",
+            [&["clippy", "--lib", "--profile", "test"], &HOST[..], &MODELS, &["-p", "kprobes-models"], &LOOM, &DENY]
+                .concat(),
+        ),
         ("check::clippy::xtask", [&["clippy", "--release", "-p", "xtask", "--all-targets"], &HOST[..], &DENY].concat()),
     ];
     for (name, arguments) in checks {
@@ -34,19 +42,21 @@ pub fn check(report: &mut Report) {
 /// Runs the tests of the pure parts.
 pub fn test(report: &mut Report) {
     let build = ["test", "--no-run", "--release"];
-    for (what, arguments) in [
-        ("host::libraries", [&build, &HOST[..], &["--lib"], &LIBRARIES].concat()),
-        ("host::xtask", [&build, &HOST[..], &["--bins", "-p", "xtask"]].concat()),
+    for (what, arguments, part) in [
+        ("host::libraries", [&build, &HOST[..], &["--lib"], &LIBRARIES].concat(), ""),
+        // The other tests are in these programs, too, and would use the atomics of the models outside a model.
+        ("host::models", [&build, &HOST[..], &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
+        ("host::xtask", [&build, &HOST[..], &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
         match workspace::build(&arguments) {
-            Ok(executables) => executables.iter().for_each(|executable| run(report, executable)),
+            Ok(executables) => executables.iter().for_each(|executable| run(report, executable, part)),
             Err(error) => report.result(what, Err(format!("{error:#}"))),
         }
     }
 }
 
-/// Runs the wanted tests of one program, and misses none of those that it lists.
-fn run(report: &mut Report, executable: &Executable) {
+/// Runs the wanted tests of one program that have `part` in their names, and misses none of those that it lists.
+fn run(report: &mut Report, executable: &Executable, part: &str) {
     let full = |name: &str| format!("host::{}::{name}", executable.target);
     let mut all = Vec::new();
     let listing = capture(executable.command().args(["--list", "--format", "terse"]), |line| {
@@ -54,8 +64,10 @@ fn run(report: &mut Report, executable: &Executable) {
     });
     if let Err(sentence) = listing.result {
         report.result(&full("list"), Err(listing.text + &sentence));
+    } else if !all.iter().any(|name| name.contains(part)) {
+        report.result(&full("list"), Err(format!("no test has {part:?} in its name")));
     }
-    let wanted: Vec<_> = all.iter().filter(|name| report.wants(&full(name))).collect();
+    let wanted: Vec<_> = all.iter().filter(|name| name.contains(part) && report.wants(&full(name))).collect();
     if wanted.is_empty() {
         return;
     }

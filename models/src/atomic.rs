@@ -1,0 +1,107 @@
+//! The atomics of core as far as the product uses them, for a model.
+//!
+//! Where a thread loads an atomic and then stores to it, loom forgets that another thread has loaded it before
+//! (tokio-rs/loom issues 166 and 392), and leaves interleavings out. So each load first touches an object of loom's that
+//! orders nothing, but by which loom sees that the order of two loads is to be tried both ways.
+
+use core::panic::Location;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use loom::sync::Condvar;
+
+use crate::weaken::weaken;
+
+macro_rules! atomic {
+    ($name:ident$(<$parameter:ident>)?, $value:ty, $initial:expr) => {
+        #[doc = concat!("Stands for core's `", stringify!($name), "`.")]
+        #[derive(Debug)]
+        pub struct $name$(<$parameter>)?(loom::sync::atomic::$name$(<$parameter>)?, Condvar);
+
+        impl$(<$parameter>)? $name$(<$parameter>)? {
+            /// As core's.
+            #[track_caller]
+            pub fn new(value: $value) -> Self {
+                Self(loom::sync::atomic::$name::new(value), Condvar::new())
+            }
+
+            /// As core's.
+            #[track_caller]
+            pub fn load(&self, order: Ordering) -> $value {
+                self.1.notify_one();
+                self.0.load(weaken(Location::caller(), "load", order))
+            }
+
+            /// As core's.
+            #[track_caller]
+            pub fn store(&self, value: $value, order: Ordering) {
+                self.0.store(value, weaken(Location::caller(), "store", order));
+            }
+
+            /// As core's.
+            #[track_caller]
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.0.swap(value, weaken(Location::caller(), "swap", order))
+            }
+
+            /// As core's, but never fails spuriously.
+            ///
+            /// # Errors
+            ///
+            /// The value, where it is not `current`.
+            #[track_caller]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                let success = weaken(Location::caller(), "compare_exchange_weak, success", success);
+                let failure = weaken(Location::caller(), "compare_exchange_weak, failure", failure);
+                self.0.compare_exchange_weak(current, new, success, failure)
+            }
+
+            /// Reads the value as somebody does who has it to himself: the model fails where he has not.
+            #[track_caller]
+            pub fn exclusive(&self) -> $value {
+                // SAFETY: loom keeps the value, and checks that every store happens before this.
+                unsafe { self.0.unsync_load() }
+            }
+        }
+
+        impl$(<$parameter>)? Default for $name$(<$parameter>)? {
+            #[track_caller]
+            fn default() -> Self {
+                Self::new($initial)
+            }
+        }
+    };
+}
+
+macro_rules! counting {
+    ($($name:ident, $value:ty);*) => {$(
+        atomic!($name, $value, 0);
+
+        impl $name {
+            /// As core's.
+            #[track_caller]
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_add(value, weaken(Location::caller(), "fetch_add", order))
+            }
+        }
+    )*};
+}
+
+atomic!(AtomicBool, bool, false);
+atomic!(AtomicPtr<T>, *mut T, ptr::null_mut());
+counting!(AtomicU32, u32; AtomicU64, u64; AtomicUsize, usize);
+
+/// As core's.
+#[track_caller]
+pub fn fence(order: Ordering) {
+    match weaken(Location::caller(), "fence", order) {
+        Ordering::Relaxed => {}
+        order => loom::sync::atomic::fence(order),
+    }
+}

@@ -1,0 +1,86 @@
+//! Running a model, as it is and with each of its orderings weakened.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use loom::model::Builder;
+
+use crate::weaken::{self, Run, Weakening};
+
+/// A small program whose threads are interleaved in every way.
+#[derive(Clone)]
+pub struct Model {
+    body: Arc<dyn Fn() + Send + Sync>,
+    preemptions: Option<usize>,
+}
+
+impl Model {
+    /// The model that runs `body`, which is called once for each interleaving, and starts threads by `loom::thread`.
+    #[must_use]
+    pub fn new(body: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { body: Arc::new(body), preemptions: None }
+    }
+
+    /// Looks only at the interleavings in which a thread is made to give way, where it could go on, at most `preemptions`
+    /// times: for models that have too many.
+    #[must_use]
+    pub fn preempted_at_most(self, preemptions: usize) -> Self {
+        Self { preemptions: Some(preemptions), ..self }
+    }
+
+    /// Runs the model in every way, with an ordering weakened.
+    fn explore(&self, weakened: Option<Weakening>) -> (Result<(), String>, Run) {
+        let Self { body, preemptions } = self.clone();
+        // A model that has failed leaves loom's state of the thread as it was then.
+        let run = move || {
+            weaken::begin(weakened);
+            let mut builder = Builder::new();
+            builder.preemption_bound = preemptions;
+            let result = catch_unwind(AssertUnwindSafe(|| builder.check(move || body())));
+            (result.map_err(|payload| message(&*payload)), weaken::end())
+        };
+        thread::spawn(run).join().unwrap_or_else(|payload| (Err(message(&*payload)), Run::default()))
+    }
+}
+
+/// Checks that none of the models ever fails; and that one of them does, in some interleaving, as soon as any of the
+/// orderings that they come to is weakened, but for those that are `unnoticed`.
+///
+/// # Panics
+///
+/// Otherwise.
+pub fn verify(models: &[Model], unnoticed: &[&str]) {
+    let mut possible = Vec::new();
+    for model in models {
+        let (result, run) = model.explore(None);
+        if let Err(reason) = result {
+            panic!("the model fails: {reason}");
+        }
+        possible.extend(run.possible);
+    }
+    assert!(!possible.is_empty(), "the models come to no ordering");
+    let mut found: Vec<Weakening> = Vec::new();
+    for weakening in possible {
+        let is_noticed = models.iter().any(|model| match model.explore(Some(weakening)).0 {
+            Ok(()) => false,
+            Err(reason) if reason.contains("exceeded maximum") => panic!("{weakening:?}: the model is endless"),
+            Err(_) => true,
+        });
+        if !is_noticed && !found.contains(&weakening) {
+            found.push(weakening);
+        }
+    }
+    let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(names, unnoticed, "orderings can be weakened, and no model fails: {found:#?}");
+}
+
+/// What a panic said.
+fn message(payload: &(dyn Any + Send)) -> String {
+    match (payload.downcast_ref::<String>(), payload.downcast_ref::<&str>()) {
+        (Some(message), _) => message.clone(),
+        (_, Some(message)) => (*message).to_owned(),
+        _ => "a panic without a message".to_owned(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Which orderings a model comes to, and which of them is weakened in this run.
+
+use core::fmt;
+use core::panic::Location;
+use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::cell::RefCell;
+use std::path::Path;
+
+/// An ordering at one place in the sources, and a weaker one in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Weakening {
+    place: &'static Location<'static>,
+    operation: &'static str,
+    from: Ordering,
+    to: Ordering,
+}
+
+impl fmt::Display for Weakening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = Path::new(self.place.file()).file_name().unwrap_or_default().display();
+        let Self { operation, from, to, .. } = self;
+        write!(f, "{file}: {operation}: {from:?} to {to:?}")
+    }
+}
+
+/// A run of a model.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) weakened: Option<Weakening>,
+    /// Every weakening that there could have been.
+    pub(crate) possible: Vec<Weakening>,
+}
+
+thread_local! {
+    /// The run on this thread; the threads of a model all run on one.
+    static RUN: RefCell<Run> = RefCell::default();
+}
+
+/// Begins a run on this thread.
+pub(crate) fn begin(weakened: Option<Weakening>) {
+    RUN.set(Run { weakened, possible: Vec::new() });
+}
+
+/// The run on this thread, which is over.
+pub(crate) fn end() -> Run {
+    RUN.take()
+}
+
+/// The ordering that the access at `place` has in this run, where the sources say `order`.
+pub(crate) fn weaken(place: &'static Location<'static>, operation: &'static str, order: Ordering) -> Ordering {
+    if order == Relaxed {
+        return order;
+    }
+    RUN.with_borrow_mut(|run| {
+        let weakening = |to: &Ordering| Weakening { place, operation, from: order, to: *to };
+        for to in weaker(order, operation) {
+            let weakening = weakening(to);
+            if run.weakened.is_none() && !run.possible.contains(&weakening) {
+                run.possible.push(weakening);
+            }
+        }
+        run.weakened.filter(|weakened| *weakened == weakening(&weakened.to)).map_or(order, |weakened| weakened.to)
+    })
+}
+
+/// The orderings that are one step weaker.
+fn weaker(order: Ordering, operation: &str) -> &'static [Ordering] {
+    match (order, operation) {
+        (SeqCst, "load") => &[Acquire],
+        (SeqCst, "store") => &[Release],
+        (SeqCst, _) => &[AcqRel],
+        (AcqRel, _) => &[Acquire, Release],
+        _ => &[Relaxed],
+    }
+}
