@@ -46,6 +46,7 @@
 
 extern crate alloc;
 
+mod atomic;
 pub mod exception;
 pub mod insn;
 mod interrupts;

@@ -9,11 +9,11 @@
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cpu::Cpu;
 use super::point::Probe;
+use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::platform::MAX_CPUS;
 
 /// A call in progress of a return-probed function.
@@ -101,7 +101,7 @@ impl Share {
             let instance = instances.get(free as u32 as usize)?;
             // Another CPU may take the instance at this moment and change the field; the swap then fails.
             let next = successor(free, instance.next_free.load(Relaxed));
-            match self.free.compare_exchange_weak(free, next, AcqRel, Acquire) {
+            match self.free.compare_exchange_weak(free, next, Acquire, Acquire) {
                 Ok(_) => return Some(instance),
                 Err(current) => free = current,
             }
@@ -113,7 +113,7 @@ impl Share {
         let mut free = self.free.load(Relaxed);
         loop {
             instance.next_free.store(free as u32, Relaxed);
-            match self.free.compare_exchange_weak(free, successor(free, instance.index), AcqRel, Relaxed) {
+            match self.free.compare_exchange_weak(free, successor(free, instance.index), Release, Relaxed) {
                 Ok(_) => return,
                 Err(current) => free = current,
             }
@@ -192,6 +192,9 @@ impl Pool {
 fn successor(free: u64, index: u32) -> u64 {
     ((free >> 32).wrapping_add(1) << 32) | u64::from(index)
 }
+
+#[cfg(all(test, loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {
