@@ -26,6 +26,7 @@ mod random;
 mod scheduling;
 mod simulated;
 mod smp;
+mod storm;
 mod task;
 
 use alloc::string::String;

@@ -15,7 +15,7 @@
 
 mod arena;
 mod features;
-mod sequence;
+pub mod sequence;
 mod words;
 
 use alloc::vec::Vec;

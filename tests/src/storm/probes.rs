@@ -1,0 +1,196 @@
+//! A probe of the storm, of either kind, with its watch; and what its counts must be.
+
+use alloc::vec::Vec;
+use core::ops::Deref;
+
+use aarch64_kprobes::probe::{Mode, Registration};
+use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
+
+use super::functions::{FUNCTIONS, Function, Group, Place};
+use super::watch::{self, Watch};
+use crate::random::sequence::Sequence;
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub struct Order {
+    pub target: Target,
+    pub is_armed: bool,
+}
+
+/// Where a probe goes, and what kind of probe.
+#[derive(Clone, Copy)]
+pub enum Target {
+    /// On an instruction.
+    Instruction { place: Place, handlers: Handlers, fastest: Mode },
+    /// On the returns of a function, for so many calls at a time.
+    Returns { function: &'static Function, maxactive: u32 },
+}
+
+/// The handlers of a probe on an instruction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Handlers {
+    Before,
+    BeforeWithCalls,
+    BeforeAndAfter,
+}
+
+impl Handlers {
+    pub const ALL: [Self; 3] = [Self::Before, Self::BeforeWithCalls, Self::BeforeAndAfter];
+}
+
+impl Target {
+    /// Any.
+    pub fn random(sequence: &mut Sequence, places: &[Place]) -> Self {
+        if sequence.below(4) == 0 {
+            let function = &FUNCTIONS[sequence.below(FUNCTIONS.len() as u64) as usize];
+            return Self::Returns { function, maxactive: 1 << sequence.below(6) };
+        }
+        let modes = [Mode::Boosted, Mode::Boosted, Mode::Stepped];
+        Self::Instruction {
+            place: places[sequence.below(places.len() as u64) as usize],
+            handlers: Handlers::ALL[sequence.below(3) as usize],
+            fastest: modes[sequence.below(3) as usize],
+        }
+    }
+
+    /// The stretch that counts how often the probe is run into.
+    pub fn stretch(&self) -> (Group, usize) {
+        match self {
+            Self::Instruction { place, .. } => (place.group, place.counter),
+            Self::Returns { function, .. } => (function.group, function.calls),
+        }
+    }
+}
+
+/// A probe that is registered.
+pub struct Probe {
+    kind: Kind,
+    target: Target,
+    watch: usize,
+}
+
+enum Kind {
+    Instruction(Kprobe),
+    Returns(Kretprobe),
+}
+
+impl Deref for Probe {
+    type Target = Registration;
+
+    fn deref(&self) -> &Registration {
+        match &self.kind {
+            Kind::Instruction(probe) => probe,
+            Kind::Returns(probe) => probe,
+        }
+    }
+}
+
+impl Probe {
+    /// Registers what is ordered, each with the watch of its number: those of a kind at once, where there are several.
+    pub fn register(orders: &[(usize, Order)]) -> Vec<Self> {
+        let mut instructions = Vec::new();
+        let mut returns = Vec::new();
+        for &(watch, Order { target, is_armed }) in orders {
+            let data = Watch::begin(watch, is_armed);
+            match target {
+                Target::Instruction { place, handlers, fastest } => {
+                    let builder = Kprobe::at(place.address).data(data).at_most(fastest);
+                    let builder = match handlers {
+                        Handlers::Before => builder.pre(watch::before),
+                        Handlers::BeforeWithCalls => builder.pre(watch::before_with_calls),
+                        Handlers::BeforeAndAfter => builder.pre(watch::before).post(watch::after),
+                    };
+                    instructions.push((watch, target, if is_armed { builder } else { builder.disabled() }));
+                }
+                Target::Returns { function, maxactive } => {
+                    let builder = Kretprobe::at(function.address()).data(data).maxactive(maxactive);
+                    let builder = builder.entry(watch::entry).handler(watch::returned).data_words(watch::DATA_WORDS);
+                    returns.push((watch, target, if is_armed { builder } else { builder.disabled() }));
+                }
+            }
+        }
+        let mut probes = Vec::with_capacity(orders.len());
+        let outcomes = match instructions.as_slice() {
+            [(_, _, one)] => Vec::from([one.register()]),
+            several => Kprobe::register_all(several.iter().map(|&(_, _, builder)| builder)),
+        };
+        for ((watch, target, _), outcome) in instructions.into_iter().zip(outcomes) {
+            probes.push(Self { kind: Kind::Instruction(registered(outcome)), target, watch });
+        }
+        let outcomes = match returns.as_slice() {
+            [(_, _, one)] => Vec::from([one.register()]),
+            several => Kretprobe::register_all(several.iter().map(|&(_, _, builder)| builder)),
+        };
+        for ((watch, target, _), outcome) in returns.into_iter().zip(outcomes) {
+            probes.push(Self { kind: Kind::Returns(registered(outcome)), target, watch });
+        }
+        probes
+    }
+
+    /// Unregisters probes: those of a kind at once, where there are several. Returns the numbers of their watches.
+    pub fn unregister(probes: Vec<Self>) -> Vec<usize> {
+        let mut instructions = Vec::new();
+        let mut returns = Vec::new();
+        let mut watches = Vec::with_capacity(probes.len());
+        for Self { kind, watch, .. } in probes {
+            watches.push(watch);
+            match kind {
+                Kind::Instruction(probe) => instructions.push(probe),
+                Kind::Returns(probe) => returns.push(probe),
+            }
+        }
+        match (instructions.len(), instructions.pop()) {
+            (1, Some(one)) => one.unregister(),
+            (_, last) => Kprobe::unregister_all(instructions.into_iter().chain(last)),
+        }
+        match (returns.len(), returns.pop()) {
+            (1, Some(one)) => one.unregister(),
+            (_, last) => Kretprobe::unregister_all(returns.into_iter().chain(last)),
+        }
+        watches.iter().for_each(|&watch| Watch::of(watch).end());
+        watches
+    }
+
+    /// Arms or disarms probes at once.
+    pub fn set_armed(probes: &[&Self], is_armed: bool) {
+        if is_armed {
+            probes.iter().for_each(|probe| Watch::of(probe.watch).set_armed(true));
+        }
+        Registration::set_all_enabled(probes.iter().map(|probe| &***probe), is_armed).expect("there is memory");
+        if !is_armed {
+            probes.iter().for_each(|probe| Watch::of(probe.watch).set_armed(false));
+        }
+    }
+
+    /// Where it is.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// How often it was run into, whether or not it was told.
+    pub fn counted(&self) -> u64 {
+        self.hits() + self.missed()
+    }
+
+    /// Checks that its handlers were called as often as it counts. It has been disarmed, or nobody runs into it.
+    pub fn check_calls(&self) {
+        let (before, after) = Watch::of(self.watch).calls();
+        match self.target {
+            Target::Instruction { place, handlers, .. } => {
+                assert_eq!(before, self.hits(), "calls of the handler before {:#x}, and hits", place.address);
+                let expected = if handlers == Handlers::BeforeAndAfter { before } else { 0 };
+                assert_eq!(after, expected, "calls of the handler behind {:#x}", place.address);
+            }
+            // Calls that are in progress are still told of.
+            Target::Returns { function, .. } if self.active() == 0 => {
+                assert_eq!(after, self.hits(), "calls of the handler at the return of {}, and hits", function.name);
+                assert!(before >= after, "{before} entries of {} and {after} returns", function.name);
+            }
+            Target::Returns { .. } => {}
+        }
+    }
+}
+
+fn registered<P>(outcome: Result<P, ProbeError>) -> P {
+    outcome.unwrap_or_else(|error| panic!("{error}"))
+}

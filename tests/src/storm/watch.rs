@@ -1,0 +1,157 @@
+//! The handlers, and what they note: whom they were called for, and what they must not see.
+//!
+//! A probe has a watch for as long as it is registered, and the generation of the watch with it: a handler that is
+//! called for a probe that has been unregistered finds another generation.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use aarch64_kprobes::{Call, Decision, Hit};
+use runtime::task;
+
+use super::functions::{FUNCTIONS, Function, Group};
+
+/// Probes that there can be at a time.
+const WATCHES: usize = 256;
+/// One in so many hits, the handlers of some probes call a function that is probed.
+const SELDOM: u64 = 16;
+
+/// What is noted of one probe.
+pub struct Watch {
+    /// 0 while there is no probe.
+    generation: AtomicU64,
+    is_armed: AtomicBool,
+    /// Calls of the handler before the instruction, or at the entry.
+    before: AtomicU64,
+    /// Calls of the handler behind the instruction, or at the return.
+    after: AtomicU64,
+}
+
+static ALL: [Watch; WATCHES] = [const {
+    Watch {
+        generation: AtomicU64::new(0),
+        is_armed: AtomicBool::new(false),
+        before: AtomicU64::new(0),
+        after: AtomicU64::new(0),
+    }
+}; WATCHES];
+
+/// What must not happen, and how often it has.
+#[derive(Default, Debug)]
+pub struct Offences {
+    /// Handlers of probes that had been unregistered.
+    unregistered: AtomicU64,
+    /// Handlers of probes that had been disarmed.
+    disarmed: AtomicU64,
+    /// Returns that do not belong to the call that they were reported for.
+    crossed: AtomicU64,
+    /// Answers that are wrong in a handler.
+    wrong: AtomicU64,
+}
+
+pub static OFFENCES: Offences = Offences {
+    unregistered: AtomicU64::new(0),
+    disarmed: AtomicU64::new(0),
+    crossed: AtomicU64::new(0),
+    wrong: AtomicU64::new(0),
+};
+
+impl Offences {
+    /// Panics if there was one.
+    pub fn check(&self) {
+        let all = [&self.unregistered, &self.disarmed, &self.crossed, &self.wrong];
+        assert!(all.iter().all(|count| count.load(Relaxed) == 0), "{self:?}");
+    }
+}
+
+impl Watch {
+    /// Begins to watch a probe, by the watch with this number. Returns the word to register it with.
+    pub fn begin(number: usize, is_armed: bool) -> usize {
+        static GENERATION: AtomicU64 = AtomicU64::new(1);
+        let watch = &ALL[number];
+        let generation = GENERATION.fetch_add(1, Relaxed);
+        watch.before.store(0, Relaxed);
+        watch.after.store(0, Relaxed);
+        watch.is_armed.store(is_armed, Relaxed);
+        assert_eq!(watch.generation.swap(generation, Relaxed), 0);
+        number | (generation as usize) << 8
+    }
+
+    /// The watch with this number.
+    pub fn of(number: usize) -> &'static Self {
+        &ALL[number]
+    }
+
+    /// The probe has been unregistered.
+    pub fn end(&self) {
+        self.generation.store(0, Relaxed);
+    }
+
+    /// The probe is going to be armed, or has been disarmed.
+    pub fn set_armed(&self, is_armed: bool) {
+        self.is_armed.store(is_armed, Relaxed);
+    }
+
+    /// How often its handlers were called, before and after.
+    pub fn calls(&self) -> (u64, u64) {
+        (self.before.load(Relaxed), self.after.load(Relaxed))
+    }
+}
+
+/// The watch of the probe whose handler was called with the word `data`.
+fn watch(data: usize) -> &'static Watch {
+    let watch = &ALL[data & (WATCHES - 1)];
+    if watch.generation.load(Relaxed) != (data >> 8) as u64 {
+        OFFENCES.unregistered.fetch_add(1, Relaxed);
+    }
+    watch
+}
+
+/// The same, where there must be no call once the probe has been disarmed.
+fn armed_watch(data: usize) -> &'static Watch {
+    let watch = watch(data);
+    if !watch.is_armed.load(Relaxed) {
+        OFFENCES.disarmed.fetch_add(1, Relaxed);
+    }
+    watch
+}
+
+/// A handler before the instruction.
+pub fn before(hit: &mut Hit<'_>) {
+    armed_watch(hit.data()).before.fetch_add(1, Relaxed);
+}
+
+/// A handler before the instruction that runs into probes itself now and then.
+pub fn before_with_calls(hit: &mut Hit<'_>) {
+    let calls = armed_watch(hit.data()).before.fetch_add(1, Relaxed);
+    if calls.is_multiple_of(SELDOM) && !Function::named("nest", Group::Steady).is_right_in_handler(calls) {
+        OFFENCES.wrong.fetch_add(1, Relaxed);
+    }
+}
+
+/// A handler behind the instruction.
+pub fn after(hit: &mut Hit<'_>) {
+    armed_watch(hit.data()).after.fetch_add(1, Relaxed);
+}
+
+/// Words of private data of a call.
+pub const DATA_WORDS: usize = 2;
+
+/// A handler at the entry.
+pub fn entry(call: &mut Call<'_>) -> Decision {
+    armed_watch(call.data()).before.fetch_add(1, Relaxed);
+    let argument = call.frame().x[0];
+    call.instance_data().copy_from_slice(&[argument, task::current_task_number()]);
+    Decision::Follow
+}
+
+/// A handler at the return.
+pub fn returned(call: &mut Call<'_>) {
+    watch(call.data()).after.fetch_add(1, Relaxed);
+    let address = call.function();
+    let function = FUNCTIONS.iter().find(|function| function.address() == address);
+    let result = call.return_value();
+    let &mut [argument, task] = call.instance_data() else { return };
+    if task != task::current_task_number() || function.is_none_or(|function| (function.answer)(argument) != result) {
+        OFFENCES.crossed.fetch_add(1, Relaxed);
+    }
+}
