@@ -10,7 +10,7 @@ use core::array;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use core::time::Duration;
 
-use aarch64_kprobes::{Hit, Kprobe};
+use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use runtime::sync::{IrqLock, IrqMask, PreemptLock, PreemptMask, WaitQueue};
 use runtime::{memory, smp, symbol, task, time};
 
@@ -137,6 +137,14 @@ impl<const TASKS: usize> Ring<TASKS> {
     }
 }
 
+/// Takes its time, now and then: for handlers.
+fn dawdle() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    if CALLS.fetch_add(1, Relaxed).is_multiple_of(3) {
+        (0..3000).for_each(|_| core::hint::spin_loop());
+    }
+}
+
 /// Has eight tasks hand five tokens on, `hops` times each. Returns how often a task found itself on another CPU.
 fn storm(hops: u64) -> u64 {
     const TASKS: usize = 8;
@@ -168,15 +176,12 @@ test!(
     fn a_switch_that_takes_long_is_not_overtaken() {
         // The windows in which another CPU must not take the task are a few instructions long. Probes make them long: one
         // before the registers are saved, and one before the lock is taken under which that happens.
-        fn dawdle(_: &mut Hit<'_>) {
-            static HITS: AtomicU64 = AtomicU64::new(0);
-            if HITS.fetch_add(1, Relaxed).is_multiple_of(3) {
-                (0..3000).for_each(|_| core::hint::spin_loop());
-            }
+        fn dawdle_before(_: &mut Hit<'_>) {
+            dawdle();
         }
         let probes = ["context_switch", "runtime::task::scheduler::reschedule"].map(|name| {
             let function = symbol::find(name).next().expect("there is such a function");
-            Kprobe::at(function.address as usize).pre(dawdle).register().expect("it can be probed")
+            Kprobe::at(function.address as usize).pre(dawdle_before).register().expect("it can be probed")
         });
         storm(1000);
         assert!(probes.iter().all(|probe| probe.hits() > 1000));
@@ -244,6 +249,81 @@ test!(
         };
         let tasks: Vec<_> = (0..count).map(|_| task::spawn("meeting", meet)).collect();
         tasks.into_iter().for_each(task::JoinHandle::join);
+    }
+);
+
+test!(
+    fn an_idle_cpu_finds_what_becomes_ready_elsewhere_as_it_becomes_idle() {
+        const ROUNDS: u64 = 300;
+        /// The round in which CPU 1 may become idle, and the one in which the task that moves is to run, and has run.
+        static IDLE: AtomicU64 = AtomicU64::new(0);
+        static WANTED: AtomicU64 = AtomicU64::new(0);
+        static RUN: AtomicU64 = AtomicU64::new(0);
+        static OVER: AtomicBool = AtomicBool::new(false);
+        static OCCUPIED: AtomicUsize = AtomicUsize::new(0);
+        static FIRST: WaitQueue = WaitQueue::new();
+        static SECOND: WaitQueue = WaitQueue::new();
+        static MOVES: WaitQueue = WaitQueue::new();
+        /// Keeps the CPU until the end of a loop.
+        fn keep_until(mut is_over: impl FnMut() -> bool) {
+            let _mask = PreemptMask::new();
+            OCCUPIED.fetch_add(1, SeqCst);
+            while !is_over() {
+                core::hint::spin_loop();
+            }
+            OCCUPIED.fetch_sub(1, SeqCst);
+        }
+        fn dawdle_after(_: &mut Call<'_>) {
+            dawdle();
+        }
+        if cpus() == 1 {
+            return;
+        }
+        // It makes long what lies between the look whether somebody waits and what comes of it.
+        let look = symbol::find("runtime::task::scheduler::somebody_waits_elsewhere").next().expect("a function");
+        let probe = Kretprobe::at(look.address as usize).handler(dawdle_after).register().expect("it can be probed");
+        let occupying = (2..cpus()).map(|cpu| task::spawn_on(cpu, "occupying", || keep_until(|| OVER.load(SeqCst))));
+        let occupying: Vec<_> = occupying.collect();
+        let moving = task::spawn("moving", || {
+            for round in 1..=2 * ROUNDS {
+                MOVES.wait_until(|| (WANTED.load(SeqCst) >= round).then_some(()));
+                RUN.store(round, SeqCst);
+                FIRST.wake_all();
+            }
+        });
+        let second = task::spawn_on(1, "second", || {
+            for round in 1..=ROUNDS {
+                keep_until(|| IDLE.load(SeqCst) >= round);
+                SECOND.wait_until(|| (RUN.load(SeqCst) >= 2 * round).then_some(()));
+            }
+        });
+        let first = task::spawn_on(0, "first", || {
+            let mut random = Random(0);
+            for round in 1..=ROUNDS {
+                while OCCUPIED.load(SeqCst) < cpus() - 1 {
+                    task::yield_now();
+                }
+                // No other CPU is free, so it runs here, and waits here again before this task goes on.
+                WANTED.store(2 * round - 1, SeqCst);
+                MOVES.wake_all();
+                FIRST.wait_until(|| (RUN.load(SeqCst) >= 2 * round - 1).then_some(()));
+                let mask = PreemptMask::new();
+                IDLE.store(round, SeqCst);
+                (0..random.below(2000)).for_each(|_| core::hint::spin_loop());
+                WANTED.store(2 * round, SeqCst);
+                MOVES.wake_all();
+                // Only CPU 1 can run it.
+                while RUN.load(SeqCst) < 2 * round {
+                    core::hint::spin_loop();
+                }
+                drop(mask);
+                SECOND.wake_all();
+            }
+        });
+        [first, second, moving].into_iter().for_each(task::JoinHandle::join);
+        OVER.store(true, SeqCst);
+        occupying.into_iter().for_each(task::JoinHandle::join);
+        assert!(probe.hits() >= ROUNDS);
     }
 );
 

@@ -170,6 +170,13 @@ fn others(this: usize) -> impl Iterator<Item = (usize, &'static Cpu)> {
     smp::running().filter(move |cpu| *cpu != this).map(|cpu| (cpu, Cpu::of(cpu)))
 }
 
+/// Whether a task is published that this CPU could take from another.
+// Not inlined: a probe can then make the time long between this look and what it leads to.
+#[inline(never)]
+fn somebody_waits_elsewhere(this: usize) -> bool {
+    others(this).any(|(_, other)| other.first() != NOBODY)
+}
+
 /// Locks the queues of this CPU when a task is ready there, or `previous` goes on, or nobody waits anywhere and the others
 /// know that this CPU is idle.
 fn lock_to_pick<'a>(this: usize, here: &'a Cpu, previous: &Task, mask: &'a IrqMask) -> MaskedGuard<'a, Queues> {
@@ -186,7 +193,7 @@ fn lock_to_pick<'a>(this: usize, here: &'a Cpu, previous: &Task, mask: &'a IrqMa
             return queues;
         }
         IDLE.fetch_or(1 << this, Ordering::SeqCst);
-        if first_in_line(u64::MAX, others(this).map(|(cpu, other)| (cpu, other.first()))).is_none() {
+        if !somebody_waits_elsewhere(this) {
             return queues;
         }
     }
@@ -277,7 +284,7 @@ pub fn timer_interrupt() {
     }
     let mut queues = here.lock(&mask);
     if queues.running.is_some() && queues.quantum_end <= now {
-        let somebody_waits = queues.has_ready() || others(this).any(|(_, other)| other.first() != NOBODY);
+        let somebody_waits = queues.has_ready() || somebody_waits_elsewhere(this);
         here.is_due.fetch_or(somebody_waits, Ordering::Relaxed);
         queues.quantum_end = now + time::ticks(QUANTUM);
     }
