@@ -220,7 +220,7 @@ test!(
     }
 );
 
-/// Whether exactly the CPUs `expected`, of those that run, go on while this one reports.
+/// Whether exactly these CPUs, of those that run, go on while this one reports. It waits for them.
 struct GoOn(&'static [usize]);
 
 impl fmt::Display for GoOn {
@@ -228,6 +228,9 @@ impl fmt::Display for GoOn {
         let expected: usize = self.0.iter().filter(|cpu| smp::is_running(**cpu)).map(|cpu| 1 << cpu).sum();
         let before = turns();
         pass_time(Duration::from_millis(20));
+        while smp::running().any(|cpu| expected >> cpu & 1 == 1 && TURNS[cpu].load(SeqCst) == before[cpu]) {
+            core::hint::spin_loop();
+        }
         let after = turns();
         let go_on: usize = smp::running().filter(|cpu| before[*cpu] != after[*cpu]).map(|cpu| 1 << cpu).sum();
         let told: usize = machine::still_running().map(|cpu| 1 << cpu).sum();
