@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use runtime::sync::{IrqLock, IrqMask, PreemptLock, PreemptMask, WaitQueue};
-use runtime::{memory, smp, symbol, task, time};
+use runtime::{memory, smp, symbol, task};
 
 use crate::fixture;
 use crate::test;
@@ -222,7 +222,7 @@ test!(
     fn an_idle_cpu_overlooks_no_task() {
         // As many tasks as CPUs meet without leaving their CPUs, over and over: each must have got one of its own, also
         // one that was just becoming idle.
-        const ROUNDS: u64 = 600;
+        const ROUNDS: u64 = 200;
         static START: WaitQueue = WaitQueue::new();
         static STARTED: AtomicU64 = AtomicU64::new(0);
         static READY: AtomicUsize = AtomicUsize::new(0);
@@ -388,14 +388,19 @@ test!(
 test!(
     fn masked_preemption_is_made_up_for() {
         static RAN: AtomicBool = AtomicBool::new(false);
+        static TICKS: AtomicU64 = AtomicU64::new(0);
+        fn count(_: &mut Hit<'_>) {
+            TICKS.fetch_add(u64::from(task::current_cpu() == 0), SeqCst);
+        }
+        let probe = Kprobe::at(task::timer_interrupt as *const () as usize).pre(count).register().unwrap();
         let test = task::spawn_on(0, "masking", || {
             let mask = PreemptMask::new();
             let other = task::spawn_on(0, "waiting", || RAN.store(true, SeqCst));
             // Nested, and so without an effect of its own.
             drop(PreemptMask::new());
-            let since = time::now();
-            // Several quanta, with interrupts.
-            while time::now() - since < Duration::from_millis(20) {
+            // Interrupts come, among them that of the end of a quantum.
+            let since = TICKS.load(SeqCst);
+            while TICKS.load(SeqCst) < since + 4 {
                 assert!(!RAN.load(SeqCst));
             }
             drop(mask);
@@ -403,6 +408,7 @@ test!(
             other.join();
         });
         test.join();
+        drop(probe);
     }
 );
 
