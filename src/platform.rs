@@ -14,7 +14,7 @@ pub const MAX_CPUS: usize = 8;
 
 /// The services of the kernel that embeds the engine.
 ///
-/// `cpu`, `task` and `fatal` are called while a probe is being handled, and `with_writable` and `interrupted` while the
+/// `fatal` is called while a probe is being handled, and `with_writable` and `interrupted` while the
 /// other CPUs are held, all with interrupts masked. They, and whatever they call, must not be probed, must not wait for a
 /// lock that interrupted code may hold, and must not allocate; the engine refuses probes only in its own part of the image,
 /// so the kernel places them in the same region (see `linker.ld`). All other functions are called from tasks, and may
@@ -28,16 +28,13 @@ pub const MAX_CPUS: usize = 8;
 /// interrupted code, with the vectors of `trampoline/vectors.S` or others that save and restore the whole
 /// [`TrapFrame`].
 pub unsafe trait Platform {
-    /// Where, in bytes from the virtual address in TPIDR_EL1 (a multiple of 8 below 32,768), the same number is that
-    /// [`cpu`](Self::cpu) returns, as a `usize`: what takes no exception reads it there.
+    /// Where the number of this CPU is, a `usize`: dense from 0, below [`MAX_CPUS`]. In bytes from the virtual address in
+    /// TPIDR_EL1; a multiple of 8 below 32,768. It is read with interrupts masked.
     const CPU_OFFSET: usize;
 
-    /// The number of this CPU: dense from 0, below [`MAX_CPUS`]. Called with interrupts masked.
-    fn cpu() -> usize;
-
-    /// The identity of the task that runs on this CPU: never 0, and not given to another task as long as a
-    /// return probe may still know this one. Called with interrupts masked.
-    fn task() -> u64;
+    /// Where the identity of the task that runs on this CPU is, a `u64`: never 0, and not given to another task as long as a
+    /// return probe may still know this one. An offset as [`CPU_OFFSET`](Self::CPU_OFFSET).
+    const TASK_OFFSET: usize;
 
     /// The virtual addresses of the text in which probes may be placed.
     fn text() -> Range<usize>;
@@ -83,8 +80,6 @@ mod exported {
     // Bound to the definitions that `platform!` makes of the safe functions of a `Platform`, in the same image,
     // with the same signatures.
     unsafe extern "Rust" {
-        pub safe fn kprobes_platform_cpu() -> usize;
-        pub safe fn kprobes_platform_task() -> u64;
         pub safe fn kprobes_platform_text() -> Range<usize>;
         pub safe fn kprobes_platform_function(address: usize) -> Option<Range<usize>>;
         pub safe fn kprobes_platform_with_writable(
@@ -102,12 +97,66 @@ mod exported {
 }
 
 pub(crate) use exported::{
-    kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_cpu as cpu,
-    kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_hold_cpus as hold_cpus,
+    kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_fatal as fatal,
+    kprobes_platform_function as function, kprobes_platform_hold_cpus as hold_cpus,
     kprobes_platform_interrupted as interrupted, kprobes_platform_is_guarded as is_guarded,
-    kprobes_platform_task as task, kprobes_platform_text as text, kprobes_platform_with_writable as with_writable,
+    kprobes_platform_text as text, kprobes_platform_with_writable as with_writable,
     kprobes_platform_yield_now as yield_now,
 };
+
+/// Who runs, as the kernel says where to look: see [`Platform::CPU_OFFSET`] and [`Platform::TASK_OFFSET`].
+#[cfg(target_os = "none")]
+mod identity {
+    /// The number of this CPU.
+    #[inline(always)]
+    pub fn cpu() -> usize {
+        let number;
+        // SAFETY: the kernel promises that the number is there.
+        unsafe {
+            core::arch::asm!(
+                "mrs {0}, tpidr_el1",
+                "ldr {0}, [{0}, #:lo12:kprobes_cpu_offset]",
+                out(reg) number,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        number
+    }
+
+    /// The task that runs on it.
+    #[inline(always)]
+    pub fn task() -> u64 {
+        let number;
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!(
+                "mrs {0}, tpidr_el1",
+                "ldr {0}, [{0}, #:lo12:kprobes_task_offset]",
+                out(reg) number,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        number
+    }
+}
+
+/// The host's tests have one CPU, and say which task runs.
+#[cfg(not(target_os = "none"))]
+pub(crate) mod identity {
+    use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    pub static TASK: AtomicU64 = AtomicU64::new(1);
+
+    pub fn cpu() -> usize {
+        0
+    }
+
+    pub fn task() -> u64 {
+        TASK.load(Relaxed)
+    }
+}
+
+pub(crate) use identity::{cpu, task};
 
 /// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
 ///
@@ -119,8 +168,11 @@ macro_rules! platform {
         #[cfg(target_os = "none")]
         ::core::arch::global_asm!(
             ".global kprobes_cpu_offset",
-            ".set kprobes_cpu_offset, {offset}",
-            offset = const <$platform as $crate::platform::Platform>::CPU_OFFSET,
+            ".set kprobes_cpu_offset, {cpu}",
+            ".global kprobes_task_offset",
+            ".set kprobes_task_offset, {task}",
+            cpu = const <$platform as $crate::platform::Platform>::CPU_OFFSET,
+            task = const <$platform as $crate::platform::Platform>::TASK_OFFSET,
         );
         const _: () = {
             use core::fmt::Display;
@@ -128,16 +180,6 @@ macro_rules! platform {
             use $crate::exception::TrapFrame;
             use $crate::platform::Platform;
 
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_cpu() -> usize {
-                <$platform as Platform>::cpu()
-            }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_task() -> u64 {
-                <$platform as Platform>::task()
-            }
             #[unsafe(no_mangle)]
             fn kprobes_platform_text() -> Range<usize> {
                 <$platform as Platform>::text()

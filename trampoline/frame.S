@@ -13,6 +13,12 @@
 // In: sp = the frame.
 .macro frame_store_registers
     stp     x0, x1, [sp, #0]
+    frame_store_registers_from_x2
+.endm
+
+// Stores x2–x29.
+// In: sp = the frame.
+.macro frame_store_registers_from_x2
     stp     x2, x3, [sp, #16]
     stp     x4, x5, [sp, #32]
     stp     x6, x7, [sp, #48]

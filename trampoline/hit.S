@@ -2,9 +2,11 @@
 //
 // Included after frame.S. Constants:
 //   FRAME_*        of frame.S, and FRAME_PSTATE, which `written` and `watcher` follow
-//   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher
+//   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher, and of that
 //   TABLE_*        of `Table`; the number of its pages follows its base
 //   CPU_SHIFT      log2 of the size of `Cpu`, at whose beginning is `busy`
+//   CPU_STEP       in `Cpu`: stepping, slot, told, interrupt_masks; CPU_STEPPING what `busy` is while they are good, and
+//                  a post-handler is told
 //   STRIDE_SHIFT   log2 of the distance between the counts of two CPUs
 //   STUB_CELL      from where a stub is returned to, to the address of the cell that has the point
 //   kprobes_cpu_offset, an absolute symbol: where, from the address in TPIDR_EL1, the number of the CPU is
@@ -19,9 +21,13 @@
     .set    POINT_ADDRESS, {POINT_ADDRESS}
     .set    POINT_SHORTCUT, {POINT_SHORTCUT}
     .set    POINT_SLOT, {POINT_SLOT}
+    .set    POINT_OPERANDS, {POINT_OPERANDS}
+    .set    POINT_POST, {POINT_POST}
     .set    TABLE_BASE, {TABLE_BASE}
     .set    TABLE_PAGES, {TABLE_PAGES}
     .set    CPU_SHIFT, {CPU_SHIFT}
+    .set    CPU_STEP, {CPU_STEP}
+    .set    CPU_STEPPING, {CPU_STEPPING}
     .set    STRIDE_SHIFT, {STRIDE_SHIFT}
     .set    STUB_CELL, {STUB_CELL}
 
@@ -79,16 +85,61 @@ kprobes_breakpoint:
     mov     w0, #2
     cbnz    x9, breakpoint_written
 breakpoint_go_on:
-    tbz     x23, #0, breakpoint_resolved
     ldr     x9, [x21, #POINT_SLOT]
+    tbz     x23, #0, breakpoint_not_boosted
     str     x9, [sp, #FRAME_PC]
     ret     x19
-breakpoint_resolved:
-    mov     x22, x0
-    mov     x0, sp
-    mov     x1, x21
-    bl      kprobes_resolved
-    mov     x0, x22
+breakpoint_not_boosted:
+    ldp     x10, x11, [x21, #POINT_OPERANDS]
+    tbnz    x23, #3, breakpoint_set
+    tbnz    x23, #4, breakpoint_condition
+    tbnz    x23, #5, breakpoint_test
+    tbnz    x23, #1, breakpoint_register
+    ldr     x10, [sp, #FRAME_PSTATE]
+    mov     x12, #CPU_STEPPING
+    and     x11, x10, #0x3c0
+    orr     x10, x10, #0x3c0
+    stp     x9, x10, [sp, #FRAME_PC]
+    stp     x21, x9, [x20, #CPU_STEP]       // stepping, slot
+    stp     x21, x11, [x20, #CPU_STEP + 16] // told, interrupt_masks
+    str     x12, [x20]
+    ret     x19
+// x9 = where to go on, x10 = the value, x11 = where in the frame it goes.
+breakpoint_set:
+    str     x10, [sp, x11]
+    ldr     x12, [sp, #FRAME_PSTATE]
+    and     x12, x12, #~(0b11 << 10)        // PSTATE.BTYPE: what every other instruction than a branch clears
+    stp     x9, x12, [sp, #FRAME_PC]
+    ret     x19
+// x9 = where to go on if the bit of x10 is set whose number the flags are, x11 = where else.
+breakpoint_condition:
+    ldr     x12, [sp, #FRAME_PSTATE]
+    ubfx    x13, x12, #28, #4
+    lsr     x10, x10, x13
+    tst     x10, #1
+    csel    x9, x9, x11, ne
+    and     x12, x12, #~(0b11 << 10)
+    stp     x9, x12, [sp, #FRAME_PC]
+    ret     x19
+// x9 = the link, x10 = where in the frame is where to go on, x11 = PSTATE.BTYPE then.
+breakpoint_register:
+    ldr     x13, [x21, #POINT_OPERANDS + 16]
+    ldr     x10, [sp, x10]
+    ldr     x12, [sp, #FRAME_PSTATE]
+    str     x9, [sp, x13]
+    and     x12, x12, #~(0b11 << 10)
+    orr     x12, x12, x11
+    stp     x10, x12, [sp, #FRAME_PC]
+    ret     x19
+// x9 = where to go on if a bit of x10 is set in a register, x11 = where else.
+breakpoint_test:
+    ldr     x13, [x21, #POINT_OPERANDS + 16]
+    ldr     x12, [sp, #FRAME_PSTATE]
+    ldr     x13, [sp, x13]
+    tst     x13, x10
+    csel    x9, x9, x11, ne
+    and     x12, x12, #~(0b11 << 10)
+    stp     x9, x12, [sp, #FRAME_PC]
     ret     x19
 breakpoint_written:
     mov     w0, #1
@@ -106,6 +157,59 @@ breakpoint_unusual:
     ret     x19
     .size   kprobes_breakpoint, . - kprobes_breakpoint
 
+// A `brk #0x6`, likewise: the end of an instruction that was stepped, for one probe.
+// In, out, clobbers: as `kprobes_breakpoint`.
+    .balign 64
+    .global kprobes_stepped
+    .type   kprobes_stepped, %function
+kprobes_stepped:
+    mov     x19, x30
+    mrs     x10, tpidr_el1
+    ldr     x10, [x10, #:lo12:kprobes_cpu_offset]
+    adrp    x20, {CPUS}
+    add     x20, x20, #:lo12:{CPUS}
+    add     x20, x20, x10, lsl #CPU_SHIFT
+    ldr     x9, [x20]
+    cmp     x9, #CPU_STEPPING               // stepping, and told
+    b.ne    stepped_unusual
+    ldp     x21, x10, [x20, #CPU_STEP]
+    ldp     x11, x12, [sp, #FRAME_PC]
+    ldr     x9, [x21, #POINT_SHORTCUT]
+    tbz     x9, #2, stepped_unusual
+    add     x10, x10, #4
+    cmp     x10, x11
+    b.ne    stepped_unusual
+    ldr     x10, [x20, #CPU_STEP + 24]
+    ldr     x22, [x21, #POINT_ADDRESS]
+    and     x12, x12, #~0x3c0
+    add     x22, x22, #4
+    orr     x12, x12, x10
+    str     x21, [x20]                      // busy, no longer stepping
+    stp     x22, x12, [sp, #FRAME_PC]
+    ldr     x9, [x21, #POINT_POST]
+    stp     xzr, x21, [sp, #FRAME_WRITTEN]
+    mov     x0, sp
+    blr     x9
+    str     xzr, [x20]
+    ldr     x9, [sp, #FRAME_WRITTEN]
+    mov     w0, #2
+    cbnz    x9, stepped_written
+    ret     x19
+stepped_written:
+    ldr     x9, [sp, #FRAME_PC]
+    mov     w0, #1
+    cmp     x9, x22
+    b.eq    stepped_same
+    ldr     x9, [sp, #FRAME_PSTATE]
+    and     x9, x9, #~(0b11 << 10)
+    str     x9, [sp, #FRAME_PSTATE]
+stepped_same:
+    ret     x19
+stepped_unusual:
+    mov     w0, #0
+    ret     x19
+    .size   kprobes_stepped, . - kprobes_stepped
+
 // The common part of all stubs (src/probe/hit/stub.rs has the other).
 // In: sp = a frame with x0, x1 and x30 stored; x0 = DAIF, x30 = the end of the stub, PSTATE.DAIF masked.
 // Out: returns to x30 with x0 = the DAIF to be restored, and all registers but x0, x1 and x30 those of the frame; or not at
@@ -117,20 +221,7 @@ breakpoint_unusual:
     .global kprobes_optimized
     .type   kprobes_optimized, %function
 kprobes_optimized:
-    stp     x2, x3, [sp, #16]
-    stp     x4, x5, [sp, #32]
-    stp     x6, x7, [sp, #48]
-    stp     x8, x9, [sp, #64]
-    stp     x10, x11, [sp, #80]
-    stp     x12, x13, [sp, #96]
-    stp     x14, x15, [sp, #112]
-    stp     x16, x17, [sp, #128]
-    stp     x18, x19, [sp, #144]
-    stp     x20, x21, [sp, #160]
-    stp     x22, x23, [sp, #176]
-    stp     x24, x25, [sp, #192]
-    stp     x26, x27, [sp, #208]
-    stp     x28, x29, [sp, #224]
+    frame_store_registers_from_x2
     ldr     x21, [x30, #STUB_CELL]
     mrs     x1, nzcv
     ldr     x21, [x21]

@@ -16,7 +16,7 @@
 //                the stack is in use
 //
 // Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code:
-//   kprobes_breakpoint                                             the engine's, in hit.S: the usual hit of a probe
+//   kprobes_breakpoint, kprobes_stepped                            the engine's, in hit.S: the usual hits of probes
 //   runtime_el1_sync(frame: *mut TrapFrame, esr: u64, far: u64)    returns to resume at the frame
 //   runtime_el1_irq(frame: *mut TrapFrame)                         likewise
 //   runtime_unexpected(frame, vector: u64, esr: u64, far: u64) -> ! vector = 0 to 15, as in the table
@@ -27,7 +27,7 @@
     .section .kprobes.text.vectors, "ax"
 
 // One entry: make room, test the stack pointer, save x0–x29, go on at `\handler` with the number of the
-// vector in x0. At most 32 instructions.
+// vector in x0 if that is not the one for synchronous exceptions, which is the way of most probes. At most 32 instructions.
 .macro vector number handler
     .balign 128
     sub     sp, sp, #FRAME_SIZE
@@ -36,7 +36,9 @@
     tbz     x0, #STACK_SHIFT, vectors_overflow
     mrs     x0, tpidr_el0
     frame_store_registers
+.if \number != 4
     mov     x0, #\number
+.endif
     b       \handler
 .endm
 
@@ -78,12 +80,20 @@ vectors_synchronous:
     movz    w2, #0xf200, lsl #16            // the syndrome of `brk #0x4` (Arm ARM, D24.2.40: EC = 0x3c, IL)
     movk    w2, #4
     cmp     w1, w2
-    b.ne    vectors_not_a_probe
+    b.ne    vectors_not_a_hit
     bl      kprobes_breakpoint
+vectors_after_hit:
     cmp     w0, #1
     b.hi    vectors_load
     b.eq    vectors_return
-vectors_not_a_probe:
+    b       vectors_not_the_engine
+vectors_not_a_hit:
+    add     w2, w2, #2                      // that of `brk #0x6`
+    cmp     w1, w2
+    b.ne    vectors_not_the_engine
+    bl      kprobes_stepped
+    b       vectors_after_hit
+vectors_not_the_engine:
     mov     x0, sp
     mrs     x1, esr_el1
     mrs     x2, far_el1

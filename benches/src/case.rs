@@ -62,6 +62,7 @@ const fn change(name: &'static str, count: usize, change: fn(&mut Stopwatch)) ->
 
 /// All cases. The one with many probes is the last, as it takes the longest.
 pub static CASES: &[Case] = &[
+    hit("kprobe.optimized", target::add, Mode::Optimized, one),
     hit("kprobe.boosted", target::add, Mode::Boosted, one),
     hit("kprobe.stepped", target::add, Mode::Stepped, |at, mode| armed([probe(at, mode).post(after).register()])),
     hit("kprobe.two-on-one", target::add, Mode::Boosted, |at, mode| {
@@ -77,6 +78,7 @@ pub static CASES: &[Case] = &[
     hit("kprobe.simulated.bl", target::bl, Mode::Simulated, one),
     hit("kprobe.simulated.blr", target::blr, Mode::Simulated, one),
     hit("kprobe.simulated.ret", target::ret, Mode::Simulated, one),
+    hit("kretprobe.optimized", target::add, Mode::Optimized, |at, mode| armed([return_probe(at, mode).register()])),
     hit("kretprobe.breakpoint", target::add, Mode::Boosted, |at, mode| armed([return_probe(at, mode).register()])),
     hit("kretprobe.simulated", target::adrp, Mode::Simulated, |at, mode| armed([return_probe(at, mode).register()])),
     hit("kretprobe.entry-handler", target::add, Mode::Boosted, |at, mode| {

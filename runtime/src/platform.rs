@@ -19,16 +19,7 @@ aarch64_kprobes::platform!(Runtime);
 // as each function says.
 unsafe impl Platform for Runtime {
     const CPU_OFFSET: usize = task::CPU_OFFSET;
-
-    #[inline(always)]
-    fn cpu() -> usize {
-        task::current_cpu()
-    }
-
-    #[inline(always)]
-    fn task() -> u64 {
-        task::current_task_number()
-    }
+    const TASK_OFFSET: usize = task::NUMBER_OFFSET;
 
     fn text() -> Range<usize> {
         layout::text()

@@ -46,6 +46,7 @@ pub use exclusive::Sequences;
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
 pub use resolve::Resolved;
+pub(crate) use simulate::holds;
 pub use simulate::{Fault, Guard, Machine};
 pub use verdict::{Reason, Verdict};
 

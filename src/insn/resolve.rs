@@ -6,8 +6,9 @@
 //! [`Op::simulate`](super::Op::simulate), which this must agree with.
 
 use super::op::{Indirect, Op};
-use super::simulate::{Guard, holds};
-use crate::exception::TrapFrame;
+use super::simulate::Guard;
+#[cfg(test)]
+use {super::simulate::holds, crate::exception::TrapFrame};
 
 /// What is left to do of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,10 +108,10 @@ impl Op {
     }
 }
 
+#[cfg(test)]
 impl Resolved {
-    /// Does it.
-    #[inline(always)]
-    pub fn execute(self, frame: &mut TrapFrame) {
+    /// Does it, as the assembly does: what the tests compare with [`Op::simulate`].
+    pub(super) fn execute(self, frame: &mut TrapFrame) {
         let mut branch_type = 0;
         let next = match self {
             Self::Jump { to } => to,

@@ -194,7 +194,7 @@ const fn masks(immediate: u8) -> u64 {
 
 /// Whether a condition holds (C1.2.4 and ConditionHolds): the last of its four bits negates, except that 1111 holds
 /// like 1110.
-pub(super) const fn holds(condition: u8, pstate: u64) -> bool {
+pub(crate) const fn holds(condition: u8, pstate: u64) -> bool {
     let n = pstate & N != 0;
     let z = pstate & Z != 0;
     let c = pstate & C != 0;

@@ -9,6 +9,7 @@
 //! was interrupted in it: then it waits for a later change.
 
 mod change;
+mod shortcut;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -297,7 +297,7 @@ test!(
             }
         }
         assert!(outside.is_empty(), "{outside:#?}");
-        for name in ["runtime_el1_sync", "kprobes_function_returned", "kprobes_platform_cpu"] {
+        for name in ["runtime_el1_sync", "kprobes_function_returned", "kprobes_platform_fatal"] {
             let address = function(name);
             assert!(functions.iter().any(|known| known.start == address), "{name} is not called any more");
         }

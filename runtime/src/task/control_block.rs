@@ -203,5 +203,5 @@ impl fmt::Display for State {
 
 const _: () = {
     assert!(offset_of!(Task, cpu) == super::CPU_OFFSET);
-    assert!(offset_of!(Task, id) == 8);
+    assert!(offset_of!(Task, id) == super::NUMBER_OFFSET);
 };

@@ -9,6 +9,8 @@ use super::Task;
 
 /// Where in a task, in bytes, the dense number of its CPU is.
 pub(crate) const CPU_OFFSET: usize = 0;
+/// Where its own number is.
+pub(crate) const NUMBER_OFFSET: usize = 8;
 
 /// The dense number of the CPU that runs this; it stays that only as long as interrupts or preemption are masked. Fit for
 /// probe handlers.

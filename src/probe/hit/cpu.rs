@@ -52,11 +52,18 @@ pub(super) static CPUS: [Cpu; MAX_CPUS] = {
     cpus
 };
 
-const _: () = assert!(size_of::<Cpu>() == 1 << Cpu::SHIFT && offset_of!(Cpu, busy) == 0);
+const _: () = {
+    assert!(size_of::<Cpu>() == 1 << Cpu::SHIFT && offset_of!(Cpu, busy) == 0);
+    assert!(offset_of!(Cpu, slot) == Cpu::STEP + 8 && offset_of!(Cpu, told) == Cpu::STEP + 16);
+    assert!(offset_of!(Cpu, interrupt_masks) == Cpu::STEP + 24);
+};
 
 impl Cpu {
-    /// log2 of the size, for the assembly.
+    // For the assembly: log2 of the size; where the state of a step is; and `busy` during a step of which somebody is told.
     pub(super) const SHIFT: usize = 6;
+    pub(super) const STEP: usize = offset_of!(Self, stepping);
+    #[cfg(target_os = "none")]
+    pub(super) const STEPPING: u64 = STEPPING | HANDLING;
 
     const fn new(number: usize) -> Self {
         Self {

@@ -169,6 +169,9 @@ impl Pool {
     /// The caller holds the instance, and keeps no other reference to its data.
     #[expect(clippy::mut_from_ref, reason = "the words are in cells, and belong to whoever holds the instance")]
     pub(super) unsafe fn data(&self, instance: &Instance) -> &mut [u64] {
+        if self.data_words == 0 {
+            return &mut [];
+        }
         let start = instance.index as usize * self.data_words;
         match self.data.get(start..start + self.data_words) {
             // SAFETY: `UnsafeCell<u64>` has the layout of `u64`, and the caller has these words to itself.

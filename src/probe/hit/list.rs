@@ -33,6 +33,18 @@ impl List {
         self.first = ptr::from_ref(instance).cast_mut();
     }
 
+    /// Takes out the newest instance, if it `is_wanted`.
+    #[inline]
+    pub(super) fn pop_if<'a>(&mut self, is_wanted: impl FnOnce(&Instance) -> bool) -> Option<&'a Instance> {
+        // SAFETY: the list holds its instances, so they exist; it is then held by the caller.
+        let instance = unsafe { self.first.as_ref() }?;
+        if !is_wanted(instance) {
+            return None;
+        }
+        self.first = instance.next.load(Relaxed);
+        Some(instance)
+    }
+
     /// The instances, newest first. Each may be given back as soon as it has been returned.
     pub(super) fn iter(&self) -> Iter<'_> {
         Iter { next: self.first, list: PhantomData }

@@ -9,7 +9,7 @@ use super::counters::Counters;
 use super::cpu::Cpu;
 use super::returns::ReturnProbe;
 use super::{Hit, PostHandler, PreHandler};
-use crate::insn::{Op, Resolved};
+use crate::insn::Op;
 use crate::probe::Mode;
 
 /// How the probed instruction is executed. Addresses are virtual.
@@ -36,10 +36,10 @@ pub(crate) struct Point {
     pub(crate) first: Watcher,
     /// What is left to do when that has been done, and has changed no register: 0 if more than is said here.
     pub(crate) shortcut: u64,
-    /// Of [`BOOSTED`](Self::BOOSTED): the virtual address at which to go on.
+    /// Of [`BOOSTED`](Self::BOOSTED) and [`STEPPED`](Self::STEPPED): the virtual address at which to go on.
     pub(crate) slot: usize,
-    /// Of [`RESOLVED`](Self::RESOLVED): what the instruction does.
-    pub(crate) resolved: Option<Resolved>,
+    /// Of the others: what they say.
+    pub(crate) operands: [u64; 3],
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in its page.
     pub(crate) guarded: bool,
@@ -90,8 +90,21 @@ pub(crate) enum Kind {
 impl Point {
     /// [`shortcut`](Self::shortcut): to go on at [`slot`](Self::slot).
     pub(crate) const BOOSTED: u64 = 1;
-    /// [`shortcut`](Self::shortcut): to do what is [`resolved`](Self::resolved).
-    pub(crate) const RESOLVED: u64 = 2;
+    /// [`shortcut`](Self::shortcut): to go on where the frame says at the first operand, an offset, with the second as
+    /// PSTATE.BTYPE, and [`slot`](Self::slot) stored at the third, an offset.
+    pub(crate) const REGISTER: u64 = 2;
+    /// [`shortcut`](Self::shortcut): to step the instruction at [`slot`](Self::slot), and to call the one post-handler.
+    pub(crate) const STEPPED: u64 = 4;
+
+    /// [`shortcut`](Self::shortcut): to store the first operand at the second, an offset in the frame, and to go on at
+    /// [`slot`](Self::slot).
+    pub(crate) const SET: u64 = 8;
+    /// [`shortcut`](Self::shortcut): to go on at [`slot`](Self::slot) if, in the first operand, the bit is set whose number
+    /// the flags are (N in bit 3 to V in bit 0), else at the second.
+    pub(crate) const CONDITION: u64 = 16;
+    /// [`shortcut`](Self::shortcut): to go on at [`slot`](Self::slot) if a bit of the first operand is set at the third, an
+    /// offset in the frame, else at the second.
+    pub(crate) const TEST: u64 = 32;
 
     /// The virtual address of the instruction.
     #[inline]

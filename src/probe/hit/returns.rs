@@ -141,9 +141,8 @@ static TABLE: [Bucket; BUCKETS] =
 /// Calls `f` with the list of the bucket of `task`. To be called with interrupts masked.
 #[inline]
 fn with_bucket<R>(task: u64, f: impl FnOnce(&mut List) -> R) -> R {
-    // Fibonacci hashing: the multiplier is 2^64 divided by the golden ratio; tasks have small numbers, or
-    // addresses, and both spread.
-    let hash = task.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    // Tasks have small numbers, or addresses: the lower bits of the one and the next of the other spread.
+    let hash = task ^ task >> 8;
     let bucket = &TABLE[hash as usize % BUCKETS];
     while bucket.locked.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
         core::hint::spin_loop();
@@ -258,10 +257,36 @@ extern "C" fn kprobes_function_returned(frame: &mut TrapFrame) {
     function_returned(frame);
 }
 
+#[inline(always)]
 pub(crate) fn function_returned(frame: &mut TrapFrame) {
     let task = platform::task();
     let stack_pointer = frame.sp;
-    let trampoline = trampoline::kretprobe_address();
+    let ended = with_bucket(task, |calls| {
+        // The usual return ends the newest call of the bucket, and no other.
+        let is_usual = |call: &Instance| {
+            call.belongs_to(task)
+                && call.stack_pointer.load(Relaxed) == stack_pointer
+                && call.return_address.load(Relaxed) != trampoline::kretprobe_address()
+        };
+        calls.pop_if(is_usual)
+    });
+    let cpu = Cpu::current();
+    let Some(instance) = ended else { return several_returned(cpu, task, frame) };
+    let return_address = instance.return_address.load(Relaxed);
+    go_on_at(return_address, frame);
+    // SAFETY: a probe is freed only when none of its instances is taken.
+    let probe = unsafe { &*instance.probe.load(Relaxed) };
+    let Kind::Return(return_probe) = &probe.kind else { return };
+    cpu.enter();
+    call_handler(cpu, (probe, return_probe), instance, return_address, frame);
+    return_probe.pool.give_back(cpu, instance);
+    cpu.leave();
+}
+
+/// The same where calls of several probes end, or calls that were abandoned are in front of the one that does.
+#[inline(never)]
+fn several_returned(cpu: &Cpu, task: u64, frame: &mut TrapFrame) {
+    let stack_pointer = frame.sp;
     let mut return_address = None;
     let ended = with_bucket(task, |calls| {
         if !calls.iter().any(|call| call.belongs_to(task) && call.stack_pointer.load(Relaxed) == stack_pointer) {
@@ -271,7 +296,7 @@ pub(crate) fn function_returned(frame: &mut TrapFrame) {
             let address = call.return_address.load(Relaxed);
             if !call.belongs_to(task) {
                 Wanted::No
-            } else if call.stack_pointer.load(Relaxed) == stack_pointer && address != trampoline {
+            } else if call.stack_pointer.load(Relaxed) == stack_pointer && address != trampoline::kretprobe_address() {
                 return_address = Some(address);
                 Wanted::Last
             } else {
@@ -280,32 +305,50 @@ pub(crate) fn function_returned(frame: &mut TrapFrame) {
         })
     });
     let Some(return_address) = return_address else { platform::fatal(frame, &Lost { task, stack_pointer }) };
-    frame.pc = return_address;
-    frame.x[30] = return_address;
-    frame.record[1] = return_address;
-
-    let cpu = Cpu::current();
+    go_on_at(return_address, frame);
     cpu.enter();
     for_each(&ended, |instance, probe, return_probe| {
         if instance.stack_pointer.load(Relaxed) != stack_pointer {
             probe.counters.miss(cpu);
-        } else if !return_probe.retired.load(Relaxed) {
-            probe.counters.hit(cpu);
-            if let Some(handler) = return_probe.handler {
-                handler(&mut Call {
-                    function: return_probe.function,
-                    return_address: return_address as usize,
-                    data: probe.data,
-                    // SAFETY: the instance has been taken out of the list, so it is held here, and the
-                    // reference ends with the call of the handler.
-                    instance_data: unsafe { return_probe.pool.data(instance) },
-                    frame,
-                });
-            }
+        } else {
+            call_handler(cpu, (probe, return_probe), instance, return_address, frame);
         }
         return_probe.pool.give_back(cpu, instance);
     });
     cpu.leave();
+}
+
+/// Has execution resume at the virtual address `return_address`, with the registers as a RET leaves them.
+#[inline]
+fn go_on_at(return_address: u64, frame: &mut TrapFrame) {
+    frame.pc = return_address;
+    frame.x[30] = return_address;
+    frame.record[1] = return_address;
+}
+
+/// Calls the handler of a return probe, for a call that has returned, whose instance is in no list any more.
+#[inline]
+fn call_handler(
+    cpu: &Cpu,
+    (probe, return_probe): (&Probe, &ReturnProbe),
+    instance: &Instance,
+    return_address: u64,
+    frame: &mut TrapFrame,
+) {
+    if return_probe.retired.load(Relaxed) {
+        return;
+    }
+    probe.counters.hit(cpu);
+    if let Some(handler) = return_probe.handler {
+        handler(&mut Call {
+            function: return_probe.function,
+            return_address: return_address as usize,
+            data: probe.data,
+            // SAFETY: the instance is in no list, so it is held here, and the reference ends with the call of the handler.
+            instance_data: unsafe { return_probe.pool.data(instance) },
+            frame,
+        });
+    }
 }
 
 /// The calls of `task` will never return. Their instances are recycled, and counted as missed. To be called

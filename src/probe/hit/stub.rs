@@ -32,14 +32,6 @@ extern "C" fn kprobes_missed(point: &Point) {
     point.miss(Cpu::current());
 }
 
-/// Does what is left of the instruction of a point that has resolved it, and that no handler has moved away from.
-#[unsafe(no_mangle)]
-extern "C" fn kprobes_resolved(frame: &mut TrapFrame, point: &Point) {
-    if let Some(resolved) = point.resolved {
-        resolved.execute(frame);
-    }
-}
-
 /// A breakpoint at `frame.pc` with which the common routine leaves for where a handler has sent it: `frame` becomes what the
 /// handler has left. Returns false if it is another breakpoint.
 pub(crate) fn leave(frame: &mut TrapFrame) -> bool {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use core::{mem, ptr};
 
-use super::{Entry, Registry};
+use super::{Entry, Registry, shortcut};
 use crate::insn::{self, Guard, NotRelocatable, Verdict};
 use crate::platform;
 use crate::probe::arena::{Arena, Cell, Used};
@@ -147,13 +147,14 @@ impl Entry {
             Execution::Simulated(operation) => operation.resolve(self.address as u64, self.guard()),
             _ => None,
         };
-        let (slot, shortcut) = match execution {
-            Execution::Boosted { slot } => (slot, Point::BOOSTED),
-            Execution::Optimized { stub } => (stub + 4 * stub::COPY, Point::BOOSTED),
-            Execution::Simulated(_) if resolved.is_some() && !has_post => (0, Point::RESOLVED),
-            Execution::Simulated(_) | Execution::Stepped { .. } => (0, 0),
+        let (shortcut, slot, operands) = match (execution, resolved) {
+            (Execution::Boosted { slot }, _) => (Point::BOOSTED, slot, [0; 3]),
+            (Execution::Optimized { stub }, _) => (Point::BOOSTED, stub + 4 * stub::COPY, [0; 3]),
+            (Execution::Simulated(_), Some(resolved)) if !has_post => shortcut::to(resolved),
+            (Execution::Stepped { slot }, _) if watchers.len() == 1 && has_post => (Point::STEPPED, slot, [0; 3]),
+            (Execution::Simulated(_) | Execution::Stepped { .. }, _) => (0, 0, [0; 3]),
         };
-        Point { first, shortcut, slot, resolved, execution, guarded: self.guarded, watchers }
+        Point { first, shortcut, slot, operands, execution, guarded: self.guarded, watchers }
     }
 
     fn guard(&self) -> Guard {

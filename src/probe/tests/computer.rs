@@ -1,7 +1,6 @@
 //! A pretended kernel, and a pretended CPU that executes a handful of instructions and takes breakpoints to the engine as
 //! the vectors do.
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::exception::TrapFrame;
 use crate::insn::{self, Guard, Key, Machine, Verdict};
 use crate::platform::Platform;
+pub use crate::platform::identity::TASK;
 use crate::probe::hit::{self, Breakpoint, returns, trampoline};
 use crate::text::{self, Word};
 
@@ -32,10 +32,6 @@ pub const OUTSIDE: u64 = 0x5afe_0000;
 /// Where other tasks have been interrupted.
 pub static INTERRUPTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-thread_local! {
-    pub static TASK: Cell<u64> = const { Cell::new(1) };
-}
-
 fn memory() -> &'static [u32] {
     static TEXT: OnceLock<&'static [u32]> = OnceLock::new();
     TEXT.get_or_init(|| vec![NOP; WORDS].leak())
@@ -47,13 +43,8 @@ crate::platform!(Host);
 // SAFETY: nothing executes the text but `Computer`, which goes through the engine.
 unsafe impl Platform for Host {
     const CPU_OFFSET: usize = 0;
+    const TASK_OFFSET: usize = 0;
 
-    fn cpu() -> usize {
-        0
-    }
-    fn task() -> u64 {
-        TASK.get()
-    }
     fn text() -> Range<usize> {
         let range = memory().as_ptr_range();
         range.start as usize..range.end as usize

@@ -73,12 +73,12 @@ fn calls_beyond_maxactive_are_missed_and_still_right() {
     let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), add(10), RET]);
     let probe = Kretprobe::at(inner).maxactive(1).handler(see_return).register().unwrap();
     // Another task is in the function, and holds the one instance.
-    TASK.set(2);
+    TASK.store(2, Relaxed);
     let mut elsewhere = TrapFrame { pc: inner as u64, sp: 0x9000, ..TrapFrame::default() };
     elsewhere.x[30] = OUTSIDE;
     assert_eq!(hit::breakpoint(&mut elsewhere), Breakpoint::Handled);
     execute(text::read(elsewhere.pc as usize), &mut elsewhere);
-    TASK.set(1);
+    TASK.store(1, Relaxed);
     assert_eq!((nest(&mut computer, outer, inner), probe.missed(), probe.active()), (11, 1, 1));
     // The other task dies in there: its instance is recycled, and its call has been missed.
     task_exited(2);

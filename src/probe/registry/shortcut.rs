@@ -1,0 +1,38 @@
+//! What the assembly does with an instruction that is simulated, in its own terms.
+
+use core::mem::offset_of;
+
+use crate::exception::TrapFrame;
+use crate::insn::{self, Resolved};
+use crate::probe::hit::point::Point;
+
+/// The shortcut to what is left of an instruction, its slot, and its operands, as `Point` has them. No shortcut where there
+/// is none.
+pub(super) fn to(resolved: Resolved) -> (u64, usize, [u64; 3]) {
+    match resolved {
+        Resolved::Jump { to } => (Point::SET, to as usize, [0, place(31), 0]),
+        Resolved::Set { register, value, to } => (Point::SET, to as usize, [value, place(register), 0]),
+        Resolved::Condition { condition, taken, not_taken } => {
+            let holds = (0..16).filter(|flags| insn::holds(condition, flags << 28));
+            (Point::CONDITION, taken as usize, [holds.fold(0, |set, flags| set | 1 << flags), not_taken, 0])
+        }
+        Resolved::Test { register, nonzero, mask, taken, not_taken } if register != 31 => {
+            let (nonzero, zero) = if nonzero { (taken, not_taken) } else { (not_taken, taken) };
+            (Point::TEST, nonzero as usize, [mask, zero, place(register)])
+        }
+        Resolved::Register { register, branch_type, link } if register != 31 => {
+            let (link, to) = link.map_or((0, 31), |link| (link, 30));
+            (Point::REGISTER, link as usize, [place(register), branch_type, place(to)])
+        }
+        // The zero register is nowhere in the frame.
+        Resolved::Test { .. } | Resolved::Register { .. } => (0, 0, [0; 3]),
+    }
+}
+
+/// Where register `number` is in the frame. What is written to the zero register goes to a word that nobody reads any more.
+fn place(number: u8) -> u64 {
+    match number {
+        31 => offset_of!(TrapFrame, watcher) as u64,
+        _ => 8 * u64::from(number),
+    }
+}
