@@ -1,7 +1,5 @@
 //! Kprobes, on functions of this image and on live ones of the kernel.
 
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
@@ -254,52 +252,6 @@ test!(
         for name in ["exception_vectors", "kretprobe_trampoline", "kprobes_nofault_load8", "vectors_return"] {
             let address = function(name);
             assert_eq!(register(address), Err(ProbeError::Blacklisted { address }), "{name}");
-        }
-    }
-);
-
-/// Where the instruction at `address` leads by itself, if it is B or BL: the offset is in the low 26 bits (Arm ARM, C6.2.27
-/// and C6.2.35).
-fn direct_target(address: usize) -> Option<usize> {
-    let word = probe::instruction(address)?;
-    let offset = (word & 0x7c00_0000 == 0x1400_0000).then_some((word << 6) as i32 >> 4)?;
-    Some(address.wrapping_add_signed(offset as isize))
-}
-
-test!(
-    fn all_that_a_hit_calls_is_in_the_region_that_cannot_be_probed() {
-        // Where there is no way back to the probed code, and interrupts, which do not come in a hit.
-        const NOT_FOLLOWED: [&str; 6] = [
-            "runtime_el1_irq",
-            "runtime_unexpected",
-            "runtime_stack_overflow",
-            "kprobes_platform_fatal",
-            "runtime::exception::report::fatal",
-            "runtime::exception::report::unexpected",
-        ];
-        let region = probe::blacklist();
-        let mut functions: Vec<_> = ["exception_vectors", "kretprobe_trampoline"].map(function).map(range_of).into();
-        let mut outside: Vec<String> = Vec::new();
-        let mut next = 0;
-        while let Some(range) = functions.get(next).cloned() {
-            next += 1;
-            for address in range.step_by(4) {
-                let Some(target) = direct_target(address) else { continue };
-                let callee = symbol::lookup(target).expect("every direct call leads to a function");
-                if NOT_FOLLOWED.contains(&callee.name) || functions.iter().any(|known| known.contains(&target)) {
-                    continue;
-                }
-                if region.contains(&target) {
-                    functions.push(range_of(target));
-                } else {
-                    outside.push(format!("{} calls {}", symbol::Symbolic(address), callee.name));
-                }
-            }
-        }
-        assert!(outside.is_empty(), "{outside:#?}");
-        for name in ["runtime_el1_sync", "kprobes_function_returned", "kprobes_platform_fatal"] {
-            let address = function(name);
-            assert!(functions.iter().any(|known| known.start == address), "{name} is not called any more");
         }
     }
 );
