@@ -26,10 +26,7 @@ unsafe impl Platform for Runtime {
     }
 
     fn function(address: usize) -> Option<Range<usize>> {
-        symbol::lookup(address).map(|symbol| {
-            let start = symbol.address as usize;
-            start..start + symbol.size as usize
-        })
+        symbol::function(address)
     }
 
     fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {

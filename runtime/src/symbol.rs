@@ -4,6 +4,7 @@
 //! header). It is checked once, at boot. A fault may be reported at any time, so a lookup never waits: before the
 //! check, and without a good table, there are no names and addresses are shown as numbers.
 
+use core::ops::Range;
 use core::{fmt, slice};
 
 use kprobes_symbols::{Symbol, SymbolTable};
@@ -49,6 +50,13 @@ pub fn table() -> Option<&'static SymbolTable<'static>> {
 #[must_use]
 pub fn lookup(address: usize) -> Option<Symbol<'static>> {
     table()?.lookup(address as u64)
+}
+
+/// The virtual addresses of the function that contains the virtual address `address`.
+#[must_use]
+pub fn function(address: usize) -> Option<Range<usize>> {
+    let Range { start, end } = table()?.range(address as u64)?;
+    Some(start as usize..end as usize)
 }
 
 /// The functions with the demangled name `name`, in ascending order of address.

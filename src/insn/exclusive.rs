@@ -23,7 +23,7 @@ use super::verdict::{Reason, Verdict};
 pub struct Sequences {
     /// The virtual address of the function.
     start: u64,
-    /// What each word means. Empty where there is no load-exclusive.
+    /// What each word means.
     steps: Vec<Step>,
     /// For each word, whether a sequence contains it.
     inside: Vec<bool>,
@@ -44,14 +44,10 @@ enum Step {
 
 impl Sequences {
     /// Those of the function at the range of virtual addresses `function`, in whole words; `read` gives the word at an
-    /// address in it, as it is without probes. A function without a load-exclusive is read once and costs nothing more.
+    /// address in it, as it is without probes.
     pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Self {
         let start = function.start;
-        let words = || function.clone().step_by(4).map(&read);
-        if !words().any(may_be_load) {
-            return Self { start, steps: Vec::new(), inside: Vec::new() };
-        }
-        let steps: Vec<Step> = words().map(Step::of).collect();
+        let steps: Vec<Step> = function.step_by(4).map(read).map(Step::of).collect();
         let mut found = Self { start, steps, inside: Vec::new() };
         let mut reached = vec![false; found.steps.len()];
         found.loads().for_each(|load| found.reach(load, &mut reached));
@@ -157,8 +153,9 @@ impl Step {
 }
 
 /// False for what is no load-exclusive, by one test: the groups of exclusives, ordered accesses and unprivileged ones
-/// with o2 clear (C4.1.94). The oracle asks it of every word.
-pub(super) const fn may_be_load(word: u32) -> bool {
+/// with o2 clear (C4.1.94). The oracle asks it of every word. A function without any has no sequences.
+#[must_use]
+pub const fn may_be_load(word: u32) -> bool {
     word & 0x3e80_0000 == 0x0800_0000
 }
 

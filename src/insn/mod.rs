@@ -42,7 +42,7 @@ mod verdict;
 
 pub use classify::classify;
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
-pub use exclusive::Sequences;
+pub use exclusive::{Sequences, may_be_load};
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
 pub use resolve::Resolved;

@@ -7,11 +7,12 @@
 //! must be given back only when nobody can be in it.
 
 use alloc::vec::Vec;
+use core::mem;
 
-use super::hit::origin;
 pub(super) use super::hit::origin::Cell;
+use super::hit::{origin, stub};
 use crate::platform;
-use crate::text::Word;
+use crate::text::{self, Words};
 
 /// Bytes that the kernel is asked for at a time.
 const PIECE: usize = 4096;
@@ -30,9 +31,15 @@ struct Cells {
 #[derive(Debug)]
 pub(super) struct Arena {
     cells: [Cells; 4],
-    /// What is to be written to cells that have been allocated since [`take_words`](Self::take_words).
-    words: Vec<Word>,
+    slots: Unwritten<2>,
+    stubs: Unwritten<{ stub::WORDS }>,
+    /// Something could not be written since [`write`](Self::write) was called.
+    has_failed: bool,
 }
+
+/// What is yet to be written to cells of `N` words.
+#[derive(Debug)]
+struct Unwritten<const N: usize>(Vec<Words<N>>);
 
 /// A cell in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +58,7 @@ impl Arena {
             Cells::new(Cell::Stub, false),
             Cells::new(Cell::Stub, true),
         ];
-        Self { cells, words: Vec::new() }
+        Self { cells, slots: Unwritten(Vec::new()), stubs: Unwritten(Vec::new()), has_failed: false }
     }
 
     fn cells(&mut self, kind: Cell, guarded: bool) -> &mut Cells {
@@ -60,19 +67,28 @@ impl Arena {
 
     /// A cell that nobody uses, if there is memory for one.
     pub(super) fn allocate(&mut self, kind: Cell, guarded: bool) -> Option<usize> {
-        self.words.try_reserve(kind.size() / 4).ok()?;
+        match kind {
+            Cell::Slot => self.slots.reserve()?,
+            Cell::Stub => self.stubs.reserve()?,
+        }
         self.cells(kind, guarded).allocate()
     }
 
-    /// Has the cell at `cell` filled with these words, before any CPU comes to it.
-    pub(super) fn fill(&mut self, cell: usize, words: &[u32]) {
-        let words = words.iter().zip((cell..).step_by(4));
-        self.words.extend(words.map(|(&word, address)| Word { address, word }));
+    /// Fills the slot at the virtual address `address`: at the latest in [`write`](Self::write).
+    pub(super) fn fill_slot(&mut self, address: usize, words: [u32; 2]) {
+        self.has_failed |= !self.slots.push(Words { address, words });
     }
 
-    /// What is to be written to the cells.
-    pub(super) fn take_words(&mut self) -> Vec<Word> {
-        core::mem::take(&mut self.words)
+    /// Fills the stub at the virtual address `address`: at the latest in [`write`](Self::write).
+    pub(super) fn fill_stub(&mut self, address: usize, words: [u32; stub::WORDS]) {
+        self.has_failed |= !self.stubs.push(Words { address, words });
+    }
+
+    /// Writes what is still to be written. Returns whether all could be written that cells were filled with since the last
+    /// call.
+    pub(super) fn write(&mut self) -> bool {
+        let written = self.slots.write() & self.stubs.write();
+        !mem::take(&mut self.has_failed) && written
     }
 
     /// Takes back a cell that nobody can be in.
@@ -85,6 +101,28 @@ impl Arena {
         let cells = || self.cells.iter().filter(|cells| cells.kind == kind);
         let in_use = cells().map(|cells| cells.total - cells.free.len()).sum();
         (in_use, cells().map(|cells| cells.total * kind.size()).sum())
+    }
+}
+
+impl<const N: usize> Unwritten<N> {
+    /// As many cells as lie in a page are written through one alias.
+    const AT_ONCE: usize = PIECE / (4 * N);
+
+    /// Room for the words of one cell, if there is memory for it.
+    fn reserve(&mut self) -> Option<()> {
+        self.0.try_reserve(1).ok()
+    }
+
+    /// Returns false if there was enough to write, and no memory for an alias.
+    fn push(&mut self, words: Words<N>) -> bool {
+        self.0.push(words);
+        self.0.len() < Self::AT_ONCE || self.write()
+    }
+
+    fn write(&mut self) -> bool {
+        let is_written = text::write(&self.0) == self.0.len();
+        self.0.clear();
+        is_written
     }
 }
 

@@ -33,6 +33,7 @@ pub struct Checker {
     text: Range<usize>,
     blacklist: Range<usize>,
     function: Range<usize>,
+    /// Those of the function; nothing if it has none.
     sequences: Option<Sequences>,
     read: fn(usize) -> u32,
 }
@@ -71,20 +72,24 @@ impl Checker {
         if !self.function.contains(&address) {
             let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
             self.function = function;
-            self.sequences = None;
+            self.sequences = self.find_sequences();
         }
         let word = (self.read)(address);
         let verdict = insn::classify(word);
         if let Verdict::Reject(reason) = verdict {
             return Err(ProbeError::Instruction { address, word, reason });
         }
-        let sequences = self.sequences.get_or_insert_with(|| {
-            Sequences::of(self.function.start as u64..self.function.end as u64, |at| (self.read)(at as usize))
-        });
-        match sequences.containing(address as u64) {
+        match self.sequences.as_ref().and_then(|sequences| sequences.containing(address as u64)) {
             Some(load) => Err(ProbeError::Exclusive { address, load: load as usize }),
             None => Ok(Site { word, verdict }),
         }
+    }
+
+    fn find_sequences(&self) -> Option<Sequences> {
+        let Range { start, end } = self.function;
+        // No load-exclusive is probed, so what stands in the text tells whether there is one.
+        let has_load = (start..end).step_by(4).any(|at| insn::may_be_load(text::read(at)));
+        has_load.then(|| Sequences::of(start as u64..end as u64, |at| (self.read)(at as usize)))
     }
 
     /// The same as [`check`](Self::check), for a return probe.

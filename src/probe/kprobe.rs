@@ -6,7 +6,7 @@ use core::ops::Deref;
 use super::hit::point::Kind;
 use super::hit::{PostHandler, PreHandler};
 use super::registry::Request;
-use super::{Mode, ProbeError, Registration};
+use super::{Mode, ProbeError, Registration, registry};
 
 /// A probe on one instruction. Dropping it unregisters it.
 ///
@@ -52,7 +52,7 @@ impl Kprobe {
     #[must_use]
     pub fn register_all(probes: impl IntoIterator<Item = KprobeBuilder>) -> Vec<Result<Self, ProbeError>> {
         let requests = probes.into_iter().map(KprobeBuilder::request).collect();
-        Registration::all(requests).into_iter().map(|registration| registration.map(Self)).collect()
+        registry::register(requests).into_iter().map(|registration| registration.map(Self)).collect()
     }
 
     /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one.

@@ -10,7 +10,7 @@ use super::hit::instance::{Instance, Pool};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
 use super::registry::Request;
-use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
+use super::{MAX_ACTIVE, Mode, ProbeError, Registration, registry};
 use crate::platform::MAX_CPUS;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
@@ -75,7 +75,7 @@ impl Kretprobe {
             }
         }
         let mut results: Vec<_> =
-            Registration::all(requests).into_iter().map(|registration| registration.map(Self)).collect();
+            registry::register(requests).into_iter().map(|registration| registration.map(Self)).collect();
         for (index, error) in refused {
             results.insert(index, Err(error));
         }

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::hit::point::Probe;
@@ -11,34 +12,23 @@ use super::{ProbeError, registry};
 /// A probe that is registered for as long as this exists.
 #[derive(Debug)]
 pub struct Registration {
-    address: usize,
-    probe: Arc<Probe>,
+    pub(super) address: usize,
+    pub(super) probe: Arc<Probe>,
     /// Until it has been unregistered together with others.
-    is_registered: bool,
+    pub(super) is_registered: bool,
 }
 
 impl Registration {
     /// Registers one probe.
     pub(super) fn one(request: Request) -> Result<Self, ProbeError> {
         let address = request.address;
-        let outcome = Self::all(alloc::vec![request]).pop();
+        let outcome = registry::register(alloc::vec![request]).pop();
         outcome.unwrap_or(Err(ProbeError::OutOfMemory { address }))
-    }
-
-    /// Registers many probes at once. The results are in the order of the requests.
-    pub(super) fn all(requests: Vec<Request>) -> Vec<Result<Self, ProbeError>> {
-        let addresses: Vec<usize> = requests.iter().map(|request| request.address).collect();
-        let probes = registry::register(requests).into_iter().zip(addresses);
-        probes.map(|(probe, address)| Ok(Self { address, probe: probe?, is_registered: true })).collect()
     }
 
     /// Unregisters many probes at once.
     pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) {
-        let end = |mut registration: Self| {
-            registration.is_registered = false;
-            (registration.address, Arc::clone(&registration.probe))
-        };
-        registry::unregister(&registrations.into_iter().map(end).collect::<Vec<_>>());
+        registry::unregister(&mut registrations.into_iter().collect::<Vec<_>>());
     }
 
     /// The virtual address of the probed instruction; of a return probe, that of the function.
@@ -104,7 +94,7 @@ impl Registration {
         registrations: impl IntoIterator<Item = &'a Self>,
         enabled: bool,
     ) -> Result<(), ProbeError> {
-        let probes: Vec<_> = registrations.into_iter().map(|each| (each.address, &*each.probe)).collect();
+        let probes: Vec<_> = registrations.into_iter().collect();
         registry::set_enabled(&probes, enabled)
     }
 }
@@ -117,7 +107,7 @@ impl Drop for Registration {
     /// If interrupts are masked.
     fn drop(&mut self) {
         if self.is_registered {
-            registry::unregister(&[(self.address, Arc::clone(&self.probe))]);
+            registry::unregister(slice::from_mut(self));
         }
     }
 }

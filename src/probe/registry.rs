@@ -9,9 +9,9 @@
 //! was interrupted in it: then it waits for a later change.
 
 mod change;
+mod entries;
 mod shortcut;
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
@@ -20,24 +20,24 @@ use core::sync::atomic::Ordering::Relaxed;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::RelaxStrategy;
 
-use super::arena::{Arena, Cell};
+use super::arena::{Arena, Cell, Used};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
 use super::hit::point::{Execution, Kind, Probe};
-use super::{Memory, Mode, ProbeError, ProbeInfo, ProbeKind, publish};
+use super::{Memory, Mode, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
 use crate::insn::NotRelocatable;
-use crate::{interrupts, platform};
-use change::Unused;
+use crate::{interrupts, platform, text};
+use entries::{Entries, Probes};
 
 /// Every point at which a probe is registered.
 struct Registry {
-    points: BTreeMap<usize, Entry>,
+    entries: Entries,
     arena: Arena,
     counters: FreeCounters,
     /// Return probes that have been unregistered while calls were in progress.
     lingering: Vec<Arc<Probe>>,
     /// Slots that a task was in when their points had no more use for them.
-    occupied: Vec<Unused>,
+    occupied: Vec<Used>,
 }
 
 /// An instruction at which a probe is registered.
@@ -47,15 +47,13 @@ struct Entry {
     /// Whether branch targets are checked in its page.
     guarded: bool,
     site: Site,
-    probes: Vec<Arc<Probe>>,
+    probes: Probes,
     /// How the instruction is executed; nothing while no probe is enabled.
     execution: Option<Execution>,
     /// The mode that was asked for, when that was decided.
     wanted: Mode,
     /// Why it is not that mode.
     fallback: Option<NotRelocatable>,
-    /// What stands at the address: the instruction, or what leads to its point.
-    in_text: u32,
 }
 
 /// What is asked for when a probe is registered.
@@ -79,7 +77,7 @@ impl RelaxStrategy for Yield {
 }
 
 static REGISTRY: SpinMutex<Registry, Yield> = SpinMutex::new(Registry {
-    points: BTreeMap::new(),
+    entries: Entries::new(),
     arena: Arena::new(),
     counters: FreeCounters::new(),
     lingering: Vec::new(),
@@ -101,54 +99,48 @@ fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
 }
 
 /// Registers probes, and arms those that are enabled: all at once, in the order of the requests at each address.
-pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Arc<Probe>, ProbeError>> {
+pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Registration, ProbeError>> {
     let Some(first) = requests.first() else { return Vec::new() };
-    let mut registry = match lock(first.address) {
-        Ok(registry) => registry,
-        Err(_) => {
-            return requests
-                .iter()
-                .map(|&Request { address, .. }| Err(ProbeError::InterruptsMasked { address }))
-                .collect();
-        }
+    let Ok(mut registry) = lock(first.address) else {
+        let refuse = |&Request { address, .. }: &Request| Err(ProbeError::InterruptsMasked { address });
+        return requests.iter().map(refuse).collect();
     };
     let mut checker = Checker::locked();
     let mut addresses = Vec::with_capacity(requests.len());
-    let mut results: Vec<_> = requests
-        .into_iter()
-        .map(|request| {
-            let address = request.address;
-            registry.add(request, &mut checker).inspect(|_| addresses.push(address))
-        })
-        .collect();
+    let mut results = Vec::with_capacity(requests.len());
+    for request in requests {
+        let result = registry.add(request, &mut checker);
+        addresses.extend(result.as_ref().map(Registration::address));
+        results.push(result);
+    }
     let failed = registry.change(&mut addresses);
     if !failed.is_empty() {
         let mut removed = Vec::new();
         for result in &mut results {
-            if let Ok((address, probe)) = result
-                && failed.binary_search(address).is_ok()
+            if let Ok(registration) = result
+                && let address = registration.address
+                && failed.binary_search(&address).is_ok()
             {
-                removed.push((*address, Arc::clone(probe)));
-                *result = Err(ProbeError::OutOfMemory { address: *address });
+                removed.extend(mem::replace(result, Err(ProbeError::OutOfMemory { address })));
             }
         }
         registry.remove(&removed);
+        removed.iter_mut().for_each(|registration| registration.is_registered = false);
     }
     registry.sweep();
-    results.into_iter().map(|result| result.map(|(_, probe)| probe)).collect()
+    results
 }
 
-/// Arms or disarms probes that are registered at these addresses. Where there is no memory for one of them, all are as
-/// they were.
-pub(super) fn set_enabled(probes: &[(usize, &Probe)], enabled: bool) -> Result<(), ProbeError> {
-    let Some(&(first, _)) = probes.first() else { return Ok(()) };
-    let mut registry = lock(first)?;
-    let before: Vec<bool> = probes.iter().map(|(_, probe)| probe.enabled.swap(enabled, Relaxed)).collect();
-    let mut addresses: Vec<usize> = probes.iter().map(|&(address, _)| address).collect();
+/// Arms or disarms registered probes. Where there is no memory for one of them, all are as they were.
+pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(), ProbeError> {
+    let Some(first) = probes.first() else { return Ok(()) };
+    let mut registry = lock(first.address)?;
+    let before: Vec<bool> = probes.iter().map(|each| each.probe.enabled.swap(enabled, Relaxed)).collect();
+    let mut addresses: Vec<usize> = probes.iter().map(|each| each.address).collect();
     let failed = registry.change(&mut addresses);
     let Some(&address) = failed.first() else { return Ok(()) };
-    for ((_, probe), before) in probes.iter().zip(before) {
-        probe.enabled.store(before, Relaxed);
+    for (each, before) in probes.iter().zip(before) {
+        each.probe.enabled.store(before, Relaxed);
     }
     // Back to where it was: what it takes, there was before.
     let _ = registry.change(&mut addresses);
@@ -160,15 +152,16 @@ pub(super) fn set_enabled(probes: &[(usize, &Probe)], enabled: bool) -> Result<(
 /// # Panics
 ///
 /// If interrupts are masked.
-pub(super) fn unregister(probes: &[(usize, Arc<Probe>)]) {
-    let Some((first, _)) = probes.first() else { return };
-    match lock(*first) {
+pub(super) fn unregister(probes: &mut [Registration]) {
+    let Some(first) = probes.first() else { return };
+    match lock(first.address) {
         Ok(mut registry) => {
             registry.remove(probes);
             registry.sweep();
         }
         Err(error) => panic!("a probe must not be unregistered in a handler: {error}"),
     }
+    probes.iter_mut().for_each(|registration| registration.is_registered = false);
 }
 
 /// Frees what unregistered probes had kept for calls that have ended since, and for tasks that have left their slots.
@@ -179,6 +172,17 @@ pub(super) fn sweep() {
 }
 
 impl Entry {
+    fn new(address: usize, site: Site, probe: Arc<Probe>) -> Self {
+        let guarded = platform::is_guarded(address);
+        let probes = Probes::One(probe);
+        Self { address, guarded, site, probes, execution: None, wanted: Mode::FASTEST, fallback: None }
+    }
+
+    /// Whether the text leads to the point: it then holds something else than the instruction.
+    fn is_armed(&self) -> bool {
+        text::read(self.address) != self.site.word
+    }
+
     /// How the instruction is executed, while a probe is enabled.
     fn mode(&self) -> Option<Mode> {
         self.execution.map(Execution::mode)
@@ -187,36 +191,32 @@ impl Entry {
 
 impl Registry {
     /// Adds a probe, not armed yet, to the point at its address; to a new one if there is none.
-    fn add(&mut self, request: Request, checker: &mut Checker) -> Result<(usize, Arc<Probe>), ProbeError> {
+    fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let Request { address, kind, data, enabled, fastest } = request;
         let site = match &kind {
             Kind::Kprobe { .. } => checker.check(address)?,
             Kind::Return(_) => checker.check_entry(address)?,
         };
+        let out_of_memory = || ProbeError::OutOfMemory { address };
         if !publish::prepare(address) {
-            return Err(ProbeError::OutOfMemory { address });
+            return Err(out_of_memory());
         }
-        let counters = self.counters.take().ok_or(ProbeError::OutOfMemory { address })?;
+        self.entries.reserve(address).ok_or_else(out_of_memory)?;
+        let counters = self.counters.take().ok_or_else(out_of_memory)?;
         let entered = match kind {
             Kind::Kprobe { .. } => counters,
             Kind::Return(_) => self.counters.take().ok_or_else(|| {
                 self.counters.give_back(counters);
-                ProbeError::OutOfMemory { address }
+                out_of_memory()
             })?,
         };
         let probe = Arc::new(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered });
-        let entry = self.points.entry(address).or_insert_with(|| Entry {
-            address,
-            guarded: platform::is_guarded(address),
-            site,
-            probes: Vec::new(),
-            execution: None,
-            wanted: Mode::FASTEST,
-            fallback: None,
-            in_text: site.word,
-        });
-        entry.probes.push(Arc::clone(&probe));
-        Ok((address, probe))
+        let added = Arc::clone(&probe);
+        match self.entries.get_mut(address) {
+            Some(entry) => entry.probes.push(added),
+            None => self.entries.insert(Entry::new(address, site, added)),
+        }
+        Ok(Registration { address, probe, is_registered: true })
     }
 
     /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns those,
@@ -228,25 +228,25 @@ impl Registry {
     }
 
     /// Takes the probes out, and their points when they were the last ones there.
-    fn remove(&mut self, probes: &[(usize, Arc<Probe>)]) {
+    fn remove(&mut self, probes: &[Registration]) {
         let mut addresses = Vec::with_capacity(probes.len());
-        for (address, probe) in probes {
+        for Registration { address, probe, .. } in probes {
             if let Kind::Return(return_probe) = &probe.kind {
                 return_probe.retired.store(true, Relaxed);
             }
-            if let Some(entry) = self.points.get_mut(address) {
-                entry.probes.retain(|other| !Arc::ptr_eq(other, probe));
+            if let Some(entry) = self.entries.get_mut(*address) {
+                entry.probes.remove(probe);
                 addresses.push(*address);
             }
         }
         self.change(&mut addresses);
         for address in addresses {
             // Where the instruction could not be put back, the point stays: a hit executes it and calls nobody.
-            if self.points.get(&address).is_some_and(|entry| entry.probes.is_empty() && !entry.is_armed()) {
-                self.points.remove(&address);
+            if self.entries.get_mut(address).is_some_and(|entry| entry.probes.is_empty() && !entry.is_armed()) {
+                self.entries.remove(address);
             }
         }
-        for (_, probe) in probes {
+        for Registration { probe, .. } in probes {
             match probe.kind {
                 Kind::Kprobe { .. } => self.counters.give_back(probe.counters),
                 Kind::Return(_) => self.lingering.push(Arc::clone(probe)),
@@ -292,8 +292,7 @@ pub fn list() -> Vec<ProbeInfo> {
         missed: probe.counters.missed(),
         data: probe.data,
     };
-    let entries = registry.points.values();
-    entries.flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))).collect()
+    registry.entries.iter().flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))).collect()
 }
 
 /// What the probes take.
@@ -307,12 +306,12 @@ pub fn memory() -> Memory {
     let (slots, slot_bytes) = registry.arena.usage(Cell::Slot);
     let (stubs, stub_bytes) = registry.arena.usage(Cell::Stub);
     Memory {
-        points: registry.points.len(),
+        points: registry.entries.len(),
         slots,
         slot_bytes,
         stubs,
         stub_bytes,
-        table_bytes: publish::memory(),
+        table_bytes: publish::memory() + registry.entries.memory(),
         counter_bytes: registry.counters.memory(),
     }
 }

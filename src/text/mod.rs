@@ -20,13 +20,24 @@
 
 mod cache;
 
+use core::ops::Range;
+
 use crate::platform;
 
-/// A word, and the virtual address that it is to be written to, a multiple of 4.
+/// Words that follow one another in one page, and the virtual address, a multiple of 4, that the first is to be written to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Word {
+pub(crate) struct Words<const N: usize> {
     pub(crate) address: usize,
-    pub(crate) word: u32,
+    pub(crate) words: [u32; N],
+}
+
+pub(crate) type Word = Words<1>;
+
+/// A place that is to be used for something else, if nobody is interrupted in it. Addresses are virtual.
+#[derive(Clone, Debug)]
+pub(crate) struct Vacated {
+    pub(crate) range: Range<usize>,
+    pub(crate) is_occupied: bool,
 }
 
 /// How many words are written while the other CPUs are held.
@@ -34,37 +45,42 @@ pub(crate) const AT_ONCE: usize = 256;
 
 const PAGE: usize = 4096;
 
-/// Writes `words`, in this order, to memory that no CPU executes, and makes them instructions. Returns how many could be
-/// written, from the first: for the others there was no memory for an alias.
-pub(crate) fn write(words: &[Word]) -> usize {
+/// Writes `words`, in this order, to memory that no CPU executes, and makes them instructions. Returns how many items could
+/// be written, from the first: for the others there was no memory for an alias.
+pub(crate) fn write<const N: usize>(words: &[Words<N>]) -> usize {
     let mut written = 0;
-    while let Some(&Word { address: first, .. }) = words.get(written) {
+    while let Some(&Words { address: first, .. }) = words.get(written) {
         let page = first & !(PAGE - 1);
         let rest = words.get(written..).unwrap_or_default();
         let count = rest.iter().take_while(|word| word.address & !(PAGE - 1) == page).count();
         let Some(group) = rest.get(..count) else { break };
+        let addresses = || group.iter().flat_map(|item| (0..N).map(|index| item.address + 4 * index));
         let done = platform::with_writable(page, PAGE, &mut |alias| {
-            for &Word { address, word } in group {
-                // SAFETY: the alias is good for the page that the address is in, and aligned as it is. The store is
-                // volatile so that it is one store of the whole word.
-                unsafe { alias.add(address & (PAGE - 1)).cast::<u32>().write_volatile(word.to_le()) };
+            for Words { address, words } in group {
+                for (index, word) in words.iter().enumerate() {
+                    let offset = (address & (PAGE - 1)) + 4 * index;
+                    // SAFETY: the alias is good for the page that the address is in, and aligned as it is. The store is
+                    // volatile so that it is one store of the whole word.
+                    unsafe { alias.add(offset).cast::<u32>().write_volatile(word.to_le()) };
+                }
             }
-            cache::clean_data(alias as usize, group.iter().map(|word| word.address & (PAGE - 1)));
+            cache::clean_data(alias as usize, addresses().map(|address| address & (PAGE - 1)));
         });
         if !done {
             break;
         }
-        cache::invalidate_instructions(group.iter().map(|word| word.address));
+        cache::invalidate_instructions(addresses());
         written += count;
     }
     written
 }
 
-/// Replaces instructions that any CPU may be executing, with the other CPUs held; calls `held` while they are held for
-/// the last time, though there may be no words at all. Returns how many words could be written, as [`write`] does.
+/// Replaces instructions that any CPU may be executing, with the other CPUs held. Marks those of `places`, sorted by address,
+/// that somebody is interrupted in while they are held for the last time, though there may be no words at all. Returns how
+/// many words could be written, as [`write`] does.
 ///
 /// When this returns, no CPU is inside of what it was doing with interrupts masked when this was called.
-pub(crate) fn patch(words: &[Word], held: &mut dyn FnMut()) -> usize {
+pub(crate) fn patch(words: &[Word], places: &mut [Vacated]) -> usize {
     let mut written = 0;
     loop {
         let rest = words.get(written..).unwrap_or_default();
@@ -74,14 +90,30 @@ pub(crate) fn patch(words: &[Word], held: &mut dyn FnMut()) -> usize {
         platform::hold_cpus(&mut || {
             done = write(group);
             is_last = done < group.len() || group.len() == rest.len();
-            if is_last {
-                held();
+            if is_last && !places.is_empty() {
+                platform::interrupted(&mut |pc| mark(places, pc));
             }
         });
         written += done;
         if is_last {
             return written;
         }
+    }
+}
+
+/// Marks the one of `places`, sorted by address, that the virtual address `pc` is in.
+fn mark(places: &mut [Vacated], pc: usize) {
+    // The first that does not lie below; by hand, as a search of `core` may be compiled to a function that can be probed.
+    let (mut from, mut to) = (0, places.len());
+    while from < to {
+        let middle = from.midpoint(to);
+        match places.get(middle) {
+            Some(place) if place.range.end <= pc => from = middle + 1,
+            _ => to = middle,
+        }
+    }
+    if let Some(place) = places.get_mut(from) {
+        place.is_occupied |= place.range.contains(&pc);
     }
 }
 

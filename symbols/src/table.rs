@@ -1,6 +1,7 @@
 //! The reader. It runs in fatal reports, on whatever lies behind the image, so it neither allocates nor panics,
 //! and every number it reads is checked before it is used.
 
+use core::ops::Range;
 use core::{fmt, str};
 
 use crate::{CHECKED_FROM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION, checksum::crc32};
@@ -174,12 +175,25 @@ impl<'a> SymbolTable<'a> {
 
     /// The function that contains `address`; of several names for one function the first in ascending order.
     pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
+        self.symbol(self.entry(address)?)
+    }
+
+    /// The virtual addresses of the function that contains `address`: those of what [`lookup`](Self::lookup) finds, for
+    /// less, as its name is not looked at.
+    pub fn range(&self, address: u64) -> Option<Range<u64>> {
+        let Entry { offset, size, .. } = Entry::decode(self.entry(address)?);
+        let start = self.base + u64::from(offset);
+        Some(start..start + u64::from(size))
+    }
+
+    /// The first entry of a function that contains `address`, of those that begin nearest to it.
+    fn entry(&self, address: u64) -> Option<&'a [Word; 3]> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
-        let offset = |words: &[Word; 3]| Entry::decode(words).offset;
+        let offset = |[offset, ..]: &[Word; 3]| u32::from_le_bytes(*offset);
         let (upto, _) = self.entries.split_at_checked(self.entries.partition_point(|words| offset(words) <= wanted))?;
         let start = offset(upto.last()?);
-        let (_, same) = upto.split_at_checked(upto.partition_point(|words| offset(words) < start))?;
-        same.iter().filter_map(|words| self.symbol(words)).find(|symbol| address - symbol.address < symbol.size)
+        let contains = |words: &&[Word; 3]| wanted - start < Entry::decode(words).size;
+        upto.iter().rev().take_while(|words| offset(words) == start).filter(contains).last()
     }
 
     /// The functions whose name is exactly `name`, in ascending order of address.

@@ -11,41 +11,35 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::{mem, ptr};
 
 use super::{Entry, Registry, shortcut};
-use crate::insn::{self, Guard, NotRelocatable, Verdict};
-use crate::platform;
+use crate::insn::{self, Guard, NotRelocatable, Verdict, encode};
 use crate::probe::arena::{Arena, Cell, Used};
 use crate::probe::hit::machine::guard;
 use crate::probe::hit::point::{Execution, Kind, Point, Probe, Watcher};
 use crate::probe::hit::{PreHandler, call_all, call_nobody, returns, stub};
 use crate::probe::{Mode, publish, stub as builder};
-use crate::text::{self, Word};
-
-/// A cell that no point has a use for any more.
-#[derive(Debug)]
-pub(super) struct Unused {
-    cell: Used,
-    /// Somebody has been interrupted in it.
-    occupied: bool,
-}
+use crate::text::{self, Vacated, Word};
 
 /// What is to be done at an address from now on.
 struct Staged {
     address: usize,
-    /// Nothing where the probes are to be disarmed.
-    point: Option<Box<Point>>,
+    /// How the instruction is to be executed; nothing where the probes are to be disarmed.
+    plan: Option<Plan>,
+}
+
+#[derive(Clone, Copy)]
+struct Plan {
+    execution: Execution,
     /// The mode that was asked for, and why it is not to be had.
     wanted: Mode,
     fallback: Option<NotRelocatable>,
-    /// The cell of the point is a new one.
+    /// The cell is a new one.
     is_new: bool,
 }
 
 /// What is freed when every CPU has been held.
-#[derive(Default)]
 struct Replaced {
     points: Vec<*mut Point>,
-    /// Sorted by address when the CPUs are held.
-    cells: Vec<Unused>,
+    cells: Vec<Used>,
     /// The cells of points that could not be armed.
     never_used: Vec<Used>,
 }
@@ -54,64 +48,62 @@ struct Replaced {
 /// was no memory to do so, and nothing has changed.
 pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Vec<usize> {
     let (staged, mut failed) = stage(registry, addresses);
-    let filled = registry.arena.take_words();
-    if text::write(&filled) < filled.len() {
-        for Staged { address, point, is_new, .. } in staged {
-            let point = point.filter(|_| is_new);
-            if let (Some(entry), Some(point)) = (registry.points.get(&address), point)
-                && let Some(cell) = entry.cell_of(point.execution)
-            {
-                registry.arena.free(cell);
-            }
+    let Registry { entries, arena, .. } = registry;
+    if !arena.write() {
+        for Staged { address, plan } in staged {
+            let new = plan.filter(|plan| plan.is_new);
+            let cell = entries.get_mut(address).zip(new).and_then(|(entry, plan)| entry.cell_of(plan.execution));
+            cell.into_iter().for_each(|cell| arena.free(cell));
         }
         return addresses.to_vec();
     }
-    let mut replaced = Replaced { cells: mem::take(&mut registry.occupied), ..Replaced::default() };
-    let words: Vec<Word> = staged
-        .into_iter()
-        .filter_map(|staged| registry.points.get_mut(&staged.address)?.publish(staged, &mut replaced))
-        .collect();
-    replaced.cells.sort_unstable_by_key(|unused| unused.cell.address);
-    let written = text::patch(&words, &mut || replaced.find_occupied());
-    let (written, unwritten) = words.split_at(written);
-    for &Word { address, word } in written {
-        if let Some(entry) = registry.points.get_mut(&address) {
-            entry.in_text = word;
-        }
+    let points = Vec::with_capacity(staged.len());
+    let mut replaced = Replaced { points, cells: mem::take(&mut registry.occupied), never_used: Vec::new() };
+    let mut words = Vec::with_capacity(staged.len());
+    for Staged { address, plan } in &staged {
+        let Some(entry) = entries.get_mut(*address) else { continue };
+        words.extend(entry.publish(plan.as_ref(), &mut replaced));
     }
-    for &Word { address, .. } in unwritten {
+    replaced.cells.sort_unstable();
+    let mut places: Vec<Vacated> = replaced.cells.iter().map(Used::vacated).collect();
+    let written = text::patch(&words, &mut places);
+    for &Word { address, .. } in &words[written..] {
         failed.push(address);
-        // What could not be taken away still leads to the cell.
-        let cell = registry.points.get(&address).filter(|entry| entry.is_armed()).and_then(Entry::cell);
-        replaced.cells.retain(|unused| Some(unused.cell) != cell);
+        // What could not be taken away still leads to a cell.
+        let stub = encode::branch_target(text::read(address), address as u64);
+        let slot = entries.get_mut(address).filter(|entry| entry.is_armed()).and_then(|entry| entry.cell());
+        for (cell, place) in replaced.cells.iter().zip(&mut places) {
+            place.is_occupied |= Some(cell.address as u64) == stub || Some(*cell) == slot;
+        }
     }
     failed.sort_unstable();
-    for address in addresses {
-        if let Some(entry) = registry.points.get_mut(address).filter(|entry| !entry.is_armed()) {
-            entry.withdraw(&mut replaced);
+    for Staged { address, plan } in &staged {
+        if let Some(entry) = entries.get_mut(*address).filter(|entry| !entry.is_armed()) {
+            entry.withdraw(plan.is_some(), &mut replaced);
         }
     }
-    registry.occupied = replaced.free(&mut registry.arena);
+    registry.occupied = replaced.free(&places, arena);
     failed
 }
 
-/// Builds the points, and has their cells filled. Returns also the addresses for which there is no cell.
+/// Decides what is to be done, and has new cells filled. Returns also the addresses for which there is no cell.
 fn stage(registry: &mut Registry, addresses: &[usize]) -> (Vec<Staged>, Vec<usize>) {
     let mut staged = Vec::with_capacity(addresses.len());
     let mut failed = Vec::new();
     for &address in addresses {
-        let Some(entry) = registry.points.get(&address) else { continue };
+        let Some(entry) = registry.entries.get_mut(address) else { continue };
         let Some(wanted) = entry.wanted_mode() else {
-            staged.push(Staged { address, point: None, wanted: entry.wanted, fallback: entry.fallback, is_new: false });
+            staged.push(Staged { address, plan: None });
             continue;
         };
         let kept = entry.execution.filter(|_| entry.wanted == wanted).map(|execution| (execution, entry.fallback));
-        let Some((execution, fallback)) = kept.or_else(|| entry.new_execution(wanted, &mut registry.arena)) else {
-            failed.push(address);
-            continue;
-        };
-        let point = Some(Box::new(entry.point(execution)));
-        staged.push(Staged { address, point, wanted, fallback, is_new: kept.is_none() });
+        match kept.or_else(|| entry.new_execution(wanted, &mut registry.arena)) {
+            Some((execution, fallback)) => {
+                let plan = Plan { execution, wanted, fallback, is_new: kept.is_none() };
+                staged.push(Staged { address, plan: Some(plan) });
+            }
+            None => failed.push(address),
+        }
     }
     (staged, failed)
 }
@@ -119,12 +111,13 @@ fn stage(registry: &mut Registry, addresses: &[usize]) -> (Vec<Staged>, Vec<usiz
 impl Entry {
     /// The probes that are enabled: return probes last, so that the other handlers see the true x30.
     fn watchers(&self) -> Box<[Watcher]> {
-        let of_kind = |returns: bool| {
-            self.probes
-                .iter()
-                .filter(move |probe| probe.enabled.load(Relaxed) && matches!(probe.kind, Kind::Return(_)) == returns)
-        };
-        of_kind(false).chain(of_kind(true)).map(|probe| self.watcher(probe)).collect()
+        let mut watchers = Vec::with_capacity(self.probes.len());
+        for returns in [false, true] {
+            let of_kind = |probe: &&Arc<Probe>| matches!(probe.kind, Kind::Return(_)) == returns;
+            let enabled = self.probes.iter().filter(of_kind).filter(|probe| probe.enabled.load(Relaxed));
+            watchers.extend(enabled.map(|probe| self.watcher(probe)));
+        }
+        watchers.into_boxed_slice()
     }
 
     fn watcher(&self, probe: &Arc<Probe>) -> Watcher {
@@ -185,7 +178,7 @@ impl Entry {
             let stub = arena.allocate(Cell::Stub, self.guarded)?;
             match builder::build(stub, self.address, &self.site, self.guard(), publish::cell(self.address)?) {
                 Ok(words) => {
-                    arena.fill(stub, &words);
+                    arena.fill_stub(stub, words);
                     return Some((Execution::Optimized { stub }, None));
                 }
                 Err(reason) => {
@@ -202,7 +195,7 @@ impl Entry {
             Ok(words) if mode != Mode::Stepped => (Execution::Boosted { slot }, words),
             _ => (Execution::Stepped { slot }, [self.site.word, insn::BRK_STEP]),
         };
-        arena.fill(slot, &words);
+        arena.fill_slot(slot, words);
         Some((execution, fallback))
     }
 
@@ -220,70 +213,57 @@ impl Entry {
         self.execution.and_then(|execution| self.cell_of(execution))
     }
 
-    /// Publishes what has been staged. Returns what is then to be written to the text, if anything is.
-    fn publish(&mut self, staged: Staged, replaced: &mut Replaced) -> Option<Word> {
-        let Staged { address, point, wanted, fallback, .. } = staged;
+    /// Publishes what is planned. Returns what is then to be written to the text, if anything is.
+    fn publish(&mut self, plan: Option<&Plan>, replaced: &mut Replaced) -> Option<Word> {
         let before = self.cell();
-        let word = match point {
-            Some(point) => {
-                self.execution = Some(point.execution);
-                (self.wanted, self.fallback) = (wanted, fallback);
-                let before = before.filter(|_| before != self.cell());
-                replaced.cells.extend(before.map(|cell| Unused { cell, occupied: false }));
-                replaced.points.push(publish::set(address, Box::into_raw(point), self.site.word));
-                match self.execution {
-                    Some(Execution::Optimized { stub }) => insn::branch(address as u64, stub as u64).ok()?,
+        let word = match plan {
+            Some(&Plan { execution, wanted, fallback, .. }) => {
+                let point = Box::new(self.point(execution));
+                replaced.points.push(publish::set(self.address, Box::into_raw(point), self.site.word));
+                (self.execution, self.wanted, self.fallback) = (Some(execution), wanted, fallback);
+                replaced.cells.extend(before.filter(|_| before != self.cell()));
+                match execution {
+                    Execution::Optimized { stub } => insn::branch(self.address as u64, stub as u64).ok()?,
                     _ => insn::BRK_KPROBE,
                 }
             }
             None => {
-                replaced.cells.extend(before.map(|cell| Unused { cell, occupied: false }));
+                replaced.cells.extend(before);
                 self.site.word
             }
         };
-        (self.in_text != word).then_some(Word { address, word })
+        (text::read(self.address) != word).then_some(Word { address: self.address, words: [word] })
     }
 
-    /// Whether the text leads to the point.
-    pub(super) fn is_armed(&self) -> bool {
-        self.in_text != self.site.word
-    }
-
-    /// Takes the point out of the table. The text does not lead to it.
-    fn withdraw(&mut self, replaced: &mut Replaced) {
-        if let Some(cell) = self.cell()
-            && replaced.cells.binary_search_by_key(&cell.address, |unused| unused.cell.address).is_err()
-        {
-            replaced.never_used.push(cell);
+    /// Takes the point out of the table, if there is one. The text does not lead to it; nor has it, if the point is new.
+    fn withdraw(&mut self, is_new: bool, replaced: &mut Replaced) {
+        replaced.never_used.extend(self.cell().filter(|_| is_new));
+        if self.execution.take().is_some() {
+            replaced.points.push(publish::set(self.address, ptr::null_mut(), self.site.word));
         }
-        self.execution = None;
-        replaced.points.push(publish::set(self.address, ptr::null_mut(), self.site.word));
+    }
+}
+
+impl Used {
+    /// The cell, to be used for something else.
+    fn vacated(&self) -> Vacated {
+        Vacated { range: self.address..self.address + self.kind.size(), is_occupied: false }
     }
 }
 
 impl Replaced {
-    /// Marks the cells in which somebody has been interrupted. Called with the other CPUs held.
-    fn find_occupied(&mut self) {
-        platform::interrupted(&mut |pc| {
-            let behind = self.cells.partition_point(|unused| unused.cell.address <= pc);
-            if let Some(unused) = behind.checked_sub(1).and_then(|index| self.cells.get_mut(index))
-                && pc - unused.cell.address < unused.cell.kind.size()
-            {
-                unused.occupied = true;
-            }
-        });
-    }
-
-    /// Frees everything but the cells that are occupied, which are returned.
-    fn free(self, arena: &mut Arena) -> Vec<Unused> {
+    /// Frees everything but those cells whose places are occupied, which are returned.
+    fn free(self, places: &[Vacated], arena: &mut Arena) -> Vec<Used> {
         for point in self.points.into_iter().filter(|point| !point.is_null()) {
             // SAFETY: it came out of `Box::into_raw` in `publish`. Since it was replaced, every CPU has been held outside
             // the hit path, or nothing has led to it.
             drop(unsafe { Box::from_raw(point) });
         }
-        let (mut occupied, unused): (Vec<_>, Vec<_>) = self.cells.into_iter().partition(|unused| unused.occupied);
-        unused.into_iter().map(|unused| unused.cell).chain(self.never_used).for_each(|cell| arena.free(cell));
-        occupied.iter_mut().for_each(|unused| unused.occupied = false);
+        let mut occupied = Vec::new();
+        for (cell, place) in self.cells.into_iter().zip(places) {
+            if place.is_occupied { occupied.push(cell) } else { arena.free(cell) }
+        }
+        self.never_used.into_iter().for_each(|cell| arena.free(cell));
         occupied
     }
 }

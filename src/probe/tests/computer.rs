@@ -95,7 +95,7 @@ impl Machine for Host {
 /// Writes words to the text, where there is no probe.
 pub fn write(address: usize, words: &[u32]) {
     let words: Vec<_> =
-        words.iter().zip((address..).step_by(4)).map(|(&word, address)| Word { address, word }).collect();
+        words.iter().zip((address..).step_by(4)).map(|(&word, address)| Word { address, words: [word] }).collect();
     assert_eq!(text::write(&words), words.len());
 }
 

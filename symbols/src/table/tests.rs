@@ -55,10 +55,14 @@ fn looks_up_every_address() {
         let mut containing: Vec<_> = symbols();
         containing.retain(|symbol| (symbol.address..symbol.address + symbol.size).contains(&(BASE + offset)));
         containing.sort_by_key(|symbol| symbol.name);
-        assert_eq!(table.lookup(BASE + offset), containing.first().copied(), "offset {offset:#x}");
+        let first = containing.first().copied();
+        assert_eq!(table.lookup(BASE + offset), first, "offset {offset:#x}");
+        let range = first.map(|symbol| symbol.address..symbol.address + symbol.size);
+        assert_eq!(table.range(BASE + offset), range, "offset {offset:#x}");
     }
     for outside in [0, BASE - 1, BASE + 0x1_0000_0000, BASE + 0x1_0000_0010, u64::MAX] {
         assert_eq!(table.lookup(outside), None, "{outside:#x}");
+        assert_eq!(table.range(outside), None, "{outside:#x}");
     }
 }
 
