@@ -206,6 +206,7 @@ macro_rules! platform {
                 <$platform as Platform>::hold_cpus(action)
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize)) {
                 <$platform as Platform>::interrupted(each)
             }

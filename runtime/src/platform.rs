@@ -48,7 +48,6 @@ unsafe impl Platform for Runtime {
     #[inline(always)]
     fn interrupted(each: &mut dyn FnMut(usize)) {
         smp::interrupted(each);
-        task::preempted_pcs(each);
     }
 
     fn yield_now() {

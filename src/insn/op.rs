@@ -60,7 +60,9 @@ pub enum Modifier {
 ///
 /// Offsets are in bytes from the instruction; register number 31 is the zero register. The masks of DAIF are in
 /// the order of their instruction's immediate: D is bit 3, F is bit 0.
+// With a word to tell them apart, their fields are moved by words; behind a byte it takes a call of memcpy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 #[allow(missing_docs, reason = "the fields are the operands of the instruction that each variant names")]
 pub enum Op {
     /// NOP, YIELD, DGH, WFE, WFET; PRFM (literal): nothing but the advance to the next instruction.

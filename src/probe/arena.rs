@@ -33,13 +33,16 @@ pub(super) struct Arena {
     cells: [Cells; 4],
     slots: Unwritten<2>,
     stubs: Unwritten<{ stub::WORDS }>,
-    /// Something could not be written since [`write`](Self::write) was called.
-    has_failed: bool,
 }
 
 /// What is yet to be written to cells of `N` words.
 #[derive(Debug)]
-struct Unwritten<const N: usize>(Vec<Words<N>>);
+struct Unwritten<const N: usize> {
+    /// For not more cells than lie in a page, which are written through one alias.
+    words: Vec<Words<N>>,
+    /// There was no memory to write something, since [`finish`](Self::finish) was called.
+    has_failed: bool,
+}
 
 /// A cell in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +61,7 @@ impl Arena {
             Cells::new(Cell::Stub, false),
             Cells::new(Cell::Stub, true),
         ];
-        Self { cells, slots: Unwritten(Vec::new()), stubs: Unwritten(Vec::new()), has_failed: false }
+        Self { cells, slots: Unwritten::new(), stubs: Unwritten::new() }
     }
 
     fn cells(&mut self, kind: Cell, guarded: bool) -> &mut Cells {
@@ -74,21 +77,28 @@ impl Arena {
         self.cells(kind, guarded).allocate()
     }
 
-    /// Fills the slot at the virtual address `address`: at the latest in [`write`](Self::write).
+    /// Has the slot at the virtual address `address` filled with these words in [`write`](Self::write).
     pub(super) fn fill_slot(&mut self, address: usize, words: [u32; 2]) {
-        self.has_failed |= !self.slots.push(Words { address, words });
+        *self.slots.add(address) = words;
     }
 
-    /// Fills the stub at the virtual address `address`: at the latest in [`write`](Self::write).
-    pub(super) fn fill_stub(&mut self, address: usize, words: [u32; stub::WORDS]) {
-        self.has_failed |= !self.stubs.push(Words { address, words });
+    /// Has the stub at the virtual address `address` filled in [`write`](Self::write) with what `build` puts in these
+    /// words; unless that fails.
+    pub(super) fn fill_stub<E>(
+        &mut self,
+        address: usize,
+        build: impl FnOnce(&mut [u32; stub::WORDS]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let result = build(self.stubs.add(address));
+        if result.is_err() {
+            self.stubs.words.pop();
+        }
+        result
     }
 
-    /// Writes what is still to be written. Returns whether all could be written that cells were filled with since the last
-    /// call.
+    /// Writes what cells are to be filled with. Returns whether there was memory to do so.
     pub(super) fn write(&mut self) -> bool {
-        let written = self.slots.write() & self.stubs.write();
-        !mem::take(&mut self.has_failed) && written
+        self.slots.finish() & self.stubs.finish()
     }
 
     /// Takes back a cell that nobody can be in.
@@ -105,24 +115,32 @@ impl Arena {
 }
 
 impl<const N: usize> Unwritten<N> {
-    /// As many cells as lie in a page are written through one alias.
-    const AT_ONCE: usize = PIECE / (4 * N);
+    const fn new() -> Self {
+        Self { words: Vec::new(), has_failed: false }
+    }
 
     /// Room for the words of one cell, if there is memory for it.
     fn reserve(&mut self) -> Option<()> {
-        self.0.try_reserve(1).ok()
+        self.words.try_reserve(1).ok()
     }
 
-    /// Returns false if there was enough to write, and no memory for an alias.
-    fn push(&mut self, words: Words<N>) -> bool {
-        self.0.push(words);
-        self.0.len() < Self::AT_ONCE || self.write()
+    /// The words for the cell at the virtual address `address`, to be filled in.
+    fn add(&mut self, address: usize) -> &mut [u32; N] {
+        if self.words.len() == PIECE / (4 * N) {
+            self.write();
+        }
+        &mut self.words.push_mut(Words { address, words: [0; N] }).words
     }
 
-    fn write(&mut self) -> bool {
-        let is_written = text::write(&self.0) == self.0.len();
-        self.0.clear();
-        is_written
+    fn write(&mut self) {
+        self.has_failed |= text::write(&self.words) < self.words.len();
+        self.words.clear();
+    }
+
+    /// Writes the rest. Returns whether all has been written since this was called last.
+    fn finish(&mut self) -> bool {
+        self.write();
+        !mem::take(&mut self.has_failed)
     }
 }
 

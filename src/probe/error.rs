@@ -6,7 +6,9 @@ use core::ops::Range;
 use crate::insn::Reason;
 
 /// Why a probe could not be registered. Addresses are virtual.
+// As for `insn::Op`: results of registrations are moved by words.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(u64)]
 #[non_exhaustive]
 pub enum ProbeError {
     /// A64 instructions lie at multiples of four (Arm ARM, B1.4).

@@ -14,8 +14,16 @@ use super::{ProbeError, registry};
 pub struct Registration {
     pub(super) address: usize,
     pub(super) probe: Arc<Probe>,
-    /// Until it has been unregistered together with others.
-    pub(super) is_registered: bool,
+    pub(super) state: State,
+}
+
+/// Whether there is something to be done when a [`Registration`] is dropped. A word, so that it is moved as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum State {
+    Registered,
+    /// It has been unregistered together with others.
+    Unregistered,
 }
 
 impl Registration {
@@ -106,7 +114,7 @@ impl Drop for Registration {
     ///
     /// If interrupts are masked.
     fn drop(&mut self) {
-        if self.is_registered {
+        if self.state == State::Registered {
             registry::unregister(slice::from_mut(self));
         }
     }

@@ -24,6 +24,7 @@ use super::arena::{Arena, Cell, Used};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
 use super::hit::point::{Execution, Kind, Probe};
+use super::registration::State;
 use super::{Memory, Mode, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
 use crate::insn::NotRelocatable;
 use crate::{interrupts, platform, text};
@@ -125,7 +126,7 @@ pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Registration, Probe
             }
         }
         registry.remove(&removed);
-        removed.iter_mut().for_each(|registration| registration.is_registered = false);
+        removed.iter_mut().for_each(|registration| registration.state = State::Unregistered);
     }
     registry.sweep();
     results
@@ -161,7 +162,7 @@ pub(super) fn unregister(probes: &mut [Registration]) {
         }
         Err(error) => panic!("a probe must not be unregistered in a handler: {error}"),
     }
-    probes.iter_mut().for_each(|registration| registration.is_registered = false);
+    probes.iter_mut().for_each(|registration| registration.state = State::Unregistered);
 }
 
 /// Frees what unregistered probes had kept for calls that have ended since, and for tasks that have left their slots.
@@ -216,7 +217,7 @@ impl Registry {
             Some(entry) => entry.probes.push(added),
             None => self.entries.insert(Entry::new(address, site, added)),
         }
-        Ok(Registration { address, probe, is_registered: true })
+        Ok(Registration { address, probe, state: State::Registered })
     }
 
     /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns those,

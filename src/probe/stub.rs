@@ -12,22 +12,22 @@ use crate::platform;
 
 use super::check::Site;
 
-/// The words of the stub at the virtual address `stub`, for the instruction of `site` at the virtual address `address`, in
-/// memory that is guarded alike; its point is found in `cell`.
+/// Fills in the words, zeroes so far, of the stub at the virtual address `stub`, for the instruction of `site` at the virtual
+/// address `address`, in memory that is guarded alike; its point is found in `cell`.
 pub(super) fn build(
     stub: usize,
     address: usize,
     site: &Site,
     guard: Guard,
     cell: &'static AtomicPtr<Point>,
-) -> Result<[u32; WORDS], NotRelocatable> {
+    words: &mut [u32; WORDS],
+) -> Result<(), NotRelocatable> {
     const SIZE: i16 = TrapFrame::SIZE as i16;
     const X30: u16 = 8 * 30;
     let (stub, from) = (stub as u64, address as u64);
     let to = |word: usize| stub + 4 * word as u64;
     let text = platform::text();
     let place = Place { from, to: to(COPY), guard, text: text.start as u64..text.end as u64 };
-    let mut words = [0; WORDS];
     words[..RETURN].copy_from_slice(&[
         encode::store_pair_before(0, 1, SP, -SIZE),
         encode::store(30, SP, X30),
@@ -49,5 +49,5 @@ pub(super) fn build(
     words[CELL + 1] = (cell >> 32) as u32;
     // The branch to the stub must reach as well.
     insn::branch(from, stub)?;
-    Ok(words)
+    Ok(())
 }

@@ -175,22 +175,28 @@ impl<'a> SymbolTable<'a> {
 
     /// The function that contains `address`; of several names for one function the first in ascending order.
     pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
-        self.symbol(self.entry(address)?)
+        self.symbol(self.entry(address, &mut 0)?)
     }
 
     /// The virtual addresses of the function that contains `address`: those of what [`lookup`](Self::lookup) finds, for
-    /// less, as its name is not looked at.
-    pub fn range(&self, address: u64) -> Option<Range<u64>> {
-        let Entry { offset, size, .. } = Entry::decode(self.entry(address)?);
+    /// less, as its name is not looked at. `near` is where another was found, and becomes where this one is: if they follow
+    /// one another, nothing is searched. Any number will do.
+    pub fn range(&self, address: u64, near: &mut usize) -> Option<Range<u64>> {
+        let Entry { offset, size, .. } = Entry::decode(self.entry(address, near)?);
         let start = self.base + u64::from(offset);
         Some(start..start + u64::from(size))
     }
 
-    /// The first entry of a function that contains `address`, of those that begin nearest to it.
-    fn entry(&self, address: u64) -> Option<&'a [Word; 3]> {
+    /// The first entry of a function that contains `address`, of those that begin nearest to it; how many begin up to there is
+    /// `near`, or about that, and becomes it.
+    fn entry(&self, address: u64, near: &mut usize) -> Option<&'a [Word; 3]> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let offset = |[offset, ..]: &[Word; 3]| u32::from_le_bytes(*offset);
-        let (upto, _) = self.entries.split_at_checked(self.entries.partition_point(|words| offset(words) <= wanted))?;
+        let begins = |index: usize| self.entries.get(index).is_some_and(|words| offset(words) <= wanted);
+        let is_next = |&count: &usize| count > 0 && begins(count - 1) && !begins(count);
+        let count = [*near, near.saturating_add(1)].into_iter().find(is_next);
+        *near = count.unwrap_or_else(|| self.entries.partition_point(|words| offset(words) <= wanted));
+        let (upto, _) = self.entries.split_at_checked(*near)?;
         let start = offset(upto.last()?);
         let contains = |words: &&[Word; 3]| wanted - start < Entry::decode(words).size;
         upto.iter().rev().take_while(|words| offset(words) == start).filter(contains).last()

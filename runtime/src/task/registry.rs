@@ -1,6 +1,5 @@
 //! The tasks that exist.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,18 +9,29 @@ use super::{State, Task, idle, scheduler};
 use crate::sync::IrqLock;
 use crate::time;
 
-/// Every task that has been spawned and not been released, by number. The lock masks interrupts, as
-/// [`preempted_pcs`] takes it while other CPUs are held.
-static TASKS: IrqLock<BTreeMap<u64, Arc<Task>>> = IrqLock::new(BTreeMap::new());
+/// Every task that has been spawned and not been released, sorted by number. The lock masks interrupts, as
+/// [`preempted_pcs`] takes it while other CPUs are held; and goes through them, which must not panic.
+static TASKS: IrqLock<Vec<Arc<Task>>> = IrqLock::new(Vec::new());
+
+/// Where the task with the number `id` is among `tasks`, or would be.
+fn place(tasks: &[Arc<Task>], id: u64) -> Result<usize, usize> {
+    tasks.binary_search_by_key(&id, |task| task.id())
+}
 
 /// Makes a new task known.
 pub fn add(task: Arc<Task>) {
-    TASKS.lock().insert(task.id(), task);
+    let mut tasks = TASKS.lock();
+    if let Err(index) = place(&tasks, task.id()) {
+        tasks.insert(index, task);
+    }
 }
 
 /// Forgets a task that is released.
 pub fn remove(task: &Task) {
-    let removed = TASKS.lock().remove(&task.id());
+    let mut tasks = TASKS.lock();
+    let removed = place(&tasks, task.id()).ok().map(|index| tasks.remove(index));
+    // The task is freed when the lock is.
+    drop(tasks);
     drop(removed);
 }
 
@@ -45,7 +55,7 @@ pub struct TaskInfo {
 /// All tasks that have not been released, the idle ones included, by number.
 #[must_use]
 pub fn list() -> Vec<TaskInfo> {
-    let tasks: Vec<_> = TASKS.lock().values().cloned().collect();
+    let tasks: Vec<_> = TASKS.lock().clone();
     let mut list: Vec<_> = idle::all().map(Task::info).chain(tasks.iter().map(|task| task.info())).collect();
     list.sort_unstable_by_key(|task| task.id);
     list
@@ -57,21 +67,26 @@ pub(crate) fn inspect<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<R> {
     if let Some(task) = idle::all().find(|task| task.id() == id) {
         return Some(f(task));
     }
-    let task = TASKS.lock().get(&id).cloned()?;
+    let task = {
+        let tasks = TASKS.lock();
+        Arc::clone(tasks.get(place(&tasks, id).ok()?)?)
+    };
     let stack = task.stack.lock();
     stack.as_ref().map(|_| f(&task))
 }
 
 /// Calls `each` with the virtual address of the next instruction of every task that was preempted by an interrupt, not one
 /// that gave up its CPU in a call. To be called while all other CPUs are held in a rendezvous: it takes a lock that none
-/// of them can have, and allocates nothing.
+/// of them can have, and allocates nothing. It lies with the code that refuses probes.
+#[inline(never)]
+#[unsafe(link_section = ".kprobes.text.task_preempted_pcs")]
 pub fn preempted_pcs(each: &mut dyn FnMut(usize)) {
     let mut tell = |task: &Task| match task.preempted_at() {
         0 => {}
         pc => each(pc),
     };
     idle::all().for_each(&mut tell);
-    TASKS.lock().values().for_each(|task| tell(task));
+    TASKS.lock().iter().for_each(|task| tell(task));
 }
 
 impl Task {

@@ -113,9 +113,11 @@ impl Entry {
     fn watchers(&self) -> Box<[Watcher]> {
         let mut watchers = Vec::with_capacity(self.probes.len());
         for returns in [false, true] {
-            let of_kind = |probe: &&Arc<Probe>| matches!(probe.kind, Kind::Return(_)) == returns;
-            let enabled = self.probes.iter().filter(of_kind).filter(|probe| probe.enabled.load(Relaxed));
-            watchers.extend(enabled.map(|probe| self.watcher(probe)));
+            for probe in &*self.probes {
+                if matches!(probe.kind, Kind::Return(_)) == returns && probe.enabled.load(Relaxed) {
+                    watchers.push(self.watcher(probe));
+                }
+            }
         }
         watchers.into_boxed_slice()
     }
@@ -176,11 +178,10 @@ impl Entry {
         let mut fallback = None;
         if mode == Mode::Optimized {
             let stub = arena.allocate(Cell::Stub, self.guarded)?;
-            match builder::build(stub, self.address, &self.site, self.guard(), publish::cell(self.address)?) {
-                Ok(words) => {
-                    arena.fill_stub(stub, words);
-                    return Some((Execution::Optimized { stub }, None));
-                }
+            let point = publish::cell(self.address)?;
+            let build = |words: &mut _| builder::build(stub, self.address, &self.site, self.guard(), point, words);
+            match arena.fill_stub(stub, build) {
+                Ok(()) => return Some((Execution::Optimized { stub }, None)),
                 Err(reason) => {
                     fallback = Some(reason);
                     arena.free(Used { address: stub, kind: Cell::Stub, guarded: self.guarded });

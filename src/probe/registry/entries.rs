@@ -75,6 +75,7 @@ impl Entries {
     }
 
     /// Adds an entry, for which there is room, at an address that has none.
+    #[inline]
     pub(super) fn insert(&mut self, entry: Entry) {
         let Some(number) = self.free.pop() else { return };
         if let Some(word) = self.word(entry.address) {

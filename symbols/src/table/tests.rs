@@ -58,11 +58,13 @@ fn looks_up_every_address() {
         let first = containing.first().copied();
         assert_eq!(table.lookup(BASE + offset), first, "offset {offset:#x}");
         let range = first.map(|symbol| symbol.address..symbol.address + symbol.size);
-        assert_eq!(table.range(BASE + offset), range, "offset {offset:#x}");
+        for near in (0..symbols().len() + 2).chain([usize::MAX]) {
+            assert_eq!(table.range(BASE + offset, &mut near.clone()), range, "offset {offset:#x} from {near}");
+        }
     }
     for outside in [0, BASE - 1, BASE + 0x1_0000_0000, BASE + 0x1_0000_0010, u64::MAX] {
         assert_eq!(table.lookup(outside), None, "{outside:#x}");
-        assert_eq!(table.range(outside), None, "{outside:#x}");
+        assert_eq!(table.range(outside, &mut 0), None, "{outside:#x}");
     }
 }
 
