@@ -169,7 +169,7 @@ impl fmt::Display for OutOfRange {
 pub struct Code<const N: usize> {
     at: u64,
     words: [u32; N],
-    length: usize,
+    length: u32,
 }
 
 impl<const N: usize> Code<N> {
@@ -182,7 +182,7 @@ impl<const N: usize> Code<N> {
     /// The words.
     #[must_use]
     pub fn words(&self) -> &[u32] {
-        &self.words[..self.length]
+        &self.words[..self.length as usize]
     }
 
     /// The virtual address of the next word.
@@ -193,7 +193,7 @@ impl<const N: usize> Code<N> {
 
     /// Adds `word`.
     pub const fn push(&mut self, word: u32) {
-        self.words[self.length] = word;
+        self.words[self.length as usize] = word;
         self.length += 1;
     }
 

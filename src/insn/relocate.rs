@@ -192,7 +192,9 @@ const fn is_landing_pad(word: u32) -> bool {
 
 /// Why an instruction has no copy that does its work. The text of its [`Display`](fmt::Display) continues a sentence after
 /// "because".
+// As for `Op`: it is moved by words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
 pub enum NotRelocatable {
     /// It cannot carry a probe at all.
     Refused(Reason),

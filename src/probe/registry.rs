@@ -26,7 +26,7 @@ use super::counters::FreeCounters;
 use super::hit::point::{Execution, Kind, Probe};
 use super::registration::State;
 use super::{Memory, Mode, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
-use crate::insn::NotRelocatable;
+use crate::insn::{NotRelocatable, Verdict};
 use crate::{interrupts, platform, text};
 use entries::{Entries, Probes};
 
@@ -173,10 +173,24 @@ pub(super) fn sweep() {
 }
 
 impl Entry {
-    fn new(address: usize, site: Site, probe: Arc<Probe>) -> Self {
-        let guarded = platform::is_guarded(address);
-        let probes = Probes::One(probe);
-        Self { address, guarded, site, probes, execution: None, wanted: Mode::FASTEST, fallback: None }
+    /// One that stands for no instruction.
+    const VACANT: Self = Self {
+        // Where no instruction is.
+        address: usize::MAX,
+        guarded: false,
+        site: Site { word: 0, verdict: Verdict::Slot },
+        probes: Probes::NONE,
+        execution: None,
+        wanted: Mode::FASTEST,
+        fallback: None,
+    };
+
+    /// Makes this entry, which is vacant, that of the instruction at `address`.
+    //
+    // Field by field, as a whole entry would be built elsewhere and moved here by a call.
+    fn stand_for(&mut self, address: usize, site: Site) {
+        (self.address, self.site, self.guarded) = (address, site, platform::is_guarded(address));
+        (self.execution, self.wanted, self.fallback) = (None, Mode::FASTEST, None);
     }
 
     /// Whether the text leads to the point: it then holds something else than the instruction.
@@ -213,10 +227,11 @@ impl Registry {
         };
         let probe = Arc::new(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered });
         let added = Arc::clone(&probe);
-        match self.entries.get_mut(address) {
-            Some(entry) => entry.probes.push(added),
-            None => self.entries.insert(Entry::new(address, site, added)),
+        let entry = self.entries.get_or_add(address).ok_or_else(out_of_memory)?;
+        if entry.address != address {
+            entry.stand_for(address, site);
         }
+        entry.probes.push(added);
         Ok(Registration { address, probe, state: State::Registered })
     }
 

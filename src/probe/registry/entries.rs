@@ -19,9 +19,9 @@ pub(super) struct Entries {
     /// By the page, from that around the virtual address `base`. None before the first probe; pages stay.
     pages: Vec<Option<Box<Page>>>,
     base: usize,
-    /// By number.
-    entries: Vec<Option<Entry>>,
-    /// The numbers that no entry has.
+    /// By number, vacant ones included.
+    entries: Vec<Entry>,
+    /// The numbers of the vacant ones.
     free: Vec<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Entries {
             // Room for all that there are, so that giving back needs no memory.
             self.free.try_reserve(self.entries.len() + 1).ok()?;
             self.free.push(self.entries.len() as u32);
-            self.entries.push(None);
+            self.entries.push(Entry::VACANT);
         }
         Some(())
     }
@@ -71,30 +71,36 @@ impl Entries {
 
     pub(super) fn get_mut(&mut self, address: usize) -> Option<&mut Entry> {
         let number = self.word(address)?.checked_sub(1)?;
-        self.entries.get_mut(number as usize)?.as_mut()
+        self.entries.get_mut(number as usize)
     }
 
-    /// Adds an entry, for which there is room, at an address that has none.
-    #[inline]
-    pub(super) fn insert(&mut self, entry: Entry) {
-        let Some(number) = self.free.pop() else { return };
-        if let Some(word) = self.word(entry.address) {
-            *word = number + 1;
-            self.entries[number as usize] = Some(entry);
-        }
+    /// The entry of the virtual address `address`, for which there is room: if it has none, one that stands for nothing yet.
+    pub(super) fn get_or_add(&mut self, address: usize) -> Option<&mut Entry> {
+        let unused = self.free.last().copied();
+        let word = self.word(address)?;
+        let number = match word.checked_sub(1) {
+            Some(number) => number,
+            None => {
+                let number = unused?;
+                *word = number + 1;
+                self.free.pop();
+                number
+            }
+        };
+        self.entries.get_mut(number as usize)
     }
 
     /// Takes out the entry of the virtual address `address`.
     pub(super) fn remove(&mut self, address: usize) {
         let Some(number) = self.word(address).and_then(|word| mem::take(word).checked_sub(1)) else { return };
-        self.entries[number as usize] = None;
+        self.entries[number as usize] = Entry::VACANT;
         self.free.push(number);
     }
 
     /// All, by address.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         let numbers = self.pages.iter().flatten().flat_map(|page| page.iter());
-        numbers.filter_map(|number| self.entries.get(number.checked_sub(1)? as usize)?.as_ref())
+        numbers.filter_map(|number| self.entries.get(number.checked_sub(1)? as usize))
     }
 
     pub(super) fn len(&self) -> usize {
