@@ -69,10 +69,13 @@ unsafe extern "Rust" {
     safe fn runtime_main();
 }
 
-/// Makes a function, `fn()`, the first task of a kernel: `runtime::entry!(main);`, once in an image.
+/// Makes a function, `fn()`, the first task of a kernel, and gives it the heap: `runtime::entry!(main);`, once in an image.
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
+        #[global_allocator]
+        static HEAP: $crate::memory::Heap = $crate::memory::Heap;
+
         #[unsafe(no_mangle)]
         fn runtime_main() {
             $main()

@@ -2,7 +2,7 @@
 
 use alloc::string::{String, ToString};
 
-use aarch64_kprobes::probe::{self, ProbeInfo, ProbeKind};
+use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
 use kprobes_trace::definition::{self, Command};
 
 use super::session::{Screen, Session};
@@ -44,6 +44,13 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
             println!("{:24}not optimized, because {reason}", "");
         }
     }
+    let Memory { points, slots, slot_bytes, stubs, stub_bytes, table_bytes, counter_bytes } = probe::memory();
+    println!(
+        "memory: {points} instructions, {slots} slots and {stubs} stubs in {} KiB, table {} KiB, counts {} KiB",
+        (slot_bytes + stub_bytes) >> 10,
+        table_bytes >> 10,
+        counter_bytes >> 10
+    );
     Ok(())
 }
 

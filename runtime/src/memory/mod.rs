@@ -45,6 +45,7 @@ mod target {
 
     use super::descriptor::Attributes;
     pub use super::executable::{allocate_executable, is_guarded, set_guarded, with_writable};
+    pub use super::heap::Heap;
     use super::layout::{LINEAR_BASE, LINEAR_END, PAGE_SIZE, image};
     pub(crate) use super::mmio::Mmio;
     pub(crate) use super::setup::{initialize, map_device_tree, set_image};

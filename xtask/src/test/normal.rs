@@ -7,6 +7,7 @@
 //! | the size of a function, after `+0xOFFSET/`, after the address of a row of `symbols`, in `has 0x… bytes` | `SIZE` |
 //! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace | `OFFSET` |
 //! | how many functions there are, in `N of … functions` | `COUNT` |
+//! | how many KiB, in the last line of `list`: what was needed before is kept | `N` |
 //! | a number of milliseconds, a time in a trace | `TIME` |
 //! | in a trace, the number of a task, of a worker such as `sha256/2`, and of a CPU: what runs when and where is up to the scheduler | `N` |
 //! | how many CPUs there are, in `CPUs: … of … run` if all run, and after `#P:` in a trace | `N` |
@@ -43,7 +44,20 @@ pub fn normal(line: &str) -> String {
     {
         line = format!("{before}#P:N");
     }
+    if line.starts_with("memory: ") {
+        line = kibibytes(&line);
+    }
     milliseconds(&line)
+}
+
+fn kibibytes(line: &str) -> String {
+    let mut words: Vec<&str> = line.split(' ').collect();
+    for index in 1..words.len() {
+        if words[index].trim_end_matches(',') == "KiB" && is_number(words[index - 1]) {
+            words[index - 1] = "N";
+        }
+    }
+    words.join(" ")
 }
 
 fn is_number(text: &str) -> bool {
