@@ -175,6 +175,13 @@ macro_rules! platform {
             task = const <$platform as $crate::platform::Platform>::TASK_OFFSET,
         );
         const _: () = {
+            const fn is_offset(offset: usize) -> bool {
+                offset % 8 == 0 && offset < 1 << 15
+            }
+            assert!(is_offset(<$platform as $crate::platform::Platform>::CPU_OFFSET));
+            assert!(is_offset(<$platform as $crate::platform::Platform>::TASK_OFFSET));
+        };
+        const _: () = {
             use core::fmt::Display;
             use core::ops::Range;
             use $crate::exception::TrapFrame;

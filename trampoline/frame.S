@@ -1,4 +1,5 @@
-// The trap frame, saved and restored: shared by the exception vectors and the return-probe trampoline.
+// The trap frame, saved and restored: shared by the exception vectors, the stubs of optimized probes and the return-probe
+// trampoline.
 //
 // The layout is that of `TrapFrame` in src/exception/frame.rs; the constants come from there:
 //   FRAME_SIZE FRAME_SP FRAME_PC FRAME_RECORD

@@ -9,6 +9,7 @@
 //                  a post-handler is told
 //   STRIDE_SHIFT   log2 of the distance between the counts of two CPUs
 //   STUB_CELL      from where a stub is returned to, to the address of the cell that has the point
+//   STUB_COPY      likewise, to the copy of the instruction
 //   kprobes_cpu_offset, an absolute symbol: where, from the address in TPIDR_EL1, the number of the CPU is
 //
 // What differs from the usual is left to Rust: src/probe/hit/mod.rs is the reference for what happens here.
@@ -30,6 +31,7 @@
     .set    CPU_STEPPING, {CPU_STEPPING}
     .set    STRIDE_SHIFT, {STRIDE_SHIFT}
     .set    STUB_CELL, {STUB_CELL}
+    .set    STUB_COPY, {STUB_COPY}
 
 // Counts a hit, and calls the handler of the point's first watcher.
 // In: x21 = the point, sp = the frame, PSTATE.DAIF masked. Out: x20 = this CPU's state, and `written` in the frame; or at
@@ -73,6 +75,7 @@ kprobes_breakpoint:
     cmp     x11, x12
     b.hs    breakpoint_unusual
     ldr     x10, [x10, #TABLE_PAGES]
+    cbz     x10, breakpoint_unusual         // the first registration is under way: nothing orders it after the length
     ldr     x10, [x10, x11, lsl #3]         // what is loaded from an address that was loaded comes after it (B2.3.2)
     cbz     x10, breakpoint_unusual
     ubfx    x9, x9, #2, #10
@@ -170,7 +173,7 @@ kprobes_stepped:
     add     x20, x20, #:lo12:{CPUS}
     add     x20, x20, x10, lsl #CPU_SHIFT
     ldr     x9, [x20]
-    cmp     x9, #CPU_STEPPING               // stepping, and told
+    cmp     x9, #CPU_STEPPING
     b.ne    stepped_unusual
     ldp     x21, x10, [x20, #CPU_STEP]
     ldp     x11, x12, [sp, #FRAME_PC]
@@ -179,7 +182,9 @@ kprobes_stepped:
     add     x10, x10, #4
     cmp     x10, x11
     b.ne    stepped_unusual
-    ldr     x10, [x20, #CPU_STEP + 24]
+    ldp     x9, x10, [x20, #CPU_STEP + 16]
+    cmp     x9, x21                         // not in a handler's hit, of which nobody is told
+    b.ne    stepped_unusual
     ldr     x22, [x21, #POINT_ADDRESS]
     and     x12, x12, #~0x3c0
     add     x22, x22, #4
@@ -235,11 +240,14 @@ kprobes_optimized:
     stp     x1, x0, [sp, #FRAME_PC]
     stp     x29, x1, [sp, #FRAME_RECORD]
     add     x29, sp, #FRAME_RECORD
+    ldr     x9, [x21, #POINT_SHORTCUT]
+    tbz     x9, #0, optimized_busy          // there is more to do at the point since this CPU came to the stub
     hit_call optimized_busy
     ldp     x0, x1, [sp, #FRAME_PSTATE]
     cbnz    x1, optimized_written
-    msr     nzcv, x0
+    and     x1, x0, #0xf0000000
     and     x0, x0, #0x3c0
+    msr     nzcv, x1
     mov     x30, x19
     ldr     x29, [sp, #232]
     ldp     x20, x21, [sp, #160]
@@ -253,7 +261,8 @@ kprobes_optimized:
     ldp     x4, x5, [sp, #32]
     ldp     x2, x3, [sp, #16]
     ret
-// A handler is running on this CPU: every probe of the point misses the hit.
+// A handler is running on this CPU, or post-handlers are to be called, for which it is too late: every probe of the point
+// misses the hit.
 optimized_busy:
     mov     x0, x21
     bl      kprobes_missed
@@ -264,12 +273,17 @@ optimized_written:
     ldr     x3, [x21, #POINT_ADDRESS]
     add     x4, sp, #FRAME_SIZE
     cmp     x2, x3
-    ccmp    x1, x4, #0, eq
     b.ne    kprobes_leave
+    cmp     x1, x4
+    b.eq    optimized_restore
+    add     x2, x19, #STUB_COPY             // another stack pointer only: the instruction is still to be executed
+    str     x2, [sp, #FRAME_PC]
+    b       kprobes_leave
 // In: x0 = the flags and the masks, x19 = the end of the stub.
 optimized_restore:
-    msr     nzcv, x0
+    and     x1, x0, #0xf0000000
     and     x0, x0, #0x3c0
+    msr     nzcv, x1
     mov     x30, x19
     frame_load_registers_from_x2
     ret

@@ -45,6 +45,7 @@ kretprobe_trampoline:
     ldp     x6, x7, [sp, #48]
     ldp     x4, x5, [sp, #32]
     and     x2, x1, #0x3c0
+    and     x1, x1, #0xf0000000
     msr     nzcv, x1
     msr     daif, x2                        // an interrupt from here on pushes its frame below this one
     ldp     x2, x3, [sp, #16]

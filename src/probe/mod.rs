@@ -1,10 +1,10 @@
 //! Probes: registering them, and what happens when they are hit.
 //!
 //! There are two halves, and the line between them is the one that keeps the engine sound. `hit` is what runs
-//! between a breakpoint and the return to probed code; it can be interrupted by nothing, waits for nothing but
-//! another CPU in the same half, and cannot be probed. The other modules run in tasks: they check that an
+//! between a breakpoint, or the branch to a stub, and the return to probed code; it can be interrupted by nothing, waits
+//! for nothing but another CPU in the same half, and cannot be probed. The other modules run in tasks: they check that an
 //! address can be probed ([`check()`]), keep the list of all probes and patch the text (`registry`), and hand out
-//! the slots in which instructions are executed (`slots`). They publish to the hit path by storing a pointer,
+//! the slots in which instructions are executed (`arena`, `stub`). They publish to the hit path by storing a pointer,
 //! and free nothing that it may still be using.
 
 mod arena;
@@ -137,7 +137,7 @@ pub fn is_trampoline(address: usize) -> bool {
 /// the code that was interrupted there.
 #[must_use]
 pub fn has_trap_frame(address: usize) -> bool {
-    trampoline::stub_routine().contains(&address)
+    trampoline::with_trap_frame().contains(&address)
 }
 
 /// The true return address where a frame of `task` shows the trampoline.

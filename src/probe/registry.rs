@@ -140,7 +140,8 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     let mut addresses: Vec<usize> = probes.iter().map(|each| each.address).collect();
     let failed = registry.change(&mut addresses);
     let Some(&address) = failed.first() else { return Ok(()) };
-    for (each, before) in probes.iter().zip(before) {
+    // In reverse, lest one that is there twice keep what it was given by its first mention.
+    for (each, before) in probes.iter().zip(before).rev() {
         each.probe.enabled.store(before, Relaxed);
     }
     // Back to where it was: what it takes, there was before.

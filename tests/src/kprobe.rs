@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::{Hit, Kprobe, ProbeError, probe};
+use aarch64_kprobes::probe::{self, Mode};
+use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe, ProbeError};
 use runtime::{symbol, task};
 
 use crate::fixture::{self, add_exclusively, exclusive_address, range_of};
@@ -115,6 +116,58 @@ test!(
         let _down = Kprobe::at(instructions[1]).pre(move_stack_pointer).data(-48isize as usize).register().unwrap();
         let _up = Kprobe::at(instructions[5]).pre(move_stack_pointer).data(48).register().unwrap();
         assert_eq!(fixture::STACK_POINTER.call(7), 7 + 48);
+    }
+);
+
+test!(
+    fn another_stack_pointer_leaves_the_instruction_to_be_executed() {
+        fn displace(hit: &mut Hit<'_>) {
+            let distance = hit.data() as i64;
+            // SAFETY: the function uses no stack, and the second probe undoes what the first does.
+            let frame = unsafe { hit.frame_mut() };
+            frame.sp = frame.sp.wrapping_add_signed(distance);
+        }
+        for mode in [Mode::Stepped, Mode::Boosted, Mode::Optimized] {
+            let instructions: Vec<usize> = fixture::REGISTERS.instructions().collect();
+            let probe = |index: usize, distance: isize| {
+                Kprobe::at(instructions[index]).pre(displace).data(distance as usize).at_most(mode).register().unwrap()
+            };
+            let probes = [probe(0, -512), probe(1, 512)];
+            assert_eq!(fixture::REGISTERS.call(7), 8, "{mode}");
+            assert_eq!(probes.each_ref().map(|probe| probe.hits()), [1, 1], "{mode}");
+        }
+    }
+);
+
+test!(
+    fn handlers_see_who_called_the_probed_code() {
+        fn look(hit: &mut Hit<'_>) {
+            let trace = runtime::backtrace::current();
+            let caller = hit.frame().x[30] as usize;
+            let place = trace.addresses().position(|address| address == hit.address());
+            let is_right = place.is_some_and(|place| trace.addresses().nth(place + 1) == Some(caller));
+            SEEN.fetch_add(u64::from(is_right), Relaxed);
+        }
+        for (seen, mode) in (1..).zip([Mode::Stepped, Mode::Boosted, Mode::Optimized]) {
+            let _probe = Kprobe::at(fixture::IDENTITY.address()).pre(look).at_most(mode).register().unwrap();
+            fixture::IDENTITY.call(1);
+            assert_eq!(SEEN.load(Relaxed), seen, "{mode}");
+        }
+    }
+);
+
+test!(
+    fn a_stepped_instruction_that_a_return_handler_runs_into_is_missed() {
+        fn count(_: &mut Hit<'_>) {
+            SEEN.fetch_add(1, Relaxed);
+        }
+        fn call_it(call: &mut Call<'_>) {
+            assert_eq!(fixture::REGISTERS.call(call.return_value()), call.return_value() + 1);
+        }
+        let stepped = Kprobe::at(fixture::REGISTERS.address()).pre(count).post(count).register().unwrap();
+        let returns = Kretprobe::at(fixture::IDENTITY.address()).handler(call_it).register().unwrap();
+        assert_eq!(fixture::IDENTITY.call(3), 3);
+        assert_eq!((SEEN.load(Relaxed), stepped.hits(), stepped.missed(), returns.hits()), (0, 0, 1, 1));
     }
 );
 

@@ -8,7 +8,7 @@ mod routines {
     use crate::probe::hit::counters::STRIDE;
     use crate::probe::hit::cpu::{CPUS, Cpu};
     use crate::probe::hit::point::Point;
-    use crate::probe::hit::stub::{CELL, RETURN};
+    use crate::probe::hit::stub::{CELL, COPY, RETURN};
     use crate::probe::hit::table::{TABLE, Table};
 
     core::arch::global_asm!(
@@ -34,11 +34,13 @@ mod routines {
         CPU_STEPPING = const Cpu::STEPPING,
         STRIDE_SHIFT = const STRIDE.trailing_zeros(),
         STUB_CELL = const 4 * (CELL - RETURN),
+        STUB_COPY = const 4 * (COPY - RETURN),
         BRK_LEAVE = const exception::BRK_LEAVE,
     );
 
     unsafe extern "C" {
         pub safe static kretprobe_trampoline: u8;
+        pub safe static kprobes_breakpoint: u8;
         pub safe static kprobes_optimized: u8;
         pub safe static kprobes_optimized_end: u8;
         pub safe static kprobes_leave: u8;
@@ -50,6 +52,7 @@ mod routines {
 #[expect(non_upper_case_globals, reason = "they stand for labels")]
 mod routines {
     pub static kretprobe_trampoline: u8 = 0;
+    pub static kprobes_breakpoint: u8 = 0;
     pub static kprobes_optimized: u8 = 0;
     pub static kprobes_optimized_end: u8 = 0;
     pub static kprobes_leave: u8 = 0;
@@ -67,7 +70,13 @@ pub(crate) fn stub_routine() -> core::ops::Range<usize> {
     &raw const routines::kprobes_optimized as usize..&raw const routines::kprobes_optimized_end as usize
 }
 
-/// The breakpoint with which that goes on elsewhere.
+/// The routines that call handlers with x29 at the record of a trap frame.
+#[inline]
+pub(crate) fn with_trap_frame() -> core::ops::Range<usize> {
+    &raw const routines::kprobes_breakpoint as usize..&raw const routines::kprobes_optimized_end as usize
+}
+
+/// The breakpoint with which the common routine of stubs goes on elsewhere.
 #[inline]
 pub(crate) fn leave_address() -> u64 {
     &raw const routines::kprobes_leave as u64

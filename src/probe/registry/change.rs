@@ -2,7 +2,8 @@
 //!
 //! The steps come in the order in which a CPU that runs into a probe meanwhile must see them: cells are filled before
 //! points lead to them, points are published before the text leads to those, and what was replaced is freed after every
-//! CPU has been held outside the hit path. Where probes are disarmed, the point stays in the table until then.
+//! CPU has been held outside the hit path. Where probes are disarmed, the point stays in the table until then, and every CPU
+//! is held once more before it is freed.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -42,6 +43,8 @@ struct Replaced {
     cells: Vec<Used>,
     /// The cells of points that could not be armed.
     never_used: Vec<Used>,
+    /// Some of the points have no successor.
+    has_withdrawn: bool,
 }
 
 /// Makes the changes to the probes at `addresses`, sorted and each once, take effect. Returns those, sorted, at which there
@@ -58,7 +61,8 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Vec<usize> 
         return addresses.to_vec();
     }
     let points = Vec::with_capacity(staged.len());
-    let mut replaced = Replaced { points, cells: mem::take(&mut registry.occupied), never_used: Vec::new() };
+    let mut replaced =
+        Replaced { points, cells: mem::take(&mut registry.occupied), never_used: Vec::new(), has_withdrawn: false };
     let mut words = Vec::with_capacity(staged.len());
     for Staged { address, plan } in &staged {
         let Some(entry) = entries.get_mut(*address) else { continue };
@@ -81,6 +85,10 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Vec<usize> 
         if let Some(entry) = entries.get_mut(*address).filter(|entry| !entry.is_armed()) {
             entry.withdraw(plan.is_some(), &mut replaced);
         }
+    }
+    if replaced.has_withdrawn {
+        // Who was in a stub, before it asked for its point, may have been given one that was withdrawn since.
+        text::patch(&[], &mut places);
     }
     registry.occupied = replaced.free(&places, arena);
     failed
@@ -241,6 +249,7 @@ impl Entry {
         replaced.never_used.extend(self.cell().filter(|_| is_new));
         if self.execution.take().is_some() {
             replaced.points.push(publish::set(self.address, ptr::null_mut(), self.site.word));
+            replaced.has_withdrawn = true;
         }
     }
 }
@@ -256,8 +265,8 @@ impl Replaced {
     /// Frees everything but those cells whose places are occupied, which are returned.
     fn free(self, places: &[Vacated], arena: &mut Arena) -> Vec<Used> {
         for point in self.points.into_iter().filter(|point| !point.is_null()) {
-            // SAFETY: it came out of `Box::into_raw` in `publish`. Since it was replaced, every CPU has been held outside
-            // the hit path, or nothing has led to it.
+            // SAFETY: it came out of `Box::into_raw` in `publish`. Since it was replaced or withdrawn, every CPU has been
+            // held outside the hit path.
             drop(unsafe { Box::from_raw(point) });
         }
         let mut occupied = Vec::new();
