@@ -207,7 +207,7 @@ fn steps_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
 
 /// Whether instructions that follow each other are hit equally often, unless one branches, or is branched to.
 /// Returns how many pairs there are.
-fn check_flow(function: &Range<usize>, hits: impl Fn(usize) -> Option<u64>) -> usize {
+pub fn check_flow(function: &Range<usize>, hits: impl Fn(usize) -> Option<u64>) -> usize {
     let instructions = || function.clone().step_by(4);
     let targets: BTreeSet<usize> = instructions().filter_map(target_of).collect();
     // Where such a branch leads to is not known.

@@ -13,6 +13,7 @@
 extern crate alloc;
 
 mod coverage;
+mod everything;
 mod exclusive;
 mod fault;
 mod fixture;

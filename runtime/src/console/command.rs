@@ -3,7 +3,7 @@
 use super::nearest::nearest;
 use super::session::Session;
 use super::words::{Failure, Word, Words};
-use super::{coverage, probes, system, why};
+use super::{coverage, everything, probes, system, why};
 use crate::println;
 
 /// A command.
@@ -14,7 +14,7 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-static COMMANDS: [Command; 14] = [
+static COMMANDS: [Command; 15] = [
     Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
     Command {
         name: "cat",
@@ -36,6 +36,12 @@ static COMMANDS: [Command; 14] = [
         arguments: "[GLOB]",
         help: "how much of the image, or of the functions that match, can be probed",
         run: coverage::coverage,
+    },
+    Command {
+        name: "everything",
+        arguments: "[on|off]",
+        help: "probe every instruction that can be probed; without argument, count the hits",
+        run: everything::everything,
     },
     Command {
         name: "symbols",

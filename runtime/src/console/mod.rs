@@ -16,6 +16,8 @@ mod command;
 #[cfg(target_os = "none")]
 mod coverage;
 #[cfg(target_os = "none")]
+mod everything;
+#[cfg(target_os = "none")]
 mod probes;
 #[cfg(target_os = "none")]
 mod session;

@@ -1,9 +1,11 @@
 //! The conversation: a prompt, a line, an answer.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::mem;
 
+use aarch64_kprobes::Kprobe;
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::Events;
 
@@ -18,6 +20,8 @@ const PROMPT: &str = "kprobes> ";
 pub(super) struct Session {
     /// The events that were defined here.
     pub events: Events<Probe>,
+    /// The probes on every instruction, if there are any.
+    pub everything: Vec<Kprobe>,
 }
 
 /// The UART as a place to write text to.
@@ -32,7 +36,7 @@ impl Write for Screen {
 
 /// Reads lines from the UART and carries them out, for ever.
 pub fn run() -> ! {
-    let mut session = Session { events: Events::new(tracing::rings()) };
+    let mut session = Session { events: Events::new(tracing::rings()), everything: Vec::new() };
     let mut editor = LineEditor::new(PROMPT);
     println!("Type `help` to see what there is.");
     let mut lost = uart::overruns();

@@ -1,0 +1,97 @@
+//! Every instruction.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::iter;
+
+use aarch64_kprobes::probe::{self, Checker};
+use aarch64_kprobes::{Hit, Kprobe, ProbeError};
+use runtime::{memory, println, smp, symbol, time};
+
+use super::{Count, functions, heap_in_use, parameter, run, workload_named};
+use crate::coverage::check_flow;
+use crate::test;
+
+static HITS: Count = Count::new();
+
+#[unsafe(link_section = ".kprobes.text.handlers.everything_hit")]
+fn hit(_: &mut Hit<'_>) {
+    HITS.add();
+}
+
+/// The instructions of the image that can be probed.
+fn instructions() -> Vec<usize> {
+    let mut checker = Checker::new();
+    let mut addresses = Vec::new();
+    let (mut closed, mut exclusive, mut refused) = (0, 0, 0);
+    for address in functions().into_iter().flat_map(|function| function.step_by(4)) {
+        match checker.check(address) {
+            Ok(_) => addresses.push(address),
+            Err(ProbeError::Blacklisted { .. }) => closed += 1,
+            Err(ProbeError::Exclusive { .. }) => exclusive += 1,
+            Err(ProbeError::Instruction { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    println!(
+        "{} instructions can be probed; {closed} are closed, {exclusive} lie between exclusives, {refused} are refused",
+        addresses.len()
+    );
+    addresses
+}
+
+/// The place of the probe at the virtual address `address`, which is an instruction that can be probed.
+fn find(probes: &[Kprobe], address: usize) -> Option<&Kprobe> {
+    probes.binary_search_by_key(&address, |probe| probe.address()).ok().map(|index| &probes[index])
+}
+
+/// Checks of functions that workloads alone call that their instructions were hit as often as others.
+fn check_workloads(probes: &[Kprobe], iterations: &BTreeMap<&'static str, u64>) {
+    for (&name, &iterations) in iterations {
+        for &(function, calls) in workload_named(name).calls {
+            let symbol = symbol::find(function).next().expect("the function is in the image");
+            let entry = find(probes, symbol.address as usize).expect("it is probed");
+            assert_eq!((entry.hits(), entry.missed()), (calls * iterations, 0), "calls of {function}");
+            let range = symbol.address as usize..(symbol.address + symbol.size) as usize;
+            check_flow(&range, |address| find(probes, address).map(|probe| probe.hits()));
+        }
+    }
+}
+
+test!(
+    fn every_instruction_at_once() {
+        let goal = parameter(option_env!("EVERYTHING_HITS"), 0);
+        let addresses = instructions();
+        let in_use = heap_in_use();
+        let start = time::now();
+        let outcomes = Kprobe::register_all(addresses.iter().map(|&address| Kprobe::at(address).pre(hit)));
+        let probes: Vec<Kprobe> = outcomes.into_iter().map(|outcome| outcome.expect("it has been checked")).collect();
+        let elapsed = (time::now() - start).as_millis();
+        println!(
+            "{} probes are armed on {} CPUs, {} hits in {elapsed} ms",
+            probes.len(),
+            smp::running().count(),
+            HITS.sum()
+        );
+        println!("{:?}; {}", probe::memory(), memory::statistics());
+        let mut iterations = BTreeMap::new();
+        for name in iter::once("sha256").chain(["deflate", "sha256"].into_iter().cycle()) {
+            let report = run(workload_named(name), 8);
+            *iterations.entry(name).or_insert(0) += report.right;
+            let elapsed = (time::now() - start).as_millis();
+            println!("{name}: {} right, {} hits in {elapsed} ms", report.right, HITS.sum());
+            if HITS.sum() >= goal {
+                break;
+            }
+        }
+        check_workloads(&probes, &iterations);
+        println!("{} probes, {} hits", probes.len(), HITS.sum());
+
+        Kprobe::unregister_all(probes);
+        println!("unregistered after {} ms and {} hits", (time::now() - start).as_millis(), HITS.sum());
+        assert!(probe::list().is_empty());
+        assert_eq!((probe::memory().points, probe::memory().slots), (0, 0));
+        drop(addresses);
+        println!("{} {}", heap_in_use(), in_use);
+    }
+);

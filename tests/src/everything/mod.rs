@@ -1,0 +1,83 @@
+//! Everything at once: probes on all instructions of the image that can be probed, or on the entries and returns of all of its
+//! functions. The kernel goes on, whatever of it is probed: the scheduler, interrupts, the console, the engine's own
+//! registry; workloads find the right answers, and the counts add up.
+//!
+//! The test command does little of it, as every instruction of whatever runs is an exception. How much it does is chosen
+//! when the image is built: how many hits there have to be of the instructions, and for how many seconds the functions are
+//! probed.
+//!
+//! ```text
+//! EVERYTHING_HITS=1000000000 EVERYTHING_SECONDS=60 cargo xtask test --timeout 7200 everything
+//! ```
+
+mod functions;
+mod instructions;
+
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use runtime::per_cpu::MAX_CPUS;
+use runtime::workload::{Report, Workload};
+use runtime::{memory, symbol, task, workload};
+
+/// A number that was given to the build, or another.
+fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
+    text.map_or(otherwise, |text| text.parse().expect("EVERYTHING_HITS and EVERYTHING_SECONDS are decimal numbers"))
+}
+
+/// All functions of the image, by address. Of those that overlap, as aliases do, the first.
+fn functions() -> Vec<Range<usize>> {
+    let table = symbol::table().expect("the image has symbols");
+    let mut end = 0;
+    let ranges = table.iter().map(|symbol| symbol.address as usize..(symbol.address + symbol.size) as usize);
+    ranges
+        .filter(|range| {
+            let is_new = range.start >= end;
+            end = end.max(range.end);
+            is_new
+        })
+        .collect()
+}
+
+/// A count that each CPU adds to by itself, in a handler, and so without being interrupted.
+struct Count([Own; MAX_CPUS]);
+
+#[repr(align(64))]
+struct Own(AtomicU64);
+
+impl Count {
+    const fn new() -> Self {
+        Self([const { Own(AtomicU64::new(0)) }; MAX_CPUS])
+    }
+
+    /// Adds one. To be called in a handler, and, as all it calls, a part of it.
+    #[inline(always)]
+    fn add(&self) {
+        if let Some(Own(count)) = self.0.get(task::current_cpu()) {
+            count.store(count.load(Relaxed) + 1, Relaxed);
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().map(|Own(count)| count.load(Relaxed)).sum()
+    }
+}
+
+/// Runs a workload, all answers of which have to be right. More tasks than most machines have CPUs.
+fn run(workload: &'static Workload, iterations: u64) -> Report {
+    let report = workload::run(workload, iterations, 8);
+    assert_eq!((report.right, report.wrong), (iterations, 0), "{report}");
+    report
+}
+
+/// The workload of this name.
+fn workload_named(name: &str) -> &'static Workload {
+    workload::find(name).expect("there is such a workload")
+}
+
+/// What memory is in use that is given back when nothing is probed any more: not what the engine keeps for later.
+fn heap_in_use() -> usize {
+    let kept = aarch64_kprobes::probe::memory();
+    memory::statistics().heap_used - kept.table_bytes - kept.counter_bytes
+}
