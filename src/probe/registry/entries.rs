@@ -95,6 +95,10 @@ impl Entries {
         let Some(number) = self.word(address).and_then(|word| mem::take(word).checked_sub(1)) else { return };
         self.entries[number as usize] = Entry::VACANT;
         self.free.push(number);
+        if self.len() == 0 {
+            // Of the most probes that there have been at a time, nothing is kept when there are none.
+            (self.entries, self.free) = (Vec::new(), Vec::new());
+        }
     }
 
     /// All, by address.
