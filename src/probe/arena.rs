@@ -137,9 +137,10 @@ impl<const N: usize> Unwritten<N> {
         self.words.clear();
     }
 
-    /// Writes the rest. Returns whether all has been written since this was called last.
+    /// Writes the rest, and keeps no memory. Returns whether all has been written since this was called last.
     fn finish(&mut self) -> bool {
         self.write();
+        self.words = Vec::new();
         !mem::take(&mut self.has_failed)
     }
 }
