@@ -38,7 +38,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     configuration: Option<String>,
     /// How long an on-target test may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
     /// Only tests whose full name contains this. What cannot contain it is not even built.
     filter: Option<String>,
