@@ -13,6 +13,10 @@ use crate::time;
 /// [`preempted_pcs`] takes it while other CPUs are held; and goes through them, which must not panic.
 static TASKS: IrqLock<Vec<Arc<Task>>> = IrqLock::new(Vec::new());
 
+/// How many tasks have room in the list from the start: up to there, what memory is in use does not depend on how many
+/// tasks existed at a time, which on several CPUs is a matter of chance.
+const ROOM: usize = 128;
+
 /// Where the task with the number `id` is among `tasks`, or would be.
 fn place(tasks: &[Arc<Task>], id: u64) -> Result<usize, usize> {
     tasks.binary_search_by_key(&id, |task| task.id())
@@ -21,6 +25,9 @@ fn place(tasks: &[Arc<Task>], id: u64) -> Result<usize, usize> {
 /// Makes a new task known.
 pub fn add(task: Arc<Task>) {
     let mut tasks = TASKS.lock();
+    if tasks.capacity() == 0 {
+        tasks.reserve(ROOM);
+    }
     if let Err(index) = place(&tasks, task.id()) {
         tasks.insert(index, task);
     }
