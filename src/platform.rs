@@ -140,19 +140,30 @@ mod identity {
     }
 }
 
-/// The host's tests have one CPU, and say which task runs.
+/// The host's tests have one CPU, and say which task runs; in models each thread is a CPU, and has a task of its own.
 #[cfg(not(target_os = "none"))]
 pub(crate) mod identity {
-    use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use core::sync::atomic::AtomicU64;
 
     pub static TASK: AtomicU64 = AtomicU64::new(1);
 
+    #[cfg(all(test, loom))]
+    kprobes_models::loom::thread_local! {
+        pub static CPU: core::cell::Cell<usize> = core::cell::Cell::new(0);
+    }
+
     pub fn cpu() -> usize {
+        #[cfg(all(test, loom))]
+        return CPU.with(core::cell::Cell::get);
+        #[cfg(not(all(test, loom)))]
         0
     }
 
     pub fn task() -> u64 {
-        TASK.load(Relaxed)
+        #[cfg(all(test, loom))]
+        return 2 + 2 * cpu() as u64;
+        #[cfg(not(all(test, loom)))]
+        TASK.load(core::sync::atomic::Ordering::Relaxed)
     }
 }
 

@@ -15,11 +15,16 @@ pub(crate) struct Weakening {
     to: Ordering,
 }
 
+impl Weakening {
+    pub(crate) fn is_in(&self, files: &[&str]) -> bool {
+        files.iter().any(|file| Path::new(self.place.file()).ends_with(file))
+    }
+}
+
 impl fmt::Display for Weakening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = Path::new(self.place.file()).file_name().unwrap_or_default().display();
-        let Self { operation, from, to, .. } = self;
-        write!(f, "{file}: {operation}: {from:?} to {to:?}")
+        let Self { place, operation, from, to } = self;
+        write!(f, "{}: {operation}: {from:?} to {to:?}", place.file())
     }
 }
 

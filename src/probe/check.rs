@@ -1,7 +1,6 @@
 //! Whether an address can be probed, and how.
 
 use core::ops::Range;
-use core::sync::atomic::{Ordering, fence};
 
 use super::ProbeError;
 use super::hit::table;
@@ -132,8 +131,6 @@ fn original_word(address: usize) -> u32 {
 /// The same, to be called with the registry's lock held, or interrupts masked.
 fn locked_original_word(address: usize) -> u32 {
     let word = text::read(address);
-    // The word first, and then whether it is a probe's.
-    fence(Ordering::Acquire);
     table::original(address).unwrap_or(word)
 }
 

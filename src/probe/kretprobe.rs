@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ops::Deref;
-use core::sync::atomic::AtomicBool;
 
 use super::hit::instance::{Instance, Pool};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
 use super::registry::Request;
 use super::{MAX_ACTIVE, Mode, ProbeError, Registration, registry};
+use crate::atomic::AtomicBool;
 use crate::platform::MAX_CPUS;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would

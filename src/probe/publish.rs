@@ -2,14 +2,16 @@
 //!
 //! All of it is called with the registry's lock held, so there is one writer; readers may come at any time.
 
+#[cfg(not(all(test, loom)))]
 use alloc::alloc::{Layout, alloc_zeroed};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 
 use super::hit::point::Point;
 use super::hit::table::{PAGE_SHIFT, Page, TABLE};
+use crate::atomic::AtomicPtr;
 use crate::platform;
 
 /// Makes room for a point at the virtual address `address`, which is in the text. Returns false if there is no memory
@@ -59,9 +61,16 @@ fn make_table() -> bool {
 }
 
 /// A page without points, if there is memory for it.
+#[cfg(not(all(test, loom)))]
 fn make_page() -> Option<Box<Page>> {
     // SAFETY: the layout has a size.
     let page = unsafe { alloc_zeroed(Layout::new::<Page>()) }.cast::<Page>();
     // SAFETY: it was allocated as a box is, and zeroes are null pointers and numbers.
     (!page.is_null()).then(|| unsafe { Box::from_raw(page) })
+}
+
+/// The atomics of a model are not zeroes.
+#[cfg(all(test, loom))]
+fn make_page() -> Option<Box<Page>> {
+    Some(Box::default())
 }

@@ -10,6 +10,8 @@
 
 mod change;
 mod entries;
+#[cfg(all(test, loom))]
+mod models;
 mod shortcut;
 
 use alloc::sync::Arc;

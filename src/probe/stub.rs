@@ -1,10 +1,9 @@
 //! Writing the stubs of optimized probes. What they do is described in `hit::stub`.
 
-use core::sync::atomic::AtomicPtr;
-
 use super::hit::point::Point;
 use super::hit::stub::{CELL, COPY, DISTANCE, RETURN, WORDS};
 use super::hit::trampoline;
+use crate::atomic::AtomicPtr;
 use crate::exception::TrapFrame;
 use crate::insn::encode::{self, SP};
 use crate::insn::{self, Guard, Literal, NotRelocatable, Place};

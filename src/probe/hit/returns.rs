@@ -14,7 +14,6 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr;
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Hit;
@@ -23,6 +22,7 @@ use super::instance::{Instance, Pool};
 use super::list::{List, Wanted};
 use super::point::{Kind, Probe, Watcher};
 use super::trampoline;
+use crate::atomic::{AtomicBool, spin_loop};
 use crate::exception::TrapFrame;
 use crate::platform;
 
@@ -119,7 +119,8 @@ pub(crate) struct ReturnProbe {
     pub(crate) retired: AtomicBool,
 }
 
-const BUCKETS: usize = 256;
+/// In models two: the tasks there have the same.
+const BUCKETS: usize = if cfg!(all(test, loom)) { 2 } else { 256 };
 
 /// The calls in progress of the tasks that have this bucket's hash, newest first.
 ///
@@ -135,8 +136,14 @@ struct Bucket {
 // SAFETY: `calls`, and the links of the instances in it, are reached only with `locked` held.
 unsafe impl Sync for Bucket {}
 
+#[cfg(not(all(test, loom)))]
 static TABLE: [Bucket; BUCKETS] =
     [const { Bucket { locked: AtomicBool::new(false), calls: UnsafeCell::new(List::new()) } }; BUCKETS];
+#[cfg(all(test, loom))]
+kprobes_models::loom::lazy_static! {
+    static ref TABLE: [Bucket; BUCKETS] =
+        [(); BUCKETS].map(|()| Bucket { locked: AtomicBool::new(false), calls: UnsafeCell::new(List::new()) });
+}
 
 /// Calls `f` with the list of the bucket of `task`. To be called with interrupts masked.
 #[inline]
@@ -145,7 +152,7 @@ fn with_bucket<R>(task: u64, f: impl FnOnce(&mut List) -> R) -> R {
     let hash = task ^ task >> 8;
     let bucket = &TABLE[hash as usize % BUCKETS];
     while bucket.locked.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
-        core::hint::spin_loop();
+        spin_loop();
     }
     // SAFETY: the lock is held, so this is the only reference.
     let result = f(unsafe { &mut *bucket.calls.get() });

@@ -8,13 +8,18 @@
 //!
 //! `probe::publish` fills the table.
 
+#[cfg(not(all(test, loom)))]
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use core::{ptr, slice};
+#[cfg(not(all(test, loom)))]
+use core::ptr;
+use core::slice;
+use core::sync::atomic::Ordering;
 
 use super::point::Point;
+use crate::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
 
-pub(crate) const PAGE_SHIFT: usize = 12;
+/// Models have small pages: all of one is made anew in each of their executions.
+pub(crate) const PAGE_SHIFT: usize = if cfg!(all(test, loom)) { 6 } else { 12 };
 pub(crate) const WORDS: usize = 1 << (PAGE_SHIFT - 2);
 
 /// What is known of one page of text.
@@ -27,6 +32,7 @@ pub(crate) struct Page {
 
 /// The table. It is made at the first registration. `trampoline/hit.S` knows its fields.
 #[repr(C)]
+#[cfg_attr(all(test, loom), derive(Default))]
 pub(crate) struct Table {
     /// The address of the first word of the first page.
     pub(super) base: AtomicUsize,
@@ -35,8 +41,13 @@ pub(crate) struct Table {
     pub(super) pages: AtomicPtr<AtomicPtr<Page>>,
 }
 
+#[cfg(not(all(test, loom)))]
 pub(crate) static TABLE: Table =
     Table { base: AtomicUsize::new(0), length: AtomicUsize::new(0), pages: AtomicPtr::new(ptr::null_mut()) };
+#[cfg(all(test, loom))]
+kprobes_models::loom::lazy_static! {
+    pub(crate) static ref TABLE: Table = Table::default();
+}
 
 impl Table {
     /// Gives the table its pages, which begin at the virtual address `base`. Once.
@@ -72,7 +83,15 @@ impl Table {
     }
 }
 
+#[cfg(all(test, loom))]
+impl Default for Page {
+    fn default() -> Self {
+        Self { points: [(); WORDS].map(|()| AtomicPtr::default()), originals: [(); WORDS].map(|()| AtomicU32::new(0)) }
+    }
+}
+
 // The assembly takes a page for the array of its points.
+#[cfg(not(all(test, loom)))]
 const _: () = assert!(offset_of!(Page, points) == 0 && offset_of!(Table, length) == offset_of!(Table, base) + 8);
 
 impl Page {
@@ -93,7 +112,7 @@ impl Page {
     #[inline]
     pub(crate) fn set(&self, address: usize, point: *mut Point, word: u32) -> *mut Point {
         self.original(address).store(word, Ordering::Relaxed);
-        self.point(address).swap(point, Ordering::AcqRel)
+        self.point(address).swap(point, Ordering::Release)
     }
 }
 
@@ -112,8 +131,9 @@ pub(crate) unsafe fn lookup<'a>(address: usize) -> Option<&'a Point> {
 
 /// The instruction that a point at the virtual address `address` stands for, if there is a point.
 ///
-/// If the word there was read before, and no interrupt was taken since, or the registry's lock is held, then nothing means
-/// that the word is no probe's: an instruction is put back before all CPUs are held, and its point withdrawn after.
+/// If the word there is read, too, with no interrupt taken in between, or with the registry's lock held, then nothing means
+/// that the word is no probe's: a point is there before all CPUs are held and its instruction replaced, and is withdrawn
+/// after they were held and the instruction put back.
 #[inline]
 pub(crate) fn original(address: usize) -> Option<u32> {
     let page = TABLE.page(address)?;

@@ -14,7 +14,7 @@ use crate::text::{self, Word};
 
 /// Words of each function in the pretended text.
 pub const FUNCTION: usize = 16;
-const WORDS: usize = 2048;
+const WORDS: usize = if cfg!(loom) { 64 } else { 2048 };
 pub const RET: u32 = 0xd65f_03c0;
 pub const NOP: u32 = 0xd503_201f;
 /// `add x0, x0, #1`, `add x0, x0, #2`, …
@@ -31,6 +31,17 @@ pub const OUTSIDE: u64 = 0x5afe_0000;
 
 /// Where other tasks have been interrupted.
 pub static INTERRUPTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+#[cfg(loom)]
+kprobes_models::loom::lazy_static! {
+    static ref MASKED: kprobes_models::loom::sync::Mutex<()> = kprobes_models::loom::sync::Mutex::new(());
+}
+
+/// In models: the other CPU has interrupts masked as long as this exists, or is held.
+#[cfg(loom)]
+pub fn mask() -> kprobes_models::loom::sync::MutexGuard<'static, ()> {
+    MASKED.lock().unwrap()
+}
 
 fn memory() -> &'static [u32] {
     static TEXT: OnceLock<&'static [u32]> = OnceLock::new();
@@ -64,6 +75,8 @@ unsafe impl Platform for Host {
         Some(vec![0u32; length / 4].leak().as_mut_ptr().expose_provenance())
     }
     fn hold_cpus(action: &mut dyn FnMut()) {
+        #[cfg(loom)]
+        let _held = mask();
         action();
     }
     fn interrupted(each: &mut dyn FnMut(usize)) {

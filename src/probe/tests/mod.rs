@@ -1,6 +1,6 @@
 //! The engine on the host: what happens to probed code, instruction by instruction.
 
-mod computer;
+pub(super) mod computer;
 mod returns;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

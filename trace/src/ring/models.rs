@@ -32,5 +32,5 @@ fn a_record_that_is_overwritten_is_read_whole_or_lost() {
         writer.join().unwrap();
         assert_eq!(rings.snapshot().unwrap().records.len(), 1);
     });
-    verify(&[model], &[]);
+    verify(&["ring.rs", "slot.rs"], &[model], &[]);
 }

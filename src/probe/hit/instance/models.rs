@@ -80,8 +80,29 @@ fn free() -> Model {
     })
 }
 
+/// Calls begin and end on CPU 1 while somebody counts those that are in progress.
+fn count() -> Model {
+    Model::new(|| {
+        let watched = Watched::new(1);
+        let task = thread::spawn({
+            let watched = watched.clone();
+            move || {
+                let instance = watched.take(1).unwrap();
+                watched.give_back(1, instance);
+            }
+        });
+        assert!(watched.pool.taken() <= 1);
+        task.join().unwrap();
+    })
+    .preempted_at_most(4)
+}
+
 #[test]
 fn instances_are_held_by_one_and_freed_when_held_by_none() {
     // The tag is never the same again, so the swap succeeds only on what the load before it has acquired.
-    verify(&[exchange(), free()], &["instance.rs: compare_exchange_weak, success: Acquire to Relaxed"]);
+    verify(
+        &["instance.rs"],
+        &[exchange(), free(), count()],
+        &["src/probe/hit/instance.rs: compare_exchange_weak, success: Acquire to Relaxed"],
+    );
 }

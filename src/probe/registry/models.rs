@@ -1,0 +1,199 @@
+//! Probes come and go while another CPU runs into them, in every order.
+
+use std::sync::{Mutex, PoisonError};
+
+use kprobes_models::loom::{cell::Cell, thread, thread::JoinHandle};
+use kprobes_models::{Model, verify};
+
+use super::*;
+use crate::atomic::AtomicBool;
+use crate::exception::TrapFrame;
+use crate::insn;
+use crate::platform::{Platform, identity::CPU};
+use crate::probe::hit::cpu::Cpu;
+use crate::probe::hit::returns::{self, ReturnProbe};
+use crate::probe::hit::{self, Breakpoint, table, trampoline};
+use crate::probe::kretprobe::make_pool;
+use crate::probe::tests::computer::{Host, NOP, OUTSIDE, mask, write};
+use crate::text;
+
+/// The counts that a model leaves to the next: they are never given back to the heap.
+static COUNTERS: Mutex<FreeCounters> = Mutex::new(FreeCounters::new());
+
+/// What the handlers of a probe are given: a word that is not atomic, and theirs while there is the probe.
+type Word = Cell<()>;
+
+fn touch(data: usize) {
+    // SAFETY: the model leaks it. Loom fails where nothing orders this and an access before or after the probe.
+    unsafe { &*(data as *const Word) }.get();
+}
+
+fn kprobe(_: &Registrar) -> Kind {
+    Kind::Kprobe { pre: Some(|hit| touch(hit.data())), post: None }
+}
+
+fn kretprobe(registrar: &Registrar) -> Kind {
+    Kind::Return(Box::new(ReturnProbe {
+        function: registrar.address,
+        entry: None,
+        handler: Some(|call| touch(call.data())),
+        pool: make_pool(2, 0).unwrap(),
+        retired: AtomicBool::new(false),
+    }))
+}
+
+/// The CPU on which probes are registered, and the address at which they are.
+struct Registrar {
+    registry: Registry,
+    address: usize,
+}
+
+impl Registrar {
+    fn new() -> Self {
+        Cpu::current().leave();
+        let address = Host::text().start;
+        write(address, &[NOP]);
+        let counters = mem::replace(&mut *COUNTERS.lock().unwrap_or_else(PoisonError::into_inner), FreeCounters::new());
+        let (entries, arena) = (Entries::new(), Arena::new());
+        Self { registry: Registry { entries, arena, counters, lingering: Vec::new(), occupied: Vec::new() }, address }
+    }
+
+    fn register(&mut self, kind: fn(&Self) -> Kind) -> (Registration, &'static Word) {
+        let word: &Word = Box::leak(Box::new(Cell::new(())));
+        word.set(());
+        let kind = kind(self);
+        let data = core::ptr::from_ref(word) as usize;
+        let request = Request { address: self.address, kind, data, enabled: true, fastest: Mode::Simulated };
+        let mut registration = self.registry.add(request, &mut Checker::locked()).unwrap();
+        // It is not in the registry that it would be taken out of when it is dropped.
+        registration.state = State::Unregistered;
+        assert!(self.registry.change(&mut vec![self.address]).is_empty());
+        (registration, word)
+    }
+
+    fn unregister(&mut self, (registration, word): (Registration, &Word)) {
+        self.registry.remove(&[registration]);
+        word.set(());
+    }
+}
+
+impl Drop for Registrar {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            *COUNTERS.lock().unwrap() = mem::replace(&mut self.registry.counters, FreeCounters::new());
+        }
+    }
+}
+
+/// The other CPU.
+fn spawn(run: impl FnOnce() + 'static) -> JoinHandle<()> {
+    thread::spawn(|| {
+        CPU.with(|cpu| cpu.set(1));
+        Cpu::current().leave();
+        run();
+    })
+}
+
+/// What a CPU does that comes to the instruction at `address`, the first of a function. Returns x30 as it is then.
+fn execute(address: usize) -> u64 {
+    let mut frame = TrapFrame { pc: address as u64, ..TrapFrame::default() };
+    frame.x[30] = return_address();
+    if text::read(address) == insn::BRK_KPROBE {
+        assert_eq!((hit::breakpoint(&mut frame), frame.pc), (Breakpoint::Handled, address as u64 + 4));
+    }
+    frame.x[30]
+}
+
+/// Where the function is called from on this CPU.
+fn return_address() -> u64 {
+    OUTSIDE + 4 * platform::cpu() as u64
+}
+
+/// What a CPU does that returns to `x30`.
+fn leave(x30: u64) {
+    let mut frame = TrapFrame { pc: x30, ..TrapFrame::default() };
+    if x30 == trampoline::kretprobe_address() {
+        assert_eq!(returns::true_return_address(platform::task(), 0), Some(return_address()));
+        returns::function_returned(&mut frame);
+    }
+    assert_eq!(frame.pc, return_address());
+}
+
+/// The first probe of a page is registered, and a second one, and both are removed, while another CPU executes the
+/// instruction, and looks which it is.
+fn come_and_go() -> Model {
+    Model::new(|| {
+        let mut registrar = Registrar::new();
+        let address = registrar.address;
+        let other = spawn(move || {
+            let _masked = mask();
+            execute(address);
+            assert_eq!(crate::probe::instruction(address), Some(NOP));
+        });
+        let first = registrar.register(kprobe);
+        let second = registrar.register(kprobe);
+        registrar.unregister(first);
+        registrar.unregister(second);
+        assert_eq!((text::read(address), table::original(address)), (NOP, None));
+        other.join().unwrap();
+    })
+    .preempted_at_most(2)
+}
+
+/// Tasks on two CPUs have a return-probed function call in progress, and are in the same bucket. The second returns, or
+/// exits.
+fn call(exits: bool) -> Model {
+    Model::new(move || {
+        let mut registrar = Registrar::new();
+        let address = registrar.address;
+        let (probe, _) = registrar.register(kretprobe);
+        let other = spawn(move || {
+            let x30 = execute(address);
+            if exits { returns::task_exited(platform::task()) } else { leave(x30) }
+        });
+        leave(execute(address));
+        other.join().unwrap();
+        let missed = u64::from(exits);
+        assert_eq!((probe.hits(), probe.missed(), probe.active()), (2 - missed, missed, 0));
+    })
+    .preempted_at_most(2)
+}
+
+/// A return probe is unregistered while a call is in progress on the other CPU, and freed when it is over.
+fn unregister_in_flight() -> Model {
+    Model::new(|| {
+        let mut registrar = Registrar::new();
+        let address = registrar.address;
+        let probe = registrar.register(kretprobe);
+        let other = spawn(move || {
+            let in_task = |f: &mut dyn FnMut()| {
+                let _masked = mask();
+                f();
+            };
+            let mut x30 = 0;
+            in_task(&mut || x30 = execute(address));
+            in_task(&mut || leave(x30));
+        });
+        registrar.unregister(probe);
+        registrar.registry.sweep();
+        other.join().unwrap();
+        registrar.registry.sweep();
+        assert!(registrar.registry.lingering.is_empty());
+    })
+    .preempted_at_most(2)
+}
+
+/// There is one text, so the tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn probes_come_and_go_while_they_are_hit() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    verify(&["table.rs", "publish.rs"], &[come_and_go()], &[]);
+}
+
+#[test]
+fn calls_find_their_returns() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    verify(&["returns.rs"], &[call(false), call(true), unregister_in_flight()], &[]);
+}
