@@ -21,6 +21,8 @@
 
 extern crate alloc;
 
+#[cfg(any(target_os = "none", all(test, loom)))]
+mod atomic;
 pub mod backtrace;
 #[cfg(target_os = "none")]
 mod boot;
@@ -39,6 +41,9 @@ pub mod per_cpu;
 mod platform;
 #[cfg(target_os = "none")]
 pub mod power;
+#[cfg(all(test, loom))]
+#[path = "smp/round/mod.rs"]
+mod round;
 #[cfg(target_os = "none")]
 pub mod smp;
 #[cfg(target_os = "none")]

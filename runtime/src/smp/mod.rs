@@ -8,9 +8,10 @@
 //! |---|---|
 //! | here | which CPUs run |
 //! | `start` | how they come up |
-//! | `rendezvous` | how they are held |
+//! | `rendezvous`, `round` | how they are held |
 
 mod rendezvous;
+mod round;
 mod start;
 
 use core::sync::atomic::{AtomicUsize, Ordering};

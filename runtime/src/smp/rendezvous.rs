@@ -17,17 +17,19 @@
 //!
 //! **Who waits sleeps**, after a moment, by WFI: an emulated CPU leaves the host's to one that is awaited. A pending
 //! interrupt ends WFI though it is masked (Arm ARM, D1.6), and the interrupt that asked is ended before the wait, or the
-//! GIC would not signal another of its priority. The store that says "asleep" and the load of the round, and on the other
-//! side the store of the round and the load of "asleep", are sequentially consistent: one side sees the other's.
+//! GIC would not signal another of its priority. Between the store that says "asleep" and the load of the round, and on
+//! the other side between the store of the round and the load of "asleep", is a sequentially consistent fence: one side sees
+//! what the other has stored.
 //!
 //! What runs while CPUs are held, here, lies with the code that refuses probes.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::asm::{self, barrier};
 
 use super::is_running;
+use super::round::{Round, Set};
 use crate::interrupt::{self, Ipi};
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqMask;
@@ -43,35 +45,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// A task is in [`hold_cpus`].
 static HOLDING: AtomicBool = AtomicBool::new(false);
-/// The number of the round that CPUs are held for; 0 between rounds.
-static ROUND: AtomicU64 = AtomicU64::new(0);
 /// The number of the last round. That of the holder.
 static LAST_ROUND: AtomicU64 = AtomicU64::new(0);
 
-/// What a CPU says of itself, in a cache line of its own.
-#[repr(align(64))]
-struct Answer {
-    /// The round that it is, or was last, held for.
-    round: AtomicU64,
-    /// What was interrupted for that round.
-    pc: AtomicUsize,
-    is_asleep: AtomicBool,
-    /// How many interrupts to come to a rendezvous it has taken.
-    taken: AtomicU64,
-}
-
-/// By dense number. Not [`PerCpu`](crate::per_cpu::PerCpu), whose access may panic.
-static ANSWERS: [Answer; MAX_CPUS] = [const {
-    Answer {
-        round: AtomicU64::new(0),
-        pc: AtomicUsize::new(0),
-        is_asleep: AtomicBool::new(false),
-        taken: AtomicU64::new(0),
-    }
-}; MAX_CPUS];
-
-/// Sets of CPUs, one bit for each by its dense number.
-type Set = usize;
+static ROUND: Round<MAX_CPUS> = Round::new();
 
 /// Calls `action` once, with interrupts masked on this CPU, while every other CPU that runs is held: it has taken an
 /// interrupt from code that had interrupts unmasked, and waits, with interrupts masked, in code that cannot be probed. Each
@@ -92,7 +69,7 @@ pub fn hold_cpus(action: &mut dyn FnMut()) {
     }
     let mut patience = PATIENCE_MIN;
     loop {
-        let before = ANSWERS.each_ref().map(|answer| answer.taken.load(Ordering::Relaxed));
+        let before = ROUND.taken();
         let missing = attempt(patience, action);
         if missing == 0 {
             break;
@@ -111,12 +88,12 @@ fn attempt(patience: Duration, action: &mut dyn FnMut()) -> Set {
     let others = (0..MAX_CPUS).filter(|cpu| *cpu != this && is_running(*cpu)).fold(0, |set, cpu| set | 1 << cpu);
     let round = LAST_ROUND.load(Ordering::Relaxed) + 1;
     LAST_ROUND.store(round, Ordering::Relaxed);
-    ROUND.store(round, Ordering::Release);
+    ROUND.begin(round);
     each(others, |cpu| interrupt::send(cpu, Ipi::Rendezvous));
     let missing = gather(round, others, time::counter().saturating_add(time::ticks(patience)), action);
     // Whoever has seen the end of the round by itself has not fallen asleep, or is awake again.
     each(others, |cpu| {
-        if ANSWERS[cpu].is_asleep.load(Ordering::SeqCst) {
+        if ROUND.is_asleep(cpu) {
             interrupt::send(cpu, Ipi::Rendezvous);
         }
     });
@@ -132,26 +109,7 @@ fn each(set: Set, mut f: impl FnMut(usize)) {
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.smp_gather")]
 fn gather(round: u64, others: Set, deadline: u64, action: &mut dyn FnMut()) -> Set {
-    let mut missing = others;
-    loop {
-        for (cpu, answer) in ANSWERS.iter().enumerate() {
-            // What it has stored before, the pc, is seen after this.
-            if answer.round.load(Ordering::Acquire) == round {
-                missing &= !(1 << cpu);
-            }
-        }
-        if missing == 0 {
-            action();
-            break;
-        }
-        if time::counter() >= deadline {
-            break;
-        }
-        core::hint::spin_loop();
-    }
-    // What the action has done is seen by those who see this.
-    ROUND.store(0, Ordering::SeqCst);
-    missing
+    ROUND.gather(round, others, || time::counter() >= deadline, action)
 }
 
 /// The other side: this CPU, with the dense number `cpu`, has taken the interrupt, from the code at `pc`, and has ended it
@@ -159,27 +117,13 @@ fn gather(round: u64, others: Set, deadline: u64, action: &mut dyn FnMut()) -> S
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.smp_answer")]
 pub(crate) fn answer(cpu: usize, pc: usize) {
-    let Some(answer) = ANSWERS.get(cpu) else { return };
-    answer.taken.fetch_add(1, Ordering::Relaxed);
-    let round = ROUND.load(Ordering::Acquire);
-    if round != 0 {
-        answer.pc.store(pc, Ordering::Relaxed);
-        answer.round.store(round, Ordering::Release);
-        // 30 µs. The functions that convert times may be probed.
-        let sleep_from = time::counter() + (time::frequency() >> 15);
-        while ROUND.load(Ordering::SeqCst) == round {
-            machine::stop_if_told(cpu);
-            if time::counter() < sleep_from {
-                core::hint::spin_loop();
-            } else if answer.is_asleep.load(Ordering::Relaxed) {
-                asm::wfi();
-            } else {
-                // The round is looked at once more after this: its end may not have seen it.
-                answer.is_asleep.store(true, Ordering::SeqCst);
-            }
-        }
-        answer.is_asleep.store(false, Ordering::Relaxed);
-    }
+    // 30 µs. The functions that convert times may be probed.
+    let sleep_from = time::counter() + (time::frequency() >> 15);
+    let may_sleep = || {
+        machine::stop_if_told(cpu);
+        time::counter() >= sleep_from
+    };
+    ROUND.answer(cpu, pc, may_sleep, asm::wfi);
     barrier::isb(barrier::SY);
 }
 
@@ -188,12 +132,7 @@ pub(crate) fn answer(cpu: usize, pc: usize) {
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.smp_interrupted")]
 pub fn interrupted(each: &mut dyn FnMut(usize)) {
-    let round = ROUND.load(Ordering::Relaxed);
-    for answer in &ANSWERS {
-        if answer.round.load(Ordering::Relaxed) == round {
-            each(answer.pc.load(Ordering::Relaxed));
-        }
-    }
+    ROUND.interrupted(each);
     task::preempted_pcs(each);
 }
 
@@ -201,10 +140,9 @@ pub fn interrupted(each: &mut dyn FnMut(usize)) {
 /// not.
 fn wait_for(missing: Set, before: &[u64; MAX_CPUS]) {
     let still_missing = || {
+        let taken = ROUND.taken();
         let mut set = 0;
-        each(missing, |cpu| {
-            set |= usize::from(ANSWERS[cpu].taken.load(Ordering::Relaxed) == before[cpu]) << cpu;
-        });
+        each(missing, |cpu| set |= usize::from(taken[cpu] == before[cpu]) << cpu);
         set
     };
     let since = time::now();

@@ -13,7 +13,7 @@ use crate::workspace::{self, Executable};
 const LIBRARIES: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-symbols", "-p", "runtime"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages that have model-checked tests, and how these are built: see `models/`.
-const MODELS: [&str; 4] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace"];
+const MODELS: [&str; 6] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 

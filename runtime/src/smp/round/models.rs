@@ -1,0 +1,124 @@
+//! A rendezvous in every order of what the CPUs do.
+
+use alloc::sync::Arc;
+
+use kprobes_models::loom::cell::Cell;
+use kprobes_models::loom::sync::{Condvar, Mutex};
+use kprobes_models::loom::thread;
+use kprobes_models::{Model, verify};
+
+use super::*;
+
+impl<const CPUS: usize> Round<CPUS> {
+    fn new() -> Self {
+        let answer = |()| Answer {
+            round: AtomicU64::new(0),
+            pc: AtomicUsize::new(0),
+            is_asleep: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
+        };
+        Self { current: AtomicU64::new(0), answers: [(); CPUS].map(answer) }
+    }
+}
+
+/// The number of the CPU that is held; the other one is 0.
+const CPU: usize = 1;
+const PC: usize = 0x1000;
+
+/// Two CPUs.
+struct Machine {
+    round: Round<2>,
+    line: Mutex<Line>,
+    changed: Condvar,
+    /// What CPU 1 works on while it is not held, and the action on CPU 0 while it is: not atomic.
+    text: Cell<()>,
+}
+
+// SAFETY: loom keeps the cell, and fails where two threads use it without an order.
+unsafe impl Sync for Machine {}
+
+/// The interrupt line of CPU 1.
+#[derive(Default)]
+struct Line {
+    is_pending: bool,
+    /// There will be no other.
+    is_last: bool,
+}
+
+impl Machine {
+    fn interrupt(&self) {
+        self.line.lock().unwrap().is_pending = true;
+        self.changed.notify_one();
+    }
+
+    /// WFI. It ends at once where the interrupt of the next round is pending.
+    fn wait(&self) {
+        let mut line = self.line.lock().unwrap();
+        while !line.is_pending {
+            line = self.changed.wait(line).unwrap();
+        }
+        drop(line);
+        thread::yield_now();
+    }
+
+    /// Takes an interrupt; none if there will be no other.
+    fn take(&self) -> Option<()> {
+        let mut line = self.line.lock().unwrap();
+        while !line.is_pending && !line.is_last {
+            line = self.changed.wait(line).unwrap();
+        }
+        core::mem::take(&mut line.is_pending).then_some(())
+    }
+
+    /// CPU 1.
+    fn run(&self) {
+        self.text.set(());
+        while self.take().is_some() {
+            self.round.answer(CPU, PC, || true, || self.wait());
+            self.text.set(());
+        }
+    }
+
+    /// A round, as `rendezvous` holds it.
+    fn attempt(&self, round: u64, is_late: bool) -> Set {
+        self.round.begin(round);
+        self.interrupt();
+        let missing = self.round.gather(round, 1 << CPU, || is_late, &mut || {
+            self.text.set(());
+            let mut pcs = Vec::new();
+            self.round.interrupted(&mut |pc| pcs.push(pc));
+            assert_eq!(pcs, [PC]);
+        });
+        if self.round.is_asleep(CPU) {
+            self.interrupt();
+        }
+        missing
+    }
+}
+
+/// CPU 0 has no patience the first time, and then as much as it takes.
+#[test]
+fn a_cpu_is_held_and_let_go() {
+    let model = Model::new(|| {
+        let machine = Arc::new(Machine {
+            round: Round::new(),
+            line: Mutex::default(),
+            changed: Condvar::new(),
+            text: Cell::new(()),
+        });
+        let other = thread::spawn({
+            let machine = machine.clone();
+            move || machine.run()
+        });
+        if machine.attempt(1, true) != 0 {
+            assert_eq!(machine.attempt(2, false), 0);
+        }
+        machine.line.lock().unwrap().is_last = true;
+        machine.changed.notify_one();
+        // Who was not woken is not here.
+        other.join().unwrap();
+        assert!(machine.round.taken()[CPU] >= 1);
+    })
+    .preempted_at_most(3);
+    verify(&["round/mod.rs"], &[model], &[]);
+}
