@@ -4,6 +4,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`definition`] | the grammar: what is probed, and what is recorded of a hit |
+//! | [`format`](mod@format) | how a record is laid out, and its fields |
 //! | [`record`] | the hit path: from a probe to a record in the ring of its CPU |
 //! | [`ring`], [`recorder`] | the rings, and what the hit path needs of an event |
 //! | [`text`] | records and counts as text |
@@ -26,6 +27,7 @@ pub mod definition;
 #[cfg(target_os = "none")]
 pub mod engine;
 pub mod events;
+pub mod format;
 pub mod host;
 pub mod record;
 pub mod recorder;

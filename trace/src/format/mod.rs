@@ -1,0 +1,238 @@
+//! How the record of an event is laid out: what a file `format` says, and all that is needed to make sense of a record.
+//!
+//! The bytes are those that Linux has, so that its `format` text is true of them: 8 bytes that every event has, then where the
+//! probe was hit, then the arguments, one behind the other without gaps (so a field need not be aligned), then texts.
+//!
+//! ```text
+//!  0  u16  common_type            the number of the event, as in its file `id`
+//!  2  u8   common_flags           see [`Flags`](crate::recorder::Flags)
+//!  3  u8   common_preempt_count
+//!  4  s32  common_pid             the number of the task
+//!  8  u64  __probe_ip             of a probe: the address of the instruction
+//!  8  u64  __probe_func           of a return probe: the address of the function, and
+//! 16  u64  __probe_ret_ip         the address that it returned to
+//! ```
+//!
+//! A text has a word among the fields that says where it is, `__data_loc`: in the low half at which byte of the record, in the
+//! high half how many bytes with the zero at its end. A length of 0 is a text that could not be read.
+//!
+//! Everything that looks at records, be it to filter, to count or to print, works on [`Field`]s and the bytes alone.
+
+mod kind;
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+pub use kind::{Base, Bits, Type, Width};
+
+/// A field of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// Its type, as `format` says it: `unsigned long`, `u64`, `u8[4]`, `__data_loc char[]`.
+    pub text: Cow<'static, str>,
+    /// The first byte of it.
+    pub offset: usize,
+    /// How many bytes it has; of a text, without the text.
+    pub size: usize,
+    /// Whether `format` says that it has a sign.
+    pub signed: bool,
+    /// What is in these bytes, and how it is printed.
+    pub kind: Type,
+}
+
+/// Which fields an event has before its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Of a probe: `__probe_ip`.
+    Probe,
+    /// Of a return probe: `__probe_func` and `__probe_ret_ip`.
+    Return,
+}
+
+/// The record of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// What precedes the arguments.
+    pub shape: Shape,
+    /// All fields: the [`COMMON`](Self::COMMON) ones, where the probe was hit, the arguments.
+    pub fields: Vec<Field>,
+}
+
+impl Field {
+    fn new(name: &'static str, text: &'static str, base: Base, offset: usize) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            text: Cow::Borrowed(text),
+            offset,
+            size: base.size(),
+            signed: base.is_signed(),
+            kind: Type::one(base),
+        }
+    }
+
+    /// Value `index` in `record`, from the first on, extended to 64 bits with its sign if it has one; of a text the word that says where
+    /// it is. `None` if the field has not so many, or the record is too short.
+    #[must_use]
+    pub fn value(&self, record: &[u8], index: usize) -> Option<u64> {
+        let size = self.kind.base.size();
+        let start = (index < self.kind.values()).then(|| self.offset + index * size)?;
+        let bytes = record.get(start..start + size)?;
+        let value = bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        let unused = 64 - 8 * size as u32;
+        Some(match self.kind.base {
+            Base::Signed(_) => ((value << unused) as i64 >> unused) as u64,
+            _ => value,
+        })
+    }
+
+    /// Text `index` in `record`, without the zero at its end. `None` if it is none, or could not be read.
+    #[must_use]
+    pub fn bytes<'a>(&self, record: &'a [u8], index: usize) -> Option<&'a [u8]> {
+        let place = self.kind.base.is_text().then(|| self.value(record, index))?? as usize;
+        let (offset, length) = (place & 0xffff, place >> 16);
+        record.get(offset..offset + length.checked_sub(1)?)
+    }
+
+    /// Whether filters and histograms can take it for one number.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
+        self.kind.count == 0 && !self.kind.base.is_text()
+    }
+
+    /// Whether filters and histograms can take it for one text.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        self.kind.count == 0 && self.kind.base.is_text()
+    }
+}
+
+impl Format {
+    /// How many of the fields every event has.
+    pub const COMMON: usize = 4;
+
+    /// The record of an event with these arguments, each a name and a type.
+    pub fn new<'a>(shape: Shape, arguments: impl IntoIterator<Item = (&'a str, Type)>) -> Self {
+        const UNSIGNED_LONG: Base = Base::Unsigned(Width::W64);
+        let mut fields = Vec::from([
+            Field::new("common_type", "unsigned short", Base::Unsigned(Width::W16), 0),
+            Field::new("common_flags", "unsigned char", Base::Unsigned(Width::W8), 2),
+            Field::new("common_preempt_count", "unsigned char", Base::Unsigned(Width::W8), 3),
+            Field::new("common_pid", "int", Base::Signed(Width::W32), 4),
+        ]);
+        match shape {
+            Shape::Probe => fields.push(Field::new("__probe_ip", "unsigned long", UNSIGNED_LONG, 8)),
+            Shape::Return => fields.extend([
+                Field::new("__probe_func", "unsigned long", UNSIGNED_LONG, 8),
+                Field::new("__probe_ret_ip", "unsigned long", UNSIGNED_LONG, 16),
+            ]),
+        }
+        let mut offset = shape.size();
+        fields.extend(arguments.into_iter().map(|(name, kind)| {
+            let field = Field {
+                name: Cow::Owned(String::from(name)),
+                text: kind.field_text(),
+                offset,
+                size: kind.size(),
+                signed: kind.base.is_signed(),
+                kind,
+            };
+            offset += field.size;
+            field
+        }));
+        Self { shape, fields }
+    }
+
+    /// The arguments.
+    #[must_use]
+    pub fn arguments(&self) -> &[Field] {
+        let before = Self::COMMON + if self.shape == Shape::Probe { 1 } else { 2 };
+        self.fields.get(before..).unwrap_or(&[])
+    }
+
+    /// The field of this name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// Bytes of the fields, without texts.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.fields.last().map_or(0, |field| field.offset + field.size)
+    }
+
+    /// Writes the file `format` of the event numbered `id`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn fmt::Write, event: &str, id: u16) -> fmt::Result {
+        writeln!(out, "name: {event}\nID: {id}\nformat:")?;
+        for (number, field) in self.fields.iter().enumerate() {
+            if number == Self::COMMON {
+                out.write_char('\n')?;
+            }
+            write_field(out, field)?;
+        }
+        out.write_str("\nprint fmt: \"")?;
+        out.write_str(match self.shape {
+            Shape::Probe => "(%lx)",
+            Shape::Return => "(%lx <- %lx)",
+        })?;
+        for field in self.arguments() {
+            write!(out, " {}=", field.name)?;
+            let conversion = field.kind.base.conversion();
+            match field.kind.count {
+                0 => out.write_str(conversion)?,
+                count => {
+                    write!(out, "{{{conversion}")?;
+                    (1..count).try_for_each(|_| write!(out, ",{conversion}"))?;
+                    out.write_char('}')?;
+                }
+            }
+        }
+        out.write_str(match self.shape {
+            Shape::Probe => "\", REC->__probe_ip",
+            Shape::Return => "\", REC->__probe_func, REC->__probe_ret_ip",
+        })?;
+        for field in self.arguments() {
+            let (before, after) = if field.kind.base.is_text() { ("__get_str(", ")") } else { ("REC->", "") };
+            match field.kind.count {
+                0 => write!(out, ", {before}{}{after}", field.name)?,
+                count => {
+                    (0..count).try_for_each(|index| write!(out, ", {before}{}[{index}]{after}", field.name))?;
+                }
+            }
+        }
+        out.write_char('\n')
+    }
+}
+
+impl Shape {
+    /// Bytes before the arguments.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Probe => 16,
+            Self::Return => 24,
+        }
+    }
+}
+
+/// Writes a line of `format`: of an array, the number of values stands behind the name, as in C.
+fn write_field(out: &mut dyn fmt::Write, field: &Field) -> fmt::Result {
+    let Field { name, text, offset, size, signed, kind } = field;
+    let (text, dimension) = match text.find('[') {
+        Some(at) if !kind.base.is_text() => text.split_at(at),
+        _ => (text.as_ref(), ""),
+    };
+    let signed = u8::from(*signed);
+    writeln!(out, "\tfield:{text} {name}{dimension};\toffset:{offset};\tsize:{size};\tsigned:{signed};")
+}
+
+#[cfg(test)]
+mod tests;
