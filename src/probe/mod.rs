@@ -34,6 +34,7 @@ use core::fmt;
 
 use crate::insn::NotRelocatable;
 use crate::interrupts;
+use crate::text;
 use hit::{returns, trampoline};
 
 /// The largest number of calls that a return probe can follow at a time (the limit of Linux `kprobe_events`).
@@ -125,8 +126,19 @@ pub fn task_exited(task: u64) {
     registry::sweep();
 }
 
+/// Waits until the hits that are being handled now, on any CPU, are over: what their handlers may have found before this was
+/// called, they use no more when it returns.
+///
+/// # Panics
+///
+/// Where [`Platform::hold_cpus`](crate::platform::Platform::hold_cpus) does: if interrupts are masked.
+pub fn synchronize() {
+    text::patch(&[], &mut []);
+}
+
 /// Whether the virtual address `address`, found as a return address, is that of the return-probe trampoline,
 /// which stands for the true one.
+#[inline(always)]
 #[must_use]
 pub fn is_trampoline(address: usize) -> bool {
     address as u64 == trampoline::kretprobe_address()
@@ -144,6 +156,7 @@ pub fn has_trap_frame(address: usize) -> bool {
 ///
 /// `floor` is the lowest value that the stack pointer can have had when the function of that frame was entered:
 /// the virtual address behind its frame record; or the stack pointer, where the return address is still in x30.
+#[inline(always)]
 #[must_use]
 pub fn true_return_address(task: u64, floor: usize) -> Option<usize> {
     interrupts::with_masked(|| returns::true_return_address(task, floor as u64)).map(|address| address as usize)

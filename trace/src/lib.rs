@@ -7,6 +7,9 @@
 //! | [`format`](mod@format) | how a record is laid out, and its fields |
 //! | [`record`] | the hit path: from a probe to a record in the ring of its CPU |
 //! | [`ring`], [`recorder`] | the rings, and what the hit path needs of an event |
+//! | [`filter`], [`histogram`], [`trigger`] | at which hits, and what else an event does when it is hit |
+//! | [`action`] | the part of those that is in the hit path |
+//! | [`errno`], [`error_log`] | why a file was not written |
 //! | [`text`] | records and counts as text |
 //! | [`events`] | the events that are defined, with their probes |
 //! | [`host`](mod@host) | what the kernel provides |
@@ -15,21 +18,27 @@
 //! It knows nothing of how definitions are typed, nor of where the text goes.
 //!
 //! A kernel implements [`host::Host`] and exports it with [`host!`]; makes [`Rings`](ring::Rings), with
-//! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`record`] and
-//! its implementation of [`host::Host`] where nothing is probed.
+//! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`record`],
+//! [`action`] and its implementation of [`host::Host`] where nothing is probed.
 
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
+pub mod action;
 mod atomic;
 pub mod definition;
 #[cfg(target_os = "none")]
 pub mod engine;
+pub mod errno;
+pub mod error_log;
 pub mod events;
+pub mod filter;
 pub mod format;
+pub mod histogram;
 pub mod host;
 pub mod record;
 pub mod recorder;
 pub mod ring;
 pub mod text;
+pub mod trigger;

@@ -1,0 +1,105 @@
+//! Filters, carried out.
+
+use super::{Moment, load};
+use crate::filter::{ACCEPT, Comparison, Pattern, Question, Test};
+
+/// Whether the tests accept the record. Each leads to a later one, so there are at most as many steps as tests.
+#[inline]
+pub(super) fn accepts(tests: &[Test], record: &[u8], moment: Moment<'_>) -> bool {
+    let mut next = 0;
+    while let Some(test) = tests.get(usize::from(next)) {
+        let answer = match &test.question {
+            Question::Number { number, comparison, value } => {
+                let bias = if number.is_signed() { 1 << 63 } else { 0 };
+                compare(*comparison, load::number(*number, record, moment), *value, bias)
+            }
+            Question::Text { text, pattern } => matches(pattern, load::text(*text, record, moment)),
+        };
+        next = if answer { test.yes } else { test.no };
+    }
+    next == ACCEPT
+}
+
+/// `bias` makes the order of signed numbers that of unsigned ones.
+#[inline(always)]
+fn compare(comparison: Comparison, one: u64, other: u64, bias: u64) -> bool {
+    match comparison {
+        Comparison::Equal => one == other,
+        Comparison::NotEqual => one != other,
+        Comparison::Less => one ^ bias < other ^ bias,
+        Comparison::LessOrEqual => one ^ bias <= other ^ bias,
+        Comparison::Greater => one ^ bias > other ^ bias,
+        Comparison::GreaterOrEqual => one ^ bias >= other ^ bias,
+        Comparison::Bits => one & other != 0,
+    }
+}
+
+fn matches(pattern: &Pattern, text: &[u8]) -> bool {
+    let found = if pattern.is_glob { glob(&pattern.bytes, text) } else { same(&pattern.bytes, text) };
+    found != pattern.negated
+}
+
+/// Byte by byte: a comparison of slices would be a call out of the region.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
+}
+
+/// Whether `pattern` matches the whole `text`. When something does not fit, the last `*` takes one byte more: the steps are
+/// at most the product of the lengths, of which both are bounded.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut from) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    loop {
+        let step = match (pattern.get(at), text.get(from)) {
+            (Some(b'*'), _) => {
+                star = Some((at, from));
+                at += 1;
+                continue;
+            }
+            (None, None) => return true,
+            (Some(_), Some(&byte)) => element(pattern, at, byte),
+            _ => None,
+        };
+        match (step, star) {
+            (Some(length), _) => (at, from) = (at + length, from + 1),
+            (None, Some((place, taken))) if taken < text.len() => {
+                star = Some((place, taken + 1));
+                (at, from) = (place + 1, taken + 1);
+            }
+            (None, _) => return false,
+        }
+    }
+}
+
+/// The length of the element of `pattern` at `at`, if it matches `byte`.
+fn element(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
+    match *pattern.get(at)? {
+        b'?' => Some(1),
+        b'[' => match class(pattern, at, byte) {
+            Some((length, found)) => found.then_some(length),
+            // Nothing closes it, so it is itself.
+            None => (byte == b'[').then_some(1),
+        },
+        b'\\' if at + 1 < pattern.len() => (pattern.get(at + 1) == Some(&byte)).then_some(2),
+        own => (own == byte).then_some(1),
+    }
+}
+
+/// The length of the class that begins at `at`, and whether `byte` is in it. `None` if nothing closes it.
+fn class(pattern: &[u8], at: usize, byte: u8) -> Option<(usize, bool)> {
+    let negated = pattern.get(at + 1) == Some(&b'!');
+    let start = at + 1 + usize::from(negated);
+    let (mut place, mut found) = (start, false);
+    loop {
+        let low = *pattern.get(place)?;
+        if low == b']' && place > start {
+            return Some((place + 1 - at, found != negated));
+        }
+        let range = match (pattern.get(place + 1), pattern.get(place + 2)) {
+            (Some(b'-'), Some(&high)) if high != b']' => Some(high),
+            _ => None,
+        };
+        found |= low <= byte && byte <= range.unwrap_or(low);
+        place += if range.is_some() { 3 } else { 1 };
+    }
+}

@@ -1,0 +1,54 @@
+//! Numbers and texts from a record.
+
+use super::Moment;
+use crate::filter::{Number, Text};
+
+/// The number in the record, extended to 64 bits. 0 where the record has no such place: it is too short for its format.
+#[inline]
+pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> u64 {
+    let Number::Field { offset, size, signed } = number else { return moment.context.cpu as u64 };
+    let offset = usize::from(offset);
+    let value = match size {
+        8 => word(record, offset),
+        4 => bytes(record, offset).map(|bytes| u32::from_le_bytes(bytes).into()),
+        2 => bytes(record, offset).map(|bytes| u16::from_le_bytes(bytes).into()),
+        _ => record.get(offset).map(|&byte| byte.into()),
+    }
+    .unwrap_or(0);
+    if signed {
+        let unused = 64_u32.wrapping_sub(8 * u32::from(size)) & 63;
+        ((value << unused) as i64 >> unused) as u64
+    } else {
+        value
+    }
+}
+
+/// Eight bytes, which mostly are aligned: then by one load, where the target has none that need not be.
+#[inline(always)]
+fn word(record: &[u8], offset: usize) -> Option<u64> {
+    let bytes: [u8; 8] = bytes(record, offset)?;
+    let place = record.as_ptr().wrapping_add(offset).cast::<u64>();
+    if place.is_aligned() {
+        // SAFETY: aligned, and eight bytes of the record, which were just found to be there.
+        return Some(unsafe { place.read() }.to_le());
+    }
+    Some(u64::from_le_bytes(bytes))
+}
+
+#[inline(always)]
+fn bytes<const N: usize>(record: &[u8], offset: usize) -> Option<[u8; N]> {
+    record.get(offset..)?.first_chunk().copied()
+}
+
+/// The bytes of a text, without the zero at its end. Nothing, where it could not be read.
+#[inline]
+pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: Moment<'a>) -> &'a [u8] {
+    let Text::Located { offset } = text else {
+        let name = &moment.context.name;
+        let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        return name.get(..length).unwrap_or(name);
+    };
+    let place = bytes(record, offset.into()).map_or(0, u32::from_le_bytes) as usize;
+    let (start, length) = (place & 0xffff, place >> 16);
+    record.get(start..start + length.saturating_sub(1)).unwrap_or(&[])
+}

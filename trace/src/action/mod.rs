@@ -1,0 +1,109 @@
+//! What is done at a hit beside recording it: the part of filters, triggers and histograms that is in the hit path.
+//!
+//! Everything in this module and below runs while a probe is handled, with interrupts masked: no lock, no
+//! allocation, no panic, no loop without a bound, and no call out of the closed region of the image. The linker script places it
+//! there by its path, so only functions of the hit path are here, and none of the types that others are generic over.
+//!
+//! A hit is handled by one CPU from its beginning to its end, and no other hit on the same CPU comes between: what each CPU
+//! has of its own is changed here without atomic read-modify-write.
+
+mod filter;
+mod histogram;
+mod load;
+mod stack;
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use aarch64_kprobes::exception::TrapFrame;
+
+pub use stack::Walk;
+
+use crate::host::Context;
+use crate::trigger::{Action, Plan, PlanCell, Switch, Trigger};
+
+/// What is known of a hit besides its record.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// The registers of the probed code.
+    pub frame: &'a TrapFrame,
+    /// Where it ran.
+    pub context: &'a Context,
+    /// The virtual address of the probe; of a return, the address that is returned to.
+    pub address: u64,
+}
+
+/// What becomes of the record of a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// It stays in the ring.
+    pub keep: bool,
+    /// It, or its place, is followed by a record of the stack.
+    pub stack: bool,
+}
+
+impl PlanCell {
+    /// What is to be done besides recording, if anything. It stays for as long as the hit is being handled.
+    #[inline(always)]
+    pub fn get(&self) -> Option<&Plan> {
+        // SAFETY: what is here came from a box, and is dropped, when it was replaced, only after hits that may have found it.
+        unsafe { self.0.load(Acquire).as_ref() }
+    }
+}
+
+impl Plan {
+    /// The addresses of the stack at a hit of this event.
+    pub fn walk<'a>(&self, moment: Moment<'a>) -> Walk<'a> {
+        Walk::new(moment, self.is_entry)
+    }
+
+    /// Carries the triggers of the event out, and says what becomes of `record`.
+    pub fn run(&self, record: &[u8], moment: Moment<'_>) -> Verdict {
+        let mut stack = false;
+        for trigger in &self.triggers {
+            stack |= trigger.fire(self, record, moment);
+        }
+        let keep = self.recording.is_on()
+            && self.filter.as_deref().is_none_or(|filter| filter::accepts(filter.tests(), record, moment));
+        Verdict { keep, stack }
+    }
+}
+
+impl Trigger {
+    /// Carries the trigger out if it wants this hit. Whether it wants a record of the stack.
+    fn fire(&self, plan: &Plan, record: &[u8], moment: Moment<'_>) -> bool {
+        if let Some(filter) = &self.filter
+            && !filter::accepts(filter.tests(), record, moment)
+        {
+            return false;
+        }
+        match &self.action {
+            Action::Histogram(histogram) => histogram.count(plan, record, moment),
+            Action::Stacktrace => return self.take(),
+            Action::Switch { switch, on } => {
+                if switch.is_on() != *on && self.take() {
+                    switch.set(*on);
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether the trigger has not been carried out as often as it is to be. It is counted.
+    fn take(&self) -> bool {
+        self.taken.fetch_add(1, Relaxed) < self.limit
+    }
+}
+
+impl Switch {
+    #[inline(always)]
+    fn is_on(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    fn set(&self, on: bool) {
+        self.0.store(on, Relaxed);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,65 @@
+//! Who called what was hit: return addresses along the frame records of the interrupted code.
+//!
+//! Nothing is believed: every word is read where it may fault, a record has to be aligned and to lie above the one before
+//! it, and there are at most as many as are asked for. A function that has a return probe returns to the engine, which knows
+//! where it goes from there. The function that was hit at its entry has no record yet: its caller is in x30.
+
+use aarch64_kprobes::exception::nofault;
+use aarch64_kprobes::probe;
+
+use super::Moment;
+
+/// The addresses of a stack, from what was hit outwards.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk<'a> {
+    moment: Moment<'a>,
+    /// The caller of what was hit is in x30, and comes next.
+    in_link: bool,
+    /// The virtual address of the next record.
+    record: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// `is_entry`: what was hit is a function that has not made its frame record yet.
+    #[must_use]
+    pub fn new(moment: Moment<'a>, is_entry: bool) -> Self {
+        Self { moment, in_link: is_entry, record: moment.frame.x[29] as usize }
+    }
+
+    /// The address that comes first, whatever follows.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.moment.address
+    }
+
+    /// The next return address behind the first.
+    #[inline]
+    pub fn step(&mut self) -> Option<u64> {
+        if self.in_link {
+            self.in_link = false;
+            let frame = self.moment.frame;
+            return Some(self.true_address(frame.x[30] as usize, frame.sp as usize));
+        }
+        let record = self.record;
+        if record == 0 || !record.is_multiple_of(16) {
+            return None;
+        }
+        let next: u64 = nofault::read(record).ok()?;
+        let address: u64 = nofault::read(record + 8).ok()?;
+        // The last record of a task has no next one, and its address leads nowhere.
+        if next == 0 {
+            return None;
+        }
+        self.record = if next as usize > record { next as usize } else { 0 };
+        Some(self.true_address(address as usize, record + 16))
+    }
+
+    fn true_address(&self, address: usize, floor: usize) -> u64 {
+        let found = if probe::is_trampoline(address) {
+            probe::true_return_address(self.moment.context.task, floor)
+        } else {
+            None
+        };
+        found.unwrap_or(address) as u64
+    }
+}

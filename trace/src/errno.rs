@@ -1,0 +1,42 @@
+//! Why a file was not written, in the few words that a person at a shell of Linux sees. What exactly was wrong is in
+//! [`error_log`](crate::error_log).
+
+use core::fmt;
+
+/// An error of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errno {
+    /// ENOENT
+    NotFound,
+    /// ENOMEM
+    NoMemory,
+    /// EACCES
+    NotPermitted,
+    /// EBUSY
+    Busy,
+    /// EEXIST
+    Exists,
+    /// EISDIR
+    IsDirectory,
+    /// ENOTDIR
+    NotDirectory,
+    /// EINVAL
+    Invalid,
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFound => "No such file or directory",
+            Self::NoMemory => "Cannot allocate memory",
+            Self::NotPermitted => "Permission denied",
+            Self::Busy => "Device or resource busy",
+            Self::Exists => "File exists",
+            Self::IsDirectory => "Is a directory",
+            Self::NotDirectory => "Not a directory",
+            Self::Invalid => "Invalid argument",
+        })
+    }
+}
+
+impl core::error::Error for Errno {}

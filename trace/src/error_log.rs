@@ -1,0 +1,85 @@
+//! The file `error_log`: what was wrong with the last lines that were refused, with a caret below the cause, as Linux shows
+//! it (Documentation/trace/ftrace.rst, "error_log").
+
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use core::fmt::{self, Write};
+
+/// So many errors are kept.
+pub const KEPT: usize = 8;
+
+const PREFIX: &str = "  Command: ";
+
+/// The last errors, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct ErrorLog {
+    entries: VecDeque<Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    microseconds: u64,
+    place: String,
+    problem: String,
+    command: String,
+    column: usize,
+}
+
+impl ErrorLog {
+    /// Notes that `command`, which was given to `place`, was refused: for `problem`, `column` characters behind its beginning.
+    pub fn add(&mut self, microseconds: u64, place: &str, problem: &dyn fmt::Display, command: &str, column: usize) {
+        if self.entries.len() == KEPT {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(Entry {
+            microseconds,
+            place: place.into(),
+            problem: problem.to_string(),
+            command: command.into(),
+            column,
+        });
+    }
+
+    /// Forgets all errors.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
+        self.entries.iter().try_for_each(|Entry { microseconds, place, problem, command, column }| {
+            let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
+            writeln!(out, "[{seconds:>5}.{fraction:06}] {place}: error: {problem}")?;
+            writeln!(out, "{PREFIX}{command}\n{:width$}^", "", width = PREFIX.len() + column)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_errors_are_shown_as_linux_shows_them() {
+        let mut log = ErrorLog::default();
+        for number in 0..KEPT as u64 {
+            log.add(number, "x", &"gone", "", 0);
+        }
+        log.add(7_841_141, "trace_kprobe", &"Invalid register name", "p:x vfs_read %x99", 13);
+        let mut text = String::new();
+        log.write(&mut text).unwrap();
+        assert_eq!(text.lines().count(), 3 * KEPT);
+        assert!(text.starts_with("[    0.000001] x: error: gone\n  Command: \n           ^\n"), "{text}");
+        assert!(text.ends_with(
+            "[    7.841141] trace_kprobe: error: Invalid register name\n  Command: p:x vfs_read %x99\n                        ^\n"
+        ));
+        log.clear();
+        text.clear();
+        log.write(&mut text).unwrap();
+        assert_eq!(text, "");
+    }
+}

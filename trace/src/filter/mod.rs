@@ -1,0 +1,141 @@
+//! Filters: which hits of an event count, in the language of Linux's `filter` files.
+//!
+//! ```text
+//! FILTER      TEST, or !FILTER, FILTER && FILTER, FILTER || FILTER, (FILTER); && binds tighter than ||
+//! TEST        FIELD OP VALUE
+//! FIELD       a field of the event's format, `comm` (the task's name) or `cpu`
+//! OP          == != < <= > >= &     for numbers; & holds if a bit is set in both
+//!             == != ~               for strings; ~ matches a pattern with * ? [a-z] [!a-z] and \ before a character
+//! VALUE       a number, in decimal, octal (0…) or hexadecimal (0x…); a string in '…' or "…"
+//! ```
+//!
+//! A filter is compiled when it is written to the file: fields become offsets into the record, and the operators become
+//! tests that each say which one is next, always a later one. So the hit path
+//! ([`action`](crate::action)) looks no name up, and ends after as many tests as there are at most. What is wrong with a
+//! filter is said with the words and at the columns of Linux.
+
+mod error;
+pub(crate) mod parse;
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::fmt;
+
+pub use error::{Error, Problem};
+
+use crate::format::Field;
+
+/// The longest filter, in bytes.
+pub const LENGTH_MAX: usize = 4095;
+/// Strings in filters are shorter than this, in bytes.
+pub const STRING_LIMIT: usize = 256;
+
+/// A filter, as it was written and as it is carried out.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    text: String,
+    tests: Box<[Test]>,
+}
+
+impl Filter {
+    /// Reads a filter of an event with these `fields`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and where.
+    pub fn parse(text: &str, fields: &[Field]) -> Result<Self, Error> {
+        let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
+        let tests = parse::parse(text, fields)?;
+        Ok(Self { text: text.to_owned(), tests })
+    }
+
+    /// The tests, of which the first is carried out first.
+    pub(crate) fn tests(&self) -> &[Test] {
+        &self.tests
+    }
+}
+
+/// The filter as it was written, without the space around it.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The number of a test in its filter; or what is known without another one.
+pub(crate) type Next = u16;
+/// The hit counts.
+pub(crate) const ACCEPT: Next = Next::MAX;
+/// The hit does not count.
+pub(crate) const REJECT: Next = Next::MAX - 1;
+
+/// A question to a record.
+#[derive(Clone, Debug)]
+pub(crate) struct Test {
+    pub(crate) question: Question,
+    /// What is next if the answer is yes.
+    pub(crate) yes: Next,
+    /// What is next if it is no.
+    pub(crate) no: Next,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    /// Of a number. `value` has been brought to the width of the number, as Linux does.
+    Number { number: Number, comparison: Comparison, value: u64 },
+    /// Of a string: whether `pattern` matches it.
+    Text { text: Text, pattern: Pattern },
+}
+
+/// A number in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// In the record itself: at this offset, this many bytes (1, 2, 4 or 8), signed or not.
+    Field { offset: u16, size: u8, signed: bool },
+    /// The CPU.
+    Cpu,
+}
+
+impl Number {
+    /// Whether it is compared as a signed number.
+    pub(crate) fn is_signed(self) -> bool {
+        matches!(self, Self::Field { signed: true, .. })
+    }
+}
+
+/// A string in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// At this offset there is a word that says where it is: the length in the upper half, the offset in the lower.
+    Located { offset: u16 },
+    /// The name of the task.
+    Task,
+}
+
+/// How numbers are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    /// A bit is set in both.
+    Bits,
+}
+
+/// What a string is compared with.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    pub(crate) bytes: Box<[u8]>,
+    /// The bytes are a pattern, and not just a string.
+    pub(crate) is_glob: bool,
+    /// The answer is the opposite.
+    pub(crate) negated: bool,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! From the text of a filter to its tests.
+//!
+//! Operators wait on a stack until their right side is complete. A part of the filter that is complete is a [`Part`]: where
+//! its tests begin, and the open ends, from which it is not yet known where to go on. `a && b` sends the ends of `a` that
+//! hold to `b`; `!a` exchanges the two kinds of ends. Nothing is recursive: the depth of parentheses costs memory, and no
+//! stack.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::{
+    ACCEPT, Comparison, Error, Field, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT, STRING_LIMIT, Test,
+    Text,
+};
+
+/// The longest number, in bytes.
+const NUMBER_MAX: usize = 23;
+
+const OPERATORS: [(&str, Operator); 8] = [
+    ("~", Operator::Glob),
+    ("!=", Operator::Compare(Comparison::NotEqual)),
+    ("==", Operator::Compare(Comparison::Equal)),
+    ("<=", Operator::Compare(Comparison::LessOrEqual)),
+    ("<", Operator::Compare(Comparison::Less)),
+    (">=", Operator::Compare(Comparison::GreaterOrEqual)),
+    (">", Operator::Compare(Comparison::Greater)),
+    ("&", Operator::Compare(Comparison::Bits)),
+];
+
+#[derive(Clone, Copy)]
+enum Operator {
+    Glob,
+    Compare(Comparison),
+}
+
+/// What waits for its right side.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Open,
+    Or,
+    And,
+    Not,
+}
+
+/// A part of the filter: its first test, and the answers that lead out of it.
+struct Part {
+    first: usize,
+    yes: Vec<End>,
+    no: Vec<End>,
+}
+
+/// An answer of the test with this number.
+#[derive(Clone, Copy)]
+struct End {
+    test: usize,
+    yes: bool,
+}
+
+#[derive(Default)]
+struct Compiler {
+    tests: Vec<Test>,
+    waiting: Vec<Waiting>,
+    parts: Vec<Part>,
+}
+
+pub(super) fn parse(text: &str, fields: &[Field]) -> Result<Box<[Test]>, Error> {
+    let bytes = text.as_bytes();
+    if bytes.len() > LENGTH_MAX {
+        return Err(Error { problem: Problem::OperandTooLong, column: 0 });
+    }
+    check_pairs(bytes)?;
+    let mut compiler = Compiler::default();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            _ if byte.is_ascii_whitespace() => at += 1,
+            b'(' => {
+                compiler.waiting.push(Waiting::Open);
+                at += 1;
+            }
+            b'!' if !matches!(bytes.get(at + 1), Some(b'=' | b'~')) => {
+                compiler.waiting.push(Waiting::Not);
+                at += 1;
+            }
+            _ => {
+                let (question, end) = question(text, at, fields)?;
+                compiler.test(question);
+                at = compiler.behind_test(bytes, end)?;
+            }
+        }
+    }
+    compiler.finish(bytes.len())
+}
+
+/// Looks for quotes and parentheses that have no partner.
+fn check_pairs(bytes: &[u8]) -> Result<(), Error> {
+    let mut open = Vec::new();
+    let mut quote = None;
+    for (at, &byte) in bytes.iter().enumerate() {
+        match (quote, byte) {
+            (Some((_, kind)), _) if kind == byte => quote = None,
+            (Some(_), _) => {}
+            (None, b'\'' | b'"') => quote = Some((at, byte)),
+            (None, b'(') => open.push(at),
+            (None, b')') if open.pop().is_none() => {
+                return Err(Error { problem: Problem::TooManyClosed, column: at });
+            }
+            _ => {}
+        }
+    }
+    match (quote, open.pop()) {
+        (Some((column, _)), _) => Err(Error { problem: Problem::MissingQuote, column }),
+        (None, Some(column)) => Err(Error { problem: Problem::TooManyOpen, column }),
+        (None, None) => Ok(()),
+    }
+}
+
+impl Compiler {
+    fn test(&mut self, question: Question) {
+        let test = self.tests.len();
+        self.tests.push(Test { question, yes: ACCEPT, no: REJECT });
+        let end = |yes| [End { test, yes }].into();
+        self.parts.push(Part { first: test, yes: end(true), no: end(false) });
+    }
+
+    /// Reads what follows a test: `)` as often as it comes, and then `&&`, `||` or the end.
+    fn behind_test(&mut self, bytes: &[u8], mut at: usize) -> Result<usize, Error> {
+        loop {
+            match (bytes.get(at), bytes.get(at + 1)) {
+                (None, _) => return Ok(at),
+                (Some(byte), _) if byte.is_ascii_whitespace() => at += 1,
+                (Some(b')'), _) => {
+                    self.join(Waiting::Or);
+                    // `check_pairs` has found its partner; a `!` before that is for the whole.
+                    self.waiting.pop();
+                    self.negate();
+                    at += 1;
+                }
+                (Some(b'&'), Some(b'&')) => {
+                    self.join(Waiting::And);
+                    self.waiting.push(Waiting::And);
+                    return Ok(at + 2);
+                }
+                (Some(b'|'), Some(b'|')) => {
+                    self.join(Waiting::Or);
+                    self.waiting.push(Waiting::Or);
+                    return Ok(at + 2);
+                }
+                _ => return Err(Error { problem: Problem::TooManyTests, column: at }),
+            }
+        }
+    }
+
+    /// Applies every `!` that waits.
+    fn negate(&mut self) {
+        while self.waiting.last() == Some(&Waiting::Not) {
+            self.waiting.pop();
+            if let Some(Part { yes, no, .. }) = self.parts.last_mut() {
+                core::mem::swap(yes, no);
+            }
+        }
+    }
+
+    /// Applies what waits and binds at least as tightly as `least`.
+    fn join(&mut self, least: Waiting) {
+        self.negate();
+        while let Some(&operator) = self.waiting.last() {
+            if operator == Waiting::Open || operator == Waiting::Or && least == Waiting::And {
+                return;
+            }
+            self.waiting.pop();
+            let (Some(right), Some(mut left)) = (self.parts.pop(), self.parts.pop()) else { return };
+            if operator == Waiting::And {
+                self.lead(&left.yes, right.first as Next);
+                left.yes = right.yes;
+                left.no.extend(right.no);
+            } else {
+                self.lead(&left.no, right.first as Next);
+                left.no = right.no;
+                left.yes.extend(right.yes);
+            }
+            self.parts.push(left);
+        }
+    }
+
+    fn lead(&mut self, ends: &[End], next: Next) {
+        for &End { test, yes } in ends {
+            if let Some(test) = self.tests.get_mut(test) {
+                *(if yes { &mut test.yes } else { &mut test.no }) = next;
+            }
+        }
+    }
+
+    fn finish(mut self, length: usize) -> Result<Box<[Test]>, Error> {
+        self.join(Waiting::Or);
+        match (self.parts.pop(), self.parts.is_empty() && self.waiting.is_empty()) {
+            (Some(part), true) => {
+                self.lead(&part.yes, ACCEPT);
+                self.lead(&part.no, REJECT);
+                Ok(self.tests.into())
+            }
+            // Nothing at all, or an operator without its right side.
+            _ => Err(Error { problem: Problem::NoFilter, column: length }),
+        }
+    }
+}
+
+/// Reads the test that begins at `at`: what it asks, and where it ends.
+///
+/// Linux counts the columns of a test from behind its first byte.
+fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize), Error> {
+    let bytes = text.as_bytes();
+    let error = |problem, column: usize| Error { problem, column: (column + 1).min(bytes.len()) };
+    let span = |from: usize, is: fn(u8) -> bool| {
+        bytes[from..].iter().position(|&byte| !is(byte)).map_or(bytes.len(), |length| from + length)
+    };
+    let name_end = span(at, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if name_end == at {
+        return Err(Error { problem: Problem::NoFilter, column: at });
+    }
+    let operand = Operand::find(&text[at..name_end], fields).ok_or_else(|| error(Problem::FieldNotFound, name_end))?;
+    let operator_start = span(name_end, |byte| byte.is_ascii_whitespace());
+    let (sign, operator) = OPERATORS
+        .iter()
+        .find(|(sign, _)| bytes[operator_start..].starts_with(sign.as_bytes()))
+        .ok_or_else(|| error(Problem::InvalidOperator, operator_start))?;
+    let start = span(operator_start + sign.len(), |byte| byte.is_ascii_whitespace());
+    match bytes.get(start) {
+        Some(&quote @ (b'\'' | b'"')) => {
+            let (is_glob, negated) = match operator {
+                Operator::Glob => (true, false),
+                Operator::Compare(Comparison::Equal) => (false, false),
+                Operator::Compare(Comparison::NotEqual) => (false, true),
+                Operator::Compare(_) => return Err(error(Problem::IllegalOperation, start)),
+            };
+            let Operand::Text(operand) = operand else { return Err(error(Problem::ExpectDigit, start)) };
+            // `check_pairs` has found it, unless a quote of the other kind came first.
+            let length = bytes[start + 1..].iter().position(|&byte| byte == quote);
+            let end = start + 1 + length.ok_or_else(|| error(Problem::MissingQuote, bytes.len()))?;
+            let string = &bytes[start + 1..end];
+            if string.len() >= STRING_LIMIT {
+                return Err(error(Problem::OperandTooLong, end));
+            }
+            let (string, negated) = match string {
+                [b'!', rest @ ..] if is_glob => (rest, true),
+                _ => (string, negated),
+            };
+            let pattern = Pattern { bytes: string.into(), is_glob, negated };
+            Ok((Question::Text { text: operand, pattern }, end + 1))
+        }
+        Some(b'0'..=b'9' | b'-') => {
+            let Operand::Number(number) = operand else { return Err(error(Problem::ExpectString, start)) };
+            let Operator::Compare(comparison) = *operator else { return Err(error(Problem::IllegalOperation, start)) };
+            let sign = usize::from(bytes[start] == b'-');
+            let end = span(start + sign, |byte| byte.is_ascii_alphanumeric());
+            if end - start > NUMBER_MAX {
+                return Err(error(Problem::OperandTooLong, end));
+            }
+            let value =
+                integer(&text[start..end], number.is_signed()).ok_or_else(|| error(Problem::IllegalInteger, start))?;
+            Ok((Question::Number { number, comparison, value: narrow(number, value) }, end))
+        }
+        _ => Err(error(Problem::InvalidValue, start)),
+    }
+}
+
+/// What a test asks about.
+enum Operand {
+    Number(Number),
+    Text(Text),
+}
+
+impl Operand {
+    /// What `name` stands for in an event with these fields.
+    fn find(name: &str, fields: &[Field]) -> Option<Self> {
+        let of_field = |field: &Field| match text(field) {
+            Some(text) => Some(Self::Text(text)),
+            None => number(field).map(Self::Number),
+        };
+        match fields.iter().find(|field| field.name == name) {
+            Some(field) => of_field(field),
+            None => match name {
+                "comm" | "COMM" => Some(Self::Text(Text::Task)),
+                "cpu" | "CPU" | "common_cpu" => Some(Self::Number(Number::Cpu)),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// The number that is in `field`, if it is one.
+pub(crate) fn number(field: &Field) -> Option<Number> {
+    let Field { offset, size, signed, .. } = *field;
+    field.is_number().then_some(Number::Field { offset: offset as u16, size: size as u8, signed })
+}
+
+/// The string that is in `field`, if it is one.
+pub(crate) fn text(field: &Field) -> Option<Text> {
+    field.is_text().then_some(Text::Located { offset: field.offset as u16 })
+}
+
+/// A number with its sign, in the base that its beginning says, as strtoull reads it.
+fn integer(text: &str, signed: bool) -> Option<u64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let magnitude = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8),
+        None => digits.parse(),
+    }
+    .ok()?;
+    match (signed, negative) {
+        (false, false) => Some(magnitude),
+        (false, true) => None,
+        (true, false) => i64::try_from(magnitude).ok().map(|value| value as u64),
+        (true, true) => 0i64.checked_sub_unsigned(magnitude).map(|value| value as u64),
+    }
+}
+
+/// `value` as a number of the width of `number` holds it.
+fn narrow(number: Number, value: u64) -> u64 {
+    let (size, signed) = match number {
+        Number::Field { size, signed, .. } => (u32::from(size), signed),
+        Number::Cpu => (4, false),
+    };
+    let unused = 64 - 8 * size.min(8);
+    if signed { ((value << unused) as i64 >> unused) as u64 } else { value << unused >> unused }
+}

@@ -1,0 +1,208 @@
+//! Filters are read, refused with the words and columns of Linux, and carried out.
+
+use super::*;
+use crate::action::tests::Hit;
+use alloc::string::ToString;
+
+fn accepts(filter: &str, hit: &Hit) -> bool {
+    let parsed = Filter::parse(filter, hit.fields()).unwrap_or_else(|error| panic!("{filter}: {error:?}"));
+    assert_eq!(parsed.to_string(), filter.trim());
+    hit.accepted_by(&parsed)
+}
+
+fn refused(filter: &str) -> (Problem, usize) {
+    let error = Filter::parse(filter, Hit::new().fields()).expect_err(filter);
+    (error.problem, error.column)
+}
+
+#[test]
+fn numbers_are_compared_with_their_sign_and_width() {
+    let hit = Hit::new();
+    for (filter, expected) in [
+        ("u == 200", true),
+        ("u==0xc8", true),
+        ("u == 0310", true),
+        ("u != 200", false),
+        ("u < 201 ", true),
+        ("u <= 200", true),
+        ("u > 199", true),
+        ("u >= 201", false),
+        ("u & 0x8", true),
+        ("u & 0x7", false),
+        ("u == 456", true),
+        ("s == -3", true),
+        ("s < 0", true),
+        ("s > 0xffff", false),
+        ("s >= -3", true),
+        ("x > 0x7fffffffffffffff", true),
+        ("common_pid == 7", true),
+        ("cpu == 2", true),
+        ("CPU != 2", false),
+        ("__probe_ip == 0x1000", true),
+    ] {
+        assert_eq!(accepts(filter, &hit), expected, "{filter}");
+    }
+}
+
+#[test]
+fn texts_are_compared_whole_or_by_a_pattern() {
+    let hit = Hit::new();
+    for (filter, expected) in [
+        ("t == \"hello.rs\"", true),
+        ("t == 'hello.r'", false),
+        ("t != 'hello'", true),
+        ("t ~ \"hello*\"", true),
+        ("t ~ \"*.rs\"", true),
+        ("t ~ \"*llo*\"", true),
+        ("t ~ \"h?l*o.[r-t]s\"", true),
+        ("t ~ \"h?l*o.[!r-t]s\"", false),
+        ("t ~ \"*l*l*l*\"", false),
+        ("t ~ \"!*.rs\"", false),
+        ("t ~ \"hello\\.rs\"", true),
+        ("t ~ \"*[-]*\"", false),
+        ("t ~ \"*[a-]*\"", false),
+        ("t ~ \"*[]o]*\"", true),
+        ("t ~ \"[\"", false),
+        ("t ~ \"\"", false),
+        ("comm == \"main\"", true),
+        ("comm ~ \"m*\"", true),
+    ] {
+        assert_eq!(accepts(filter, &hit), expected, "{filter}");
+    }
+}
+
+#[test]
+fn operators_bind_as_in_c_and_nest() {
+    let hit = Hit::new();
+    let (t, f) = ("u==200", "u==1");
+    for (pattern, expected) in [
+        ("T&&T", true),
+        ("T&&F", false),
+        ("F||T", true),
+        ("T || T && F", true),
+        ("(T || T) && F", false),
+        ("F && T || T", true),
+        ("F && (T || T)", false),
+        ("!F", true),
+        ("!T", false),
+        ("!!T", true),
+        ("!(T && F)", true),
+        ("!(T && !(F || T))", true),
+        ("!F && !F", true),
+        ("!(F || F) && T", true),
+        ("((T))", true),
+        ("F || F || !(T && T) || T", true),
+        ("T && T && T && F || F", false),
+        ("!( !( !( T ) ) )", false),
+    ] {
+        let filter = pattern.replace('T', t).replace('F', f);
+        assert_eq!(accepts(&filter, &hit), expected, "{filter}");
+    }
+}
+
+/// All formulas of four tests and every pair of parentheses, against an evaluation of the text itself.
+#[test]
+fn every_small_formula_means_what_it_says() {
+    let hit = Hit::new();
+    let operators = ["&&", "||"];
+    for bits in 0..16_u32 {
+        for choice in 0..8_usize {
+            for negated in 0..8_u32 {
+                let value = |index: u32| bits >> index & 1 == 1;
+                let test = |index: u32| if value(index) { "u==200" } else { "u==1" };
+                let operator = |index: usize| operators[choice >> index & 1];
+                let sign = |index: u32| if negated >> index & 1 == 1 { "!" } else { "" };
+                let filter = alloc::format!(
+                    "{}{} {} {}({} {} {}{}) {} {}",
+                    sign(0),
+                    test(0),
+                    operator(0),
+                    sign(1),
+                    test(1),
+                    operator(1),
+                    sign(2),
+                    test(2),
+                    operator(2),
+                    test(3)
+                );
+                let apply =
+                    |operator: &str, one: bool, other: bool| if operator == "&&" { one && other } else { one || other };
+                let not = |index: u32, value: bool| value != (negated >> index & 1 == 1);
+                let middle = not(1, apply(operator(1), value(1), not(2, value(2))));
+                let first = not(0, value(0));
+                let expected = if operator(0) == "||" && operator(2) == "&&" {
+                    first || (middle && value(3))
+                } else {
+                    apply(operator(2), apply(operator(0), first, middle), value(3))
+                };
+                assert_eq!(accepts(&filter, &hit), expected, "{filter}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_where_linux_says_it() {
+    assert_eq!(refused("nofield == 1"), (Problem::FieldNotFound, 8));
+    assert_eq!(refused("u = 1"), (Problem::InvalidOperator, 3));
+    assert_eq!(refused("u == 'x'"), (Problem::ExpectDigit, 6));
+    assert_eq!(refused("t == 5"), (Problem::ExpectString, 6));
+    assert_eq!(refused("t < 'x'"), (Problem::IllegalOperation, 5));
+    assert_eq!(refused("u ~ 5"), (Problem::IllegalOperation, 5));
+    assert_eq!(refused("u == 5x"), (Problem::IllegalInteger, 6));
+    assert_eq!(refused("u == -1"), (Problem::IllegalInteger, 6));
+    assert_eq!(refused("u == 18446744073709551616"), (Problem::IllegalInteger, 6));
+    assert_eq!(refused("u == 111111111111111111111111"), (Problem::OperandTooLong, 29));
+    assert_eq!(refused("u == abc"), (Problem::InvalidValue, 6));
+    assert_eq!(refused("u == "), (Problem::InvalidValue, 4), "behind the end");
+    assert_eq!(refused("t == \"x"), (Problem::MissingQuote, 5));
+    assert_eq!(refused("(u == 5"), (Problem::TooManyOpen, 0));
+    assert_eq!(refused("u == 5)"), (Problem::TooManyClosed, 6));
+    assert_eq!(refused("u == 5 t == 'x'"), (Problem::TooManyTests, 7));
+    assert_eq!(refused("u == 5 & t == 'x'"), (Problem::TooManyTests, 7));
+    assert_eq!(refused(""), (Problem::NoFilter, 0));
+    assert_eq!(refused("u == 5 &&"), (Problem::NoFilter, 9));
+    assert_eq!(refused("&& u == 5"), (Problem::NoFilter, 0));
+    assert_eq!(refused("()"), (Problem::NoFilter, 1));
+    assert_eq!(refused("t == '\u{e9}').").0, Problem::TooManyClosed);
+}
+
+#[test]
+fn depth_costs_no_stack() {
+    let hit = Hit::new();
+    let deep = alloc::format!("{}u==200{}", "!(".repeat(1000), ")".repeat(1000));
+    assert!(accepts(&deep, &hit));
+    let long = ["u==1"; 500].join("||");
+    assert!(!accepts(&long, &hit));
+}
+
+/// Whatever is typed is read, or refused with a column in it.
+#[test]
+fn noise_is_answered() {
+    let words = [
+        "u == 5", "t ~ '*x'", "u", "t", "s", "comm", "==", "!=", "~", "&", "&&", "||", "!", "(", ")", "'", "\"x\"",
+        " ", "5", "-", "0x", "\u{e9}", "*",
+    ];
+    let mut seed = 1_u64;
+    let mut good = 0;
+    for _ in 0..200_000 {
+        let mut text = String::new();
+        loop {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            text += words[(seed >> 33) as usize % words.len()];
+            if seed >> 60 == 0 {
+                break;
+            }
+        }
+        match Filter::parse(&text, Hit::new().fields()) {
+            Ok(filter) => {
+                good += 1;
+                let again = filter.to_string();
+                assert_eq!(Filter::parse(&again, Hit::new().fields()).unwrap().to_string(), again);
+                Hit::new().accepted_by(&filter);
+            }
+            Err(error) => assert!(error.column <= text.len(), "{text}: {error:?}"),
+        }
+    }
+    assert!(good > 1000, "{good}");
+}

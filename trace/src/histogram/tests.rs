@@ -1,0 +1,206 @@
+//! Histograms count, and are shown as Linux shows them.
+
+use super::*;
+use crate::action::tests::Hit;
+use crate::host::{Function, Symbols};
+use crate::trigger::Request;
+use crate::trigger::control::Control;
+use alloc::format;
+use alloc::string::ToString;
+
+struct Names;
+
+impl Symbols for Names {
+    fn lookup(&self, address: u64) -> Option<Function<'_>> {
+        (0x1000..0x1040).contains(&address).then_some(Function { name: "f", address: 0x1000, size: 0x40 })
+    }
+
+    fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(Function<'a>)) {}
+}
+
+fn definition(text: &str) -> Result<Definition, Error> {
+    Definition::parse(text, 0, Hit::new().fields())
+}
+
+/// An event with this trigger, after `hits`.
+fn control(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Control {
+    let mut control = Control::new(true, true);
+    control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), 4, None).unwrap();
+    let plan = control.plan().unwrap();
+    for hit in hits {
+        assert!(plan.run(&hit.record, hit.moment()).keep);
+    }
+    control
+}
+
+fn shown(control: &Control) -> String {
+    let mut text = String::new();
+    for trigger in control.triggers() {
+        trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
+    }
+    text
+}
+
+/// The entries alone.
+fn entries(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Vec<String> {
+    let text = shown(&control(trigger, hits));
+    text.lines().filter(|line| line.starts_with("{ ")).map(str::to_string).collect()
+}
+
+fn hit(x: u64) -> Hit {
+    Hit::with(1, -2, x, "t")
+}
+
+#[test]
+fn a_histogram_as_linux_prints_it() {
+    let text =
+        shown(&control("hist:keys=x.log2:vals=u,s.hex:sort=hitcount.descending:size=200", [5, 8, 3, 6].map(hit)));
+    assert_eq!(
+        text,
+        "# event histogram\n#\n# trigger info: hist:keys=x.log2:vals=hitcount,u,s.hex:sort=hitcount.descending:size=256 [active]\n#\n\n\
+         { x: ~ 2^3  } hitcount:          3  u:          3  s: fffffffffffffffa\n\
+         { x: ~ 2^2  } hitcount:          1  u:          1  s: fffffffffffffffe\n\
+         \nTotals:\n    Hits: 4\n    Entries: 2\n    Dropped: 0\n"
+    );
+}
+
+#[test]
+fn keys_are_shown_as_their_modifiers_say() {
+    let line = |key: &str, x: u64| entries(&format!("hist:keys={key}"), [hit(x)]).concat();
+    let name = |name: &str, width: usize| format!("{name:<width$}");
+    assert_eq!(line("x", 300), "{ x:        300 } hitcount:          1");
+    assert_eq!(line("x.hex", 300), "{ x: 12c } hitcount:          1");
+    assert_eq!(line("x.sym", 0x1004), format!("{{ x: [1004] {} }} hitcount:          1", name("f", 45)));
+    assert_eq!(
+        line("x.sym-offset", 0x1004),
+        format!("{{ x: [1004] {} }} hitcount:          1", name("f+0x4/0x40", 55))
+    );
+    assert_eq!(line("x.log2", 1000), "{ x: ~ 2^10 } hitcount:          1");
+    assert_eq!(line("x.log2", 0), "{ x: ~ 2^0  } hitcount:          1");
+    assert_eq!(line("x.log2", u64::MAX), "{ x: ~ 2^64 } hitcount:          1");
+    assert_eq!(line("x.buckets=100", 1234), "{ x: ~ 1200-1299 } hitcount:          1");
+    assert_eq!(
+        line("common_pid.execname", 0),
+        format!("{{ common_pid: {}[         7] }} hitcount:          1", name("main", 16))
+    );
+    assert_eq!(line("t", 0), format!("{{ t: {} }} hitcount:          1", name("t", 50)));
+    assert_eq!(line("comm", 0), format!("{{ comm: {} }} hitcount:          1", name("main", 50)));
+    assert_eq!(line("u,common_cpu", 0), "{ u:          1, common_cpu:          2 } hitcount:          1");
+    let text = shown(&control("hist:keys=stacktrace,u", [hit(0)]));
+    assert!(
+        text.contains("{ common_stacktrace:\n         f+0x0/0x40\n, u:          1} hitcount:          1\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn entries_are_sorted_by_hits_and_by_what_is_asked_for() {
+    let hits = || [(9, 1), (9, 1), (7, 5), (8, 1)].map(|(x, u)| Hit::with(u, 0, x, ""));
+    let order = |sort: &str| {
+        let lines = entries(&format!("hist:keys=x:vals=u{sort}"), hits());
+        lines.iter().map(|line| line.trim_start_matches("{ x:").trim_start()[..1].to_string()).collect::<String>()
+    };
+    assert_eq!(order(""), "789");
+    assert_eq!(order(":sort=hitcount.descending"), "978");
+    assert_eq!(order(":sort=x.descending"), "987");
+    assert_eq!(order(":sort=u.ascending"), "897");
+    assert_eq!(order(":sort=u.descending,x"), "798");
+    assert_eq!(entries("hist:keys=s:sort=s", [3, -1].map(|s| Hit::with(0, s, 0, ""))).len(), 2);
+    assert!(entries("hist:keys=s:sort=s", [3, -1].map(|s| Hit::with(0, s, 0, "")))[0].contains("18446744073709551615"));
+}
+
+#[test]
+fn the_tables_of_cpus_are_merged_and_what_has_no_room_is_counted() {
+    let hits = (0..4).map(|cpu| {
+        let mut hit = hit(5);
+        hit.context.cpu = cpu;
+        hit
+    });
+    assert_eq!(entries("hist:keys=x", hits), ["{ x:          5 } hitcount:          4"]);
+    let text = shown(&control("hist:keys=x:size=128", (0..130).chain(0..130).map(hit)));
+    assert!(text.ends_with("\nTotals:\n    Hits: 256\n    Entries: 128\n    Dropped: 4\n"), "{text}");
+    let mut elsewhere = hit(5);
+    elsewhere.context.cpu = 9;
+    assert!(shown(&control("hist:keys=x", [elsewhere])).ends_with("Hits: 0\n    Entries: 0\n    Dropped: 0\n"));
+}
+
+#[test]
+fn a_histogram_is_paused_continued_and_cleared() {
+    let mut control = control("hist:keys=x:pause if u == 1", [hit(1)]);
+    let count = |control: &Control, x: u64| {
+        let hit = hit(x);
+        control.plan().unwrap().run(&hit.record, hit.moment());
+    };
+    let entries = |control: &Control| shown(control).lines().filter(|line| line.starts_with("{ ")).count();
+    let set = |control: &mut Control, trigger: &str| {
+        control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), 4, None)
+    };
+    assert!(shown(&control).contains("if u == 1 [paused]\n"));
+    assert_eq!(entries(&control), 0);
+    set(&mut control, "hist:keys=x:cont if u == 1").unwrap();
+    count(&control, 1);
+    assert_eq!(entries(&control), 1);
+    set(&mut control, "hist:keys=x:clear if u == 1").unwrap();
+    assert_eq!(entries(&control), 0);
+    count(&control, 1);
+    count(&control, 2);
+    assert_eq!(entries(&control), 2);
+    let problem = |result| match result {
+        Err(crate::trigger::control::SetError::Histogram(problem)) => Some(problem),
+        _ => None,
+    };
+    assert_eq!(problem(set(&mut control, "hist:keys=x if u == 1")), Some(Problem::Exists));
+    assert_eq!(problem(set(&mut control, "hist:keys=x:clear")), Some(Problem::NotThere));
+    set(&mut control, "hist:keys=x").unwrap();
+    assert_eq!(control.triggers().len(), 2);
+    assert!(control.remove_trigger(&Request::parse("!hist:keys=x", Hit::new().fields()).unwrap()).is_some());
+    control.remove_histograms();
+    assert_eq!(control.triggers().len(), 0);
+}
+
+#[test]
+fn definitions_print_as_they_can_be_typed() {
+    for (typed, printed) in [
+        ("key=u", "keys=u:vals=hitcount:sort=hitcount:size=2048"),
+        ("keys=u,s,x:values=x", "keys=u,s,x:vals=hitcount,x:sort=hitcount:size=2048"),
+        ("keys=x.log2:sort=x.log2.descending:size=129", "keys=x.log2:vals=hitcount:sort=x.log2.descending:size=256"),
+        (
+            "keys=x.buckets=8:val=hitcount,u.hex:sort=u,x",
+            "keys=x.buckets=8:vals=hitcount,u.hex:sort=u.hex,x.buckets=8:size=2048",
+        ),
+        ("keys=stacktrace", "keys=common_stacktrace:vals=hitcount:sort=hitcount:size=2048"),
+        ("keys=cpu,common_pid.execname", "keys=common_cpu,common_pid.execname:vals=hitcount:sort=hitcount:size=2048"),
+    ] {
+        assert_eq!(definition(typed).unwrap().to_string(), printed);
+        assert_eq!(definition(printed).unwrap().to_string(), printed);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_pointed_at() {
+    let refused = |text: &str| {
+        let error = definition(text).expect_err(text);
+        (error.problem, error.column)
+    };
+    assert_eq!(refused("vals=u"), (Problem::NoKeys, 0));
+    assert_eq!(refused("keys=u,s,x,t"), (Problem::TooManyKeys, 0));
+    assert_eq!(refused("keys=u:vals=u,s,x"), (Problem::TooManyValues, 0));
+    assert_eq!(refused("keys=u,nofield"), (Problem::FieldNotFound, 7));
+    assert_eq!(refused("keys=u:vals=nofield"), (Problem::FieldNotFound, 12));
+    assert_eq!(refused("keys=u.nomod"), (Problem::BadModifier, 7));
+    assert_eq!(refused("keys=u.buckets=0"), (Problem::BadModifier, 7));
+    assert_eq!(refused("keys=u.execname"), (Problem::BadModifier, 5));
+    assert_eq!(refused("keys=t.log2"), (Problem::BadModifier, 5));
+    assert_eq!(refused("keys=u:vals=x.log2"), (Problem::BadModifier, 14));
+    assert_eq!(refused("keys=u:vals=t"), (Problem::TextOperand, 12));
+    assert_eq!(refused("keys=u:sort="), (Problem::EmptyAssignment, 7));
+    assert_eq!(refused("keys=u:lat=3"), (Problem::MalformedAssignment, 7));
+    assert_eq!(refused("keys=u:size=127x"), (Problem::BadSize, 12));
+    assert_eq!(refused("keys=u:size=64"), (Problem::BadSize, 12));
+    assert_eq!(refused("keys=u:size=131073"), (Problem::BadSize, 12));
+    assert_eq!(refused("keys=u:onmatch(x)"), (Problem::NoAction, 7));
+    assert_eq!(refused("keys=u:sort=u,"), (Problem::EmptySortField, 14));
+    assert_eq!(refused("keys=u:sort=u,u,u"), (Problem::TooManySortFields, 12));
+    assert_eq!(refused("keys=u:sort=x"), (Problem::InvalidSortField, 12));
+    assert_eq!(refused("keys=u:sort=u.up"), (Problem::InvalidSortModifier, 12));
+}

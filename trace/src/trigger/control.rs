@@ -1,0 +1,254 @@
+//! What is set about an event while it exists: whether it is enabled, its filter, its triggers.
+//!
+//! An event that is not enabled is hit all the same if it has triggers, or if a trigger of another event can enable it; then it
+//! is just not recorded, as its [`Switch`] says. Linux calls this soft mode, and marks it in `enable` by a star.
+
+use alloc::boxed::Box;
+use alloc::collections::TryReserveError;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Action, Kind, Plan, Request, Switch, Trigger};
+use crate::filter::{self, Filter};
+use crate::format::Field;
+use crate::histogram::{self, Command, Histogram};
+
+/// What is set about an event.
+#[derive(Debug)]
+pub struct Control {
+    enabled: bool,
+    /// How many triggers of other events can enable or disable this one.
+    targeted: usize,
+    filter: Option<Arc<Filter>>,
+    /// The file `filter`, where it shows an error.
+    refused_filter: Option<String>,
+    triggers: Vec<Arc<Trigger>>,
+    recording: Arc<Switch>,
+    is_entry: bool,
+}
+
+/// Why a trigger is not set.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// The event has one like it.
+    Exists,
+    /// What is wrong with a histogram.
+    Histogram(histogram::Problem),
+    /// No memory for the tables of a histogram.
+    Memory(TryReserveError),
+}
+
+impl Control {
+    /// Of a new event. `is_entry`: it is hit at the entry of a function.
+    #[must_use]
+    pub fn new(enabled: bool, is_entry: bool) -> Self {
+        Self {
+            enabled,
+            targeted: 0,
+            filter: None,
+            refused_filter: None,
+            triggers: Vec::new(),
+            recording: Arc::new(Switch::new(enabled)),
+            is_entry,
+        }
+    }
+
+    /// Whether there is something to do when the event is hit.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.enabled || self.is_soft()
+    }
+
+    fn is_soft(&self) -> bool {
+        self.targeted > 0 || !self.triggers.is_empty()
+    }
+
+    /// What the handlers have to know, if anything: without a plan all hits are recorded.
+    #[must_use]
+    pub fn plan(&self) -> Option<Box<Plan>> {
+        (self.filter.is_some() || self.is_soft()).then(|| {
+            Box::new(Plan {
+                filter: self.filter.clone(),
+                triggers: self.triggers.iter().cloned().collect(),
+                recording: self.recording.clone(),
+                is_entry: self.is_entry,
+            })
+        })
+    }
+
+    /// What triggers of other events switch.
+    #[must_use]
+    pub fn recording(&self) -> &Arc<Switch> {
+        &self.recording
+    }
+
+    /// One more, or one less, trigger of another event can switch this one.
+    pub fn target(&mut self, more: bool) {
+        self.targeted = if more { self.targeted + 1 } else { self.targeted.saturating_sub(1) };
+        if !self.is_soft() {
+            self.set_enabled(self.enabled);
+        }
+    }
+
+    /// Has hits be recorded, or not.
+    pub fn set_enabled(&mut self, enabled: bool) {
+        self.enabled = enabled;
+        self.recording.0.store(enabled, Relaxed);
+    }
+
+    /// The file `enable`.
+    #[must_use]
+    pub fn enabled_text(&self) -> &'static str {
+        match (self.recording.0.load(Relaxed), self.is_soft()) {
+            (false, false) => "0",
+            (false, true) => "0*",
+            (true, false) => "1",
+            (true, true) => "1*",
+        }
+    }
+
+    /// Writes the file `filter`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_filter(&self, out: &mut dyn Write) -> fmt::Result {
+        match (&self.refused_filter, &self.filter) {
+            (Some(text), _) => out.write_str(text),
+            (None, Some(filter)) => writeln!(out, "{filter}"),
+            (None, None) => out.write_str("none\n"),
+        }
+    }
+
+    /// Sets the filter; `0` removes it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it. Then there is no filter, and the file shows the error.
+    pub fn set_filter(&mut self, text: &str, fields: &[Field]) -> Result<(), filter::Error> {
+        let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
+        (self.filter, self.refused_filter) = (None, None);
+        if text == "0" {
+            return Ok(());
+        }
+        match Filter::parse(text, fields) {
+            Ok(filter) => {
+                self.filter = Some(Arc::new(filter));
+                Ok(())
+            }
+            Err(error) => {
+                let column = error.column.min(text.len());
+                // A column is the width that ends with the caret; the first is Linux's exception.
+                let width = if column > 0 { column + 1 } else { 0 };
+                self.refused_filter = Some(alloc::format!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem));
+                Err(error)
+            }
+        }
+    }
+
+    /// The triggers.
+    #[must_use]
+    pub fn triggers(&self) -> &[Arc<Trigger>] {
+        &self.triggers
+    }
+
+    /// Writes the file `trigger`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_triggers(&self, out: &mut dyn Write) -> fmt::Result {
+        if self.triggers.is_empty() {
+            return out.write_str(super::AVAILABLE);
+        }
+        self.triggers.iter().try_for_each(|trigger| writeln!(out, "{trigger}"))
+    }
+
+    /// Whether `request` names a trigger that is there.
+    fn position(&self, request: &Request) -> Option<usize> {
+        let filter = |filter: &Option<Filter>| filter.as_ref().map(|filter| alloc::format!("{filter}"));
+        self.triggers.iter().position(|trigger| match (&request.kind, trigger.histogram()) {
+            (Kind::Histogram(wanted), Some(histogram)) => {
+                wanted.is_same(histogram.definition()) && filter(&request.filter) == filter(&trigger.filter)
+            }
+            (Kind::Histogram(_), None) | (_, Some(_)) => false,
+            (kind, None) => trigger.name == kind.name(),
+        })
+    }
+
+    /// Removes the trigger that `request` names, if it is there.
+    pub fn remove_trigger(&mut self, request: &Request) -> Option<Arc<Trigger>> {
+        self.position(request).map(|at| self.triggers.remove(at))
+    }
+
+    /// Removes all histograms.
+    pub fn remove_histograms(&mut self) {
+        self.triggers.retain(|trigger| trigger.histogram().is_none());
+    }
+
+    /// Sets the trigger that `request` names, with a table for each of so many CPUs if it is a histogram; or pauses, continues
+    /// or clears a histogram. `switch` is what the trigger switches, if it switches something.
+    ///
+    /// # Errors
+    ///
+    /// It is there already, or has nothing to act on; or there is no memory. Nothing has changed then.
+    pub fn set_trigger(&mut self, request: Request, cpus: usize, switch: Option<Arc<Switch>>) -> Result<(), SetError> {
+        let place = self.position(&request);
+        let is_taken = match &request.kind {
+            Kind::Tracing { on } => self.has(&Kind::Tracing { on: !on }),
+            Kind::Event { on, group, event } => {
+                self.has(&Kind::Event { on: !on, group: group.clone(), event: event.clone() })
+            }
+            _ => false,
+        };
+        let name = request.kind.name();
+        let action = match (request.kind, place) {
+            (Kind::Histogram(definition), Some(place)) => return self.command(place, definition.command),
+            (_, Some(_)) => return Err(SetError::Exists),
+            (_, None) if is_taken => return Err(SetError::Exists),
+            (Kind::Histogram(definition), None) => match definition.command {
+                Some(Command::Continue | Command::Clear) => {
+                    return Err(SetError::Histogram(histogram::Problem::NotThere));
+                }
+                _ => Action::Histogram(Histogram::new(definition, cpus).map_err(SetError::Memory)?),
+            },
+            (Kind::Stacktrace, None) => Action::Stacktrace,
+            (Kind::Tracing { on } | Kind::Event { on, .. }, None) => match switch {
+                Some(switch) => Action::Switch { switch, on },
+                None => return Ok(()),
+            },
+        };
+        let limit = request.count.unwrap_or(u64::MAX);
+        let trigger = Trigger { action, filter: request.filter, limit, taken: AtomicU64::new(0), name };
+        self.triggers.push(Arc::new(trigger));
+        Ok(())
+    }
+
+    fn has(&self, kind: &Kind) -> bool {
+        let name = kind.name();
+        self.triggers.iter().any(|trigger| trigger.name == name)
+    }
+
+    /// Does something with the histogram at `place`.
+    fn command(&mut self, place: usize, command: Option<Command>) -> Result<(), SetError> {
+        let Some(trigger) = self.triggers.get_mut(place) else { return Ok(()) };
+        let Some(histogram) = trigger.histogram() else { return Ok(()) };
+        match command {
+            None => return Err(SetError::Histogram(histogram::Problem::Exists)),
+            Some(Command::Pause) => histogram.set_paused(true),
+            Some(Command::Continue) => histogram.set_paused(false),
+            Some(Command::Clear) => {
+                let action = Action::Histogram(histogram.cleared().map_err(SetError::Memory)?);
+                // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
+                let filter = trigger.filter.clone();
+                let (limit, name) = (trigger.limit, trigger.name.clone());
+                *trigger = Arc::new(Trigger { action, filter, limit, taken: AtomicU64::new(0), name });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! Triggers: what an event does when it is hit, besides being recorded (Linux: Documentation/trace/events.rst, section 6).
+//!
+//! What the handlers of an event look at is its [`Plan`]: its filter, its triggers, and whether it is recorded at all. A plan is never
+//! changed; another takes its place, and the old one is dropped when no hit can be using it any more. What is carried out at
+//! a hit is in [`action`](crate::action); what is set and removed, in [`control`].
+
+pub mod control;
+mod parse;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::ptr;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+
+pub use parse::{Error, Kind, Request};
+
+use crate::filter::Filter;
+use crate::histogram::Histogram;
+
+/// What is printed where an event has no triggers.
+pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff stacktrace enable_event disable_event hist\n";
+
+/// What the handlers of an event do besides recording, or instead.
+#[derive(Debug)]
+pub struct Plan {
+    /// The hits that are recorded; all, if there is no filter.
+    pub(crate) filter: Option<Arc<Filter>>,
+    pub(crate) triggers: Box<[Arc<Trigger>]>,
+    /// Hits are recorded.
+    pub(crate) recording: Arc<Switch>,
+    /// The event is hit at the entry of a function, where the caller is in x30.
+    pub(crate) is_entry: bool,
+}
+
+/// Something that is on or off, and that hits can change.
+#[derive(Debug)]
+pub struct Switch(pub(crate) AtomicBool);
+
+/// What is done at a hit.
+#[derive(Debug)]
+pub struct Trigger {
+    pub(crate) action: Action,
+    /// At these hits; at all, if there is no filter.
+    pub(crate) filter: Option<Filter>,
+    /// As often as this at most.
+    pub(crate) limit: u64,
+    /// How often it was wanted.
+    pub(crate) taken: AtomicU64,
+    /// The beginning of its text: `stacktrace`, `enable_event:GROUP:EVENT`.
+    name: String,
+}
+
+/// What a trigger does.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Histogram(Histogram),
+    /// Records the stack.
+    Stacktrace,
+    /// Has all tracing, or the recording of an event, be on or off.
+    Switch {
+        switch: Arc<Switch>,
+        on: bool,
+    },
+}
+
+impl Switch {
+    /// A switch that is on, or off.
+    #[must_use]
+    pub const fn new(on: bool) -> Self {
+        Self(AtomicBool::new(on))
+    }
+}
+
+impl Trigger {
+    /// The histogram, if it is one.
+    #[must_use]
+    pub fn histogram(&self) -> Option<&Histogram> {
+        match &self.action {
+            Action::Histogram(histogram) => Some(histogram),
+            _ => None,
+        }
+    }
+}
+
+/// The trigger as the file `trigger` shows it, without the end of the line.
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.action, self.limit) {
+            (Action::Histogram(histogram), _) => write!(f, "hist:{}", histogram.definition())?,
+            (_, u64::MAX) => write!(f, "{}:unlimited", self.name)?,
+            (_, limit) => {
+                write!(f, "{}:count={}", self.name, limit.saturating_sub(self.taken.load(Relaxed)))?;
+            }
+        }
+        if let Some(filter) = &self.filter {
+            write!(f, " if {filter}")?;
+        }
+        match self.histogram().map(Histogram::is_paused) {
+            Some(true) => f.write_str(" [paused]"),
+            Some(false) => f.write_str(" [active]"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the handlers of an event find its plan.
+#[derive(Debug, Default)]
+pub struct PlanCell(pub(crate) AtomicPtr<Plan>);
+
+impl PlanCell {
+    /// Puts `plan` in the place of the one that is there, which is returned.
+    ///
+    /// Hits that are being handled may still use that: it must not be dropped before they are over.
+    #[must_use]
+    pub fn replace(&self, plan: Option<Box<Plan>>) -> Option<Box<Plan>> {
+        let old = self.0.swap(plan.map_or(ptr::null_mut(), Box::into_raw), AcqRel);
+        // SAFETY: it was put here by a call of this function, from a box, and is taken out once.
+        (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
+    }
+}
+
+impl Drop for PlanCell {
+    fn drop(&mut self) {
+        // Nobody who could handle a hit has this cell any more.
+        drop(self.replace(None));
+    }
+}
+
+#[cfg(test)]
+mod tests;
