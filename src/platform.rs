@@ -8,6 +8,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::exception::TrapFrame;
+pub use crate::probe::CpuState;
 
 /// The largest number of CPUs that the engine keeps state for.
 pub const MAX_CPUS: usize = 8;
@@ -28,8 +29,8 @@ pub const MAX_CPUS: usize = 8;
 /// interrupted code, with the vectors of `trampoline/vectors.S` or others that save and restore the whole
 /// [`TrapFrame`].
 pub unsafe trait Platform {
-    /// Where the number of this CPU is, a `usize`: dense from 0, below [`MAX_CPUS`]. In bytes from the virtual address in
-    /// TPIDR_EL1; a multiple of 8 below 32,768. It is read with interrupts masked.
+    /// Where the address of the engine's state of this CPU is: that of what [`CpuState::of`] returns for its number. In bytes
+    /// from the virtual address in TPIDR_EL1; a multiple of 8 below 32,768. It is read with interrupts masked.
     const CPU_OFFSET: usize;
 
     /// Where the identity of the task that runs on this CPU is, a `u64`: never 0, and not given to another task as long as a
@@ -107,20 +108,23 @@ pub(crate) use exported::{
 /// Who runs, as the kernel says where to look: see [`Platform::CPU_OFFSET`] and [`Platform::TASK_OFFSET`].
 #[cfg(target_os = "none")]
 mod identity {
-    /// The number of this CPU.
+    use super::CpuState;
+
+    /// The state of this CPU.
     #[inline(always)]
-    pub fn cpu() -> usize {
-        let number;
-        // SAFETY: the kernel promises that the number is there.
+    pub fn cpu() -> &'static CpuState {
+        let state: *const CpuState;
+        // SAFETY: the kernel promises that the address is there.
         unsafe {
             core::arch::asm!(
                 "mrs {0}, tpidr_el1",
                 "ldr {0}, [{0}, #:lo12:kprobes_cpu_offset]",
-                out(reg) number,
+                out(reg) state,
                 options(readonly, nostack, preserves_flags)
             );
         }
-        number
+        // SAFETY: and that it is this one.
+        unsafe { &*state }
     }
 
     /// The task that runs on it.
@@ -145,6 +149,8 @@ mod identity {
 pub(crate) mod identity {
     use core::sync::atomic::AtomicU64;
 
+    use super::CpuState;
+
     pub static TASK: AtomicU64 = AtomicU64::new(1);
 
     #[cfg(all(test, loom))]
@@ -152,16 +158,16 @@ pub(crate) mod identity {
         pub static CPU: core::cell::Cell<usize> = core::cell::Cell::new(0);
     }
 
-    pub fn cpu() -> usize {
+    pub fn cpu() -> &'static CpuState {
         #[cfg(all(test, loom))]
-        return CPU.with(core::cell::Cell::get);
+        return CpuState::of(CPU.with(core::cell::Cell::get));
         #[cfg(not(all(test, loom)))]
-        0
+        CpuState::of(0)
     }
 
     pub fn task() -> u64 {
         #[cfg(all(test, loom))]
-        return 2 + 2 * cpu() as u64;
+        return 2 + 2 * cpu().number() as u64;
         #[cfg(not(all(test, loom)))]
         TASK.load(core::sync::atomic::Ordering::Relaxed)
     }

@@ -4,13 +4,13 @@
 //   FRAME_*        of frame.S, and FRAME_PSTATE, which `written` and `watcher` follow
 //   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher, and of that
 //   TABLE_*        of `Table`; the number of its pages follows its base
-//   CPU_SHIFT      log2 of the size of `Cpu`, at whose beginning is `busy`
-//   CPU_STEP       in `Cpu`: stepping, slot, told, interrupt_masks; CPU_STEPPING what `busy` is while they are good, and
+//   ENTRY_*        of `Entry`: the arguments, and what follows them; cpu and watcher; link and masks
+//   CPU_STEP       in `Cpu`, at whose beginning is `busy`: stepping, slot, told, interrupt_masks; CPU_STEPPING what `busy` is while they are good, and
 //                  a post-handler is told
-//   STRIDE_SHIFT   log2 of the distance between the counts of two CPUs
-//   STUB_CELL      from where a stub is returned to, to the address of the cell that has the point
-//   STUB_COPY      likewise, to the copy of the instruction
-//   kprobes_cpu_offset, an absolute symbol: where, from the address in TPIDR_EL1, the number of the CPU is
+//   FULL_CELL      from where a full stub is returned to, to the address of the cell that has the point
+//   FULL_COPY      likewise, to the copy of the instruction
+//   LEAN_CELL      as FULL_CELL, of a lean stub
+//   kprobes_cpu_offset, an absolute symbol: where, from the address in TPIDR_EL1, the address of the CPU's state is
 //
 // What differs from the usual is left to Rust: src/probe/hit/mod.rs is the reference for what happens here.
 //
@@ -20,36 +20,35 @@
     .set    FRAME_WRITTEN, {FRAME_PSTATE} + 8
     .set    FRAME_WATCHER, {FRAME_PSTATE} + 16
     .set    POINT_ADDRESS, {POINT_ADDRESS}
+    .set    POINT_LEAN, {POINT_LEAN}
     .set    POINT_SHORTCUT, {POINT_SHORTCUT}
     .set    POINT_SLOT, {POINT_SLOT}
     .set    POINT_OPERANDS, {POINT_OPERANDS}
     .set    POINT_POST, {POINT_POST}
     .set    TABLE_BASE, {TABLE_BASE}
     .set    TABLE_PAGES, {TABLE_PAGES}
-    .set    CPU_SHIFT, {CPU_SHIFT}
     .set    CPU_STEP, {CPU_STEP}
     .set    CPU_STEPPING, {CPU_STEPPING}
-    .set    STRIDE_SHIFT, {STRIDE_SHIFT}
-    .set    STUB_CELL, {STUB_CELL}
-    .set    STUB_COPY, {STUB_COPY}
+    .set    ENTRY_ARGUMENTS, {ENTRY_ARGUMENTS}
+    .set    ENTRY_CPU, {ENTRY_CPU}
+    .set    ENTRY_LINK, {ENTRY_LINK}
+    .set    FULL_CELL, {FULL_CELL}
+    .set    FULL_COPY, {FULL_COPY}
+    .set    LEAN_CELL, {LEAN_CELL}
 
 // Counts a hit, and calls the handler of the point's first watcher.
 // In: x21 = the point, sp = the frame, PSTATE.DAIF masked. Out: x20 = this CPU's state, and `written` in the frame; or at
 // `\busy`, where a hit is being handled already, with nothing done. Clobbers: what a call may.
 .macro hit_call busy
-    mrs     x10, tpidr_el1
-    ldr     x10, [x10, #:lo12:kprobes_cpu_offset]
-    adrp    x20, {CPUS}
-    add     x20, x20, #:lo12:{CPUS}
-    add     x20, x20, x10, lsl #CPU_SHIFT
+    mrs     x20, tpidr_el1
+    ldr     x20, [x20, #:lo12:kprobes_cpu_offset]
     ldr     x9, [x20]
     cbnz    x9, \busy
     str     x21, [x20]                      // busy: not 0, and bit 0 clear
     ldp     x9, x11, [x21]                  // the handler, the counts
-    add     x11, x11, x10, lsl #STRIDE_SHIFT
-    ldr     x10, [x11]
+    ldr     x10, [x20, x11]
     add     x10, x10, #1
-    str     x10, [x11]
+    str     x10, [x20, x11]
     stp     xzr, x21, [sp, #FRAME_WRITTEN]
     mov     x0, sp
     blr     x9
@@ -167,11 +166,8 @@ breakpoint_unusual:
     .type   kprobes_stepped, %function
 kprobes_stepped:
     mov     x19, x30
-    mrs     x10, tpidr_el1
-    ldr     x10, [x10, #:lo12:kprobes_cpu_offset]
-    adrp    x20, {CPUS}
-    add     x20, x20, #:lo12:{CPUS}
-    add     x20, x20, x10, lsl #CPU_SHIFT
+    mrs     x20, tpidr_el1
+    ldr     x20, [x20, #:lo12:kprobes_cpu_offset]
     ldr     x9, [x20]
     cmp     x9, #CPU_STEPPING
     b.ne    stepped_unusual
@@ -215,7 +211,7 @@ stepped_unusual:
     ret     x19
     .size   kprobes_stepped, . - kprobes_stepped
 
-// The common part of all stubs (src/probe/hit/stub.rs has the other).
+// The common part of all full stubs (src/probe/hit/stub.rs has the other).
 // In: sp = a frame with x0, x1 and x30 stored; x0 = DAIF, x30 = the end of the stub, PSTATE.DAIF masked.
 // Out: returns to x30 with x0 = the DAIF to be restored, and all registers but x0, x1 and x30 those of the frame; or not at
 // all, where a handler has moved the stack pointer or the pc.
@@ -227,7 +223,7 @@ stepped_unusual:
     .type   kprobes_optimized, %function
 kprobes_optimized:
     frame_store_registers_from_x2
-    ldr     x21, [x30, #STUB_CELL]
+    ldr     x21, [x30, #FULL_CELL]
     mrs     x1, nzcv
     ldr     x21, [x21]
     orr     x0, x0, x1
@@ -276,7 +272,7 @@ optimized_written:
     b.ne    kprobes_leave
     cmp     x1, x4
     b.eq    optimized_restore
-    add     x2, x19, #STUB_COPY             // another stack pointer only: the instruction is still to be executed
+    add     x2, x19, #FULL_COPY             // another stack pointer only: the instruction is still to be executed
     str     x2, [sp, #FRAME_PC]
     b       kprobes_leave
 // In: x0 = the flags and the masks, x19 = the end of the stub.
@@ -298,3 +294,53 @@ kprobes_optimized_end:
 kprobes_leave:
     brk     #{BRK_LEAVE}
     .size   kprobes_leave, . - kprobes_leave
+
+// The common part of all lean stubs.
+// In: sp = an `Entry` with x29 and x30 stored; x9 = DAIF, x30 = the end of the way in, PSTATE.DAIF masked.
+// Out: returns to x30 with x9 = the DAIF to be restored, and x0 to x8, x18 and x19 to x28 those of the probed code; x29 and x30
+// are left to be loaded from the `Entry`, where a handler of the engine may have replaced x30. Clobbers: x10 to x17, flags.
+    .balign 64
+    .global kprobes_lean
+    .type   kprobes_lean, %function
+kprobes_lean:
+    ldr     x10, [x30, #LEAN_CELL]
+    ldr     x10, [x10]
+    cbz     x10, lean_nobody                // disarmed since this CPU came to the stub
+    mrs     x11, tpidr_el1
+    ldr     x11, [x11, #:lo12:kprobes_cpu_offset]
+    stp     x0, x1, [sp, #ENTRY_ARGUMENTS]
+    stp     x2, x3, [sp, #ENTRY_ARGUMENTS + 16]
+    stp     x4, x5, [sp, #ENTRY_ARGUMENTS + 32]
+    stp     x6, x7, [sp, #ENTRY_ARGUMENTS + 48]
+    stp     x8, x18, [sp, #ENTRY_ARGUMENTS + 64]
+    stp     x11, x10, [sp, #ENTRY_CPU]      // the point is that of its first watcher
+    stp     x30, x9, [sp, #ENTRY_LINK]
+    mov     x29, sp
+    ldr     x12, [x11]
+    cbnz    x12, lean_busy
+    str     x10, [x11]                      // busy: not 0, and bit 0 clear
+    ldp     x12, x13, [x10, #POINT_LEAN]    // the handler, the counts
+    ldr     x14, [x11, x13]
+    add     x14, x14, #1
+    str     x14, [x11, x13]
+    mov     x0, sp
+    blr     x12
+    ldr     x11, [sp, #ENTRY_CPU]
+    str     xzr, [x11]
+lean_restore:
+    ldp     x30, x9, [sp, #ENTRY_LINK]
+    ldp     x0, x1, [sp, #ENTRY_ARGUMENTS]
+    ldp     x2, x3, [sp, #ENTRY_ARGUMENTS + 16]
+    ldp     x4, x5, [sp, #ENTRY_ARGUMENTS + 32]
+    ldp     x6, x7, [sp, #ENTRY_ARGUMENTS + 48]
+    ldp     x8, x18, [sp, #ENTRY_ARGUMENTS + 64]
+lean_nobody:
+    ret
+// A handler is running on this CPU.
+lean_busy:
+    mov     x0, x10
+    bl      kprobes_missed
+    b       lean_restore
+    .size   kprobes_lean, . - kprobes_lean
+    .global kprobes_lean_end
+kprobes_lean_end:

@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-use aarch64_kprobes::probe::{KprobeBuilder, KretprobeBuilder, Mode, Registration};
+use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
 
 use crate::measure::Stopwatch;
@@ -62,6 +62,9 @@ const fn change(name: &'static str, count: usize, change: fn(&mut Stopwatch)) ->
 
 /// All cases. The one with many probes is the last, as it takes the longest.
 pub static CASES: &[Case] = &[
+    hit("kprobe.entry", target::add, Mode::Lean, |at, mode| {
+        armed([Kprobe::at(at).entry(entered).at_most(mode).register()])
+    }),
     hit("kprobe.optimized", target::add, Mode::Optimized, one),
     hit("kprobe.boosted", target::add, Mode::Boosted, one),
     hit("kprobe.stepped", target::add, Mode::Stepped, |at, mode| armed([probe(at, mode).post(after).register()])),
@@ -145,6 +148,8 @@ fn expect_all<P>(probes: Vec<Result<P, ProbeError>>) -> Vec<P> {
 fn before(_: &mut Hit<'_>) {}
 
 fn after(_: &mut Hit<'_>) {}
+
+fn entered(_: &Entry) {}
 
 fn returned(_: &mut Call<'_>) {}
 

@@ -15,8 +15,8 @@ struct Runtime;
 aarch64_kprobes::platform!(Runtime);
 
 // SAFETY: breakpoint exceptions reach the engine by trampoline/vectors.S, on the stack of the interrupted code and with
-// PSTATE.DAIF masked, as the CPU does on every exception. `cpu` and `task` read what TPIDR_EL1 points to. The rest is
-// as each function says.
+// PSTATE.DAIF masked, as the CPU does on every exception. TPIDR_EL1 points to the task that runs, which has the state of the
+// CPU that it runs on. The rest is as each function says.
 unsafe impl Platform for Runtime {
     const CPU_OFFSET: usize = task::CPU_OFFSET;
     const TASK_OFFSET: usize = task::NUMBER_OFFSET;

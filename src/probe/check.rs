@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-use super::ProbeError;
 use super::hit::table;
+use super::{NotEntry, ProbeError};
 use crate::insn::{self, Sequences, Verdict};
 use crate::{interrupts, platform, text};
 
@@ -94,18 +94,25 @@ impl Checker {
     /// The same as [`check`](Self::check), for a return probe.
     pub(super) fn check_entry(&mut self, address: usize) -> Result<Site, ProbeError> {
         let site = self.check(address)?;
+        match self.not_entry(address) {
+            None => Ok(site),
+            Some(NotEntry::Inside { .. }) => Err(ProbeError::NotEntry { address, function: self.function.clone() }),
+            Some(NotEntry::Loop { branch }) => Err(ProbeError::EntryIsLoop { address, branch }),
+        }
+    }
+
+    /// Why not only calls lead to the instruction at the virtual address `address`, which has just been checked; nothing if
+    /// they do.
+    pub(super) fn not_entry(&self, address: usize) -> Option<NotEntry> {
         let function = self.function.clone();
         if function.start != address {
-            return Err(ProbeError::NotEntry { address, function });
+            return Some(NotEntry::Inside { function: function.start });
         }
         let branches_here = |&branch: &usize| {
             let Verdict::Simulate(operation) = insn::classify((self.read)(branch)) else { return false };
             operation.branch_offset().is_some_and(|offset| branch.wrapping_add_signed(offset as isize) == address)
         };
-        match function.step_by(4).find(branches_here) {
-            Some(branch) => Err(ProbeError::EntryIsLoop { address, branch }),
-            None => Ok(site),
-        }
+        function.step_by(4).find(branches_here).map(|branch| NotEntry::Loop { branch })
     }
 }
 

@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-use super::hit::point::Kind;
+use super::hit::entry::ArgumentHandler;
+use super::hit::point::{Kind, Pre};
 use super::hit::{PostHandler, PreHandler};
 use super::registry::Request;
 use super::{Mode, ProbeError, Registration, registry};
@@ -27,7 +28,7 @@ pub struct Kprobe(Registration);
 #[must_use = "a probe does nothing until it is registered"]
 pub struct KprobeBuilder {
     address: usize,
-    pre: Option<PreHandler>,
+    pre: Pre,
     post: Option<PostHandler>,
     data: usize,
     enabled: bool,
@@ -37,7 +38,7 @@ pub struct KprobeBuilder {
 impl Kprobe {
     /// A probe on the instruction at the virtual address `address`.
     pub const fn at(address: usize) -> KprobeBuilder {
-        KprobeBuilder { address, pre: None, post: None, data: 0, enabled: true, fastest: Mode::FASTEST }
+        KprobeBuilder { address, pre: Pre::Nothing, post: None, data: 0, enabled: true, fastest: Mode::FASTEST }
     }
 
     /// Unregisters the probe. When this returns, no handler of it is running, and none will run.
@@ -76,7 +77,18 @@ impl Deref for Kprobe {
 impl KprobeBuilder {
     /// Calls `handler` before the instruction is executed.
     pub const fn pre(mut self, handler: PreHandler) -> Self {
-        self.pre = Some(handler);
+        self.pre = Pre::Hit(handler);
+        self
+    }
+
+    /// Calls `handler` before the instruction is executed, instead of what was given to [`pre`](Self::pre) or here before.
+    ///
+    /// It sees what a call passes, and changes nothing, so that the first instruction of a function costs less:
+    /// [`Mode::Lean`]. A function that is probed so must begin as the procedure call standard has it (AAPCS64, section 6.1),
+    /// as all do that a compiler has made: what is in x9 to x17 and in the flags when it is called is lost. Assembly with
+    /// other rules is to be probed by [`pre`](Self::pre).
+    pub const fn entry(mut self, handler: ArgumentHandler) -> Self {
+        self.pre = Pre::Entry(handler);
         self
     }
 

@@ -11,6 +11,7 @@ mod arena;
 mod check;
 mod counters;
 mod error;
+mod fallback;
 pub(crate) mod hit;
 mod kprobe;
 mod kretprobe;
@@ -23,6 +24,9 @@ mod tests;
 
 pub use check::{Checker, Site, blacklist, check, instruction};
 pub use error::ProbeError;
+pub use fallback::{Fallback, NotEntry};
+pub use hit::cpu::Cpu as CpuState;
+pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler};
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
@@ -32,7 +36,6 @@ pub use registry::{list, memory};
 
 use core::fmt;
 
-use crate::insn::NotRelocatable;
 use crate::interrupts;
 use crate::text;
 use hit::{returns, trampoline};
@@ -50,7 +53,7 @@ pub struct ProbeInfo {
     /// How the probed instruction is executed; nothing while no probe there is armed.
     pub mode: Option<Mode>,
     /// Why it is not executed in the fastest mode that its probes allow.
-    pub fallback: Option<NotRelocatable>,
+    pub fallback: Option<Fallback>,
     /// Whether it is armed.
     pub enabled: bool,
     /// How many hits it has been told of.
@@ -81,10 +84,12 @@ pub enum Mode {
     Boosted,
     /// From a stub, to which a branch leads that stands in the place of the instruction: no exception.
     Optimized,
+    /// The same, but from a stub that saves only what a call passes, for a handler that reads only that.
+    Lean,
 }
 
 impl Mode {
-    const FASTEST: Self = Self::Optimized;
+    const FASTEST: Self = Self::Lean;
 }
 
 impl fmt::Display for Mode {
@@ -94,6 +99,7 @@ impl fmt::Display for Mode {
             Self::Simulated => "simulated",
             Self::Boosted => "boosted",
             Self::Optimized => "optimized",
+            Self::Lean => "optimized (lean)",
         })
     }
 }
@@ -150,6 +156,20 @@ pub fn is_trampoline(address: usize) -> bool {
 #[must_use]
 pub fn has_trap_frame(address: usize) -> bool {
     trampoline::with_trap_frame().contains(&address)
+}
+
+/// The call that a handler has been told of which has returned to the virtual address `address`, if that is in the routine
+/// of the engine that calls handlers with an [`Entry`], and x29 at its beginning: a backtrace goes on in the function that is
+/// called there, and then at the [return address](Entry::return_address).
+///
+/// # Safety
+///
+/// `record` is the value of x29 in the frame record that has `address`; if `address` is what it was asked for, so many bytes as
+/// an [`Entry`] has can be read there, and change no more.
+#[must_use]
+pub unsafe fn entry_at<'a>(address: usize, record: usize) -> Option<&'a Entry> {
+    // SAFETY: the caller has promised it.
+    trampoline::with_entry().contains(&address).then(|| unsafe { &*(record as *const Entry) })
 }
 
 /// The true return address where a frame of `task` shows the trampoline.

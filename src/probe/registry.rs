@@ -25,10 +25,10 @@ use spin::relax::RelaxStrategy;
 use super::arena::{Arena, Cell, Used};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
-use super::hit::point::{Execution, Kind, Probe};
+use super::hit::point::{Execution, Kind, Pre, Probe};
 use super::registration::State;
-use super::{Memory, Mode, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
-use crate::insn::{NotRelocatable, Verdict};
+use super::{Fallback, Memory, Mode, NotEntry, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
+use crate::insn::Verdict;
 use crate::{interrupts, platform, text};
 use entries::{Entries, Probes};
 
@@ -56,7 +56,9 @@ struct Entry {
     /// The mode that was asked for, when that was decided.
     wanted: Mode,
     /// Why it is not that mode.
-    fallback: Option<NotRelocatable>,
+    fallback: Option<Fallback>,
+    /// Why not only calls lead to the instruction: known where a probe is there that asks.
+    not_entry: Option<NotEntry>,
 }
 
 /// What is asked for when a probe is registered.
@@ -186,6 +188,7 @@ impl Entry {
         execution: None,
         wanted: Mode::FASTEST,
         fallback: None,
+        not_entry: None,
     };
 
     /// Makes this entry, which is vacant, that of the instruction at `address`.
@@ -193,12 +196,19 @@ impl Entry {
     // Field by field, as a whole entry would be built elsewhere and moved here by a call.
     fn stand_for(&mut self, address: usize, site: Site) {
         (self.address, self.site, self.guarded) = (address, site, platform::is_guarded(address));
-        (self.execution, self.wanted, self.fallback) = (None, Mode::FASTEST, None);
+        (self.execution, self.wanted, self.fallback, self.not_entry) = (None, Mode::FASTEST, None, None);
     }
 
     /// Whether the text leads to the point: it then holds something else than the instruction.
     fn is_armed(&self) -> bool {
         text::read(self.address) != self.site.word
+    }
+
+    /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.
+    fn fallback(&self, probe: &Probe) -> Option<Fallback> {
+        let mode = self.mode()?;
+        let is_shared = mode == Mode::Optimized && probe.allows() == Mode::Lean && probe.enabled.load(Relaxed);
+        self.fallback.or(is_shared.then_some(Fallback::Shared))
     }
 
     /// How the instruction is executed, while a probe is enabled.
@@ -214,6 +224,10 @@ impl Registry {
         let site = match &kind {
             Kind::Kprobe { .. } => checker.check(address)?,
             Kind::Return(_) => checker.check_entry(address)?,
+        };
+        let not_entry = match kind {
+            Kind::Kprobe { pre: Pre::Entry(_), .. } => checker.not_entry(address),
+            Kind::Kprobe { .. } | Kind::Return(_) => None,
         };
         let out_of_memory = || ProbeError::OutOfMemory { address };
         if !publish::prepare(address) {
@@ -234,6 +248,7 @@ impl Registry {
         if entry.address != address {
             entry.stand_for(address, site);
         }
+        entry.not_entry = entry.not_entry.or(not_entry);
         entry.probes.push(added);
         Ok(Registration { address, probe, state: State::Registered })
     }
@@ -305,7 +320,7 @@ pub fn list() -> Vec<ProbeInfo> {
             Kind::Return(_) => ProbeKind::Kretprobe,
         },
         mode: entry.mode(),
-        fallback: entry.fallback.filter(|_| entry.execution.is_some()),
+        fallback: entry.fallback(probe),
         enabled: probe.enabled.load(Relaxed),
         hits: probe.counters.hits(),
         missed: probe.counters.missed(),

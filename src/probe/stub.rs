@@ -1,7 +1,8 @@
 //! Writing the stubs of optimized probes. What they do is described in `hit::stub`.
 
+use super::hit::entry::Entry;
 use super::hit::point::Point;
-use super::hit::stub::{CELL, COPY, DISTANCE, RETURN, WORDS};
+use super::hit::stub::{CELL, DISTANCE, Form, WORDS};
 use super::hit::trampoline;
 use crate::atomic::AtomicPtr;
 use crate::exception::TrapFrame;
@@ -11,9 +12,10 @@ use crate::platform;
 
 use super::check::Site;
 
-/// Fills in the words, zeroes so far, of the stub at the virtual address `stub`, for the instruction of `site` at the virtual
+/// Fills in the words, zeroes so far, of the stub of this form at the virtual address `stub`, for the instruction of `site` at the virtual
 /// address `address`, in memory that is guarded alike; its point is found in `cell`.
 pub(super) fn build(
+    form: Form,
     stub: usize,
     address: usize,
     site: &Site,
@@ -21,26 +23,44 @@ pub(super) fn build(
     cell: &'static AtomicPtr<Point>,
     words: &mut [u32; WORDS],
 ) -> Result<(), NotRelocatable> {
-    const SIZE: i16 = TrapFrame::SIZE as i16;
-    const X30: u16 = 8 * 30;
     let (stub, from) = (stub as u64, address as u64);
     let to = |word: usize| stub + 4 * word as u64;
     let text = platform::text();
-    let place = Place { from, to: to(COPY), guard, text: text.start as u64..text.end as u64 };
-    words[..RETURN].copy_from_slice(&[
-        encode::store_pair_before(0, 1, SP, -SIZE),
-        encode::store(30, SP, X30),
-        encode::read_daif(0),
-        encode::MASK_INTERRUPTS,
-        encode::branch_link(to(RETURN - 1), trampoline::stub_routine().start as u64)?,
-    ]);
-    words[RETURN..COPY].copy_from_slice(&[
-        encode::write_daif(0),
-        encode::load(Literal::Doubleword, 30, SP, X30),
-        encode::load_pair_after(0, 1, SP, SIZE),
-    ]);
+    let place = Place { from, to: to(form.copy()), guard, text: text.start as u64..text.end as u64 };
+    let (way_in, rest) = words.split_at_mut(form.way_out());
+    let (way_out, rest) = rest.split_at_mut(form.copy() - form.way_out());
+    let routine = trampoline::stub_routine(form) as u64;
+    let call = encode::branch_link(to(way_in.len() - 1), routine)?;
+    match form {
+        Form::Full => {
+            const SIZE: i16 = TrapFrame::SIZE as i16;
+            const X30: u16 = 8 * 30;
+            way_in.copy_from_slice(&[
+                encode::store_pair_before(0, 1, SP, -SIZE),
+                encode::store(30, SP, X30),
+                encode::read_daif(0),
+                encode::MASK_INTERRUPTS,
+                call,
+            ]);
+            way_out.copy_from_slice(&[
+                encode::write_daif(0),
+                encode::load(Literal::Doubleword, 30, SP, X30),
+                encode::load_pair_after(0, 1, SP, SIZE),
+            ]);
+        }
+        Form::Lean => {
+            const SIZE: i16 = Entry::SIZE as i16;
+            way_in.copy_from_slice(&[
+                encode::store_pair_before(29, 30, SP, -SIZE),
+                encode::read_daif(9),
+                encode::MASK_INTERRUPTS,
+                call,
+            ]);
+            way_out.copy_from_slice(&[encode::write_daif(9), encode::load_pair_after(29, 30, SP, SIZE)]);
+        }
+    }
     let copy = insn::relocate(site.word, site.verdict, &place)?;
-    words[COPY..][..copy.words().len()].copy_from_slice(copy.words());
+    rest[..copy.words().len()].copy_from_slice(copy.words());
     // Both lie within the reach of a branch, or the stub could not lead back.
     words[DISTANCE] = from.wrapping_sub(stub) as u32;
     let cell = (&raw const *cell).addr() as u64;

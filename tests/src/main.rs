@@ -13,6 +13,7 @@
 extern crate alloc;
 
 mod coverage;
+mod entry;
 mod everything;
 mod exclusive;
 mod fault;

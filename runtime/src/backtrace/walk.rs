@@ -5,6 +5,7 @@ use core::ops::Range;
 
 use aarch64_cpu::registers::{FP, Readable, TPIDRRO_EL0};
 use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::probe;
 
 use super::prologue;
 use crate::memory::layout::{self, STACK_SIZE};
@@ -170,7 +171,8 @@ impl Walk {
 
     /// Goes along the records from the one at `record`.
     fn follow(mut self, mut record: usize) -> Backtrace {
-        let mut in_vectors = false;
+        // The address in the record before.
+        let mut from = 0;
         while self.trace.length < CAPACITY {
             if record == 0 {
                 return self.trace;
@@ -182,16 +184,17 @@ impl Walk {
             if next == 0 {
                 return self.trace;
             }
-            match in_vectors.then(|| self.trap_frame(record)).flatten() {
-                Some(frame) => {
-                    self.push_interrupted(&frame, address);
-                    in_vectors = false;
+            if let Some(frame) = self.trap_frame(from, record) {
+                self.push_interrupted(&frame, address);
+                from = 0;
+            } else {
+                let mut floor = record + RECORD_SIZE;
+                if let Some((function, stack_pointer)) = self.probed_entry(from, record) {
+                    self.push(Entry::Next(function));
+                    floor = stack_pointer;
                 }
-                None => {
-                    let address = true_return_address(self.task, address, record + RECORD_SIZE);
-                    self.push(Entry::Return(address));
-                    in_vectors = is_vectors(address);
-                }
+                from = true_return_address(self.task, address, floor);
+                self.push(Entry::Return(from));
             }
             record = next;
         }
@@ -213,11 +216,25 @@ impl Walk {
         Some(unsafe { (record as *const [usize; 2]).read_volatile() })
     }
 
-    /// The trap frame that ends with the record at `record`, which was read.
-    fn trap_frame(&self, record: usize) -> Option<TrapFrame> {
+    /// The trap frame that ends with the record at `record`, which was read, if the record before it has the address `from`
+    /// and says that there is one.
+    fn trap_frame(&self, from: usize, record: usize) -> Option<TrapFrame> {
+        if !is_vectors(from) {
+            return None;
+        }
         let frame = record.checked_sub(TrapFrame::RECORD)?;
         // SAFETY: as for the record; the frame is aligned as its record is.
         (frame >= self.stacks[self.stack].start).then(|| unsafe { (frame as *const TrapFrame).read_volatile() })
+    }
+
+    /// Likewise the function that a probe has been hit in, at its beginning, without an exception, and the stack pointer then.
+    fn probed_entry(&self, from: usize, record: usize) -> Option<(usize, usize)> {
+        if self.stacks[self.stack].end - record < size_of::<probe::Entry>() {
+            return None;
+        }
+        // SAFETY: aligned, and within a stack, as for the record. Only this task, or CPU, writes there.
+        let entry = unsafe { probe::entry_at(from, record) }?;
+        Some((entry.address(), entry.stack_pointer() as usize))
     }
 
     /// Enters the function that was interrupted at `pc`, and its caller where there is no record of that yet.
@@ -233,11 +250,7 @@ impl Walk {
 /// Where a call returns to: `address`, or what the engine has put `kretprobe_trampoline` in the place of. `floor` is
 /// the lowest stack pointer that the function can have been entered with.
 fn true_return_address(task: u64, address: usize, floor: usize) -> usize {
-    if aarch64_kprobes::probe::is_trampoline(address) {
-        aarch64_kprobes::probe::true_return_address(task, floor).unwrap_or(address)
-    } else {
-        address
-    }
+    if probe::is_trampoline(address) { probe::true_return_address(task, floor).unwrap_or(address) } else { address }
 }
 
 /// Whether the return address of what was interrupted at `pc`, with `link` in x30, is in x30.
@@ -249,7 +262,7 @@ fn returns_by_link(pc: usize, link: usize) -> bool {
     }
     let Some(function) = symbol::lookup(pc) else { return false };
     let (start, size) = (function.address as usize, function.size as usize);
-    let word = |number| aarch64_kprobes::probe::instruction(start + 4 * number).unwrap_or(0);
+    let word = |number| probe::instruction(start + 4 * number).unwrap_or(0);
     prologue::return_address_is_in_link(size / 4, (pc - start) / 4, word)
 }
 
@@ -261,5 +274,5 @@ fn is_vectors(address: usize) -> bool {
         safe static exception_vectors_end: u8;
     }
     ((&raw const exception_vectors).addr()..(&raw const exception_vectors_end).addr()).contains(&address)
-        || aarch64_kprobes::probe::has_trap_frame(address)
+        || probe::has_trap_frame(address)
 }

@@ -41,7 +41,7 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         let mode = mode.map_or_else(|| String::from("-"), |mode| mode.to_string());
         println!("{address:016x}  {kind:<4}  {mode:<9}  {state:<8}  {hits:<10}  {missed:<10}  {event:<16}  {place}");
         if let Some(reason) = fallback {
-            println!("{:24}not optimized, because {reason}", "");
+            println!("{:24}{reason}", "");
         }
     }
     let Memory { points, slots, slot_bytes, stubs, stub_bytes, table_bytes, counter_bytes } = probe::memory();

@@ -5,7 +5,10 @@ use alloc::boxed::Box;
 use core::fmt;
 use core::mem::offset_of;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use aarch64_kprobes::platform::CpuState;
 
 use super::context::{Context, ContextCell};
 use super::queue::Link;
@@ -31,13 +34,15 @@ pub enum State {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A task. `cpu` and `id` come first: they are what a probe hit reads. Cache lines of its own, as its CPU writes to it.
+/// A task. `cpu_state` and `id` come first: they are what a probe hit reads. Cache lines of its own, as its CPU writes to it.
 #[repr(C, align(64))]
 pub struct Task {
+    /// What the engine keeps for `cpu`, and changes with it.
+    cpu_state: AtomicPtr<CpuState>,
+    id: AtomicU64,
     /// The dense number of the CPU that runs it, or has run it last, or is to run it first. It changes only while the
     /// registers are saved and no CPU runs it, under the lock of the CPU that it leaves.
     cpu: AtomicUsize,
-    id: AtomicU64,
     pub(super) context: ContextCell,
     pub(super) link: Link,
     pub(super) name: Cow<'static, str>,
@@ -71,8 +76,9 @@ impl Task {
     /// The idle task of a CPU, before it is adopted.
     pub const fn idle() -> Self {
         Self {
-            cpu: AtomicUsize::new(0),
+            cpu_state: AtomicPtr::new(ptr::null_mut()),
             id: AtomicU64::new(0),
+            cpu: AtomicUsize::new(0),
             context: ContextCell::running(),
             link: Link::new(),
             name: Cow::Borrowed("idle"),
@@ -96,8 +102,7 @@ impl Task {
     /// A task that is to run `body`: on the CPU with the dense number `cpu` alone, or on any.
     pub fn new(name: &str, cpu: Option<usize>, stack: Stack, body: Box<dyn FnOnce() + Send>) -> Self {
         let bounds = stack.range();
-        Self {
-            cpu: AtomicUsize::new(cpu.unwrap_or_default()),
+        let task = Self {
             is_pinned: cpu.is_some(),
             id: AtomicU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
             context: ContextCell::new(bounds.end),
@@ -107,7 +112,9 @@ impl Task {
             stack: IrqLock::new(Some(stack)),
             body: IrqLock::new(Some(body)),
             ..Self::idle()
-        }
+        };
+        task.set_cpu(cpu.unwrap_or_default());
+        task
     }
 
     /// Its number.
@@ -126,6 +133,7 @@ impl Task {
     /// it has belonged to, or has just made it.
     pub(super) fn set_cpu(&self, cpu: usize) {
         self.cpu.store(cpu, Ordering::Relaxed);
+        self.cpu_state.store(ptr::from_ref(CpuState::of(cpu)).cast_mut(), Ordering::Relaxed);
     }
 
     /// It has become ready when the counter read `now`.
@@ -172,7 +180,7 @@ impl Task {
 
     /// Gives an idle task its CPU, its number and the lowest address of the stack that it is running on.
     pub fn adopt(&self, cpu: usize, stack_base: usize) {
-        self.cpu.store(cpu, Ordering::Relaxed);
+        self.set_cpu(cpu);
         self.id.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.stack_base.store(stack_base, Ordering::Relaxed);
     }
@@ -202,6 +210,6 @@ impl fmt::Display for State {
 }
 
 const _: () = {
-    assert!(offset_of!(Task, cpu) == super::CPU_OFFSET);
+    assert!(offset_of!(Task, cpu_state) == super::CPU_OFFSET);
     assert!(offset_of!(Task, id) == super::NUMBER_OFFSET);
 };

@@ -7,7 +7,7 @@ use aarch64_cpu::registers::{Readable, TPIDR_EL1};
 
 use super::Task;
 
-/// Where in a task, in bytes, the dense number of its CPU is.
+/// Where in a task, in bytes, the address of what the engine keeps for its CPU is.
 pub(crate) const CPU_OFFSET: usize = 0;
 /// Where its own number is.
 pub(crate) const NUMBER_OFFSET: usize = 8;

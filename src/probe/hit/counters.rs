@@ -2,9 +2,10 @@
 //!
 //! Every CPU counts for itself, in memory of its own: a hit then costs a load, an addition and a store, and CPUs that
 //! run into the same probe do not take a cache line from each other. The counts of CPU `n` lie `n` times [`STRIDE`]
-//! bytes behind those of CPU 0; the memory is handed out by `probe::counters`.
+//! bytes behind those of CPU 0, as its state does behind that of CPU 0: so a CPU finds them at the same distance from
+//! its state as any other. The memory is handed out by `probe::counters`.
 
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -22,14 +23,16 @@ pub(crate) struct Counts {
     pub(crate) missed: AtomicU64,
 }
 
-/// The counts of one probe on all CPUs.
+/// The counts of one probe on all CPUs: the distance to them, in bytes, from the state of the CPU.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counters(NonNull<Counts>);
+#[repr(transparent)]
+pub(crate) struct Counters(usize);
 
-// SAFETY: what is pointed to is atomic, and lives for ever.
-unsafe impl Send for Counters {}
-// SAFETY: likewise.
-unsafe impl Sync for Counters {}
+impl Counts {
+    pub(super) const fn new() -> Self {
+        Self { hits: AtomicU64::new(0), missed: AtomicU64::new(0) }
+    }
+}
 
 impl Counters {
     /// The counts that begin at `first`, those of CPU 0.
@@ -37,26 +40,29 @@ impl Counters {
     /// # Safety
     ///
     /// There are [`MAX_CPUS`] of them, [`STRIDE`] bytes apart, and they live for ever.
-    pub(crate) const unsafe fn new(first: NonNull<Counts>) -> Self {
-        Self(first)
+    pub(crate) unsafe fn new(first: NonNull<Counts>) -> Self {
+        Self(first.as_ptr().expose_provenance().wrapping_sub(ptr::from_ref(Cpu::of(0)).addr()))
     }
 
+    /// Those of nobody, which are never read: where a hit must be counted that is no probe's.
+    pub(crate) const NOBODY: Self = Self(Cpu::NOBODY);
+
     #[inline]
-    fn of(self, cpu: usize) -> &'static Counts {
-        // SAFETY: as `new` was promised; the mask keeps the number below MAX_CPUS.
-        unsafe { self.0.byte_add((cpu & (MAX_CPUS - 1)) * STRIDE).as_ref() }
+    fn of(self, cpu: &Cpu) -> &'static Counts {
+        // SAFETY: as `new` was promised; those of nobody are a part of the state.
+        unsafe { &*ptr::with_exposed_provenance(ptr::from_ref(cpu).expose_provenance().wrapping_add(self.0)) }
     }
 
     /// Counts a hit on `cpu`, which is this CPU.
     #[inline]
     pub(super) fn hit(self, cpu: &Cpu) {
-        increment(&self.of(cpu.number()).hits);
+        increment(&self.of(cpu).hits);
     }
 
     /// Counts on `cpu`, which is this CPU, a hit that the probe is not told of.
     #[inline]
     pub(super) fn miss(self, cpu: &Cpu) {
-        increment(&self.of(cpu.number()).missed);
+        increment(&self.of(cpu).missed);
     }
 
     /// The hits on all CPUs.
@@ -70,14 +76,15 @@ impl Counters {
     }
 
     fn sum(self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
-        (0..MAX_CPUS).map(|cpu| count(self.of(cpu)).load(Relaxed)).sum()
+        (0..MAX_CPUS).map(|cpu| count(self.of(Cpu::of(cpu))).load(Relaxed)).sum()
     }
 
     /// Sets all counts to zero. No CPU counts meanwhile.
     pub(crate) fn reset(self) {
         for cpu in 0..MAX_CPUS {
-            self.of(cpu).hits.store(0, Relaxed);
-            self.of(cpu).missed.store(0, Relaxed);
+            let counts = self.of(Cpu::of(cpu));
+            counts.hits.store(0, Relaxed);
+            counts.missed.store(0, Relaxed);
         }
     }
 }

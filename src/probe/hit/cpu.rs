@@ -17,16 +17,21 @@ use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
+use super::counters::{Counts, STRIDE};
 use super::point::Point;
 use crate::exception::TrapFrame;
 use crate::platform::{self, MAX_CPUS};
 
-/// The state of one CPU; a cache line of its own. `trampoline/hit.S` knows some of it.
-#[repr(C, align(64))]
-pub(crate) struct Cpu {
+/// What the engine keeps for one CPU. `trampoline/hit.S` knows some of it.
+///
+/// The states of two CPUs are as far apart as their counts of a probe, so that all that belongs to a CPU is found from one
+/// address. It is that of the state, which the kernel keeps where a hit finds it: see
+/// [`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET).
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Cpu {
     /// What it is doing. The assembly stores the address of a point there while a handler runs.
     busy: AtomicU64,
-    number: usize,
     /// The point whose instruction is being stepped.
     stepping: AtomicPtr<Point>,
     /// The virtual address of its slot.
@@ -35,6 +40,8 @@ pub(crate) struct Cpu {
     told: AtomicPtr<Point>,
     /// PSTATE.DAIF of the probed code, while all of it is masked for the slot.
     interrupt_masks: AtomicU64,
+    /// Counts hits that are no probe's.
+    nobody: Counts,
 }
 
 /// In `busy`: an instruction is being stepped.
@@ -42,56 +49,49 @@ const STEPPING: u64 = 1;
 /// In `busy`: handlers are running, or will after the instruction in the slot. Any other bit says so too.
 const HANDLING: u64 = 2;
 
-pub(super) static CPUS: [Cpu; MAX_CPUS] = {
-    let mut cpus = [const { Cpu::new(0) }; MAX_CPUS];
-    let mut number = 1;
-    while number < MAX_CPUS {
-        cpus[number] = Cpu::new(number);
-        number += 1;
-    }
-    cpus
-};
+static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
 
 const _: () = {
-    assert!(size_of::<Cpu>() == 1 << Cpu::SHIFT && offset_of!(Cpu, busy) == 0);
+    assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, busy) == 0);
     assert!(offset_of!(Cpu, slot) == Cpu::STEP + 8 && offset_of!(Cpu, told) == Cpu::STEP + 16);
     assert!(offset_of!(Cpu, interrupt_masks) == Cpu::STEP + 24);
 };
 
 impl Cpu {
-    // For the assembly: log2 of the size; where the state of a step is; and `busy` during a step of which somebody is told.
-    pub(super) const SHIFT: usize = 6;
+    // For the assembly: where the state of a step is, and the counts of nobody; and `busy` during a step of which somebody is told.
     pub(super) const STEP: usize = offset_of!(Self, stepping);
+    pub(super) const NOBODY: usize = offset_of!(Self, nobody);
     #[cfg(target_os = "none")]
     pub(super) const STEPPING: u64 = STEPPING | HANDLING;
 
-    const fn new(number: usize) -> Self {
+    const fn new() -> Self {
         Self {
             busy: AtomicU64::new(0),
-            number,
             stepping: AtomicPtr::new(ptr::null_mut()),
             slot: AtomicUsize::new(0),
             told: AtomicPtr::new(ptr::null_mut()),
             interrupt_masks: AtomicU64::new(0),
+            nobody: Counts::new(),
         }
     }
 
     /// The state of this CPU. To be called in the hit path.
     #[inline]
     pub(crate) fn current() -> &'static Self {
-        Self::of(platform::cpu())
+        platform::cpu()
     }
 
-    /// The state of the CPU with this dense number.
+    /// What the engine keeps for the CPU with the number `number`: dense from 0, below [`MAX_CPUS`].
     #[inline]
-    pub(super) fn of(number: usize) -> &'static Self {
+    #[must_use]
+    pub fn of(number: usize) -> &'static Self {
         &CPUS[number & (MAX_CPUS - 1)]
     }
 
-    /// The dense number of the CPU.
+    /// The number of the CPU.
     #[inline]
-    pub(super) fn number(&self) -> usize {
-        self.number
+    pub(crate) fn number(&self) -> usize {
+        (ptr::from_ref(self).addr() - (&raw const CPUS).addr()) / STRIDE
     }
 
     /// Whether a hit is being handled, so that another must not call handlers.

@@ -3,11 +3,14 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::mem::offset_of;
+use core::ptr;
 use core::sync::atomic::AtomicBool;
 
 use super::counters::Counters;
 use super::cpu::Cpu;
+use super::entry::{ArgumentHandler, Entry};
 use super::returns::ReturnProbe;
+use super::stub::Form;
 use super::{Hit, PostHandler, PreHandler};
 use crate::insn::Op;
 use crate::probe::Mode;
@@ -22,7 +25,7 @@ pub(crate) enum Execution {
     /// From a copy at `slot`, with a branch to the next instruction behind it.
     Boosted { slot: usize },
     /// From a copy at the end of `stub`, to which a branch leads from where the instruction was.
-    Optimized { stub: usize },
+    Optimized { stub: usize, form: Form },
 }
 
 /// One instruction that is probed, and what a hit of it does.
@@ -34,6 +37,10 @@ pub(crate) enum Execution {
 pub(crate) struct Point {
     /// What is called first.
     pub(crate) first: Watcher,
+    /// What a lean stub calls, and where it is counted before. A CPU may have come to one when there was another point here,
+    /// so it is good also where there is no lean stub.
+    pub(crate) lean: ArgumentHandler,
+    pub(crate) lean_counters: Counters,
     /// What is left to do when that has been done, and has changed no register: 0 if more than is said here.
     pub(crate) shortcut: u64,
     /// Of [`BOOSTED`](Self::BOOSTED) and [`STEPPED`](Self::STEPPED): the virtual address at which to go on.
@@ -80,11 +87,19 @@ pub(crate) struct Probe {
 #[derive(Debug)]
 pub(crate) enum Kind {
     Kprobe {
-        pre: Option<PreHandler>,
+        pre: Pre,
         post: Option<PostHandler>,
     },
     /// Boxed, as it is many times as large, and most probes are of the other kind.
     Return(Box<ReturnProbe>),
+}
+
+/// What a kprobe does before the instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pre {
+    Nothing,
+    Hit(PreHandler),
+    Entry(ArgumentHandler),
 }
 
 impl Point {
@@ -118,11 +133,19 @@ impl Point {
             watcher.probe.counters.miss(cpu);
         }
     }
+
+    /// What a lean stub calls, with the counts of nobody, that leads to a point which has none.
+    pub(crate) fn miss_entry(entry: &Entry) {
+        // SAFETY: the routine of lean stubs gives the point for its first watcher, which lies at its beginning.
+        let point = unsafe { &*ptr::from_ref(entry.watcher()).cast::<Self>() };
+        point.miss(Cpu::current());
+    }
 }
 
-// The assembly loads the two together, and takes the address of the point for that of its first watcher.
+// The assembly loads the handlers together with the counts, and takes the address of the point for that of its first watcher.
 const _: () =
     assert!(offset_of!(Point, first) == 0 && offset_of!(Watcher, handler) == 0 && offset_of!(Watcher, counters) == 8);
+const _: () = assert!(offset_of!(Point, lean_counters) == offset_of!(Point, lean) + 8);
 
 impl Watcher {
     /// The one whose handler runs with `hit`.
@@ -135,6 +158,15 @@ impl Watcher {
 }
 
 impl Probe {
+    /// The fastest mode that it allows, by what it was asked to do and what its handlers need.
+    pub(crate) fn allows(&self) -> Mode {
+        match self.kind {
+            Kind::Kprobe { post: Some(_), .. } => Mode::Stepped,
+            Kind::Kprobe { pre: Pre::Entry(_), .. } => self.fastest,
+            Kind::Kprobe { .. } | Kind::Return(_) => self.fastest.min(Mode::Optimized),
+        }
+    }
+
     /// How many calls of a return-probed function are being followed.
     pub(crate) fn active(&self) -> u32 {
         match &self.kind {

@@ -14,17 +14,42 @@ use crate::insn::MAX_WORDS;
 /// Bytes of a stub; stubs lie at multiples of it.
 pub(crate) const STUB: usize = 4 * WORDS;
 
-// What lies where in a stub, in words.
+/// In words.
 pub(crate) const WORDS: usize = 16;
-/// The end of the way in: where the common routine returns to.
-pub(crate) const RETURN: usize = 5;
-/// The copy of the instruction, with what it needs to lead back.
-pub(crate) const COPY: usize = 8;
+
+/// What a stub saves for the handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// All registers, in a trap frame.
+    Full,
+    /// What a call passes, in an [`Entry`](super::entry::Entry).
+    Lean,
+}
+
+/// What lies where in a stub, in words.
+impl Form {
+    /// The end of the way in: where the common routine returns to.
+    pub(crate) const fn way_out(self) -> usize {
+        match self {
+            Self::Full => 5,
+            Self::Lean => 4,
+        }
+    }
+
+    /// The copy of the instruction, with what it needs to lead back.
+    pub(crate) const fn copy(self) -> usize {
+        match self {
+            Self::Full => 8,
+            Self::Lean => 6,
+        }
+    }
+}
+
 /// The distance, in bytes, from the stub to the instruction.
-pub(crate) const DISTANCE: usize = COPY + MAX_WORDS;
+pub(crate) const DISTANCE: usize = WORDS - 3;
 /// The address of the cell that has the point.
-pub(crate) const CELL: usize = DISTANCE + 1;
-const _: () = assert!(CELL + 2 == WORDS && CELL.is_multiple_of(2));
+pub(crate) const CELL: usize = WORDS - 2;
+const _: () = assert!(Form::Full.copy() + MAX_WORDS <= DISTANCE && Form::Lean.copy() + MAX_WORDS <= DISTANCE);
 
 /// A hit that nobody can be told of, as a handler is running on this CPU.
 #[unsafe(no_mangle)]

@@ -1,14 +1,18 @@
 //! The assembly of the engine, and what it is told of the structures that it works on.
 
+use core::ops::Range;
+
+use super::stub::Form;
+
 #[cfg(target_os = "none")]
 mod routines {
     use core::mem::offset_of;
 
     use crate::exception::{self, TrapFrame};
-    use crate::probe::hit::counters::STRIDE;
-    use crate::probe::hit::cpu::{CPUS, Cpu};
+    use crate::probe::hit::cpu::Cpu;
+    use crate::probe::hit::entry::Entry;
     use crate::probe::hit::point::Point;
-    use crate::probe::hit::stub::{CELL, COPY, RETURN};
+    use crate::probe::hit::stub::{CELL, Form};
     use crate::probe::hit::table::{TABLE, Table};
 
     core::arch::global_asm!(
@@ -20,7 +24,11 @@ mod routines {
         FRAME_PC = const TrapFrame::PC,
         FRAME_PSTATE = const TrapFrame::PSTATE,
         FRAME_RECORD = const TrapFrame::RECORD,
+        ENTRY_ARGUMENTS = const Entry::ARGUMENTS,
+        ENTRY_CPU = const Entry::CPU,
+        ENTRY_LINK = const Entry::LINK,
         POINT_ADDRESS = const offset_of!(Point, first.address),
+        POINT_LEAN = const offset_of!(Point, lean),
         POINT_SHORTCUT = const offset_of!(Point, shortcut),
         POINT_SLOT = const offset_of!(Point, slot),
         POINT_OPERANDS = const offset_of!(Point, operands),
@@ -28,13 +36,11 @@ mod routines {
         TABLE = sym TABLE,
         TABLE_BASE = const offset_of!(Table, base),
         TABLE_PAGES = const offset_of!(Table, pages),
-        CPUS = sym CPUS,
-        CPU_SHIFT = const Cpu::SHIFT,
         CPU_STEP = const Cpu::STEP,
         CPU_STEPPING = const Cpu::STEPPING,
-        STRIDE_SHIFT = const STRIDE.trailing_zeros(),
-        STUB_CELL = const 4 * (CELL - RETURN),
-        STUB_COPY = const 4 * (COPY - RETURN),
+        FULL_CELL = const 4 * (CELL - Form::Full.way_out()),
+        FULL_COPY = const 4 * (Form::Full.copy() - Form::Full.way_out()),
+        LEAN_CELL = const 4 * (CELL - Form::Lean.way_out()),
         BRK_LEAVE = const exception::BRK_LEAVE,
     );
 
@@ -44,6 +50,8 @@ mod routines {
         pub safe static kprobes_optimized: u8;
         pub safe static kprobes_optimized_end: u8;
         pub safe static kprobes_leave: u8;
+        pub safe static kprobes_lean: u8;
+        pub safe static kprobes_lean_end: u8;
     }
 }
 
@@ -56,6 +64,8 @@ mod routines {
     pub static kprobes_optimized: u8 = 0;
     pub static kprobes_optimized_end: u8 = 0;
     pub static kprobes_leave: u8 = 0;
+    pub static kprobes_lean: u8 = 0;
+    pub static kprobes_lean_end: u8 = 0;
 }
 
 /// Where return-probed functions return to: a virtual address, as all of these.
@@ -64,16 +74,25 @@ pub(crate) fn kretprobe_address() -> u64 {
     &raw const routines::kretprobe_trampoline as u64
 }
 
-/// The common routine of all stubs.
+/// The common routine of all stubs of a form.
 #[inline]
-pub(crate) fn stub_routine() -> core::ops::Range<usize> {
-    &raw const routines::kprobes_optimized as usize..&raw const routines::kprobes_optimized_end as usize
+pub(crate) fn stub_routine(form: Form) -> usize {
+    match form {
+        Form::Full => &raw const routines::kprobes_optimized as usize,
+        Form::Lean => &raw const routines::kprobes_lean as usize,
+    }
 }
 
 /// The routines that call handlers with x29 at the record of a trap frame.
 #[inline]
-pub(crate) fn with_trap_frame() -> core::ops::Range<usize> {
+pub(crate) fn with_trap_frame() -> Range<usize> {
     &raw const routines::kprobes_breakpoint as usize..&raw const routines::kprobes_optimized_end as usize
+}
+
+/// The routine that calls handlers with x29 at an [`Entry`](super::entry::Entry).
+#[inline]
+pub(crate) fn with_entry() -> Range<usize> {
+    &raw const routines::kprobes_lean as usize..&raw const routines::kprobes_lean_end as usize
 }
 
 /// The breakpoint with which the common routine of stubs goes on elsewhere.

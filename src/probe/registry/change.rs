@@ -12,12 +12,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::{mem, ptr};
 
 use super::{Entry, Registry, shortcut};
-use crate::insn::{self, Guard, NotRelocatable, Verdict, encode};
+use crate::insn::{self, Guard, Verdict, encode};
 use crate::probe::arena::{Arena, Cell, Used};
+use crate::probe::hit::counters::Counters;
 use crate::probe::hit::machine::guard;
-use crate::probe::hit::point::{Execution, Kind, Point, Probe, Watcher};
-use crate::probe::hit::{PreHandler, call_all, call_nobody, returns, stub};
-use crate::probe::{Mode, publish, stub as builder};
+use crate::probe::hit::point::{Execution, Kind, Point, Pre, Probe, Watcher};
+use crate::probe::hit::stub::Form;
+use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
+use crate::probe::{Fallback, Mode, publish, stub as builder};
 use crate::text::{self, Vacated, Word};
 
 /// What is to be done at an address from now on.
@@ -32,7 +34,7 @@ struct Plan {
     execution: Execution,
     /// The mode that was asked for, and why it is not to be had.
     wanted: Mode,
-    fallback: Option<NotRelocatable>,
+    fallback: Option<Fallback>,
     /// The cell is a new one.
     is_new: bool,
 }
@@ -132,7 +134,9 @@ impl Entry {
 
     fn watcher(&self, probe: &Arc<Probe>) -> Watcher {
         let (handler, post): (PreHandler, _) = match probe.kind {
-            Kind::Kprobe { pre, post } => (pre.unwrap_or(call_nobody), post),
+            Kind::Kprobe { pre: Pre::Nothing, post } => (call_nobody, post),
+            Kind::Kprobe { pre: Pre::Hit(handler), post } => (handler, post),
+            Kind::Kprobe { pre: Pre::Entry(_), post } => (entry::call, post),
             Kind::Return(_) => (returns::function_entered, None),
         };
         Watcher { handler, counters: probe.entered, address: self.address, post, probe: Arc::clone(probe) }
@@ -145,6 +149,12 @@ impl Entry {
         if watchers.len() > 1 {
             first.handler = call_all;
         }
+        let (lean, lean_counters) = match (execution, &first.probe.kind) {
+            (Execution::Optimized { form: Form::Lean, .. }, &Kind::Kprobe { pre: Pre::Entry(handler), .. }) => {
+                (handler, first.counters)
+            }
+            _ => (Point::miss_entry as _, Counters::NOBODY),
+        };
         let has_post = watchers.iter().any(|watcher| watcher.post.is_some());
         let resolved = match execution {
             Execution::Simulated(operation) => operation.resolve(self.address as u64, self.guard()),
@@ -152,12 +162,12 @@ impl Entry {
         };
         let (shortcut, slot, operands) = match (execution, resolved) {
             (Execution::Boosted { slot }, _) => (Point::BOOSTED, slot, [0; 3]),
-            (Execution::Optimized { stub }, _) => (Point::BOOSTED, stub + 4 * stub::COPY, [0; 3]),
+            (Execution::Optimized { stub, form }, _) => (Point::BOOSTED, stub + 4 * form.copy(), [0; 3]),
             (Execution::Simulated(_), Some(resolved)) if !has_post => shortcut::to(resolved),
             (Execution::Stepped { slot }, _) if watchers.len() == 1 && has_post => (Point::STEPPED, slot, [0; 3]),
             (Execution::Simulated(_) | Execution::Stepped { .. }, _) => (0, 0, [0; 3]),
         };
-        Point { first, shortcut, slot, operands, execution, guarded: self.guarded, watchers }
+        Point { first, lean, lean_counters, shortcut, slot, operands, execution, guarded: self.guarded, watchers }
     }
 
     fn guard(&self) -> Guard {
@@ -166,14 +176,12 @@ impl Entry {
 
     /// How the instruction is to be executed, so that every enabled probe is served; nothing if there is none.
     fn wanted_mode(&self) -> Option<Mode> {
-        let fastest = |probe: &Arc<Probe>| match probe.kind {
-            Kind::Kprobe { post: Some(_), .. } => Mode::Stepped,
-            _ => probe.fastest,
-        };
-        let enabled = self.probes.iter().filter(|probe| probe.enabled.load(Relaxed));
-        let allowed = enabled.map(fastest).min()?;
+        let mut enabled = self.probes.iter().filter(|probe| probe.enabled.load(Relaxed)).map(|probe| probe.allows());
+        let first = enabled.next()?;
+        // A lean stub calls one handler.
+        let allowed = enabled.map(|other| other.min(Mode::Optimized)).fold(first, Ord::min);
         Some(match self.site.verdict {
-            _ if allowed == Mode::Optimized => Mode::Optimized,
+            _ if allowed >= Mode::Optimized => allowed,
             Verdict::Simulate(_) => Mode::Simulated,
             _ if allowed == Mode::Stepped => Mode::Stepped,
             _ => Mode::Boosted,
@@ -182,16 +190,19 @@ impl Entry {
 
     /// A way to execute the instruction in this mode, or the fastest that is possible, with a cell of its own if it takes
     /// one, and there is one; and why it is not this mode.
-    fn new_execution(&self, mode: Mode, arena: &mut Arena) -> Option<(Execution, Option<NotRelocatable>)> {
+    fn new_execution(&self, mode: Mode, arena: &mut Arena) -> Option<(Execution, Option<Fallback>)> {
         let mut fallback = None;
-        if mode == Mode::Optimized {
+        if mode >= Mode::Optimized {
+            let form = if mode == Mode::Optimized || self.not_entry.is_some() { Form::Full } else { Form::Lean };
+            fallback = self.not_entry.map(Fallback::NotEntry).filter(|_| mode == Mode::Lean);
             let stub = arena.allocate(Cell::Stub, self.guarded)?;
             let point = publish::cell(self.address)?;
-            let build = |words: &mut _| builder::build(stub, self.address, &self.site, self.guard(), point, words);
+            let build =
+                |words: &mut _| builder::build(form, stub, self.address, &self.site, self.guard(), point, words);
             match arena.fill_stub(stub, build) {
-                Ok(()) => return Some((Execution::Optimized { stub }, None)),
+                Ok(()) => return Some((Execution::Optimized { stub, form }, fallback)),
                 Err(reason) => {
-                    fallback = Some(reason);
+                    fallback = Some(Fallback::NoStub(reason));
                     arena.free(Used { address: stub, kind: Cell::Stub, guarded: self.guarded });
                 }
             }
@@ -212,7 +223,7 @@ impl Entry {
     fn cell_of(&self, execution: Execution) -> Option<Used> {
         let (address, kind) = match execution {
             Execution::Stepped { slot } | Execution::Boosted { slot } => (slot, Cell::Slot),
-            Execution::Optimized { stub } => (stub, Cell::Stub),
+            Execution::Optimized { stub, .. } => (stub, Cell::Stub),
             Execution::Simulated(_) => return None,
         };
         Some(Used { address, kind, guarded: self.guarded })
@@ -232,7 +243,7 @@ impl Entry {
                 (self.execution, self.wanted, self.fallback) = (Some(execution), wanted, fallback);
                 replaced.cells.extend(before.filter(|_| before != self.cell()));
                 match execution {
-                    Execution::Optimized { stub } => insn::branch(self.address as u64, stub as u64).ok()?,
+                    Execution::Optimized { stub, .. } => insn::branch(self.address as u64, stub as u64).ok()?,
                     _ => insn::BRK_KPROBE,
                 }
             }
@@ -285,7 +296,8 @@ impl Execution {
             Self::Simulated(_) => Mode::Simulated,
             Self::Stepped { .. } => Mode::Stepped,
             Self::Boosted { .. } => Mode::Boosted,
-            Self::Optimized { .. } => Mode::Optimized,
+            Self::Optimized { form: Form::Full, .. } => Mode::Optimized,
+            Self::Optimized { form: Form::Lean, .. } => Mode::Lean,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform::{Platform, identity::CPU};
 use crate::probe::hit::cpu::Cpu;
+use crate::probe::hit::point::Pre;
 use crate::probe::hit::returns::{self, ReturnProbe};
 use crate::probe::hit::{self, Breakpoint, table, trampoline};
 use crate::probe::kretprobe::make_pool;
@@ -29,7 +30,7 @@ fn touch(data: usize) {
 }
 
 fn kprobe(_: &Registrar) -> Kind {
-    Kind::Kprobe { pre: Some(|hit| touch(hit.data())), post: None }
+    Kind::Kprobe { pre: Pre::Hit(|hit| touch(hit.data())), post: None }
 }
 
 fn kretprobe(registrar: &Registrar) -> Kind {
@@ -106,7 +107,7 @@ fn execute(address: usize) -> u64 {
 
 /// Where the function is called from on this CPU.
 fn return_address() -> u64 {
-    OUTSIDE + 4 * platform::cpu() as u64
+    OUTSIDE + 4 * platform::cpu().number() as u64
 }
 
 /// What a CPU does that returns to `x30`.

@@ -91,10 +91,10 @@ fn exit_inside() {
 
 /// What goes on each instruction, and each function, to stay.
 fn steady_orders() -> Vec<(usize, Order)> {
-    let instructions = places(Group::Steady).zip((0..3).cycle()).map(|(place, which)| Target::Instruction {
+    let instructions = places(Group::Steady).zip((0..4).cycle()).map(|(place, which)| Target::Instruction {
         place,
         handlers: Handlers::ALL[which],
-        fastest: if place.address & 4 == 0 { Mode::Boosted } else { Mode::Stepped },
+        fastest: [Mode::Boosted, Mode::Stepped, Mode::Optimized, Mode::Lean][place.address >> 2 & 3],
     });
     let steady = || FUNCTIONS.iter().filter(|function| function.group == Group::Steady);
     let returns =

@@ -32,10 +32,11 @@ pub enum Handlers {
     Before,
     BeforeWithCalls,
     BeforeAndAfter,
+    Entry,
 }
 
 impl Handlers {
-    pub const ALL: [Self; 3] = [Self::Before, Self::BeforeWithCalls, Self::BeforeAndAfter];
+    pub const ALL: [Self; 4] = [Self::Before, Self::BeforeWithCalls, Self::BeforeAndAfter, Self::Entry];
 }
 
 impl Target {
@@ -45,12 +46,16 @@ impl Target {
             let function = &FUNCTIONS[sequence.below(FUNCTIONS.len() as u64) as usize];
             return Self::Returns { function, maxactive: 1 << sequence.below(6) };
         }
-        let modes = [Mode::Boosted, Mode::Boosted, Mode::Stepped];
-        Self::Instruction {
-            place: places[sequence.below(places.len() as u64) as usize],
-            handlers: Handlers::ALL[sequence.below(3) as usize],
-            fastest: modes[sequence.below(3) as usize],
+        let modes = [Mode::Lean, Mode::Optimized, Mode::Boosted, Mode::Stepped];
+        let handlers = Handlers::ALL[sequence.below(4) as usize];
+        let mut place = places[sequence.below(places.len() as u64) as usize];
+        if handlers == Handlers::Entry {
+            // Where it makes a difference: there are fewer entries than other places.
+            let is_entry = |place: &&Place| FUNCTIONS.iter().any(|function| function.address() == place.address);
+            place =
+                *places.iter().filter(is_entry).nth(sequence.below(FUNCTIONS.len() as u64) as usize).unwrap_or(&place);
         }
+        Self::Instruction { place, handlers, fastest: modes[sequence.below(4) as usize] }
     }
 
     /// The stretch that counts how often the probe is run into.
@@ -98,6 +103,7 @@ impl Probe {
                     let builder = match handlers {
                         Handlers::Before => builder.pre(watch::before),
                         Handlers::BeforeWithCalls => builder.pre(watch::before_with_calls),
+                        Handlers::Entry => builder.entry(watch::at_entry),
                         Handlers::BeforeAndAfter => builder.pre(watch::before).post(watch::after),
                     };
                     instructions.push((watch, target, if is_armed { builder } else { builder.disabled() }));

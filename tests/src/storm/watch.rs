@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use aarch64_kprobes::probe::Entry;
 use aarch64_kprobes::{Call, Decision, Hit};
 use runtime::task;
 
@@ -118,6 +119,11 @@ fn armed_watch(data: usize) -> &'static Watch {
 /// A handler before the instruction.
 pub fn before(hit: &mut Hit<'_>) {
     armed_watch(hit.data()).before.fetch_add(1, Relaxed);
+}
+
+/// A handler before the instruction that sees what a call passes, if it is the first of a function.
+pub fn at_entry(entry: &Entry) {
+    armed_watch(entry.data()).before.fetch_add(1, Relaxed);
 }
 
 /// A handler before the instruction that runs into probes itself now and then.

@@ -1,0 +1,56 @@
+//! Why an instruction is not executed in the fastest mode that its probes allow.
+
+use core::fmt;
+
+use super::Mode;
+use crate::insn::NotRelocatable;
+
+/// The reason. The text of its [`Display`](fmt::Display) is the rest of a sentence that begins with "it is".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// It is executed by a breakpoint, as there is no stub for it.
+    NoStub(NotRelocatable),
+    /// It has a stub which saves all registers, as not only a call leads to it.
+    NotEntry(NotEntry),
+    /// It has a stub which saves all registers, as there are other probes at the instruction.
+    Shared,
+}
+
+/// Why not only calls lead to an instruction. Addresses are virtual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotEntry {
+    /// It is not the first one of its function, which begins at `function`.
+    Inside {
+        /// It.
+        function: usize,
+    },
+    /// The function branches back to it, at `branch`.
+    Loop {
+        /// It.
+        branch: usize,
+    },
+}
+
+impl Fallback {
+    /// The mode that it is not executed in.
+    const fn mode(&self) -> Mode {
+        match self {
+            Self::NoStub(_) => Mode::Optimized,
+            Self::NotEntry(_) | Self::Shared => Mode::Lean,
+        }
+    }
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not {}, because ", self.mode())?;
+        match self {
+            Self::NoStub(reason) => reason.fmt(f),
+            Self::NotEntry(NotEntry::Inside { function }) => {
+                write!(f, "it is not the first instruction of its function, which begins at {function:#x}")
+            }
+            Self::NotEntry(NotEntry::Loop { branch }) => write!(f, "its function comes back to it, at {branch:#x}"),
+            Self::Shared => f.write_str("there is another probe at the instruction"),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a function is called with: all that a handler may see that wants its probe to cost little.
+//!
+//! At the first instruction of a function, x9 to x17 and the flags hold nothing that anybody needs (AAPCS64, section 6.1), and
+//! x19 to x28 a handler preserves as any function does. So a *lean* stub, for a handler that sees no more than the rest, saves
+//! and restores little more than half of what a full one does. That is all the difference: it is written, found, left and freed
+//! like the other stubs (`hit::stub`), and its common routine, `kprobes_lean` in `trampoline/hit.S`, tells the probe, counts,
+//! and knows handlers that are running, as theirs does.
+//!
+//! The routine calls the handler with an [`Entry`], on the stack of the probed code, directly below its stack pointer. What the
+//! handler leaves there in x0 to x8, x18, x29 and x30 is what the function finds. A handler of a user gets to read it only;
+//! those of the engine may replace the return address.
+//!
+//! Where there is no lean stub, the same handler is called with an `Entry` that is filled from the trap frame of the hit, by
+//! [`call`].
+
+use core::cell::Cell;
+use core::mem::offset_of;
+use core::ptr;
+
+use super::Hit;
+use super::cpu::Cpu;
+use super::point::{Kind, Pre, Watcher};
+use crate::exception::TrapFrame;
+
+/// Called at the entry of a function, before its first instruction.
+pub type ArgumentHandler = fn(&Entry);
+
+/// A call of a function, as it begins.
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub struct Entry {
+    /// x29, and behind it x30: a frame record (AAPCS64, section 6.4.6), at which x29 points while a handler runs.
+    frame_pointer: u64,
+    pub(super) return_address: Cell<u64>,
+    arguments: [u64; 8],
+    indirect_result: u64,
+    /// x18, which a platform may give a meaning.
+    platform_register: u64,
+    /// For the routine of lean stubs.
+    cpu: *const Cpu,
+    watcher: *const Watcher,
+    /// Where the routine returns to; 0 where this was filled from a trap frame.
+    link: u64,
+    /// PSTATE.DAIF of the probed code; its stack pointer where this was filled from a trap frame.
+    masks: u64,
+}
+
+impl Entry {
+    // For the assembly and who writes stubs.
+    pub(crate) const SIZE: usize = size_of::<Self>();
+    #[cfg(target_os = "none")]
+    pub(super) const ARGUMENTS: usize = offset_of!(Self, arguments);
+    #[cfg(target_os = "none")]
+    pub(super) const CPU: usize = offset_of!(Self, cpu);
+    #[cfg(target_os = "none")]
+    pub(super) const LINK: usize = offset_of!(Self, link);
+
+    /// What the function of `frame` is called with, for the probe of `watcher`.
+    #[inline(always)]
+    fn of(frame: &TrapFrame, watcher: &Watcher) -> Self {
+        let mut entry = Self {
+            frame_pointer: frame.x[29],
+            return_address: Cell::new(frame.x[30]),
+            arguments: [0; 8],
+            indirect_result: frame.x[8],
+            platform_register: frame.x[18],
+            cpu: ptr::null(),
+            watcher,
+            link: 0,
+            masks: frame.sp,
+        };
+        for (argument, register) in entry.arguments.iter_mut().zip(&frame.x) {
+            // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memcpy, which can be probed.
+            unsafe { ptr::from_mut(argument).write_volatile(*register) };
+        }
+        entry
+    }
+
+    #[inline]
+    pub(super) fn watcher(&self) -> &'static Watcher {
+        // SAFETY: whoever calls a handler has put the address there. Watchers are freed only after every CPU has been held
+        // outside the hit path, in which the handler is.
+        unsafe { &*self.watcher }
+    }
+
+    /// The arguments of the function that are passed in registers: x0 to x7.
+    #[inline]
+    #[must_use]
+    pub fn arguments(&self) -> &[u64; 8] {
+        &self.arguments
+    }
+
+    /// Where the function is to store what it returns, if that does not fit into registers: x8.
+    #[inline]
+    #[must_use]
+    pub fn indirect_result(&self) -> u64 {
+        self.indirect_result
+    }
+
+    /// The virtual address of the caller's frame record: x29.
+    #[inline]
+    #[must_use]
+    pub fn frame_pointer(&self) -> u64 {
+        self.frame_pointer
+    }
+
+    /// The virtual address that the function returns to: x30. Where a return probe follows the call already, it is that of
+    /// `kretprobe_trampoline`.
+    #[inline]
+    #[must_use]
+    pub fn return_address(&self) -> u64 {
+        self.return_address.get()
+    }
+
+    /// The stack pointer, a virtual address: the first argument that is not passed in a register lies there.
+    #[inline]
+    #[must_use]
+    pub fn stack_pointer(&self) -> u64 {
+        match self.link {
+            0 => self.masks,
+            _ => ptr::from_ref(self).addr() as u64 + Self::SIZE as u64,
+        }
+    }
+
+    /// The virtual address of the function: the pc.
+    #[inline]
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.watcher().address
+    }
+
+    /// The word that the probe was registered with.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> usize {
+        self.watcher().probe.data
+    }
+}
+
+const _: () = {
+    assert!(offset_of!(Entry, return_address) == 8 && offset_of!(Entry, indirect_result) == 80);
+    assert!(offset_of!(Entry, watcher) == offset_of!(Entry, cpu) + 8);
+    assert!(offset_of!(Entry, masks) == offset_of!(Entry, link) + 8);
+};
+
+/// The pre-handler of a probe whose own takes an [`Entry`], where its stub is not a lean one.
+#[inline(never)]
+pub(crate) fn call(hit: &mut Hit<'_>) {
+    let watcher = Watcher::of(hit);
+    if let Kind::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.kind {
+        handler(&Entry::of(hit.frame(), watcher));
+    }
+}

@@ -1,0 +1,84 @@
+// Functions that are probed at their entry, and a caller that sees what is left of its registers. All follow the AAPCS64,
+// but for entry_call and entry_save together: the one hands its registers over to the other.
+
+    .text
+
+// Goes to the function at x0 with x0 to x8 and x18 to x28 as they are, one after the other, from x1 on; all others, and the
+// flags, are what no handler leaves. Returns what it returns.
+    .balign 16
+    .global entry_call
+    .type   entry_call, %function
+entry_call:
+    stp     x29, x30, [sp, #-96]!
+    mov     x29, sp
+    stp     x19, x20, [sp, #16]
+    stp     x21, x22, [sp, #32]
+    stp     x23, x24, [sp, #48]
+    stp     x25, x26, [sp, #64]
+    stp     x27, x28, [sp, #80]
+    mov     x9, x0
+    mov     x10, x1
+    ldp     x0, x1, [x10], #16
+    ldp     x2, x3, [x10], #16
+    ldp     x4, x5, [x10], #16
+    ldp     x6, x7, [x10], #16
+    ldp     x8, x18, [x10], #16
+    ldp     x19, x20, [x10], #16
+    ldp     x21, x22, [x10], #16
+    ldp     x23, x24, [x10], #16
+    ldp     x25, x26, [x10], #16
+    ldp     x27, x28, [x10], #16
+    blr     x9
+    ldp     x19, x20, [sp, #16]
+    ldp     x21, x22, [sp, #32]
+    ldp     x23, x24, [sp, #48]
+    ldp     x25, x26, [sp, #64]
+    ldp     x27, x28, [sp, #80]
+    ldp     x29, x30, [sp], #96
+    ret
+    .size   entry_call, . - entry_call
+
+// Stores x0 to x8, x18 to x30 and sp at x8, one after the other, and returns x0 + 1.
+    .balign 16
+    .global entry_save
+    .type   entry_save, %function
+entry_save:
+    stp     x0, x1, [x8]
+    stp     x2, x3, [x8, #16]
+    stp     x4, x5, [x8, #32]
+    stp     x6, x7, [x8, #48]
+    stp     x8, x18, [x8, #64]
+    stp     x19, x20, [x8, #80]
+    stp     x21, x22, [x8, #96]
+    stp     x23, x24, [x8, #112]
+    stp     x25, x26, [x8, #128]
+    stp     x27, x28, [x8, #144]
+    mov     x9, sp
+    stp     x29, x30, [x8, #160]
+    str     x9, [x8, #176]
+    add     x0, x0, #1
+    ret
+    .size   entry_save, . - entry_save
+
+// Returns 10 for 1, by a register that it has not been called with: it comes back to its first instruction with it.
+    .balign 16
+    .global entry_loop
+    .type   entry_loop, %function
+entry_loop:
+    cbz     x0, 1f
+    mov     x9, #10
+    sub     x0, x0, #1
+    b       entry_loop
+1:  mov     x0, x9
+    ret
+    .size   entry_loop, . - entry_loop
+
+// Returns x0 + 1, and is what instructions of it are executed for.
+    .balign 16
+    .global entry_add
+    .type   entry_add, %function
+entry_add:
+    adrp    x9, entry_add
+    add     x0, x0, #1
+    ret
+    .size   entry_add, . - entry_add

@@ -1,0 +1,250 @@
+//! Probes at the entry of functions, with handlers that see what a call passes: in all modes, and where the stub that saves
+//! no more than that cannot be used.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::probe::{self, Entry, Fallback, KprobeBuilder, Mode, NotEntry};
+use aarch64_kprobes::{Hit, Kprobe, Kretprobe};
+use runtime::sync::IrqLock;
+use runtime::{smp, task};
+
+use crate::fixture;
+use crate::test;
+
+core::arch::global_asm!(include_str!("entry.S"));
+
+unsafe extern "C" {
+    fn entry_call(function: usize, registers: *const [u64; 20]) -> u64;
+    safe fn entry_loop(turns: u64) -> u64;
+    safe fn entry_add(argument: u64) -> u64;
+    fn entry_save();
+}
+
+/// All modes in which the instruction of a function's entry is executed.
+const MODES: [Mode; 4] = [Mode::Stepped, Mode::Boosted, Mode::Optimized, Mode::Lean];
+
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+fn after(_: &mut Hit<'_>) {}
+
+fn count(_: &Entry) {
+    SEEN.fetch_add(1, Relaxed);
+}
+
+fn address_of_add() -> usize {
+    entry_add as *const () as usize
+}
+
+/// The mode of the first probe at `address`, and why it is no faster one.
+fn mode_at(address: usize) -> (Mode, Option<Fallback>) {
+    let info = probe::list().into_iter().find(|info| info.address == address).expect("it is probed");
+    (info.mode.expect("it is armed"), info.fallback)
+}
+
+/// What `entry_save` has found: x0 to x8, x18 to x30, sp.
+struct Found([u64; 23]);
+
+/// What the handler has seen: x0 to x8, x29, x30, sp, the pc, and the word of the probe.
+static SHOWN: IrqLock<[u64; 14]> = IrqLock::new([0; 14]);
+
+fn show(entry: &Entry) {
+    let mut shown = SHOWN.lock();
+    shown[..8].copy_from_slice(entry.arguments());
+    shown[8] = entry.indirect_result();
+    shown[9] = entry.frame_pointer();
+    shown[10] = entry.return_address();
+    shown[11] = entry.stack_pointer();
+    shown[12] = entry.address() as u64;
+    shown[13] = entry.data() as u64;
+    drop(shown);
+    // A handler may use any register that a call may change.
+    // SAFETY: they are named as such, and nothing else is touched.
+    unsafe {
+        core::arch::asm!(
+            ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18",
+            "mov x\\n, #-77",
+            ".endr",
+            clobber_abi("C"),
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// Calls `entry_save` with a pattern.
+fn call_save() -> (Found, [u64; 20]) {
+    let mut found = Found([0; 23]);
+    let mut registers = [0; 20];
+    for (number, register) in (1..).zip(&mut registers) {
+        *register = number * 0x0101_0101_0101;
+    }
+    registers[8] = (&raw mut found).addr() as u64;
+    // SAFETY: x8 is an array of so many words, which the function stores to; it follows the procedure call standard
+    // otherwise.
+    let result = unsafe { entry_call(entry_save as *const () as usize, &registers) };
+    assert_eq!(result, registers[0] + 1);
+    (found, registers)
+}
+
+test!(
+    fn handlers_see_what_is_passed_and_the_function_finds_it() {
+        let address = entry_save as *const () as usize;
+        for mode in MODES {
+            let builder = Kprobe::at(address).entry(show).data(42).at_most(mode);
+            let builder = if mode == Mode::Stepped { builder.post(after) } else { builder };
+            let probe = builder.register().unwrap();
+            assert_eq!(mode_at(address), (mode, None));
+            let (Found(found), registers) = call_save();
+            assert_eq!(found[..20], registers, "{mode}");
+            let shown = *SHOWN.lock();
+            assert_eq!(shown[..9], found[..9], "{mode}");
+            assert_eq!(shown[9..12], found[20..], "{mode}: x29, x30, sp");
+            assert_eq!(shown[12..], [address as u64, 42], "{mode}");
+            assert!(fixture::range_of(entry_call as *const () as usize).contains(&(shown[10] as usize)));
+            assert_eq!((probe.hits(), probe.missed()), (1, 0));
+        }
+    }
+);
+
+test!(
+    fn interrupts_are_masked_in_handlers_and_as_they_were_after() {
+        fn look(_: &Entry) {
+            SEEN.store(fixture::READ_MASKS.call(0), Relaxed);
+        }
+        let masks = fixture::READ_MASKS.call(0);
+        for mode in MODES {
+            SEEN.store(0, Relaxed);
+            let _probe = Kprobe::at(address_of_add()).entry(look).at_most(mode).register().unwrap();
+            assert_eq!(entry_add(1), 2);
+            assert_eq!((SEEN.load(Relaxed), fixture::READ_MASKS.call(0)), (TrapFrame::DAIF, masks), "{mode}");
+        }
+    }
+);
+
+test!(
+    fn an_instruction_that_not_only_calls_lead_to_is_probed_as_others_are() {
+        let (loops, inside) = (entry_loop as *const () as usize, address_of_add() + 4);
+        let probes = [loops, inside].map(|address| Kprobe::at(address).entry(count).register().unwrap());
+        assert_eq!(mode_at(loops), (Mode::Optimized, Some(Fallback::NotEntry(NotEntry::Loop { branch: loops + 12 }))));
+        let reason = NotEntry::Inside { function: address_of_add() };
+        assert_eq!(mode_at(inside), (Mode::Optimized, Some(Fallback::NotEntry(reason))));
+        assert_eq!((entry_loop(3), entry_add(1)), (10, 2));
+        assert_eq!((probes[0].hits(), probes[1].hits(), SEEN.load(Relaxed)), (4, 1, 5));
+    }
+);
+
+test!(
+    fn probes_at_one_entry_share_a_stub_that_saves_all() {
+        fn see(hit: &mut Hit<'_>) {
+            SEEN.fetch_add(100 * hit.frame().x[0], Relaxed);
+        }
+        let address = address_of_add();
+        let mode = |first: &KprobeBuilder, second: &KprobeBuilder| {
+            let first = first.register().unwrap();
+            assert_eq!(mode_at(address), (Mode::Lean, None));
+            let second = second.register().unwrap();
+            let shared = mode_at(address);
+            assert_eq!(entry_add(1), 2);
+            assert_eq!((first.hits(), second.hits()), (1, 1));
+            second.disable().unwrap();
+            assert_eq!(mode_at(address), (Mode::Lean, None));
+            entry_add(1);
+            second.enable().unwrap();
+            assert_eq!(mode_at(address), shared);
+            second.unregister();
+            assert_eq!(mode_at(address), (Mode::Lean, None));
+            entry_add(1);
+            assert_eq!((first.hits(), first.missed()), (3, 0));
+            shared
+        };
+        let lean = Kprobe::at(address).entry(count);
+        assert_eq!(mode(&lean, &lean), (Mode::Optimized, Some(Fallback::Shared)));
+        assert_eq!(SEEN.swap(0, Relaxed), 4);
+        assert_eq!(mode(&lean, &Kprobe::at(address).pre(see)), (Mode::Optimized, Some(Fallback::Shared)));
+        assert_eq!(SEEN.swap(0, Relaxed), 103);
+        // The slowest decides, and has been asked for.
+        assert_eq!(mode(&lean, &lean.at_most(Mode::Boosted)).0, Mode::Simulated);
+        let returns = Kretprobe::at(address).register().unwrap();
+        let lean = lean.register().unwrap();
+        assert_eq!(entry_add(1), 2);
+        assert_eq!((returns.hits(), lean.hits()), (1, 1));
+    }
+);
+
+test!(
+    fn a_handler_that_calls_the_function_counts_as_missed() {
+        fn call_it(entry: &Entry) {
+            for _ in 0..3 {
+                SEEN.fetch_add(entry_add(entry.arguments()[0]), Relaxed);
+            }
+        }
+        for mode in MODES {
+            SEEN.store(0, Relaxed);
+            let probe = Kprobe::at(address_of_add()).entry(call_it).at_most(mode).register().unwrap();
+            assert_eq!((entry_add(7), entry_add(8)), (8, 9));
+            assert_eq!((SEEN.load(Relaxed), probe.hits(), probe.missed()), (3 * 8 + 3 * 9, 2, 6), "{mode}");
+        }
+    }
+);
+
+test!(
+    fn backtraces_from_handlers_show_the_function_and_its_callers() {
+        static TRACE: IrqLock<Vec<usize>> = IrqLock::new(Vec::new());
+        fn trace(entry: &Entry) {
+            let trace = runtime::backtrace::current();
+            let mut addresses = trace.addresses().skip_while(|&address| address != entry.address());
+            let mut noted = TRACE.lock();
+            noted.clear();
+            noted.extend(addresses.by_ref().take(16));
+        }
+        #[inline(never)]
+        fn caller(argument: u64) -> u64 {
+            core::hint::black_box(entry_add(core::hint::black_box(argument))) + 1
+        }
+        let range = fixture::range_of(caller as *const () as usize);
+        let mut before: Option<Vec<usize>> = None;
+        TRACE.lock().reserve(16);
+        let _returns = Kretprobe::at(caller as *const () as usize).register().unwrap();
+        for mode in MODES {
+            let _probe = Kprobe::at(address_of_add()).entry(trace).at_most(mode).register().unwrap();
+            assert_eq!(core::hint::black_box(caller)(1), 3);
+            let found = TRACE.lock().clone();
+            assert_eq!(found[0], address_of_add(), "{mode}: {found:x?}");
+            assert!(range.contains(&found[1]), "{mode}: {found:x?}");
+            assert!(found.len() > 3 && !found.iter().any(|&address| probe::is_trampoline(address)), "{found:x?}");
+            // The true callers, the same in all modes.
+            assert!(before.replace(found.clone()).is_none_or(|before| before == found), "{mode}: {found:x?}");
+        }
+    }
+);
+
+test!(
+    fn probes_come_and_go_while_tasks_are_in_their_stubs() {
+        const ROUNDS: u64 = 100;
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        static IS_OVER: AtomicBool = AtomicBool::new(false);
+        fn call() {
+            while !IS_OVER.load(Relaxed) {
+                let number = CALLS.fetch_add(1, Relaxed);
+                assert_eq!(entry_add(number), number + 1);
+            }
+        }
+        let cpus: Vec<usize> = smp::running().collect();
+        let tasks: Vec<_> = cpus.iter().chain(&cpus).map(|&cpu| task::spawn_on(cpu, "caller", call)).collect();
+        for _ in 0..ROUNDS {
+            let probe = Kprobe::at(address_of_add()).entry(count).register().unwrap();
+            while probe.hits() == 0 {
+                task::yield_now();
+            }
+            probe.disable().unwrap();
+            let (hits, calls) = (probe.hits(), CALLS.load(Relaxed));
+            while CALLS.load(Relaxed) == calls {
+                task::yield_now();
+            }
+            assert_eq!((SEEN.swap(0, Relaxed), probe.hits(), probe.missed()), (hits, hits, 0));
+        }
+        IS_OVER.store(true, Relaxed);
+        tasks.into_iter().for_each(task::JoinHandle::join);
+    }
+);
