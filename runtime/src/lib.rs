@@ -7,7 +7,8 @@
 //! | [`memory`] | translation tables, page frames, the heap, stacks, executable memory |
 //! | `boot` | the way to the first task |
 //! | [`smp`] | the other CPUs |
-//! | [`interrupt`], [`time`], [`uart`], [`power`] | devices |
+//! | [`interrupt`], [`time`], [`uart`], [`power`], `virtio` | devices |
+//! | [`block`] | disks, and the requests of tasks for their sectors |
 //! | [`machine`] | the end: panics, and the line that every failure ends with |
 //! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
 //! | [`exception`], [`backtrace`], [`symbol`] | what went wrong, where, and who called whom |
@@ -24,6 +25,8 @@ extern crate alloc;
 #[cfg(any(target_os = "none", all(test, loom)))]
 mod atomic;
 pub mod backtrace;
+#[cfg(target_os = "none")]
+pub mod block;
 #[cfg(target_os = "none")]
 mod boot;
 pub mod console;
@@ -57,4 +60,6 @@ pub mod time;
 pub mod tracing;
 #[cfg(target_os = "none")]
 pub mod uart;
+#[cfg(target_os = "none")]
+mod virtio;
 pub mod workload;

@@ -12,6 +12,7 @@
 
 extern crate alloc;
 
+mod block;
 mod coverage;
 mod entry;
 mod everything;

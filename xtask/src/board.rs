@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::workspace;
+use crate::{disk, workspace};
 
 /// The board that is meant when none is named.
 pub const DEFAULT: &str = "qemu-virt";
@@ -27,7 +27,7 @@ pub struct Board {
     /// CPUs, unless others are asked for.
     smp: u32,
     max_smp: u32,
-    /// Whatever else QEMU is to be told.
+    /// Whatever else QEMU is to be told. `{disk}` stands for the path of the [`disk`].
     arguments: Vec<String>,
     #[serde(rename = "configuration")]
     pub configurations: Vec<Configuration>,
@@ -156,7 +156,14 @@ impl Board {
         {
             arguments.extend([option.into(), value.into()]);
         }
-        arguments.extend(self.arguments.iter().map(OsString::from));
+        for argument in &self.arguments {
+            arguments.push(match argument.split_once(disk::PLACEHOLDER) {
+                Some((before, behind)) => {
+                    [before.as_ref(), disk::path()?.as_os_str(), behind.as_ref()].into_iter().collect()
+                }
+                None => argument.into(),
+            });
+        }
         // A machine that resets has failed; booting it again would hide that.
         arguments.push("-no-reboot".into());
         Ok(arguments)
@@ -227,6 +234,17 @@ mod tests {
         };
         let changed = "-machine virt,gic-version=2,secure=off,virtualization=on -cpu cortex-a53 -m 512M -smp 4 -nic none -no-reboot -kernel k.img";
         assert_eq!(line("server", &overrides), changed);
+    }
+
+    #[test]
+    fn the_disk_has_a_path() {
+        let text = TEXT.replace("\"none\"", "\"none\", \"-drive\", \"file={disk},snapshot=on\"");
+        let board = Board::parse("test", &text).unwrap();
+        let arguments = board.machine_arguments(&board.configurations[0], &Overrides::default()).unwrap();
+        let file = arguments
+            .iter()
+            .find_map(|argument| argument.to_str()?.strip_prefix("file=")?.strip_suffix(",snapshot=on"));
+        assert!(Path::new(file.unwrap()).is_file(), "{arguments:?}");
     }
 
     #[test]

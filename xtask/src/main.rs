@@ -6,6 +6,7 @@ mod bench;
 mod board;
 mod console;
 mod conversation;
+mod disk;
 mod image;
 mod machine;
 mod run;

@@ -52,7 +52,7 @@ static COMMANDS: [Command; 15] = [
     Command {
         name: "run",
         arguments: "WORKLOAD [N] [TASKS]",
-        help: "N iterations of sha256 or deflate, in several tasks at once",
+        help: "N iterations of sha256, deflate or disk, in several tasks at once",
         run: system::run,
     },
     Command { name: "tasks", arguments: "", help: "all tasks", run: system::tasks },

@@ -53,6 +53,9 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
             None => name.failure(format_args!("there is no workload `{}`, but {}", name.text, names.join(" and "))),
         });
     };
+    if let Some(lack) = (workload.lacks)() {
+        return Err(name.failure(lack));
+    }
     let iterations = words.number(DEFAULT_ITERATIONS, ITERATIONS_MAX)?;
     let tasks = words.number(DEFAULT_TASKS, TASKS_MAX)?;
     words.end()?;

@@ -36,6 +36,8 @@ pub struct Machine {
     pub reserved: Vec<Reservation, 64>,
     /// The UART of the console.
     pub uart: Option<Device>,
+    /// Where virtio devices may be, in the order of the tree.
+    pub virtio: Vec<Device, 32>,
     /// The interrupt controller.
     pub interrupt_controller: Option<InterruptController>,
     /// The interrupt of the EL1 virtual timer.
@@ -65,6 +67,8 @@ pub struct Device {
     pub registers: Registers,
     /// Its interrupt.
     pub interrupt: Option<Interrupt>,
+    /// Whether it sees memory as it is in the caches of the CPUs.
+    pub is_coherent: bool,
 }
 
 /// Registers in physical memory.
@@ -140,6 +144,7 @@ impl Machine {
             memory: Vec::new(),
             reserved: Vec::new(),
             uart: None,
+            virtio: Vec::new(),
             interrupt_controller: None,
             timer: None,
             psci: None,
@@ -239,10 +244,16 @@ impl Machine {
     fn read_devices(&mut self, root: &Node, gic: Option<u32>) {
         let pl011 = &mut |node: &Node| {
             let usable = node.is_compatible(&["arm,pl011"]) && node.is_enabled();
-            let registers = registers(node).next().filter(|_| usable)?;
-            Some(Device { registers, interrupt: interrupt(node, 0, gic) })
+            if usable { device(node, gic) } else { None }
         };
         self.uart = stdout(root, pl011).or_else(|| root.each_enabled(pl011));
+        root.each_enabled(&mut |node| {
+            if node.is_compatible(&["virtio,mmio"]) {
+                // Devices that there is no room for are not used.
+                self.virtio.extend(device(node, gic).filter(|_| !self.virtio.is_full()));
+            }
+            None::<()>
+        });
         self.timer = root.each_enabled(&mut |node| {
             // Secure physical, non-secure physical, virtual, hypervisor.
             let found = node.is_compatible(&["arm,armv8-timer", "arm,armv7-timer"]);
@@ -268,6 +279,13 @@ fn stdout<T>(root: &Node, visit: &mut dyn FnMut(&Node) -> Option<T>) -> Option<T
         None => root.at("aliases", &mut |aliases| aliases.text(name))?.strip_prefix('/')?,
     };
     root.at(path, visit)
+}
+
+/// A device with one range of registers and one interrupt.
+fn device(node: &Node, gic: Option<u32>) -> Option<Device> {
+    let registers = registers(node).next()?;
+    let is_coherent = node.property("dma-coherent").is_some();
+    Some(Device { registers, interrupt: interrupt(node, 0, gic), is_coherent })
 }
 
 fn registers(node: &Node) -> impl Iterator<Item = Registers> {

@@ -32,6 +32,7 @@ fn qemu_virt() {
         Some(Device {
             registers: registers(0x900_0000, 0x1000),
             interrupt: Some(Interrupt { number: 33, edge: false }),
+            is_coherent: false,
         })
     );
     assert_eq!(
@@ -41,6 +42,12 @@ fn qemu_virt() {
             cpu_interface: registers(0x801_0000, 0x1_0000),
         })
     );
+    let slots = (0..32).map(|slot| Device {
+        registers: registers(0xa00_0000 + 0x200 * slot, 0x200),
+        interrupt: Some(Interrupt { number: 48 + slot as u32, edge: true }),
+        is_coherent: true,
+    });
+    assert_eq!(machine.virtio, slots.collect::<Vec<_, 32>>());
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
     assert_eq!(machine.psci, Some(Conduit::Hvc));
     assert_eq!(machine.cpus, [0, 1].map(|affinity| Cpu { affinity, start: Some(Start::Psci) }));
@@ -128,7 +135,10 @@ fn raspberry_pi_5_behind_its_bus() {
         [reservation(0..0x8_0000, true), reservation(0..0x8_0000, false), reservation(0x3fd1_6e30..0x3fd1_6e69, true),]
     );
     let interrupt = Some(Interrupt { number: 153, edge: false });
-    assert_eq!(machine.uart, Some(Device { registers: registers(0x10_7d00_1000, 0x200), interrupt }));
+    assert_eq!(
+        machine.uart,
+        Some(Device { registers: registers(0x10_7d00_1000, 0x200), interrupt, is_coherent: false })
+    );
     let distributor = registers(0x10_7fff_9000, 0x1000);
     let cpu_interface = registers(0x10_7fff_a000, 0x2000);
     assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
@@ -180,7 +190,10 @@ fn raspberry_pi_3() -> Tree {
 #[test]
 fn interrupts_of_another_controller_are_none() {
     let machine = read(raspberry_pi_3());
-    assert_eq!(machine.uart, Some(Device { registers: registers(0x3f20_1000, 0x200), interrupt: None }));
+    assert_eq!(
+        machine.uart,
+        Some(Device { registers: registers(0x3f20_1000, 0x200), interrupt: None, is_coherent: false })
+    );
     assert_eq!(machine.interrupt_controller, None);
 }
 

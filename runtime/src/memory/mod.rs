@@ -19,6 +19,8 @@ pub mod regions;
 #[cfg(target_os = "none")]
 mod cache;
 #[cfg(target_os = "none")]
+pub(crate) mod dma;
+#[cfg(target_os = "none")]
 mod executable;
 #[cfg(target_os = "none")]
 mod frame;
@@ -82,7 +84,7 @@ mod target {
 
     /// Maps the registers of a device, `length` bytes at the physical address `physical`, and returns their virtual
     /// address. Registers that are mapped already are found again.
-    pub(super) fn map_device(physical: u64, length: u64) -> Result<usize, MapError> {
+    pub(crate) fn map_device(physical: u64, length: u64) -> Result<usize, MapError> {
         let page = PAGE_SIZE as u64 - 1;
         let end = physical.checked_add(length).filter(|end| *end <= LINEAR_END);
         let end = end.ok_or(MapError::OutOfReach(physical))?.next_multiple_of(page + 1);

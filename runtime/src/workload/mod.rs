@@ -1,11 +1,12 @@
 //! Real work to probe: programs that know nothing of probes, compute something of which the right answer is
 //! known, and do so in several tasks at once.
 //!
-//! The algorithms are third-party crates, compiled as anybody would compile them. An iteration is a plain
+//! The algorithms, and the driver of the disk, are third-party crates, compiled as anybody would compile them. An iteration is a plain
 //! function that tells whether its answer was right; what it calls a fixed number of times is listed with it,
 //! so that hits can be compared with calls.
 
 mod deflate;
+pub mod disk;
 mod random;
 #[cfg(target_os = "none")]
 mod runner;
@@ -24,6 +25,8 @@ pub struct Workload {
     pub name: &'static str,
     /// What an iteration does.
     pub what: &'static str,
+    /// What the machine lacks, if it cannot be run on it.
+    pub lacks: fn() -> Option<&'static str>,
     /// One iteration; whether its answer was right.
     pub iterate: fn() -> bool,
     /// Functions, by their symbols, and how often one iteration calls them.
@@ -31,16 +34,18 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 2] = [
+pub static WORKLOADS: [Workload; 3] = [
     Workload {
         name: "sha256",
         what: "the SHA-256 digest of 1000 bytes (crate sha2)",
+        lacks: || None,
         iterate: sha256::iterate,
         calls: &[("runtime::workload::sha256::iterate", 1), ("sha2::sha256::compress256", 2)],
     },
     Workload {
         name: "deflate",
         what: "compress and decompress 32 KiB of text (crate miniz_oxide)",
+        lacks: || None,
         iterate: deflate::iterate,
         calls: &[
             ("runtime::workload::deflate::iterate", 1),
@@ -49,6 +54,17 @@ pub static WORKLOADS: [Workload; 2] = [
             ("miniz_oxide::inflate::core::decompress_fast", 1),
             ("miniz_oxide::inflate::core::init_tree", 2),
             ("adler2::adler32_slice", 1),
+        ],
+    },
+    Workload {
+        name: "disk",
+        what: "read 64 KiB of the disk, and check them (crate virtio-drivers)",
+        lacks: disk::lacks,
+        iterate: disk::iterate,
+        calls: &[
+            ("runtime::workload::disk::iterate", 1),
+            ("runtime::block::request::update_request", 2),
+            ("runtime::block::request::end_request", 1),
         ],
     },
 ];

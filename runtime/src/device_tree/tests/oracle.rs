@@ -83,8 +83,11 @@ fn compare(blob: &[u8]) {
     });
     assert_eq!(machine.cpus, cpus.collect::<Vec<_, MAX_CPUS>>());
 
-    let uart = find(&tree, &["arm,pl011"])
-        .map(|place| Device { registers: registers_of(&tree, place)[0], interrupt: interrupt_of(&tree, place.0, 0) });
+    let uart = find(&tree, &["arm,pl011"]).map(|place| Device {
+        registers: registers_of(&tree, place)[0],
+        interrupt: interrupt_of(&tree, place.0, 0),
+        is_coherent: false,
+    });
     assert_eq!(machine.uart, uart);
 
     let gic_v2 = find(&tree, &["arm,gic-400", "arm,cortex-a15-gic"]).map(|place| {

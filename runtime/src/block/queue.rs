@@ -1,0 +1,141 @@
+//! The requests of a disk, which is a virtio block device (Virtio 1.2, 5.2): those that wait, and those that it is at.
+//!
+//! What the device reads and writes by itself, the header, the answer and the bytes, stays where it is until the device has
+//! answered: it is reached by pointers alone meanwhile.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::ptr;
+
+use virtio_drivers::Error;
+use virtio_drivers::device::blk::{BlkReq, BlkResp, VirtIOBlk};
+use virtio_drivers::transport::mmio::MmioTransport;
+
+use super::request::{Operation, Request, Status, end_request, update_request};
+use crate::virtio::Memory;
+
+/// As many requests as the device is given at a time: it numbers them below this.
+const DEPTH: usize = 16;
+
+/// A turn of a request, while the device has it.
+struct Flight {
+    header: BlkReq,
+    answer: BlkResp,
+    request: Box<Request>,
+}
+
+/// The requests of a disk.
+pub(super) struct Queue {
+    device: VirtIOBlk<Memory, MmioTransport<'static>>,
+    waiting: VecDeque<Box<Request>>,
+    /// By the device's number; null where it has none. Each is a `Box` that only this queue has.
+    flights: [*mut Flight; DEPTH],
+}
+
+// SAFETY: the flights are this queue's own, as boxes would be, and what they hold may be used by any CPU.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    /// Starts the device.
+    pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
+        let device = VirtIOBlk::new(transport)?;
+        assert!(usize::from(device.virt_queue_size()) <= DEPTH);
+        Ok(Self { device, waiting: VecDeque::new(), flights: [ptr::null_mut(); DEPTH] })
+    }
+
+    /// How many sectors the disk has.
+    pub(super) fn capacity(&self) -> u64 {
+        self.device.capacity()
+    }
+
+    /// Whether it cannot be written to.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.device.readonly()
+    }
+
+    /// Gives a request to the device, as soon as that has room.
+    pub(super) fn submit(&mut self, request: Box<Request>) {
+        self.waiting.push_back(request);
+        self.start();
+    }
+
+    /// Does what the device has caused an interrupt for, if it has.
+    pub(super) fn complete(&mut self) {
+        self.device.ack_interrupt();
+        while let Some(token) = self.device.peek_used() {
+            self.land(token);
+        }
+        self.start();
+    }
+
+    /// Gives the device what waits, as long as it has room.
+    fn start(&mut self) {
+        while let Some(request) = self.waiting.pop_front() {
+            match self.take_off(request) {
+                Ok(()) => {}
+                Err((Error::QueueFull, request)) => {
+                    self.waiting.push_front(request);
+                    return;
+                }
+                Err((_, mut request)) => {
+                    update_request(&mut request, Status::IoError, 0);
+                    end_request(request);
+                }
+            }
+        }
+    }
+
+    /// Gives the device the next turn of a request.
+    fn take_off(&mut self, request: Box<Request>) -> Result<(), (Error, Box<Request>)> {
+        let flight = Box::new(Flight { header: BlkReq::default(), answer: BlkResp::default(), request });
+        let sector = flight.request.next_sector() as usize;
+        let flight = Box::into_raw(flight);
+        // SAFETY: the box was just made into this pointer.
+        let Flight { header, answer, request } = unsafe { &mut *flight };
+        let operation = request.operation();
+        let bytes = request.segment();
+        // SAFETY: all three stay where they are, and nobody accesses them, until `land`, when the device has answered.
+        let token = unsafe {
+            match operation {
+                Operation::Read => self.device.read_blocks_nb(sector, header, bytes, answer),
+                Operation::Write => self.device.write_blocks_nb(sector, header, bytes, answer),
+            }
+        };
+        match token {
+            Ok(token) => self.flights[usize::from(token)] = flight,
+            // SAFETY: the device has not got it, and the pointer came from a box.
+            Err(error) => return Err((error, unsafe { Box::from_raw(flight) }.request)),
+        }
+        Ok(())
+    }
+
+    /// Takes the turn with the number `token` back from the device, which has answered.
+    fn land(&mut self, token: u16) {
+        let flight = core::mem::replace(&mut self.flights[usize::from(token)], ptr::null_mut());
+        assert!(!flight.is_null(), "a disk has answered request {token}, which it was not given");
+        // SAFETY: `take_off` has put a box here, and the device has done with it.
+        let mut flight = unsafe { Box::from_raw(flight) };
+        let Flight { header, answer, request } = &mut *flight;
+        let operation = request.operation();
+        let bytes = request.segment();
+        let length = bytes.len();
+        // SAFETY: they are what the device was given under this number.
+        let result = unsafe {
+            match operation {
+                Operation::Read => self.device.complete_read_blocks(token, header, bytes, answer),
+                Operation::Write => self.device.complete_write_blocks(token, header, bytes, answer),
+            }
+        };
+        let (status, done) = match result {
+            Ok(()) => (Status::Ok, length),
+            Err(Error::Unsupported) => (Status::Unsupported, 0),
+            Err(_) => (Status::IoError, 0),
+        };
+        let mut request = flight.request;
+        if update_request(&mut request, status, done) {
+            self.waiting.push_front(request);
+        } else {
+            end_request(request);
+        }
+    }
+}

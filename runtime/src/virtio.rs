@@ -1,0 +1,87 @@
+//! Virtio devices: where they are, and what the drivers of the crate `virtio-drivers` ask of a kernel.
+//!
+//! They are reached by registers in memory (Virtio 1.2, 4.2), as the device tree lists them. A slot of the board may be
+//! empty: its device has the number 0.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use virtio_drivers::transport::mmio::{MmioError, MmioTransport};
+use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
+
+use crate::device_tree::{Device, Registers};
+use crate::memory::{self, MapError, dma};
+
+/// Why a device cannot be used.
+#[derive(Debug)]
+pub enum VirtioError {
+    /// It would not see what is in the caches of the CPUs; its registers are at this physical address.
+    NotCoherent(u64),
+    /// Its registers cannot be mapped.
+    Map(MapError),
+    /// It is no device that the driver knows how to reach.
+    Transport(u64, MmioError),
+    /// It does not come to terms with its driver.
+    Driver(u64, virtio_drivers::Error),
+}
+
+impl fmt::Display for VirtioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotCoherent(address) => {
+                write!(f, "the virtio device at {address:#x} is not said to be coherent with the caches")
+            }
+            Self::Map(error) => error.fmt(f),
+            Self::Transport(address, error) => {
+                write!(f, "the virtio device at {address:#x} cannot be reached: {error}")
+            }
+            Self::Driver(address, error) => write!(f, "the virtio device at {address:#x} does not start: {error}"),
+        }
+    }
+}
+
+/// The way to a device, or nothing where the slot is empty.
+pub(crate) fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioError> {
+    let Registers { address, length } = device.registers;
+    let header = memory::map_device(address, length).map_err(VirtioError::Map)?;
+    let Some(header) = NonNull::new(core::ptr::with_exposed_provenance_mut(header)) else { return Ok(None) };
+    // SAFETY: the registers of a virtio device are mapped there, all of them, for ever; each device is asked for once.
+    match unsafe { MmioTransport::new(header, length as usize) } {
+        Ok(_) if !device.is_coherent => Err(VirtioError::NotCoherent(address)),
+        Ok(transport) => Ok(Some(transport)),
+        Err(MmioError::InvalidDeviceID(_)) => Ok(None),
+        Err(error) => Err(VirtioError::Transport(address, error)),
+    }
+}
+
+/// The memory of the kernel, as drivers use it.
+pub(crate) struct Memory;
+
+// SAFETY: what `dma_alloc` gives is memory of the heap, zeroed, aligned to a page and nobody else's; no address is given
+// for registers of a PCI device.
+unsafe impl Hal for Memory {
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        const { assert!(PAGE_SIZE == memory::layout::PAGE_SIZE) };
+        // The address 0 says that there is none.
+        let none = (0, NonNull::dangling());
+        dma::allocate(pages).and_then(|memory| Some((dma::physical(memory.addr().get())?, memory))).unwrap_or(none)
+    }
+
+    unsafe fn dma_dealloc(_: PhysAddr, memory: NonNull<u8>, pages: usize) -> i32 {
+        // SAFETY: the driver gives back what `dma_alloc` gave it, when the device has let go of it.
+        unsafe { dma::free(memory, pages) };
+        0
+    }
+
+    unsafe fn mmio_phys_to_virt(physical: PhysAddr, _: usize) -> NonNull<u8> {
+        panic!("no device is on a PCI bus, where its registers would be at {physical:#x}")
+    }
+
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        let address = buffer.cast::<u8>().addr().get();
+        dma::physical(address)
+            .unwrap_or_else(|| panic!("a device was to be given {address:#x}, not memory of the heap"))
+    }
+
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}
