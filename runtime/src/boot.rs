@@ -4,6 +4,7 @@ use core::fmt;
 
 use aarch64_cpu::registers::{MPIDR_EL1, Readable, TPIDRRO_EL0, Writeable};
 
+use crate::broadcom::{self, watchdog};
 use crate::device_tree::{AFFINITY, DeviceTreeError, Machine};
 use crate::interrupt::InterruptError;
 use crate::memory::descriptor::{Attributes, Descriptor, MAIR};
@@ -93,7 +94,8 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     let tree = memory::map_device_tree(device_tree).unwrap_or_else(|error| stop_without_tree(error));
     let mut machine = Machine::read(tree).unwrap_or_else(|error| stop_without_tree(error));
     if let Some(uart) = &machine.uart {
-        or_stop("UART", uart::initialize(uart));
+        let clock = or_stop("UART", broadcom::connect_uart(&machine, uart));
+        or_stop("UART", uart::initialize(uart, clock));
     }
     or_stop("CPUs", machine.put_boot_cpu_first(MPIDR_EL1.get()));
     or_stop("memory", memory::initialize(&machine, tree));
@@ -101,6 +103,9 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     symbol::init();
     if let Some(conduit) = machine.psci {
         power::initialize(conduit);
+    }
+    if let Some(registers) = &machine.broadcom.power {
+        or_stop("watchdog", watchdog::initialize(registers));
     }
     or_stop("interrupts", start_interrupts(&machine));
     block::initialize(&machine, |error| println!("a disk is not used: {error}"));

@@ -7,7 +7,7 @@
 //! | [`memory`] | translation tables, page frames, the heap, stacks, executable memory |
 //! | `boot` | the way to the first task |
 //! | [`smp`] | the other CPUs |
-//! | [`interrupt`], [`time`], [`uart`], [`power`], `virtio` | devices |
+//! | [`interrupt`], [`time`], [`uart`], [`power`], `virtio`, `broadcom` | devices |
 //! | [`block`] | disks, and the requests of tasks for their sectors |
 //! | [`machine`] | the end: panics, and the line that every failure ends with |
 //! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
@@ -29,6 +29,8 @@ pub mod backtrace;
 pub mod block;
 #[cfg(target_os = "none")]
 mod boot;
+#[cfg(target_os = "none")]
+mod broadcom;
 pub mod console;
 pub mod device_tree;
 pub mod disassembly;

@@ -1,16 +1,22 @@
-//! Power, by PSCI (Arm DEN 0022): calls to the firmware or the hypervisor. Any CPU makes them.
+//! Power, by PSCI (Arm DEN 0022): calls to the firmware or the hypervisor. Any CPU makes them. A machine without PSCI may
+//! have a watchdog that resets it.
 
 use core::arch::asm;
 use core::fmt;
+use core::time::Duration;
 
 use spin::Once;
 
+use crate::broadcom::watchdog;
 use crate::device_tree::Conduit;
-use crate::{machine, uart};
+use crate::{machine, time, uart};
 
 /// Function identifiers (DEN 0022, 5.1.4 and 5.1.9).
 const CPU_ON: u64 = 0xc400_0003;
 const SYSTEM_OFF: u64 = 0x8400_0008;
+const SYSTEM_RESET: u64 = 0x8400_0009;
+/// How long the watchdog may take.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What PSCI returns where it does not do what it is asked to: a negative number (DEN 0022, 5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +82,26 @@ pub(crate) fn start_cpu(affinity: u64, entry: u64) -> Option<Result<(), PsciErro
     call(CPU_ON, [affinity, entry, 0])
 }
 
-/// Switches the machine off.
+/// Switches the machine off: by PSCI, or where there is none by the watchdog of a Raspberry Pi.
 pub fn off() -> ! {
+    end("power off", SYSTEM_OFF, watchdog::off)
+}
+
+/// Resets the machine, which boots again; in the same ways.
+pub fn reset() -> ! {
+    end("reset", SYSTEM_RESET, watchdog::reset)
+}
+
+fn end(what: &str, function: u64, by_watchdog: fn()) -> ! {
     uart::flush();
-    match call(SYSTEM_OFF, [0; 3]) {
-        None => machine::stop(format_args!("power off: the device tree describes no PSCI")),
-        Some(Err(error)) => machine::stop(format_args!("power off: {error}")),
-        Some(Ok(())) => machine::stop(format_args!("power off: PSCI returned")),
+    let psci = call(function, [0; 3]);
+    by_watchdog();
+    let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
+    while watchdog::is_there() && time::counter() < deadline {}
+    match psci {
+        None if watchdog::is_there() => machine::stop(format_args!("{what}: the watchdog does nothing")),
+        None => machine::stop(format_args!("{what}: the device tree describes neither PSCI nor a watchdog")),
+        Some(Err(error)) => machine::stop(format_args!("{what}: {error}")),
+        Some(Ok(())) => machine::stop(format_args!("{what}: PSCI returned")),
     }
 }

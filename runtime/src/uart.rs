@@ -58,6 +58,9 @@ register_structs! {
         (0x004 => _reserved0),
         (0x018 => flags: ReadOnly<u32, Flags::Register>),
         (0x01c => _reserved1),
+        /// The divisor of the clock: its integer part, and 64ths.
+        (0x024 => divisor: ReadWrite<u32>),
+        (0x028 => divisor_fraction: ReadWrite<u32>),
         (0x02c => line_control: ReadWrite<u32, LineControl::Register>),
         (0x030 => control: ReadWrite<u32, Control::Register>),
         (0x034 => _reserved2),
@@ -77,6 +80,9 @@ const RING_SIZE: usize = 4096;
 /// taken.
 const BURST: usize = 64;
 
+/// Bits in a second.
+const SPEED: u32 = 115_200;
+
 /// How long code that must go on waits for its turn: more than a line takes at 115,200 baud.
 const MOMENT: Duration = Duration::from_millis(10);
 
@@ -87,10 +93,11 @@ static RECEIVED: IrqLock<Deque<u8, RING_SIZE>> = IrqLock::new(Deque::new());
 static READERS: WaitQueue = WaitQueue::new();
 static OVERRUNS: AtomicU64 = AtomicU64::new(0);
 
-/// Maps the UART and makes it ready for output. Speed and pins stay as the firmware has set them.
-pub(crate) fn initialize(device: &Device) -> Result<(), MapError> {
+/// Maps the UART and makes it ready for output. Its speed becomes [`SPEED`] if the frequency of its clock in Hz is known;
+/// else it stays as the firmware has set it.
+pub(crate) fn initialize(device: &Device, clock: Option<u32>) -> Result<(), MapError> {
     // SAFETY: the device tree says that a PL011 has its registers there.
-    start(unsafe { Mmio::map(device.registers.address)? });
+    start(unsafe { Mmio::map(device.registers.address)? }, clock);
     Ok(())
 }
 
@@ -106,20 +113,31 @@ pub(crate) fn probe(address: u64) -> bool {
     };
     let found = identity(&uart.component_id) == 0xb105_f00d && identity(&uart.peripheral_id) & 0xfff == 0x011;
     if found {
-        start(uart);
+        start(uart, None);
     }
     found
 }
 
-fn start(uart: Mmio<Pl011>) {
+fn start(uart: Mmio<Pl011>, clock: Option<u32>) {
     // Line control takes effect only when the UART is not enabled and not sending (3.3.8).
     while uart.flags.is_set(Flags::BUSY) {}
     uart.control.set(0);
     uart.interrupt_mask.set(0);
     uart.interrupt_clear.write(Interrupts::ALL.val(0x7ff));
+    if let Some(divisor) = clock.and_then(divisor) {
+        uart.divisor.set(divisor / 64);
+        uart.divisor_fraction.set(divisor % 64);
+    }
+    // After the divisor, which is taken over with it (3.3.6).
     uart.line_control.write(LineControl::FIFOS::SET + LineControl::WORD_LENGTH::Eight);
     uart.control.write(Control::ENABLE::SET + Control::TRANSMIT::SET + Control::RECEIVE::SET);
     UART.call_once(|| uart);
+}
+
+/// What divides `clock`, in Hz, so that 16 periods are a bit (3.3.6): in 64ths, rounded. None if it is out of range.
+fn divisor(clock: u32) -> Option<u32> {
+    let divisor = (u64::from(clock) * 64 + u64::from(SPEED) * 8) / (u64::from(SPEED) * 16);
+    (64..=0xffff * 64).contains(&divisor).then_some(divisor as u32)
 }
 
 /// Makes input come by interrupt.

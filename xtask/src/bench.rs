@@ -112,7 +112,7 @@ impl Bench {
         let board = Board::load(&options.board)?;
         let configuration = board.configuration(&options.configuration)?;
         setup::rust(&[])?;
-        setup::qemu(&[&board.machine])?;
+        setup::board(&board)?;
         let elf = workspace::build_kernel(PACKAGE)?;
         let image = image::write_beside(&elf)?;
         let cpus = if options.throughput { throughput::CPUS } else { 1 };

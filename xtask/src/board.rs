@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::{disk, workspace};
+use crate::{disk, setup::trees, workspace};
 
 /// The board that is meant when none is named.
 pub const DEFAULT: &str = "qemu-virt";
@@ -20,21 +20,34 @@ pub const BASE: &str = "base";
 pub struct Board {
     #[serde(skip)]
     pub name: String,
+    /// The device tree of the machine, one of [`trees`]; without one, QEMU makes it.
+    device_tree: Option<String>,
+    /// The machine of QEMU that is this board, if there is one.
+    qemu: Option<Qemu>,
+    #[serde(default, rename = "configuration")]
+    pub configurations: Vec<Configuration>,
+}
+
+/// How QEMU is started.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Qemu {
     /// QEMU's name of the machine.
-    pub machine: String,
+    machine: String,
     cpu: String,
     memory: String,
     /// CPUs, unless others are asked for.
     smp: u32,
     max_smp: u32,
+    /// The machine has `max-smp` CPUs always. Fewer run if the boot arguments say so.
+    #[serde(default)]
+    fixed_smp: bool,
     /// Whatever else QEMU is to be told. `{disk}` stands for the path of the [`disk`].
     arguments: Vec<String>,
-    #[serde(rename = "configuration")]
-    pub configurations: Vec<Configuration>,
 }
 
 /// A variation of a board.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Configuration {
     pub name: String,
@@ -90,6 +103,13 @@ impl Board {
 
     fn parse(name: &str, text: &str) -> Result<Self> {
         let board = Self { name: name.into(), ..toml::from_str(text)? };
+        if let Some(tree) = &board.device_tree {
+            ensure!(trees::is_known(tree), "nobody knows where to get the device tree {tree}");
+        }
+        let Some(qemu) = &board.qemu else {
+            ensure!(board.configurations.is_empty(), "it has configurations of QEMU, but no machine");
+            return Ok(board);
+        };
         ensure!(
             board.configurations.first().is_some_and(|first| first.name == BASE),
             "its first configuration is not {BASE}"
@@ -103,10 +123,31 @@ impl Board {
             );
         }
         let counts = board.configurations.iter().filter_map(|configuration| configuration.smp);
-        for smp in counts.chain([board.smp]) {
-            ensure!((1..=board.max_smp).contains(&smp), "{smp} CPUs are not between 1 and max-smp, {}", board.max_smp);
+        for smp in counts.chain([qemu.smp]) {
+            ensure!((1..=qemu.max_smp).contains(&smp), "{smp} CPUs are not between 1 and max-smp, {}", qemu.max_smp);
         }
         Ok(board)
+    }
+
+    /// All boards that QEMU has a machine for.
+    pub fn emulated() -> Result<Vec<Self>> {
+        let names = names(&workspace::root().join("boards"))?;
+        let boards: Result<Vec<_>> = names.iter().map(|name| Self::load(name)).collect();
+        Ok(boards?.into_iter().filter(|board| board.qemu.is_some()).collect())
+    }
+
+    fn qemu(&self) -> Result<&Qemu> {
+        self.qemu.as_ref().with_context(|| format!("QEMU has no machine that is the board {}", self.name))
+    }
+
+    /// QEMU's name of the machine.
+    pub fn machine(&self) -> Result<&str> {
+        Ok(&self.qemu()?.machine)
+    }
+
+    /// The name of its device tree, if QEMU does not make one.
+    pub fn device_tree(&self) -> Option<&str> {
+        self.device_tree.as_deref()
     }
 
     /// The configuration of this name.
@@ -120,7 +161,7 @@ impl Board {
 
     /// How many CPUs this configuration has.
     pub fn cpus(&self, configuration: &Configuration) -> u32 {
-        configuration.smp.unwrap_or(self.smp)
+        configuration.smp.or_else(|| Some(self.qemu.as_ref()?.smp)).unwrap_or(1)
     }
 
     /// What QEMU is told so that it is this machine and boots `image`.
@@ -132,31 +173,34 @@ impl Board {
     ) -> Result<Vec<OsString>> {
         let mut arguments = self.machine_arguments(configuration, overrides)?;
         arguments.extend(["-kernel".into(), image.into()]);
+        if let Some(tree) = &self.device_tree {
+            arguments.extend(["-dtb".into(), trees::path(tree).into()]);
+        }
+        let smp = self.wanted_cpus(configuration, overrides)?;
+        if self.qemu()?.fixed_smp && smp < self.qemu()?.max_smp {
+            arguments.extend(["-append".into(), format!("maxcpus={smp}").into()]);
+        }
         Ok(arguments)
     }
 
     /// What QEMU is told so that it is this machine, with nothing in its memory.
     pub fn machine_arguments(&self, configuration: &Configuration, overrides: &Overrides) -> Result<Vec<OsString>> {
-        let smp = overrides.smp.unwrap_or(self.cpus(configuration));
-        ensure!(
-            (1..=self.max_smp).contains(&smp),
-            "the board {} has between 1 and {} CPUs, not {smp}",
-            self.name,
-            self.max_smp
-        );
+        let qemu = self.qemu()?;
+        let wanted = self.wanted_cpus(configuration, overrides)?;
+        let smp = if qemu.fixed_smp { qemu.max_smp } else { wanted };
         let mut options = configuration.machine_options.clone();
         options.extend(overrides.machine.iter().cloned());
-        let mut machine = self.machine.clone();
+        let mut machine = qemu.machine.clone();
         for (key, value) in options {
             machine += &format!(",{key}={value}");
         }
-        let cpu = overrides.cpu.as_ref().or(configuration.cpu.as_ref()).unwrap_or(&self.cpu);
+        let cpu = overrides.cpu.as_ref().or(configuration.cpu.as_ref()).unwrap_or(&qemu.cpu);
         let mut arguments: Vec<OsString> = Vec::new();
-        for (option, value) in [("-machine", &machine), ("-cpu", cpu), ("-m", &self.memory), ("-smp", &smp.to_string())]
+        for (option, value) in [("-machine", &machine), ("-cpu", cpu), ("-m", &qemu.memory), ("-smp", &smp.to_string())]
         {
             arguments.extend([option.into(), value.into()]);
         }
-        for argument in &self.arguments {
+        for argument in &qemu.arguments {
             arguments.push(match argument.split_once(disk::PLACEHOLDER) {
                 Some((before, behind)) => {
                     [before.as_ref(), disk::path()?.as_os_str(), behind.as_ref()].into_iter().collect()
@@ -167,6 +211,13 @@ impl Board {
         // A machine that resets has failed; booting it again would hide that.
         arguments.push("-no-reboot".into());
         Ok(arguments)
+    }
+
+    /// How many CPUs are to run.
+    fn wanted_cpus(&self, configuration: &Configuration, overrides: &Overrides) -> Result<u32> {
+        let (smp, max) = (overrides.smp.unwrap_or(self.cpus(configuration)), self.qemu()?.max_smp);
+        ensure!((1..=max).contains(&smp), "the board {} has between 1 and {max} CPUs, not {smp}", self.name);
+        Ok(smp)
     }
 }
 
@@ -190,6 +241,7 @@ mod tests {
     use std::path::Path;
 
     const TEXT: &str = r#"
+        [qemu]
         machine = "virt"
         cpu = "max"
         memory = "512M"
@@ -245,6 +297,27 @@ mod tests {
             .iter()
             .find_map(|argument| argument.to_str()?.strip_prefix("file=")?.strip_suffix(",snapshot=on"));
         assert!(Path::new(file.unwrap()).is_file(), "{arguments:?}");
+    }
+
+    #[test]
+    fn a_machine_with_a_fixed_number_of_cpus_is_asked_to_run_fewer() {
+        let text = TEXT.replace("[qemu]", "device-tree = \"bcm2837-rpi-3-b.dtb\"\n[qemu]\nfixed-smp = true");
+        let board = Board::parse("test", &text).unwrap();
+        let line = |smp| {
+            let overrides = Overrides { smp: Some(smp), ..Overrides::default() };
+            let arguments = board.arguments(&board.configurations[0], &overrides, Path::new("k.img")).unwrap();
+            arguments.join(" ".as_ref()).into_string().unwrap()
+        };
+        assert!(line(8).contains(" -smp 8 ") && line(8).ends_with("/target/device-trees/bcm2837-rpi-3-b.dtb"));
+        assert!(line(2).contains(" -smp 8 ") && line(2).ends_with(" -append maxcpus=2"));
+    }
+
+    #[test]
+    fn a_board_without_a_machine_cannot_be_emulated() {
+        let board = Board::parse("test", "device-tree = \"bcm2712-rpi-5-b.dtb\"").unwrap();
+        assert_eq!(board.machine().unwrap_err().to_string(), "QEMU has no machine that is the board test");
+        assert!(Board::parse("test", "device-tree = \"toaster.dtb\"").is_err());
+        assert!(Board::parse("test", "[[configuration]]\nname = \"base\"").is_err());
     }
 
     #[test]

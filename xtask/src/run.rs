@@ -54,7 +54,7 @@ pub fn run(options: &Options) -> Result<()> {
     let board = Board::load(&options.board)?;
     let configuration = board.configuration(&options.configuration)?;
     let script = open(options.script.as_deref())?;
-    setup::qemu(&[&board.machine])?;
+    setup::board(&board)?;
     let image = match (&options.image, &options.elf) {
         (Some(image), _) => {
             File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;

@@ -2,7 +2,9 @@
 //! type; it asks for nothing, so that it works where nobody sits.
 
 mod apt;
+mod package;
 mod step;
+pub mod trees;
 
 use std::{
     collections::BTreeSet,
@@ -14,24 +16,31 @@ use anyhow::{Context, Result, bail, ensure};
 use step::Step;
 
 use crate::{
+    board::Board,
     machine::{QEMU, cannot_start},
     workspace,
 };
 
 /// The target of the images.
 const TARGET: &str = "aarch64-unknown-none-softfloat";
-/// The machines of QEMU that some board of the project is.
-const MACHINES: [&str; 2] = ["virt", "raspi4b"];
 
 /// Gets everything that any command needs.
 pub fn everything() -> Result<()> {
     rust(&["clippy", "rustfmt"])?;
-    qemu(&MACHINES)?;
+    let boards = Board::emulated()?;
+    boards.iter().try_for_each(board)?;
+    let machines: Vec<_> = boards.iter().filter_map(|board| board.machine().ok()).collect();
     eprintln!(
-        "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, and QEMU with {}",
-        MACHINES.join(", ")
+        "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, and the device trees of the Raspberry Pi",
+        machines.join(", ")
     );
     Ok(())
+}
+
+/// Gets what it takes for QEMU to be this board.
+pub fn board(board: &Board) -> Result<()> {
+    qemu(&[board.machine()?])?;
+    if board.device_tree().is_some() { trees::get() } else { Ok(()) }
 }
 
 /// Gets what is missing of the Rust target and the given components.
@@ -64,7 +73,7 @@ pub fn rust(components: &[&str]) -> Result<()> {
 }
 
 /// Gets a QEMU that has these machines.
-pub fn qemu(machines: &[&str]) -> Result<()> {
+fn qemu(machines: &[&str]) -> Result<()> {
     let Some(lack) = lack_of(machines)? else {
         return Ok(());
     };

@@ -31,10 +31,10 @@ use crate::{
 /// What is tested.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The board, a directory of `boards/`.
-    #[arg(long, value_name = "NAME", default_value = board::DEFAULT)]
-    board: String,
-    /// Only the on-target tests, in this configuration of the board.
+    /// The board, a directory of `boards/`; all that QEMU has a machine for, if none is given.
+    #[arg(long, value_name = "NAME")]
+    board: Option<String>,
+    /// Only the on-target tests, in this configuration of the board, which is qemu-virt if none is given.
     #[arg(long, value_name = "NAME")]
     configuration: Option<String>,
     /// How long an on-target test may take.
@@ -46,35 +46,44 @@ pub struct Options {
 
 /// Runs the tests. Ends with a line that counts them, whatever happens.
 pub fn test(options: &Options) -> Result<ExitCode> {
-    let board = Board::load(&options.board)?;
-    let configurations: Vec<_> = match &options.configuration {
-        Some(name) => vec![board.configuration(name)?],
-        None => board.configurations.iter().collect(),
+    let name = options.board.as_deref().or(options.configuration.as_deref().map(|_| board::DEFAULT));
+    let boards = match name {
+        Some(name) => vec![Board::load(name)?],
+        None => Board::emulated()?,
     };
+    let configurations = |board: &Board| match &options.configuration {
+        Some(name) => Ok(vec![board.configuration(name)?.clone()]),
+        None => anyhow::Ok(board.configurations.clone()),
+    };
+    let boards: Vec<_> = boards.iter().map(|board| Ok((board, configurations(board)?))).collect::<Result<_>>()?;
     let mut report = Report::new(options.filter.clone());
-    let only = match (&options.configuration, &options.filter) {
-        (Some(_), _) => Some(board.name.as_str()),
-        (None, Some(filter)) => {
-            ["check::", "host::", "audit::", &board.name].into_iter().find(|stage| filter.starts_with(stage))
-        }
-        (None, None) => None,
+    let stages = ["check", "host", "audit"].into_iter().chain(boards.iter().map(|(board, _)| board.name.as_str()));
+    let begins = |filter: &str, stage: &str| {
+        filter.strip_prefix(stage).is_some_and(|rest| rest.starts_with("::") || rest.starts_with('/'))
     };
+    let only = options.filter.as_deref().and_then(|filter| stages.into_iter().find(|stage| begins(filter, stage)));
     let is_wanted = |stage: &str| only.is_none_or(|only| only == stage);
-    match setup::rust(&["clippy", "rustfmt"]).and_then(|()| setup::qemu(&[&board.machine])) {
-        Err(error) => report.result("setup", Err(format!("{error:#}"))),
-        Ok(()) => {
-            if is_wanted("check::") {
-                host::check(&mut report);
-            }
-            if is_wanted("host::") {
-                host::test(&mut report);
-            }
-            if is_wanted("audit::") {
-                audit_images(&mut report);
-            }
-            if is_wanted(&board.name) {
-                target::test(&mut report, &board, &configurations, options.timeout);
-            }
+    let is_for_all = |stage: &str| options.configuration.is_none() && is_wanted(stage);
+    if let Err(error) = setup::rust(&["clippy", "rustfmt"]) {
+        report.result("setup", Err(format!("{error:#}")));
+        return Ok(report.finish());
+    }
+    if is_for_all("check") {
+        host::check(&mut report);
+    }
+    if is_for_all("host") {
+        match setup::trees::get() {
+            Ok(()) => host::test(&mut report),
+            Err(error) => report.result("host::setup", Err(format!("{error:#}"))),
+        }
+    }
+    if is_for_all("audit") {
+        audit_images(&mut report);
+    }
+    for (board, configurations) in boards.iter().filter(|(board, _)| is_wanted(&board.name)) {
+        match setup::board(board) {
+            Ok(()) => target::test(&mut report, board, configurations, options.timeout),
+            Err(error) => report.result(&format!("{}::setup", board.name), Err(format!("{error:#}"))),
         }
     }
     Ok(report.finish())

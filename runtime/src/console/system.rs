@@ -91,6 +91,9 @@ pub(super) fn cpus(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
             Some(error) => println!("off: {error}"),
         }
     }
+    if smp::unwanted() > 0 {
+        println!("off, as the boot arguments ask for fewer: {}", smp::unwanted());
+    }
     if smp::surplus() > 0 {
         println!("off, as there is no room for more: {}", smp::surplus());
     }

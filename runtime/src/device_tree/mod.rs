@@ -8,6 +8,7 @@
 
 mod blob;
 mod error;
+mod interrupts;
 mod node;
 #[cfg(test)]
 mod tests;
@@ -18,8 +19,10 @@ use heapless::Vec;
 
 pub use blob::{HEADER_SIZE, check_address, total_size};
 pub use error::DeviceTreeError;
+pub use interrupts::{Interrupt, InterruptController};
 
 use blob::Blob;
+use interrupts::Domains;
 use node::Node;
 
 /// Aff3, Aff2, Aff1 and Aff0 of MPIDR_EL1 (Arm ARM, D24.2).
@@ -44,11 +47,16 @@ pub struct Machine {
     pub timer: Option<Interrupt>,
     /// How PSCI is called.
     pub psci: Option<Conduit>,
+    /// What there is of a Raspberry Pi.
+    pub broadcom: Broadcom,
     /// The CPUs, in the order of the tree, but for [`put_boot_cpu_first`](Self::put_boot_cpu_first). Then the place of
     /// each is its dense number.
     pub cpus: Vec<Cpu, MAX_CPUS>,
     /// CPUs that are left out, as there are more than the kernel keeps state for.
     pub surplus_cpus: usize,
+    /// How many CPUs are to run at most: `maxcpus` of the boot arguments (Linux,
+    /// Documentation/admin-guide/kernel-parameters.txt).
+    pub wanted_cpus: Option<usize>,
 }
 
 /// RAM that is not ours.
@@ -80,32 +88,24 @@ pub struct Registers {
     pub length: u64,
 }
 
-/// An interrupt of the GIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interrupt {
-    /// INTID: 16 to 31 are private to a CPU, from 32 on shared.
-    pub number: u32,
-    /// Edge-triggered, not level-sensitive.
-    pub edge: bool,
+/// The devices of a BCM2835 or a successor, the chips of the Raspberry Pi, that set the others up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Broadcom {
+    /// The pins, and what they are used for.
+    pub pins: Option<Pins>,
+    /// The mailbox through which the firmware is asked.
+    pub mailbox: Option<Registers>,
+    /// Power management: watchdog and reset.
+    pub power: Option<Registers>,
 }
 
-/// The interrupt controllers that are supported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InterruptController {
-    /// GICv2 (GIC-400).
-    GicV2 {
-        /// The distributor's registers.
-        distributor: Registers,
-        /// The CPU interface's registers.
-        cpu_interface: Registers,
-    },
-    /// GICv3 or later.
-    GicV3 {
-        /// The distributor's registers.
-        distributor: Registers,
-        /// The redistributors' registers, in one or more regions.
-        redistributors: Vec<Registers, 4>,
-    },
+/// A GPIO controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pins {
+    /// Its registers.
+    pub registers: Registers,
+    /// Whether pull-ups are set as on the BCM2711; else as on the BCM2835.
+    pub bcm2711: bool,
 }
 
 /// The instruction that calls PSCI.
@@ -148,13 +148,17 @@ impl Machine {
             interrupt_controller: None,
             timer: None,
             psci: None,
+            broadcom: Broadcom::default(),
             cpus: Vec::new(),
             surplus_cpus: 0,
+            wanted_cpus: wanted_cpus(&root),
         };
         machine.read_memory(blob, &root)?;
         machine.read_cpus(&root);
-        let gic = machine.read_interrupt_controller(&root);
-        machine.read_devices(&root, gic);
+        let domains = Domains::read(&root);
+        machine.interrupt_controller = domains.controller.clone();
+        machine.read_devices(&root, &domains);
+        machine.broadcom = Broadcom::read(&root);
         if machine.memory.is_empty() {
             return Err(DeviceTreeError::Missing { what: "memory" });
         }
@@ -222,42 +226,23 @@ impl Machine {
         });
     }
 
-    /// Returns the phandle.
-    fn read_interrupt_controller(&mut self, root: &Node) -> Option<u32> {
-        root.each_enabled(&mut |node| {
-            let v2 = node.is_compatible(&["arm,gic-400", "arm,cortex-a15-gic", "arm,cortex-a7-gic"]);
-            if !v2 && !node.is_compatible(&["arm,gic-v3"]) {
-                return None;
-            }
-            let mut registers = registers(node);
-            let distributor = registers.next()?;
-            self.interrupt_controller = Some(if v2 {
-                InterruptController::GicV2 { distributor, cpu_interface: registers.next()? }
-            } else {
-                let regions = node.cell("#redistributor-regions").unwrap_or(1) as usize;
-                InterruptController::GicV3 { distributor, redistributors: registers.take(regions.min(4)).collect() }
-            });
-            node.cell("phandle")
-        })
-    }
-
-    fn read_devices(&mut self, root: &Node, gic: Option<u32>) {
+    fn read_devices(&mut self, root: &Node, domains: &Domains) {
         let pl011 = &mut |node: &Node| {
             let usable = node.is_compatible(&["arm,pl011"]) && node.is_enabled();
-            if usable { device(node, gic) } else { None }
+            if usable { device(node, domains) } else { None }
         };
         self.uart = stdout(root, pl011).or_else(|| root.each_enabled(pl011));
         root.each_enabled(&mut |node| {
             if node.is_compatible(&["virtio,mmio"]) {
                 // Devices that there is no room for are not used.
-                self.virtio.extend(device(node, gic).filter(|_| !self.virtio.is_full()));
+                self.virtio.extend(device(node, domains).filter(|_| !self.virtio.is_full()));
             }
             None::<()>
         });
         self.timer = root.each_enabled(&mut |node| {
             // Secure physical, non-secure physical, virtual, hypervisor.
             let found = node.is_compatible(&["arm,armv8-timer", "arm,armv7-timer"]);
-            if found { interrupt(node, 2, gic) } else { None }
+            if found { domains.interrupt(node, 2) } else { None }
         });
         self.psci = root.each_enabled(&mut |node| {
             let found = node.is_compatible(&["arm,psci-1.0", "arm,psci-0.2"]);
@@ -267,6 +252,20 @@ impl Machine {
                 _ => None,
             }
         });
+    }
+}
+
+impl Broadcom {
+    fn read(root: &Node) -> Self {
+        let device = |names: &[&str]| {
+            root.each_enabled(&mut |node| registers(node).next().filter(|_| node.is_compatible(names)))
+        };
+        let pins = |name, bcm2711| device(&[name]).map(|registers| Pins { registers, bcm2711 });
+        Self {
+            pins: pins("brcm,bcm2711-gpio", true).or_else(|| pins("brcm,bcm2835-gpio", false)),
+            mailbox: device(&["brcm,bcm2835-mbox"]),
+            power: device(&["brcm,bcm2835-pm-wdt"]),
+        }
     }
 }
 
@@ -281,26 +280,21 @@ fn stdout<T>(root: &Node, visit: &mut dyn FnMut(&Node) -> Option<T>) -> Option<T
     root.at(path, visit)
 }
 
+/// The value of `maxcpus` in the boot arguments.
+fn wanted_cpus(root: &Node) -> Option<usize> {
+    let arguments = root.at("chosen", &mut |chosen| chosen.text("bootargs"))?;
+    arguments.split_ascii_whitespace().rev().find_map(|argument| argument.strip_prefix("maxcpus=")?.parse().ok())
+}
+
 /// A device with one range of registers and one interrupt.
-fn device(node: &Node, gic: Option<u32>) -> Option<Device> {
+fn device(node: &Node, domains: &Domains) -> Option<Device> {
     let registers = registers(node).next()?;
     let is_coherent = node.property("dma-coherent").is_some();
-    Some(Device { registers, interrupt: interrupt(node, 0, gic), is_coherent })
+    Some(Device { registers, interrupt: domains.interrupt(node, 0), is_coherent })
 }
 
 fn registers(node: &Node) -> impl Iterator<Item = Registers> {
     node.registers().map(|(address, length)| Registers { address, length })
-}
-
-/// Interrupt `index` of a node: type, number and flags (Linux, bindings of arm,gic).
-fn interrupt(node: &Node, index: usize, gic: Option<u32>) -> Option<Interrupt> {
-    let [kind, number, flags] = node.interrupt(index, gic)?;
-    let edge = flags & 0b11 != 0;
-    match kind {
-        0 if number < 988 => Some(Interrupt { number: 32 + number, edge }),
-        1 if number < 16 => Some(Interrupt { number: 16 + number, edge }),
-        _ => None,
-    }
 }
 
 fn long(value: &[u8]) -> Option<u64> {

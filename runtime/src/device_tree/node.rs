@@ -132,16 +132,18 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// The phandle of the node that this one's interrupts go to (2.4.1).
-    fn interrupt_parent(&self) -> Option<u32> {
+    pub(super) fn interrupt_parent(&self) -> Option<u32> {
         self.cell("interrupt-parent").or_else(|| self.parent?.interrupt_parent())
     }
 
-    /// The three cells of interrupt `index`, if interrupts go to the GIC with the phandle `gic`.
-    pub(super) fn interrupt(&self, index: usize, gic: Option<u32>) -> Option<[u32; 3]> {
-        self.interrupt_parent().filter(|parent| Some(*parent) == gic)?;
+    /// The cells of interrupt `index`, where each has `N`.
+    pub(super) fn interrupt<const N: usize>(&self, index: usize) -> Option<[u32; N]> {
         let cells = self.property("interrupts")?;
-        let cell = |number: usize| word(cells, (index * 3 + number) * 4);
-        Some([cell(0)?, cell(1)?, cell(2)?])
+        let mut specifier = [0; N];
+        for (number, cell) in specifier.iter_mut().enumerate() {
+            *cell = word(cells, (index * N + number) * 4)?;
+        }
+        Some(specifier)
     }
 }
 

@@ -1,5 +1,6 @@
 //! GICv2 (Arm IHI 0048B): everything through memory.
 
+use aarch64_cpu::asm::barrier;
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
 use tock_registers::{register_bitfields, register_structs};
@@ -137,7 +138,11 @@ impl GicV2 {
 
     /// The number of the interrupt to handle, and, for one that a CPU has sent, that CPU.
     pub(super) fn acknowledge(&self) -> u32 {
-        self.cpu.acknowledge.get()
+        let acknowledged = self.cpu.acknowledge.get();
+        // What the sender stored before is read after: the interrupt that is acknowledged may have come later than the one
+        // that was taken (Arm ARM, B2.3.7).
+        barrier::dmb(barrier::ISHLD);
+        acknowledged
     }
 
     /// Ends the interrupt that [`acknowledge`](Self::acknowledge) gave.

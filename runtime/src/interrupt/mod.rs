@@ -6,6 +6,7 @@
 //! A device interrupts the CPU that has registered its handler. CPUs interrupt each other by software-generated
 //! interrupts ([`Ipi`]): several of a kind that come before the first is taken are one.
 
+mod bcm2836;
 mod gic_v2;
 mod gic_v3;
 
@@ -21,6 +22,7 @@ use crate::memory::MapError;
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqLock;
 use crate::{machine, smp, task};
+use bcm2836::Bcm2836;
 use gic_v2::GicV2;
 use gic_v3::GicV3;
 
@@ -30,6 +32,8 @@ const GENERATED: u32 = 8;
 const SHARED: u32 = 32;
 /// From here on, interrupt numbers have special meanings.
 const SPECIAL: u32 = 1020;
+/// The number of no interrupt.
+const SPURIOUS: u32 = 1023;
 /// The priority of every interrupt: any that the priority mask, which is open, lets through.
 const PRIORITY: u8 = 0xa0;
 
@@ -37,6 +41,7 @@ const PRIORITY: u8 = 0xa0;
 enum Controller {
     V2(GicV2),
     V3(GicV3),
+    Bcm2836(Bcm2836),
 }
 
 static CONTROLLER: Once<Controller> = Once::new();
@@ -67,7 +72,7 @@ impl Ipi {
 /// Why interrupts cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterruptError {
-    /// The device tree names no interrupt for a device, or none that a GIC receives.
+    /// The device tree names no interrupt for a device, or none that the interrupt controller receives.
     None(&'static str),
     /// The interrupt has another handler.
     Taken(u32),
@@ -84,7 +89,7 @@ pub enum InterruptError {
 impl fmt::Display for InterruptError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Self::None(device) => write!(f, "the device tree gives the {device} no interrupt of a GIC"),
+            Self::None(device) => write!(f, "the device tree gives the {device} no interrupt that can be taken"),
             Self::Taken(number) => write!(f, "interrupt {number} has a handler already"),
             Self::Map(error) => error.fmt(f),
             Self::NoSystemRegisters => f.write_str("the GIC's system registers are not accessible at EL1"),
@@ -111,6 +116,9 @@ pub(crate) fn initialize(description: &InterruptController) -> Result<(), Interr
         InterruptController::GicV3 { distributor, redistributors } => {
             Controller::V3(GicV3::new(distributor, redistributors)?)
         }
+        InterruptController::Bcm2836 { local, peripherals } => {
+            Controller::Bcm2836(Bcm2836::new(local, peripherals.as_ref())?)
+        }
     };
     CONTROLLER.call_once(|| controller);
     Ok(())
@@ -121,6 +129,7 @@ pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
     match CONTROLLER.get().ok_or(InterruptError::NoController)? {
         Controller::V2(gic) => gic.initialize_cpu(),
         Controller::V3(gic) => gic.initialize_cpu()?,
+        Controller::Bcm2836(local) => local.initialize_cpu(),
     }
     Ok(())
 }
@@ -139,6 +148,7 @@ pub fn register(interrupt: Interrupt, handler: fn()) -> Result<(), InterruptErro
     match controller {
         Controller::V2(gic) => gic.enable(interrupt),
         Controller::V3(gic) => gic.enable(interrupt)?,
+        Controller::Bcm2836(local) => local.enable(interrupt)?,
     }
     Ok(())
 }
@@ -152,6 +162,7 @@ pub fn send(cpu: usize, ipi: Ipi) {
     match CONTROLLER.get() {
         Some(Controller::V2(gic)) => gic.send(cpu, ipi),
         Some(Controller::V3(gic)) => gic.send(cpu, ipi),
+        Some(Controller::Bcm2836(local)) => local.send(cpu, ipi),
         None => {}
     }
 }
@@ -168,11 +179,12 @@ pub(crate) fn dispatch(pc: usize) {
     let acknowledged = match controller {
         Controller::V2(gic) => gic.acknowledge(),
         Controller::V3(gic) => gic.acknowledge(),
+        Controller::Bcm2836(local) => local.acknowledge(),
     };
     // GICv2 gives, above the number, the CPU that has sent the interrupt, and wants it back at the end.
     let number = match controller {
         Controller::V2(_) => acknowledged & 0x3ff,
-        Controller::V3(_) => acknowledged,
+        Controller::V3(_) | Controller::Bcm2836(_) => acknowledged,
     };
     let Some(slot) = HANDLERS.get(number as usize) else {
         // The request was withdrawn before it was acknowledged; there is nothing to end.
@@ -181,6 +193,7 @@ pub(crate) fn dispatch(pc: usize) {
     let end = || match controller {
         Controller::V2(gic) => gic.end(acknowledged),
         Controller::V3(gic) => gic.end(acknowledged),
+        Controller::Bcm2836(_) => {}
     };
     let cpu = task::current_cpu();
     let state = &IN_HANDLER[cpu];

@@ -48,7 +48,7 @@ pub(super) fn clean_to_unification(address: usize, length: usize) {
 
 /// Cleans the data cache lines that hold `length` bytes at the virtual address `address`, which are mapped, to the point of
 /// coherency, and drops them, so that what is written there past the caches is seen as well.
-pub(super) fn clean_to_coherency(address: usize, length: usize) {
+pub(crate) fn clean_to_coherency(address: usize, length: usize) {
     for line in lines(address..address + length, cache_type().read(CacheType::DATA_LINE)) {
         // SAFETY: cleaning and dropping changes no memory, and the caller has mapped the address.
         unsafe { asm!("dc civac, {}", in(reg) line, options(nostack, preserves_flags)) };

@@ -45,6 +45,7 @@ mod target {
     use core::fmt;
     use core::sync::atomic::{AtomicU64, Ordering};
 
+    pub(crate) use super::cache::clean_to_coherency;
     use super::descriptor::Attributes;
     pub use super::executable::{allocate_executable, is_guarded, set_guarded, with_writable};
     pub use super::heap::Heap;
@@ -52,7 +53,7 @@ mod target {
     pub(crate) use super::mmio::Mmio;
     pub(crate) use super::setup::{initialize, map_device_tree, set_image};
     pub use super::table::{MapError, translate};
-    use super::{cache, frame, heap, table};
+    use super::{frame, heap, table};
 
     /// The physical address of the image.
     pub(super) static IMAGE: AtomicU64 = AtomicU64::new(0);
@@ -122,7 +123,7 @@ mod target {
         }
         // SAFETY: mapped for writing, in the linear map, and the caller's own.
         unsafe { core::ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(value) };
-        cache::clean_to_coherency(address, 8);
+        clean_to_coherency(address, 8);
         Ok(())
     }
 

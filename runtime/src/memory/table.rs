@@ -19,8 +19,8 @@ use crate::sync::PreemptLock;
 
 const ENTRIES: usize = 512;
 /// Tables for what is mapped before there are frames: a level 2 and a level 3 table each for the device tree, which
-/// may cross a boundary of either, for the UART, and for the first frames.
-const EARLY_TABLES: usize = 8;
+/// may cross a boundary of either, for the UART, for the mailbox that tells its clock, and for the first frames.
+const EARLY_TABLES: usize = 10;
 
 /// A translation table of any level.
 #[repr(C, align(4096))]

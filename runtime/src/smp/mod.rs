@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use rendezvous::answer;
 pub use rendezvous::{hold_cpus, interrupted};
-pub use start::{CpuInfo, StartError, list, surplus};
+pub use start::{CpuInfo, StartError, list, surplus, unwanted};
 pub(crate) use start::{Entry, SMP_ENTRIES, start_others};
 
 use crate::per_cpu::MAX_CPUS;

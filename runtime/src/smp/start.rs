@@ -73,6 +73,7 @@ static CPUS: Once<Cpus> = Once::new();
 struct Cpus {
     list: Vec<CpuInfo, MAX_CPUS>,
     surplus: usize,
+    unwanted: usize,
 }
 
 /// Why a CPU does not run.
@@ -137,19 +138,33 @@ pub fn surplus() -> usize {
     CPUS.get().map_or(0, |cpus| cpus.surplus)
 }
 
+/// How many CPUs of the device tree are not in [`list`], as the boot arguments ask for fewer. They stay off.
+#[must_use]
+pub fn unwanted() -> usize {
+    CPUS.get().map_or(0, |cpus| cpus.unwanted)
+}
+
 /// Starts all CPUs but the one that boots, which calls this, and says which cannot be. Once, with interrupts set up.
 pub(crate) fn start_others(machine: &Machine) {
-    let list = machine.cpus.iter().enumerate().map(|(number, cpu)| match number {
+    let wanted = machine.wanted_cpus.unwrap_or(MAX_CPUS).clamp(1, machine.cpus.len());
+    let list = machine.cpus[..wanted].iter().enumerate().map(|(number, cpu)| match number {
         0 => CpuInfo { affinity: cpu.affinity, start: None, error: None },
         _ => CpuInfo { affinity: cpu.affinity, start: cpu.start, error: start(number, cpu).err() },
     });
-    let cpus = CPUS.call_once(|| Cpus { list: list.collect(), surplus: machine.surplus_cpus });
+    let cpus = CPUS.call_once(|| Cpus {
+        list: list.collect(),
+        surplus: machine.surplus_cpus,
+        unwanted: machine.cpus.len() - wanted,
+    });
     let running = cpus.list.iter().filter(|cpu| cpu.error.is_none()).count();
-    println!("CPUs: {running} of {} run", cpus.list.len() + cpus.surplus);
+    println!("CPUs: {running} of {} run", cpus.list.len() + cpus.unwanted + cpus.surplus);
     for (number, cpu) in cpus.list.iter().enumerate() {
         if let Some(error) = cpu.error {
             println!("CPU {number} (affinity {:#x}) does not run: {error}", cpu.affinity);
         }
+    }
+    if cpus.unwanted > 0 {
+        println!("CPUs of the device tree that stay off, as the boot arguments ask for {wanted}: {}", cpus.unwanted);
     }
     if cpus.surplus > 0 {
         println!("CPUs of the device tree that stay off, as there is room for {MAX_CPUS}: {}", cpus.surplus);

@@ -46,7 +46,7 @@ pub struct Boot {
 
 /// All of them; `elf` is the kernel of which `image` was made.
 pub fn all(board: &Board, configuration: &Configuration, elf: &Path, image: &Path) -> Result<Vec<Boot>> {
-    if board.machine != MACHINE {
+    if board.machine()? != MACHINE {
         return Ok(Vec::new());
     }
     let mut directory = image.as_os_str().to_owned();

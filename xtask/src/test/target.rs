@@ -41,12 +41,12 @@ struct Job {
 /// A board, and how it is tested.
 struct Bench<'a> {
     board: &'a Board,
-    configurations: &'a [&'a Configuration],
+    configurations: &'a [Configuration],
     seconds: u64,
 }
 
 /// Runs the wanted tests in these configurations of the board.
-pub fn test(report: &mut Report, board: &Board, configurations: &[&Configuration], seconds: u64) {
+pub fn test(report: &mut Report, board: &Board, configurations: &[Configuration], seconds: u64) {
     let bench = Bench { board, configurations, seconds };
     let mut all = Vec::new();
     for (what, jobs) in [("list", bench.listed()), ("console", bench.kernel()), ("bench", bench.benchmark())] {
@@ -132,14 +132,14 @@ impl Bench<'_> {
     /// Every case of the benchmark once, in every configuration.
     fn benchmark(&self) -> Result<Vec<Job>> {
         let image = image::write_beside(&workspace::build_kernel(bench::PACKAGE)?)?;
-        let job = |configuration| {
+        let job = |configuration: &Configuration| {
             Ok(Job {
                 name: format!("{}::bench::cases", self.place(configuration)),
                 arguments: self.arguments(configuration, &image)?,
                 subject: Ok(Box::new(bench::Rehearsal::default())),
             })
         };
-        self.configurations.iter().copied().map(job).collect()
+        self.configurations.iter().map(job).collect()
     }
 
     /// What the names of the tests in this configuration begin with.

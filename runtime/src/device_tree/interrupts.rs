@@ -1,0 +1,118 @@
+//! Interrupts: what they mean depends on the controller that they go to, which each node names by its phandle, or leaves to
+//! a node above it (Devicetree Specification 0.4, 2.4).
+
+use heapless::Vec;
+
+use super::node::Node;
+use super::{Registers, registers};
+
+/// An interrupt, numbered as a GIC does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// 16 to 31 are private to a CPU, from 32 on shared. Of a GIC it is the INTID. Of a BCM2836 the private ones are those of
+    /// its local interrupt controller, and the shared ones those of the peripherals' controller, 32 in each of its banks.
+    pub number: u32,
+    /// Edge-triggered, not level-sensitive.
+    pub edge: bool,
+}
+
+/// The interrupt controllers that are supported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterruptController {
+    /// GICv2 (GIC-400).
+    GicV2 {
+        /// The distributor's registers.
+        distributor: Registers,
+        /// The CPU interface's registers.
+        cpu_interface: Registers,
+    },
+    /// GICv3 or later.
+    GicV3 {
+        /// The distributor's registers.
+        distributor: Registers,
+        /// The redistributors' registers, in one or more regions.
+        redistributors: Vec<Registers, 4>,
+    },
+    /// BCM2836 and BCM2837.
+    Bcm2836 {
+        /// The registers of the local interrupt controller, one for each core.
+        local: Registers,
+        /// Those of the controller of the peripherals, which interrupts through the local one.
+        peripherals: Option<Registers>,
+    },
+}
+
+/// The controllers of a machine, with the phandles that nodes name them by.
+#[derive(Default)]
+pub(super) struct Domains {
+    /// The one that interrupts the CPUs.
+    pub(super) controller: Option<InterruptController>,
+    gic: Option<u32>,
+    local: Option<u32>,
+    peripherals: Option<u32>,
+}
+
+impl Domains {
+    /// Finds the controllers.
+    pub(super) fn read(root: &Node) -> Self {
+        // The chips after the BCM2837 still have the local controller, but their interrupts go to a GIC: then the tree does not
+        // call it an interrupt controller.
+        let find = |names: &[&str]| {
+            root.each_enabled(&mut |node| {
+                let found = node.is_compatible(names) && node.property("interrupt-controller").is_some();
+                let registers: Vec<Registers, 8> = registers(node).take(8).collect();
+                found.then(|| (node.cell("phandle"), registers, node.cell("#redistributor-regions").unwrap_or(1)))
+            })
+        };
+        if let Some((gic, registers, _)) = find(&["arm,gic-400", "arm,cortex-a15-gic", "arm,cortex-a7-gic"])
+            && let [distributor, cpu_interface, ..] = registers[..]
+        {
+            let controller = Some(InterruptController::GicV2 { distributor, cpu_interface });
+            return Self { controller, gic, ..Self::default() };
+        }
+        if let Some((gic, registers, regions)) = find(&["arm,gic-v3"])
+            && let [distributor, rest @ ..] = &registers[..]
+        {
+            let redistributors = rest.iter().copied().take((regions as usize).min(4)).collect();
+            let controller = Some(InterruptController::GicV3 { distributor: *distributor, redistributors });
+            return Self { controller, gic, ..Self::default() };
+        }
+        let Some((phandle, registers, _)) = find(&["brcm,bcm2836-l1-intc"]) else { return Self::default() };
+        let Some(&local) = registers.first() else { return Self::default() };
+        let peripherals = find(&["brcm,bcm2836-armctrl-ic"]);
+        Self {
+            local: phandle,
+            peripherals: peripherals.as_ref().and_then(|(phandle, ..)| *phandle),
+            controller: Some(InterruptController::Bcm2836 {
+                local,
+                peripherals: peripherals.and_then(|(_, registers, _)| registers.first().copied()),
+            }),
+            gic: None,
+        }
+    }
+
+    /// Interrupt `index` of a node; `None` if it goes to none of these controllers.
+    pub(super) fn interrupt(&self, node: &Node, index: usize) -> Option<Interrupt> {
+        let parent = Some(node.interrupt_parent()?);
+        if parent == self.gic {
+            // Type, number and flags (Linux, bindings of arm,gic).
+            let [kind, number, flags] = node.interrupt(index)?;
+            let edge = flags & 0b11 != 0;
+            match kind {
+                0 if number < 988 => Some(Interrupt { number: 32 + number, edge }),
+                1 if number < 16 => Some(Interrupt { number: 16 + number, edge }),
+                _ => None,
+            }
+        } else if parent == self.local {
+            // Number and flags (Linux, bindings of brcm,bcm2836-l1-intc). The others than timers are not devices'.
+            let [number, _flags] = node.interrupt(index)?;
+            (number < 4).then_some(Interrupt { number: 16 + number, edge: false })
+        } else if parent == self.peripherals {
+            // Bank and number (Linux, bindings of brcm,bcm2836-armctrl-ic).
+            let [bank, number] = node.interrupt(index)?;
+            (bank < 3 && number < 32).then_some(Interrupt { number: 32 + 32 * bank + number, edge: false })
+        } else {
+            None
+        }
+    }
+}
