@@ -56,4 +56,6 @@ pub mod platform;
 pub mod probe;
 mod text;
 
+pub use text::cache;
+
 pub use probe::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};

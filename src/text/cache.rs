@@ -1,17 +1,24 @@
-//! Cache maintenance by address, for words that become instructions.
+//! Cache maintenance by address, for words that become instructions; the engine's own, and for the kernel that maps memory
+//! to be executed.
+//!
+//! The instruction cache need not see what is in the data cache, nor notice that memory has changed. Before memory is
+//! executed that was written, the data cache is cleaned to the point of unification, then the instruction cache is
+//! invalidated, by the address that is executed, each completed by a barrier (Arm ARM, B2.4.4 and D7.5.9.4).
 //!
 //! Line sizes come from CTR_EL0, and so does whether the maintenance is needed at all: where IDC or DIC is set,
 //! the hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.34), and the barriers
 //! alone remain.
 
 /// Cleans the data cache lines that hold the words at `offsets` from the virtual address `base` to the point of
-/// unification. Words that follow one another in one line are cleaned together.
+/// unification. They are mapped, there or at another address, and this one cleans what that one wrote: data caches are
+/// physically tagged. Words that follow one another in one line are cleaned together.
 #[cfg(target_os = "none")]
-pub(super) fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
+#[inline]
+pub fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_IDC == 0 {
-        for line in lines(offsets.map(|offset| base + offset), (type_register >> CTR_DMIN_LINE) & 0xf) {
-            // SAFETY: cleaning changes no memory; the address is mapped, as the caller has just written there.
+        for line in lines(offsets.map(|offset| base + offset), data_line_of(type_register)) {
+            // SAFETY: cleaning changes no memory, and the caller has the address mapped.
             unsafe { core::arch::asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
     }
@@ -19,15 +26,16 @@ pub(super) fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
     unsafe { core::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
 }
 
-/// Invalidates the instruction cache lines that hold the words at these virtual addresses, on all CPUs, and makes this
-/// one refetch.
+/// Invalidates the instruction cache lines that hold the words at these virtual addresses, which are mapped, on all CPUs, and
+/// makes this one refetch.
 #[cfg(target_os = "none")]
-pub(super) fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
+#[inline]
+pub fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_DIC == 0 {
-        for line in lines(addresses, type_register & 0xf) {
-            // SAFETY: invalidating loses nothing: instruction caches are never written back. The address is
-            // mapped, as it is text or a slot.
+        for line in lines(addresses, 4 << (type_register & 0xf)) {
+            // SAFETY: invalidating loses nothing: instruction caches are never written back. The caller has the address
+            // mapped.
             unsafe { core::arch::asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
     }
@@ -35,7 +43,20 @@ pub(super) fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
     unsafe { core::arch::asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
-/// CTR_EL0.DminLine, bits 19 to 16: log2 of the words in the smallest data cache line.
+/// The bytes of the smallest data cache line.
+#[cfg(target_os = "none")]
+#[must_use]
+pub fn data_line() -> usize {
+    data_line_of(cache_type())
+}
+
+/// The same, of the value of CTR_EL0: DminLine is log2 of the words in it.
+#[cfg(target_os = "none")]
+const fn data_line_of(type_register: u64) -> usize {
+    4 << ((type_register >> CTR_DMIN_LINE) & 0xf)
+}
+
+/// CTR_EL0.DminLine, bits 19 to 16.
 #[cfg(target_os = "none")]
 const CTR_DMIN_LINE: u32 = 16;
 /// CTR_EL0.IDC: no clean of data is needed for instructions to see it.
@@ -53,22 +74,21 @@ fn cache_type() -> u64 {
     value
 }
 
-/// The addresses of the lines of `4 << log2_words` bytes that hold the words at `addresses`; each once where the words in
-/// it follow one another.
+/// The addresses of the lines of `size` bytes that hold the words at `addresses`; each once where the words in it follow one
+/// another.
 #[cfg(any(target_os = "none", test))]
-fn lines(addresses: impl Iterator<Item = usize>, log2_words: u64) -> impl Iterator<Item = usize> {
-    let size = 4usize << log2_words;
+fn lines(addresses: impl Iterator<Item = usize>, size: usize) -> impl Iterator<Item = usize> {
     let mut last = None;
     addresses.map(move |address| address & !(size - 1)).filter(move |&line| last.replace(line) != Some(line))
 }
 
 /// The tests of the host write words that it does not execute.
 #[cfg(not(target_os = "none"))]
-pub(super) fn clean_data(_base: usize, _offsets: impl Iterator<Item = usize>) {}
+pub fn clean_data(_base: usize, _offsets: impl Iterator<Item = usize>) {}
 
 /// See [`clean_data`].
 #[cfg(not(target_os = "none"))]
-pub(super) fn invalidate_instructions(_addresses: impl Iterator<Item = usize>) {}
+pub fn invalidate_instructions(_addresses: impl Iterator<Item = usize>) {}
 
 #[cfg(test)]
 mod tests {
@@ -76,7 +96,7 @@ mod tests {
 
     #[test]
     fn lines_cover_the_words() {
-        let of = |addresses: &[usize]| lines(addresses.iter().copied(), 4).collect::<Vec<_>>();
+        let of = |addresses: &[usize]| lines(addresses.iter().copied(), 64).collect::<Vec<_>>();
         assert_eq!(of(&[0x1000]), [0x1000]);
         assert_eq!(of(&[0x103c, 0x1040]), [0x1000, 0x1040]);
         assert_eq!(of(&[0x1040, 0x1044, 0x107c, 0x1080]), [0x1040, 0x1080]);

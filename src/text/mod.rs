@@ -18,7 +18,7 @@
 //! other CPUs ([`platform::hold_cpus`]) during steps 1 to 4, and each executes a context synchronization event before it
 //! goes on. It does so for at most [`AT_ONCE`] words at a time, which bounds how long interrupts are masked.
 
-mod cache;
+pub mod cache;
 
 use core::ops::Range;
 

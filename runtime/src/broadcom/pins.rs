@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use aarch64_cpu::asm::barrier;
 use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::register_structs;
 use tock_registers::registers::ReadWrite;
@@ -65,6 +66,8 @@ pub(super) fn connect_uart(pins: &Pins) -> Result<(), MapError> {
     }
     registers.set_function(OUTPUT_PIN, ALTERNATE_0);
     registers.set_function(INPUT_PIN, ALTERNATE_0);
+    // Before another peripheral is accessed ("BCM2835 ARM Peripherals", 1.3).
+    barrier::dsb(barrier::SY);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod builder;
 mod damage;
 mod oracle;
+mod raspberry_pi;
 
 use builder::{Tree, cells, text};
 
@@ -275,6 +276,21 @@ fn two_uarts(stdout: Option<&str>, second_compatible: &str) -> Option<u64> {
         });
     }
     read(tree).uart.map(|uart| uart.registers.address)
+}
+
+#[test]
+fn boot_arguments_may_ask_for_fewer_cpus() {
+    let wanted = |arguments: &str| {
+        let mut tree = Tree::smallest();
+        tree.node("chosen", |node| {
+            node.property("bootargs", text(arguments));
+        });
+        read(tree).wanted_cpus
+    };
+    assert_eq!(wanted("quiet maxcpus=2"), Some(2));
+    assert_eq!(wanted("maxcpus=2 maxcpus=3 maxcpus=x xmaxcpus=4"), Some(3));
+    assert_eq!(wanted("nothing"), None);
+    assert_eq!(read(Tree::smallest()).wanted_cpus, None);
 }
 
 #[test]

@@ -4,6 +4,10 @@
 //!
 //! Nothing has priorities, and nothing is to be ended: a request stands until its cause is gone. The cause of an interrupt
 //! that a CPU sends is a bit in mailbox 0 of the core that it is for, one for each kind; it is cleared as it is taken.
+//!
+//! **Order.** What different peripherals of these chips are asked may be answered in another order than asked ("BCM2835 ARM
+//! Peripherals", 1.3). An interrupt may come between two accesses to one, and leads to accesses to others; so accesses are
+//! complete when it has been acknowledged, and when it has been handled.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -136,8 +140,21 @@ impl Bcm2836 {
         self.local.mailbox_set[core * MAILBOXES].set(1 << ipi as u32);
     }
 
-    /// The number of the interrupt to handle. One that a CPU has sent is no longer pending then.
+    /// The number of the interrupt to handle. One that a CPU has sent is no longer pending then: what was stored before it
+    /// was sent is read after that, and one that is sent from now on is another one.
     pub(super) fn acknowledge(&self) -> u32 {
+        complete();
+        let number = self.next();
+        complete();
+        number
+    }
+
+    /// The interrupt has been handled.
+    pub(super) fn end(&self) {
+        complete();
+    }
+
+    fn next(&self) -> u32 {
         let core = core();
         let source = self.local.source[core].extract();
         if source.is_set(Source::MAILBOX0) {
@@ -146,9 +163,6 @@ impl Bcm2836 {
             if pending != 0 {
                 let number = pending.trailing_zeros();
                 mailbox.set(1 << number);
-                // What was stored before the interrupt was sent is read after its bit is, and what is sent after the bit was
-                // cleared is another one (Arm ARM, B2.3.12).
-                barrier::dsb(barrier::SY);
                 return number;
             }
         }
@@ -162,9 +176,15 @@ impl Bcm2836 {
         };
         match &self.peripherals {
             Some(registers) if source.is_set(Source::PERIPHERALS) => {
+                complete();
                 registers.pending.iter().enumerate().find_map(pending).unwrap_or(SPURIOUS)
             }
             _ => SPURIOUS,
         }
     }
+}
+
+/// All accesses before this are done before any after it (Arm ARM, B2.3.12).
+fn complete() {
+    barrier::dsb(barrier::SY);
 }

@@ -193,7 +193,7 @@ pub(crate) fn dispatch(pc: usize) {
     let end = || match controller {
         Controller::V2(gic) => gic.end(acknowledged),
         Controller::V3(gic) => gic.end(acknowledged),
-        Controller::Bcm2836(_) => {}
+        Controller::Bcm2836(local) => local.end(),
     };
     let cpu = task::current_cpu();
     let state = &IN_HANDLER[cpu];

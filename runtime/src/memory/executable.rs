@@ -16,13 +16,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use aarch64_kprobes::exception;
+use aarch64_kprobes::{cache, exception};
 use spin::Once;
 
 use super::OutOfMemory;
 use super::descriptor::{Attributes, Descriptor};
 use super::layout::{ALIASES, ARENA, LINEAR_BASE, PAGE_SIZE};
-use super::{MapError, cache, frame, table, tlb};
+use super::{MapError, frame, table, tlb};
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::{IrqMask, PreemptLock};
 use crate::task;
@@ -77,14 +77,15 @@ fn map_page(page: usize, attributes: Attributes) -> Result<(), OutOfMemory> {
     let frame = frame::allocate_zeroed().ok_or(OutOfMemory)?;
     let linear = LINEAR_BASE + frame as usize;
     // Otherwise a stray jump fetches what the memory held before: the zeroes may be in the data cache only.
-    cache::clean_to_unification(linear, PAGE_SIZE);
+    let words = || (0..PAGE_SIZE).step_by(size_of::<u32>());
+    cache::clean_data(linear, words());
     // SAFETY: the frame was allocated just now, and nothing refers to it.
     unsafe { table::unmap(linear) };
     if table::map(page, frame, PAGE_SIZE, attributes).is_err() {
         give_back(frame);
         return Err(OutOfMemory);
     }
-    cache::invalidate_instructions(page, PAGE_SIZE);
+    cache::invalidate_instructions(words().map(|offset| page + offset));
     Ok(())
 }
 
