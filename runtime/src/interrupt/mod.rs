@@ -37,7 +37,6 @@ const SPURIOUS: u32 = 1023;
 /// The priority of every interrupt: any that the priority mask, which is open, lets through.
 const PRIORITY: u8 = 0xa0;
 
-#[expect(clippy::large_enum_variant, reason = "there is one, and it is static")]
 enum Controller {
     V2(GicV2),
     V3(GicV3),

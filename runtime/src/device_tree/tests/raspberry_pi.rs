@@ -18,7 +18,11 @@ fn machine(name: &str) -> Machine {
 }
 
 fn device(address: u64, length: u64, number: u32) -> Option<Device> {
-    Some(Device { registers: registers(address, length), interrupt: Some(Interrupt { number, edge: false }) })
+    Some(Device {
+        registers: registers(address, length),
+        interrupt: Some(Interrupt { number, edge: false }),
+        is_coherent: false,
+    })
 }
 
 fn spin_table(core: u64) -> Cpu {
@@ -48,6 +52,7 @@ fn raspberry_pi_3() {
 }
 
 #[test]
+#[expect(clippy::single_range_in_vec_init, reason = "the list of memory has one range")]
 fn raspberry_pi_4() {
     // The memory of this one is empty until the firmware has filled it in.
     let name = "bcm2711-rpi-4-b";
