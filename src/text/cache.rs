@@ -13,7 +13,7 @@
 /// unification. They are mapped, there or at another address, and this one cleans what that one wrote: data caches are
 /// physically tagged. Words that follow one another in one line are cleaned together.
 #[cfg(target_os = "none")]
-#[inline]
+#[inline(always)] // An iterator that is handed over may be moved by memcpy, which can be probed.
 pub fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_IDC == 0 {
@@ -29,7 +29,7 @@ pub fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
 /// Invalidates the instruction cache lines that hold the words at these virtual addresses, which are mapped, on all CPUs, and
 /// makes this one refetch.
 #[cfg(target_os = "none")]
-#[inline]
+#[inline(always)] // As above.
 pub fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_DIC == 0 {
@@ -39,6 +39,14 @@ pub fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
             unsafe { core::arch::asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
     }
+    refetch();
+}
+
+/// Completes the invalidation, and fetches anew what follows. A function of its own, so that whoever does this for one page
+/// after the other has no ISB in a loop, which is how one waits.
+#[cfg(target_os = "none")]
+#[inline(never)]
+fn refetch() {
     // SAFETY: barriers.
     unsafe { core::arch::asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
 }
