@@ -163,9 +163,6 @@ pub(crate) fn start_others(machine: &Machine) {
             println!("CPU {number} (affinity {:#x}) does not run: {error}", cpu.affinity);
         }
     }
-    if cpus.unwanted > 0 {
-        println!("CPUs of the device tree that stay off, as the boot arguments ask for {wanted}: {}", cpus.unwanted);
-    }
     if cpus.surplus > 0 {
         println!("CPUs of the device tree that stay off, as there is room for {MAX_CPUS}: {}", cpus.surplus);
     }
