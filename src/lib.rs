@@ -27,9 +27,8 @@
 //!
 //! - implements [`Platform`](platform::Platform) and exports it with [`platform!`];
 //! - calls [`exception::handle_sync`] first thing in its handler of synchronous exceptions from EL1, and
-//!   [`exception::abandon`] before it reports something that it will not survive; its vectors may have `kprobes_breakpoint`
-//!   and `kprobes_stepped` (`trampoline/hit.S`) deal with the usual `brk #0x4` and `brk #0x6` before that, as
-//!   `trampoline/vectors.S` does;
+//!   [`exception::abandon`] before it reports something that it will not survive; its vectors may have `kprobes_exception`
+//!   (`trampoline/hit.S`) deal with the usual hits before that, and return from them, as `trampoline/vectors.S` does;
 //! - calls [`probe::task_exited`] when a task ends;
 //! - is built with `-Csymbol-mangling-version=v0`, and links the hit path into a region between the symbols
 //!   `__kprobes_text_start` and `__kprobes_text_end`, by the patterns of `linker.ld`; what it runs itself while a hit is

@@ -16,7 +16,7 @@
 //                the stack is in use
 //
 // Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code:
-//   kprobes_breakpoint, kprobes_stepped                            the engine's, in hit.S: the usual hits of probes
+//   kprobes_exception                                              the engine's, in hit.S: the usual hits of probes
 //   runtime_el1_sync(frame: *mut TrapFrame, esr: u64, far: u64)    returns to resume at the frame
 //   runtime_el1_irq(frame: *mut TrapFrame)                         likewise
 //   runtime_unexpected(frame, vector: u64, esr: u64, far: u64) -> ! vector = 0 to 15, as in the table
@@ -26,8 +26,8 @@
 
     .section .kprobes.text.vectors, "ax"
 
-// One entry: make room, test the stack pointer, save x0–x29, go on at `\handler` with the number of the
-// vector in x0 if that is not the one for synchronous exceptions, which is the way of most probes. At most 32 instructions.
+// One entry: make room, test the stack pointer, save x0–x29, go on at `\handler` with the number of the vector in x0. At most
+// 32 instructions.
 .macro vector number handler
     .balign 128
     sub     sp, sp, #FRAME_SIZE
@@ -36,10 +36,21 @@
     tbz     x0, #STACK_SHIFT, vectors_overflow
     mrs     x0, tpidr_el0
     frame_store_registers
-.if \number != 4
+.if \number == 4
+    exception_store_state                   // the way of most probes, which goes no further
+    bl      kprobes_exception
+.else
     mov     x0, #\number
 .endif
     b       \handler
+.endm
+
+// Completes the frame. In: sp = the frame, x0–x29 stored. Out: x1 = pc, x2 = pstate. Clobbers: x0, x29.
+.macro exception_store_state
+    add     x0, sp, #FRAME_SIZE
+    mrs     x1, elr_el1
+    mrs     x2, spsr_el1
+    frame_store_state
 .endm
 
     .balign 2048
@@ -65,40 +76,14 @@ exception_vectors:
     .balign 128
     .size   exception_vectors, . - exception_vectors
 
-// Completes the frame. In: sp = the frame, x0–x29 stored. Clobbers: x0–x2, x29.
-.macro exception_store_state
-    add     x0, sp, #FRAME_SIZE
-    mrs     x1, elr_el1
-    mrs     x2, spsr_el1
-    frame_store_state
-.endm
-
+// In: sp = the complete frame.
     .type   vectors_synchronous, %function
 vectors_synchronous:
-    exception_store_state
-    mrs     x1, esr_el1
-    movz    w2, #0xf200, lsl #16            // the syndrome of `brk #0x4` (Arm ARM, D24.2.40: EC = 0x3c, IL)
-    movk    w2, #4
-    cmp     w1, w2
-    b.ne    vectors_not_a_hit
-    bl      kprobes_breakpoint
-vectors_after_hit:
-    cmp     w0, #1
-    b.hi    vectors_load
-    b.eq    vectors_return
-    b       vectors_not_the_engine
-vectors_not_a_hit:
-    add     w2, w2, #2                      // that of `brk #0x6`
-    cmp     w1, w2
-    b.ne    vectors_not_the_engine
-    bl      kprobes_stepped
-    b       vectors_after_hit
-vectors_not_the_engine:
     mov     x0, sp
     mrs     x1, esr_el1
     mrs     x2, far_el1
     bl      runtime_el1_sync
-    b       vectors_return
+    b       kprobes_return
     .size   vectors_synchronous, . - vectors_synchronous
 
     .type   vectors_interrupt, %function
@@ -106,27 +91,8 @@ vectors_interrupt:
     exception_store_state
     mov     x0, sp
     bl      runtime_el1_irq
-    // falls through
+    b       kprobes_return
     .size   vectors_interrupt, . - vectors_interrupt
-
-// Leaves an exception: loads everything from the frame and returns to it.
-// In: sp = the frame, PSTATE.DAIF masked. Out: the interrupted code goes on.
-    .type   vectors_return, %function
-vectors_return:
-    frame_check_stack_pointer vectors_move
-vectors_load:
-    ldp     x0, x1, [sp, #FRAME_PC]
-    msr     elr_el1, x0
-    msr     spsr_el1, x1
-    frame_load_registers_from_x2
-    ldp     x0, x1, [sp, #0]
-    ldr     x30, [sp, #240]
-    add     sp, sp, #FRAME_SIZE
-    eret
-vectors_move:
-    frame_move
-    b       vectors_load
-    .size   vectors_return, . - vectors_return
 
     .type   vectors_unexpected, %function
 vectors_unexpected:

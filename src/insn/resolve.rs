@@ -1,14 +1,14 @@
 //! An instruction at a known address, worked out as far as it can be before it is executed.
 //!
 //! Where an instruction is simulated, most of the work is the same at each hit: the addresses that it computes depend on
-//! its own only. What is left is a register, a jump, or a choice between two. What needs the machine (a literal load, a
+//! its own only. What is left is a register, a load, a jump, or a choice between two. What needs more of the machine (a
 //! branch target that is authenticated or checked, the interrupt masks) is not resolved, and left to
 //! [`Op::simulate`](super::Op::simulate), which this must agree with.
 
-use super::op::{Indirect, Op};
+use super::op::{Indirect, Literal, Op};
 use super::simulate::Guard;
 #[cfg(test)]
-use {super::simulate::holds, crate::exception::TrapFrame};
+use {super::simulate::Machine, super::simulate::holds, crate::exception::TrapFrame};
 
 /// What is left to do of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,17 @@ pub enum Resolved {
         taken: u64,
         /// Where it leads if not.
         not_taken: u64,
+    },
+    /// Load a register, and go on. It may fault.
+    Load {
+        /// The number of the register, 31 being the zero register.
+        register: u8,
+        /// What is loaded.
+        kind: Literal,
+        /// The virtual address that it is loaded from.
+        address: u64,
+        /// The virtual address to go on at.
+        to: u64,
     },
     /// Go on where a register says.
     Register {
@@ -98,8 +109,10 @@ impl Op {
                 let link = (kind == Indirect::Call).then_some(next);
                 Resolved::Register { register: rn, branch_type, link }
             }
+            Self::LoadLiteral { rt, kind, offset } => {
+                Resolved::Load { register: rt, kind, address: target(offset), to: next }
+            }
             Self::BranchAuthenticated { .. }
-            | Self::LoadLiteral { .. }
             | Self::ReadDaif { .. }
             | Self::WriteDaif { .. }
             | Self::SetDaif { .. }
@@ -111,7 +124,7 @@ impl Op {
 #[cfg(test)]
 impl Resolved {
     /// Does it, as the assembly does: what the tests compare with [`Op::simulate`].
-    pub(super) fn execute(self, frame: &mut TrapFrame) {
+    pub(super) fn execute(self, frame: &mut TrapFrame, machine: &impl Machine) {
         let mut branch_type = 0;
         let next = match self {
             Self::Jump { to } => to,
@@ -128,6 +141,15 @@ impl Resolved {
             }
             Self::Test { register, nonzero, mask, taken, not_taken } => {
                 if (frame.register(register) & mask != 0) == nonzero { taken } else { not_taken }
+            }
+            Self::Load { register, kind, address, to } => {
+                let value = match kind {
+                    Literal::Word => machine.read_u32(address).map(u64::from),
+                    Literal::SignedWord => machine.read_u32(address).map(|word| i64::from(word.cast_signed()) as u64),
+                    Literal::Doubleword => machine.read_u64(address),
+                };
+                frame.set_register(register, value.expect("it was loaded when it was simulated"));
+                to
             }
             Self::Register { register, branch_type: kind, link } => {
                 // Before the link is written: the two may be one register.

@@ -7,7 +7,7 @@ use super::hit::trampoline;
 use crate::atomic::AtomicPtr;
 use crate::exception::TrapFrame;
 use crate::insn::encode::{self, SP};
-use crate::insn::{self, Guard, Literal, NotRelocatable, Place};
+use crate::insn::{self, Guard, NotRelocatable, Place};
 use crate::platform;
 
 use super::check::Site;
@@ -34,19 +34,16 @@ pub(super) fn build(
     match form {
         Form::Full => {
             const SIZE: i16 = TrapFrame::SIZE as i16;
-            const X30: u16 = 8 * 30;
+            const X30: i16 = 8 * 30;
             way_in.copy_from_slice(&[
                 encode::store_pair_before(0, 1, SP, -SIZE),
-                encode::store(30, SP, X30),
+                encode::add(0, SP, SIZE as u16),
+                encode::store_pair(30, 0, SP, X30),
                 encode::read_daif(0),
                 encode::MASK_INTERRUPTS,
                 call,
             ]);
-            way_out.copy_from_slice(&[
-                encode::write_daif(0),
-                encode::load(Literal::Doubleword, 30, SP, X30),
-                encode::load_pair_after(0, 1, SP, SIZE),
-            ]);
+            way_out.copy_from_slice(&[encode::write_daif(0), encode::load_pair_after(0, 1, SP, SIZE)]);
         }
         Form::Lean => {
             const SIZE: i16 = Entry::SIZE as i16;

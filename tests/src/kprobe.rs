@@ -302,7 +302,7 @@ test!(
         assert_eq!(register(0), Err(ProbeError::NotText { address: 0 }));
         let blacklisted = probe::blacklist().start;
         assert_eq!(register(blacklisted), Err(ProbeError::Blacklisted { address: blacklisted }));
-        for name in ["exception_vectors", "kretprobe_trampoline", "kprobes_nofault_load8", "vectors_return"] {
+        for name in ["exception_vectors", "kretprobe_trampoline", "kprobes_nofault_load8", "kprobes_return"] {
             let address = function(name);
             assert_eq!(register(address), Err(ProbeError::Blacklisted { address }), "{name}");
         }

@@ -259,8 +259,8 @@ pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
 /// the first has been counted.
 #[inline(never)]
 pub(crate) fn call_all(hit: &mut Hit<'_>) {
-    // SAFETY: the watcher is the first of a point, at whose beginning it lies.
-    let point = unsafe { &*ptr::from_ref(Watcher::of(hit)).cast::<Point>() };
+    // SAFETY: the watcher is the first of a point.
+    let point = unsafe { Point::of(Watcher::of(hit)) };
     let cpu = Cpu::current();
     let mut watchers = point.watchers.iter();
     let mut is_first = true;

@@ -37,8 +37,11 @@ pub(crate) enum Execution {
 pub(crate) struct Point {
     /// What is called first.
     pub(crate) first: Watcher,
-    /// What a lean stub calls, and where it is counted before. A CPU may have come to one when there was another point here,
-    /// so it is good also where there is no lean stub.
+    /// What a full stub calls, and where it is counted before. A CPU may have come to one when there was another point here,
+    /// so it is good also where there is no stub, or where more is to be done than stubs do.
+    pub(crate) full: PreHandler,
+    pub(crate) full_counters: Counters,
+    /// What a lean stub calls, likewise.
     pub(crate) lean: ArgumentHandler,
     pub(crate) lean_counters: Counters,
     /// What is left to do when that has been done, and has changed no register: 0 if more than is said here.
@@ -120,6 +123,11 @@ impl Point {
     /// [`shortcut`](Self::shortcut): to go on at [`slot`](Self::slot) if a bit of the first operand is set at the third, an
     /// offset in the frame, else at the second.
     pub(crate) const TEST: u64 = 32;
+    /// [`shortcut`](Self::shortcut): to load the doubleword at the first operand, an address that is known to be readable, to
+    /// store it at the second, an offset in the frame, and to go on at [`slot`](Self::slot).
+    pub(crate) const LOAD_DOUBLEWORD: u64 = 64;
+    /// [`shortcut`](Self::shortcut): the same for a word.
+    pub(crate) const LOAD_WORD: u64 = 128;
 
     /// The virtual address of the instruction.
     #[inline]
@@ -134,18 +142,38 @@ impl Point {
         }
     }
 
-    /// What a lean stub calls, with the counts of nobody, that leads to a point which has none.
+    /// The point of its first watcher.
+    ///
+    /// # Safety
+    ///
+    /// It is that.
+    pub(super) unsafe fn of(first: &Watcher) -> &Self {
+        // SAFETY: it lies at the beginning of its point.
+        unsafe { &*ptr::from_ref(first).cast() }
+    }
+
+    /// What a full stub calls, with the counts of nobody, that leads to a point of which it cannot do all.
+    pub(crate) fn miss_hit(hit: &mut Hit<'_>) {
+        // SAFETY: the routine of full stubs gives the first watcher.
+        unsafe { Self::of(Watcher::of(hit)) }.miss(Cpu::current());
+    }
+
+    /// What a lean stub calls, likewise.
     pub(crate) fn miss_entry(entry: &Entry) {
-        // SAFETY: the routine of lean stubs gives the point for its first watcher, which lies at its beginning.
-        let point = unsafe { &*ptr::from_ref(entry.watcher()).cast::<Self>() };
-        point.miss(Cpu::current());
+        // SAFETY: likewise.
+        unsafe { Self::of(entry.watcher()) }.miss(Cpu::current());
     }
 }
 
 // The assembly loads the handlers together with the counts, and takes the address of the point for that of its first watcher.
 const _: () =
     assert!(offset_of!(Point, first) == 0 && offset_of!(Watcher, handler) == 0 && offset_of!(Watcher, counters) == 8);
-const _: () = assert!(offset_of!(Point, lean_counters) == offset_of!(Point, lean) + 8);
+const _: () = {
+    assert!(offset_of!(Point, full_counters) == offset_of!(Point, full) + 8);
+    assert!(offset_of!(Point, lean_counters) == offset_of!(Point, lean) + 8);
+    assert!(offset_of!(Point, slot) == offset_of!(Point, shortcut) + 8);
+    assert!(offset_of!(Watcher, post) == offset_of!(Watcher, address) + 8);
+};
 
 impl Watcher {
     /// The one whose handler runs with `hit`.

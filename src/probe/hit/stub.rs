@@ -31,7 +31,7 @@ impl Form {
     /// The end of the way in: where the common routine returns to.
     pub(crate) const fn way_out(self) -> usize {
         match self {
-            Self::Full => 5,
+            Self::Full => 6,
             Self::Lean => 4,
         }
     }

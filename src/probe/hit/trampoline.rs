@@ -28,11 +28,10 @@ mod routines {
         ENTRY_CPU = const Entry::CPU,
         ENTRY_LINK = const Entry::LINK,
         POINT_ADDRESS = const offset_of!(Point, first.address),
+        POINT_FULL = const offset_of!(Point, full),
         POINT_LEAN = const offset_of!(Point, lean),
         POINT_SHORTCUT = const offset_of!(Point, shortcut),
-        POINT_SLOT = const offset_of!(Point, slot),
         POINT_OPERANDS = const offset_of!(Point, operands),
-        POINT_POST = const offset_of!(Point, first.post),
         TABLE = sym TABLE,
         TABLE_BASE = const offset_of!(Table, base),
         TABLE_PAGES = const offset_of!(Table, pages),
@@ -46,7 +45,7 @@ mod routines {
 
     unsafe extern "C" {
         pub safe static kretprobe_trampoline: u8;
-        pub safe static kprobes_breakpoint: u8;
+        pub safe static kprobes_exception: u8;
         pub safe static kprobes_optimized: u8;
         pub safe static kprobes_optimized_end: u8;
         pub safe static kprobes_leave: u8;
@@ -60,7 +59,7 @@ mod routines {
 #[expect(non_upper_case_globals, reason = "they stand for labels")]
 mod routines {
     pub static kretprobe_trampoline: u8 = 0;
-    pub static kprobes_breakpoint: u8 = 0;
+    pub static kprobes_exception: u8 = 0;
     pub static kprobes_optimized: u8 = 0;
     pub static kprobes_optimized_end: u8 = 0;
     pub static kprobes_leave: u8 = 0;
@@ -86,7 +85,7 @@ pub(crate) fn stub_routine(form: Form) -> usize {
 /// The routines that call handlers with x29 at the record of a trap frame.
 #[inline]
 pub(crate) fn with_trap_frame() -> Range<usize> {
-    &raw const routines::kprobes_breakpoint as usize..&raw const routines::kprobes_optimized_end as usize
+    &raw const routines::kprobes_exception as usize..&raw const routines::kprobes_optimized_end as usize
 }
 
 /// The routine that calls handlers with x29 at an [`Entry`](super::entry::Entry).

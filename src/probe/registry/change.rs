@@ -149,6 +149,10 @@ impl Entry {
         if watchers.len() > 1 {
             first.handler = call_all;
         }
+        let (full, full_counters) = match execution {
+            Execution::Boosted { .. } | Execution::Optimized { .. } => (first.handler, first.counters),
+            Execution::Simulated(_) | Execution::Stepped { .. } => (Point::miss_hit as _, Counters::NOBODY),
+        };
         let (lean, lean_counters) = match (execution, &first.probe.kind) {
             (Execution::Optimized { form: Form::Lean, .. }, &Kind::Kprobe { pre: Pre::Entry(handler), .. }) => {
                 (handler, first.counters)
@@ -167,7 +171,19 @@ impl Entry {
             (Execution::Stepped { slot }, _) if watchers.len() == 1 && has_post => (Point::STEPPED, slot, [0; 3]),
             (Execution::Simulated(_) | Execution::Stepped { .. }, _) => (0, 0, [0; 3]),
         };
-        Point { first, lean, lean_counters, shortcut, slot, operands, execution, guarded: self.guarded, watchers }
+        Point {
+            first,
+            full,
+            full_counters,
+            lean,
+            lean_counters,
+            shortcut,
+            slot,
+            operands,
+            execution,
+            guarded: self.guarded,
+            watchers,
+        }
     }
 
     fn guard(&self) -> Guard {

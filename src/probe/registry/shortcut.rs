@@ -3,7 +3,8 @@
 use core::mem::offset_of;
 
 use crate::exception::TrapFrame;
-use crate::insn::{self, Resolved};
+use crate::insn::{self, Literal, Resolved};
+use crate::platform;
 use crate::probe::hit::point::Point;
 
 /// The shortcut to what is left of an instruction, its slot, and its operands, as `Point` has them. No shortcut where there
@@ -24,9 +25,26 @@ pub(super) fn to(resolved: Resolved) -> (u64, usize, [u64; 3]) {
             let (link, to) = link.map_or((0, 31), |link| (link, 30));
             (Point::REGISTER, link as usize, [place(register), branch_type, place(to)])
         }
+        Resolved::Load { register, kind, address, to } if is_readable(address, kind.size()) => {
+            let shortcut = match kind {
+                Literal::Word => Point::LOAD_WORD,
+                Literal::Doubleword => Point::LOAD_DOUBLEWORD,
+                Literal::SignedWord => return (0, 0, [0; 3]),
+            };
+            (shortcut, to as usize, [address, place(register), 0])
+        }
+        // It may fault.
+        Resolved::Load { .. } => (0, 0, [0; 3]),
         // The zero register is nowhere in the frame.
         Resolved::Test { .. } | Resolved::Register { .. } => (0, 0, [0; 3]),
     }
+}
+
+/// Whether so many bytes at the virtual address `address` can be read by one load which cannot fault: they are in the text, and
+/// aligned.
+fn is_readable(address: u64, size: u64) -> bool {
+    let text = platform::text();
+    address.is_multiple_of(size) && (text.start as u64..=text.end as u64 - size).contains(&address)
 }
 
 /// Where register `number` is in the frame. What is written to the zero register goes to a word that nobody reads any more.
