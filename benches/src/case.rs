@@ -1,12 +1,17 @@
 //! The cases: a name, what is done, and to which instruction. A new one is a few lines in [`CASES`].
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
 use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
+use kprobes_trace::definition::{self, Command};
+use kprobes_trace::engine::Probe;
+use kprobes_trace::events::Events;
+use runtime::tracing;
 
 use crate::measure::Stopwatch;
 use crate::target::{self, Target};
@@ -91,6 +96,9 @@ pub static CASES: &[Case] = &[
         counted: 0,
         ..armed([return_probe(at, mode).entry(decline).register()])
     }),
+    hit("event.p", target::add, Mode::Optimized, |at, mode| event(&format!("p:e {at:#x}"), mode)),
+    hit("event.p.3arg", target::add, Mode::Optimized, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
+    hit("event.r.retval", target::add, Mode::Optimized, |at, mode| event(&format!("r:e {at:#x} $retval"), mode)),
     change("register.one", 1, |stopwatch| {
         let at = target::add().probed();
         drop(stopwatch.time(|| Kprobe::at(at).pre(before).register()));
@@ -114,6 +122,29 @@ pub static CASES: &[Case] = &[
         Armed { _others: expect_all(Kprobe::register_all(others)), ..one(at, mode) }
     }),
 ];
+
+/// An event, and its probe, which is told by the address.
+struct Event(Events<Probe>);
+
+impl Deref for Event {
+    type Target = Registration;
+
+    fn deref(&self) -> &Registration {
+        match self.0.iter().next().expect("an event is defined").probe() {
+            Probe::Kprobe(probe) => probe,
+            Probe::Kretprobe(probe) => probe,
+        }
+    }
+}
+
+/// An event that is enabled. Its instruction is executed in the fastest mode.
+fn event(line: &str, _: Mode) -> Armed {
+    let Ok(Some(Command::Define(definition))) = definition::parse(line) else { panic!("{line} is no definition") };
+    let mut events = Events::new(tracing::rings());
+    events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
+    events.set_all_enabled(None, true).expect("the probe can be armed");
+    Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
+}
 
 /// One probe, with a pre-handler.
 fn one(at: usize, mode: Mode) -> Armed {

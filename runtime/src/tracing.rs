@@ -1,42 +1,46 @@
-//! What the trace layer needs of this kernel: at a hit, the task and the time; to print, names and the clock.
+//! What the trace layer needs of this kernel: at a hit, the task; to print, names and the clock.
 
-use aarch64_cpu::registers::{CNTVCT_EL0, Readable};
+use alloc::collections::TryReserveError;
+
 use aarch64_kprobes::platform::MAX_CPUS;
-use kprobes_trace::host::{Clock, Context, Function, Host, Symbols};
+use kprobes_trace::host::{Clock, Function, Host, Symbols};
 use kprobes_trace::ring::Rings;
 use spin::Once;
 
-use crate::{interrupt, symbol, task, time};
+use crate::{interrupt, smp, symbol, task, time};
 
-/// How many records the ring of a CPU holds; one has 128 bytes.
-const RECORDS: usize = 4096;
+/// How many bytes the ring of a CPU has.
+const BYTES: usize = 512 << 10;
 
 struct Kernel;
 
 kprobes_trace::host!(Kernel);
 
-impl Host for Kernel {
-    #[inline(always)]
-    fn context() -> Context {
-        let task = task::current();
-        // In registers: a copy byte by byte would become a call of memcpy, which may be probed.
-        let bytes = task.name().bytes().take(16).enumerate();
-        let name = bytes.fold(0, |name, (at, byte)| name | u128::from(byte) << (8 * at)).to_le_bytes();
-        let cpu = task::current_cpu();
-        Context { cpu, task: task.id(), name, interrupt: interrupt::is_in_handler(cpu) }
-    }
-
-    /// Without a barrier: a few instructions earlier or later make no difference.
-    #[inline(always)]
-    fn counter() -> u64 {
-        CNTVCT_EL0.get()
-    }
+// SAFETY: TPIDR_EL1 points to a task, in which all of this is at these places.
+unsafe impl Host for Kernel {
+    const CPU_OFFSET: usize = task::CPU_NUMBER_OFFSET;
+    const TASK_OFFSET: usize = task::NUMBER_OFFSET;
+    const NAME_OFFSET: usize = task::NAME_OFFSET;
 }
 
 /// The rings of all CPUs, made when they are first asked for.
+///
+/// # Panics
+///
+/// If there is no memory for them.
 pub fn rings() -> &'static Rings {
     static RINGS: Once<Rings> = Once::new();
-    RINGS.call_once(|| Rings::new(MAX_CPUS, RECORDS))
+    RINGS.call_once(|| Rings::new(MAX_CPUS, BYTES, &interrupt::IN_HANDLER).expect("there is memory for the rings"))
+}
+
+/// Gives each ring at least so many bytes. The newest records stay, as many as there is room for.
+///
+/// # Errors
+///
+/// No memory: some of the rings may have changed.
+pub fn resize_rings(bytes: usize) -> Result<(), TryReserveError> {
+    // SAFETY: what is called here has interrupts masked, and every other CPU is held where it handles no hit.
+    unsafe { rings().resize(bytes, &mut |action| smp::hold_cpus(action)) }
 }
 
 /// How many CPUs run tasks.

@@ -15,6 +15,7 @@ extern crate alloc;
 mod block;
 mod coverage;
 mod entry;
+mod events;
 mod everything;
 mod exclusive;
 mod fault;

@@ -19,18 +19,19 @@ pub enum Probe {
 impl Armed for Probe {
     type Error = ProbeError;
 
-    unsafe fn arm(kind: Kind, address: u64, recorder: &Recorder) -> Result<Self, ProbeError> {
+    unsafe fn register(kind: Kind, address: u64, recorder: &Recorder) -> Result<Self, ProbeError> {
         let (address, data) = (address as usize, &raw const *recorder as usize);
         match kind {
-            Kind::Probe => Kprobe::at(address).pre(handler::hit).data(data).register().map(Self::Kprobe),
+            Kind::Probe => Kprobe::at(address).pre(handler::hit).data(data).disabled().register().map(Self::Kprobe),
             Kind::Return { maxactive } => {
-                let probe = Kretprobe::at(address).handler(handler::returned).data(data);
-                match maxactive {
-                    Some(calls) => probe.maxactive(calls.into()),
-                    None => probe,
+                let mut probe = Kretprobe::at(address).handler(handler::returned).data(data).disabled();
+                if let Some(calls) = maxactive {
+                    probe = probe.maxactive(calls.into());
                 }
-                .register()
-                .map(Self::Kretprobe)
+                if recorder.entry_words() > 0 {
+                    probe = probe.entry(handler::entered).data_words(recorder.entry_words());
+                }
+                probe.register().map(Self::Kretprobe)
             }
         }
     }

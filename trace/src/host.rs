@@ -1,54 +1,96 @@
 //! What a kernel provides so that the trace layer can record in it and print what it recorded.
 //!
-//! Recording happens while a probe is handled. What it needs of the kernel is bound by the linker, as the
-//! engine's [`Platform`](aarch64_kprobes::platform::Platform) is: direct calls, which a reader and a tool can
-//! follow to their end. Printing happens in a task and takes its services as parameters.
+//! What recording needs of the kernel it loads from the kernel's own memory, at places that the kernel names once: a call would
+//! cost more than what it tells. Printing happens in a task and takes its services as parameters.
 
-/// What is known of a CPU at a hit, besides its registers.
+/// Where and when a hit is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// The number of the CPU, dense from 0.
     pub cpu: usize,
     /// The number of the task that was interrupted.
     pub task: u64,
-    /// The name of the task in UTF-8, filled up with zeros.
-    pub name: [u8; 16],
-    /// An interrupt handler was interrupted.
-    pub interrupt: bool,
+    /// The name of the task in UTF-8, filled up with zeros; the first 8 bytes are the first word, in little-endian order.
+    pub name: [u64; 2],
+    /// The system counter (CNTVCT_EL0), in ticks.
+    pub time: u64,
 }
 
-/// What the kernel is asked at every hit.
+/// Where the kernel keeps what every hit asks for: in bytes from the virtual address in TPIDR_EL1, multiples of 8 up to 504.
 ///
-/// Both functions are called with interrupts masked, inside the handling of a probe: they, and whatever they
-/// call, must not be probed, take no lock and allocate nothing, as for the engine's platform.
-pub trait Host {
-    /// The CPU and what runs on it.
-    fn context() -> Context;
+/// # Safety
+///
+/// What is said here is true: it is loaded without a question.
+pub unsafe trait Host {
+    /// Where the number of this CPU is, a `usize`: dense from 0.
+    const CPU_OFFSET: usize;
+    /// Where the number of the task that runs on it is, a `u64`.
+    const TASK_OFFSET: usize;
+    /// Where the name of this task is, 16 bytes filled up with zeros.
+    const NAME_OFFSET: usize;
+}
 
-    /// The system counter (CNTVCT_EL0 or CNTPCT_EL0), in ticks.
-    fn counter() -> u64;
+impl Context {
+    /// The name of the task, filled up with zeros.
+    #[inline(always)]
+    #[must_use]
+    pub fn name_bytes(&self) -> &[u8; 16] {
+        // SAFETY: two words have as many bytes, of which the first is the lowest in memory on every target of this crate.
+        unsafe { &*core::ptr::from_ref(&self.name).cast() }
+    }
+}
+
+#[cfg(target_os = "none")]
+impl Context {
+    /// Of this CPU, now. Only while a hit is handled.
+    #[inline(always)]
+    pub(crate) fn here() -> Self {
+        let (cpu, task, low, high, time);
+        // SAFETY: the kernel promises that all this is there. The counter is read without a barrier: a few instructions earlier
+        // or later make no difference.
+        unsafe {
+            core::arch::asm!(
+                "mrs {high}, tpidr_el1",
+                "ldr {cpu}, [{high}, #:lo12:kprobes_trace_cpu_offset]",
+                "ldr {task}, [{high}, #:lo12:kprobes_trace_task_offset]",
+                "add {high}, {high}, #:lo12:kprobes_trace_name_offset",
+                "mrs {time}, cntvct_el0",
+                "ldp {low}, {high}, [{high}]",
+                cpu = out(reg) cpu,
+                task = out(reg) task,
+                low = out(reg) low,
+                high = out(reg) high,
+                time = out(reg) time,
+                options(nostack, preserves_flags)
+            );
+        }
+        Self { cpu, task, name: [low, high], time }
+    }
 }
 
 /// Exports an implementation of [`Host`]: `host!(MyKernel);`, once in an image.
-///
-/// The exported functions go into the section `.kprobes.text`, for the region in which nothing is probed, and
-/// take along what is inlined into them.
 #[macro_export]
 macro_rules! host {
     ($host:ty) => {
+        #[cfg(target_os = "none")]
+        ::core::arch::global_asm!(
+            ".global kprobes_trace_cpu_offset",
+            ".set kprobes_trace_cpu_offset, {cpu}",
+            ".global kprobes_trace_task_offset",
+            ".set kprobes_trace_task_offset, {task}",
+            ".global kprobes_trace_name_offset",
+            ".set kprobes_trace_name_offset, {name}",
+            cpu = const <$host as $crate::host::Host>::CPU_OFFSET,
+            task = const <$host as $crate::host::Host>::TASK_OFFSET,
+            name = const <$host as $crate::host::Host>::NAME_OFFSET,
+        );
         const _: () = {
-            use $crate::host::{Context, Host};
-
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_trace_context() -> Context {
-                <$host as Host>::context()
+            const fn is_offset(offset: usize) -> bool {
+                offset % 8 == 0 && offset <= 504
             }
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_trace_counter() -> u64 {
-                <$host as Host>::counter()
-            }
+            assert!(is_offset(<$host as $crate::host::Host>::CPU_OFFSET));
+            assert!(is_offset(<$host as $crate::host::Host>::TASK_OFFSET));
+            assert!(is_offset(<$host as $crate::host::Host>::NAME_OFFSET));
         };
     };
 }

@@ -6,7 +6,8 @@
 //! | [`definition`] | the grammar: what is probed, and what is recorded of a hit |
 //! | [`format`](mod@format) | how a record is laid out, and its fields |
 //! | [`record`] | the hit path: from a probe to a record in the ring of its CPU |
-//! | [`ring`], [`recorder`] | the rings, and what the hit path needs of an event |
+//! | [`ring`] | the rings: how they are laid out, read and changed |
+//! | [`fetch`], [`recorder`] | what the hit path needs of an event: what it fetches, and where that goes |
 //! | [`filter`], [`histogram`], [`trigger`] | at which hits, and what else an event does when it is hit |
 //! | [`action`] | the part of those that is in the hit path |
 //! | [`errno`], [`error_log`] | why a file was not written |
@@ -18,8 +19,8 @@
 //! It knows nothing of how definitions are typed, nor of where the text goes.
 //!
 //! A kernel implements [`host::Host`] and exports it with [`host!`]; makes [`Rings`](ring::Rings), with
-//! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`record`],
-//! [`action`] and its implementation of [`host::Host`] where nothing is probed.
+//! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`record`] and [`action`]
+//! where nothing is probed.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -33,6 +34,7 @@ pub mod engine;
 pub mod errno;
 pub mod error_log;
 pub mod events;
+pub mod fetch;
 pub mod filter;
 pub mod format;
 pub mod histogram;

@@ -1,37 +1,88 @@
 //! What an event leaves with its probe, so that a hit can be recorded without looking anything up.
 
-use crate::definition::{MAX_ARGUMENTS, Source};
-use crate::ring::Rings;
+use alloc::boxed::Box;
+use core::cell::UnsafeCell;
 
-/// What the handlers of one event need.
+use crate::fetch::{Fetch, Program, Register};
+use crate::format::{Format, Shape};
+use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
+use crate::trigger::PlanCell;
+
+/// Words of a composed record.
+pub(crate) const COMPOSED: usize = (RECORD_MAX - RECORD_HEADER) / 8;
+/// The longest text in a record, in bytes, with the zero at its end. What is longer is cut.
+pub const TEXT_MAX: usize = 512;
+
+/// The number of the event that a record of a stack is of, as in Linux (`TRACE_STACK`). Events that are defined have others.
+pub const STACK_EVENT: u16 = 4;
+/// Bytes of a record of a stack before its addresses: what every event has, and how many there are, an int, as a word.
+pub const STACK_HEADER: usize = 16;
+/// How many addresses a record of a stack has at most.
+pub const STACK_MAX: usize = 32;
+
+/// What the handlers of one probe of an event need.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Recorder {
-    pub(crate) event: u32,
-    pub(crate) count: usize,
-    pub(crate) sources: [Source; MAX_ARGUMENTS],
+    /// What else is to be done; first, as every hit looks at it.
+    pub(crate) plan: PlanCell,
     pub(crate) rings: &'static Rings,
+    pub(crate) event: u16,
+    pub(crate) shape: Shape,
+    /// Bytes of a record in the ring, if it is one of words; else of the fields.
+    pub(crate) size: usize,
+    pub(crate) program: Program,
+    /// What is kept at the entry of a function until it returns.
+    pub(crate) entry: Box<[Kept]>,
+}
+
+/// A value that is kept at the entry of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// A register.
+    Register(Register),
+    /// The word that lies so many bytes above the stack pointer.
+    Stack(u32),
 }
 
 impl Recorder {
-    /// A recorder of the event numbered `event`, that fetches `sources`, of which the first
-    /// [`MAX_ARGUMENTS`] count, into `rings`.
-    pub fn new(event: u32, sources: impl Iterator<Item = Source>, rings: &'static Rings) -> Self {
-        let mut recorder = Self { event, count: 0, sources: [Source::Register(0); MAX_ARGUMENTS], rings };
-        for (place, source) in recorder.sources.iter_mut().zip(sources) {
-            *place = source;
-            recorder.count += 1;
-        }
-        recorder
+    /// A recorder of the event numbered `event`, whose records have this `format`, into `rings`: of its `arguments`, some of
+    /// which are kept at the `entry` of a function.
+    #[must_use]
+    pub fn new(event: u16, format: &Format, arguments: &[Fetch], entry: Box<[Kept]>, rings: &'static Rings) -> Self {
+        let program = Program::new(arguments, format.arguments());
+        let size = match program {
+            Program::Words(_) => RECORD_HEADER + format.size(),
+            Program::Ops { .. } => format.size(),
+        };
+        Self { plan: PlanCell::default(), rings, event, shape: format.shape, size, program, entry }
+    }
+
+    /// What is to be done at a hit besides recording it.
+    #[must_use]
+    pub fn plan(&self) -> &PlanCell {
+        &self.plan
+    }
+
+    /// How many words it keeps at the entry of a function.
+    #[must_use]
+    pub fn entry_words(&self) -> usize {
+        self.entry.len()
     }
 }
 
-/// The state of the CPU at a hit.
+/// Room to compose a record in: one for each CPU.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Bench(pub(crate) UnsafeCell<[u64; COMPOSED]>);
+
+/// The state of the CPU at a hit: the bits of `common_flags`, as Linux has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(pub u32);
+pub struct Flags(pub u8);
 
 impl Flags {
     /// Interrupts were masked.
-    pub const IRQS_OFF: u32 = 1 << 0;
+    pub const IRQS_OFF: u8 = 1 << 0;
     /// In an interrupt handler.
-    pub const INTERRUPT: u32 = 1 << 1;
+    pub const INTERRUPT: u8 = 1 << 3;
 }

@@ -5,9 +5,9 @@
 use core::fmt::{self, Write};
 use core::str;
 
-use crate::definition::{Definition, Kind};
+use crate::format::{Base, Field, Format, Shape};
 use crate::host::{Clock, Symbols};
-use crate::recorder::Flags;
+use crate::recorder::{Flags, STACK_EVENT, STACK_HEADER};
 use crate::ring::Record;
 
 const COLUMNS: &str = "\
@@ -26,7 +26,7 @@ const TASK_NAME_MAX: usize = 15;
 
 /// Writes what stands above the records in `trace`: `present` of `written` records follow; the machine has
 /// `cpus` CPUs.
-pub fn write_header(out: &mut dyn Write, present: usize, written: u64, cpus: usize) -> fmt::Result {
+pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize) -> fmt::Result {
     out.write_str("# tracer: nop\n#\n")?;
     writeln!(out, "# entries-in-buffer/entries-written: {present}/{written}   #P:{cpus}\n#")?;
     out.write_str(COLUMNS)
@@ -37,39 +37,101 @@ pub fn write_lost(out: &mut dyn Write, cpu: usize, count: u64) -> fmt::Result {
     writeln!(out, "CPU:{cpu} [LOST {count} EVENTS]")
 }
 
-/// Writes the line of `record` in `trace`. `definition` is the one of its event, `None` if that is gone.
+/// Writes the line of `record` in `trace`, after one that says how many are missing before it, if any are. `event` is the name
+/// and the format of its event, `None` if that is gone.
+///
+/// # Errors
+///
+/// Those of `out`.
 pub fn write_record(
     out: &mut dyn Write,
-    record: &Record,
-    definition: Option<&Definition>,
+    record: &Record<'_>,
+    event: Option<(&str, &Format)>,
     symbols: &dyn Symbols,
     clock: Clock,
 ) -> fmt::Result {
+    if record.lost > 0 {
+        write_lost(out, record.cpu, record.lost)?;
+    }
     let microseconds = clock.microseconds(record.time);
     let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
-    write!(out, "{:>16}-{:<7} [{:03}] ", task_name(&record.name), record.task, record.cpu)?;
-    write!(out, "{} {seconds:>5}.{fraction:06}: ", FlagsText(record.flags))?;
-    let Some(definition) = definition else {
-        return writeln!(out, "event {}: ({:#x})", record.event, record.address);
+    let name = record.name;
+    write!(out, "{:>16}-{:<7} [{:03}] ", task_name(&name), record.task(), record.cpu)?;
+    write!(out, "{} {seconds:>5}.{fraction:06}: ", FlagsText(record.flags()))?;
+    if record.event() == STACK_EVENT {
+        return write_stack(out, record, symbols);
+    }
+    let Some((name, format)) = event else {
+        return writeln!(out, "Unknown type {}", record.event());
     };
-    write!(out, "{}: (", definition.event)?;
-    match definition.kind {
-        Kind::Probe => write_offset(out, record.address, symbols)?,
-        Kind::Return { .. } => {
-            write_offset(out, record.return_address, symbols)?;
+    write!(out, "{name}: (")?;
+    match format.shape {
+        Shape::Probe => write_offset(out, record.word(8), symbols)?,
+        Shape::Return => {
+            write_offset(out, record.word(16), symbols)?;
             out.write_str(" <- ")?;
-            match symbols.lookup(record.address) {
-                Some(function) => out.write_str(function.name)?,
-                None => write!(out, "{:#x}", record.address)?,
-            }
+            write_name(out, record.word(8), symbols)?;
         }
     }
     out.write_char(')')?;
-    for (argument, &value) in definition.arguments.iter().zip(&record.values) {
-        write!(out, " {}=", argument.name)?;
-        argument.kind.write(value, out)?;
+    for (number, field) in format.arguments().iter().enumerate() {
+        write!(out, " {}=", field.name)?;
+        if record.is_fault(number) {
+            out.write_str("(fault)")?;
+        } else {
+            write_values(out, field, record.bytes, symbols)?;
+        }
     }
     out.write_char('\n')
+}
+
+fn write_stack(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols) -> fmt::Result {
+    out.write_str("<stack trace>\n")?;
+    for at in (STACK_HEADER..record.bytes.len()).step_by(8) {
+        out.write_str(" => ")?;
+        write_name(out, record.word(at), symbols)?;
+        out.write_char('\n')?;
+    }
+    Ok(())
+}
+
+/// Writes the values of `field` in `record`: those of an array in braces.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_values(out: &mut dyn Write, field: &Field, record: &[u8], symbols: &dyn Symbols) -> fmt::Result {
+    if field.kind.count == 0 {
+        return write_value(out, field, record, 0, symbols);
+    }
+    for index in 0..field.kind.values() {
+        out.write_char(if index == 0 { '{' } else { ',' })?;
+        write_value(out, field, record, index, symbols)?;
+    }
+    out.write_char('}')
+}
+
+fn write_value(out: &mut dyn Write, field: &Field, record: &[u8], index: usize, symbols: &dyn Symbols) -> fmt::Result {
+    let value = field.value(record, index).unwrap_or(0);
+    match field.kind.base {
+        Base::Unsigned(_) => write!(out, "{value}"),
+        Base::Signed(_) => write!(out, "{}", value as i64),
+        Base::Hexadecimal(_) => write!(out, "{value:#x}"),
+        Base::Char => write!(out, "'{}'", char::from(value as u8)),
+        Base::Symbol => write_offset(out, value, symbols),
+        Base::String | Base::SymbolString => {
+            let Some(bytes) = field.bytes(record, index) else { return out.write_str("(fault)") };
+            out.write_char('"')?;
+            match (field.kind.base, bytes.first_chunk()) {
+                (Base::SymbolString, Some(address)) => write_offset(out, u64::from_le_bytes(*address), symbols)?,
+                _ => bytes.utf8_chunks().try_for_each(|chunk| {
+                    out.write_str(chunk.valid())?;
+                    if chunk.invalid().is_empty() { Ok(()) } else { out.write_char('\u{fffd}') }
+                })?,
+            }
+            out.write_char('"')
+        }
+    }
 }
 
 /// Writes the line of an event in `kprobe_profile`.
@@ -83,6 +145,18 @@ pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) ->
         Some(function) => {
             write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
         }
+        None => write!(out, "{address:#x}"),
+    }
+}
+
+/// Writes the name of the function that contains `address`; the bare address if none does.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_name(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
+    match symbols.lookup(address) {
+        Some(function) => out.write_str(function.name),
         None => write!(out, "{address:#x}"),
     }
 }
@@ -104,7 +178,7 @@ struct FlagsText(Flags);
 impl fmt::Display for FlagsText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Flags(bits) = self.0;
-        let letter = |flag: u32, letter: char| if bits & flag != 0 { letter } else { '.' };
+        let letter = |flag: u8, letter: char| if bits & flag != 0 { letter } else { '.' };
         write!(f, "{}.{}..", letter(Flags::IRQS_OFF, 'd'), letter(Flags::INTERRUPT, 'h'))
     }
 }

@@ -12,16 +12,26 @@ use crate::{println, tracing};
 
 /// Carries out a line of `kprobe_events`.
 pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
-    let command = definition::parse(line).map_err(|error| Failure::at(error.column, error.problem))?;
-    match command {
+    let fail = |error: definition::Error| Failure::at(error.column, error);
+    match definition::parse(line).map_err(fail)? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
-            session.events.define(definition, &tracing::Names).map_err(|error| Failure::at(error.column, error.refusal))
+            let (group, event) = (definition.group.clone(), definition.event.clone());
+            session.events.define(definition, &tracing::Names).map_err(fail)?;
+            session.events.set_enabled(Some(&group), &event, true).map(|_| ()).map_err(Failure::new)
         }
-        Some(Command::Remove { group, event }) => match session.events.remove(group.as_deref(), event.as_deref()) {
-            0 => Err(Failure::at(2, "there is no such event; `list` shows them")),
-            _ => Ok(()),
-        },
+        Some(Command::Remove(removal)) => {
+            let events = &session.events;
+            for event in events.iter().filter(|event| removal.matches(event.definition())) {
+                let definition = event.definition();
+                events.set_enabled(Some(&definition.group), &definition.event, false).map_err(Failure::new)?;
+            }
+            match session.events.remove(&removal) {
+                Ok(0) => Err(Failure::at(2, "there is no such event; `list` shows them")),
+                Ok(_) => Ok(()),
+                Err(problem) => Err(Failure::at(2, problem)),
+            }
+        }
     }
 }
 

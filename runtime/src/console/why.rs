@@ -21,10 +21,10 @@ use crate::{println, tracing};
 /// `why SYMBOL[+OFFSET]`
 pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let rest = words.rest();
-    let place =
-        definition::parse_place(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
-    let address = events::resolve::<ProbeError>(&place, &tracing::Names)
-        .map_err(|error| Failure::at(rest.column + error.column, error.refusal))? as usize;
+    let place = definition::parse_place(rest.text).map_err(|error| Failure::at(rest.column + error.column, error))?;
+    let address = events::resolve(&place, &tracing::Names)
+        .map_err(|(problem, reason)| Failure::at(rest.column + place.column, format_args!("{problem}: {reason}")))?
+        as usize;
     let probes = Probes { session, all: probe::list() };
     let whole = matches!(place.base, Base::Symbol(_)) && place.offset_column == place.column;
     match symbol::lookup(address).filter(|_| whole) {

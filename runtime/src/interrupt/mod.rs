@@ -50,7 +50,7 @@ static SETUP: IrqLock<()> = IrqLock::new(());
 static HANDLERS: [AtomicUsize; SPECIAL as usize] = [const { AtomicUsize::new(0) }; SPECIAL as usize];
 /// Which CPUs, by their dense numbers, are in a handler. Not [`PerCpu`](crate::per_cpu::PerCpu), whose access may panic:
 /// the hit path reads it.
-static IN_HANDLER: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+pub(crate) static IN_HANDLER: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
 /// What a CPU interrupts another one for: the number of a software-generated interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,12 +164,6 @@ pub fn send(cpu: usize, ipi: Ipi) {
         Some(Controller::Bcm2836(local)) => local.send(cpu, ipi),
         None => {}
     }
-}
-
-/// Whether the CPU with the dense number `cpu` is in an interrupt handler.
-#[inline(always)]
-pub(crate) fn is_in_handler(cpu: usize) -> bool {
-    IN_HANDLER.get(cpu).is_some_and(|state| state.load(Ordering::Relaxed))
 }
 
 /// Handles the interrupt that this CPU has taken, from the code at `pc`.

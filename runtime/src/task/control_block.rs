@@ -34,7 +34,8 @@ pub enum State {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A task. `cpu_state` and `id` come first: they are what a probe hit reads. Cache lines of its own, as its CPU writes to it.
+/// A task. `cpu_state`, `id`, `cpu` and `short_name` come first: they are what a probe hit reads. Cache lines of its own, as its
+/// CPU writes to it.
 #[repr(C, align(64))]
 pub struct Task {
     /// What the engine keeps for `cpu`, and changes with it.
@@ -43,6 +44,8 @@ pub struct Task {
     /// The dense number of the CPU that runs it, or has run it last, or is to run it first. It changes only while the
     /// registers are saved and no CPU runs it, under the lock of the CPU that it leaves.
     cpu: AtomicUsize,
+    /// The beginning of the name, filled up with zeros.
+    short_name: [u8; 16],
     pub(super) context: ContextCell,
     pub(super) link: Link,
     pub(super) name: Cow<'static, str>,
@@ -79,6 +82,7 @@ impl Task {
             cpu_state: AtomicPtr::new(ptr::null_mut()),
             id: AtomicU64::new(0),
             cpu: AtomicUsize::new(0),
+            short_name: *b"idle\0\0\0\0\0\0\0\0\0\0\0\0",
             context: ContextCell::running(),
             link: Link::new(),
             name: Cow::Borrowed("idle"),
@@ -102,7 +106,10 @@ impl Task {
     /// A task that is to run `body`: on the CPU with the dense number `cpu` alone, or on any.
     pub fn new(name: &str, cpu: Option<usize>, stack: Stack, body: Box<dyn FnOnce() + Send>) -> Self {
         let bounds = stack.range();
+        let mut short_name = [0; 16];
+        short_name.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
         let task = Self {
+            short_name,
             is_pinned: cpu.is_some(),
             id: AtomicU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
             context: ContextCell::new(bounds.end),
@@ -212,4 +219,6 @@ impl fmt::Display for State {
 const _: () = {
     assert!(offset_of!(Task, cpu_state) == super::CPU_OFFSET);
     assert!(offset_of!(Task, id) == super::NUMBER_OFFSET);
+    assert!(offset_of!(Task, cpu) == super::CPU_NUMBER_OFFSET);
+    assert!(offset_of!(Task, short_name) == super::NAME_OFFSET);
 };

@@ -11,6 +11,10 @@ use super::Task;
 pub(crate) const CPU_OFFSET: usize = 0;
 /// Where its own number is.
 pub(crate) const NUMBER_OFFSET: usize = 8;
+/// Where the dense number of its CPU is.
+pub(crate) const CPU_NUMBER_OFFSET: usize = 16;
+/// Where the beginning of its name is, 16 bytes.
+pub(crate) const NAME_OFFSET: usize = 24;
 
 /// The dense number of the CPU that runs this; it stays that only as long as interrupts or preemption are masked. Fit for
 /// probe handlers.

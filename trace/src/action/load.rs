@@ -44,7 +44,7 @@ fn bytes<const N: usize>(record: &[u8], offset: usize) -> Option<[u8; N]> {
 #[inline]
 pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: Moment<'a>) -> &'a [u8] {
     let Text::Located { offset } = text else {
-        let name = &moment.context.name;
+        let name = moment.context.name_bytes();
         let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
         return name.get(..length).unwrap_or(name);
     };

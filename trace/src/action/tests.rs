@@ -30,8 +30,7 @@ impl Hit {
         record.extend(((t.len() as u32 + 1) << 16 | format.size() as u32).to_le_bytes());
         record.extend(t.bytes());
         record.push(0);
-        let mut name = [0; 16];
-        name[..4].copy_from_slice(b"main");
+        let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
         let context = Context { cpu: 2, task: 7, name, ..Context::default() };
         Self { format, record, context, frame: TrapFrame::default() }
     }

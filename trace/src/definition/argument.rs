@@ -1,21 +1,25 @@
 //! Fetch arguments: what of the probed code an event records.
 //!
-//! An argument is `[NAME=]SOURCE[:TYPE]`. The source says how a 64-bit value is had from the registers; the
-//! type says how many of its bits count and how they are printed.
+//! An argument is `[NAME=]EXPRESSION[:TYPE]`. The expression says how a 64-bit value is had; the type says how many of its bits
+//! count, or what it points to, and how that is printed.
 
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 use core::fmt;
 
+use super::expression::{Expression, Origin, Site};
 use super::token::Token;
-use super::{Error, Problem, is_identifier};
+use super::{Fault, Problem, is_identifier, number};
+use crate::format::{Base, Bits, Type, Width};
 
-/// The largest number of arguments of an event: what a record of the rings has room for.
-pub const MAX_ARGUMENTS: usize = 8;
-
-/// The longest name of an argument, in characters.
+/// The largest number of arguments of an event.
+pub const ARGUMENTS_MAX: usize = 128;
+/// The longest argument without its name, in bytes.
+pub const ARGUMENT_MAX: usize = 63;
+/// The longest name of an argument, in bytes.
 pub const ARGUMENT_NAME_MAX: usize = 32;
+/// The largest number of values of an array.
+pub const ARRAY_MAX: u8 = 64;
 
 /// The fields that every event has, in Linux.
 const RESERVED: [&str; 8] = [
@@ -29,85 +33,16 @@ const RESERVED: [&str; 8] = [
     "__probe_func",
 ];
 
-/// The registers that hold arguments (AAPCS64, section 6.8.2, stage C.9).
-const ARGUMENT_REGISTERS: u8 = 8;
-
-/// Where a value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// x0 to x30.
-    Register(u8),
-    /// The stack pointer.
-    StackPointer,
-    /// The address of the probed instruction; in a return probe, the address that is returned to.
-    ProgramCounter,
-    /// The processor state, in the layout of SPSR_EL1.
-    ProcessorState,
-}
-
-/// How the bits of a value are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// `u8` to `u64`, printed in decimal.
-    Unsigned,
-    /// `s8` to `s64`, printed in decimal with its sign.
-    Signed,
-    /// `x8` to `x64`, printed in hexadecimal.
-    Hexadecimal,
-}
-
-/// The type of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Type {
-    /// How the bits are read.
-    pub format: Format,
-    /// The number of low bits that count: 8, 16, 32 or 64.
-    pub bits: u32,
-}
-
-impl Type {
-    /// What an argument without a type is.
-    pub const DEFAULT: Self = Self { format: Format::Hexadecimal, bits: 64 };
-
-    fn parse(text: &str) -> Option<Self> {
-        let format = match text.chars().next()? {
-            'u' => Format::Unsigned,
-            's' => Format::Signed,
-            'x' => Format::Hexadecimal,
-            _ => return None,
-        };
-        let bits = match &text[1..] {
-            "8" => 8,
-            "16" => 16,
-            "32" => 32,
-            "64" => 64,
-            _ => return None,
-        };
-        Some(Self { format, bits })
-    }
-
-    /// Writes `value` as this type has it.
-    pub fn write(self, value: u64, out: &mut dyn fmt::Write) -> fmt::Result {
-        let unused = 64 - self.bits;
-        let unsigned = value << unused >> unused;
-        match self.format {
-            Format::Unsigned => write!(out, "{unsigned}"),
-            Format::Signed => write!(out, "{}", ((value << unused) as i64) >> unused),
-            Format::Hexadecimal => write!(out, "{unsigned:#x}"),
-        }
-    }
-}
-
 /// One argument of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
     /// The name before the value in the trace.
     pub name: String,
-    /// The source and type as they were typed.
+    /// The expression and type as they were typed.
     pub text: String,
-    /// Where the value comes from.
-    pub source: Source,
-    /// How it is printed.
+    /// What is fetched.
+    pub expression: Expression,
+    /// What is made of it, and how it is printed.
     pub kind: Type,
 }
 
@@ -117,116 +52,138 @@ impl fmt::Display for Argument {
     }
 }
 
-/// What of a probe decides which variables it knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// A function is called.
-    Entry,
-    /// An instruction further on, or at a bare address, is executed.
-    Inside,
-    /// A function has returned.
-    Return,
-}
-
-/// The arguments that an event records whose definition names none.
-pub(crate) fn default_arguments(moment: Moment) -> Vec<Argument> {
-    let register = |name: &str, text: &str, number| Argument {
-        name: name.to_string(),
-        text: text.to_string(),
-        source: Source::Register(number),
-        kind: Type::DEFAULT,
-    };
-    match moment {
-        Moment::Return => [register("ret", "$retval", 0)].into(),
-        Moment::Entry | Moment::Inside => {
-            (0..4).map(|number| register(&format!("x{number}"), &format!("%x{number}"), number)).collect()
-        }
-    }
-}
-
-/// Reads the argument `token`, which follows `others`.
-pub(crate) fn parse(token: Token<'_>, moment: Moment, others: &[Argument]) -> Result<Argument, Error> {
-    if others.len() == MAX_ARGUMENTS {
-        return Err(token.error(Problem::TooManyArguments));
-    }
+/// Reads the argument `token`, which follows `others`, of a probe at such a place.
+pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result<Argument, Fault> {
     let (name, body) = match token.split_once('=') {
-        Some((name, body)) => {
-            check_name(name)?;
-            (name.text.to_string(), body)
-        }
+        Some((name, _)) if name.text.len() > ARGUMENT_NAME_MAX => return Err(token.fault(Problem::ArgumentNameTooLong)),
+        Some((name, _)) if name.text.is_empty() => return Err(token.fault(Problem::NoArgumentName)),
+        Some((name, body)) => (name.text.to_string(), body),
         None => (format!("arg{}", others.len() + 1), token),
     };
-    if others.iter().any(|other| other.name == name) {
-        return Err(token.error(Problem::UsedArgumentName));
+    if !is_identifier(&name) {
+        return Err(token.fault(Problem::ArgumentName));
+    }
+    if RESERVED.contains(&name.as_str()) || others.iter().any(|other| other.name == name) {
+        return Err(token.fault(Problem::UsedArgumentName));
+    }
+    if body.text.len() > ARGUMENT_MAX {
+        return Err(body.fault(Problem::ArgumentTooLong));
     }
     if body.text.is_empty() {
-        return Err(body.error(Problem::NoArgument));
+        return Err(body.fault(Problem::NoArgument));
     }
-    let (source, kind) = match body.split_once(':') {
-        Some((source, kind)) => (source, Type::parse(kind.text).ok_or_else(|| kind.error(Problem::Type))?),
-        None => (body, Type::DEFAULT),
+    let (source, kind) = match type_separator(body.text) {
+        Some(at) => {
+            let (source, kind) = body.split_at(at);
+            (source, Some(kind.skip(1)))
+        }
+        None => (body, None),
     };
-    Ok(Argument { name, text: body.text.to_string(), source: parse_source(source, moment)?, kind })
+    let (expression, kind) = parse_typed(source, kind, site)?;
+    Ok(Argument { name, text: body.text.to_string(), expression, kind })
 }
 
-fn check_name(name: Token<'_>) -> Result<(), Error> {
-    let problem = if name.text.is_empty() {
-        Problem::NoArgumentName
-    } else if name.text.chars().count() > ARGUMENT_NAME_MAX {
-        Problem::ArgumentNameTooLong
-    } else if !is_identifier(name.text) {
-        Problem::ArgumentName
-    } else if RESERVED.contains(&name.text) {
-        Problem::ReservedArgumentName
-    } else {
-        return Ok(());
-    };
-    Err(name.error(problem))
-}
-
-fn parse_source(token: Token<'_>, moment: Moment) -> Result<Source, Error> {
-    let source = if let Some(register) = token.text.strip_prefix('%') {
-        parse_register(register).ok_or(Problem::Register)
-    } else if let Some(variable) = token.text.strip_prefix('$') {
-        parse_variable(variable, moment)
-    } else {
-        Err(Problem::Argument)
-    };
-    source.map_err(|problem| token.error(problem))
-}
-
-fn parse_register(name: &str) -> Option<Source> {
-    match name {
-        "sp" => Some(Source::StackPointer),
-        "pc" => Some(Source::ProgramCounter),
-        "pstate" => Some(Source::ProcessorState),
-        _ => {
-            let number: u8 = plain_number(name.strip_prefix('x')?)?;
-            (number <= 30).then_some(Source::Register(number))
+/// Where the type is separated: at the first `:` that is none of the two in a path.
+fn type_separator(text: &str) -> Option<usize> {
+    if text.starts_with("\\\"") {
+        // A text can have any character.
+        return text.rfind('"').filter(|&at| at > 1).and_then(|at| Some(at + text[at..].find(':')?));
+    }
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        match (byte, bytes.get(at + 1)) {
+            (b':', Some(b':')) => at += 2,
+            (b':', _) => return Some(at),
+            _ => at += 1,
         }
     }
+    None
 }
 
-fn parse_variable(name: &str, moment: Moment) -> Result<Source, Problem> {
-    if name == "retval" {
-        return match moment {
-            Moment::Return => Ok(Source::Register(0)),
-            Moment::Entry | Moment::Inside => Err(Problem::ReturnValueOnProbe),
-        };
+fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result<(Expression, Type), Fault> {
+    let (name, count) = match kind {
+        Some(kind) => split_array(kind)?,
+        None => (None, 0),
+    };
+    // Where an error about the type is shown.
+    let at = kind.unwrap_or(source);
+    let is_literal = matches!(source.text, "$comm" | "$COMM") || source.text.starts_with("\\\"");
+    let base = match name {
+        None if is_literal => Base::String,
+        Some(name) if is_literal && (count > 0 || name.text != "string") => return Err(at.fault(Problem::TextType)),
+        None => Type::DEFAULT.base,
+        Some(name) => find(name.text).ok_or_else(|| at.fault(Problem::Type))?,
+    };
+    let mut expression = Expression::parse(source, site)?;
+    let constant =
+        matches!(expression.origin, Origin::Immediate(_) | Origin::Symbol(..)) && expression.reads.is_empty();
+    let is_memory = !expression.reads.is_empty();
+    let deep = |_: ()| source.fault(Problem::TooDeep);
+    match base {
+        Base::SymbolString if constant || is_literal => return Err(at.fault(Problem::SymbolText)),
+        Base::String if !is_memory && !constant && !is_literal => return Err(at.fault(Problem::Text)),
+        _ => {}
     }
-    let number = name.strip_prefix("arg").ok_or(Problem::Variable)?;
-    let number: u8 = plain_number(number).ok_or(Problem::ArgumentNumber)?;
-    if number == 0 || number > ARGUMENT_REGISTERS {
-        return Err(Problem::ArgumentNumber);
+    // Linux replaces the last read by one that stores; everything else takes an operation more.
+    if !is_memory || base == Base::SymbolString || base == Base::String && count > 0 {
+        expression.operate(1).ok_or(()).map_err(deep)?;
     }
-    match moment {
-        Moment::Entry => Ok(Source::Register(number - 1)),
-        Moment::Inside | Moment::Return => Err(Problem::ArgumentAfterEntry),
+    let bits = match name {
+        Some(name) if name.text.starts_with('b') => {
+            expression.operate(1).ok_or_else(|| at.fault(Problem::Bits))?;
+            Some(bits(name.text, base).ok_or_else(|| at.fault(Problem::Bits))?)
+        }
+        _ => None,
+    };
+    if count > 0 {
+        if !is_memory && base != Base::String || base == Base::SymbolString {
+            return Err(at.fault(Problem::Text));
+        }
+        expression.operate(1).ok_or(()).map_err(deep)?;
+    }
+    Ok((expression, Type { base, bits, count }))
+}
+
+/// The name of a type, and the size of the array behind it; 0 without.
+fn split_array(kind: Token<'_>) -> Result<(Option<Token<'_>>, u8), Fault> {
+    let Some((name, size)) = kind.split_once('[') else { return Ok((Some(kind), 0)) };
+    let Some((size, behind)) = size.split_once(']') else {
+        return Err(size.split_at(size.text.len()).1.fault(Problem::UnclosedArray));
+    };
+    if !behind.text.is_empty() {
+        return Err(behind.fault(Problem::ArraySuffix));
+    }
+    match number::unsigned(size.text) {
+        None | Some(0) => Err(size.fault(Problem::ArraySize)),
+        Some(count) if count > u64::from(u32::MAX) => Err(size.fault(Problem::ArraySize)),
+        Some(count) if count > u64::from(ARRAY_MAX) => Err(size.fault(Problem::ArrayTooBig)),
+        Some(count) => Ok((Some(name), count as u8)),
     }
 }
 
-/// A number in decimal digits without a sign and without leading zeros.
-fn plain_number(text: &str) -> Option<u8> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    plain.then(|| text.parse().ok())?
+/// The type of this name; of a bitfield, the integer that it is in.
+fn find(name: &str) -> Option<Base> {
+    if !name.starts_with('b') {
+        return Base::of(name);
+    }
+    let (_, size) = name.split_once('/')?;
+    Some(Base::Unsigned(match number::unsigned(size)? {
+        8 => Width::W8,
+        16 => Width::W16,
+        32 => Width::W32,
+        64 => Width::W64,
+        _ => return None,
+    }))
+}
+
+/// `b<width>@<offset>/<size>`, where `base` is the integer of that size.
+fn bits(text: &str, base: Base) -> Option<Bits> {
+    let (width, rest) = number::leading(text.strip_prefix('b')?);
+    let start = rest.strip_prefix('@')?;
+    let (offset, rest) = number::leading(start);
+    let is_whole = rest.starts_with('/') && rest.len() < start.len();
+    let end = width.checked_add(offset)?;
+    (is_whole && width > 0 && end <= 8 * base.size() as u64)
+        .then_some(Bits { width: width as u8, offset: offset as u8 })
 }

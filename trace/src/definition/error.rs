@@ -1,135 +1,199 @@
 //! What is wrong with a definition, and where.
 
+use alloc::string::String;
 use core::fmt;
 
-use super::argument::{ARGUMENT_NAME_MAX, MAX_ARGUMENTS};
-use super::{MAXACTIVE_MAX, NAME_MAX};
-
-/// A definition that cannot be read: the reason, and the column of the character that is the cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A definition that is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// What is wrong.
     pub problem: Problem,
     /// How many characters of the line precede the cause.
     pub column: usize,
+    /// The same in [`logged`](super::logged), the line as Linux's `error_log` shows it.
+    pub position: usize,
+    /// What is known besides.
+    pub reason: Option<String>,
 }
 
-/// What can be wrong with the text of a definition. `Display` writes a sentence without its full stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Problem {
-    /// The line begins with none of the letters that a definition begins with.
-    NotADefinition,
-    /// A bracket is not closed before the end of the line.
-    Unclosed,
-    /// Something other than `:` follows `p` or `-`, or the digits after `r`.
-    NotAName,
+macro_rules! problems {
+    ($($(#[$comment:meta])* $name:ident = $text:literal;)*) => {
+        /// What can be wrong with a definition. `Display` writes the text of Linux's `error_log`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Problem {
+            $($(#[$comment])* $name,)*
+        }
+
+        impl Problem {
+            /// The text of Linux's `error_log`.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+problems! {
+    /// The line is none of `p`, `r` and `-`, or has no place. Linux logs nothing then.
+    NotADefinition = "Invalid argument";
+    /// What is to be removed is not there. Linux logs nothing.
+    NoSuchEvent = "No such file or directory";
+    /// What is to be removed is enabled. Linux logs nothing.
+    Busy = "Device or resource busy";
+    /// There is no memory. Linux logs nothing.
+    OutOfMemory = "Cannot allocate memory";
     /// A number of instances for a probe that needs none.
-    MaxactiveOnProbe,
-    /// The number of instances is out of range, or no number.
-    Maxactive,
-    /// Nothing precedes the `/`.
-    NoGroup,
-    /// The group is longer than [`NAME_MAX`].
-    GroupTooLong,
-    /// The group is not an identifier of C.
-    Group,
-    /// No event follows `:` or `/`.
-    NoEvent,
-    /// The event is longer than [`NAME_MAX`].
-    EventTooLong,
-    /// The event is not an identifier of C.
-    Event,
-    /// No symbol and no address.
-    NoPlace,
-    /// The symbol begins with a digit, but is no address.
-    Address,
-    /// What follows `+` is no number.
-    Offset,
+    MaxactiveOnProbe = "Maxactive is not for kprobe";
+    /// The number of instances is 0, or no number.
+    Maxactive = "Invalid maxactive number";
+    /// The number of instances is above [`MAXACTIVE_MAX`](super::MAXACTIVE_MAX).
+    MaxactiveTooBig = "Maxactive is too big";
+    /// No symbol and no address, or none that there is.
+    Place = "Invalid probed address or symbol";
+    /// Several functions have the name.
+    Ambiguous = "The symbol is not unique";
     /// A return probe with an offset.
-    ReturnOffset,
-    /// Something follows a place that stands alone.
-    AfterPlace,
-    /// Something follows the name of an event to remove.
-    AfterRemoval,
-    /// More than [`MAX_ARGUMENTS`].
-    TooManyArguments,
-    /// Nothing precedes `=`.
-    NoArgumentName,
-    /// The name of an argument is longer than [`ARGUMENT_NAME_MAX`].
-    ArgumentNameTooLong,
-    /// The name of an argument is not an identifier of C.
-    ArgumentName,
-    /// The name of an argument belongs to a field that every event has.
-    ReservedArgumentName,
-    /// Two arguments of one name.
-    UsedArgumentName,
-    /// Nothing follows `=`.
-    NoArgument,
-    /// No register of that name.
-    Register,
-    /// No variable of that name.
-    Variable,
-    /// `$argN` with an N that has no register.
-    ArgumentNumber,
-    /// `$argN` where the registers no longer hold the arguments.
-    ArgumentAfterEntry,
+    ReturnOffset = "Retprobe address must be an function entry";
+    /// What follows `%` behind the symbol is not `return`.
+    PlaceSuffix = "Invalid probed address suffix";
+    /// Nothing precedes the `/`.
+    NoGroup = "Group name is not specified";
+    /// The group is longer than [`NAME_MAX`](super::NAME_MAX).
+    GroupTooLong = "Group name is too long";
+    /// The group is not an identifier of C.
+    Group = "Group name must follow the same rules as C identifiers";
+    /// No event follows the `:`.
+    NoEvent = "Event name is not specified";
+    /// The event is longer than [`NAME_MAX`](super::NAME_MAX).
+    EventTooLong = "Event name is too long";
+    /// The event is not an identifier of C.
+    Event = "Event name must follow the same rules as C identifiers";
     /// `$retval` before there is one.
-    ReturnValueOnProbe,
+    ReturnValueOnProbe = "$retval is not available on probe";
+    /// `$stackN` further away than a stack is long.
+    StackNumber = "Invalid stack number";
+    /// `$argN` with an N that no function has.
+    ArgumentNumber = "Invalid argument number";
+    /// No variable of that name, or not here.
+    Variable = "Invalid $-valiable specified";
+    /// `$arg*`, for which the types of functions would have to be known.
+    AllArguments = "BTF is not available or not supported";
+    /// No register of that name.
+    Register = "Invalid register name";
+    /// `@` and a number that is none.
+    Address = "Invalid memory address";
+    /// `\` and a number that is none.
+    Immediate = "Invalid immediate value";
+    /// `\"` and no `"` at the end.
+    UnclosedText = "String is not closed with '\"'";
+    /// `@+`, which is for files.
+    FileOffset = "File offset is not available with kprobe";
+    /// More reads of memory, one in the other, than Linux has room for.
+    TooDeep = "Dereference is too much nested";
+    /// No `(` behind an offset.
+    NoParenthesis = "Dereference needs a brace";
+    /// An offset that is no number.
+    Offset = "Invalid dereference offset";
+    /// No `)`.
+    Unclosed = "Dereference brace is not closed";
+    /// `$comm`, or a text, where an address is needed.
+    TaskNameRead = "$comm can not be dereferenced";
+    /// None of the forms of an argument.
+    Argument = "Invalid fetch argument";
+    /// No `]`.
+    UnclosedArray = "Array is not closed";
+    /// Something behind the `]`.
+    ArraySuffix = "Array has wrong suffix";
+    /// The size of an array is 0, or no number.
+    ArraySize = "Invalid array size";
+    /// The size of an array is above [`ARRAY_MAX`](super::ARRAY_MAX).
+    ArrayTooBig = "Array number is too big";
     /// No type of that name.
-    Type,
-    /// Neither a register nor a variable.
-    Argument,
+    Type = "Unknown type is specified";
+    /// A text or an array of what is not in memory.
+    Text = "String accepts only memory argument";
+    /// `symstr` of a constant.
+    SymbolText = "Symbol String doesn't accept data/userdata";
+    /// `$comm`, or a text, with another type than `string`.
+    TextType = "$comm and immediate-string only accepts string type";
+    /// A bitfield that is malformed, or wider than its base.
+    Bits = "Invalid bitfield";
+    /// The name of an argument is longer than [`ARGUMENT_NAME_MAX`](super::ARGUMENT_NAME_MAX).
+    ArgumentNameTooLong = "Argument name is too long";
+    /// Nothing precedes `=`.
+    NoArgumentName = "Argument name is not specified";
+    /// The name of an argument is not an identifier of C.
+    ArgumentName = "Argument name must follow the same rules as C identifiers";
+    /// Two arguments of one name, or one with the name of a field that every event has.
+    UsedArgumentName = "This argument name is already used";
+    /// An argument is longer than [`ARGUMENT_MAX`](super::ARGUMENT_MAX).
+    ArgumentTooLong = "Argument expression is too long";
+    /// Nothing follows `=`.
+    NoArgument = "No argument expression";
+    /// The engine refuses the probe.
+    Refused = "Failed to register probe event";
+    /// There is an event of this name, of the other kind.
+    OtherKind = "Probe type is different from existing probe";
+    /// There is an event of this name, with other arguments.
+    OtherArguments = "Argument type or name is different from existing probe";
+    /// There is this event, with this probe.
+    Same = "There is already the exact same probe event";
+    /// More than [`ARGUMENTS_MAX`](super::ARGUMENTS_MAX).
+    TooManyArguments = "Too many arguments are specified";
+    /// The record would be larger than the rings take.
+    TooBig = "Event too big (too many fields?)";
+}
+
+impl Problem {
+    /// What would be right instead, where the text does not say it.
+    #[must_use]
+    pub const fn advice(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NotADefinition => {
+                "a definition begins with `p:NAME`, `r:NAME` or `-:NAME`, and what is probed follows"
+            }
+            Self::MaxactiveOnProbe => "only a return probe (`r`) takes a number of instances",
+            Self::Maxactive | Self::MaxactiveTooBig => "the number of instances is from 1 to 4096",
+            Self::Place => {
+                "a symbol as `symbols` lists it, with an offset as in +8 or +0x10; or an address as in 0xffffffc000001000"
+            }
+            Self::Group | Self::Event | Self::ArgumentName => "letters, digits and `_`, no digit first",
+            Self::GroupTooLong | Self::EventTooLong => "63 characters at most",
+            Self::Variable => "$argN (at a function's entry or return), $retval (return), $stack, $stackN, $comm",
+            Self::Register => "a register is %x0 to %x30, %sp, %pc or %pstate",
+            Self::Argument => "one of %REG, @ADDRESS, $VARIABLE, +OFFSET(…), \\NUMBER",
+            Self::Type => {
+                "u, s or x with 8, 16, 32 or 64, as in x64; char, symbol, symstr, string, b<width>@<offset>/<size>; [N] for an array"
+            }
+            Self::Text => "an array, or a string, is in memory, as in +0(%x0):string",
+            Self::ArgumentTooLong => "63 bytes at most",
+            Self::ArgumentNameTooLong => "32 bytes at most",
+            Self::ArrayTooBig => "64 values at most",
+            Self::TooManyArguments => "128 arguments at most",
+            _ => return None,
+        })
+    }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotADefinition => f.write_str("a definition begins with `p`, `r` or `-`"),
-            Self::Unclosed => f.write_str("this bracket is not closed"),
-            Self::NotAName => f.write_str("a `:` and the event's name, or a space, is expected here"),
-            Self::MaxactiveOnProbe => f.write_str("only a return probe (`r`) takes a number of instances"),
-            Self::Maxactive => write!(f, "the number of instances is from 1 to {MAXACTIVE_MAX}"),
-            Self::NoGroup => f.write_str("the name of the group is missing before the `/`"),
-            Self::GroupTooLong => {
-                write!(f, "the name of a group has at most {NAME_MAX} characters")
-            }
-            Self::Group => f.write_str("the name of a group is made of letters, digits and `_`, no digit first"),
-            Self::NoEvent => f.write_str("the name of the event is missing"),
-            Self::EventTooLong => {
-                write!(f, "the name of an event has at most {NAME_MAX} characters")
-            }
-            Self::Event => f.write_str("the name of an event is made of letters, digits and `_`, no digit first"),
-            Self::NoPlace => f.write_str("the symbol or address to probe is missing"),
-            Self::Address => f.write_str("an address is a number, as in 0xffffffc000001000"),
-            Self::Offset => f.write_str("the offset after `+` is a number of bytes, as in 8 or 0x10"),
-            Self::ReturnOffset => f.write_str("a return probe is on a function's entry and takes no offset"),
-            Self::AfterPlace => f.write_str("nothing follows the symbol or address here"),
-            Self::AfterRemoval => f.write_str("nothing follows the name of an event to remove"),
-            Self::TooManyArguments => {
-                write!(f, "an event records at most {MAX_ARGUMENTS} arguments")
-            }
-            Self::NoArgumentName => f.write_str("the name of the argument is missing before the `=`"),
-            Self::ArgumentNameTooLong => {
-                write!(f, "the name of an argument has at most {ARGUMENT_NAME_MAX} characters")
-            }
-            Self::ArgumentName => {
-                f.write_str("the name of an argument is made of letters, digits and `_`, no digit first")
-            }
-            Self::ReservedArgumentName => f.write_str("every event has a field of this name already"),
-            Self::UsedArgumentName => f.write_str("another argument of this event has this name"),
-            Self::NoArgument => f.write_str("what to record is missing after the `=`"),
-            Self::Register => f.write_str("a register is %x0 to %x30, %sp, %pc or %pstate"),
-            Self::Variable => f.write_str("a variable is $arg1 to $arg8 or $retval"),
-            Self::ArgumentNumber => f.write_str("the arguments that registers hold are $arg1 to $arg8"),
-            Self::ArgumentAfterEntry => {
-                f.write_str("$argN is known at a function's entry only, by a `p` without offset")
-            }
-            Self::ReturnValueOnProbe => f.write_str("$retval is known to a return probe (`r`) only"),
-            Self::Type => f.write_str("a type is u, s or x with 8, 16, 32 or 64, as in x64"),
-            Self::Argument => f.write_str("an argument is a register (%x0) or a variable ($arg1, $retval)"),
+        f.write_str(self.text())
+    }
+}
+
+/// The text of Linux, and what is known besides.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.problem.text())?;
+        match self.reason.as_deref().or(self.problem.advice()) {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
         }
     }
 }
 
-impl core::error::Error for Problem {}
+impl core::error::Error for Error {}

@@ -1,37 +1,42 @@
-//! Event definitions, in the grammar of Linux's `kprobe_events`.
+//! Event definitions, in the grammar of Linux's `kprobe_events` (Documentation/trace/kprobetrace.rst).
 //!
 //! ```text
-//! p[:[GROUP/]EVENT] PLACE [ARGUMENT…]              a probe
-//! r[MAXACTIVE][:[GROUP/]EVENT] PLACE [ARGUMENT…]   a return probe
-//! -:[GROUP/]EVENT                                  removes an event; `-:GROUP/` removes a group
+//! p[:[GROUP/][EVENT]] PLACE [ARGUMENT…]              a probe
+//! r[MAXACTIVE][:[GROUP/][EVENT]] PLACE [ARGUMENT…]   a return probe
+//! -:[GROUP/][EVENT] [PLACE [ARGUMENT…]]              removes what matches
+//!
+//! PLACE        SYMBOL[+OFFSET], ADDRESS, or SYMBOL%return, which makes a return probe of a `p`
+//! ARGUMENT     [NAME=]EXPRESSION[:TYPE]
+//! EXPRESSION   %REG, @ADDRESS, @SYMBOL[±OFFSET], $stack, $stackN, $argN, $retval, $comm, ±[u]OFFSET(EXPRESSION),
+//!              \NUMBER, \"TEXT"
+//! TYPE         u8…u64, s8…s64, x8…x64, char, symbol, symstr, string, ustring, b<width>@<offset>/<size>;
+//!              [N] behind it makes an array
 //! ```
 //!
-//! PLACE is `SYMBOL`, `SYMBOL+OFFSET` or `0xADDRESS`; a symbol is a demangled path, with its spaces (they are
-//! all inside brackets). ARGUMENT is `[NAME=]%REG[:TYPE]`, or the same with `$argN` (a probe on a function's entry)
-//! or `$retval` (a return probe) in place of the register. `#` begins a comment.
+//! `#` begins a comment. What is refused is refused with the texts of Linux's `error_log`, at the same place.
 //!
-//! Two things are more than Linux has. An event without arguments records x0 to x3, or the return value as
-//! `ret`: the first thing that is typed shows something. And a name that is made from a symbol keeps the end
-//! of it where it would become too long, which is the telling part of a path.
+//! Symbols are demangled paths, with their spaces, which are all inside brackets. A name that is made from one keeps its end
+//! where it would become too long, which is the telling part of a path.
 
 mod argument;
 mod error;
+mod expression;
+mod name;
+mod number;
 mod token;
 
 use alloc::borrow::ToOwned;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-pub use argument::{ARGUMENT_NAME_MAX, Argument, Format, MAX_ARGUMENTS, Source, Type};
+pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Argument};
 pub use error::{Error, Problem};
+pub use expression::{Expression, Origin, Site};
+pub use name::{NAME_MAX, parse_event_name};
 
-use argument::Moment;
+use name::{automatic_name, is_identifier, parse_name};
 use token::Token;
-
-/// The longest name of a group or an event, in characters.
-pub const NAME_MAX: usize = 63;
 
 /// The largest number of instances of a return probe.
 pub const MAXACTIVE_MAX: u16 = 4096;
@@ -42,15 +47,21 @@ pub const DEFAULT_GROUP: &str = "kprobes";
 /// A line, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Define an event.
+    /// Define an event, or give it another probe.
     Define(Definition),
-    /// Remove every event that is in the group, if one is given, and of the name, if one is given.
-    Remove {
-        /// The group; an event of any group if none is given.
-        group: Option<String>,
-        /// The event; every event of the group if none is given.
-        event: Option<String>,
-    },
+    /// Remove probes.
+    Remove(Removal),
+}
+
+/// Which probes to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Those of this group; of any if none is given.
+    pub group: Option<String>,
+    /// Those of this event; of every one if none is given.
+    pub event: Option<String>,
+    /// Those at this place, and with these first arguments, as they are listed.
+    pub rest: Vec<String>,
 }
 
 /// The definition of an event.
@@ -62,12 +73,12 @@ pub struct Definition {
     pub group: String,
     /// The name, unique in the group.
     pub event: String,
-    /// How many characters of the line precede the name; the place, if the line gives none.
-    pub column: usize,
     /// Where the probe goes.
     pub place: Place,
-    /// What is recorded; never empty.
+    /// What is recorded.
     pub arguments: Vec<Argument>,
+    /// Where the parts of the line begin, and where another would: by column, and by position in the line as it is logged.
+    parts: Vec<(usize, usize)>,
 }
 
 /// What kind of probe an event has.
@@ -104,6 +115,13 @@ pub enum Base {
     Address(u64),
 }
 
+/// What is wrong, and at which column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    problem: Problem,
+    column: usize,
+}
+
 /// Whether `line` is meant as a definition: its first token is one that no command's name begins with.
 #[must_use]
 pub fn is_definition(line: &str) -> bool {
@@ -116,49 +134,30 @@ pub fn is_definition(line: &str) -> bool {
     }
 }
 
+/// The line as Linux logs it: its parts, with one space between any two.
+#[must_use]
+pub fn logged(line: &str) -> String {
+    let parts: Vec<&str> = token::tokens(line).iter().map(|token| token.text).collect();
+    parts.join(" ")
+}
+
 /// Reads a line. `Ok(None)` if nothing, or a comment, is in it.
 ///
 /// # Errors
 ///
-/// What is wrong, with the column of it.
+/// What is wrong, with the place of it.
 pub fn parse(line: &str) -> Result<Option<Command>, Error> {
-    let tokens = token::tokens(line)?;
+    let tokens = token::tokens(line);
     let Some((&first, rest)) = tokens.split_first() else {
         return Ok(None);
     };
-    if first.text.starts_with('-') {
-        return parse_removal(first, rest).map(Some);
-    }
-    let (kind, name) = parse_kind(first)?;
-    let column = name.map(|name| name.column);
-    let (group, event) = match name {
-        Some(name) => parse_name(name)?,
-        None => (None, None),
-    };
-    let Some((&place, arguments)) = rest.split_first() else {
-        return Err(Error { problem: Problem::NoPlace, column: line.trim_end().chars().count() });
-    };
-    let place = parse_place_token(place)?;
-    let moment = match (kind, &place) {
-        (Kind::Return { .. }, Place { offset: 1.., .. }) => {
-            return Err(Error { problem: Problem::ReturnOffset, column: place.offset_column });
-        }
-        (Kind::Return { .. }, _) => Moment::Return,
-        (Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Moment::Entry,
-        (Kind::Probe, _) => Moment::Inside,
-    };
-    let arguments = if arguments.is_empty() {
-        argument::default_arguments(moment)
+    let parts = parts(&tokens);
+    let command = if first.text.starts_with('-') {
+        parse_removal(first, rest).map(Command::Remove)
     } else {
-        arguments.iter().try_fold(Vec::new(), |mut others, &token| {
-            others.push(argument::parse(token, moment, &others)?);
-            Ok(others)
-        })?
+        parse_definition(first, rest, parts.clone()).map(Command::Define)
     };
-    let group = group.unwrap_or_else(|| DEFAULT_GROUP.to_owned());
-    let event = event.unwrap_or_else(|| automatic_name(kind, &place));
-    let column = column.unwrap_or(place.column);
-    Ok(Some(Command::Define(Definition { kind, group, event, column, place, arguments })))
+    command.map(Some).map_err(|fault| place_error(&parts, fault, None))
 }
 
 /// Reads a place alone: `SYMBOL[+OFFSET]` or `0xADDRESS`, with white space around it.
@@ -167,154 +166,188 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
 ///
 /// What is wrong, with the column of it; also where more than a place is given.
 pub fn parse_place(text: &str) -> Result<Place, Error> {
-    match token::tokens(text)?[..] {
-        [] => Err(Error { problem: Problem::NoPlace, column: text.chars().count() }),
-        [place] => parse_place_token(place),
-        [_, second, ..] => Err(second.error(Problem::AfterPlace)),
+    let line = alloc::format!("p {text}");
+    let tokens = token::tokens(&line);
+    let parsed = match tokens[..] {
+        [_, place] => parse_place_token(place),
+        [_, _, second, ..] => Err(second.fault(Problem::Place)),
+        _ => Err(Fault { problem: Problem::Place, column: line.chars().count() }),
+    };
+    let shift = |column: usize| column.saturating_sub(2);
+    match parsed {
+        Ok((place, false)) => {
+            Ok(Place { column: shift(place.column), offset_column: shift(place.offset_column), ..place })
+        }
+        Ok((_, true)) => Err(Fault { problem: Problem::PlaceSuffix, column: 2 }),
+        Err(fault) => Err(fault),
     }
+    .map_err(|Fault { problem, column }| Error {
+        problem,
+        column: shift(column),
+        position: shift(column),
+        reason: None,
+    })
 }
 
-/// Reads the name of an event alone: `[GROUP/]EVENT`, with the group if one is given.
-///
-/// # Errors
-///
-/// What is wrong, with the column of it.
-pub fn parse_event_name(text: &str) -> Result<(Option<String>, String), Error> {
-    let token = Token { text, column: 0 };
-    let (group, event) = parse_name(token)?;
-    let event = event.ok_or(Error { problem: Problem::NoEvent, column: text.chars().count() })?;
-    Ok((group, event))
+fn parts(tokens: &[Token<'_>]) -> Vec<(usize, usize)> {
+    let mut position = 0;
+    let part = |token: &Token<'_>| {
+        let start = position;
+        position += token.text.chars().count() + 1;
+        (token.column, start)
+    };
+    let mut parts: Vec<_> = tokens.iter().map(part).collect();
+    // Where another one would be.
+    parts.extend(tokens.last().map(|last| (last.column + last.text.chars().count() + 1, position)));
+    parts
 }
 
-/// `p`, `r` or `rN`, and the name that follows a `:`.
-fn parse_kind(first: Token<'_>) -> Result<(Kind, Option<Token<'_>>), Error> {
+/// The error of `fault` in a line of these parts.
+fn place_error(parts: &[(usize, usize)], fault: Fault, reason: Option<String>) -> Error {
+    let Fault { problem, column } = fault;
+    let part = parts.iter().rev().find(|(start, _)| *start <= column);
+    let position = part.map_or(column, |(start, position)| position + column - start);
+    Error { problem, column, position, reason }
+}
+
+fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: Vec<(usize, usize)>) -> Result<Definition, Fault> {
     let (before, name) = match first.split_once(':') {
         Some((before, name)) => (before, Some(name)),
         None => (first, None),
     };
+    let kind = parse_kind(first, before)?;
+    let Some((&place, arguments)) = rest.split_first() else {
+        return Err(first.split_at(first.text.len()).1.fault(Problem::NotADefinition));
+    };
+    if let Some(&second) = arguments.first().filter(|_| arguments.len() > ARGUMENTS_MAX) {
+        return Err(second.fault(Problem::TooManyArguments));
+    }
+    let (place, is_return) = parse_place_token(place)?;
+    let kind = match kind {
+        Kind::Probe if is_return => Kind::Return { maxactive: None },
+        kind => kind,
+    };
+    let site = match (kind, &place) {
+        (Kind::Return { .. }, Place { offset: 1.., .. }) => {
+            return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
+        }
+        (Kind::Return { .. }, _) => Site::Return,
+        (Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Site::Entry,
+        (Kind::Probe, _) => Site::Inside,
+    };
+    let (group, event) = match name {
+        Some(name) => parse_name(name)?,
+        None => (None, None),
+    };
+    let mut parsed = Vec::new();
+    for &token in arguments {
+        let argument = argument::parse(token, site, &parsed)?;
+        parsed.push(argument);
+    }
+    let group = group.unwrap_or_else(|| DEFAULT_GROUP.to_owned());
+    let event = event.unwrap_or_else(|| automatic_name(kind, &place));
+    Ok(Definition { kind, group, event, place, arguments: parsed, parts })
+}
+
+/// `p`, `r` or `rN`.
+fn parse_kind(first: Token<'_>, before: Token<'_>) -> Result<Kind, Fault> {
     let letter = before.text.chars().next();
     if !matches!(letter, Some('p' | 'r')) {
-        return Err(first.error(Problem::NotADefinition));
+        return Err(first.fault(Problem::NotADefinition));
     }
     let count = before.skip(1);
-    let kind = match (letter, count.text) {
-        (Some('p'), "") => Kind::Probe,
-        (Some('r'), "") => Kind::Return { maxactive: None },
-        (_, text) if !text.starts_with(|c: char| c.is_ascii_digit()) => {
-            return Err(count.error(Problem::NotAName));
+    match (letter, count.text) {
+        (Some('p'), "") => Ok(Kind::Probe),
+        (_, "") => Ok(Kind::Return { maxactive: None }),
+        (_, text) if !text.starts_with(|first: char| first.is_ascii_digit()) => {
+            Err(count.fault(Problem::NotADefinition))
         }
-        (Some('p'), _) => return Err(count.error(Problem::MaxactiveOnProbe)),
-        (_, text) => match text.parse() {
-            Ok(maxactive @ 1..=MAXACTIVE_MAX) => Kind::Return { maxactive: Some(maxactive) },
-            _ => return Err(count.error(Problem::Maxactive)),
+        (Some('p'), _) => Err(count.fault(Problem::MaxactiveOnProbe)),
+        (_, text) => match number::unsigned(text) {
+            None | Some(0) => Err(count.fault(Problem::Maxactive)),
+            Some(calls) if calls > u64::from(u32::MAX) => Err(count.fault(Problem::Maxactive)),
+            Some(calls) if calls > u64::from(MAXACTIVE_MAX) => Err(count.fault(Problem::MaxactiveTooBig)),
+            Some(calls) => Ok(Kind::Return { maxactive: Some(calls as u16) }),
         },
-    };
-    Ok((kind, name))
+    }
 }
 
-/// `[GROUP/]EVENT` or `[GROUP.]EVENT`; either may be absent, as in Linux: `p:GROUP/` names the event itself.
-fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<String>), Error> {
-    let (group, event) = match name.split_once('/').or_else(|| name.split_once('.')) {
-        Some((group, event)) => (Some(group), event),
+fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault> {
+    let after = first.skip(1);
+    if !after.text.starts_with(':') {
+        return Err(after.fault(Problem::NotADefinition));
+    }
+    let name = after.skip(1);
+    let (group, event) = match name.split_once('/') {
+        Some((group, event)) => (Some(group.text.to_owned()), event),
         None => (None, name),
     };
-    if let Some(group) = group {
-        check_name(group, [Problem::NoGroup, Problem::GroupTooLong, Problem::Group])?;
-    }
-    if group.is_none() || !event.text.is_empty() {
-        check_name(event, [Problem::NoEvent, Problem::EventTooLong, Problem::Event])?;
+    if group.is_none() && event.text.is_empty() {
+        return Err(event.fault(Problem::NoEvent));
     }
     let event = Some(event.text.to_owned()).filter(|event| !event.is_empty());
-    Ok((group.map(|group| group.text.to_owned()), event))
+    Ok(Removal { group, event, rest: rest.iter().map(|token| token.text.to_owned()).collect() })
 }
 
-fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Result<(), Error> {
-    let problem = if name.text.is_empty() {
-        absent
-    } else if name.text.chars().count() > NAME_MAX {
-        long
-    } else if !is_identifier(name.text) {
-        malformed
-    } else {
-        return Ok(());
-    };
-    Err(name.error(problem))
-}
-
-/// Whether `text` is an identifier of C: what Linux asks of names.
-fn is_identifier(text: &str) -> bool {
-    !text.starts_with(|first: char| first.is_ascii_digit())
-        && !text.is_empty()
-        && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
-}
-
-fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Command, Error> {
-    let after = first.skip(1);
-    let name = match after.text.strip_prefix(':') {
-        Some(_) => after.skip(1),
-        None => return Err(after.error(Problem::NotAName)),
-    };
-    if let Some(more) = rest.first() {
-        return Err(more.error(Problem::AfterRemoval));
+/// A place, and whether `%return` follows it.
+fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
+    if let Some(address) = number::unsigned(token.text) {
+        let column = token.column;
+        return Ok((Place { base: Base::Address(address), offset: 0, column, offset_column: column }, false));
     }
-    let (group, event) = parse_name(name)?;
-    Ok(Command::Remove { group, event })
+    let (place, is_return) = match token.text.find('%') {
+        Some(at) => match token.split_at(at) {
+            (place, suffix) if suffix.text == "%return" => (place, true),
+            (_, suffix) => return Err(suffix.fault(Problem::PlaceSuffix)),
+        },
+        None => (token, false),
+    };
+    let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.fault(Problem::Place))?;
+    let offset =
+        u32::try_from(offset).ok().filter(|_| !symbol.is_empty()).ok_or_else(|| token.fault(Problem::Place))?;
+    let has_offset = symbol.len() < place.text.len();
+    let offset_column = if has_offset { place.split_at(symbol.len() + 1).1.column } else { place.column };
+    let base = Base::Symbol(symbol.to_owned());
+    Ok((Place { base, offset: offset.into(), column: place.column, offset_column }, is_return))
 }
 
-fn parse_place_token(token: Token<'_>) -> Result<Place, Error> {
-    let (base, offset) = match token::find_outside(token.text, '+') {
-        Some(at) => {
-            let (base, rest) = token.split_at(at);
-            (base, Some(rest.skip(1)))
-        }
-        None => (token, None),
-    };
-    if base.text.is_empty() {
-        return Err(base.error(Problem::NoPlace));
+impl Definition {
+    /// The error that part `part` of the line is the cause of; the event's name is 0, the place 1, the first argument 2.
+    pub(crate) fn error(&self, part: usize, problem: Problem, reason: Option<String>) -> Error {
+        let (column, position) = self.parts.get(part).or(self.parts.last()).copied().unwrap_or_default();
+        Error { problem, column, position, reason }
     }
-    let column = base.column;
-    let base = if base.text.starts_with(|first: char| first.is_ascii_digit()) {
-        Base::Address(number(base.text).ok_or_else(|| base.error(Problem::Address))?)
-    } else {
-        Base::Symbol(base.text.to_owned())
-    };
-    let (offset, offset_column) = match offset {
-        Some(token) => (number(token.text).ok_or_else(|| token.error(Problem::Offset))?, token.column),
-        None => (0, column),
-    };
-    Ok(Place { base, offset, column, offset_column })
-}
 
-/// A number without a sign, in decimal, or in hexadecimal after `0x`.
-fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) if digits.starts_with(|c: char| c.is_ascii_hexdigit()) => u64::from_str_radix(digits, 16).ok(),
-        None if text.starts_with(|c: char| c.is_ascii_digit()) => text.parse().ok(),
-        _ => None,
+    /// Whether it can be a probe of the same event: part of the line that it differs in, if it cannot.
+    pub(crate) fn differs(&self, other: &Self) -> Option<usize> {
+        let same = |(one, other): (&Argument, &Argument)| {
+            one.name == other.name && one.kind.base == other.kind.base && one.kind.count == other.kind.count
+        };
+        let common = self.arguments.iter().zip(&other.arguments).take_while(|pair| same(*pair)).count();
+        (common < self.arguments.len().max(other.arguments.len())).then_some(2 + common)
+    }
+
+    /// Whether the same is recorded at the same place.
+    pub(crate) fn is_same_probe(&self, other: &Self) -> bool {
+        let texts = |definition: &Self| -> Vec<String> {
+            definition.arguments.iter().map(|argument| argument.text.clone()).collect()
+        };
+        self.place.base == other.place.base && self.place.offset == other.place.offset && texts(self) == texts(other)
     }
 }
 
-/// The name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0` or `p_0xADDRESS`, with
-/// one `_` for every run of characters that a name cannot have, cut at the front to the longest name.
-fn automatic_name(kind: Kind, place: &Place) -> String {
-    let letter = match kind {
-        Kind::Probe => 'p',
-        Kind::Return { .. } => 'r',
-    };
-    let long = match &place.base {
-        Base::Symbol(symbol) => format!("{symbol}_{}", place.offset),
-        Base::Address(address) => format!("{:#x}", address.wrapping_add(place.offset)),
-    };
-    let mut plain = String::new();
-    for character in long.chars() {
-        if character.is_ascii_alphanumeric() {
-            plain.push(character);
-        } else if !plain.is_empty() && !plain.ends_with('_') {
-            plain.push('_');
-        }
+impl Removal {
+    /// Whether it means the probe of `definition`.
+    #[must_use]
+    pub fn matches(&self, definition: &Definition) -> bool {
+        let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
+        let place = core::iter::once(alloc::format!("{}", definition.place));
+        let listed = place.chain(definition.arguments.iter().map(|argument| alloc::format!("{argument}")));
+        is(&self.group, &definition.group)
+            && is(&self.event, &definition.event)
+            && self.rest.len() <= definition.arguments.len() + 1
+            && self.rest.iter().zip(listed).all(|(wanted, listed)| *wanted == listed)
     }
-    let excess = (plain.len() + 2).saturating_sub(NAME_MAX);
-    format!("{letter}_{}", plain[excess..].trim_start_matches('_'))
 }
 
 /// The definition as `kprobe_events` lists it: with everything that it leaves out filled in.
@@ -334,7 +367,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.base {
             Base::Symbol(symbol) => f.write_str(symbol)?,
-            Base::Address(address) => write!(f, "{address:#x}")?,
+            Base::Address(address) => write!(f, "{address:#018x}")?,
         }
         match self.offset {
             0 => Ok(()),
@@ -343,5 +376,7 @@ impl fmt::Display for Place {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -2,12 +2,12 @@
 //!
 //! Linux separates the parts of a definition by white space, which is all that C symbols need. Demangled Rust
 //! paths contain white space themselves, but only inside brackets: `<T as Trait>::name`, `name::<[u8; 4]>`,
-//! `name::<fn(u8) -> u8>`. White space inside brackets therefore does not separate, so that whatever a symbol
-//! table prints can be typed back unchanged.
+//! `name::<fn(u8) -> u8>`. White space inside brackets therefore does not separate the second token, which is the place, so that
+//! whatever a symbol table prints can be typed back unchanged.
 
 use alloc::vec::Vec;
 
-use super::{Error, Problem};
+use super::{Fault, Problem};
 
 /// A part of a line, and the column at which it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,9 @@ impl<'a> Token<'a> {
         self.split_at(count).1
     }
 
-    /// The error that this token is the cause of.
-    pub fn error(self, problem: Problem) -> Error {
-        Error { problem, column: self.column }
+    /// What is wrong, with this token as the cause.
+    pub fn fault(self, problem: Problem) -> Fault {
+        Fault { problem, column: self.column }
     }
 }
 
@@ -87,46 +87,39 @@ fn literal_length(rest: &str) -> usize {
 }
 
 /// The tokens of `line` up to a comment, which a `#` outside brackets begins.
-pub(crate) fn tokens(line: &str) -> Result<Vec<Token<'_>>, Error> {
+pub(crate) fn tokens(line: &str) -> Vec<Token<'_>> {
+    const PLACE: usize = 1;
     let mut tokens = Vec::new();
-    let mut brackets = Brackets::default();
-    let mut start: Option<(usize, usize)> = None;
-    let mut opened = 0;
-    let mut end = line.len();
-    for (column, (position, character)) in line.char_indices().enumerate() {
-        let rest = &line[position + character.len_utf8()..];
-        let was_outside = brackets.depth == 0;
-        let outside = brackets.outside(character, rest);
-        if was_outside && !outside {
-            opened = column;
+    let mut rest = Token { text: line, column: 0 };
+    loop {
+        let start = rest.text.find(|character: char| !character.is_whitespace()).unwrap_or(rest.text.len());
+        rest = rest.split_at(start).1;
+        if rest.text.is_empty() || rest.text.starts_with('#') {
+            return tokens;
         }
-        if outside && character == '#' {
-            end = position;
-            break;
-        }
-        if outside && character.is_whitespace() {
-            if let Some((from, column)) = start.take() {
-                tokens.push(Token { text: &line[from..position], column });
-            }
-        } else if start.is_none() {
-            start = Some((position, column));
-        }
+        let ends = |character: char| character.is_whitespace() || character == '#';
+        // Brackets that are never closed are none.
+        let bracketed = if tokens.len() == PLACE { find_outside(rest.text, ends) } else { None };
+        let end = bracketed.or_else(|| rest.text.find(ends).filter(|_| tokens.len() != PLACE || !is_closed(rest.text)));
+        let (token, after) = rest.split_at(end.unwrap_or(rest.text.len()));
+        tokens.push(token);
+        rest = after;
     }
-    if brackets.depth > 0 {
-        return Err(Error { problem: Problem::Unclosed, column: opened });
-    }
-    if let Some((from, column)) = start.filter(|&(from, _)| from < end) {
-        tokens.push(Token { text: &line[from..end], column });
-    }
-    Ok(tokens)
 }
 
-/// The byte position of the first `wanted` outside brackets in `text`.
-pub(crate) fn find_outside(text: &str, wanted: char) -> Option<usize> {
+/// Whether all brackets in `text` are closed.
+fn is_closed(text: &str) -> bool {
+    let mut brackets = Brackets::default();
+    text.char_indices()
+        .fold(true, |_, (position, character)| brackets.outside(character, &text[position + character.len_utf8()..]))
+}
+
+/// The byte position of the first character outside brackets in `text` that is `wanted`.
+pub(crate) fn find_outside(text: &str, wanted: impl Fn(char) -> bool) -> Option<usize> {
     let mut brackets = Brackets::default();
     text.char_indices().find_map(|(position, character)| {
         let outside = brackets.outside(character, &text[position + character.len_utf8()..]);
-        (outside && character == wanted).then_some(position)
+        (outside && wanted(character)).then_some(position)
     })
 }
 
@@ -135,7 +128,7 @@ mod tests {
     use super::*;
 
     fn texts(line: &str) -> Vec<&str> {
-        tokens(line).unwrap().iter().map(|token| token.text).collect()
+        tokens(line).iter().map(|token| token.text).collect()
     }
 
     #[test]
@@ -150,26 +143,28 @@ mod tests {
     }
 
     #[test]
+    fn brackets_join_in_the_place_alone() {
+        assert_eq!(texts("p f +0(%x0 %x1)"), ["p", "f", "+0(%x0", "%x1)"]);
+        assert_eq!(texts("p f::<u8 %x0"), ["p", "f::<u8", "%x0"]);
+    }
+
+    #[test]
     fn a_number_sign_outside_brackets_begins_a_comment() {
         assert_eq!(texts("p f::{closure#0} # why"), ["p", "f::{closure#0}"]);
         assert_eq!(texts("p f#why"), ["p", "f"]);
+        assert_eq!(texts("p f %x0#why"), ["p", "f", "%x0"]);
         assert_eq!(texts("# why"), Vec::<&str>::new());
     }
 
     #[test]
     fn columns_count_characters() {
-        let columns: Vec<usize> = tokens("é p\u{a0}ff  g").unwrap().iter().map(|token| token.column).collect();
+        let columns: Vec<usize> = tokens("é p\u{a0}ff  g").iter().map(|token| token.column).collect();
         assert_eq!(columns, [0, 2, 4, 8]);
     }
 
     #[test]
-    fn an_open_bracket_is_pointed_at() {
-        assert_eq!(tokens("p:x f::<u8 %x0"), Err(Error { problem: Problem::Unclosed, column: 7 }));
-    }
-
-    #[test]
     fn what_is_inside_brackets_is_not_found() {
-        assert_eq!(find_outside("<dyn A + B>::f+0x4", '+'), Some(14));
-        assert_eq!(find_outside("<dyn A + B>::f", '+'), None);
+        assert_eq!(find_outside("<dyn A + B>::f+0x4", |character| character == '+'), Some(14));
+        assert_eq!(find_outside("<dyn A + B>::f", |character| character == '+'), None);
     }
 }

@@ -1,25 +1,29 @@
 //! Events: what was defined, the probes that were made for it, and what they have counted.
 //!
-//! An event is armed as soon as it is defined: whoever types a definition sees hits, without a second step.
-//! (In Linux an event starts disabled, and a file of its own enables it; [`Events::set_enabled`] is what such a
-//! file would do.) Its number is never used again, and its definition is kept as long as records of it are in
-//! the rings, so that they can be printed after the event has gone.
+//! As in Linux, an event does nothing until it is enabled, and cannot be removed while it is. Several definitions of one name,
+//! with the same arguments at several places, are several probes of one event; they are listed and counted each for itself.
+//! What is needed to print records is kept as long as there are records in the rings, so that they can be printed after
+//! the event has gone.
 //!
 //! The probes are behind a trait, [`Armed`], and so are the symbols: everything here but the probing itself is
 //! tested on the host.
 
-mod error;
+mod resolve;
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-pub use error::{EventError, Refusal};
+pub use resolve::resolve;
 
-use crate::definition::{Base, Definition, Kind, Place};
-use crate::host::{Clock, Function, Symbols};
-use crate::recorder::Recorder;
-use crate::ring::Rings;
+use crate::definition::{Definition, Error, Kind, Problem, Removal};
+use crate::format::{Format, Shape};
+use crate::host::{Clock, Symbols};
+use crate::recorder::{Recorder, STACK_EVENT};
+use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings, Snapshot};
 use crate::text;
 
 /// A registered probe. Dropping it unregisters it, after which its recorder is not used any more.
@@ -27,7 +31,7 @@ pub trait Armed: Sized {
     /// Why a probe is refused.
     type Error: fmt::Display;
 
-    /// Places and arms a probe of `kind` at the virtual address `address`, which records with `recorder`.
+    /// Places a probe of `kind` at the virtual address `address`, which records with `recorder`, and is not armed.
     ///
     /// # Errors
     ///
@@ -36,7 +40,7 @@ pub trait Armed: Sized {
     /// # Safety
     ///
     /// `recorder` stays in place until the probe has been dropped.
-    unsafe fn arm(kind: Kind, address: u64, recorder: &Recorder) -> Result<Self, Self::Error>;
+    unsafe fn register(kind: Kind, address: u64, recorder: &Recorder) -> Result<Self, Self::Error>;
 
     /// Arms or disarms the probe.
     ///
@@ -55,15 +59,16 @@ pub trait Armed: Sized {
     fn missed(&self) -> u64;
 }
 
-/// An event that is defined.
+/// A probe of an event.
 #[derive(Debug)]
 pub struct Event<P> {
     /// Dropped first: the recorder is then not used any more.
     probe: P,
     recorder: Box<Recorder>,
-    number: u32,
+    number: u16,
     address: u64,
     definition: Definition,
+    format: Format,
 }
 
 impl<P: Armed> Event<P> {
@@ -71,6 +76,18 @@ impl<P: Armed> Event<P> {
     #[must_use]
     pub fn definition(&self) -> &Definition {
         &self.definition
+    }
+
+    /// How its records are laid out.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// The number of the event, as in its file `id`, and in its records.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
     }
 
     /// The virtual address of the probe.
@@ -85,20 +102,38 @@ impl<P: Armed> Event<P> {
         &self.probe
     }
 
+    /// What the hit path has of it.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
     /// The word that the probe was registered with, by which a listing of all probes tells it.
     #[must_use]
     pub fn data(&self) -> usize {
         &raw const *self.recorder as usize
     }
+
+    fn is(&self, group: Option<&str>, event: Option<&str>) -> bool {
+        let Definition { group: own_group, event: own_event, .. } = &self.definition;
+        group.is_none_or(|group| group == own_group) && event.is_none_or(|event| event == own_event)
+    }
+
+    fn is_sibling(&self, definition: &Definition) -> bool {
+        self.is(Some(&definition.group), Some(&definition.event))
+    }
 }
+
+/// The numbers up to this one are no event's that is defined.
+const FIXED: u16 = STACK_EVENT;
 
 /// All events, and the rings that they are recorded in.
 #[derive(Debug)]
 pub struct Events<P> {
     events: Vec<Event<P>>,
-    /// Definitions of events that are gone, while there are records of them.
-    removed: Vec<(u32, Definition)>,
-    next: u32,
+    /// Events that are gone, while there are records of them: number, name, format.
+    removed: Vec<(u16, String, Format)>,
+    last: u16,
     rings: &'static Rings,
 }
 
@@ -106,63 +141,151 @@ impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
     #[must_use]
     pub fn new(rings: &'static Rings) -> Self {
-        Self { events: Vec::new(), removed: Vec::new(), next: 1, rings }
+        Self { events: Vec::new(), removed: Vec::new(), last: FIXED, rings }
     }
 
-    /// Defines an event and arms it.
+    /// The rings.
+    #[must_use]
+    pub fn rings(&self) -> &'static Rings {
+        self.rings
+    }
+
+    /// Defines an event, which is then disabled; or gives one that there is another probe, which is armed if the others are.
     ///
     /// # Errors
     ///
-    /// Why not, with the column of the definition's line; nothing has changed then.
-    pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), EventError<P::Error>> {
-        if self
-            .events
-            .iter()
-            .any(|event| event.definition.event == definition.event && event.definition.group == definition.group)
-        {
-            return Err(EventError { refusal: Refusal::Exists, column: definition.column });
+    /// Why not, with the place in the definition's line; nothing has changed then.
+    pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), Error> {
+        let mut siblings = self.events.iter().filter(|event| event.is_sibling(&definition)).peekable();
+        let sibling = siblings.peek().map(|event| (event.number, event.probe.is_enabled(), &event.definition));
+        if let Some((_, _, other)) = sibling {
+            if matches!(other.kind, Kind::Probe) != matches!(definition.kind, Kind::Probe) {
+                return Err(definition.error(0, Problem::OtherKind, None));
+            }
+            if let Some(part) = definition.differs(other) {
+                return Err(definition.error(part, Problem::OtherArguments, None));
+            }
+            if siblings.any(|event| event.definition.is_same_probe(&definition)) {
+                return Err(definition.error(0, Problem::Same, None));
+            }
         }
-        let address = resolve(&definition.place, symbols)?;
-        let number = self.next;
-        let sources = definition.arguments.iter().map(|argument| argument.source);
-        let recorder = Box::new(Recorder::new(number, sources, self.rings));
+        let sibling = sibling.map(|(number, enabled, _)| (number, enabled));
+        let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
+        let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
+        let format = Format::new(shape, fields);
+        if RECORD_HEADER + format.size() > RECORD_MAX {
+            return Err(definition.error(2, Problem::TooBig, None));
+        }
+        let refuse = |(problem, reason)| definition.error(1, problem, Some(reason));
+        let address = resolve(&definition.place, symbols).map_err(refuse)?;
+        let (fetches, entry) = resolve::arguments(&definition, symbols).map_err(refuse)?;
+        let number = match sibling {
+            Some((number, _)) => number,
+            None => self.free_number().ok_or_else(|| definition.error(0, Problem::OutOfMemory, None))?,
+        };
+        let recorder = Box::new(Recorder::new(number, &format, &fetches, entry.into(), self.rings));
         // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and
         // nothing takes the probe out.
-        let probe = unsafe { P::arm(definition.kind, address, &recorder) }
-            .map_err(|reason| EventError { refusal: Refusal::Probe(reason), column: definition.place.column })?;
-        self.next += 1;
-        self.events.push(Event { probe, recorder, number, address, definition });
+        let probe = unsafe { P::register(definition.kind, address, &recorder) }
+            .and_then(|probe| match sibling {
+                Some((_, true)) => probe.set_enabled(true).map(|()| probe),
+                _ => Ok(probe),
+            })
+            .map_err(|reason| refuse((Problem::Refused, reason.to_string())))?;
+        self.last = number.max(self.last);
+        self.events.push(Event { probe, recorder, number, address, definition, format });
         Ok(())
     }
 
-    /// Removes the events of this group and name, or all with either where it is not given. Returns how many.
-    pub fn remove(&mut self, group: Option<&str>, event: Option<&str>) -> usize {
-        let before = self.events.len();
-        let gone = self.events.extract_if(.., |candidate| matches(&candidate.definition, group, event));
-        self.removed.extend(gone.map(|event| {
-            drop(event.probe);
-            (event.number, event.definition)
-        }));
-        let rings = self.rings;
-        self.removed.retain(|&(number, _)| rings.holds(number));
-        before - self.events.len()
+    /// A number that no event has, nor a record.
+    fn free_number(&self) -> Option<u16> {
+        let is_free = |number: &u16| {
+            self.events.iter().all(|event| event.number != *number)
+                && self.removed.iter().all(|other| other.0 != *number)
+        };
+        (self.last.saturating_add(1)..=u16::MAX).chain(FIXED + 1..=self.last).find(is_free)
     }
 
-    /// Arms or disarms the events of this group, if one is given, and name. Returns how many there are.
+    /// Removes the probes that `removal` means. Returns how many.
     ///
     /// # Errors
     ///
-    /// Those of [`Armed::set_enabled`], for the first event that has one.
-    pub fn set_enabled(&self, group: Option<&str>, event: &str, enabled: bool) -> Result<usize, P::Error> {
+    /// [`Problem::Busy`]: the last probe of an event that is enabled is not removed, nor what would come after it.
+    pub fn remove(&mut self, removal: &Removal) -> Result<usize, Problem> {
         let mut count = 0;
-        for candidate in self.events.iter().filter(|candidate| matches(&candidate.definition, group, Some(event))) {
+        let mut at = 0;
+        while let Some(event) = self.events.get(at) {
+            if !removal.matches(&event.definition) {
+                at += 1;
+                continue;
+            }
+            let others = self.events.iter().filter(|other| other.is_sibling(&event.definition)).count() - 1;
+            if others == 0 && event.probe.is_enabled() {
+                self.forget();
+                return Err(Problem::Busy);
+            }
+            let Event { probe, number, definition, format, .. } = self.events.remove(at);
+            drop(probe);
+            if others == 0 {
+                self.removed.push((number, definition.event, format));
+            }
+            count += 1;
+        }
+        self.forget();
+        Ok(count)
+    }
+
+    /// Removes all events.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem::Busy`]: one is enabled. None is removed then.
+    pub fn remove_all(&mut self) -> Result<(), Problem> {
+        if self.events.iter().any(|event| event.probe.is_enabled()) {
+            return Err(Problem::Busy);
+        }
+        self.remove(&Removal { group: None, event: None, rest: Vec::new() }).map(|_| ())
+    }
+
+    /// Forgets events of which there is no record any more.
+    fn forget(&mut self) {
+        // Without memory for a look they stay.
+        if let Ok(snapshot) = self.rings.snapshot()
+            && !self.removed.is_empty()
+        {
+            let recorded: BTreeSet<u16> = snapshot.records().map(|record| record.event()).collect();
+            self.removed.retain(|(number, ..)| recorded.contains(number));
+        }
+    }
+
+    /// Enables or disables the events of this group, if one is given, and name. Returns how many probes there are.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Armed::set_enabled`], for the first probe that has one.
+    pub fn set_enabled(&self, group: Option<&str>, event: &str, enabled: bool) -> Result<usize, P::Error> {
+        self.enable(group, Some(event), enabled)
+    }
+
+    /// Enables or disables all events, or all of one group. Returns how many probes there are.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Armed::set_enabled`], for the first probe that has one.
+    pub fn set_all_enabled(&self, group: Option<&str>, enabled: bool) -> Result<usize, P::Error> {
+        self.enable(group, None, enabled)
+    }
+
+    fn enable(&self, group: Option<&str>, event: Option<&str>, enabled: bool) -> Result<usize, P::Error> {
+        let mut count = 0;
+        for candidate in self.events.iter().filter(|candidate| candidate.is(group, event)) {
             candidate.probe.set_enabled(enabled)?;
             count += 1;
         }
         Ok(count)
     }
 
-    /// The events, in the order in which they were defined.
+    /// The probes of all events, in the order in which they were defined.
     pub fn iter(&self) -> impl Iterator<Item = &Event<P>> {
         self.events.iter()
     }
@@ -182,7 +305,7 @@ impl<P: Armed> Events<P> {
         self.events.iter().try_for_each(|event| writeln!(out, "{}", event.definition))
     }
 
-    /// Writes `kprobe_profile`: each event with its hits and the hits that were missed.
+    /// Writes `kprobe_profile`: each probe with its hits and the hits that were missed.
     ///
     /// # Errors
     ///
@@ -207,55 +330,48 @@ impl<P: Armed> Events<P> {
         clock: Clock,
     ) -> fmt::Result {
         let snapshot = self.rings.snapshot().map_err(|_| fmt::Error)?;
-        text::write_header(out, snapshot.records.len(), snapshot.written, cpus)?;
-        for (cpu, &lost) in snapshot.lost.iter().enumerate().filter(|&(_, &lost)| lost > 0) {
-            text::write_lost(out, cpu, lost)?;
-        }
-        let skipped = snapshot.records.len().saturating_sub(limit);
-        snapshot
-            .records
-            .iter()
-            .skip(skipped)
-            .try_for_each(|record| text::write_record(out, record, self.definition_of(record.event), symbols, clock))
+        text::write_header(out, snapshot.present(), snapshot.written(), cpus)?;
+        self.write_records(out, &snapshot, limit, symbols, clock)
     }
 
-    fn definition_of(&self, number: u32) -> Option<&Definition> {
-        let present = self.events.iter().map(|event| (event.number, &event.definition));
-        let removed = self.removed.iter().map(|(number, definition)| (*number, definition));
-        present.chain(removed).find(|&(other, _)| other == number).map(|(_, definition)| definition)
+    /// Takes what is in the rings away, and writes it as `trace_pipe` does: without a header. Returns how many records there
+    /// were.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`; also where there is no memory for the records.
+    pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<u64, fmt::Error> {
+        let snapshot = self.rings.take().map_err(|_| fmt::Error)?;
+        self.write_records(out, &snapshot, usize::MAX, symbols, clock)?;
+        Ok(snapshot.present())
+    }
+
+    fn write_records(
+        &self,
+        out: &mut dyn Write,
+        snapshot: &Snapshot,
+        limit: usize,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> fmt::Result {
+        let skipped = (snapshot.present() as usize).saturating_sub(limit);
+        let mut records = snapshot.records().skip(skipped);
+        records.try_for_each(|record| text::write_record(out, &record, self.described(record.event()), symbols, clock))
+    }
+
+    /// The name and the format of the event with this number.
+    #[must_use]
+    pub fn described(&self, number: u16) -> Option<(&str, &Format)> {
+        let present = self.events.iter().map(|event| (event.number, &event.definition.event, &event.format));
+        let removed = self.removed.iter().map(|(number, name, format)| (*number, name, format));
+        let found = present.chain(removed).find(|&(other, ..)| other == number);
+        found.map(|(_, name, format)| (name.as_str(), format))
     }
 }
 
-fn matches(definition: &Definition, group: Option<&str>, event: Option<&str>) -> bool {
-    group.is_none_or(|group| group == definition.group) && event.is_none_or(|event| event == definition.event)
-}
-
-/// The virtual address of `place`.
-///
-/// # Errors
-///
-/// No function, or more than one, has the name; or the offset leads out of it.
-pub fn resolve<E>(place: &Place, symbols: &dyn Symbols) -> Result<u64, EventError<E>> {
-    let base = match &place.base {
-        Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
-        Base::Symbol(name) => name,
-    };
-    let mut found: Option<Function<'_>> = None;
-    let mut count = 0;
-    symbols.find(base, &mut |function| {
-        count += 1;
-        found.get_or_insert(function);
-    });
-    let refuse = |refusal, column| Err(EventError { refusal, column });
-    match found {
-        None => refuse(Refusal::UnknownSymbol, place.column),
-        Some(_) if count > 1 => refuse(Refusal::Ambiguous { count }, place.column),
-        Some(function) if place.offset >= function.size => {
-            refuse(Refusal::PastEnd { size: function.size }, place.offset_column)
-        }
-        Some(_) if !place.offset.is_multiple_of(4) => refuse(Refusal::Misaligned, place.offset_column),
-        Some(function) => Ok(function.address + place.offset),
-    }
+/// What `problem` is about, for those who do not know it.
+fn because(reason: impl fmt::Display) -> String {
+    format!("{reason}")
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::definition::{Command, parse};
-use crate::host::Context;
+use crate::host::{Context, Function};
+use crate::record::Moment;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -41,12 +42,12 @@ struct Counter {
 impl Armed for Counter {
     type Error = &'static str;
 
-    unsafe fn arm(_: Kind, address: u64, recorder: &Recorder) -> Result<Self, &'static str> {
+    unsafe fn register(_: Kind, address: u64, recorder: &Recorder) -> Result<Self, &'static str> {
         if address == 0x100c {
             return Err("refused");
         }
         REGISTERED.with_borrow_mut(|registered| registered.push((address, &raw const *recorder)));
-        Ok(Self { address, enabled: Cell::new(true), hits: Rc::default() })
+        Ok(Self { address, enabled: Cell::new(false), hits: Rc::default() })
     }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), &'static str> {
@@ -74,34 +75,45 @@ impl Drop for Counter {
 }
 
 fn events() -> Events<Counter> {
-    Events::new(Box::leak(Box::new(Rings::new(2, 8))))
+    Events::new(Box::leak(Box::new(Rings::new(2, 1, &[]).unwrap())))
 }
 
-fn define(events: &mut Events<Counter>, line: &str) -> Result<(), EventError<&'static str>> {
+fn define(events: &mut Events<Counter>, line: &str) -> Result<(), Error> {
     let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
     events.define(definition, &Names)
 }
 
-/// Hits every probe at `address`.
+fn remove(events: &mut Events<Counter>, line: &str) -> Result<usize, Problem> {
+    let Ok(Some(Command::Remove(removal))) = parse(line) else { panic!("{line}") };
+    events.remove(&removal)
+}
+
+/// Hits every probe at `address`, with its number in each register, and its address in that of the frame.
 fn hit(address: u64, time: u64) {
     let registered = REGISTERED.with_borrow(Clone::clone);
     for (_, recorder) in registered.into_iter().filter(|&(other, _)| other == address) {
-        let mut name = [0; 16];
-        name[..4].copy_from_slice(b"main");
         let mut frame = TrapFrame::default();
         frame.x.iter_mut().zip(0..).for_each(|(register, number)| *register = number);
+        frame.x[19] = TEXTS.as_ptr() as u64;
+        let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
+        let context = Context { cpu: 0, task: 3, name, time };
+        let moment = Moment { context, address, return_address: 0x2004, entry: &[5, 0x1000] };
         // SAFETY: the event that owns the recorder drops its probe first, and with it the entry in the table.
-        unsafe { &*recorder }.record(&frame, address, 0, &Context { task: 3, name, ..Context::default() }, time);
+        unsafe { &*recorder }.record(&frame, &moment);
     }
 }
 
-fn refused(line: &str, caret: &str) -> Refusal<&'static str> {
+/// What x19 points to at a hit: two texts, and zeros behind them.
+static TEXTS: [u8; 24] = *b"first\0second\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// The problem of a line with a caret below its cause, and what is said besides.
+fn refused(line: &str, caret: &str) -> (Problem, String) {
     let mut events = events();
-    define(&mut events, "p:taken f").unwrap();
+    define(&mut events, "p:taken f x=%x0").unwrap();
     let error = define(&mut events, line).expect_err(line);
     assert_eq!(error.column, caret.len() - 1, "{line}\n{caret}");
     assert_eq!(events.iter().count(), 1);
-    error.refusal
+    (error.problem, error.reason.unwrap_or_default())
 }
 
 fn trace(events: &Events<Counter>, limit: usize) -> String {
@@ -110,16 +122,67 @@ fn trace(events: &Events<Counter>, limit: usize) -> String {
     text.lines().filter(|line| !line.starts_with('#')).map(|line| std::format!("{line}\n")).collect()
 }
 
+/// What one hit of `line`, a probe on `f`, has in the trace behind the place.
+fn fetched(line: &str) -> String {
+    let mut events = events();
+    define(&mut events, line).unwrap();
+    hit(0x1000, 1);
+    let text = trace(&events, 1);
+    let (_, arguments) = text.split_once(") ").expect(line);
+    arguments.trim_end().into()
+}
+
 #[test]
-fn a_definition_is_armed_at_once_and_its_hits_are_in_the_trace() {
+fn hits_are_in_the_trace() {
     let mut events = events();
     define(&mut events, "p:here a::b<c, d>+8 n=%x1:u8").unwrap();
-    assert!(events.iter().all(|event| event.probe().is_enabled() && event.address() == 0x2008));
+    assert!(events.iter().all(|event| !event.probe().is_enabled() && event.address() == 0x2008));
     hit(0x2008, 5_000_001);
     assert_eq!(
         trace(&events, usize::MAX),
         "            main-3       [000] .....     5.000001: here: (a::b<c, d>+0x8/0x100) n=1\n"
     );
+    let mut text = String::new();
+    let clock = Clock { frequency: 1_000_000, origin: 0 };
+    assert_eq!(events.write_pipe(&mut text, &Names, clock), Ok(1));
+    assert_eq!(text, "            main-3       [000] .....     5.000001: here: (a::b<c, d>+0x8/0x100) n=1\n");
+    assert_eq!((events.write_pipe(&mut text, &Names, clock), trace(&events, 9)), (Ok(0), String::new()));
+}
+
+#[test]
+fn arguments_are_fetched() {
+    assert_eq!(fetched("p f %x3 $arg2 $stack %pc"), "arg1=0x3 arg2=0x1 arg3=0x0 arg4=0x0");
+    assert_eq!(fetched("p f %x3:u8 \\-1:s16 \\8:x32"), "arg1=3 arg2=-1 arg3=0x8");
+    assert_eq!(fetched("p f $comm c=$COMM:string"), "arg1=\"main\" c=\"main\"");
+    assert_eq!(fetched("p f \\\"some\" %x1:char"), "arg1=\"some\" arg2='\u{1}'");
+    assert_eq!(fetched("p f %x30:b2@1/32 %x30:symbol"), "arg1=3 arg2=0x1e");
+    assert_eq!(fetched("p f +0(%x19):string +6(%x19):string"), "arg1=\"first\" arg2=\"second\"");
+    assert_eq!(fetched("p f +0(%x19):char[3] +0(%x19):u16[2]"), "arg1={'f','i','r'} arg2={26982,29554}");
+    assert_eq!(fetched("p f +0(%x19):b8@8/32[2]"), "arg1={105,0}");
+    assert_eq!(fetched("p f +0(%x19):x8 %x2"), "arg1=0x66 arg2=0x2");
+    assert_eq!(fetched("r f $arg1 $arg9 $arg1:u8"), "arg1=0x5 arg2=0x1000 arg3=5");
+    assert_eq!(fetched("r f $retval:s32 $arg3:symstr"), "arg1=0 arg2=\"0x5\"");
+}
+
+/// On the host null is what cannot be read.
+#[test]
+fn what_cannot_be_read_is_a_fault() {
+    assert_eq!(fetched("p f +0(%x0)"), "arg1=(fault)");
+    assert_eq!(fetched("p f a=%x1 b=-1(%x1):u64 c=%x2"), "a=0x1 b=(fault) c=0x2");
+    assert_eq!(fetched("p f +0(%x0):string +4(+0(%x0)):u8 %x1"), "arg1=(fault) arg2=(fault) arg3=0x1");
+    assert_eq!(fetched("p f +0(%x0):u8[1] $stack0"), "arg1=(fault) arg2=(fault)");
+    assert_eq!(fetched("p f +0(+0(%x0)):string[2]"), "arg1=(fault)");
+}
+
+#[test]
+fn long_texts_are_cut_and_records_stay_whole() {
+    static LONG: [u8; 2000] = [b'a'; 2000];
+    let argument = std::format!("@{:#x}:string", LONG.as_ptr() as usize);
+    let line = (0..9).fold(String::from("p f"), |line, number| std::format!("{line} t{number}={argument}")) + " %x1";
+    let text = fetched(&line);
+    let whole = std::format!("\"{}\"", "a".repeat(crate::recorder::TEXT_MAX - 1));
+    assert!(text.starts_with(&std::format!("t0={whole} t1={whole}")) && text.ends_with(" arg10=0x1"), "{text}");
+    assert!(text.len() < 4096);
 }
 
 #[test]
@@ -135,18 +198,48 @@ fn the_newest_records_are_shown() {
 
 #[test]
 fn definitions_are_refused_with_their_reason_and_column() {
-    assert_eq!(refused("p:taken a::b<c, d>", "  ^"), Refusal::Exists);
-    assert_eq!(refused("p:kprobes/taken f", "  ^"), Refusal::Exists);
-    assert_eq!(refused("p:x g", "    ^"), Refusal::UnknownSymbol);
-    assert_eq!(refused("p:x twice", "    ^"), Refusal::Ambiguous { count: 2 });
-    assert_eq!(refused("p:x f+16", "      ^"), Refusal::PastEnd { size: 16 });
-    assert_eq!(refused("p:x f+18", "      ^"), Refusal::PastEnd { size: 16 });
-    assert_eq!(refused("p:x f+6", "      ^"), Refusal::Misaligned);
-    assert_eq!(refused("p:x f+12", "    ^"), Refusal::Probe("refused"));
+    let reason = |line, caret, problem: Problem| {
+        let (found, reason) = refused(line, caret);
+        assert_eq!(found, problem, "{line}");
+        reason
+    };
+    assert_eq!(reason("r:taken a::b<c, d>", "^", Problem::OtherKind), "");
+    assert_eq!(reason("p:taken a::b<c, d> x=%x0:u8", "                   ^", Problem::OtherArguments), "");
+    assert_eq!(reason("p:taken a::b<c, d> x=%x0 %x1", "                         ^", Problem::OtherArguments), "");
+    assert_eq!(reason("p:taken a::b<c, d> y=%x0", "                   ^", Problem::OtherArguments), "");
+    assert_eq!(reason("p:taken f", "          ^", Problem::OtherArguments), "");
+    assert_eq!(reason("p:kprobes/taken f x=%x0", "^", Problem::Same), "");
+    assert!(reason("p:x g", "    ^", Problem::Place).contains("no function"));
+    assert!(reason("p:x f @g", "    ^", Problem::Place).contains("no function"));
+    assert!(reason("p:x twice", "    ^", Problem::Ambiguous).contains("2 functions"));
+    assert!(reason("p:x f+16", "    ^", Problem::Place).contains("0x10 bytes"));
+    assert!(reason("p:x f+6", "    ^", Problem::Refused).contains("multiple of 4"));
+    assert_eq!(reason("p:x f+12", "    ^", Problem::Refused), "refused");
+    let large = (0..8).fold(String::from("p:x f"), |line, number| std::format!("{line} a{number}=+0(%x0):u64[64]"));
+    assert_eq!(reason(&large, "      ^", Problem::TooBig), "");
+}
+
+#[test]
+fn an_event_can_have_several_probes() {
     let mut events = events();
-    define(&mut events, "p:taken f").unwrap();
-    define(&mut events, "p:other/taken f").unwrap();
-    define(&mut events, "p:x 0x3004").unwrap();
+    define(&mut events, "p:one f x=%x0").unwrap();
+    define(&mut events, "p:one f x=%x1").unwrap();
+    assert_eq!(events.set_enabled(None, "one", true), Ok(2));
+    define(&mut events, "p:one a::b<c, d> x=%x2").unwrap();
+    assert!(events.iter().all(|event| event.probe().is_enabled() && event.number() == 5));
+    hit(0x1000, 1);
+    hit(0x2000, 2);
+    assert_eq!(trace(&events, 9).matches(": one: (").count(), 3);
+    assert_eq!(remove(&mut events, "-:one f x=%x1"), Ok(1));
+    assert_eq!(remove(&mut events, "-:kprobes/one f x=%x0"), Ok(1));
+    assert_eq!(
+        remove(&mut events, "-:one a::b<c, d> x=%x2"),
+        Err(Problem::Busy),
+        "the last one of an event that is enabled"
+    );
+    assert_eq!(events.set_all_enabled(Some("kprobes"), false), Ok(1));
+    assert_eq!(remove(&mut events, "-:one f"), Ok(0));
+    assert_eq!(remove(&mut events, "-:one"), Ok(1));
 }
 
 #[test]
@@ -156,15 +249,17 @@ fn removing_unregisters_and_keeps_what_was_recorded() {
     define(&mut events, "p:g/two a::b<c, d> %x0").unwrap();
     define(&mut events, "p:g/three twice_no").unwrap_err();
     hit(0x1000, 1);
-    assert_eq!(events.remove(Some("h"), Some("one")), 0);
-    assert_eq!(events.remove(None, Some("one")), 1);
+    assert_eq!(remove(&mut events, "-:h/one"), Ok(0));
+    assert_eq!(remove(&mut events, "-:one"), Ok(1));
     hit(0x1000, 2);
     assert_eq!(trace(&events, 9).lines().count(), 1);
     assert!(trace(&events, 9).contains(": one: (f+0x0/0x10) arg1=0x0"));
-    (0..8).for_each(|time| hit(0x2000, time));
-    assert_eq!(events.remove(Some("g"), None), 1);
-    assert_eq!(events.removed.len(), 1, "a definition without records is forgotten");
-    assert_eq!(events.remove(None, None), 0);
+    define(&mut events, "p:three f").unwrap();
+    assert_eq!(events.iter().last().unwrap().number(), 7, "the number of an event of which there are records");
+    (0..500).for_each(|time| hit(0x2000, time));
+    assert_eq!(remove(&mut events, "-:g/"), Ok(1));
+    assert_eq!(events.removed.len(), 1, "an event without records is forgotten");
+    assert_eq!(events.remove_all(), Ok(()));
     REGISTERED.with_borrow(|registered| assert!(registered.is_empty()));
 }
 
@@ -173,10 +268,11 @@ fn events_are_enabled_and_disabled_by_name() {
     let mut events = events();
     define(&mut events, "p:one f").unwrap();
     define(&mut events, "p:g/one a::b<c, d>").unwrap();
+    assert_eq!(events.set_all_enabled(None, true), Ok(2));
+    assert_eq!(events.remove_all(), Err(Problem::Busy));
     assert_eq!(events.set_enabled(Some("g"), "one", false), Ok(1));
     let enabled: Vec<bool> = events.iter().map(|event| event.probe().is_enabled()).collect();
     assert_eq!(enabled, [true, false]);
-    assert_eq!(events.set_enabled(None, "one", true), Ok(2));
     assert_eq!(events.set_enabled(None, "two", true), Ok(0));
 }
 
@@ -187,7 +283,7 @@ fn the_files_of_definitions_and_counts() {
     define(&mut events, "p:g/two a::b<c, d> n=%x0:u8").unwrap();
     let mut text = String::new();
     events.write_definitions(&mut text).unwrap();
-    assert_eq!(text, "r5:kprobes/one f ret=$retval\np:g/two a::b<c, d> n=%x0:u8\n");
+    assert_eq!(text, "r5:kprobes/one f\np:g/two a::b<c, d> n=%x0:u8\n");
     events.iter().for_each(|event| event.probe().hits.set(7));
     text.clear();
     events.write_profile(&mut text).unwrap();

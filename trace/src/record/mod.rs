@@ -4,45 +4,109 @@
 //! allocation, no panic, and no call out of the closed region of the image. The linker script places it there by
 //! its path, so only functions of the hit path are here, and none of the types that others are generic over.
 
-use aarch64_kprobes::exception::TrapFrame;
+use core::ptr;
 
-use crate::definition::Source;
+use aarch64_kprobes::exception::{TrapFrame, nofault};
+
+use crate::fetch::{Program, Register, Word};
+use crate::format::Shape;
 use crate::host::Context;
 use crate::recorder::{Flags, Recorder};
+use crate::ring::{RECORD_HEADER, Ring};
 
+mod compose;
 #[cfg(target_os = "none")]
 pub(crate) mod handler;
-mod slot;
+mod room;
+
+/// A hit, as far as it is not its registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// Where and when.
+    pub context: Context,
+    /// The virtual address of the probe; of the function that returned.
+    pub address: u64,
+    /// The virtual address that the function returned to.
+    pub return_address: u64,
+    /// What was kept at the entry of the function.
+    pub entry: &'a [u64],
+}
 
 impl Recorder {
-    /// Records a hit at the virtual address `address` with the registers in `frame`. `return_address` is 0
-    /// unless a function, the one at `address`, returns to it.
-    pub fn record(&self, frame: &TrapFrame, address: u64, return_address: u64, context: &Context, time: u64) {
-        let Some(slot) = self.rings.reserve(context.cpu) else {
+    /// Records a hit with the registers in `frame`, of which those that are asked for were looked at when this returns.
+    #[inline(always)]
+    pub fn record(&self, frame: &TrapFrame, moment: &Moment<'_>) {
+        let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
+        let plan = self.plan.get();
+        // What is done besides recording is done also while nothing is recorded.
+        if plan.is_none() && !self.rings.is_on() || !ring.enter() {
             return;
-        };
-        let flags = flags(frame.pstate & TrapFrame::IRQ_MASKED != 0, context);
-        slot.describe(self.event, flags, time, context);
-        slot.locate(address, return_address);
-        for (number, &source) in self.sources.iter().take(self.count).enumerate() {
-            slot.value(number, fetch(source, frame));
         }
-        slot.commit();
+        match (&self.program, plan) {
+            (Program::Words(words), None) => self.record_words(ring, words, frame, moment),
+            (_, plan) => self.record_composed(ring, plan, frame, moment),
+        }
+        ring.leave();
+    }
+
+    #[inline(always)]
+    fn record_words(&self, ring: &Ring, words: &[Word], frame: &TrapFrame, moment: &Moment<'_>) {
+        const FIRST: usize = RECORD_HEADER / 8;
+        let Some(room) = ring.reserve(self.size) else { return };
+        let context = &moment.context;
+        // SAFETY: of the size of a record of words these are the first, and its fields are the others, one for each word.
+        unsafe {
+            room.set(1, context.time);
+            room.set(2, context.name[0]);
+            room.set(3, context.name[1]);
+            room.set(FIRST, self.common(ring, frame, context));
+            room.set(FIRST + 1, moment.address);
+            if self.shape == Shape::Return {
+                room.set(FIRST + 2, moment.return_address);
+            }
+        }
+        let first = if self.shape == Shape::Return { FIRST + 3 } else { FIRST + 2 };
+        let mut faults = 0;
+        for (number, word) in words.iter().enumerate() {
+            let value = word.fetch(frame);
+            if value.is_none() {
+                faults |= 1 << (number & 31);
+            }
+            // SAFETY: as above.
+            unsafe { room.set(first + number, value.unwrap_or(0)) };
+        }
+        // SAFETY: as above.
+        unsafe { room.set(0, self.size as u64 | faults << 32) };
+        room.commit();
+    }
+
+    /// The fields that every event has.
+    #[inline(always)]
+    fn common(&self, ring: &Ring, frame: &TrapFrame, context: &Context) -> u64 {
+        let irqs_off = frame.pstate & TrapFrame::IRQ_MASKED != 0;
+        let interrupt = ring.interrupt.load(core::sync::atomic::Ordering::Relaxed);
+        let irqs_off = if irqs_off { u64::from(Flags::IRQS_OFF) } else { 0 };
+        let interrupt = if interrupt { u64::from(Flags::INTERRUPT) } else { 0 };
+        let flags = irqs_off | interrupt;
+        u64::from(self.event) | flags << 16 | context.task << 32
     }
 }
 
-/// The value that `source` has in `frame`.
-fn fetch(source: Source, frame: &TrapFrame) -> u64 {
-    match source {
-        Source::Register(number) => frame.register(number),
-        Source::StackPointer => frame.sp,
-        Source::ProgramCounter => frame.pc,
-        Source::ProcessorState => frame.pstate,
+impl Word {
+    /// The word, if it can be read.
+    #[inline(always)]
+    fn fetch(&self, frame: &TrapFrame) -> Option<u64> {
+        let value = register(self.register, frame);
+        if self.is_memory {
+            return nofault::read(value.wrapping_add_signed(self.offset.into()) as usize).ok();
+        }
+        Some(value)
     }
 }
 
-/// The state of the CPU.
-fn flags(irqs_off: bool, context: &Context) -> Flags {
-    let bit = |set: bool, flag: u32| if set { flag } else { 0 };
-    Flags(bit(irqs_off, Flags::IRQS_OFF) | bit(context.interrupt, Flags::INTERRUPT))
+/// The value of a register.
+#[inline(always)]
+fn register(register: Register, frame: &TrapFrame) -> u64 {
+    // SAFETY: x0 to x30, sp, pc and pstate lie one behind the other, and a register is one of them.
+    unsafe { *ptr::from_ref(frame).cast::<u64>().add(register.place()) }
 }

@@ -1,36 +1,106 @@
 //! A ring is read while its CPU writes it, in every order.
 
 use alloc::sync::Arc;
+use core::sync::atomic::AtomicBool;
 
 use kprobes_models::{Model, loom::thread, verify};
 
 use super::*;
 
-/// Writes a record all of whose numbers are `number`: two, as loom tries for each what it may be loaded as.
-fn record(rings: &Rings, number: u64) {
-    let slot = rings.reserve(0).unwrap();
-    slot.locate(number, number);
-    slot.commit();
+static NEVER: [AtomicBool; 1] = [AtomicBool::new(false)];
+
+/// One record fills a page.
+const SIZE: usize = RECORD_HEADER + 16;
+
+fn rings() -> Rings {
+    Rings::new(1, 2 * PAGE, &NEVER).unwrap()
 }
 
-/// A record is overwritten while it is read: what is copied is whole, and what is missing is counted.
-#[test]
-fn a_record_that_is_overwritten_is_read_whole_or_lost() {
-    let model = Model::new(|| {
-        let rings = Arc::new(Rings::new(1, 1));
+/// Writes a record whose numbers are `number`: two, as loom tries for each what it may be loaded as. Whether there was room.
+fn record(rings: &Rings, number: u64) -> bool {
+    let ring = &rings.rings[0];
+    assert!(ring.enter());
+    let room = ring.reserve(SIZE);
+    let is_written = room.is_some();
+    if let Some(room) = room {
+        // SAFETY: there is room for six words.
+        unsafe {
+            room.set(0, SIZE as u64);
+            room.set(4, number);
+            room.set(5, number);
+        }
+        room.commit();
+    }
+    ring.leave();
+    is_written
+}
+
+/// The numbers of the records, each of which is whole, and how many are said to be missing before.
+fn numbers(snapshot: &Snapshot) -> Vec<(u64, u64)> {
+    let number = |record: Record<'_>| {
+        assert_eq!(record.word(0), record.word(8), "a record is torn");
+        (record.word(0), record.lost)
+    };
+    snapshot.records().map(number).collect()
+}
+
+/// Of what is written, a reader finds each record whole, or is told that it is missing.
+fn check(taken: &[(u64, u64)], next: &mut u64) {
+    for &(number, lost) in taken {
+        assert_eq!(number, *next + lost);
+        *next = number + 1;
+    }
+}
+
+/// Records are overwritten while they are read: what is copied is whole and in order, and what is missing is counted.
+fn overwriting() -> Model {
+    Model::new(|| {
+        let rings = Arc::new(rings());
+        record(&rings, 0);
+        let writer = thread::spawn({
+            let rings = rings.clone();
+            move || {
+                record(&rings, 1);
+                record(&rings, 2);
+            }
+        });
+        let mut next = 0;
+        check(&numbers(&rings.take().unwrap()), &mut next);
+        writer.join().unwrap();
+        check(&numbers(&rings.take().unwrap()), &mut next);
+        assert_eq!(next, 3);
+    })
+    .preempted_at_most(3)
+}
+
+/// What is not taken away is not overwritten.
+fn discarding() -> Model {
+    Model::new(|| {
+        let rings = Arc::new(rings());
+        rings.set_overwrites(false);
+        record(&rings, 0);
         record(&rings, 1);
         let writer = thread::spawn({
             let rings = rings.clone();
             move || record(&rings, 2)
         });
-        let snapshot = rings.snapshot().unwrap();
-        for record in &snapshot.records {
-            assert_eq!((record.address, record.return_address), (record.sequence, record.sequence));
-        }
-        let ring = &rings.rings[0];
-        assert!(ring.read(0, 1).is_some() || ring.is_overwritten(1));
-        writer.join().unwrap();
-        assert_eq!(rings.snapshot().unwrap().records.len(), 1);
-    });
-    verify(&["ring.rs", "slot.rs"], &[model], &[]);
+        let mut found = numbers(&rings.take().unwrap());
+        let is_written = writer.join().unwrap();
+        found.extend(numbers(&rings.take().unwrap()));
+        let all: &[(u64, u64)] = &[(0, 0), (1, 0), (2, 0)];
+        assert_eq!(found, all[..if is_written { 3 } else { 2 }]);
+    })
+    .preempted_at_most(3)
+}
+
+#[test]
+fn records_are_whole_or_said_to_be_missing() {
+    // The first two order the loads of a reader before the stores of the writer that has seen them to be over: in loom no load
+    // returns what is stored later. The third is for the 0 at the end of a page, which there has never been anything else.
+    let unnoticed = [
+        "trace/src/record/room.rs: load: Acquire to Relaxed",
+        "trace/src/ring/snapshot.rs: store: Release to Relaxed",
+        "trace/src/record/room.rs: store: Release to Relaxed",
+    ];
+    verify(&["ring/mod.rs", "snapshot.rs", "room.rs"], &[overwriting(), discarding()], &unnoticed);
 }

@@ -1,168 +1,246 @@
 //! What is written is read back, in order, and never torn.
 
 use super::*;
-use crate::definition::Source;
+use crate::fetch::{Fetch, Register, Source};
+use crate::format::{Format, Shape, Type};
 use crate::host::Context;
-use crate::recorder::Recorder;
+use crate::record::Moment;
+use crate::recorder::{Flags, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
-use alloc::boxed::Box;
-use core::sync::atomic::AtomicBool;
 use std::thread;
 
-fn rings(cpus: usize, records: usize) -> &'static Rings {
-    Box::leak(Box::new(Rings::new(cpus, records)))
+const ARGUMENTS: u8 = 4;
+/// Bytes of a record of these tests, and how many are in a page.
+const SIZE: usize = RECORD_HEADER + 16 + 8 * ARGUMENTS as usize;
+const IN_PAGE: u64 = ((PAGE - PAGE_HEADER) / SIZE) as u64;
+
+static INTERRUPTS: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(true)];
+
+fn rings(cpus: usize, pages: usize) -> &'static Rings {
+    Box::leak(Box::new(Rings::new(cpus, pages * PAGE, &INTERRUPTS).unwrap()))
+}
+
+fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
+    let arguments: Vec<_> = sources.iter().map(|source| Fetch { source: source.clone(), reads: Vec::new() }).collect();
+    let names: Vec<_> = (0..sources.len()).map(|number| std::format!("arg{number}")).collect();
+    let format = Format::new(Shape::Probe, names.iter().map(|name| (name.as_str(), Type::DEFAULT)));
+    Recorder::new(7, &format, &arguments, Box::new([]), rings)
+}
+
+fn moment(cpu: usize, number: u64) -> Moment<'static> {
+    let context = Context { cpu, task: number, name: [number; 2], time: number };
+    Moment { context, address: number, return_address: 0, entry: &[] }
 }
 
 /// Records a hit of event 7 all of whose numbers are `number`.
 fn record(rings: &'static Rings, cpu: usize, number: u64) {
-    let registers = (0..MAX_ARGUMENTS as u8).map(Source::Register);
-    let recorder = Recorder::new(7, registers, rings);
+    let sources: Vec<_> = (0..ARGUMENTS).map(|number| Source::Register(Register::x(number).unwrap())).collect();
     let mut frame = TrapFrame::default();
     frame.x.fill(number);
-    let mut name = [0; 16];
-    name[..8].copy_from_slice(&number.to_le_bytes());
-    name[8..].copy_from_slice(&number.to_le_bytes());
-    let context = Context { cpu, task: number, name, ..Context::default() };
-    recorder.record(&frame, number, number, &context, number);
+    recorder(rings, &sources).record(&frame, &moment(cpu, number));
 }
 
 /// The number that all numbers of `record` must be.
-fn number(record: &Record) -> u64 {
+fn number(record: &Record<'_>) -> u64 {
     let number = record.time;
-    let name = u128::from(number) | u128::from(number) << 64;
-    assert_eq!(record.values, [number; MAX_ARGUMENTS]);
-    assert_eq!((record.task, record.address, record.return_address), (number, number, number));
-    assert_eq!(record.name, name.to_le_bytes());
-    assert_eq!(record.event, 7);
+    assert_eq!((record.event(), record.task(), record.faults), (7, number as u32, 0));
+    assert_eq!(record.name, [number; 2].map(u64::to_le_bytes).concat()[..]);
+    assert_eq!(record.bytes.len(), SIZE - RECORD_HEADER);
+    (8..record.bytes.len()).step_by(8).for_each(|at| assert_eq!(record.word(at), number));
     number
 }
 
-fn numbers(rings: &Rings) -> Vec<u64> {
-    rings.snapshot().unwrap().records.iter().map(number).collect()
+fn numbers(snapshot: &Snapshot) -> Vec<u64> {
+    snapshot.records().map(|record| number(&record)).collect()
+}
+
+fn present(rings: &Rings) -> Vec<u64> {
+    numbers(&rings.snapshot().unwrap())
+}
+
+fn losses(snapshot: &Snapshot) -> Vec<(u64, u64)> {
+    snapshot.records().filter(|record| record.lost > 0).map(|record| (record.time, record.lost)).collect()
 }
 
 #[test]
 fn empty_rings_have_no_records() {
-    let rings = rings(2, 8);
-    assert_eq!(rings.snapshot(), Ok(Snapshot { records: Vec::new(), written: 0, lost: [0, 0].into() }));
-    assert!(!rings.holds(7));
+    let rings = rings(2, 2);
+    let snapshot = rings.snapshot().unwrap();
+    assert_eq!((snapshot.records().count(), snapshot.present(), snapshot.written()), (0, 0, 0));
 }
 
 #[test]
-fn the_oldest_records_are_overwritten() {
-    let rings = rings(1, 8);
-    (0..20).for_each(|number| record(rings, 0, number));
-    assert_eq!(numbers(rings), (12..20).collect::<Vec<_>>());
-    assert_eq!(rings.written(), 20);
-    assert!(rings.holds(7) && !rings.holds(6));
+fn the_oldest_records_are_overwritten_by_pages() {
+    let rings = rings(1, 3);
+    let count = 3 * IN_PAGE + 1;
+    (0..count).for_each(|number| record(rings, 0, number));
+    assert_eq!(present(rings), (IN_PAGE..count).collect::<Vec<_>>());
+    let snapshot = rings.snapshot().unwrap();
+    assert_eq!((snapshot.present(), snapshot.written()), (2 * IN_PAGE + 1, count));
+    assert_eq!(losses(&snapshot), [], "nothing is missing behind a record");
 }
 
 #[test]
 fn the_records_of_all_cpus_are_in_the_order_of_time() {
-    let rings = rings(3, 8);
-    [(2, 1), (0, 2), (1, 3), (1, 4), (0, 5)].into_iter().rev().for_each(|(cpu, time)| record(rings, cpu, time));
-    assert_eq!(numbers(rings), [1, 2, 3, 4, 5]);
+    let rings = rings(3, 2);
+    [(2, 1), (0, 2), (1, 3), (1, 4), (0, 5)].into_iter().for_each(|(cpu, time)| record(rings, cpu, time));
+    assert_eq!(present(rings), [1, 2, 3, 4, 5]);
 }
 
 #[test]
 fn a_cpu_without_a_ring_records_nothing() {
-    let rings = rings(1, 8);
+    let rings = rings(1, 2);
     record(rings, 1, 1);
-    assert_eq!(rings.written(), 0);
+    assert_eq!(present(rings), []);
 }
 
 #[test]
 fn clearing_leaves_what_comes_later() {
-    let rings = rings(1, 8);
+    let rings = rings(1, 2);
     (0..10).for_each(|number| record(rings, 0, number));
     rings.clear();
-    assert_eq!((numbers(rings), rings.written()), (Vec::new(), 0));
+    assert_eq!(rings.snapshot().unwrap().written(), 0);
     (10..13).for_each(|number| record(rings, 0, number));
-    assert_eq!((numbers(rings), rings.written()), ([10, 11, 12].into(), 3));
+    let snapshot = rings.snapshot().unwrap();
+    assert_eq!((numbers(&snapshot), snapshot.written(), losses(&snapshot)), ([10, 11, 12].into(), 3, [].into()));
 }
 
 #[test]
-fn a_record_that_is_being_written_is_not_yet_there_and_not_lost() {
-    let rings = rings(1, 8);
+fn what_is_taken_is_gone_and_what_was_overwritten_before_is_told() {
+    let rings = rings(1, 2);
+    (0..3).for_each(|number| record(rings, 0, number));
+    assert_eq!(numbers(&rings.take().unwrap()), [0, 1, 2]);
+    assert_eq!(numbers(&rings.take().unwrap()), []);
+    let count = 3 * IN_PAGE;
+    (3..count).for_each(|number| record(rings, 0, number));
+    let snapshot = rings.take().unwrap();
+    assert_eq!(numbers(&snapshot), (IN_PAGE..count).collect::<Vec<_>>());
+    assert_eq!(losses(&snapshot), [(IN_PAGE, IN_PAGE - 3)]);
+    assert_eq!(rings.take().unwrap().written(), IN_PAGE - 3);
+}
+
+#[test]
+fn what_finds_no_room_is_discarded_and_told_where_it_is_missing() {
+    let rings = rings(1, 2);
+    rings.set_overwrites(false);
+    assert!(!rings.overwrites());
+    (0..2 * IN_PAGE + 5).for_each(|number| record(rings, 0, number));
+    let snapshot = rings.take().unwrap();
+    assert_eq!((snapshot.present(), snapshot.written()), (2 * IN_PAGE, 2 * IN_PAGE + 5));
+    assert_eq!(numbers(&snapshot), (0..2 * IN_PAGE).collect::<Vec<_>>());
+    (1000..1003).for_each(|number| record(rings, 0, number));
+    let snapshot = rings.take().unwrap();
+    assert_eq!((numbers(&snapshot), losses(&snapshot)), ([1000, 1001, 1002].into(), [(1000, 5)].into()));
+}
+
+#[test]
+fn nothing_is_recorded_while_it_is_off() {
+    let rings = rings(2, 2);
+    rings.set_on(false);
     record(rings, 0, 1);
-    let slot = rings.reserve(0).unwrap();
-    assert_eq!(numbers(rings), [1]);
-    assert_eq!(rings.snapshot().unwrap().lost, [0]);
-    record(rings, 0, 3);
-    slot.commit();
-    assert_eq!(rings.snapshot().unwrap().lost, [0]);
-    assert_eq!(rings.snapshot().unwrap().records.len(), 3);
+    rings.set_on(true);
+    assert!(rings.is_on());
+    record(rings, 0, 2);
+    let snapshot = rings.snapshot().unwrap();
+    assert_eq!((numbers(&snapshot), snapshot.written()), ([2].into(), 1));
 }
 
+/// A hit that interrupts the recording of another is lost, and told; the other one is whole.
 #[test]
-fn a_record_that_was_overwritten_is_lost() {
-    let rings = rings(1, 8);
-    (0..8).for_each(|number| record(rings, 0, number));
+fn a_hit_in_a_hit_is_counted() {
+    let rings = rings(1, 2);
     let ring = &rings.rings[0];
-    assert!(ring.read(0, 1).is_some());
-    let slot = rings.reserve(0).unwrap();
-    assert!(ring.read(0, 1).is_none() && ring.is_overwritten(1));
-    assert!(ring.read(0, 9).is_none() && !ring.is_overwritten(9));
-    slot.commit();
-    assert!(ring.read(0, 1).is_none() && ring.is_overwritten(1));
-    assert!(ring.read(0, 9).is_some());
+    assert!(ring.enter());
+    assert!(ring.reserve(SIZE).is_some());
+    record(rings, 0, 1);
+    ring.leave();
+    (2..2 + IN_PAGE + 1).for_each(|number| record(rings, 0, number));
+    let snapshot = rings.take().unwrap();
+    assert_eq!((snapshot.present(), snapshot.written()), (IN_PAGE + 1, IN_PAGE + 2));
+    assert_eq!(losses(&snapshot), [(2, 1)], "told where the next page begins");
 }
 
 #[test]
-fn a_slot_that_is_being_overwritten_holds_neither_record() {
-    let rings = rings(1, 8);
-    (0..8).for_each(|number| record(rings, 0, number));
-    let first = &rings.rings[0].slots[0];
-    assert!(first.is_published(1) && first.is_unchanged(1));
-    assert!(!first.is_published(9), "the slot of record 9 still holds record 1");
-    let slot = rings.reserve(0).unwrap();
-    assert!(!first.is_published(1) && !first.is_unchanged(1) && !first.is_published(9));
-    slot.commit();
-    assert!(first.is_published(9) && !first.is_unchanged(1));
+fn a_record_that_is_being_written_is_not_there_and_not_lost() {
+    let rings = rings(1, 2);
+    record(rings, 0, 1);
+    let ring = &rings.rings[0];
+    let room = ring.reserve(SIZE).unwrap();
+    let snapshot = rings.snapshot().unwrap();
+    assert_eq!((numbers(&snapshot), snapshot.written()), ([1].into(), 1));
+    room.commit();
 }
 
 #[test]
 fn what_is_recorded_is_the_state_of_the_probed_code() {
-    let rings = rings(1, 8);
-    let sources = [Source::Register(30), Source::StackPointer, Source::ProgramCounter, Source::ProcessorState];
-    let recorder = Recorder::new(7, sources.into_iter(), rings);
+    let rings = rings(2, 2);
+    let sources = [Register::x(30).unwrap(), Register::SP, Register::PC, Register::PSTATE].map(Source::Register);
     let mut frame = TrapFrame::default();
     (frame.sp, frame.pc, frame.pstate) = (2, 3, TrapFrame::IRQ_MASKED);
     frame.x[30] = 1;
-    let state = Context { interrupt: true, ..Context::default() };
-    recorder.record(&frame, 4, 5, &state, 6);
+    let recorder = recorder(rings, &sources);
+    recorder.record(&frame, &moment(1, 4));
     frame.pstate = !TrapFrame::IRQ_MASKED;
-    recorder.record(&frame, 4, 0, &Context::default(), 7);
-    let records = rings.snapshot().unwrap().records;
-    assert_eq!(records[0].values[..4], [1, 2, 3, TrapFrame::IRQ_MASKED]);
-    let all = Flags::IRQS_OFF | Flags::INTERRUPT;
-    assert_eq!([records[0].flags, records[1].flags], [Flags(all), Flags(0)]);
+    recorder.record(&frame, &moment(0, 5));
+    let snapshot = rings.snapshot().unwrap();
+    let records: Vec<_> = snapshot.records().collect();
+    assert_eq!([8, 16, 24, 32, 40].map(|at| records[0].word(at)), [4, 1, 2, 3, TrapFrame::IRQ_MASKED]);
+    assert_eq!([records[0].flags(), records[1].flags()], [Flags(Flags::IRQS_OFF | Flags::INTERRUPT), Flags(0)]);
+}
+
+/// The newest records stay, up to as many as there is room for, and those that come fit in.
+#[test]
+fn rings_are_resized() {
+    for (before, after) in [(2, 5), (5, 2), (3, 3), (4, 3)] {
+        let rings = rings(1, before);
+        let mut written = 0;
+        let mut write = |count: u64| {
+            (written..written + count).for_each(|number| record(rings, 0, number));
+            written += count;
+            written
+        };
+        let count = write(before as u64 * IN_PAGE + 3);
+        // SAFETY: one thread.
+        unsafe { rings.resize(after * PAGE, &mut |action| action()) }.unwrap();
+        assert_eq!(rings.bytes(), after * PAGE);
+        let kept = count - (before.min(after) as u64 - 1) * IN_PAGE - 3;
+        assert_eq!(present(rings), (kept..count).collect::<Vec<_>>(), "{before} to {after}");
+        assert_eq!(rings.snapshot().unwrap().written(), count);
+        let count = write(after as u64 * IN_PAGE);
+        let snapshot = rings.take().unwrap();
+        assert_eq!(snapshot.written(), count);
+        assert!(numbers(&snapshot).is_sorted() && snapshot.records().last().unwrap().time == count - 1);
+        assert!(snapshot.present() > (after as u64 - 1) * IN_PAGE);
+    }
 }
 
 /// Two readers copy while a writer laps them again and again: every record in a copy is whole, they are in
 /// order, and none is missing without being counted.
 #[test]
 fn records_are_never_torn() {
-    let rings = rings(1, 16);
+    const COUNT: u64 = 300_000;
+    let rings = rings(1, 2);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            (1..=400_000).for_each(|number| record(rings, 0, number));
+            (0..COUNT).for_each(|number| record(rings, 0, number));
             done.store(true, Ordering::Release);
         });
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !done.load(Ordering::Acquire) {
-                    let snapshot = rings.snapshot().unwrap();
-                    let numbers: Vec<u64> = snapshot.records.iter().map(number).collect();
-                    assert!(numbers.is_sorted_by(|one, next| one < next));
-                    for record in &snapshot.records {
-                        assert_eq!(record.sequence, record.time);
-                    }
-                    assert!(numbers.len() as u64 + snapshot.lost[0] <= 16);
-                }
-            });
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                let numbers = present(rings);
+                assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+            }
+        });
+        let mut next = 0;
+        let mut ended = false;
+        while !ended {
+            ended = done.load(Ordering::Acquire);
+            for record in rings.take().unwrap().records() {
+                assert_eq!(number(&record), next + record.lost);
+                next = number(&record) + 1;
+            }
         }
+        assert_eq!(next, COUNT);
     });
-    assert_eq!(numbers(rings), (399_985..=400_000).collect::<Vec<_>>());
 }

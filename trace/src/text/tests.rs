@@ -1,9 +1,12 @@
 //! Lines that Linux 6.1 and 6.12 printed, character by character.
 
 use super::*;
-use crate::definition::{Command, MAX_ARGUMENTS, parse};
+use crate::definition::{Command, Kind, parse};
+use crate::format::Format;
 use crate::host::Function;
+use crate::ring::Record;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 const READ: u64 = 0xffff_8000_0839_efb0;
 const CALLER: u64 = 0xffff_8000_085d_f000;
@@ -23,42 +26,64 @@ impl Symbols for Names {
     fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(Function<'a>)) {}
 }
 
-/// The line of a hit of `definition` by task `name`-`task` at `time`, in nanoseconds of a counter of 1 GHz.
-fn line(definition: &str, (name, task): (&str, u64), flags: u32, time: u64, at: (u64, u64), values: &[u64]) -> String {
+/// A hit by task `name`-`task` at `time`, in nanoseconds of a counter of 1 GHz.
+struct Hit<'a> {
+    name: &'a str,
+    task: u32,
+    flags: u8,
+    time: u64,
+    at: (u64, u64),
+    faults: u32,
+}
+
+/// The line of a hit of `definition` with these bytes behind where it was hit.
+fn line(definition: &str, hit: &Hit<'_>, arguments: &[u8]) -> String {
     let Ok(Some(Command::Define(definition))) = parse(definition) else { panic!("{definition}") };
-    let mut record = Record {
-        time: time + 1000,
-        cpu: 0,
-        sequence: 1,
-        event: 1,
-        flags: Flags(flags),
-        task,
-        name: [0; 16],
-        address: at.0,
-        return_address: at.1,
-        values: [0; MAX_ARGUMENTS],
-    };
-    let length = name.len().min(16);
-    record.name[..length].copy_from_slice(&name.as_bytes()[..length]);
-    record.values[..values.len()].copy_from_slice(values);
+    let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
+    let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
+    let format = Format::new(shape, fields);
+    let mut bytes: Vec<u8> = [1, 0, hit.flags, 0].into();
+    bytes.extend(hit.task.to_le_bytes());
+    bytes.extend(hit.at.0.to_le_bytes());
+    if shape == Shape::Return {
+        bytes.extend(hit.at.1.to_le_bytes());
+    }
+    bytes.extend(arguments);
+    let mut name = [0; 16];
+    let length = hit.name.len().min(16);
+    name[..length].copy_from_slice(&hit.name.as_bytes()[..length]);
+    let record = Record { cpu: 0, lost: 0, time: hit.time + 1000, name, faults: hit.faults, bytes: &bytes };
     let clock = Clock { frequency: 1_000_000_000, origin: 1000 };
     let mut text = String::new();
-    write_record(&mut text, &record, Some(&definition), &Names, clock).unwrap();
+    write_record(&mut text, &record, Some((&definition.event, &format)), &Names, clock).unwrap();
     text
 }
 
-const INTERRUPT: u32 = Flags::IRQS_OFF | Flags::INTERRUPT;
+fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
+    words.map(u64::to_le_bytes).concat()
+}
+
+const INTERRUPT: u8 = Flags::IRQS_OFF | Flags::INTERRUPT;
+const NOWHERE: Hit<'_> = Hit { name: "t", task: 1, flags: 0, time: 0, at: (READ, 0), faults: 0 };
+
+/// What follows the place in the line of a hit.
+fn arguments(definition: &str, faults: u32, bytes: &[u8]) -> String {
+    let text = line(definition, &Hit { faults, ..NOWHERE }, bytes);
+    let (_, arguments) = text.split_once("/0x2d0) ").unwrap();
+    arguments.trim_end().into()
+}
 
 #[test]
 fn a_return() {
-    let text = line(
-        "r:blk_update blk_update_request $retval",
-        ("dd", 101),
-        INTERRUPT,
-        7_680_264_999,
-        (CALLER + 0x840, CALLER + 0x2c),
-        &[0],
-    );
+    let hit = Hit {
+        name: "dd",
+        task: 101,
+        flags: INTERRUPT,
+        time: 7_680_264_999,
+        at: (CALLER + 0x840, CALLER + 0x2c),
+        faults: 0,
+    };
+    let text = line("r:blk_update blk_update_request $retval", &hit, &words([0]));
     let linux = "              dd-101     [000] d.h..     7.680264: blk_update: \
         (blk_mq_end_request+0x2c/0x54 <- blk_update_request) arg1=0x0\n";
     assert_eq!(text, linux);
@@ -66,14 +91,8 @@ fn a_return() {
 
 #[test]
 fn a_probe() {
-    let text = line(
-        "p:read_in vfs_read count=%x2:u64 file=%x1",
-        ("dd", 104),
-        Flags::IRQS_OFF,
-        7_714_665_000,
-        (READ, 0),
-        &[8192, 0x1_0001_050b],
-    );
+    let hit = Hit { name: "dd", task: 104, flags: Flags::IRQS_OFF, time: 7_714_665_000, at: (READ, 0), faults: 0 };
+    let text = line("p:read_in vfs_read count=%x2:u64 file=%x1", &hit, &words([8192, 0x1_0001_050b]));
     let linux = "              dd-104     [000] d....     7.714665: read_in: \
         (vfs_read+0x0/0x2d0) count=8192 file=0x10001050b\n";
     assert_eq!(text, linux);
@@ -81,14 +100,65 @@ fn a_probe() {
 
 #[test]
 fn addresses_without_a_function_and_long_names() {
-    let text = line("r:x f", ("a_name_of_sixteen", 12_345_678), 0, 100_000_000_000_000, (0x10, 0x20), &[1]);
-    assert_eq!(text, " a_name_of_sixte-12345678 [000] ..... 100000.000000: x: (0x20 <- 0x10) ret=0x1\n");
+    let hit = Hit {
+        name: "a_name_of_sixteen",
+        task: 12_345_678,
+        flags: 0,
+        time: 100_000_000_000_000,
+        at: (0x10, 0x20),
+        faults: 0,
+    };
+    let text = line("r:x f", &hit, &[]);
+    assert_eq!(text, " a_name_of_sixte-12345678 [000] ..... 100000.000000: x: (0x20 <- 0x10)\n");
 }
 
 #[test]
 fn names_that_are_cut_inside_a_character_stay_text() {
-    let text = line("p:x f %x0", ("aufgabe_aufgabä", 1), 0, 0, (0x10, 0), &[1]);
+    let text = line("p:x f", &Hit { name: "aufgabe_aufgabä", ..NOWHERE }, &[]);
     assert!(text.starts_with("  aufgabe_aufgab-1 "), "{text}");
+}
+
+#[test]
+fn values_are_written_by_their_type() {
+    let text = |kind: &str, value: u64| arguments(&std::format!("p f %x0:{kind}"), 0, &words([value]));
+    assert_eq!(text("x64", u64::MAX), "arg1=0xffffffffffffffff");
+    assert_eq!(text("x8", 0x1234), "arg1=0x34");
+    assert_eq!(text("u64", u64::MAX), "arg1=18446744073709551615");
+    assert_eq!(text("u16", 0x1_ffff), "arg1=65535");
+    assert_eq!(text("s8", 0xff), "arg1=-1");
+    assert_eq!(text("s32", 0x7fff_ffff), "arg1=2147483647");
+    assert_eq!(text("s64", u64::MAX), "arg1=-1");
+    assert_eq!(text("char", 0x41), "arg1='A'");
+    assert_eq!(text("symbol", READ + 0x10), "arg1=vfs_read+0x10/0x2d0");
+    assert_eq!(text("symbol", 0x10), "arg1=0x10");
+    assert_eq!(text("b4@8/32", 3), "arg1=3");
+}
+
+#[test]
+fn arrays_and_texts() {
+    assert_eq!(arguments("p f +0(%x0):u8[3]", 0, &[1, 2, 3]), "arg1={1,2,3}");
+    let mut bytes: Vec<u8> = (3 << 16 | 20_u32).to_le_bytes().into();
+    bytes.extend(b"hi\0");
+    assert_eq!(arguments("p f +0(%x0):string", 0, &bytes), "arg1=\"hi\"");
+    bytes[2] = 0;
+    assert_eq!(arguments("p f +0(%x0):string", 0, &bytes), "arg1=(fault)");
+    let mut bytes: Vec<u8> = (9 << 16 | 20_u32).to_le_bytes().into();
+    bytes.extend(words([READ]));
+    assert_eq!(arguments("p f %x0:symstr", 0, &bytes), "arg1=\"vfs_read+0x0/0x2d0\"");
+}
+
+#[test]
+fn what_could_not_be_read_is_said() {
+    let text = arguments("p f a=+0(%x0) b=%x1 c=+0(%x2):u8[2]", 0b101, &[0; 18]);
+    assert_eq!(text, "a=(fault) b=0x0 c=(fault)");
+}
+
+#[test]
+fn missing_records_are_said_before_the_next() {
+    let record = Record { cpu: 3, lost: 7, time: 0, name: [0; 16], faults: 0, bytes: &[9, 0, 0, 0, 1, 0, 0, 0] };
+    let mut text = String::new();
+    write_record(&mut text, &record, None, &Names, Clock { frequency: 1, origin: 0 }).unwrap();
+    assert!(text.starts_with("CPU:3 [LOST 7 EVENTS]\n") && text.ends_with(": Unknown type 9\n"), "{text}");
 }
 
 #[test]

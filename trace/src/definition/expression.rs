@@ -1,0 +1,212 @@
+//! What of the probed code an argument fetches: `%REG`, `@ADDRESS`, `$VARIABLE`, `\IMMEDIATE`, and reads of memory around these.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::token::{Token, find_outside};
+use super::{Fault, Problem, number};
+use crate::fetch::Register;
+
+/// The largest N of `$stackN` and `$argN`, as in Linux: the words of a stack of 16 KiB.
+const STACK_WORDS: u64 = 2048;
+/// How many operations an argument can have in Linux, with the end. All that matters of it is which arguments are refused.
+const OPERATIONS: usize = 16;
+
+/// What kind of place is probed, which decides what is known there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// A function is called.
+    Entry,
+    /// An instruction further on, or at a bare address, is executed.
+    Inside,
+    /// A function has returned.
+    Return,
+}
+
+/// Where a value begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A register.
+    Register(Register),
+    /// The so-and-so-many-th word of the stack, from 0.
+    Stack(u32),
+    /// The so-and-so-many-th argument of the function, from 0.
+    Argument(u32),
+    /// What the function returned.
+    ReturnValue,
+    /// A number.
+    Immediate(u64),
+    /// The address of this symbol, and so many bytes.
+    Symbol(String, i64),
+    /// The name of the task.
+    TaskName,
+    /// A text.
+    Text(Box<[u8]>),
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    /// Where the value begins.
+    pub origin: Origin,
+    /// The offsets that are added before each read of memory, innermost first.
+    pub reads: Vec<i64>,
+    /// How many operations Linux has used up.
+    pub(super) operations: usize,
+}
+
+impl Expression {
+    /// Whether it is a text by itself.
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self.origin, Origin::TaskName | Origin::Text(_))
+    }
+
+    /// Takes so many more operations, if there are so many.
+    pub(super) fn operate(&mut self, count: usize) -> Option<()> {
+        self.operations += count;
+        (self.operations < OPERATIONS - 1).then_some(())
+    }
+
+    /// Reads `token`, at a place of this kind.
+    pub(super) fn parse(token: Token<'_>, site: Site) -> Result<Self, Fault> {
+        let plain = |origin| Self { origin, reads: Vec::new(), operations: 0 };
+        let rest = || token.skip(1);
+        match token.text.chars().next() {
+            Some('$') => variable(rest().text, site).map(plain).map_err(|problem| token.fault(problem)),
+            Some('%') => match register(rest().text) {
+                Some(register) => Ok(plain(Origin::Register(register))),
+                None => Err(token.fault(Problem::Register)),
+            },
+            Some('@') => memory(token),
+            Some('+' | '-') => read(token, site),
+            Some('\\') => immediate(rest()).map(plain),
+            _ => Err(token.fault(Problem::Argument)),
+        }
+    }
+}
+
+fn register(name: &str) -> Option<Register> {
+    match name {
+        "sp" => Some(Register::SP),
+        "pc" => Some(Register::PC),
+        "pstate" => Some(Register::PSTATE),
+        _ => {
+            let digits = name.strip_prefix('x')?;
+            let is_plain =
+                digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+            is_plain.then(|| Register::x(digits.parse().ok()?))?
+        }
+    }
+}
+
+fn variable(name: &str, site: Site) -> Result<Origin, Problem> {
+    if name == "retval" {
+        return if site == Site::Return { Ok(Origin::ReturnValue) } else { Err(Problem::ReturnValueOnProbe) };
+    }
+    if name == "comm" || name == "COMM" {
+        return Ok(Origin::TaskName);
+    }
+    if let Some(count) = name.strip_prefix("stack") {
+        if count.is_empty() {
+            return Ok(Origin::Register(Register::SP));
+        }
+        let is_number = count.starts_with(|first: char| first.is_ascii_digit());
+        let count = is_number.then(|| number::decimal(count)).flatten().ok_or(Problem::Variable)?;
+        return if count > STACK_WORDS { Err(Problem::StackNumber) } else { Ok(Origin::Stack(count as u32)) };
+    }
+    match name.strip_prefix("arg") {
+        Some("*") => Err(Problem::AllArguments),
+        Some(count) if site != Site::Inside => match number::decimal(count) {
+            None => Err(Problem::Variable),
+            Some(count @ 1..=STACK_WORDS) => Ok(Origin::Argument(count as u32 - 1)),
+            Some(_) => Err(Problem::ArgumentNumber),
+        },
+        _ => Err(Problem::Variable),
+    }
+}
+
+/// `@ADDRESS` or `@SYMBOL[+|-OFFSET]`.
+fn memory(token: Token<'_>) -> Result<Expression, Fault> {
+    let place = token.skip(1);
+    let (origin, operations) = match place.text.chars().next() {
+        Some('0'..='9') => match number::unsigned(place.text) {
+            Some(address) => (Origin::Immediate(address), 1),
+            None => return Err(token.fault(Problem::Address)),
+        },
+        Some('+') => return Err(token.fault(Problem::FileOffset)),
+        None => return Err(token.fault(Problem::Address)),
+        Some(_) => {
+            let (symbol, offset) = split_offset(place.text).ok_or_else(|| token.fault(Problem::Address))?;
+            (Origin::Symbol(symbol.to_owned(), offset), 2)
+        }
+    };
+    Ok(Expression { origin, reads: Vec::from([0]), operations })
+}
+
+/// A symbol, and the offset behind it, which has a sign.
+pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
+    match find_outside(text, |character| matches!(character, '+' | '-')) {
+        Some(at) => {
+            let (symbol, offset) = text.split_at(at);
+            Some((symbol, number::signed(offset)?))
+        }
+        None => Some((text, 0)),
+    }
+}
+
+/// `+OFFSET(…)`, `-OFFSET(…)`; a `u` behind the sign is for the memory of processes, which is the same here.
+fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
+    // Parentheses are counted from the inside of the innermost, without recursion: whoever types a thousand is told so.
+    let mut rest = token;
+    let mut offsets = Vec::new();
+    while let Some(sign @ ('+' | '-')) = rest.text.chars().next() {
+        let after = rest.skip(1);
+        let after = if after.text.starts_with('u') { after.skip(1) } else { after };
+        let Some(open) = after.text.find('(') else { return Err(rest.fault(Problem::NoParenthesis)) };
+        let (digits, inner) = after.split_at(open);
+        let size = digits.text.starts_with(|first: char| first.is_ascii_digit());
+        let offset = size.then(|| match sign {
+            '-' => number::signed(&alloc::format!("-{}", digits.text)),
+            _ => number::signed(digits.text),
+        });
+        offsets.push(offset.flatten().ok_or_else(|| rest.fault(Problem::Offset))?);
+        let inner = inner.skip(1);
+        let Some(close) = inner.text.rfind(')') else {
+            return Err(inner.split_at(inner.text.len()).1.fault(Problem::Unclosed));
+        };
+        let (inside, behind) = inner.split_at(close);
+        if behind.text != ")" {
+            return Err(behind.skip(1).fault(Problem::Argument));
+        }
+        rest = inside;
+    }
+    let mut expression = Expression::parse(rest, site)?;
+    if expression.is_text() {
+        return Err(rest.fault(Problem::TaskNameRead));
+    }
+    expression.operations += offsets.len();
+    if expression.operations >= OPERATIONS - 1 {
+        return Err(token.fault(Problem::TooDeep));
+    }
+    expression.reads.extend(offsets.into_iter().rev());
+    Ok(expression)
+}
+
+/// What follows the `\`: a number, or a text in quotes.
+fn immediate(token: Token<'_>) -> Result<Origin, Fault> {
+    if let Some(text) = token.text.strip_prefix('"') {
+        return match text.strip_suffix('"') {
+            Some(text) => Ok(Origin::Text(text.as_bytes().into())),
+            None => Err(token.split_at(token.text.len()).1.fault(Problem::UnclosedText)),
+        };
+    }
+    let number = match token.text.chars().next() {
+        Some('0'..='9') => number::unsigned(token.text),
+        Some('-') => number::signed(token.text).map(|number| number as u64),
+        Some('+') => number::signed(&token.text[1..]).map(|number| number as u64),
+        _ => None,
+    };
+    number.map(Origin::Immediate).ok_or_else(|| token.fault(Problem::Immediate))
+}

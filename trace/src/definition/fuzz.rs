@@ -1,0 +1,175 @@
+//! Lines that nobody would type, grown from lines that somebody would.
+//!
+//! A line that makes the parser do something that none before did joins the corpus, and the next lines are made from those: by
+//! cutting, inserting and joining. What the parser did is told by what came of the line: the shape of the definition, or the
+//! problem and the part of the line that it is in. So the corpus grows into every corner that has an answer of its own. With
+//! `KPROBES_FUZZ_SECONDS` it goes on for so long; without, for so many lines that the test stays short.
+
+use super::*;
+use crate::format::{Format, Shape};
+use alloc::format;
+use alloc::string::ToString;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+use std::{env, println};
+
+const SEEDS: [&str; 12] = [
+    "p:blk_start blk_update_request req=%x0 error=%x1:u8 bytes=%x2:u32",
+    "r10:kpb/read_out vfs_read ret=$retval:s64 n=$arg2 t=+0($arg9):string",
+    "r:x f%return $retval:b3@2/16 $comm c=$COMM:string",
+    "p <a::T<'b'> as U>::f::<fn(u8) -> [u8; 4]>+0x10 n=%sp:symbol s=%pstate:symstr # é",
+    "p:g.e 0xffffffc000001000 +0x8(-u4(@a::b-8)):x16[5] @0x1000:string[64] @f+4",
+    "p f \\-7 t=\\\"a:b=c\" \\010 $stack $stack7:char",
+    "-:g/x f+4 a=%x0",
+    "-:g/",
+    "p:1x f",
+    "r4097 f",
+    "p f common_pid=%x0 a=%x1 a=%x2",
+    "p f $arg* @+4 +0(\\\"x\")",
+];
+const PIECES: [&str; 40] = [
+    " ",
+    "\t",
+    ":",
+    "/",
+    ".",
+    "=",
+    "%",
+    "$",
+    "@",
+    "+",
+    "-",
+    "\\",
+    "\"",
+    "(",
+    ")",
+    "[",
+    "]",
+    "<",
+    ">",
+    "'",
+    "#",
+    "0",
+    "9",
+    "0x",
+    "x",
+    "u",
+    "é",
+    "日",
+    "arg1",
+    "retval",
+    "stack",
+    "comm",
+    "%return",
+    "string",
+    "symstr",
+    "b1@0/8",
+    "18446744073709551615",
+    "4294967296",
+    "+0(",
+    "[64]",
+];
+const LINES: usize = 150_000;
+const LONGEST: usize = 400;
+
+/// A sequence of numbers (Marsaglia's xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound
+    }
+
+    fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len())]
+    }
+}
+
+/// A line like `line`, with parts of `other`.
+fn mutate(numbers: &mut Numbers, line: &str, other: &str) -> String {
+    let mut characters: Vec<char> = line.chars().collect();
+    let other: Vec<char> = other.chars().collect();
+    for _ in 0..=numbers.below(4) {
+        let at = numbers.below(characters.len() + 1);
+        let end = at + numbers.below(characters.len() - at + 1).min(1 + numbers.below(8));
+        match numbers.below(6) {
+            0 => drop(characters.drain(at..end)),
+            1 => characters.truncate(at),
+            2 => drop(characters.splice(at..end, other[numbers.below(other.len() + 1)..].iter().copied())),
+            3 => {
+                let copy: Vec<char> = characters[at..end].to_vec();
+                drop(characters.splice(at..at, copy));
+            }
+            _ => {
+                let end = if numbers.below(2) == 0 { at } else { end };
+                drop(characters.splice(at..end, numbers.of(&PIECES).chars()));
+            }
+        }
+    }
+    characters.truncate(LONGEST);
+    characters.into_iter().collect()
+}
+
+/// Checks what must be true of every line, and tells what came of this one.
+fn outcome(line: &str) -> String {
+    match parse(line) {
+        Ok(None) => "nothing".to_string(),
+        Ok(Some(Command::Remove(removal))) => {
+            format!("{:?}", (removal.group.is_some(), removal.event.is_some(), removal.rest.len().min(3)))
+        }
+        Ok(Some(Command::Define(definition))) => {
+            let listed = definition.to_string();
+            let Ok(Some(Command::Define(again))) = parse(&listed) else { panic!("{line:?} is listed as {listed:?}") };
+            assert_eq!(again.to_string(), listed, "{line:?}");
+            assert_eq!((again.kind, &again.arguments), (definition.kind, &definition.arguments), "{line:?}");
+            assert_eq!((&again.place.base, again.place.offset), (&definition.place.base, definition.place.offset));
+            assert!(definition.arguments.len() <= ARGUMENTS_MAX && definition.event.len() <= NAME_MAX, "{line:?}");
+            let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
+            let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
+            let mut text = String::new();
+            Format::new(shape, fields).write(&mut text, &definition.event, 1).unwrap();
+            let kinds: Vec<_> =
+                definition.arguments.iter().map(|argument| (&argument.expression, argument.kind)).collect();
+            let what = kinds.iter().map(|(expression, kind)| {
+                let origin = format!("{:?}", expression.origin);
+                let origin: String = origin.chars().take_while(char::is_ascii_alphabetic).collect();
+                format!("{origin} {} {:?} {}", expression.reads.len(), kind.base, kind.count.min(2))
+            });
+            format!("{:?} {:?}", definition.kind == Kind::Probe, what.collect::<Vec<_>>())
+        }
+        Err(error) => {
+            let shown = logged(line);
+            assert!(error.column <= line.chars().count() + 1, "{line:?}: {error:?}");
+            assert!(error.position <= shown.chars().count() + 1, "{line:?}: {error:?}, {shown:?}");
+            format!("{:?} {}", error.problem, tokens_before(line, error.column))
+        }
+    }
+}
+
+fn tokens_before(line: &str, column: usize) -> usize {
+    token::tokens(line).iter().take_while(|token| token.column <= column).count().min(4)
+}
+
+#[test]
+fn no_line_is_too_odd() {
+    let seconds = env::var("KPROBES_FUZZ_SECONDS").ok().map(|seconds| seconds.parse().expect("a number of seconds"));
+    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut corpus: Vec<String> = SEEDS.map(ToString::to_string).into();
+    let mut seen: HashSet<String> = corpus.iter().map(|line| outcome(line)).collect();
+    let mut count = 0;
+    while end.map_or(count < LINES, |end| Instant::now() < end) {
+        let line = numbers.of(&corpus).clone();
+        let line = mutate(&mut numbers, &line, &corpus[(count * 7) % corpus.len()]);
+        if seen.insert(outcome(&line)) {
+            corpus.push(line);
+        }
+        count += 1;
+    }
+    let problems: HashSet<&str> = seen.iter().filter_map(|outcome| outcome.split(' ').next()).collect();
+    println!("{count} lines, {} kinds of answers", seen.len());
+    assert!(problems.len() > 45, "lines that are not even refused in all ways: {problems:?}");
+}

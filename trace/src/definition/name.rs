@@ -1,0 +1,88 @@
+//! The names of groups and events.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+
+use super::token::Token;
+use super::{Base, Error, Fault, Kind, Place, Problem};
+
+/// The longest name of a group or an event, in characters.
+pub const NAME_MAX: usize = 63;
+
+/// Reads the name of an event alone: `[GROUP/]EVENT`, with the group if one is given.
+///
+/// # Errors
+///
+/// What is wrong, with the column of it.
+pub fn parse_event_name(text: &str) -> Result<(Option<String>, String), Error> {
+    let fault = match parse_name(Token { text, column: 0 }) {
+        Ok((group, Some(event))) => return Ok((group, event)),
+        Ok((_, None)) => Fault { problem: Problem::NoEvent, column: text.chars().count() },
+        Err(fault) => fault,
+    };
+    let Fault { problem, column } = fault;
+    Err(Error { problem, column, position: column, reason: None })
+}
+
+/// `[GROUP/]EVENT` or `[GROUP.]EVENT`; `GROUP/` leaves the event to be named.
+pub(super) fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<String>), Fault> {
+    let (group, event) = match name.split_once('/').or_else(|| name.split_once('.')) {
+        Some((group, event)) => (Some(group), event),
+        None => (None, name),
+    };
+    if let Some(group) = group {
+        check_name(group, [Problem::NoGroup, Problem::GroupTooLong, Problem::Group])?;
+    }
+    if group.is_none() || !event.text.is_empty() {
+        check_name(event, [Problem::NoEvent, Problem::EventTooLong, Problem::Event])?;
+    }
+    let event = Some(event.text.to_owned()).filter(|event| !event.is_empty());
+    Ok((group.map(|group| group.text.to_owned()), event))
+}
+
+fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Result<(), Fault> {
+    let problem = if name.text.is_empty() {
+        absent
+    } else if name.text.len() > NAME_MAX {
+        long
+    } else if !is_identifier(name.text) {
+        malformed
+    } else {
+        return Ok(());
+    };
+    Err(name.fault(problem))
+}
+
+/// Whether `text` is an identifier of C: what Linux asks of names.
+pub(super) fn is_identifier(text: &str) -> bool {
+    !text.starts_with(|first: char| first.is_ascii_digit())
+        && !text.is_empty()
+        && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
+}
+
+/// The name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0` or `p_0xADDRESS`, with
+/// one `_` for every run of characters that a name cannot have, cut at the front to the longest name.
+pub(super) fn automatic_name(kind: Kind, place: &Place) -> String {
+    let letter = match kind {
+        Kind::Probe => 'p',
+        Kind::Return { .. } => 'r',
+    };
+    let long = match &place.base {
+        Base::Symbol(symbol) => format!("{symbol}_{}", place.offset),
+        Base::Address(address) => format!("{address:#018x}"),
+    };
+    let mut plain = String::new();
+    // Whether the last character was put for others.
+    let mut in_run = true;
+    for character in long.chars() {
+        let is_good = character.is_ascii_alphanumeric() || character == '_' && (!in_run || plain.is_empty());
+        if is_good || !in_run {
+            plain.push(if is_good { character } else { '_' });
+        }
+        in_run = !is_good;
+    }
+    let excess = (plain.len() + 2).saturating_sub(NAME_MAX);
+    let kept = &plain[excess..];
+    format!("{letter}_{}", if excess > 0 { kept.trim_start_matches('_') } else { kept })
+}

@@ -1,0 +1,69 @@
+//! Numbers as Linux reads them (`kstrtoull`, `simple_strtoul`): hexadecimal after `0x`, octal after another 0, else decimal.
+
+/// The base of a number, and its digits.
+fn digits(text: &str) -> (u32, &str) {
+    let after_x = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    match after_x.filter(|rest| rest.starts_with(|first: char| first.is_ascii_hexdigit())) {
+        Some(rest) => (16, rest),
+        None if text.starts_with('0') => (8, text),
+        None => (10, text),
+    }
+}
+
+/// Digits of this base and nothing else.
+fn plain(text: &str, base: u32) -> Option<u64> {
+    text.starts_with(|first: char| first.is_digit(base)).then(|| u64::from_str_radix(text, base).ok())?
+}
+
+/// A number without a sign, or with a `+`.
+pub(crate) fn unsigned(text: &str) -> Option<u64> {
+    let (base, digits) = digits(text.strip_prefix('+').unwrap_or(text));
+    plain(digits, base)
+}
+
+/// A number with or without a sign.
+pub(crate) fn signed(text: &str) -> Option<i64> {
+    match text.strip_prefix('-') {
+        Some(rest) => {
+            let (base, digits) = digits(rest);
+            let size = plain(digits, base)?;
+            (size <= 1 << 63).then(|| (size as i64).wrapping_neg())
+        }
+        None => i64::try_from(unsigned(text)?).ok(),
+    }
+}
+
+/// A number in decimal.
+pub(crate) fn decimal(text: &str) -> Option<u64> {
+    plain(text.strip_prefix('+').unwrap_or(text), 10)
+}
+
+/// The number that `text` begins with, 0 if with none, and the rest. Of a number that is too large the value is some other that is
+/// large.
+pub(crate) fn leading(text: &str) -> (u64, &str) {
+    let (base, rest) = digits(text);
+    let end = rest.find(|character: char| !character.is_digit(base)).unwrap_or(rest.len());
+    let (number, rest) = rest.split_at(end);
+    (if number.is_empty() { 0 } else { u64::from_str_radix(number, base).unwrap_or(u64::MAX) }, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_linux_reads_them() {
+        assert_eq!(["0", "10", "010", "0x1F", "0X1f", "+7"].map(unsigned), [0, 10, 8, 31, 31, 7].map(Some));
+        assert_eq!(["", "+", "-1", "0x", "08", "1g", "++1", "18446744073709551616"].map(unsigned), [None; 8]);
+        assert_eq!(["-8", "-0x10", "+4", "9"].map(signed), [-8, -16, 4, 9].map(Some));
+        assert_eq!(
+            ["-9223372036854775808", "9223372036854775808", "-", "--1"].map(signed),
+            [Some(i64::MIN), None, None, None]
+        );
+        assert_eq!((decimal("010"), decimal("0x1"), decimal("")), (Some(10), None, None));
+        assert_eq!(
+            [leading("4@2"), leading("0x10/8"), leading("@"), leading("08")],
+            [(4, "@2"), (16, "/8"), (0, "@"), (0, "8")]
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! Fetch arguments as the hit path has them: a short program of fixed operations, made when the event is defined.
+//!
+//! Arguments that are whole words from registers, or from memory that a register points to, as most are, become [`Word`]s,
+//! which go to the ring without a detour. With any other argument all of them become [`Op`]s, and the record is composed aside.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::format::{Base, Field, Width};
+
+/// A register of a trap frame, by its place: x0 to x30, sp, pc, pstate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register(u8);
+
+impl Register {
+    /// The stack pointer.
+    pub const SP: Self = Self(31);
+    /// The address of the probed instruction; in a return probe, the address that is returned to.
+    pub const PC: Self = Self(32);
+    /// The processor state, in the layout of SPSR_EL1.
+    pub const PSTATE: Self = Self(33);
+
+    /// Register x`number`, 0 to 30.
+    #[must_use]
+    pub const fn x(number: u8) -> Option<Self> {
+        if number <= 30 { Some(Self(number)) } else { None }
+    }
+
+    /// Its place in the frame, in words.
+    #[inline(always)]
+    pub(crate) const fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where the value of an argument begins, with names resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A register.
+    Register(Register),
+    /// The word that lies so many bytes above the stack pointer.
+    Stack(u32),
+    /// This number.
+    Immediate(u64),
+    /// What a register or the stack had at the entry of the function that has returned: private word so-and-so of the call.
+    Entry(u8),
+    /// The name of the task.
+    TaskName,
+    /// This text.
+    Text(Box<[u8]>),
+}
+
+/// An argument, resolved: what is fetched, and what is made of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// Where it begins.
+    pub source: Source,
+    /// The offsets that are added before each read of memory, innermost first.
+    pub reads: Vec<i64>,
+}
+
+/// What of an argument is a word of a register, or of memory that one points to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    pub register: Register,
+    pub is_memory: bool,
+    pub offset: i32,
+}
+
+/// An operation on a value that is being fetched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    /// The value is a register.
+    Register(Register),
+    /// The value is so many bytes above the stack pointer.
+    Stack(u32),
+    /// The value is a number.
+    Immediate(u64),
+    /// The value was kept at the entry of the function.
+    Entry(u8),
+    /// The value is what is so many bytes from where it points to.
+    Follow(i64),
+    /// Likewise, of this width.
+    Read(i64, Width),
+    /// Of so many bits of the value, those remain that are shifted left and then right by so much.
+    Bits(Shift),
+    /// The value goes to the record.
+    Store(Target, Width),
+    /// So many values from where the value and the offset point to go to the record.
+    Array(Target, Width, i64, u8, Shift),
+    /// The text that the value and the offset point to goes to the record.
+    Text(Target, i64),
+    /// The texts that so many pointers from there on point to go to the record.
+    Texts(Target, i64, u8),
+    /// The value goes to the record as if it were a text.
+    Address(Target),
+    /// The name of the task goes to the record.
+    TaskName(Target),
+    /// So many bytes of the program's data, from that one on, go to the record as a text.
+    Data(Target, u16, u16),
+}
+
+/// See [`Op::Bits`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shift {
+    pub width: Width,
+    pub left: u8,
+    pub right: u8,
+}
+
+/// Where something goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// The byte of the record.
+    pub at: u16,
+    /// The number of the argument, as faults are counted: none is above 31.
+    pub argument: u8,
+}
+
+/// How the arguments of an event are fetched.
+#[derive(Debug)]
+pub(crate) enum Program {
+    Words(Box<[Word]>),
+    Ops { ops: Box<[Op]>, data: Box<[u8]> },
+}
+
+impl Program {
+    /// The program for `arguments`, whose fields in the record are `fields`.
+    pub fn new(arguments: &[Fetch], fields: &[Field]) -> Self {
+        const WORDS_MAX: usize = 32;
+        let words: Option<Vec<Word>> =
+            arguments.iter().zip(fields).map(|(argument, field)| word(argument, field)).collect();
+        if let Some(words) = words.filter(|words| words.len() <= WORDS_MAX) {
+            return Self::Words(words.into_boxed_slice());
+        }
+        let mut program = (Vec::new(), Vec::new());
+        for (number, (argument, field)) in arguments.iter().zip(fields).enumerate() {
+            compile(argument, field, number, &mut program);
+        }
+        Self::Ops { ops: program.0.into_boxed_slice(), data: program.1.into_boxed_slice() }
+    }
+}
+
+fn word(argument: &Fetch, field: &Field) -> Option<Word> {
+    let kind = field.kind;
+    if kind.size() != 8 || kind.count != 0 || kind.bits.is_some() || kind.base.is_text() {
+        return None;
+    }
+    match (&argument.source, &argument.reads[..]) {
+        (Source::Register(register), []) => Some(Word { register: *register, is_memory: false, offset: 0 }),
+        (Source::Register(register), [offset]) => {
+            Some(Word { register: *register, is_memory: true, offset: i32::try_from(*offset).ok()? })
+        }
+        (Source::Stack(offset), []) => {
+            Some(Word { register: Register::SP, is_memory: true, offset: i32::try_from(*offset).ok()? })
+        }
+        _ => None,
+    }
+}
+
+fn compile(argument: &Fetch, field: &Field, number: usize, (ops, data): &mut (Vec<Op>, Vec<u8>)) {
+    let kind = field.kind;
+    let target = Target { at: field.offset as u16, argument: number.min(31) as u8 };
+    match &argument.source {
+        Source::Register(register) => ops.push(Op::Register(*register)),
+        Source::Stack(offset) => ops.push(Op::Stack(*offset)),
+        Source::Immediate(value) => ops.push(Op::Immediate(*value)),
+        Source::Entry(word) => ops.push(Op::Entry(*word)),
+        Source::TaskName => return ops.push(Op::TaskName(target)),
+        Source::Text(text) => {
+            ops.push(Op::Data(target, data.len() as u16, text.len() as u16));
+            return data.extend_from_slice(text);
+        }
+    }
+    let bits = match kind.base {
+        Base::Unsigned(width) | Base::Signed(width) | Base::Hexadecimal(width) => width,
+        Base::Char => Width::W8,
+        Base::Symbol | Base::SymbolString | Base::String => Width::W64,
+    };
+    let shift = match kind.bits {
+        Some(of) => {
+            let unused = bits.bits() as u8 - of.width;
+            Shift { width: bits, left: unused - of.offset, right: unused }
+        }
+        None => Shift { width: bits, left: 0, right: 0 },
+    };
+    let (last, before) = match argument.reads.split_last() {
+        Some((last, before)) => (Some(*last), before),
+        None => (None, &[][..]),
+    };
+    ops.extend(before.iter().map(|&offset| Op::Follow(offset)));
+    match (kind.base, last, kind.count) {
+        (Base::SymbolString, last, _) => {
+            ops.extend(last.map(Op::Follow));
+            ops.push(Op::Address(target));
+        }
+        (Base::String, last, 0) => ops.push(Op::Text(target, last.unwrap_or(0))),
+        (Base::String, last, count) => ops.push(Op::Texts(target, last.unwrap_or(0), count)),
+        (_, Some(offset), count @ 1..) => ops.push(Op::Array(target, bits, offset, count, shift)),
+        (_, last, _) => {
+            ops.extend(last.map(|offset| Op::Read(offset, bits)));
+            if kind.bits.is_some() {
+                ops.push(Op::Bits(shift));
+            }
+            ops.push(Op::Store(target, bits));
+        }
+    }
+}

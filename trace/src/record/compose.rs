@@ -1,0 +1,304 @@
+//! Records that are more than words: composed aside, field by field, and copied to the ring.
+
+use aarch64_kprobes::exception::{TrapFrame, nofault};
+
+use super::{Moment, register};
+use crate::action::{self, Verdict, Walk};
+use crate::fetch::{Op, Program, Shift, Target, Word};
+use crate::format::{Shape, Width};
+use crate::host::Context;
+use crate::recorder::{COMPOSED, Recorder, STACK_EVENT, STACK_HEADER, STACK_MAX, TEXT_MAX};
+use crate::ring::{RECORD_HEADER, Ring};
+use crate::trigger::Plan;
+
+/// A record that is being composed.
+struct Draft<'a> {
+    words: &'a mut [u64; COMPOSED],
+    /// How many bytes there are: fields, and texts so far.
+    length: usize,
+    faults: u32,
+}
+
+impl Recorder {
+    /// Records a hit, if `plan` does not have it otherwise, by composing the record aside.
+    #[inline(never)]
+    pub(super) fn record_composed(&self, ring: &Ring, plan: Option<&Plan>, frame: &TrapFrame, moment: &Moment<'_>) {
+        // SAFETY: there is one for each CPU, and nobody else records on it: the caller has entered.
+        let words = unsafe { &mut *ring.bench.0.get() };
+        let context = &moment.context;
+        let [common, address, return_address, ..] = words;
+        *common = self.common(ring, frame, context);
+        *address = moment.address;
+        if self.shape == Shape::Return {
+            *return_address = moment.return_address;
+        }
+        let length = match &self.program {
+            Program::Words(_) => self.size - RECORD_HEADER,
+            Program::Ops { .. } => self.size,
+        };
+        let mut draft = Draft { words, length, faults: 0 };
+        match &self.program {
+            Program::Words(words) => draft.fill(words, self.shape.size() / 8, frame),
+            Program::Ops { ops, data } => draft.carry_out(ops, data, frame, moment),
+        }
+        let Some(plan) = plan else { return draft.publish(ring, context) };
+        let address = if self.shape == Shape::Return { moment.return_address } else { moment.address };
+        let moment = action::Moment { frame, context, address };
+        let Verdict { keep, stack } = plan.run(draft.bytes(), moment);
+        if !self.rings.is_on() {
+            return;
+        }
+        if keep {
+            draft.publish(ring, context);
+        }
+        if stack {
+            let [common, ..] = *draft.words;
+            draft.stack(common, plan.walk(moment));
+            draft.publish(ring, context);
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// What there is of the record.
+    fn bytes(&self) -> &[u8] {
+        let length = self.length.min(8 * COMPOSED);
+        // SAFETY: they are bytes of the words, in the order that a record has on every target of this crate.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), length) }
+    }
+
+    /// Fills in words from `first` on.
+    fn fill(&mut self, words: &[Word], first: usize, frame: &TrapFrame) {
+        for (index, (word, place)) in words.iter().zip(self.words.iter_mut().skip(first)).enumerate() {
+            let value = word.fetch(frame);
+            if value.is_none() {
+                self.faults |= 1 << (index & 31);
+            }
+            *place = value.unwrap_or(0);
+        }
+    }
+
+    /// Makes it the record of a stack instead.
+    fn stack(&mut self, common: u64, mut walk: Walk<'_>) {
+        const FIRST: usize = STACK_HEADER / 8;
+        let mut depth = 0;
+        let mut next = Some(walk.first());
+        while let Some(address) = next.filter(|_| depth < STACK_MAX) {
+            if let Some(word) = self.words.get_mut(FIRST + depth) {
+                *word = address;
+            }
+            depth += 1;
+            next = walk.step();
+        }
+        let [first, second, ..] = &mut *self.words;
+        *first = common & !0xffff | u64::from(STACK_EVENT);
+        *second = depth as u64;
+        self.length = 8 * (FIRST + depth);
+        self.faults = 0;
+    }
+
+    fn carry_out(&mut self, ops: &[Op], data: &[u8], frame: &TrapFrame, moment: &Moment<'_>) {
+        // What an argument begins with is always good; what cannot be read is nothing from then on.
+        let mut value = Some(0);
+        for op in ops {
+            value = self.carry_out_one(op, value, data, frame, moment);
+        }
+    }
+
+    /// Carries one operation out on `value`, and returns what that is then.
+    //
+    // Not inlined into the loop, out of which the compiler would move the address of the table of jumps, away from the jump: the
+    // audit finds it only there.
+    #[inline(never)]
+    fn carry_out_one(
+        &mut self,
+        op: &Op,
+        value: Option<u64>,
+        data: &[u8],
+        frame: &TrapFrame,
+        moment: &Moment<'_>,
+    ) -> Option<u64> {
+        match *op {
+            Op::Register(from) => return Some(register(from, frame)),
+            Op::Stack(offset) => return read(frame.sp.wrapping_add(offset.into()), Width::W64),
+            Op::Immediate(number) => return Some(number),
+            Op::Entry(word) => return moment.entry.get(usize::from(word)).copied(),
+            Op::Follow(offset) => return follow(value, offset, Width::W64),
+            Op::Read(offset, width) => return follow(value, offset, width),
+            Op::Bits(shift) => return value.map(|value| shift.apply(value)),
+            Op::Store(target, width) => self.store(target, width, value),
+            Op::Array(target, width, offset, count, shift) => {
+                self.array(target, width, count, value.map(|value| value.wrapping_add_signed(offset)), shift);
+            }
+            Op::Text(target, offset) => self.text(target, value.map(|value| value.wrapping_add_signed(offset))),
+            Op::Texts(target, offset, count) => {
+                let mut target = target;
+                for index in 0..i64::from(count) {
+                    self.text(target, follow(value, offset.wrapping_add(8 * index), Width::W64));
+                    target.at = target.at.wrapping_add(4);
+                }
+            }
+            Op::Address(target) => {
+                let bytes = value.map(u64::to_le_bytes);
+                self.append(target, bytes.as_ref().map(|bytes| &bytes[..]));
+            }
+            Op::TaskName(target) => {
+                let [low, high] = moment.context.name.map(u64::to_le_bytes);
+                self.name(target, low, high);
+            }
+            Op::Data(target, start, length) => {
+                let start = usize::from(start);
+                self.append(target, data.get(start..start + usize::from(length)));
+            }
+        }
+        value
+    }
+
+    fn fault(&mut self, target: Target) {
+        self.faults |= 1 << (target.argument & 31);
+    }
+
+    /// Stores a byte of the record; one that has no place is dropped.
+    #[inline(always)]
+    fn byte(&mut self, at: usize, byte: u8) {
+        if let Some(word) = self.words.get_mut(at / 8) {
+            let shift = 8 * (at % 8);
+            *word = *word & !(0xff << shift) | u64::from(byte) << shift;
+        }
+    }
+
+    #[inline(never)]
+    fn put(&mut self, at: usize, width: Width, value: u64) {
+        let mut rest = value;
+        for index in 0..width.bytes() {
+            self.byte(at + index, rest as u8);
+            rest >>= 8;
+        }
+    }
+
+    fn store(&mut self, target: Target, width: Width, value: Option<u64>) {
+        if value.is_none() {
+            self.fault(target);
+        }
+        self.put(target.at.into(), width, value.unwrap_or(0));
+    }
+
+    fn array(&mut self, target: Target, width: Width, count: u8, start: Option<u64>, shift: Shift) {
+        for index in 0..usize::from(count) {
+            let offset = index * width.bytes();
+            let value = follow(start, offset as i64, width).map(|value| shift.apply(value));
+            let at = target.at.wrapping_add(offset as u16);
+            self.store(Target { at, ..target }, width, value);
+        }
+    }
+
+    /// Appends the text at `address`, up to its zero, and says at `target` where it is.
+    #[inline(never)]
+    fn text(&mut self, target: Target, address: Option<u64>) {
+        let start = self.length;
+        let room = (8 * COMPOSED).saturating_sub(start).min(TEXT_MAX);
+        let mut length = 0;
+        let mut ended = address.is_none();
+        while !ended && length + 1 < room {
+            let byte = address.and_then(|address| read(address.wrapping_add(length as u64), Width::W8));
+            let Some(byte) = byte else {
+                length = 0;
+                break;
+            };
+            self.byte(start + length, byte as u8);
+            length += 1;
+            ended = byte == 0;
+        }
+        if !ended && length > 0 {
+            self.byte(start + length, 0);
+            length += 1;
+        }
+        self.locate(target, length);
+    }
+
+    /// Appends these bytes, as a text that says its length.
+    fn append(&mut self, target: Target, bytes: Option<&[u8]>) {
+        let start = self.length;
+        let room = (8 * COMPOSED).saturating_sub(start).min(TEXT_MAX);
+        let mut length = 0;
+        for &byte in bytes.unwrap_or(&[]).iter().take(room.saturating_sub(1)) {
+            self.byte(start + length, byte);
+            length += 1;
+        }
+        if bytes.is_some() && room > 0 {
+            self.byte(start + length, 0);
+            length += 1;
+        }
+        self.locate(target, length);
+    }
+
+    fn name(&mut self, target: Target, low: [u8; 8], high: [u8; 8]) {
+        let start = self.length;
+        let mut length = 0;
+        for &byte in low.iter().chain(&high) {
+            if byte == 0 {
+                break;
+            }
+            self.byte(start + length, byte);
+            length += 1;
+        }
+        self.byte(start + length, 0);
+        self.locate(target, length + 1);
+    }
+
+    /// The last `length` bytes that were appended are the text that is said to be at `target`; none are one that could not be
+    /// read.
+    fn locate(&mut self, target: Target, length: usize) {
+        if length == 0 {
+            self.fault(target);
+        }
+        self.put(target.at.into(), Width::W32, (length as u64) << 16 | self.length as u64 & 0xffff);
+        self.length = (self.length + length).min(8 * COMPOSED);
+    }
+
+    #[inline(always)]
+    fn publish(&self, ring: &Ring, context: &Context) {
+        const FIRST: usize = RECORD_HEADER / 8;
+        let words = self.length.div_ceil(8);
+        let Some(room) = ring.reserve(8 * (FIRST + words)) else { return };
+        // SAFETY: there is room for the header, and so many words.
+        unsafe {
+            room.set(0, (RECORD_HEADER + self.length) as u64 | u64::from(self.faults) << 32);
+            room.set(1, context.time);
+            room.set(2, context.name[0]);
+            room.set(3, context.name[1]);
+        }
+        for (index, &word) in self.words.iter().take(words).enumerate() {
+            // SAFETY: as above.
+            unsafe { room.set(FIRST + index, word) };
+        }
+        room.commit();
+    }
+}
+
+impl Shift {
+    /// The bits that remain of `value`.
+    #[inline(always)]
+    fn apply(self, value: u64) -> u64 {
+        let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
+        let cut = |value: u64| value << unused >> unused;
+        cut(value << (self.left & 63)) >> (self.right & 63)
+    }
+}
+
+/// What is `offset` bytes from where `value` points to.
+#[inline(always)]
+fn follow(value: Option<u64>, offset: i64, width: Width) -> Option<u64> {
+    read(value?.wrapping_add_signed(offset), width)
+}
+
+#[inline(never)]
+fn read(address: u64, width: Width) -> Option<u64> {
+    let address = address as usize;
+    match width {
+        Width::W8 => nofault::read::<u8>(address).ok().map(u64::from),
+        Width::W16 => nofault::read::<u16>(address).ok().map(u64::from),
+        Width::W32 => nofault::read::<u32>(address).ok().map(u64::from),
+        Width::W64 => nofault::read::<u64>(address).ok(),
+    }
+}

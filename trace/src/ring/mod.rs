@@ -1,0 +1,212 @@
+//! The rings that records are written to, one for every CPU: how they are laid out, and what may be changed about them.
+//! They are written by [`record`](crate::record), which is the hit path, and read by [`snapshot`].
+//!
+//! A ring is written by its own CPU only, and can be read from any other at any time. Nothing waits. It is made of pages. A
+//! **position** counts the bytes that were ever written, the rest of a page that a record did not fit in included: so it tells
+//! the page, of which there is a new one every [`PAGE`] bytes, and the place in it. A page begins with the number of the
+//! record that is first in it. Records follow, each of them whole, up to the next position, or to a word that is 0.
+//!
+//! ```text
+//! page      number of the first record │ record │ record │ … │ 0
+//! record    size, faults │ time │ name of the task, 16 bytes │ the record's own bytes, see `format` │ up to 7 bytes
+//! ```
+//!
+//! The writer fills a record in and then moves the position past it (release); a reader that has the position (acquire) finds
+//! everything below it complete. Before it begins a page the writer says so in `begun`, and separates that from the words by a
+//! release fence: the page that had the same place is gone. A reader copies a page, and looks after an acquire fence whether
+//! it was gone by then. That is the order of a sequence lock in the memory model of Rust; all words are atomic.
+//!
+//! Records are numbered, also those that find no room: where the numbers of two that follow each other have a gap, records are
+//! missing, and a reader says how many, and where.
+//!
+//! A hit that interrupts the recording of another one, should that ever happen, finds the ring `busy`, and its record is
+//! counted as one that has found no room.
+//!
+//! **Modes.** When all pages are full, the oldest is overwritten, or what comes is discarded until a reader has taken
+//! something away.
+
+mod change;
+mod snapshot;
+
+use alloc::boxed::Box;
+use alloc::collections::TryReserveError;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use spin::Mutex;
+
+use crate::atomic::AtomicU64;
+use crate::recorder::{Bench, COMPOSED};
+use crate::trigger::Switch;
+
+pub use snapshot::{Record, Snapshot};
+
+/// Bytes of a page. In models small enough for one record.
+pub(crate) const PAGE: usize = if cfg!(all(test, loom)) { 64 } else { 4096 };
+const WORDS: usize = PAGE / 8;
+/// Bytes before the first record of a page.
+pub(crate) const PAGE_HEADER: usize = 8;
+/// Bytes of a record before what is its own.
+pub(crate) const RECORD_HEADER: usize = 32;
+/// The largest record, in bytes, header included.
+pub const RECORD_MAX: usize = PAGE - PAGE_HEADER;
+
+pub(crate) type Page = Box<[AtomicU64]>;
+
+/// The records of one CPU, in cache lines of its own: no hit waits for those of other CPUs.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Ring {
+    /// The next position. Page 0 is never written, so that 0 is the end of a page, as for every page that is full.
+    pub(crate) position: AtomicU64,
+    /// The number of the next record that finds room.
+    pub(crate) number: AtomicU64,
+    /// Not 0 while a record is being written.
+    pub(crate) busy: AtomicU64,
+    /// The page that the position is in.
+    pub(crate) page: UnsafeCell<*const AtomicU64>,
+    /// Whether this CPU is in an interrupt handler; what the kernel says where there is a kernel.
+    pub(crate) interrupt: &'static AtomicBool,
+    /// The newest page that was begun: pages that many before it as there are were overwritten.
+    pub(crate) begun: AtomicU64,
+    /// Not 0 if what finds no room is to be discarded.
+    pub(crate) discard: AtomicU64,
+    /// Up to where a reader has taken records away; they may be overwritten in either mode.
+    pub(crate) taken: AtomicU64,
+    /// How many records have found no room since a page was begun. Then they are added to `number`.
+    pub(crate) refused: AtomicU64,
+    /// How many have found a hit that was recording, likewise.
+    pub(crate) interrupting: AtomicU64,
+    pub(crate) pages: UnsafeCell<Vec<Page>>,
+    /// Where the hit that is recording composes its record.
+    pub(crate) bench: Box<Bench>,
+    reader: Mutex<Reader>,
+}
+
+// SAFETY: `page` is the writer's, which is one CPU at a time, and `pages` is changed only while no CPU writes, by the one that
+// has `reader`; everything else is atomic.
+unsafe impl Sync for Ring {}
+// SAFETY: as above; the pointer leads into `pages`.
+unsafe impl Send for Ring {}
+
+/// What is known of a ring to those who read it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reader {
+    /// Up to where records were taken away or cleared.
+    position: u64,
+    /// The number of the record there.
+    number: u64,
+    /// How many were missing before that, since the ring was cleared.
+    lost: u64,
+}
+
+/// The rings of all CPUs.
+#[derive(Debug)]
+pub struct Rings {
+    pub(crate) rings: Box<[Ring]>,
+    /// Whether hits are recorded.
+    pub(crate) on: Arc<Switch>,
+}
+
+/// How many records there were since a ring was cleared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// That are in the ring, and were not taken away.
+    pub present: u64,
+    /// That were overwritten, or have found no room, before anybody has taken them away.
+    pub lost: u64,
+}
+
+impl Ring {
+    fn new(pages: Vec<Page>, interrupt: &'static AtomicBool) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            position: AtomicU64::new(PAGE as u64),
+            number: zero(),
+            busy: zero(),
+            page: UnsafeCell::new(core::ptr::null()),
+            interrupt,
+            begun: zero(),
+            discard: zero(),
+            taken: AtomicU64::new(PAGE as u64),
+            refused: zero(),
+            interrupting: zero(),
+            pages: UnsafeCell::new(pages),
+            bench: Box::new(Bench(UnsafeCell::new([0; COMPOSED]))),
+            reader: Mutex::new(Reader { position: PAGE as u64, number: 0, lost: 0 }),
+        }
+    }
+}
+
+impl Rings {
+    /// Rings for the CPUs numbered below `cpus`, of at least `bytes` bytes each: all that can be hit, as a hit on another is not
+    /// recorded. `interrupts` says of each CPU whether it is in an interrupt handler; of one that is not in it, it never is.
+    ///
+    /// # Errors
+    ///
+    /// No memory.
+    pub fn new(cpus: usize, bytes: usize, interrupts: &'static [AtomicBool]) -> Result<Self, TryReserveError> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        let mut rings = Vec::new();
+        rings.try_reserve_exact(cpus)?;
+        for cpu in 0..cpus {
+            rings.push(Ring::new(make_pages(bytes)?, interrupts.get(cpu).unwrap_or(&NEVER)));
+        }
+        Ok(Self { rings: rings.into_boxed_slice(), on: Arc::new(Switch::new(true)) })
+    }
+
+    /// How many CPUs have a ring.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// What has hits recorded, or not.
+    #[must_use]
+    pub fn switch(&self) -> &Arc<Switch> {
+        &self.on
+    }
+
+    /// Whether hits are recorded.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.on.0.load(Ordering::Relaxed)
+    }
+
+    /// Has hits recorded from now on, or not.
+    pub fn set_on(&self, on: bool) {
+        self.on.0.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether the oldest records are overwritten when a ring is full, rather than new ones discarded.
+    #[must_use]
+    pub fn overwrites(&self) -> bool {
+        self.rings.iter().all(|ring| ring.discard.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Has the oldest records overwritten when a ring is full, or new ones discarded.
+    pub fn set_overwrites(&self, overwrites: bool) {
+        self.rings.iter().for_each(|ring| ring.discard.store(u64::from(!overwrites), Ordering::Relaxed));
+    }
+}
+
+/// Pages for `bytes` bytes, at least two: the one that is being written can always be told from the oldest.
+fn make_pages(bytes: usize) -> Result<Vec<Page>, TryReserveError> {
+    let count = bytes.div_ceil(PAGE).max(2);
+    let mut pages = Vec::new();
+    pages.try_reserve_exact(count)?;
+    for _ in 0..count {
+        let mut page = Vec::new();
+        page.try_reserve_exact(WORDS)?;
+        page.extend((0..WORDS).map(|_| AtomicU64::new(0)));
+        pages.push(page.into_boxed_slice());
+    }
+    Ok(pages)
+}
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,233 @@
+//! Reading the rings: a copy of what is in them, since printing takes long and may be probed itself.
+
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use super::{Counts, PAGE, PAGE_HEADER, RECORD_HEADER, Reader, Ring, Rings};
+use crate::atomic::{AtomicU64, fence};
+use crate::recorder::Flags;
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The CPU.
+    pub cpu: usize,
+    /// How many of this CPU are missing before it.
+    pub lost: u64,
+    /// The system counter at the hit.
+    pub time: u64,
+    /// The name of the task, filled up with zeros.
+    pub name: [u8; 16],
+    /// Which arguments could not be read: bit 0 for the first, up to 31.
+    pub faults: u32,
+    /// What its format describes.
+    pub bytes: &'a [u8],
+}
+
+/// A copy of what was in the rings.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    cpus: Vec<Copied>,
+}
+
+/// A copy of what was in a ring.
+#[derive(Clone, Debug, Default)]
+struct Copied {
+    /// Records, one behind the other, without what is between them in pages.
+    bytes: Vec<u8>,
+    /// At which byte of them others are missing, and how many.
+    gaps: Vec<(usize, u64)>,
+    counts: Counts,
+}
+
+impl Rings {
+    /// Copies what is in the rings. What is missing before the first record of a CPU is in the counts alone: there is nothing that
+    /// it would be missing behind.
+    ///
+    /// # Errors
+    ///
+    /// No memory for the copy.
+    pub fn snapshot(&self) -> Result<Snapshot, TryReserveError> {
+        self.read(|ring| {
+            let (mut copied, _) = ring.copy(*ring.reader.lock())?;
+            copied.gaps.retain(|(place, _)| *place > 0);
+            Ok(copied)
+        })
+    }
+
+    /// Takes what is in the rings away.
+    ///
+    /// # Errors
+    ///
+    /// No memory for it; of some CPUs, records may be gone then, and are counted as lost.
+    pub fn take(&self) -> Result<Snapshot, TryReserveError> {
+        self.read(|ring| {
+            let mut reader = ring.reader.lock();
+            let (copied, next) = ring.copy(*reader)?;
+            *reader = next;
+            ring.taken.store(next.position, Ordering::Release);
+            Ok(copied)
+        })
+    }
+
+    fn read(&self, read: impl Fn(&Ring) -> Result<Copied, TryReserveError>) -> Result<Snapshot, TryReserveError> {
+        let mut cpus = Vec::new();
+        cpus.try_reserve_exact(self.rings.len())?;
+        for ring in &self.rings {
+            cpus.push(read(ring)?);
+        }
+        Ok(Snapshot { cpus })
+    }
+}
+
+impl Ring {
+    /// Copies what is in the ring from where `reader` is, and where it is then.
+    fn copy(&self, mut reader: Reader) -> Result<(Copied, Reader), TryReserveError> {
+        const BYTES: u64 = PAGE as u64;
+        let mut copied = Copied { counts: Counts { lost: reader.lost, ..Counts::default() }, ..Copied::default() };
+        // Up to here everything is complete, whatever is written meanwhile.
+        let end = self.position.load(Ordering::Acquire);
+        // SAFETY: pages are changed only by whoever has the lock of the reader, as the caller does.
+        let pages = unsafe { &*self.pages.get() };
+        let count = pages.len() as u64;
+        let first = (reader.position / BYTES).max((self.begun.load(Ordering::Relaxed) + 1).saturating_sub(count));
+        for number in first..end.div_ceil(BYTES) {
+            let Some(page) = pages.get((number % count) as usize) else { break };
+            let length = (end - number * BYTES).min(BYTES) as usize;
+            let start = copied.bytes.len();
+            copied.bytes.try_reserve(length)?;
+            let skipped = if reader.position / BYTES == number { (reader.position % BYTES) as usize } else { 0 };
+            let (head, records) = copy_page(page, length, skipped.max(PAGE_HEADER), &mut copied.bytes);
+            // After the words; if they are those of a later page, that was begun.
+            fence(Ordering::Acquire);
+            if number + count <= self.begun.load(Ordering::Relaxed) {
+                copied.bytes.truncate(start);
+                continue;
+            }
+            if skipped == 0 {
+                let lost = head.saturating_sub(reader.number);
+                if lost > 0 {
+                    copied.gaps.try_reserve(1)?;
+                    copied.gaps.push((start, lost));
+                    copied.counts.lost += lost;
+                }
+                reader.number = head;
+            }
+            reader.number += records;
+            copied.counts.present += records;
+        }
+        reader.lost = copied.counts.lost;
+        // These are in front of no record yet; when they are, they are found there.
+        copied.counts.lost += self.refused.load(Ordering::Relaxed) + self.interrupting.load(Ordering::Relaxed);
+        reader.position = end;
+        Ok((copied, reader))
+    }
+}
+
+/// Copies the records of `page` from byte `from` on up to `end`, or to a word that is 0. Returns the number that the page begins
+/// with, and how many records there are.
+fn copy_page(page: &[AtomicU64], end: usize, from: usize, out: &mut Vec<u8>) -> (u64, u64) {
+    let word = |at: usize| page.get(at / 8).map_or(0, |word| word.load(Ordering::Relaxed));
+    let (mut at, mut records) = (from, 0);
+    while at < end {
+        let head = word(at);
+        // What is being overwritten can be anything.
+        let size = usize::from(head as u16).next_multiple_of(8);
+        if size < RECORD_HEADER || at + size > end {
+            break;
+        }
+        out.extend_from_slice(&head.to_le_bytes());
+        (at + 8..at + size).step_by(8).for_each(|at| out.extend_from_slice(&word(at).to_le_bytes()));
+        at += size;
+        records += 1;
+    }
+    (word(0), records)
+}
+
+impl Record<'_> {
+    /// The number of the event.
+    #[must_use]
+    pub fn event(&self) -> u16 {
+        self.word(0) as u16
+    }
+
+    /// The state of the CPU.
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        Flags((self.word(0) >> 16) as u8)
+    }
+
+    /// The number of the task.
+    #[must_use]
+    pub fn task(&self) -> u32 {
+        (self.word(0) >> 32) as u32
+    }
+
+    /// The word that begins at byte `at`; 0 behind the end.
+    #[must_use]
+    pub fn word(&self, at: usize) -> u64 {
+        self.bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Whether argument `number`, from 0, could not be read. Of those behind the 31st it is known only that one could not.
+    #[must_use]
+    pub fn is_fault(&self, number: usize) -> bool {
+        number < 31 && self.faults & 1 << number != 0
+    }
+}
+
+impl Snapshot {
+    /// The records, oldest first.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut next: Vec<_> =
+            self.cpus.iter().enumerate().map(|(cpu, copied)| copied.records(cpu).peekable()).collect();
+        core::iter::from_fn(move || {
+            let times = next.iter_mut().enumerate().filter_map(|(cpu, records)| Some((records.peek()?.time, cpu)));
+            let (_, cpu) = times.min()?;
+            next.get_mut(cpu)?.next()
+        })
+    }
+
+    /// How many records of each CPU there were since its ring was cleared.
+    pub fn counts(&self) -> impl Iterator<Item = Counts> {
+        self.cpus.iter().map(|copied| copied.counts)
+    }
+
+    /// How many records are in it.
+    #[must_use]
+    pub fn present(&self) -> u64 {
+        self.counts().map(|counts| counts.present).sum()
+    }
+
+    /// How many records were written, or should have been, since the rings were cleared, without those that were taken away.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.counts().map(|counts| counts.present + counts.lost).sum()
+    }
+}
+
+impl Copied {
+    fn records(&self, cpu: usize) -> impl Iterator<Item = Record<'_>> {
+        let (mut at, mut gaps) = (0, self.gaps.iter().peekable());
+        core::iter::from_fn(move || {
+            let rest = self.bytes.get(at..)?;
+            let (head, rest) = rest.split_at_checked(RECORD_HEADER)?;
+            let (size, head) = head.split_first_chunk::<2>()?;
+            let (_, head) = head.split_first_chunk::<2>()?;
+            let (faults, head) = head.split_first_chunk::<4>()?;
+            let (time, name) = head.split_first_chunk::<8>()?;
+            let size = usize::from(u16::from_le_bytes(*size));
+            let lost = gaps.next_if(|(place, _)| *place == at).map_or(0, |(_, lost)| *lost);
+            at += size.next_multiple_of(8);
+            Some(Record {
+                cpu,
+                lost,
+                time: u64::from_le_bytes(*time),
+                name: *name.first_chunk()?,
+                faults: u32::from_le_bytes(*faults),
+                bytes: rest.get(..size - RECORD_HEADER)?,
+            })
+        })
+    }
+}
