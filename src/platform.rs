@@ -45,9 +45,9 @@ pub unsafe trait Platform {
 
     /// Calls `write` with a writable alias of the virtual address `address`, which is text or executable
     /// memory from [`allocate_executable`](Self::allocate_executable), good for `length` bytes that lie in one
-    /// 4 KiB page; the alias is gone when this returns. Returns false, without a call, when there is no memory
-    /// for it.
-    fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool;
+    /// 4 KiB page; the alias is gone when this returns. It cannot fail, as an instruction has to be put back whenever a probe
+    /// is removed: what an alias takes, a kernel sets aside for each CPU before it registers the first probe.
+    fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8));
 
     /// Whether branch targets are checked at the virtual address `address`: the GP bit of its translation is set
     /// (Arm ARM, D8.4.1). It must not change while there are probes on the page.
@@ -83,11 +83,7 @@ mod exported {
     unsafe extern "Rust" {
         pub safe fn kprobes_platform_text() -> Range<usize>;
         pub safe fn kprobes_platform_function(address: usize) -> Option<Range<usize>>;
-        pub safe fn kprobes_platform_with_writable(
-            address: usize,
-            length: usize,
-            write: &mut dyn FnMut(*mut u8),
-        ) -> bool;
+        pub safe fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8));
         pub safe fn kprobes_platform_is_guarded(address: usize) -> bool;
         pub safe fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize>;
         pub safe fn kprobes_platform_hold_cpus(action: &mut dyn FnMut());
@@ -214,7 +210,7 @@ macro_rules! platform {
             }
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".kprobes.text")]
-            fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
+            fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
                 <$platform as Platform>::with_writable(address, length, write)
             }
             #[unsafe(no_mangle)]

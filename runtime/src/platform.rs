@@ -29,8 +29,8 @@ unsafe impl Platform for Runtime {
         symbol::function(address)
     }
 
-    fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
-        memory::with_writable(address, length, write)
+    fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
+        memory::with_writable(address, length, write);
     }
 
     fn is_guarded(address: usize) -> bool {

@@ -185,6 +185,12 @@ impl<const N: usize> Code<N> {
         &self.words[..self.length as usize]
     }
 
+    /// The words, and zeroes behind them.
+    #[must_use]
+    pub const fn padded(&self) -> &[u32; N] {
+        &self.words
+    }
+
     /// The virtual address of the next word.
     #[must_use]
     pub const fn here(&self) -> u64 {

@@ -7,12 +7,12 @@
 //! must be given back only when nobody can be in it.
 
 use alloc::vec::Vec;
-use core::mem;
+use core::ops::Range;
 
 pub(super) use super::hit::origin::Cell;
 use super::hit::{origin, stub};
 use crate::platform;
-use crate::text::{self, Words};
+use crate::text::{self, Place, Words};
 
 /// Bytes that the kernel is asked for at a time.
 const PIECE: usize = 4096;
@@ -40,17 +40,35 @@ pub(super) struct Arena {
 struct Unwritten<const N: usize> {
     /// For not more cells than lie in a page, which are written through one alias.
     words: Vec<Words<N>>,
-    /// There was no memory to write something, since [`finish`](Self::finish) was called.
-    has_failed: bool,
 }
 
 /// A cell in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Used {
     /// The virtual address.
-    pub(super) address: usize,
-    pub(super) kind: Cell,
-    pub(super) guarded: bool,
+    address: usize,
+    kind: Cell,
+    guarded: bool,
+    /// Somebody was interrupted in it when it was looked for.
+    pub(super) is_occupied: bool,
+}
+
+impl Used {
+    pub(super) const fn new(address: usize, kind: Cell, guarded: bool) -> Self {
+        Self { address, kind, guarded, is_occupied: false }
+    }
+}
+
+impl Place for Used {
+    #[inline(always)]
+    fn range(&self) -> Range<usize> {
+        self.address..self.address + self.kind.size()
+    }
+
+    #[inline(always)]
+    fn occupy(&mut self) {
+        self.is_occupied = true;
+    }
 }
 
 impl Arena {
@@ -96,9 +114,11 @@ impl Arena {
         result
     }
 
-    /// Writes what cells are to be filled with. Returns whether there was memory to do so.
-    pub(super) fn write(&mut self) -> bool {
-        self.slots.finish() & self.stubs.finish()
+    /// Writes what cells are to be filled with, and keeps no memory for it.
+    pub(super) fn write(&mut self) {
+        self.slots.write();
+        self.stubs.write();
+        (self.slots, self.stubs) = (Unwritten::new(), Unwritten::new());
     }
 
     /// Takes back a cell that nobody can be in.
@@ -116,7 +136,7 @@ impl Arena {
 
 impl<const N: usize> Unwritten<N> {
     const fn new() -> Self {
-        Self { words: Vec::new(), has_failed: false }
+        Self { words: Vec::new() }
     }
 
     /// Room for the words of one cell, if there is memory for it.
@@ -133,15 +153,8 @@ impl<const N: usize> Unwritten<N> {
     }
 
     fn write(&mut self) {
-        self.has_failed |= text::write(&self.words) < self.words.len();
+        text::write(&self.words);
         self.words.clear();
-    }
-
-    /// Writes the rest, and keeps no memory. Returns whether all has been written since this was called last.
-    fn finish(&mut self) -> bool {
-        self.write();
-        self.words = Vec::new();
-        !mem::take(&mut self.has_failed)
     }
 }
 

@@ -1,11 +1,15 @@
 //! Whether an address can be probed, and how.
 
+use alloc::boxed::Box;
 use core::ops::Range;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
 use crate::insn::{self, Sequences, Verdict};
 use crate::{interrupts, platform, text};
+
+/// The smallest translation granule.
+const PAGE: usize = 4096;
 
 /// An instruction that can be probed.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +37,9 @@ pub struct Checker {
     blacklist: Range<usize>,
     function: Range<usize>,
     /// Those of the function; nothing if it has none.
-    sequences: Option<Sequences>,
+    sequences: Option<Box<Sequences>>,
+    /// A page, by its number, and whether branch targets are checked in it.
+    guarded: Option<(usize, bool)>,
     read: fn(usize) -> u32,
 }
 
@@ -50,7 +56,7 @@ impl Checker {
     }
 
     fn reading(read: fn(usize) -> u32) -> Self {
-        Self { text: platform::text(), blacklist: blacklist(), function: 0..0, sequences: None, read }
+        Self { text: platform::text(), blacklist: blacklist(), function: 0..0, sequences: None, guarded: None, read }
     }
 
     /// Tells how the instruction at the virtual address `address` would be probed.
@@ -84,11 +90,24 @@ impl Checker {
         }
     }
 
-    fn find_sequences(&self) -> Option<Sequences> {
+    fn find_sequences(&self) -> Option<Box<Sequences>> {
         let Range { start, end } = self.function;
         // No load-exclusive is probed, so what stands in the text tells whether there is one.
         let has_load = (start..end).step_by(4).any(|at| insn::may_be_load(text::read(at)));
-        has_load.then(|| Sequences::of(start as u64..end as u64, |at| (self.read)(at as usize)))
+        has_load.then(|| Box::new(Sequences::of(start as u64..end as u64, |at| (self.read)(at as usize))))
+    }
+
+    /// Whether branch targets are checked in the page of the virtual address `address`.
+    pub(super) fn is_guarded(&mut self, address: usize) -> bool {
+        let page = address / PAGE;
+        match self.guarded {
+            Some((known, guarded)) if known == page => guarded,
+            _ => {
+                let guarded = platform::is_guarded(address);
+                self.guarded = Some((page, guarded));
+                guarded
+            }
+        }
     }
 
     /// The same as [`check`](Self::check), for a return probe.

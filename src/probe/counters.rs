@@ -29,18 +29,28 @@ impl FreeCounters {
         Self { free: Vec::new(), blocks: 0 }
     }
 
-    /// Counts that are zero, if there is memory for them.
+    /// Makes room for two, the most that a probe takes, if there is memory for it.
+    #[inline]
+    pub(super) fn reserve(&mut self) -> Option<()> {
+        if self.free.len() < 2 { self.grow() } else { Some(()) }
+    }
+
+    /// Counts that are zero, if there is room.
+    #[inline]
     pub(super) fn take(&mut self) -> Option<Counters> {
-        if self.free.is_empty() {
-            // Room for all that there are, so that giving back needs no memory.
-            self.free.try_reserve(PROBES * (self.blocks + 1)).ok()?;
-            // SAFETY: the layout has a size.
-            let block: NonNull<Counts> = NonNull::new(unsafe { alloc_zeroed(BLOCK) })?.cast();
-            self.blocks += 1;
-            // SAFETY: the counts of a probe begin in the first part of the block, and end in the last.
-            self.free.extend((0..PROBES).rev().map(|probe| unsafe { Counters::new(block.add(probe)) }));
-        }
         self.free.pop()
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Option<()> {
+        // Room for all that there are, so that giving back needs no memory.
+        self.free.try_reserve(PROBES * (self.blocks + 1) - self.free.len()).ok()?;
+        // SAFETY: the layout has a size.
+        let block: NonNull<Counts> = NonNull::new(unsafe { alloc_zeroed(BLOCK) })?.cast();
+        self.blocks += 1;
+        // SAFETY: the counts of a probe begin in the first part of the block, and end in the last.
+        self.free.extend((0..PROBES).rev().map(|probe| unsafe { Counters::new(block.add(probe)) }));
+        Some(())
     }
 
     /// Takes back the counts of a probe that no CPU can count for any more.

@@ -18,6 +18,7 @@ mod kretprobe;
 mod publish;
 mod registration;
 mod registry;
+mod slab;
 mod stub;
 #[cfg(test)]
 mod tests;
@@ -139,7 +140,7 @@ pub fn task_exited(task: u64) {
 ///
 /// Where [`Platform::hold_cpus`](crate::platform::Platform::hold_cpus) does: if interrupts are masked.
 pub fn synchronize() {
-    text::patch(&[], &mut []);
+    text::patch::<arena::Used>(&[], &mut []);
 }
 
 /// Whether the virtual address `address`, found as a return address, is that of the return-probe trampoline,

@@ -1,11 +1,10 @@
 //! What a probe that is registered can be asked and told, whatever its kind.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::hit::point::Probe;
+use super::hit::point::ProbeRef;
 use super::registry::Request;
 use super::{ProbeError, registry};
 
@@ -13,7 +12,7 @@ use super::{ProbeError, registry};
 #[derive(Debug)]
 pub struct Registration {
     pub(super) address: usize,
-    pub(super) probe: Arc<Probe>,
+    pub(super) probe: ProbeRef,
     pub(super) state: State,
 }
 

@@ -14,7 +14,7 @@ mod entries;
 mod models;
 mod shortcut;
 
-use alloc::sync::Arc;
+use alloc::alloc::{Layout, handle_alloc_error};
 use alloc::vec::Vec;
 use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
@@ -25,11 +25,11 @@ use spin::relax::RelaxStrategy;
 use super::arena::{Arena, Cell, Used};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
-use super::hit::point::{Execution, Kind, Pre, Probe};
+use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
 use super::registration::State;
+use super::slab::Slab;
 use super::{Fallback, Memory, Mode, NotEntry, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
-use crate::insn::Verdict;
-use crate::{interrupts, platform, text};
+use crate::{interrupts, platform};
 use entries::{Entries, Probes};
 
 /// Every point at which a probe is registered.
@@ -37,8 +37,10 @@ struct Registry {
     entries: Entries,
     arena: Arena,
     counters: FreeCounters,
+    probes: Slab<Probe>,
+    points: Slab<Point>,
     /// Return probes that have been unregistered while calls were in progress.
-    lingering: Vec<Arc<Probe>>,
+    lingering: Vec<ProbeRef>,
     /// Slots that a task was in when their points had no more use for them.
     occupied: Vec<Used>,
 }
@@ -81,13 +83,7 @@ impl RelaxStrategy for Yield {
     }
 }
 
-static REGISTRY: SpinMutex<Registry, Yield> = SpinMutex::new(Registry {
-    entries: Entries::new(),
-    arena: Arena::new(),
-    counters: FreeCounters::new(),
-    lingering: Vec::new(),
-    occupied: Vec::new(),
-});
+static REGISTRY: SpinMutex<Registry, Yield> = SpinMutex::new(Registry::new());
 
 /// Takes the lock, on behalf of a change to the probes at `address`.
 fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, ProbeError> {
@@ -178,30 +174,11 @@ pub(super) fn sweep() {
 }
 
 impl Entry {
-    /// One that stands for no instruction.
-    const VACANT: Self = Self {
-        // Where no instruction is.
-        address: usize::MAX,
-        guarded: false,
-        site: Site { word: 0, verdict: Verdict::Slot },
-        probes: Probes::NONE,
-        execution: None,
-        wanted: Mode::FASTEST,
-        fallback: None,
-        not_entry: None,
-    };
-
-    /// Makes this entry, which is vacant, that of the instruction at `address`.
-    //
-    // Field by field, as a whole entry would be built elsewhere and moved here by a call.
-    fn stand_for(&mut self, address: usize, site: Site) {
-        (self.address, self.site, self.guarded) = (address, site, platform::is_guarded(address));
-        (self.execution, self.wanted, self.fallback, self.not_entry) = (None, Mode::FASTEST, None, None);
-    }
-
-    /// Whether the text leads to the point: it then holds something else than the instruction.
-    fn is_armed(&self) -> bool {
-        text::read(self.address) != self.site.word
+    /// The instruction at `address`, without probes.
+    #[inline(always)]
+    fn new(address: usize, site: Site, guarded: bool) -> Self {
+        let (probes, wanted) = (Probes::NONE, Mode::FASTEST);
+        Self { address, guarded, site, probes, execution: None, wanted, fallback: None, not_entry: None }
     }
 
     /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.
@@ -218,43 +195,57 @@ impl Entry {
 }
 
 impl Registry {
+    const fn new() -> Self {
+        Self {
+            entries: Entries::new(),
+            arena: Arena::new(),
+            counters: FreeCounters::new(),
+            probes: Slab::new(),
+            points: Slab::new(),
+            lingering: Vec::new(),
+            occupied: Vec::new(),
+        }
+    }
+
     /// Adds a probe, not armed yet, to the point at its address; to a new one if there is none.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
-        let Request { address, kind, data, enabled, fastest } = request;
-        let site = match &kind {
+        let address = request.address;
+        let site = match &request.kind {
             Kind::Kprobe { .. } => checker.check(address)?,
             Kind::Return(_) => checker.check_entry(address)?,
         };
+        self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
+    }
+
+    /// The same, at `site`. Nothing, and nothing has changed, if there is no memory for it.
+    fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
+        let Request { address, kind, data, enabled, fastest } = request;
         let not_entry = match kind {
             Kind::Kprobe { pre: Pre::Entry(_), .. } => checker.not_entry(address),
             Kind::Kprobe { .. } | Kind::Return(_) => None,
         };
-        let out_of_memory = || ProbeError::OutOfMemory { address };
-        if !publish::prepare(address) {
-            return Err(out_of_memory());
-        }
-        self.entries.reserve(address).ok_or_else(out_of_memory)?;
-        let counters = self.counters.take().ok_or_else(out_of_memory)?;
+        publish::prepare(address).then_some(())?;
+        self.entries.reserve(address)?;
+        self.probes.reserve()?;
+        self.counters.reserve()?;
+        let counters = self.counters.take()?;
         let entered = match kind {
             Kind::Kprobe { .. } => counters,
-            Kind::Return(_) => self.counters.take().ok_or_else(|| {
-                self.counters.give_back(counters);
-                out_of_memory()
-            })?,
+            Kind::Return(_) => self.counters.take()?,
         };
-        let probe = Arc::new(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered });
-        let added = Arc::clone(&probe);
-        let entry = self.entries.get_or_add(address).ok_or_else(out_of_memory)?;
-        if entry.address != address {
-            entry.stand_for(address, site);
-        }
+        let place = self.probes.allocate()?;
+        // SAFETY: it is a place for one.
+        unsafe { place.write(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered }) };
+        // SAFETY: `free` alone takes it away, in `remove` and `sweep`.
+        let probe = unsafe { ProbeRef::new(place) };
+        let entry = self.entries.get_or_add(address, || Entry::new(address, site, checker.is_guarded(address)))?;
         entry.not_entry = entry.not_entry.or(not_entry);
-        entry.probes.push(added);
-        Ok(Registration { address, probe, state: State::Registered })
+        entry.probes.push(probe);
+        Some(Registration { address, probe, state: State::Registered })
     }
 
     /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns those,
-    /// sorted, at which there was no memory to do so.
+    /// sorted, at which there was no memory to do so, and nothing has changed.
     fn change(&mut self, addresses: &mut Vec<usize>) -> Vec<usize> {
         addresses.sort_unstable();
         addresses.dedup();
@@ -264,32 +255,58 @@ impl Registry {
     /// Takes the probes out, and their points when they were the last ones there.
     fn remove(&mut self, probes: &[Registration]) {
         let mut addresses = Vec::with_capacity(probes.len());
-        for Registration { address, probe, .. } in probes {
+        for &Registration { address, probe, .. } in probes {
             if let Kind::Return(return_probe) = &probe.kind {
                 return_probe.retired.store(true, Relaxed);
             }
-            if let Some(entry) = self.entries.get_mut(*address) {
+            if let Some(entry) = self.entries.get_mut(address) {
                 entry.probes.remove(probe);
-                addresses.push(*address);
+                addresses.push(address);
             }
         }
-        self.change(&mut addresses);
+        let mut failed = self.change(&mut addresses);
+        while !failed.is_empty() {
+            // Others are still registered there, and what they need is not to be had. Something has been freed since, unless
+            // this was so everywhere.
+            let before = failed.len();
+            failed = self.change(&mut failed);
+            if failed.len() == before {
+                handle_alloc_error(Layout::new::<Point>());
+            }
+        }
         for address in addresses {
-            // Where the instruction could not be put back, the point stays: a hit executes it and calls nobody.
-            if self.entries.get_mut(address).is_some_and(|entry| entry.probes.is_empty() && !entry.is_armed()) {
+            if self.entries.get_mut(address).is_some_and(|entry| entry.probes.is_empty()) {
                 self.entries.remove(address);
             }
         }
-        for Registration { probe, .. } in probes {
+        for &Registration { probe, .. } in probes {
             match probe.kind {
-                Kind::Kprobe { .. } => self.counters.give_back(probe.counters),
-                Kind::Return(_) => self.lingering.push(Arc::clone(probe)),
+                // SAFETY: no point has it any more, and every CPU has been held since that was so.
+                Kind::Kprobe { .. } => unsafe { self.free(probe) },
+                Kind::Return(_) => self.lingering.push(probe),
             }
         }
     }
 
+    /// Frees a probe, and its counts.
+    ///
+    /// # Safety
+    ///
+    /// It has been unregistered, no CPU knows it any more, and no call is in it.
+    unsafe fn free(&mut self, probe: ProbeRef) {
+        self.counters.give_back(probe.counters);
+        if let Kind::Return(_) = probe.kind {
+            self.counters.give_back(probe.entered);
+        }
+        // SAFETY: as the caller guarantees. It came from there in `add_checked`.
+        unsafe { self.probes.remove(probe.place()) };
+    }
+
     /// Frees the unregistered return probes that no call is in any more, and the slots that tasks have left.
     fn sweep(&mut self) {
+        if self.lingering.is_empty() && self.occupied.is_empty() {
+            return;
+        }
         let (kept, ended): (Vec<_>, Vec<_>) =
             mem::take(&mut self.lingering).into_iter().partition(|probe| probe.active() != 0);
         self.lingering = kept;
@@ -299,8 +316,8 @@ impl Registry {
         // The CPU that gave back the last instance may still be about to leave the probe: this waits for it.
         self.change(&mut Vec::new());
         for probe in ended {
-            self.counters.give_back(probe.counters);
-            self.counters.give_back(probe.entered);
+            // SAFETY: it was unregistered before it came here, and has been waited for.
+            unsafe { self.free(probe) };
         }
     }
 }

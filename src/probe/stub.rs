@@ -57,7 +57,7 @@ pub(super) fn build(
         }
     }
     let copy = insn::relocate(site.word, site.verdict, &place)?;
-    rest[..copy.words().len()].copy_from_slice(copy.words());
+    rest[..insn::MAX_WORDS].copy_from_slice(copy.padded());
     // Both lie within the reach of a branch, or the stub could not lead back.
     words[DISTANCE] = from.wrapping_sub(stub) as u32;
     let cell = (&raw const *cell).addr() as u64;

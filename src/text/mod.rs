@@ -33,11 +33,13 @@ pub(crate) struct Words<const N: usize> {
 
 pub(crate) type Word = Words<1>;
 
-/// A place that is to be used for something else, if nobody is interrupted in it. Addresses are virtual.
-#[derive(Clone, Debug)]
-pub(crate) struct Vacated {
-    pub(crate) range: Range<usize>,
-    pub(crate) is_occupied: bool,
+/// A place that is to be used for something else, if nobody is interrupted in it.
+pub(crate) trait Place {
+    /// Its virtual addresses.
+    fn range(&self) -> Range<usize>;
+
+    /// Somebody is interrupted in it. Called while the other CPUs are held.
+    fn occupy(&mut self);
 }
 
 /// How many words are written while the other CPUs are held.
@@ -45,17 +47,15 @@ pub(crate) const AT_ONCE: usize = 256;
 
 const PAGE: usize = 4096;
 
-/// Writes `words`, in this order, to memory that no CPU executes, and makes them instructions. Returns how many items could
-/// be written, from the first: for the others there was no memory for an alias.
-pub(crate) fn write<const N: usize>(words: &[Words<N>]) -> usize {
-    let mut written = 0;
-    while let Some(&Words { address: first, .. }) = words.get(written) {
+/// Writes `words`, in this order, to memory that no CPU executes, and makes them instructions.
+pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
+    let mut rest = words;
+    while let Some(&Words { address: first, .. }) = rest.first() {
         let page = first & !(PAGE - 1);
-        let rest = words.get(written..).unwrap_or_default();
         let count = rest.iter().take_while(|word| word.address & !(PAGE - 1) == page).count();
-        let Some(group) = rest.get(..count) else { break };
+        let Some((group, others)) = rest.split_at_checked(count) else { break };
         let addresses = || group.iter().flat_map(|item| (0..N).map(|index| item.address + 4 * index));
-        let done = platform::with_writable(page, PAGE, &mut |alias| {
+        platform::with_writable(page, PAGE, &mut |alias| {
             for Words { address, words } in group {
                 for (index, word) in words.iter().enumerate() {
                     let offset = (address & (PAGE - 1)) + 4 * index;
@@ -66,54 +66,45 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) -> usize {
             }
             cache::clean_data(alias as usize, addresses().map(|address| address & (PAGE - 1)));
         });
-        if !done {
-            break;
-        }
         cache::invalidate_instructions(addresses());
-        written += count;
+        rest = others;
     }
-    written
 }
 
 /// Replaces instructions that any CPU may be executing, with the other CPUs held. Marks those of `places`, sorted by address,
-/// that somebody is interrupted in while they are held for the last time, though there may be no words at all. Returns how
-/// many words could be written, as [`write`] does.
+/// that somebody is interrupted in while they are held for the last time, though there may be no words at all.
 ///
 /// When this returns, no CPU is inside of what it was doing with interrupts masked when this was called.
-pub(crate) fn patch(words: &[Word], places: &mut [Vacated]) -> usize {
-    let mut written = 0;
+pub(crate) fn patch<P: Place>(words: &[Word], places: &mut [P]) {
+    let mut rest = words;
     loop {
-        let rest = words.get(written..).unwrap_or_default();
-        let group = rest.get(..AT_ONCE).unwrap_or(rest);
-        let mut done = 0;
-        let mut is_last = false;
+        let (group, others) = rest.split_at_checked(AT_ONCE).unwrap_or((rest, &[]));
         platform::hold_cpus(&mut || {
-            done = write(group);
-            is_last = done < group.len() || group.len() == rest.len();
-            if is_last && !places.is_empty() {
+            write(group);
+            if others.is_empty() && !places.is_empty() {
                 platform::interrupted(&mut |pc| mark(places, pc));
             }
         });
-        written += done;
-        if is_last {
-            return written;
+        rest = others;
+        if rest.is_empty() {
+            break;
         }
     }
 }
 
 /// Marks the one of `places`, sorted by address, that the virtual address `pc` is in.
-fn mark(places: &mut [Vacated], pc: usize) {
+fn mark(places: &mut [impl Place], pc: usize) {
     // The first that does not lie below; by hand, as a search of `core` may be compiled to a function that can be probed.
     let (mut from, mut to) = (0, places.len());
     while from < to {
         let middle = from.midpoint(to);
         match places.get(middle) {
-            Some(place) if place.range.end <= pc => from = middle + 1,
+            Some(place) if place.range().end <= pc => from = middle + 1,
             _ => to = middle,
         }
     }
-    if let Some(place) = places.get_mut(from) {
-        place.is_occupied |= place.range.contains(&pc);
+    if let Some(place) = places.get_mut(from).filter(|place| place.range().contains(&pc)) {
+        place.occupy();
     }
 }
 

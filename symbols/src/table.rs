@@ -175,31 +175,42 @@ impl<'a> SymbolTable<'a> {
 
     /// The function that contains `address`; of several names for one function the first in ascending order.
     pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
-        self.symbol(self.entry(address, &mut 0)?)
+        self.symbol(self.entries.get(self.containing(address, &mut 0)?.0)?)
     }
 
     /// The virtual addresses of the function that contains `address`: those of what [`lookup`](Self::lookup) finds, for
     /// less, as its name is not looked at. `near` is where another was found, and becomes where this one is: if they follow
     /// one another, nothing is searched. Any number will do.
     pub fn range(&self, address: u64, near: &mut usize) -> Option<Range<u64>> {
-        let Entry { offset, size, .. } = Entry::decode(self.entry(address, near)?);
+        let (_, offset, size) = self.containing(address, near)?;
         let start = self.base + u64::from(offset);
         Some(start..start + u64::from(size))
     }
 
-    /// The first entry of a function that contains `address`, of those that begin nearest to it; how many begin up to there is
-    /// `near`, or about that, and becomes it.
-    fn entry(&self, address: u64, near: &mut usize) -> Option<&'a [Word; 3]> {
+    /// The number of the first entry of a function that contains `address`, of those that begin nearest to it, with its offset
+    /// and size; how many begin up to there is `near`, or about that, and becomes it.
+    fn containing(&self, address: u64, near: &mut usize) -> Option<(usize, u32, u32)> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let offset = |[offset, ..]: &[Word; 3]| u32::from_le_bytes(*offset);
         let begins = |index: usize| self.entries.get(index).is_some_and(|words| offset(words) <= wanted);
-        let is_next = |&count: &usize| count > 0 && begins(count - 1) && !begins(count);
-        let count = [*near, near.saturating_add(1)].into_iter().find(is_next);
-        *near = count.unwrap_or_else(|| self.entries.partition_point(|words| offset(words) <= wanted));
+        let is_near = *near > 0 && begins(*near - 1);
+        match (is_near, is_near && begins(*near)) {
+            (true, false) => {}
+            (true, true) if !begins(*near + 1) => *near += 1,
+            _ => *near = self.entries.partition_point(|words| offset(words) <= wanted),
+        }
         let (upto, _) = self.entries.split_at_checked(*near)?;
-        let start = offset(upto.last()?);
-        let contains = |words: &&[Word; 3]| wanted - start < Entry::decode(words).size;
-        upto.iter().rev().take_while(|words| offset(words) == start).filter(contains).last()
+        let (index, last) = upto.iter().enumerate().next_back()?;
+        let start = offset(last);
+        let size = |[_, size, _]: &[Word; 3]| u32::from_le_bytes(*size);
+        let mut found = Some((index, start, size(last))).filter(|&(.., size)| wanted - start < size);
+        // Names of one function, or functions without instructions.
+        for (index, words) in upto.iter().enumerate().rev().skip(1).take_while(|(_, words)| offset(words) == start) {
+            if wanted - start < size(words) {
+                found = Some((index, start, size(words)));
+            }
+        }
+        found
     }
 
     /// The functions whose name is exactly `name`, in ascending order of address.

@@ -107,38 +107,40 @@ fn give_back(frame: u64) {
 }
 
 /// Calls `write` with a writable alias of `length` bytes at the virtual address `address`, which lie within one page.
-/// Interrupts are masked meanwhile, and the alias is gone when this returns. Returns false, without a call, if nothing
-/// is mapped at the address, or the bytes are not within one page, or there are no aliases yet. Takes no lock, and may be
-/// called while other CPUs are held. It lies with the code that refuses probes, as it changes the text.
+/// Interrupts are masked meanwhile, and the alias is gone when this returns. Takes no lock, and may be called while other CPUs
+/// are held. It lies with the code that refuses probes, as it changes the text.
 ///
 /// # Panics
 ///
-/// If `write` calls this: a CPU has one alias at a time.
+/// If nothing is mapped at the address, or the bytes are not within one page; and if `write` calls this, as a CPU has one
+/// alias at a time.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.memory_with_writable")]
-pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) -> bool {
+pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
     let offset = address % PAGE_SIZE;
-    let (Some(entries), Some(physical)) = (ALIAS_ENTRIES.get(), table::translate(address)) else { return false };
-    if length > PAGE_SIZE - offset {
-        return false;
-    }
     // The CPU and its alias stay this task's until the mask is dropped.
     let _mask = IrqMask::new();
     let cpu = task::current_cpu();
-    let Some(entry) = entries.get(cpu) else { return false };
-    let page = alias(cpu);
-    // A valid entry is never replaced by another (Arm ARM, D8.17.1), and the outer call still uses this one.
-    if Descriptor(entry.load(Ordering::Relaxed)).is_valid() {
-        exception::abandon_cpu();
-        panic!("a write through an alias was begun within another one");
-    }
-    entry.store(Descriptor::page(physical - offset as u64, Attributes::DATA).0, Ordering::Relaxed);
-    tlb::publish();
-    write(core::ptr::with_exposed_provenance_mut(page + offset));
-    entry.store(Descriptor::INVALID.0, Ordering::Relaxed);
-    // Other CPUs too: nothing there uses this address, but a CPU may walk the tables for any address, speculatively.
-    tlb::invalidate_page(page);
-    true
+    let entry = ALIAS_ENTRIES.get().and_then(|entries| entries.get(cpu));
+    let reason = match (entry, table::translate(address)) {
+        // A valid entry is never replaced by another (Arm ARM, D8.17.1), and the outer call still uses this one.
+        (Some(entry), _) if Descriptor(entry.load(Ordering::Relaxed)).is_valid() => {
+            "a write through an alias was begun within another one"
+        }
+        (Some(entry), Some(physical)) if length <= PAGE_SIZE - offset => {
+            let page = alias(cpu);
+            entry.store(Descriptor::page(physical - offset as u64, Attributes::DATA).0, Ordering::Relaxed);
+            tlb::publish();
+            write(core::ptr::with_exposed_provenance_mut(page + offset));
+            entry.store(Descriptor::INVALID.0, Ordering::Relaxed);
+            // Other CPUs too: nothing there uses this address, but a CPU may walk the tables for any address,
+            // speculatively.
+            return tlb::invalidate_page(page);
+        }
+        _ => "what was to be written through an alias is not mapped, or not within one page",
+    };
+    exception::abandon_cpu();
+    panic!("{reason}");
 }
 
 /// Whether branch targets are checked at the virtual address `address`.

@@ -262,7 +262,7 @@ pub(crate) fn call_all(hit: &mut Hit<'_>) {
     // SAFETY: the watcher is the first of a point.
     let point = unsafe { Point::of(Watcher::of(hit)) };
     let cpu = Cpu::current();
-    let mut watchers = point.watchers.iter();
+    let mut watchers = point.watchers().iter();
     let mut is_first = true;
     for watcher in &mut watchers {
         if !is_first {
@@ -284,7 +284,7 @@ pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
 #[inline(never)]
 fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {
     let next = frame.pc;
-    for watcher in &point.watchers {
+    for watcher in point.watchers() {
         if let Some(handler) = watcher.post {
             handler(Hit::new(frame, watcher));
         }

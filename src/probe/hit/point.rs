@@ -1,9 +1,10 @@
 //! A probe point: one instruction that is probed, how it is executed, and the probes that watch it.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::mem::offset_of;
-use core::ptr;
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+use core::slice;
 use core::sync::atomic::AtomicBool;
 
 use super::counters::Counters;
@@ -53,8 +54,8 @@ pub(crate) struct Point {
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in its page.
     pub(crate) guarded: bool,
-    /// The enabled probes, in the order in which they run.
-    pub(crate) watchers: Box<[Watcher]>,
+    /// The enabled probes, in the order in which they run, if there are several. There is seldom more than the first.
+    pub(crate) several: Box<[Watcher]>,
 }
 
 /// An enabled probe at a point, as the hit path sees it.
@@ -69,8 +70,13 @@ pub(crate) struct Watcher {
     pub(crate) address: usize,
     /// Called after the instruction.
     pub(crate) post: Option<PostHandler>,
-    pub(crate) probe: Arc<Probe>,
+    pub(crate) probe: ProbeRef,
 }
+
+/// A registered probe, to whoever knows it: it stays where it is until it has been unregistered, no point has it any more,
+/// every CPU has been held outside the hit path since, and no call is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProbeRef(NonNull<Probe>);
 
 /// A registered probe.
 #[derive(Debug)]
@@ -135,9 +141,15 @@ impl Point {
         self.first.address
     }
 
+    /// The enabled probes, in the order in which they run.
+    #[inline]
+    pub(super) fn watchers(&self) -> &[Watcher] {
+        if self.several.is_empty() { slice::from_ref(&self.first) } else { &self.several }
+    }
+
     /// Counts a hit that none of the probes has been told of.
     pub(super) fn miss(&self, cpu: &Cpu) {
-        for watcher in &self.watchers {
+        for watcher in self.watchers() {
             watcher.probe.counters.miss(cpu);
         }
     }
@@ -182,6 +194,41 @@ impl Watcher {
         // SAFETY: whoever calls a handler has put the address there. Watchers are freed only after every CPU has been held
         // outside the hit path, in which the handler is.
         unsafe { &*(hit.frame().watcher as *const Self) }
+    }
+}
+
+// SAFETY: it is a reference to what can be shared.
+unsafe impl Send for ProbeRef {}
+// SAFETY: likewise.
+unsafe impl Sync for ProbeRef {}
+const _: fn() = || {
+    fn is_shared<T: Sync>() {}
+    is_shared::<Probe>();
+};
+
+impl ProbeRef {
+    /// The probe at this place.
+    ///
+    /// # Safety
+    ///
+    /// It stays there for as long as is said above, and nobody who has the result uses it for longer.
+    pub(crate) const unsafe fn new(probe: NonNull<Probe>) -> Self {
+        Self(probe)
+    }
+
+    /// Its place.
+    pub(crate) const fn place(self) -> NonNull<Probe> {
+        self.0
+    }
+}
+
+impl Deref for ProbeRef {
+    type Target = Probe;
+
+    #[inline]
+    fn deref(&self) -> &Probe {
+        // SAFETY: as `new` was promised.
+        unsafe { self.0.as_ref() }
     }
 }
 

@@ -6,149 +6,152 @@
 //! is held once more before it is freed.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
-use core::{mem, ptr};
 
 use super::{Entry, Registry, shortcut};
-use crate::insn::{self, Guard, Verdict, encode};
+use crate::insn::{self, Guard, Verdict};
 use crate::probe::arena::{Arena, Cell, Used};
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::machine::guard;
-use crate::probe::hit::point::{Execution, Kind, Point, Pre, Probe, Watcher};
+use crate::probe::hit::point::{Execution, Kind, Point, Pre, ProbeRef, Watcher};
 use crate::probe::hit::stub::Form;
 use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
+use crate::probe::slab::Slab;
 use crate::probe::{Fallback, Mode, publish, stub as builder};
-use crate::text::{self, Vacated, Word};
+use crate::text::{self, Word};
 
-/// What is to be done at an address from now on.
+/// What is to be found at an address from now on.
 struct Staged {
     address: usize,
-    /// How the instruction is to be executed; nothing where the probes are to be disarmed.
-    plan: Option<Plan>,
-}
-
-#[derive(Clone, Copy)]
-struct Plan {
-    execution: Execution,
-    /// The mode that was asked for, and why it is not to be had.
-    wanted: Mode,
-    fallback: Option<Fallback>,
-    /// The cell is a new one.
-    is_new: bool,
+    /// The instruction.
+    word: u32,
+    /// The point; null where the probes are to be disarmed.
+    point: *mut Point,
 }
 
 /// What is freed when every CPU has been held.
 struct Replaced {
-    points: Vec<*mut Point>,
+    points: Vec<NonNull<Point>>,
     cells: Vec<Used>,
-    /// The cells of points that could not be armed.
-    never_used: Vec<Used>,
-    /// Some of the points have no successor.
-    has_withdrawn: bool,
 }
 
 /// Makes the changes to the probes at `addresses`, sorted and each once, take effect. Returns those, sorted, at which there
 /// was no memory to do so, and nothing has changed.
 pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Vec<usize> {
-    let (staged, mut failed) = stage(registry, addresses);
-    let Registry { entries, arena, .. } = registry;
-    if !arena.write() {
-        for Staged { address, plan } in staged {
-            let new = plan.filter(|plan| plan.is_new);
-            let cell = entries.get_mut(address).zip(new).and_then(|(entry, plan)| entry.cell_of(plan.execution));
-            cell.into_iter().for_each(|cell| arena.free(cell));
-        }
-        return addresses.to_vec();
-    }
-    let points = Vec::with_capacity(staged.len());
-    let mut replaced =
-        Replaced { points, cells: mem::take(&mut registry.occupied), never_used: Vec::new(), has_withdrawn: false };
-    let mut words = Vec::with_capacity(staged.len());
-    for Staged { address, plan } in &staged {
-        let Some(entry) = entries.get_mut(*address) else { continue };
-        words.extend(entry.publish(plan.as_ref(), &mut replaced));
-    }
-    replaced.cells.sort_unstable();
-    let mut places: Vec<Vacated> = replaced.cells.iter().map(Used::vacated).collect();
-    let written = text::patch(&words, &mut places);
-    for &Word { address, .. } in &words[written..] {
-        failed.push(address);
-        // What could not be taken away still leads to a cell.
-        let stub = encode::branch_target(text::read(address), address as u64);
-        let slot = entries.get_mut(address).filter(|entry| entry.is_armed()).and_then(|entry| entry.cell());
-        for (cell, place) in replaced.cells.iter().zip(&mut places) {
-            place.is_occupied |= Some(cell.address as u64) == stub || Some(*cell) == slot;
-        }
-    }
-    failed.sort_unstable();
-    for Staged { address, plan } in &staged {
-        if let Some(entry) = entries.get_mut(*address).filter(|entry| !entry.is_armed()) {
-            entry.withdraw(plan.is_some(), &mut replaced);
-        }
-    }
-    if replaced.has_withdrawn {
-        // Who was in a stub, before it asked for its point, may have been given one that was withdrawn since.
-        text::patch(&[], &mut places);
-    }
-    registry.occupied = replaced.free(&places, arena);
-    failed
-}
-
-/// Decides what is to be done, and has new cells filled. Returns also the addresses for which there is no cell.
-fn stage(registry: &mut Registry, addresses: &[usize]) -> (Vec<Staged>, Vec<usize>) {
-    let mut staged = Vec::with_capacity(addresses.len());
     let mut failed = Vec::new();
+    let mut staged = Vec::with_capacity(addresses.len());
+    let mut words = Vec::with_capacity(addresses.len());
+    let mut replaced = Replaced { points: Vec::new(), cells: mem::take(&mut registry.occupied) };
     for &address in addresses {
         let Some(entry) = registry.entries.get_mut(address) else { continue };
-        let Some(wanted) = entry.wanted_mode() else {
-            staged.push(Staged { address, plan: None });
-            continue;
-        };
-        let kept = entry.execution.filter(|_| entry.wanted == wanted).map(|execution| (execution, entry.fallback));
-        match kept.or_else(|| entry.new_execution(wanted, &mut registry.arena)) {
-            Some((execution, fallback)) => {
-                let plan = Plan { execution, wanted, fallback, is_new: kept.is_none() };
-                staged.push(Staged { address, plan: Some(plan) });
+        match entry.stage(&mut registry.arena, &mut registry.points, &mut replaced.cells) {
+            Some(point) => {
+                let word = entry.word();
+                staged.push(Staged { address, word: entry.site.word, point });
+                if text::read(address) != word {
+                    words.push(Word { address, words: [word] });
+                }
             }
             None => failed.push(address),
         }
     }
-    (staged, failed)
+    registry.arena.write();
+    for &Staged { address, word, point } in staged.iter().filter(|staged| !staged.point.is_null()) {
+        replaced.points.extend(NonNull::new(publish::set(address, point, word)));
+    }
+    replaced.cells.sort_unstable();
+    text::patch(&words, &mut replaced.cells);
+    let before = replaced.points.len();
+    for &Staged { address, word, .. } in staged.iter().filter(|staged| staged.point.is_null()) {
+        replaced.points.extend(NonNull::new(publish::set(address, ptr::null_mut(), word)));
+    }
+    if replaced.points.len() > before {
+        // Who was in a stub, before it asked for its point, may have been given one that was withdrawn since.
+        text::patch(&[], &mut replaced.cells);
+    }
+    registry.occupied = replaced.free(&mut registry.points, &mut registry.arena);
+    failed
 }
 
 impl Entry {
-    /// The probes that are enabled: return probes last, so that the other handlers see the true x30.
-    fn watchers(&self) -> Box<[Watcher]> {
-        let mut watchers = Vec::with_capacity(self.probes.len());
-        for returns in [false, true] {
-            for probe in &*self.probes {
-                if matches!(probe.kind, Kind::Return(_)) == returns && probe.enabled.load(Relaxed) {
-                    watchers.push(self.watcher(probe));
+    /// Decides how the instruction is executed from now on, with a cell that is filled in the end, if it takes a new one, and
+    /// makes the point, which is null where no probe is enabled. The cell that it has no more use for goes to `replaced`.
+    /// Nothing, and nothing has changed, if there is no memory for it.
+    fn stage(&mut self, arena: &mut Arena, points: &mut Slab<Point>, replaced: &mut Vec<Used>) -> Option<*mut Point> {
+        let Some(wanted) = self.wanted_mode() else {
+            replaced.extend(self.cell());
+            self.execution = None;
+            return Some(ptr::null_mut());
+        };
+        points.reserve()?;
+        let several = self.several()?;
+        if self.execution.is_none() || self.wanted != wanted {
+            let before = self.cell();
+            match (self.new_execution(wanted, arena), self.mode()) {
+                (Some((execution, fallback)), _) => {
+                    (self.execution, self.wanted, self.fallback) = (Some(execution), wanted, fallback);
+                    replaced.extend(before);
                 }
+                // It serves those that are left as well, though another would be faster.
+                (None, Some(mode)) if mode <= wanted => {}
+                (None, _) => return None,
             }
         }
-        watchers.into_boxed_slice()
+        let place = points.allocate()?;
+        self.write_point(place, several);
+        Some(place.as_ptr())
     }
 
-    fn watcher(&self, probe: &Arc<Probe>) -> Watcher {
+    /// What is to stand in the text.
+    fn word(&self) -> u32 {
+        match self.execution {
+            Some(Execution::Optimized { stub, .. }) => {
+                insn::branch(self.address as u64, stub as u64).expect("a stub is built within reach")
+            }
+            Some(_) => insn::BRK_KPROBE,
+            None => self.site.word,
+        }
+    }
+
+    fn enabled(&self) -> impl Iterator<Item = ProbeRef> {
+        self.probes.iter().copied().filter(|probe| probe.enabled.load(Relaxed))
+    }
+
+    /// The probes that are enabled, if there are several and there is memory for them: return probes last, so that the other
+    /// handlers see the true x30.
+    fn several(&self) -> Option<Box<[Watcher]>> {
+        if self.enabled().nth(1).is_none() {
+            return Some(Box::default());
+        }
+        let mut watchers = Vec::new();
+        watchers.try_reserve_exact(self.enabled().count()).ok()?;
+        for returns in [false, true] {
+            let is_next = |probe: &ProbeRef| matches!(probe.kind, Kind::Return(_)) == returns;
+            watchers.extend(self.enabled().filter(is_next).map(|probe| self.watcher(probe)));
+        }
+        Some(watchers.into_boxed_slice())
+    }
+
+    fn watcher(&self, probe: ProbeRef) -> Watcher {
         let (handler, post): (PreHandler, _) = match probe.kind {
             Kind::Kprobe { pre: Pre::Nothing, post } => (call_nobody, post),
             Kind::Kprobe { pre: Pre::Hit(handler), post } => (handler, post),
             Kind::Kprobe { pre: Pre::Entry(_), post } => (entry::call, post),
             Kind::Return(_) => (returns::function_entered, None),
         };
-        Watcher { handler, counters: probe.entered, address: self.address, post, probe: Arc::clone(probe) }
+        Watcher { handler, counters: probe.entered, address: self.address, post, probe }
     }
 
-    /// The point for the probes that are enabled, of which there is one at least.
-    fn point(&self, execution: Execution) -> Point {
-        let watchers = self.watchers();
-        let mut first = watchers[0].clone();
-        if watchers.len() > 1 {
-            first.handler = call_all;
-        }
+    /// Makes the point for the probes that are enabled, of which there is one at least, and those if there are `several`.
+    fn write_point(&self, place: NonNull<Point>, several: Box<[Watcher]>) {
+        let (Some(execution), Some(only)) = (self.execution, self.enabled().next()) else { return };
+        let first = match several.first() {
+            Some(first) => Watcher { handler: call_all, ..*first },
+            None => self.watcher(only),
+        };
         let (full, full_counters) = match execution {
             Execution::Boosted { .. } | Execution::Optimized { .. } => (first.handler, first.counters),
             Execution::Simulated(_) | Execution::Stepped { .. } => (Point::miss_hit as _, Counters::NOBODY),
@@ -159,30 +162,32 @@ impl Entry {
             }
             _ => (Point::miss_entry as _, Counters::NOBODY),
         };
-        let has_post = watchers.iter().any(|watcher| watcher.post.is_some());
-        let resolved = match execution {
-            Execution::Simulated(operation) => operation.resolve(self.address as u64, self.guard()),
-            _ => None,
+        let has_post = first.post.is_some() || several.iter().any(|watcher| watcher.post.is_some());
+        let (shortcut, slot, operands) = match execution {
+            Execution::Boosted { slot } => (Point::BOOSTED, slot, [0; 3]),
+            Execution::Optimized { stub, form } => (Point::BOOSTED, stub + 4 * form.copy(), [0; 3]),
+            Execution::Simulated(operation) if !has_post => {
+                operation.resolve(self.address as u64, self.guard()).map_or((0, 0, [0; 3]), shortcut::to)
+            }
+            Execution::Stepped { slot } if several.is_empty() && has_post => (Point::STEPPED, slot, [0; 3]),
+            Execution::Simulated(_) | Execution::Stepped { .. } => (0, 0, [0; 3]),
         };
-        let (shortcut, slot, operands) = match (execution, resolved) {
-            (Execution::Boosted { slot }, _) => (Point::BOOSTED, slot, [0; 3]),
-            (Execution::Optimized { stub, form }, _) => (Point::BOOSTED, stub + 4 * form.copy(), [0; 3]),
-            (Execution::Simulated(_), Some(resolved)) if !has_post => shortcut::to(resolved),
-            (Execution::Stepped { slot }, _) if watchers.len() == 1 && has_post => (Point::STEPPED, slot, [0; 3]),
-            (Execution::Simulated(_) | Execution::Stepped { .. }, _) => (0, 0, [0; 3]),
-        };
-        Point {
-            first,
-            full,
-            full_counters,
-            lean,
-            lean_counters,
-            shortcut,
-            slot,
-            operands,
-            execution,
-            guarded: self.guarded,
-            watchers,
+        let guarded = self.guarded;
+        // SAFETY: it is a place for one.
+        unsafe {
+            place.write(Point {
+                first,
+                full,
+                full_counters,
+                lean,
+                lean_counters,
+                shortcut,
+                slot,
+                operands,
+                execution,
+                guarded,
+                several,
+            });
         }
     }
 
@@ -192,7 +197,7 @@ impl Entry {
 
     /// How the instruction is to be executed, so that every enabled probe is served; nothing if there is none.
     fn wanted_mode(&self) -> Option<Mode> {
-        let mut enabled = self.probes.iter().filter(|probe| probe.enabled.load(Relaxed)).map(|probe| probe.allows());
+        let mut enabled = self.enabled().map(|probe| probe.allows());
         let first = enabled.next()?;
         // A lean stub calls one handler.
         let allowed = enabled.map(|other| other.min(Mode::Optimized)).fold(first, Ord::min);
@@ -219,7 +224,7 @@ impl Entry {
                 Ok(()) => return Some((Execution::Optimized { stub, form }, fallback)),
                 Err(reason) => {
                     fallback = Some(Fallback::NoStub(reason));
-                    arena.free(Used { address: stub, kind: Cell::Stub, guarded: self.guarded });
+                    arena.free(Used::new(stub, Cell::Stub, self.guarded));
                 }
             }
         }
@@ -235,73 +240,33 @@ impl Entry {
         Some((execution, fallback))
     }
 
-    /// The cell that `execution` takes.
-    fn cell_of(&self, execution: Execution) -> Option<Used> {
-        let (address, kind) = match execution {
+    /// The cell that it takes to execute the instruction.
+    fn cell(&self) -> Option<Used> {
+        let (address, kind) = match self.execution? {
             Execution::Stepped { slot } | Execution::Boosted { slot } => (slot, Cell::Slot),
             Execution::Optimized { stub, .. } => (stub, Cell::Stub),
             Execution::Simulated(_) => return None,
         };
-        Some(Used { address, kind, guarded: self.guarded })
-    }
-
-    fn cell(&self) -> Option<Used> {
-        self.execution.and_then(|execution| self.cell_of(execution))
-    }
-
-    /// Publishes what is planned. Returns what is then to be written to the text, if anything is.
-    fn publish(&mut self, plan: Option<&Plan>, replaced: &mut Replaced) -> Option<Word> {
-        let before = self.cell();
-        let word = match plan {
-            Some(&Plan { execution, wanted, fallback, .. }) => {
-                let point = Box::new(self.point(execution));
-                replaced.points.push(publish::set(self.address, Box::into_raw(point), self.site.word));
-                (self.execution, self.wanted, self.fallback) = (Some(execution), wanted, fallback);
-                replaced.cells.extend(before.filter(|_| before != self.cell()));
-                match execution {
-                    Execution::Optimized { stub, .. } => insn::branch(self.address as u64, stub as u64).ok()?,
-                    _ => insn::BRK_KPROBE,
-                }
-            }
-            None => {
-                replaced.cells.extend(before);
-                self.site.word
-            }
-        };
-        (text::read(self.address) != word).then_some(Word { address: self.address, words: [word] })
-    }
-
-    /// Takes the point out of the table, if there is one. The text does not lead to it; nor has it, if the point is new.
-    fn withdraw(&mut self, is_new: bool, replaced: &mut Replaced) {
-        replaced.never_used.extend(self.cell().filter(|_| is_new));
-        if self.execution.take().is_some() {
-            replaced.points.push(publish::set(self.address, ptr::null_mut(), self.site.word));
-            replaced.has_withdrawn = true;
-        }
-    }
-}
-
-impl Used {
-    /// The cell, to be used for something else.
-    fn vacated(&self) -> Vacated {
-        Vacated { range: self.address..self.address + self.kind.size(), is_occupied: false }
+        Some(Used::new(address, kind, self.guarded))
     }
 }
 
 impl Replaced {
-    /// Frees everything but those cells whose places are occupied, which are returned.
-    fn free(self, places: &[Vacated], arena: &mut Arena) -> Vec<Used> {
-        for point in self.points.into_iter().filter(|point| !point.is_null()) {
-            // SAFETY: it came out of `Box::into_raw` in `publish`. Since it was replaced or withdrawn, every CPU has been
-            // held outside the hit path.
-            drop(unsafe { Box::from_raw(point) });
+    /// Frees everything but those cells that are occupied, which are returned.
+    fn free(mut self, points: &mut Slab<Point>, arena: &mut Arena) -> Vec<Used> {
+        for point in self.points {
+            // SAFETY: it came from there in `stage`. Since it was replaced or withdrawn, every CPU has been held outside the hit
+            // path.
+            unsafe { points.remove(point) };
         }
-        let mut occupied = Vec::new();
-        for (cell, place) in self.cells.into_iter().zip(places) {
-            if place.is_occupied { occupied.push(cell) } else { arena.free(cell) }
-        }
-        self.never_used.into_iter().for_each(|cell| arena.free(cell));
-        occupied
+        self.cells.retain_mut(|cell| {
+            let is_occupied = mem::take(&mut cell.is_occupied);
+            if !is_occupied {
+                arena.free(*cell);
+            }
+            is_occupied
+        });
+        self.cells
     }
 }
 

@@ -55,8 +55,7 @@ impl Registrar {
         let address = Host::text().start;
         write(address, &[NOP]);
         let counters = mem::replace(&mut *COUNTERS.lock().unwrap_or_else(PoisonError::into_inner), FreeCounters::new());
-        let (entries, arena) = (Entries::new(), Arena::new());
-        Self { registry: Registry { entries, arena, counters, lingering: Vec::new(), occupied: Vec::new() }, address }
+        Self { registry: Registry { counters, ..Registry::new() }, address }
     }
 
     fn register(&mut self, kind: fn(&Self) -> Kind) -> (Registration, &'static Word) {
@@ -147,7 +146,7 @@ fn call(exits: bool) -> Model {
     Model::new(move || {
         let mut registrar = Registrar::new();
         let address = registrar.address;
-        let (probe, _) = registrar.register(kretprobe);
+        let probe = registrar.register(kretprobe);
         let other = spawn(move || {
             let x30 = execute(address);
             if exits { returns::task_exited(platform::task()) } else { leave(x30) }
@@ -155,7 +154,9 @@ fn call(exits: bool) -> Model {
         leave(execute(address));
         other.join().unwrap();
         let missed = u64::from(exits);
-        assert_eq!((probe.hits(), probe.missed(), probe.active()), (2 - missed, missed, 0));
+        assert_eq!((probe.0.hits(), probe.0.missed(), probe.0.active()), (2 - missed, missed, 0));
+        registrar.unregister(probe);
+        registrar.registry.sweep();
     })
     .preempted_at_most(2)
 }

@@ -1,0 +1,234 @@
+//! Memory for what there is one of for each probe: values of one type, at places that they keep.
+//!
+//! A block is a page of them, behind a header that the address of each leads to. So to hand out a place, and to take it back,
+//! is a few instructions, whoever provides the memory; and a block in which nothing is any more is given back.
+
+use alloc::alloc::{Layout, alloc, dealloc};
+use core::marker::PhantomData;
+use core::ptr::{self, NonNull};
+
+const BLOCK: Layout = match Layout::from_size_align(4096, 4096) {
+    Ok(layout) => layout,
+    Err(_) => panic!("the size of a block is not a power of two"),
+};
+
+/// Values of the type `T`.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    /// The first of the blocks with room, or null.
+    open: *mut Block,
+    values: PhantomData<T>,
+}
+
+// SAFETY: whoever has the slab has its blocks, and their values.
+unsafe impl<T: Send> Send for Slab<T> {}
+
+/// The header of a block. A block with room is in a list.
+#[derive(Debug)]
+struct Block {
+    next: *mut Block,
+    previous: *mut Block,
+    /// The first of the places that have been taken back: each holds the address of the next.
+    free: *mut Free,
+    /// How many places have been handed out once.
+    begun: usize,
+    /// How many places are in use.
+    used: usize,
+}
+
+struct Free {
+    next: *mut Free,
+}
+
+impl<T> Slab<T> {
+    /// Bytes from the header to the first place.
+    const FIRST: usize = size_of::<Block>().next_multiple_of(align_of::<T>());
+    /// How many places a block has.
+    const PLACES: usize = {
+        assert!(size_of::<T>() >= size_of::<Free>() && align_of::<T>() >= align_of::<Free>());
+        let places = (BLOCK.size() - Self::FIRST) / size_of::<T>();
+        assert!(places > 1, "a block that is not empty is not full either");
+        places
+    };
+
+    pub(super) const fn new() -> Self {
+        Self { open: ptr::null_mut(), values: PhantomData }
+    }
+
+    /// Makes room for one value, if there is memory for it.
+    #[inline]
+    pub(super) fn reserve(&mut self) -> Option<()> {
+        if self.open.is_null() { self.grow() } else { Some(()) }
+    }
+
+    /// A place for a value, aligned and of its size, if there is memory for one. It holds nothing yet.
+    #[inline]
+    pub(super) fn allocate(&mut self) -> Option<NonNull<T>> {
+        self.reserve()?;
+        // SAFETY: it is a block, which nobody else has a reference to.
+        let block = unsafe { &mut *self.open };
+        let place = match NonNull::new(block.free) {
+            Some(free) => {
+                // SAFETY: a free place holds that.
+                block.free = unsafe { free.read() }.next;
+                free.cast()
+            }
+            None => {
+                let offset = Self::FIRST + block.begun * size_of::<T>();
+                block.begun += 1;
+                // SAFETY: some place is not in use, and none has been taken back, so that not all have been begun.
+                unsafe { NonNull::new_unchecked(self.open).byte_add(offset).cast() }
+            }
+        };
+        block.used += 1;
+        if block.used == Self::PLACES {
+            self.open = block.next;
+            // SAFETY: null, or a block.
+            if let Some(next) = unsafe { self.open.as_mut() } {
+                next.previous = ptr::null_mut();
+            }
+        }
+        Some(place)
+    }
+
+    /// Drops the value at `place`, and takes the place back.
+    ///
+    /// # Safety
+    ///
+    /// The place is one that [`allocate`](Self::allocate) of this slab has returned, it holds a value, and nobody uses either
+    /// any more.
+    #[inline]
+    pub(super) unsafe fn remove(&mut self, place: NonNull<T>) {
+        // SAFETY: as the caller guarantees.
+        unsafe { place.drop_in_place() };
+        let pointer = place.as_ptr().map_addr(|address| address & !(BLOCK.align() - 1)).cast::<Block>();
+        // SAFETY: places lie in a block, behind its header, which nobody else has a reference to.
+        let block = unsafe { &mut *pointer };
+        let free = place.cast::<Free>();
+        // SAFETY: nobody uses the place, which has room for it.
+        unsafe { free.write(Free { next: block.free }) };
+        block.free = free.as_ptr();
+        block.used -= 1;
+        if block.used == Self::PLACES - 1 {
+            self.link(pointer);
+        } else if block.used == 0 {
+            self.give_back(pointer);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Option<()> {
+        // SAFETY: the layout has a size.
+        let block = unsafe { alloc(BLOCK) }.cast::<Block>();
+        if block.is_null() {
+            return None;
+        }
+        let (next, previous, free) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: it was allocated just now.
+        unsafe { block.write(Block { next, previous, free, begun: 0, used: 0 }) };
+        self.link(block);
+        Some(())
+    }
+
+    /// Puts `block`, which is in no list, in front.
+    #[cold]
+    fn link(&mut self, block: *mut Block) {
+        // SAFETY: null, or a block.
+        if let Some(next) = unsafe { self.open.as_mut() } {
+            next.previous = block;
+        }
+        // SAFETY: the callers have it from the allocator, or by the address of a place of it.
+        unsafe { ((*block).next, (*block).previous) = (self.open, ptr::null_mut()) };
+        self.open = block;
+    }
+
+    /// Gives back `block`, which is in the list, and in which nothing is.
+    #[cold]
+    fn give_back(&mut self, block: *mut Block) {
+        // SAFETY: the caller has it by the address of a place of it.
+        let Block { next, previous, .. } = unsafe { block.read() };
+        // SAFETY: null, or a block.
+        if let Some(next) = unsafe { next.as_mut() } {
+            next.previous = previous;
+        }
+        // SAFETY: likewise.
+        match unsafe { previous.as_mut() } {
+            Some(previous) => previous.next = next,
+            None => self.open = next,
+        }
+        // SAFETY: `grow` has allocated it, and nothing is in it.
+        unsafe { dealloc(block.cast(), BLOCK) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// As large as a header's alignment allows, so that a few fill a block.
+    type Value = [u64; 100];
+
+    fn add(slab: &mut Slab<Value>, number: u64) -> NonNull<Value> {
+        let place = slab.allocate().unwrap();
+        // SAFETY: it is a place for one.
+        unsafe { place.write([number; 100]) };
+        place
+    }
+
+    fn blocks(slab: &Slab<Value>) -> usize {
+        // SAFETY: null, or a block.
+        core::iter::successors(unsafe { slab.open.as_ref() }, |block| unsafe { block.next.as_ref() }).count()
+    }
+
+    #[test]
+    fn values_keep_their_places_and_blocks_without_any_are_given_back() {
+        let mut slab = Slab::new();
+        let mut all: Vec<_> = (0..100).map(|number| (number, add(&mut slab, number))).collect();
+        let mut random = 1_u64;
+        for round in 0..10_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // More come in some rounds, and more go in others.
+            if random >> 33 & 7 < if round / 1000 % 2 == 0 { 3 } else { 5 } {
+                all.push((round + 100, add(&mut slab, round + 100)));
+            } else if !all.is_empty() {
+                let (number, place) = all.swap_remove((random >> 40) as usize % all.len());
+                // SAFETY: a value is there.
+                assert!(unsafe { place.read() }.iter().all(|&word| word == number));
+                // SAFETY: it is in use no more.
+                unsafe { slab.remove(place) };
+            }
+        }
+        for (number, place) in all {
+            // SAFETY: as above.
+            assert!(unsafe { place.read() }.iter().all(|&word| word == number));
+            // SAFETY: as above.
+            unsafe { slab.remove(place) };
+        }
+        assert_eq!(blocks(&slab), 0);
+    }
+
+    #[test]
+    fn places_do_not_overlap_and_lie_in_as_few_blocks_as_hold_them() {
+        let mut slab = Slab::new();
+        let mut places: Vec<_> = (0..5 * 4).map(|number| add(&mut slab, number).as_ptr().addr()).collect();
+        assert_eq!((Slab::<Value>::PLACES, blocks(&slab)), (5, 0), "all of them are full");
+        places.sort_unstable();
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= size_of::<Value>()));
+        slab.reserve().unwrap();
+        slab.reserve().unwrap();
+        assert_eq!(blocks(&slab), 1);
+    }
+
+    #[test]
+    fn a_value_is_dropped_when_it_is_removed() {
+        let value = std::rc::Rc::new(());
+        let mut slab = Slab::new();
+        let place = slab.allocate().unwrap();
+        // SAFETY: it is a place for one.
+        unsafe { place.write(value.clone()) };
+        assert_eq!(std::rc::Rc::strong_count(&value), 2);
+        // SAFETY: it is in use no more.
+        unsafe { slab.remove(place) };
+        assert_eq!(std::rc::Rc::strong_count(&value), 1);
+    }
+}
