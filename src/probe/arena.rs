@@ -132,6 +132,15 @@ impl Arena {
         let in_use = cells().map(|cells| cells.total - cells.free.len()).sum();
         (in_use, cells().map(|cells| cells.total * kind.size()).sum())
     }
+
+    /// Bytes of general memory that it takes to know the cells.
+    pub(super) fn memory(&self) -> usize {
+        let of = |cells: &Cells| {
+            let pieces = cells.total * cells.kind.size() / PIECE;
+            cells.free.capacity() * size_of::<usize>() + pieces * origin::PIECE
+        };
+        self.cells.iter().map(of).sum()
+    }
 }
 
 impl<const N: usize> Unwritten<N> {

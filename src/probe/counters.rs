@@ -59,8 +59,8 @@ impl FreeCounters {
         self.free.push(counters);
     }
 
-    /// Bytes of memory that all counts take.
+    /// Bytes of memory that all counts take, and the list of those that no probe has.
     pub(super) fn memory(&self) -> usize {
-        self.blocks * BLOCK.size()
+        self.blocks * BLOCK.size() + self.free.capacity() * size_of::<Counters>()
     }
 }

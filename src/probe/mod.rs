@@ -118,7 +118,8 @@ pub struct Memory {
     pub stubs: usize,
     /// Bytes of executable memory that stubs take, likewise.
     pub stub_bytes: usize,
-    /// Bytes of the tables that lead from addresses to probes. It is never given back.
+    /// Bytes of the tables that lead from addresses to probes and back, and of the lists of what slots and stubs are free. It is
+    /// never given back.
     pub table_bytes: usize,
     /// Bytes of the counts of hits. They are never given back.
     pub counter_bytes: usize,

@@ -362,7 +362,7 @@ pub fn memory() -> Memory {
         slot_bytes,
         stubs,
         stub_bytes,
-        table_bytes: publish::memory() + registry.entries.memory(),
+        table_bytes: publish::memory() + registry.entries.memory() + registry.arena.memory(),
         counter_bytes: registry.counters.memory(),
     }
 }

@@ -12,7 +12,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::{Indirect, Op, Reason, Verdict, classify};
@@ -105,8 +108,15 @@ fn hits_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
     hits
 }
 
-/// How often each word of the text was executed, while it is stepped through.
-static STEPS: IrqLock<Vec<u64>> = IrqLock::new(Vec::new());
+/// What is known of a program that is stepped through.
+struct Steps {
+    /// How often each word of the text was executed.
+    counts: Vec<u64>,
+    /// The virtual address of what was loaded exclusively last, if it was not stored since, and what was there.
+    monitor: Option<(u64, u64)>,
+}
+
+static STEPS: IrqLock<Steps> = IrqLock::new(Steps { counts: Vec::new(), monitor: None });
 
 /// ESR_EL1.EC, of exceptions from the same level (Arm ARM, D24.2.40).
 const EC_STEP: u64 = 0x33;
@@ -141,8 +151,8 @@ fn step(frame: &mut TrapFrame, esr: u64, _: u64) -> bool {
         (EC_STEP, _) => {
             let mut steps = STEPS.lock();
             loop {
-                steps[(frame.pc as usize - layout::text().start) / 4] += 1;
-                if !execute_exclusive(frame) {
+                steps.counts[(frame.pc as usize - layout::text().start) / 4] += 1;
+                if !execute_exclusive(frame, &mut steps.monitor) {
                     break;
                 }
             }
@@ -154,30 +164,39 @@ fn step(frame: &mut TrapFrame, esr: u64, _: u64) -> bool {
 }
 
 /// Executes the instruction at `frame.pc` if it is a load-exclusive or a store-exclusive: between two of them an
-/// exception would make the store fail for ever. There is one CPU and interrupts are masked, so that it succeeds.
-fn execute_exclusive(frame: &mut TrapFrame) -> bool {
+/// exception would make the store fail for ever. The store succeeds if what was loaded is still there, in one step with
+/// looking, as other CPUs may store meanwhile; what is stored and taken back goes unnoticed, which no atomic operation of
+/// the compiler minds.
+fn execute_exclusive(frame: &mut TrapFrame, monitor: &mut Option<(u64, u64)>) -> bool {
     // SAFETY: the instruction has been fetched from there.
     let word = unsafe { (frame.pc as *const u32).read() };
     let register = |low: u32| (word >> low & 31) as u8;
     let (base, data, status) = (register(5), register(0), register(16));
     let address = if base == 31 { frame.sp } else { frame.register(base) };
-    // By size and L, of what is not a pair (C4.1.88).
-    // SAFETY: the program is about to do the same.
-    unsafe {
-        match word & 0xffe0_0000 {
-            0x0840_0000 => frame.set_register(data, u64::from((address as *const u8).read_volatile())),
-            0x4840_0000 => frame.set_register(data, u64::from((address as *const u16).read_volatile())),
-            0x8840_0000 => frame.set_register(data, u64::from((address as *const u32).read_volatile())),
-            0xc840_0000 => frame.set_register(data, (address as *const u64).read_volatile()),
-            0x0800_0000 => (address as *mut u8).write_volatile(frame.register(data) as u8),
-            0x4800_0000 => (address as *mut u16).write_volatile(frame.register(data) as u16),
-            0x8800_0000 => (address as *mut u32).write_volatile(frame.register(data) as u32),
-            0xc800_0000 => (address as *mut u64).write_volatile(frame.register(data)),
-            _ => return false,
-        }
+    let is_load = word & 1 << 22 != 0;
+    macro_rules! access {
+        ($atomic:ty) => {{
+            // SAFETY: the program is about to access it, and exclusive accesses are aligned.
+            let memory = unsafe { &*(address as *const $atomic) };
+            if is_load {
+                let value = u64::from(memory.load(SeqCst));
+                frame.set_register(data, value);
+                *monitor = Some((address, value));
+            } else {
+                let new = frame.register(data) as _;
+                let store = |(_, old)| memory.compare_exchange(old as _, new, SeqCst, SeqCst).is_ok();
+                let is_stored = monitor.take().filter(|&(loaded, _)| loaded == address).is_some_and(store);
+                frame.set_register(status, u64::from(!is_stored));
+            }
+        }};
     }
-    if word & 1 << 22 == 0 {
-        frame.set_register(status, 0);
+    // By size, of what is not a pair (C4.1.94).
+    match word & 0xffa0_0000 {
+        0x0800_0000 => access!(AtomicU8),
+        0x4800_0000 => access!(AtomicU16),
+        0x8800_0000 => access!(AtomicU32),
+        0xc800_0000 => access!(AtomicU64),
+        _ => return false,
     }
     frame.pc += 4;
     true
@@ -197,12 +216,12 @@ fn run_in_steps(program: fn() -> bool) -> bool {
 /// How often each of `addresses` is executed by `program`, step by step.
 fn steps_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
     let text = layout::text();
-    *STEPS.lock() = vec![0; text.len() / 4];
+    STEPS.lock().counts = vec![0; text.len() / 4];
     // SAFETY: the handler only steps over what it is called for.
     unsafe { exception::set_fault_handler(step) };
     assert!(run_in_steps(program), "step by step the answer is wrong");
     let steps = STEPS.lock();
-    addresses.iter().map(|address| steps[(address - text.start) / 4]).collect()
+    addresses.iter().map(|address| steps.counts[(address - text.start) / 4]).collect()
 }
 
 /// Whether instructions that follow each other are hit equally often, unless one branches, or is branched to.

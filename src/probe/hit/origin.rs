@@ -23,6 +23,9 @@ struct Piece {
     next: *const Piece,
 }
 
+/// Bytes that it takes to know a piece.
+pub(crate) const PIECE: usize = size_of::<Piece>();
+
 /// What a piece is cut into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cell {

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::exception::TrapFrame;
@@ -28,6 +29,9 @@ pub const fn branch_link(words: i32) -> u32 {
 
 /// Where the outermost function returns to.
 pub const OUTSIDE: u64 = 0x5afe_0000;
+
+/// There is no executable memory.
+pub static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
 /// Where other tasks have been interrupted.
 pub static INTERRUPTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -71,7 +75,7 @@ unsafe impl Platform for Host {
         false
     }
     fn allocate_executable(length: usize, _guarded: bool) -> Option<usize> {
-        Some(vec![0u32; length / 4].leak().as_mut_ptr().expose_provenance())
+        (!EXHAUSTED.load(Relaxed)).then(|| vec![0u32; length / 4].leak().as_mut_ptr().expose_provenance())
     }
     fn hold_cpus(action: &mut dyn FnMut()) {
         #[cfg(loom)]

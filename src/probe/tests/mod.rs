@@ -2,6 +2,7 @@
 
 pub(super) mod computer;
 mod returns;
+mod scarce;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 

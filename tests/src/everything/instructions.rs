@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::iter;
 
+use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::probe::{self, Checker};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError};
 use runtime::{memory, println, smp, symbol, time};
@@ -23,20 +24,26 @@ fn hit(_: &mut Hit<'_>) {
 fn instructions() -> Vec<usize> {
     let mut checker = Checker::new();
     let mut addresses = Vec::new();
-    let (mut closed, mut exclusive, mut refused) = (0, 0, 0);
+    let (mut closed, mut exclusive) = (0, 0);
+    let mut refused = BTreeMap::<Reason, u32>::new();
     for address in functions().into_iter().flat_map(|function| function.step_by(4)) {
         match checker.check(address) {
             Ok(_) => addresses.push(address),
             Err(ProbeError::Blacklisted { .. }) => closed += 1,
             Err(ProbeError::Exclusive { .. }) => exclusive += 1,
-            Err(ProbeError::Instruction { .. }) => refused += 1,
+            Err(ProbeError::Instruction { reason, .. }) => *refused.entry(reason).or_default() += 1,
             Err(error) => panic!("{error}"),
         }
     }
     println!(
-        "{} instructions can be probed; {closed} are closed, {exclusive} lie between exclusives, {refused} are refused",
-        addresses.len()
+        "{} instructions can be probed; {closed} are closed, {exclusive} lie between exclusives, {} are refused:",
+        addresses.len(),
+        refused.values().sum::<u32>()
     );
+    for (reason, count) in refused {
+        println!("{count:>6}: each {reason}");
+    }
+    assert!(addresses.len() > 100_000, "so many instructions of this image were to be probed at least");
     addresses
 }
 
@@ -61,8 +68,8 @@ fn check_workloads(probes: &[Kprobe], iterations: &BTreeMap<&'static str, u64>) 
 test!(
     fn every_instruction_at_once() {
         let goal = parameter(option_env!("EVERYTHING_HITS"), 0);
-        let addresses = instructions();
         let in_use = heap_in_use();
+        let addresses = instructions();
         let start = time::now();
         let outcomes = Kprobe::register_all(addresses.iter().map(|&address| Kprobe::at(address).pre(hit)));
         let probes: Vec<Kprobe> = outcomes.into_iter().map(|outcome| outcome.expect("it has been checked")).collect();
@@ -85,13 +92,14 @@ test!(
             }
         }
         check_workloads(&probes, &iterations);
+        drop(iterations);
         println!("{} probes, {} hits", probes.len(), HITS.sum());
 
         Kprobe::unregister_all(probes);
         println!("unregistered after {} ms and {} hits", (time::now() - start).as_millis(), HITS.sum());
         assert!(probe::list().is_empty());
-        assert_eq!((probe::memory().points, probe::memory().slots), (0, 0));
+        assert_eq!((probe::memory().points, probe::memory().slots, probe::memory().stubs), (0, 0, 0));
         drop(addresses);
-        println!("{} {}", heap_in_use(), in_use);
+        assert_eq!(heap_in_use(), in_use, "memory in use that is not kept for later probes, after and before");
     }
 );

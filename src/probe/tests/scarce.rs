@@ -1,0 +1,124 @@
+//! What there is no memory for changes nothing; and what is given back is as good as new.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+use computer::EXHAUSTED;
+
+/// All slots are taken by these probes, and there is no memory for more while this lives.
+struct Exhausted(Vec<Kprobe>);
+
+impl Exhausted {
+    fn new(computer: &Computer) -> Self {
+        EXHAUSTED.store(true, Relaxed);
+        let mut words = [add(1); FUNCTION];
+        words[FUNCTION - 1] = RET;
+        let functions: Vec<_> = (60..120).map(|number| computer.function(number, &words)).collect();
+        let addresses = functions.iter().flat_map(|function| (0..FUNCTION - 1).map(move |index| function + 4 * index));
+        let outcomes = Kprobe::register_all(addresses.map(|address| Kprobe::at(address).at_most(Mode::Boosted)));
+        assert!(outcomes.last().is_some_and(Result::is_err), "the slots of one piece do not do for so many");
+        Self(outcomes.into_iter().flatten().collect())
+    }
+}
+
+impl Drop for Exhausted {
+    fn drop(&mut self) {
+        EXHAUSTED.store(false, Relaxed);
+    }
+}
+
+/// A slot is in use, so that there are slots.
+fn some_slot(computer: &Computer) -> Kprobe {
+    Kprobe::at(computer.function(1, &[add(1), RET])).at_most(Mode::Boosted).register().unwrap()
+}
+
+#[test]
+fn a_probe_without_memory_for_a_slot_is_refused_and_the_others_are_not() {
+    let mut computer = computer();
+    let function = computer.function(0, &[NOP, add(1), RET]);
+    let probes = [0, 4, 8].map(|offset| Kprobe::at(function + offset).pre(see_x0).at_most(Mode::Boosted));
+    let exhausted = Exhausted::new(&computer);
+    let points = memory().points;
+    let outcomes = Kprobe::register_all(probes);
+    assert_eq!(outcomes[1].as_ref().err(), Some(&ProbeError::OutOfMemory { address: function + 4 }));
+    assert_eq!((text::read(function + 4), memory().points), (add(1), points + 2));
+    assert_eq!((computer.call(function, 1), SEEN.load(Relaxed)), (2, 1 + 2));
+    drop((outcomes, exhausted));
+    let probes: Vec<Kprobe> = Kprobe::register_all(probes).into_iter().map(Result::unwrap).collect();
+    assert_eq!((computer.call(function, 1), probes[1].hits()), (2, 1));
+}
+
+#[test]
+fn a_probe_goes_where_there_is_no_memory_to_execute_the_others_faster() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    fn never(_: &mut Hit<'_>) {
+        panic!("its probe has been unregistered");
+    }
+    let stays = Kprobe::at(function).pre(see_x0).at_most(Mode::Boosted).register().unwrap();
+    let goes = Kprobe::at(function).pre(never).post(never).register().unwrap();
+    let mode = || list().into_iter().find(|probe| probe.address == function).and_then(|probe| probe.mode);
+    let exhausted = Exhausted::new(&computer);
+    goes.unregister();
+    assert_eq!(mode(), Some(Mode::Stepped));
+    assert_eq!((computer.call(function, 5), SEEN.load(Relaxed), stays.hits()), (6, 5, 1));
+    drop(exhausted);
+    stays.disable().unwrap();
+    stays.enable().unwrap();
+    assert_eq!(mode(), Some(Mode::Boosted));
+    assert_eq!((computer.call(function, 5), stays.hits()), (6, 2));
+}
+
+#[test]
+fn probes_are_armed_together_or_not_at_all() {
+    let mut computer = computer();
+    let _some = some_slot(&computer);
+    let function = computer.function(0, &[add(1), add(2), RET]);
+    let probes = [0, 4]
+        .map(|offset| Kprobe::at(function + offset).pre(see_x0).at_most(Mode::Boosted).disabled().register().unwrap());
+    let mut exhausted = Exhausted::new(&computer);
+    exhausted.0.pop();
+    let slots = memory().slots;
+    let enable = || Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true);
+    assert_eq!(enable(), Err(ProbeError::OutOfMemory { address: function + 4 }));
+    assert_eq!((text::read(function), text::read(function + 4), memory().slots), (add(1), add(2), slots));
+    assert!(probes.iter().all(|probe| !probe.is_enabled()));
+    exhausted.0.pop();
+    enable().unwrap();
+    assert_eq!((computer.call(function, 0), SEEN.load(Relaxed)), (3, 1));
+}
+
+#[test]
+fn nothing_is_left_of_a_probe_that_is_gone() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let points = memory().points;
+    for _ in 0..3 {
+        let kprobe = Kprobe::at(function).pre(see_x0).register().unwrap();
+        let kretprobe = Kretprobe::at(function).register().unwrap();
+        assert_eq!(memory().points, points + 1);
+        assert_eq!((kprobe.hits(), kprobe.missed(), kretprobe.hits(), kretprobe.missed()), (0, 0, 0, 0));
+        computer.call(function, 0);
+        assert_eq!((kprobe.hits(), kretprobe.hits()), (1, 1));
+        drop((kprobe, kretprobe));
+        assert_eq!(memory().points, points);
+        // As of a CPU that had fetched the breakpoint, and comes only now.
+        let mut frame = TrapFrame { pc: function as u64, ..TrapFrame::default() };
+        assert_eq!(hit::breakpoint(&mut frame), Breakpoint::Foreign);
+    }
+}
+
+#[test]
+fn a_slot_is_used_again_when_somebody_is_in_its_neighbours_only() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let slots = memory().slots;
+    let probe = Kprobe::at(function).register().unwrap();
+    computer.frame.pc = function as u64;
+    computer.step();
+    let slot = computer.frame.pc as usize;
+    *INTERRUPTED.lock().unwrap() = vec![slot - 4, slot + 8];
+    probe.unregister();
+    INTERRUPTED.lock().unwrap().clear();
+    assert_eq!(memory().slots, slots);
+}
