@@ -70,6 +70,18 @@ fn a_probe_goes_where_there_is_no_memory_to_execute_the_others_faster() {
 }
 
 #[test]
+fn a_probe_is_refused_where_there_is_no_memory_to_execute_what_it_needs() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let first = Kprobe::at(function).pre(see_x0).at_most(Mode::Boosted).register().unwrap();
+    let exhausted = Exhausted::new(&computer);
+    let refused = Kprobe::at(function).post(|_| {}).register();
+    assert_eq!(refused.err(), Some(ProbeError::OutOfMemory { address: function }));
+    assert_eq!((computer.call(function, 5), SEEN.load(Relaxed), first.hits(), computer.exceptions), (6, 5, 1, 1));
+    drop(exhausted);
+}
+
+#[test]
 fn probes_are_armed_together_or_not_at_all() {
     let mut computer = computer();
     let _some = some_slot(&computer);
@@ -121,4 +133,31 @@ fn a_slot_is_used_again_when_somebody_is_in_its_neighbours_only() {
     probe.unregister();
     INTERRUPTED.lock().unwrap().clear();
     assert_eq!(memory().slots, slots);
+}
+
+#[test]
+fn of_slots_side_by_side_the_one_is_kept_that_somebody_is_in() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), add(2), add(4), RET]);
+    let before = memory().slots;
+    let outcomes = Kprobe::register_all([0, 4, 8].map(|offset| Kprobe::at(function + offset)));
+    let probes: Vec<Kprobe> = outcomes.into_iter().map(Result::unwrap).collect();
+    let mut slots = [0, 4, 8].map(|offset| {
+        computer.frame.pc = (function + offset) as u64;
+        computer.step();
+        computer.frame.pc as usize
+    });
+    slots.sort_unstable();
+    // The first word of the one is where the other ends.
+    INTERRUPTED.lock().unwrap().push(slots[1]);
+    Kprobe::unregister_all(probes);
+    assert_eq!(memory().slots, before + 1);
+    // It is handed out to nobody meanwhile.
+    let again = Kprobe::at(function).register().unwrap();
+    computer.frame.pc = function as u64;
+    computer.step();
+    assert_ne!(computer.frame.pc as usize, slots[1]);
+    INTERRUPTED.lock().unwrap().clear();
+    drop(again);
+    assert_eq!(memory().slots, before);
 }
