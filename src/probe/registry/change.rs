@@ -253,20 +253,17 @@ impl Entry {
 
 impl Replaced {
     /// Frees everything but those cells that are occupied, which are returned.
-    fn free(mut self, points: &mut Slab<Point>, arena: &mut Arena) -> Vec<Used> {
+    fn free(self, points: &mut Slab<Point>, arena: &mut Arena) -> Vec<Used> {
         for point in self.points {
             // SAFETY: it came from there in `stage`. Since it was replaced or withdrawn, every CPU has been held outside the hit
             // path.
             unsafe { points.remove(point) };
         }
-        self.cells.retain_mut(|cell| {
-            let is_occupied = mem::take(&mut cell.is_occupied);
-            if !is_occupied {
-                arena.free(*cell);
-            }
-            is_occupied
-        });
-        self.cells
+        let mut occupied = Vec::new();
+        for mut cell in self.cells {
+            if mem::take(&mut cell.is_occupied) { occupied.push(cell) } else { arena.free(cell) }
+        }
+        occupied
     }
 }
 

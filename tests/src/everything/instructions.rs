@@ -7,7 +7,7 @@ use core::iter;
 use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::probe::{self, Checker};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError};
-use runtime::{memory, println, smp, symbol, time};
+use runtime::{memory, println, smp, symbol, task, time};
 
 use super::{Count, functions, heap_in_use, parameter, run, workload_named};
 use crate::coverage::check_flow;
@@ -98,6 +98,13 @@ test!(
         Kprobe::unregister_all(probes);
         println!("unregistered after {} ms and {} hits", (time::now() - start).as_millis(), HITS.sum());
         assert!(probe::list().is_empty());
+        // A stub that a task was interrupted in is freed when the task has left it, and another one ends.
+        for _ in 0..1000 {
+            if probe::memory().stubs == 0 {
+                break;
+            }
+            task::spawn("short", task::yield_now).join();
+        }
         assert_eq!((probe::memory().points, probe::memory().slots, probe::memory().stubs), (0, 0, 0));
         drop(addresses);
         assert_eq!(heap_in_use(), in_use, "memory in use that is not kept for later probes, after and before");
