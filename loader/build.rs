@@ -1,0 +1,8 @@
+//! The loader has a layout of its own.
+
+fn main() {
+    println!("cargo::rerun-if-changed=layout.ld");
+    if std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "none") {
+        println!("cargo::rustc-link-arg-bins=-Tloader/layout.ld");
+    }
+}

@@ -1,0 +1,102 @@
+//! The loader's side: what it answers, and what it keeps.
+
+use crate::{CHECKSUM, Command, Refusal, Reply, Transfer, VERSION};
+
+/// What follows from what the host says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This answer.
+    Answer(Reply),
+    /// To start this image, which is in memory whole.
+    Start(Transfer),
+}
+
+/// What the loader knows of the transfer.
+pub struct Receiver {
+    /// The part number of the CPU.
+    part: u16,
+    /// The longest image that there is room for, in bytes.
+    room: u32,
+    /// The transfer, and the block that is next.
+    current: Option<(Transfer, u32)>,
+}
+
+impl Receiver {
+    /// Of a loader that was just started.
+    pub const fn new(part: u16, room: u32) -> Self {
+        Self { part, room, current: None }
+    }
+
+    /// What is said unasked.
+    pub fn ready(&self) -> Reply {
+        Reply::Ready { version: VERSION, part: self.part }
+    }
+
+    /// Whether no transfer has begun.
+    pub fn is_idle(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// What follows from `command`. `memory` is where packed images are kept, as nothing else has changed it.
+    pub fn command(&mut self, command: &Command, memory: &mut [u8]) -> Step {
+        match command {
+            Command::Hello => Step::Answer(self.ready()),
+            Command::Begin(transfer) => Step::Answer(self.begin(transfer, memory)),
+            Command::Data { id, index, bytes } => Step::Answer(self.data(*id, *index, bytes, memory)),
+            Command::Start { id } => self.start(*id),
+        }
+    }
+
+    /// What is answered to something that was no message.
+    pub fn garbage(&self) -> Reply {
+        match self.current {
+            Some((Transfer { id, .. }, next)) => Reply::Again { id, next },
+            None => self.ready(),
+        }
+    }
+
+    /// Gives the transfer up. What has come of it has to be sent again.
+    pub fn refuse(&mut self, id: u32, refusal: Refusal) -> Reply {
+        self.current = None;
+        Reply::Refused { id, refusal }
+    }
+
+    fn begin(&mut self, transfer: &Transfer, memory: &[u8]) -> Reply {
+        let id = transfer.id;
+        if let Some((current, next)) = self.current
+            && current == *transfer
+        {
+            return Reply::Have { id, next };
+        }
+        let Some(place) = memory.get(..transfer.packed as usize).filter(|_| transfer.length <= self.room) else {
+            let packed = memory.len().try_into().unwrap_or(u32::MAX);
+            return self.refuse(id, Refusal::TooLong { image: self.room, packed });
+        };
+        // It may be there from before the board was reset.
+        let next = if CHECKSUM.checksum(place) == id { transfer.blocks() } else { 0 };
+        self.current = Some((*transfer, next));
+        Reply::Have { id, next }
+    }
+
+    fn data(&mut self, id: u32, index: u32, bytes: &[u8], memory: &mut [u8]) -> Reply {
+        let Some((transfer, next)) = self.current.as_mut().filter(|(transfer, _)| transfer.id == id) else {
+            return self.ready();
+        };
+        let place = transfer.block(index).and_then(|range| memory.get_mut(range));
+        if let Some(place) = place.filter(|place| index == *next && place.len() == bytes.len()) {
+            place.copy_from_slice(bytes);
+            *next += 1;
+        }
+        Reply::Have { id, next: *next }
+    }
+
+    fn start(&self, id: u32) -> Step {
+        match self.current {
+            Some((transfer, next)) if transfer.id == id => match next < transfer.blocks() {
+                true => Step::Answer(Reply::Have { id, next }),
+                false => Step::Start(transfer),
+            },
+            _ => Step::Answer(self.ready()),
+        }
+    }
+}

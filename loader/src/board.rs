@@ -1,0 +1,81 @@
+//! Which board this is, and what the loader uses of it.
+
+use core::panic::PanicInfo;
+use core::ptr;
+
+use aarch64_cpu::registers::{MIDR_EL1, Readable};
+
+use crate::uart::Uart;
+
+/// A board, known by its CPU.
+#[derive(Clone, Copy)]
+pub struct Board {
+    /// The part number in MIDR_EL1.
+    pub part: u16,
+    /// What it is called.
+    pub name: &'static str,
+    /// Physical address of the PL011 that the console is on.
+    pub uart: usize,
+    /// Physical address of the pins that it has to be given, if it has none of its own.
+    pub pins: Option<usize>,
+    /// Physical address of the power manager, which has the watchdog.
+    power: usize,
+}
+
+/// Physical addresses of the ARM, as of the firmware's default configuration ("BCM2835 ARM Peripherals", 13.4; "BCM2711 ARM
+/// Peripherals", 1.2.4 and 11.5; the device tree bcm2712-rpi-5-b.dtb, `serial@7d001000` and `watchdog@7d200000`).
+const BOARDS: [Board; 3] = [
+    Board { part: 0xd03, name: "Raspberry Pi 3", uart: 0x3f20_1000, pins: Some(0x3f20_0000), power: 0x3f10_0000 },
+    Board { part: 0xd08, name: "Raspberry Pi 4", uart: 0xfe20_1000, pins: Some(0xfe20_0000), power: 0xfe10_0000 },
+    Board { part: 0xd0b, name: "Raspberry Pi 5", uart: 0x10_7d00_1000, pins: None, power: 0x10_7d20_0000 },
+];
+
+impl Board {
+    /// The board that this is. None if it is none of those that are known.
+    pub fn here() -> Option<Self> {
+        let part = MIDR_EL1.read(MIDR_EL1::PartNum) as u16;
+        BOARDS.into_iter().find(|board| board.part == part)
+    }
+
+    /// Resets the board: the watchdog is to wait for the shortest time (Linux, drivers/watchdog/bcm2835_wdt.c).
+    pub fn reset(&self) -> ! {
+        const RESET_CONTROL: usize = 0x1c;
+        const WATCHDOG: usize = 0x24;
+        /// In the top byte of whatever is written.
+        const PASSWORD: u32 = 0x5a00_0000;
+        /// The field of the control register, and in it a full reset.
+        const CONFIGURATION: u32 = 0x30;
+        const FULL_RESET: u32 = 0x20;
+        /// In units of 1/65536 s.
+        const TICKS: u32 = 10;
+        let register = |offset| ptr::with_exposed_provenance_mut::<u32>(self.power + offset);
+        // SAFETY: the power manager of this board has its registers there, and nobody else uses them.
+        unsafe {
+            register(WATCHDOG).write_volatile(PASSWORD | TICKS);
+            let control = register(RESET_CONTROL).read_volatile() & !CONFIGURATION & 0x00ff_ffff;
+            register(RESET_CONTROL).write_volatile(PASSWORD | control | FULL_RESET);
+        }
+        park()
+    }
+}
+
+/// Waits for ever.
+pub fn park() -> ! {
+    loop {
+        aarch64_cpu::asm::wfe();
+    }
+}
+
+/// An exception that nothing expects, with its ESR, ELR and FAR. From start.S.
+#[unsafe(no_mangle)]
+extern "C" fn loader_fault(syndrome: u64, from: u64, address: u64) -> ! {
+    panic!("exception at {from:#x}: syndrome {syndrome:#x}, address {address:#x}")
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo) -> ! {
+    let Some(board) = Board::here() else { park() };
+    // SAFETY: whoever used the UART has failed and does not go on.
+    unsafe { Uart::at(board.uart) }.report(format_args!("loader: {info}"));
+    board.reset()
+}

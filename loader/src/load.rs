@@ -1,0 +1,132 @@
+//! From the first byte on the UART to the jump to the kernel.
+
+use core::arch::asm;
+
+use aarch64_cpu::registers::{CNTFRQ_EL0, CNTPCT_EL0, Readable};
+use kprobes_loader_protocol::{
+    Command, Refusal, Reply, Transfer,
+    frame::{self, LONGEST, Piece, ROOM, Splitter},
+    package,
+    receiver::{Receiver, Step},
+};
+
+use crate::{
+    board::{self, Board},
+    place::{self, Memory},
+    uart::Uart,
+};
+
+/// The last message is said so often, as nobody can ask for it again.
+const LAST_WORDS: usize = 3;
+
+unsafe extern "C" {
+    /// Of start.S.
+    fn loader_leave(tree: u64, kernel: *const u8, control: u64, vectors: u64) -> !;
+}
+
+/// Leaves the bus alone for a moment, less than the UART needs to fill its FIFO at any speed. An emulator needs the same to
+/// fill it at all.
+fn pause() {
+    const IN_A_SECOND: u64 = 50_000;
+    let until = CNTPCT_EL0.get() + CNTFRQ_EL0.get() / IN_A_SECOND;
+    while CNTPCT_EL0.get() < until {}
+}
+
+/// The state that the firmware left, for the kernel.
+struct State {
+    /// Physical address of the device tree.
+    tree: u64,
+    /// SCTLR and VBAR of the exception level.
+    control: u64,
+    vectors: u64,
+}
+
+/// The first Rust code, at the loader's own place and on its stack.
+#[unsafe(no_mangle)]
+extern "C" fn loader_main(tree: u64, control: u64, vectors: u64) -> ! {
+    let Some(board) = Board::here() else { board::park() };
+    // SAFETY: this board has a UART there, and nothing else runs.
+    let mut uart = unsafe { Uart::at(board.uart) };
+    // SAFETY: and its pins there.
+    unsafe { uart.initialize(board.pins) };
+    uart.report(format_args!("loader: {}, exception level {}", board.name, exception_level()));
+    // SAFETY: this is once for each start of the loader.
+    let memory = unsafe { Memory::take() };
+    Loader { receiver: Receiver::new(board.part, place::ROOM), uart, memory, state: State { tree, control, vectors } }
+        .run()
+}
+
+fn exception_level() -> u64 {
+    let level: u64;
+    // SAFETY: reading CurrentEL changes nothing.
+    unsafe { asm!("mrs {}, currentel", out(reg) level, options(nomem, nostack, preserves_flags)) };
+    level >> 2
+}
+
+struct Loader {
+    receiver: Receiver,
+    uart: Uart,
+    memory: Memory,
+    state: State,
+}
+
+impl Loader {
+    fn run(mut self) -> ! {
+        let mut splitter = Splitter::<LONGEST>::new();
+        let mut announced = 0;
+        loop {
+            // Who comes to listen, or has not noticed that the board was reset, learns that the loader is there.
+            let now = CNTPCT_EL0.get();
+            if self.receiver.is_idle() && now >= announced {
+                announced = now + CNTFRQ_EL0.get();
+                self.say(&self.receiver.ready());
+            }
+            let Some(byte) = self.uart.receive() else {
+                pause();
+                continue;
+            };
+            match splitter.push::<Command>(byte) {
+                Piece::Nothing => {}
+                Piece::Message(command) => match self.receiver.command(&command, self.memory.packed) {
+                    Step::Answer(reply) => self.say(&reply),
+                    Step::Start(transfer) => self.start(&transfer),
+                },
+                // Single bytes come before a frame, and are nobody's.
+                Piece::Text([] | [_]) => {}
+                Piece::Text(_) => self.say(&self.receiver.garbage()),
+            }
+        }
+    }
+
+    fn say(&mut self, reply: &Reply) {
+        if let Some(frame) = frame::encode(reply, &mut [0; ROOM]) {
+            self.uart.send(frame);
+        }
+    }
+
+    /// Unpacks the kernel and jumps to it. Returns if that cannot be.
+    fn start(&mut self, transfer: &Transfer) {
+        let id = transfer.id;
+        self.say(&Reply::Unpacking { id });
+        if let Err(refusal) = self.unpack(transfer) {
+            let reply = self.receiver.refuse(id, refusal);
+            return self.say(&reply);
+        }
+        for _ in 0..LAST_WORDS {
+            self.say(&Reply::Started { id });
+        }
+        self.uart.finish();
+        let State { tree, control, vectors } = self.state;
+        // SAFETY: a whole image is in memory, with nothing of it in a cache, and what the loader has of this CPU's state is
+        // what the firmware left. Nothing of the loader is used any more.
+        unsafe { loader_leave(tree, self.memory.kernel.as_ptr(), control, vectors) }
+    }
+
+    fn unpack(&mut self, transfer: &Transfer) -> Result<(), Refusal> {
+        place::check_device_tree(self.state.tree, transfer.length)?;
+        let packed = self.memory.packed.get(..transfer.packed as usize).ok_or(Refusal::NotUnpackable)?;
+        package::unpack(transfer, packed, self.memory.kernel)?;
+        self.memory.finish(transfer.length as usize);
+        Ok(())
+    }
+}
