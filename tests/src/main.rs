@@ -2,7 +2,7 @@
 //!
 //! The host types `list` and `run NAME` at the prompt, over the UART, and reads the results there, so that the
 //! same image serves an emulator and a board. A test that fails panics, which stops the machine; every test
-//! therefore gets a boot of its own, and needs to put nothing back.
+//! therefore gets a boot of its own, and needs to put nothing back. On a board, `reboot` makes room for the next one.
 //!
 //! Tests are collected by the linker: [`test!`] puts a [`Test`] into the section `.tests`, which `linker.ld`
 //! gathers.
@@ -36,7 +36,7 @@ mod task;
 use alloc::string::String;
 use core::slice;
 
-use runtime::{print, println, uart};
+use runtime::{power, print, println, uart};
 
 /// A test. It passes when it returns, or, if `stops` is given, when it stops the machine with a reason that contains
 /// that text.
@@ -110,7 +110,8 @@ fn main() {
                 }
                 None => println!("result {name} failed: there is no such test"),
             },
-            _ => println!("error: say `list` or `run NAME`"),
+            None if line.trim() == "reboot" => power::reset(),
+            _ => println!("error: say `list`, `run NAME` or `reboot`"),
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::console::{Console, Event, stop_reason};
 pub const PROMPT: &str = "kprobes> ";
 /// What ends the conversation, and the machine.
 pub const POWER_OFF: &str = "poweroff";
+/// What ends the conversation with a board that is to be there for the next one.
+pub const REBOOT: &str = "reboot";
 
 /// Where the conversation is.
 enum State {
@@ -18,7 +20,7 @@ enum State {
     Asked,
     /// The machine answers this line.
     Answering(String),
-    /// The script has ended and the machine is told to power off.
+    /// The script has ended and the machine is told the farewell.
     Leaving,
 }
 
@@ -38,12 +40,15 @@ pub struct Conversation {
     /// What of the script has been read but not typed.
     script: VecDeque<String>,
     script_ended: bool,
+    /// What is typed at the end of the script.
+    farewell: &'static str,
 }
 
 impl Conversation {
-    /// A conversation with a machine that was just started.
-    pub fn new() -> Self {
-        Self { console: Console::new(PROMPT), state: State::Booting, script: VecDeque::new(), script_ended: false }
+    /// A conversation with a machine that was just started, and that ends at the line `farewell`.
+    pub fn new(farewell: &'static str) -> Self {
+        let console = Console::new(PROMPT);
+        Self { console, state: State::Booting, script: VecDeque::new(), script_ended: false, farewell }
     }
 
     /// Whether it is the machine's turn, so that it can take too long.
@@ -88,7 +93,7 @@ impl Conversation {
         }
         self.script_ended.then(|| {
             self.state = State::Leaving;
-            Action::Type(POWER_OFF.into())
+            Action::Type(self.farewell.into())
         })
     }
 
@@ -99,7 +104,7 @@ impl Conversation {
         }
         match &self.state {
             State::Leaving => Ok(()),
-            State::Answering(line) if line.trim() == POWER_OFF && self.script.is_empty() => Ok(()),
+            State::Answering(line) if line.trim() == self.farewell && self.script.is_empty() => Ok(()),
             _ => Err(format!("the machine powered off {}", self.place())),
         }
     }
@@ -107,7 +112,7 @@ impl Conversation {
     /// The machine said nothing that helps for this many seconds since it was its turn.
     pub fn timed_out(&self, seconds: u64) -> String {
         match self.state {
-            State::Leaving => format!("the machine did not power off within {seconds} s"),
+            State::Leaving => format!("the machine did not end within {seconds} s, {}", self.place()),
             _ => format!("the machine did not ask for a line within {seconds} s, {}", self.place()),
         }
     }
@@ -117,14 +122,14 @@ impl Conversation {
             State::Booting => "before its first prompt".into(),
             State::Asked => "while it waited for a line".into(),
             State::Answering(line) => format!("after `{line}`"),
-            State::Leaving => format!("after the `{POWER_OFF}` at the end of the script"),
+            State::Leaving => format!("after the `{}` at the end of the script", self.farewell),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Action, Conversation};
+    use super::{Action, Conversation, POWER_OFF, REBOOT};
 
     fn typed(line: &str) -> Option<Action> {
         Some(Action::Type(line.into()))
@@ -132,7 +137,7 @@ mod tests {
 
     #[test]
     fn types_a_line_at_each_prompt_and_powers_off() {
-        let mut conversation = Conversation::new();
+        let mut conversation = Conversation::new(POWER_OFF);
         for line in ["# comment", "", "list", "   ", "run sha256 1\r\n"] {
             assert_eq!(conversation.script(Some(line)), None);
         }
@@ -148,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_script_may_come_later_than_the_prompt() {
-        let mut conversation = Conversation::new();
+        let mut conversation = Conversation::new(POWER_OFF);
         assert!(conversation.waits_for_machine());
         assert_eq!(conversation.output(b"kprobes> "), None);
         assert!(!conversation.waits_for_machine());
@@ -160,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_stopped_machine_is_a_failure_wherever_it_happens() {
-        let mut conversation = Conversation::new();
+        let mut conversation = Conversation::new(POWER_OFF);
         let finish = Some(Action::Finish(Err("the machine stopped: panic at boot".into())));
         assert_eq!(conversation.output(b"kprobes> \nmachine stopped: panic at boot"), None);
         assert_eq!(conversation.output(b"\r\n"), finish);
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_early_end_is_a_failure_that_says_where() {
-        let mut conversation = Conversation::new();
+        let mut conversation = Conversation::new(POWER_OFF);
         assert_eq!(conversation.ended(Ok(())), Err("the machine powered off before its first prompt".into()));
         let how = || Err("exit status: 1: no such CPU".into());
         let sentence = "QEMU ended before its first prompt: exit status: 1: no such CPU";
@@ -184,11 +189,21 @@ mod tests {
         for (rest, result) in
             [(None, Ok(())), (Some("list"), Err("the machine powered off after `poweroff`".to_string()))]
         {
-            let mut conversation = Conversation::new();
+            let mut conversation = Conversation::new(POWER_OFF);
             conversation.script(Some("poweroff"));
             conversation.script(rest);
             assert_eq!(conversation.output(b"kprobes> "), typed("poweroff"));
             assert_eq!(conversation.ended(Ok(())), result);
         }
+    }
+
+    #[test]
+    fn a_board_is_left_to_its_loader() {
+        let mut conversation = Conversation::new(REBOOT);
+        conversation.script(None);
+        assert_eq!(conversation.output(b"kprobes> "), typed("reboot"));
+        let late = "the machine did not end within 9 s, after the `reboot` at the end of the script";
+        assert_eq!(conversation.timed_out(9), late);
+        assert_eq!(conversation.ended(Ok(())), Ok(()));
     }
 }

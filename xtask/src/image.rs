@@ -28,15 +28,31 @@ const LARGEST: u64 = 256 << 20;
 
 /// Makes the image of the program `elf` in the file `out`, which appears whole or not at all. Returns its length.
 pub fn write(elf: &Path, out: &Path) -> Result<usize> {
+    write_with(elf, out, with_symbols)
+}
+
+/// The same for a program that has no use for symbols.
+pub fn write_plain(elf: &Path, out: &Path) -> Result<usize> {
+    write_with(elf, out, |file| Ok(contents(file)?.0))
+}
+
+fn write_with(elf: &Path, out: &Path, make: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<usize> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    let image = image(&program).with_context(|| format!("no image can be made of {}", elf.display()))?;
+    let image = parse(&program)
+        .and_then(|file| make(&file))
+        .with_context(|| format!("no image can be made of {}", elf.display()))?;
+    write_bytes(&image, out)?;
+    Ok(image.len())
+}
+
+/// Puts these bytes into the file `out`, which appears whole or not at all.
+pub fn write_bytes(bytes: &[u8], out: &Path) -> Result<()> {
     let mut unfinished = out.as_os_str().to_owned();
     unfinished.push(format!(".{}", process::id()));
-    fs::write(&unfinished, &image)
+    fs::write(&unfinished, bytes)
         .and_then(|()| fs::rename(&unfinished, out))
         .inspect_err(|_| drop(fs::remove_file(&unfinished)))
-        .with_context(|| format!("{} cannot be written", out.display()))?;
-    Ok(image.len())
+        .with_context(|| format!("{} cannot be written", out.display()))
 }
 
 /// Makes the image of the program `elf` beside it.
@@ -55,13 +71,28 @@ pub fn symbols_at(elf: &Path) -> Result<usize> {
     length.and_then(|length| usize::try_from(length).ok()).context("__image_end is before __image_start")
 }
 
-/// The image of a linked program.
-fn image(program: &[u8]) -> Result<Vec<u8>> {
+/// A linked program.
+fn parse(program: &[u8]) -> Result<ElfFile64<'_>> {
     let file =
         ElfFile64::<Endianness>::parse(program).map_err(|error| anyhow!("it is not a 64-bit ELF file: {error}"))?;
     let machine = file.elf_header().e_machine(file.endian());
     ensure!(machine == elf::EM_AARCH64 && file.is_little_endian(), "it is not a program for little-endian AArch64");
-    let (start, end) = (address_of(&file, "__image_start")?, address_of(&file, "__image_end")?);
+    Ok(file)
+}
+
+/// The image of a linked program, with its symbols.
+fn with_symbols(file: &ElfFile64<'_>) -> Result<Vec<u8>> {
+    let (mut image, start) = contents(file)?;
+    image.extend(symbols(file, start)?);
+    image.resize(image.len().next_multiple_of(PAGE), 0);
+    let length = image.len() as u64;
+    image[IMAGE_SIZE_AT..IMAGE_SIZE_AT + 8].copy_from_slice(&length.to_le_bytes());
+    Ok(image)
+}
+
+/// What a linked program is in memory, and its link address.
+fn contents(file: &ElfFile64<'_>) -> Result<(Vec<u8>, u64)> {
+    let (start, end) = (address_of(file, "__image_start")?, address_of(file, "__image_end")?);
     ensure!(
         start < end && end - start <= LARGEST,
         "its __image_end {end:#x} does not fit its __image_start {start:#x}"
@@ -83,12 +114,7 @@ fn image(program: &[u8]) -> Result<Vec<u8>> {
         image.get(MAGIC_AT..).is_some_and(|rest| rest.starts_with(MAGIC)),
         "it does not begin with an arm64 Image header"
     );
-
-    image.extend(symbols(&file, start)?);
-    image.resize(image.len().next_multiple_of(PAGE), 0);
-    let length = image.len() as u64;
-    image[IMAGE_SIZE_AT..IMAGE_SIZE_AT + 8].copy_from_slice(&length.to_le_bytes());
-    Ok(image)
+    Ok((image, start))
 }
 
 fn address_of(file: &ElfFile64<'_>, name: &str) -> Result<u64> {

@@ -27,6 +27,33 @@ pub enum Output {
     End,
 }
 
+/// A UART that one can type on, of whatever was started with it.
+pub trait Uart {
+    /// Types whatever bytes these are. Does not wait for the machine to take them.
+    fn type_keys(&self, keys: Vec<u8>);
+
+    /// How it ended, after [`Output::End`]: an error is what was wrong with that.
+    fn end(self: Box<Self>) -> Result<(), String>;
+
+    /// Types a line and the return key. Does not wait for the machine to take it.
+    fn type_line(&self, line: &str) {
+        self.type_keys(format!("{line}\r").into_bytes());
+    }
+}
+
+/// What can be started, to have its UART.
+pub trait Start {
+    /// Starts it. What its UART sends goes to `output`, on a thread that ends with it; it ends when it is dropped.
+    fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>>;
+}
+
+/// QEMU with these arguments.
+impl Start for Vec<OsString> {
+    fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+        Ok(Box::new(Machine::start(self, output)?))
+    }
+}
+
 /// A QEMU whose UART is in our hands.
 pub struct Machine {
     qemu: Child,
@@ -67,30 +94,6 @@ impl Machine {
         Ok(Self { qemu, keys, complaints })
     }
 
-    /// Types a line and the return key. Does not wait for the machine to take it.
-    pub fn type_line(&self, line: &str) {
-        self.type_keys(format!("{line}\r").into_bytes());
-    }
-
-    /// Types whatever bytes these are. Does not wait for the machine to take them.
-    pub fn type_keys(&self, keys: Vec<u8>) {
-        // The receiver is gone when QEMU is, which its output will say.
-        let _ = self.keys.send(keys);
-    }
-
-    /// How QEMU ended, after [`Output::End`]: an error is its status and what it complained of.
-    pub fn end(mut self) -> Result<(), String> {
-        let Some(status) = self.status() else {
-            return Err("it closed the UART but runs on".into());
-        };
-        if status.success() {
-            return Ok(());
-        }
-        let complaints = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let colon = if complaints.is_empty() { "" } else { ": " };
-        Err(format!("{status}{colon}{complaints}"))
-    }
-
     fn status(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + TIME_TO_END;
         while Instant::now() < deadline {
@@ -100,6 +103,26 @@ impl Machine {
             thread::sleep(Duration::from_millis(5));
         }
         None
+    }
+}
+
+impl Uart for Machine {
+    fn type_keys(&self, keys: Vec<u8>) {
+        // The receiver is gone when QEMU is, which its output will say.
+        let _ = self.keys.send(keys);
+    }
+
+    /// An error is the status and what QEMU complained of.
+    fn end(mut self: Box<Self>) -> Result<(), String> {
+        let Some(status) = self.status() else {
+            return Err("it closed the UART but runs on".into());
+        };
+        if status.success() {
+            return Ok(());
+        }
+        let complaints = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let colon = if complaints.is_empty() { "" } else { ": " };
+        Err(format!("{status}{colon}{complaints}"))
     }
 }
 

@@ -7,9 +7,11 @@ mod board;
 mod console;
 mod conversation;
 mod disk;
+mod flash;
 mod image;
 mod machine;
 mod run;
+mod serial;
 mod setup;
 mod test;
 mod workspace;
@@ -38,6 +40,8 @@ enum Command {
     Audit(audit::Options),
     /// Measures what a hit costs, in instructions, beside what Linux needs for it.
     Bench(bench::Options),
+    /// Puts a kernel, or the loader for kernels, on the card of a Raspberry Pi.
+    Flash(flash::Options),
     /// Gets what the other commands need: the Rust target and QEMU. They do so themselves, for what they need.
     Setup,
     /// Makes the one file that a board boots.
@@ -55,6 +59,9 @@ struct ImageOptions {
     /// The image of the on-target tests.
     #[arg(long)]
     tests: bool,
+    /// The chain-loader for the cards of boards.
+    #[arg(long, conflicts_with_all = ["elf", "tests"])]
+    loader: bool,
     /// Where the image goes.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -65,12 +72,16 @@ fn make_image(options: &ImageOptions) -> Result<()> {
     if options.elf.is_none() {
         setup::rust(&[])?;
     }
-    let elf = match &options.elf {
-        Some(elf) => elf.clone(),
-        None if options.tests => workspace::build_kernel("kprobes-tests")?,
-        None => workspace::build_kernel("runtime")?,
+    let length = match &options.elf {
+        Some(elf) => image::write(elf, &options.out)?,
+        None if options.loader => {
+            let bytes = std::fs::read(flash::loader()?)?;
+            image::write_bytes(&bytes, &options.out)?;
+            bytes.len()
+        }
+        None if options.tests => image::write(&workspace::build_kernel("kprobes-tests")?, &options.out)?,
+        None => image::write(&workspace::build_kernel("runtime")?, &options.out)?,
     };
-    let length = image::write(&elf, &options.out)?;
     println!("{}: {length} bytes", options.out.display());
     Ok(())
 }
@@ -82,6 +93,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::test(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Bench(options) => bench::bench(&options).map(success),
+        Command::Flash(options) => flash::flash(&options).map(success),
         Command::Setup => setup::everything().map(success),
         Command::Image(options) => make_image(&options).map(success),
     };

@@ -17,9 +17,10 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::{
     board::{self, Board, Overrides},
-    conversation::{Action, Conversation},
+    conversation::{Action, Conversation, POWER_OFF, REBOOT},
     image,
-    machine::{self, Machine, Output},
+    machine::{self, Output, Start},
+    serial::{self, Station},
     setup, workspace,
 };
 
@@ -34,6 +35,8 @@ pub struct Options {
     configuration: String,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    serial: serial::Options,
     /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is
     /// standard input, which is also read as a script when it is not a terminal.
     #[arg(long, value_name = "FILE")]
@@ -51,11 +54,29 @@ pub struct Options {
 
 /// Boots the kernel.
 pub fn run(options: &Options) -> Result<()> {
+    let script = open(options.script.as_deref())?;
+    if let Some(station) = Station::open(&options.board, &options.serial)? {
+        let image = image(options)?;
+        let image = fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))?;
+        return match script {
+            // The loader is there for the next one then.
+            Some(script) => follow(&station.with(&image)?, script, options.timeout, REBOOT),
+            None => station.interact(&image),
+        };
+    }
     let board = Board::load(&options.board)?;
     let configuration = board.configuration(&options.configuration)?;
-    let script = open(options.script.as_deref())?;
     setup::board(&board)?;
-    let image = match (&options.image, &options.elf) {
+    let arguments = board.arguments(configuration, &options.overrides, &image(options)?)?;
+    match script {
+        Some(script) => follow(&arguments, script, options.timeout, POWER_OFF),
+        None => Err(interact(arguments)),
+    }
+}
+
+/// The image that is asked for.
+fn image(options: &Options) -> Result<PathBuf> {
+    Ok(match (&options.image, &options.elf) {
         (Some(image), _) => {
             File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
             image.clone()
@@ -65,12 +86,7 @@ pub fn run(options: &Options) -> Result<()> {
             setup::rust(&[])?;
             image::write_beside(&workspace::build_kernel("runtime")?)?
         }
-    };
-    let arguments = board.arguments(configuration, &options.overrides, &image)?;
-    match script {
-        Some(script) => follow(&arguments, script, options.timeout),
-        None => Err(interact(arguments)),
-    }
+    })
 }
 
 /// The script, unless there is a person at the terminal.
@@ -118,18 +134,18 @@ enum Happening {
     Script(Option<String>),
 }
 
-/// Lets the script talk to the machine.
-fn follow(arguments: &[OsString], script: Box<dyn Read + Send>, seconds: u64) -> Result<()> {
+/// Lets the script talk to what is started, and ends that with the line `farewell`.
+fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewell: &'static str) -> Result<()> {
     let (happens, happenings) = mpsc::channel();
     let machine = {
         let happens = happens.clone();
         // Nobody listens any more when the conversation is over.
-        Machine::start(arguments, move |output| drop(happens.send(Happening::Machine(output))))?
+        start.start(Box::new(move |output| drop(happens.send(Happening::Machine(output)))))?
     };
     thread::spawn(move || read_script(script, &happens));
 
     let mut screen = Screen { at_line_start: true };
-    let mut conversation = Conversation::new();
+    let mut conversation = Conversation::new(farewell);
     let timeout = Duration::from_secs(seconds);
     let mut deadline = Instant::now() + timeout;
     let result = loop {

@@ -2,8 +2,10 @@
 //! type; it asks for nothing, so that it works where nobody sits.
 
 mod apt;
+pub mod firmware;
 mod package;
 mod step;
+mod tools;
 pub mod trees;
 
 use std::{
@@ -14,6 +16,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use step::Step;
+pub use tools::get as tools;
 
 use crate::{
     board::Board,
@@ -29,9 +32,11 @@ pub fn everything() -> Result<()> {
     rust(&["clippy", "rustfmt"])?;
     let boards = Board::emulated()?;
     boards.iter().try_for_each(board)?;
+    firmware::get()?;
+    tools()?;
     let machines: Vec<_> = boards.iter().filter_map(|board| board.machine().ok()).collect();
     eprintln!(
-        "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, and the device trees of the Raspberry Pi",
+        "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, the device trees and the firmware of the Raspberry Pi, and programs that read cards",
         machines.join(", ")
     );
     Ok(())

@@ -4,15 +4,18 @@
 
 mod boot;
 mod capture;
+mod card;
 pub mod dialogue;
 mod differ;
 mod flattened;
 mod garbage;
 mod host;
 mod libtest;
+mod loader;
 mod normal;
-mod protocol;
+pub mod protocol;
 mod report;
+mod serial;
 mod session;
 mod sessions;
 mod target;
@@ -25,6 +28,7 @@ use report::Report;
 use crate::{
     audit,
     board::{self, Board},
+    serial::Station,
     setup,
 };
 
@@ -37,6 +41,8 @@ pub struct Options {
     /// Only the on-target tests, in this configuration of the board, which is qemu-virt if none is given.
     #[arg(long, value_name = "NAME")]
     configuration: Option<String>,
+    #[command(flatten)]
+    serial: crate::serial::Options,
     /// How long an on-target test may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
@@ -46,6 +52,12 @@ pub struct Options {
 
 /// Runs the tests. Ends with a line that counts them, whatever happens.
 pub fn test(options: &Options) -> Result<ExitCode> {
+    if let Some(station) = Station::open(options.board.as_deref().unwrap_or(board::DEFAULT), &options.serial)? {
+        setup::rust(&[])?;
+        let mut report = Report::new(options.filter.clone());
+        serial::test(&mut report, &station, options.timeout);
+        return Ok(report.finish());
+    }
     let name = options.board.as_deref().or(options.configuration.as_deref().map(|_| board::DEFAULT));
     let boards = match name {
         Some(name) => vec![Board::load(name)?],
@@ -82,7 +94,13 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     }
     for (board, configurations) in boards.iter().filter(|(board, _)| is_wanted(&board.name)) {
         match setup::board(board) {
-            Ok(()) => target::test(&mut report, board, configurations, options.timeout),
+            Ok(()) => {
+                target::test(&mut report, board, configurations, options.timeout);
+                if options.configuration.is_none() {
+                    loader::test(&mut report, board, options.timeout);
+                    card::test(&mut report, board, options.timeout);
+                }
+            }
             Err(error) => report.result(&format!("{}::setup", board.name), Err(format!("{error:#}"))),
         }
     }

@@ -24,16 +24,16 @@ use crate::memory::MapError;
 const UART_BEHIND_PINS: u64 = 0x1000;
 
 /// Connects the UART of the console to its pins, if that is for the kernel to do, and returns the frequency of its clock in
-/// Hz then, if the firmware tells it.
+/// Hz then, if the firmware tells it. None where the UART has its pins, and with them a speed.
 pub(crate) fn connect_uart(machine: &Machine, uart: &Device) -> Result<Option<u32>, MapError> {
     let board = &machine.broadcom;
     let Some(pins) = board.pins.filter(|pins| uart.registers.address == pins.registers.address + UART_BEHIND_PINS)
     else {
         return Ok(None);
     };
-    pins::connect_uart(&pins)?;
+    let is_without_speed = pins::connect_uart(&pins)?;
     match &board.mailbox {
-        Some(registers) => Ok(mailbox::Mailbox::map(registers)?.uart_clock()),
-        None => Ok(None),
+        Some(registers) if is_without_speed => Ok(mailbox::Mailbox::map(registers)?.uart_clock()),
+        _ => Ok(None),
     }
 }

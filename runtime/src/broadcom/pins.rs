@@ -43,8 +43,9 @@ const PULL_UP_BCM2711: u32 = 0b01;
 /// More than the 150 cycles of the peripherals' clock that the BCM2835 wants between the steps.
 const STEP: Duration = Duration::from_micros(2);
 
-/// Gives the first PL011 the pins 14 and 15, and no others.
-pub(super) fn connect_uart(pins: &Pins) -> Result<(), MapError> {
+/// Gives the first PL011 the pins 14 and 15, and no others. False if it had them, so that it is the UART that whoever came
+/// before has set up.
+pub(super) fn connect_uart(pins: &Pins) -> Result<bool, MapError> {
     // SAFETY: the device tree says that such a GPIO controller has its registers there.
     let registers = unsafe { Mmio::<Registers>::map(pins.registers.address)? };
     for (pin, function) in OTHER_INPUTS {
@@ -64,11 +65,12 @@ pub(super) fn connect_uart(pins: &Pins) -> Result<(), MapError> {
         registers.pull.set(0);
         registers.pull_clock[INPUT_PIN / 32].set(0);
     }
+    let had_them = [OUTPUT_PIN, INPUT_PIN].iter().all(|pin| registers.function(*pin) == ALTERNATE_0);
     registers.set_function(OUTPUT_PIN, ALTERNATE_0);
     registers.set_function(INPUT_PIN, ALTERNATE_0);
     // Before another peripheral is accessed ("BCM2835 ARM Peripherals", 1.3).
     barrier::dsb(barrier::SY);
-    Ok(())
+    Ok(!had_them)
 }
 
 impl Registers {

@@ -14,7 +14,7 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-static COMMANDS: [Command; 15] = [
+static COMMANDS: [Command; 16] = [
     Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
     Command {
         name: "cat",
@@ -65,6 +65,7 @@ static COMMANDS: [Command; 15] = [
     },
     Command { name: "help", arguments: "", help: "this", run: help },
     Command { name: "poweroff", arguments: "", help: "switch the machine off", run: system::power_off },
+    Command { name: "reboot", arguments: "", help: "reset the machine, which boots again", run: system::reboot },
 ];
 
 const DEFINITIONS: [(&str, &str); 3] = [

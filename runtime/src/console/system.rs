@@ -121,3 +121,9 @@ pub(super) fn power_off(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     words.end()?;
     power::off()
 }
+
+/// `reboot`
+pub(super) fn reboot(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    power::reset()
+}

@@ -1,13 +1,19 @@
 //! Images of a small program that is put together here, byte by byte, so that every part of it can be wrong.
 
-use super::image;
+use anyhow::Result;
 use kprobes_symbols::SymbolTable;
+
+use super::{contents, parse, with_symbols};
 
 const START: u64 = 0xffff_ffc0_0000_0000;
 const TEXT_SECTION: u16 = 1;
 const DATA_SECTION: u16 = 2;
 const FUNCTION: u8 = 2;
 const OBJECT: u8 = 1;
+
+fn image(program: &[u8]) -> Result<Vec<u8>> {
+    with_symbols(&parse(program)?)
+}
 
 /// A program; the fields are what the tests vary.
 struct Program {
@@ -140,6 +146,15 @@ fn says_what_is_wrong_with_a_program() {
         let expected = format!("its segment at {address:#x} is not between __image_start and __image_end");
         assert_eq!(program.error(), expected);
     }
+}
+
+#[test]
+fn a_plain_image_is_what_is_in_memory() {
+    let elf = Program::new().elf();
+    let (plain, start) = contents(&parse(&elf).unwrap()).unwrap();
+    assert_eq!((plain.len(), start), (0x2000, START));
+    // Of the header, only the length differs from that of an image with symbols.
+    assert_eq!(plain[24..], image(&elf).unwrap()[24..0x2000]);
 }
 
 #[test]

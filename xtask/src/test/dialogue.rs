@@ -2,14 +2,13 @@
 //! knows nothing of machines; here it gets one.
 
 use std::{
-    ffi::OsString,
     sync::mpsc::{self, RecvTimeoutError},
     time::{Duration, Instant},
 };
 
 use crate::{
     console::{Console, Event},
-    machine::{Machine, Output},
+    machine::{Output, Start},
 };
 
 /// As much of the end of a UART's output is kept.
@@ -52,9 +51,9 @@ pub trait Subject<T> {
 
 /// Talks to a fresh machine until it is decided, for so many seconds from one line to the next. The error is
 /// what the UART sent, and what is wrong with it.
-pub fn converse<T>(arguments: &[OsString], seconds: u64, subject: &mut dyn Subject<T>) -> Result<T, String> {
+pub fn converse<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>) -> Result<T, String> {
     let mut log = Vec::new();
-    talk(arguments, seconds, subject, &mut log)
+    talk(start, seconds, subject, &mut log)
         .map_err(|sentence| format!("{}\n{sentence}", printable(&String::from_utf8_lossy(&log)).trim_end()))
 }
 
@@ -72,11 +71,11 @@ fn printable(text: &str) -> String {
     printable
 }
 
-fn talk<T>(arguments: &[OsString], seconds: u64, subject: &mut dyn Subject<T>, log: &mut Vec<u8>) -> Result<T, String> {
+fn talk<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>, log: &mut Vec<u8>) -> Result<T, String> {
     let (sender, outputs) = mpsc::channel();
     // Nobody listens any more when it is decided.
     let machine =
-        Machine::start(arguments, move |output| drop(sender.send(output))).map_err(|error| format!("{error:#}"))?;
+        start.start(Box::new(move |output| drop(sender.send(output)))).map_err(|error| format!("{error:#}"))?;
     let mut console = Console::new(subject.prompt());
     let timeout = Duration::from_secs(seconds);
     let mut deadline = Instant::now() + timeout;

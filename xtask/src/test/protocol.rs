@@ -5,7 +5,7 @@ use super::dialogue::{Reply, Subject};
 use crate::console::{Event, stop_reason};
 
 /// The prompt of the tests image.
-const PROMPT: &str = "tests> ";
+pub const PROMPT: &str = "tests> ";
 
 /// A test on the target.
 #[derive(Clone, Debug, PartialEq, Eq)]

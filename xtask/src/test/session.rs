@@ -49,6 +49,12 @@ impl Session {
         }
     }
 
+    /// The same without the end of the machine.
+    pub fn without_power_off(mut self) -> Self {
+        self.exchanges.retain(|exchange| exchange.typed != POWER_OFF);
+        self
+    }
+
     /// The sessions in the blocks of a Markdown text that are marked as `mark`.
     pub fn in_markdown(text: &str, mark: &str) -> Vec<Result<Self, String>> {
         let start = format!("```{mark}");
@@ -211,6 +217,12 @@ mod tests {
         assert!(play(text, "").is_err());
         assert!(Session::parse("kprobes> poweroff\nkprobes> help\n").is_err());
         assert!(Session::parse("help\n").is_err());
+    }
+
+    #[test]
+    fn a_session_can_leave_the_machine_on() {
+        let session = Session::parse("kprobes> one\n1\nkprobes> poweroff\n").unwrap();
+        assert_eq!(session.without_power_off(), Session::parse("kprobes> one\n1\n").unwrap());
     }
 
     #[test]

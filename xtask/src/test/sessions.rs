@@ -27,6 +27,11 @@ impl Written {
     pub fn subject(&self) -> Result<Box<dyn Subject<()> + Send>, String> {
         Ok(Box::new(Player::new(self.session.clone()?)))
     }
+
+    /// The same where a machine that is off stays off.
+    pub fn subject_that_stays(&self) -> Result<Box<dyn Subject<()> + Send>, String> {
+        Ok(Box::new(Player::new(self.session.clone()?.without_power_off())))
+    }
 }
 
 /// Every session that holds for machines with this number of CPUs, which a board has unless others are asked for if

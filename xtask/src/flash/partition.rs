@@ -1,0 +1,136 @@
+//! The boot partition of a card that is mounted: somebody's, with an operating system on it that is to be there when our
+//! section is taken out of `config.txt` again. A file is either the old or the new one, whenever the power goes.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{ErrorKind, Write},
+    path::Path,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Board, CONFIG, KERNEL, config};
+
+/// What a kernel is called that was there before.
+const SAVED: &str = "kernel8.img.saved";
+
+/// Puts `kernel` and the section of the configuration into `directory`, if it is a boot partition for `board`, or by `force`.
+pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Result<()> {
+    ensure!(directory.is_dir(), "{} is not a directory", directory.display());
+    if !force {
+        check(board, directory)?;
+    }
+    let path = directory.join(CONFIG);
+    let before = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
+    };
+    let after = config::with_section(&before, &board.config()?)?;
+    let (place, saved) = (directory.join(KERNEL), directory.join(SAVED));
+    if place.exists() && !config::has_section(&before) {
+        // It is another system's.
+        ensure!(!saved.exists(), "{} and {} are both there: one has to go", place.display(), saved.display());
+        fs::copy(&place, &saved)
+            .and_then(|_| File::open(&saved)?.sync_all())
+            .with_context(|| format!("{} cannot be saved", place.display()))?;
+        println!("{} was there, and is {} now", place.display(), saved.display());
+    }
+    // The kernel first: without the section it is not what boots.
+    replace(&place, kernel)?;
+    replace(&path, after.as_bytes())
+}
+
+/// Whether it is a boot partition for this board.
+fn check(board: &Board, directory: &Path) -> Result<()> {
+    let name = directory.display();
+    ensure!(
+        is_fat(directory)?,
+        "{name} is not on a FAT file system, from which boards boot (--force writes there anyway)"
+    );
+    for file in board.firmware {
+        ensure!(
+            directory.join(file).is_file(),
+            "{name} has no {file}, without which {} does not boot: is it the boot partition? (--force writes there anyway)",
+            board.name
+        );
+    }
+    let is_there = |(_, tree): &(&str, &str)| directory.join(tree).is_file();
+    ensure!(
+        board.trees.iter().any(is_there),
+        "{name} has no device tree for {}, {}: is it the boot partition? (--force writes there anyway)",
+        board.name,
+        board.trees.iter().map(|(_, tree)| *tree).collect::<Vec<_>>().join(" or ")
+    );
+    Ok(())
+}
+
+/// Whether the directory is on a FAT file system, where the system says.
+fn is_fat(directory: &Path) -> Result<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        /// MSDOS_SUPER_MAGIC, statfs(2).
+        const FAT: rustix::fs::FsWord = 0x4d44;
+        let system =
+            rustix::fs::statfs(directory).with_context(|| format!("{} cannot be read", directory.display()))?;
+        Ok(system.f_type == FAT)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = directory;
+        Ok(true)
+    }
+}
+
+/// Replaces the file by one with these bytes, which are on the card when it has its name.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut unfinished = path.file_name().unwrap_or(OsStr::new("new")).to_owned();
+    unfinished.push(".new");
+    let unfinished = path.with_file_name(unfinished);
+    let write = || {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    };
+    write()
+        .inspect_err(|_| drop(fs::remove_file(&unfinished)))
+        .with_context(|| format!("{} cannot be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{Board, SAVED, write};
+    use crate::workspace;
+
+    #[test]
+    fn what_is_on_a_card_stays() {
+        let directory = workspace::root().join(format!("target/boot-partition-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let board = Board::named("rpi4").unwrap();
+        let put = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
+        let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
+        put("config.txt", "dtparam=audio=on\n");
+        put("kernel8.img", "theirs");
+        let refusal = write(board, &directory, b"ours", false).unwrap_err().to_string();
+        assert!(refusal.contains("--force"), "{refusal}");
+        assert_eq!((read("kernel8.img"), read("config.txt")), ("theirs".into(), "dtparam=audio=on\n".into()));
+
+        write(board, &directory, b"ours", true).unwrap();
+        write(board, &directory, b"newer", true).unwrap();
+        assert_eq!((read("kernel8.img"), read(SAVED)), ("newer".into(), "theirs".into()));
+        let config = read("config.txt");
+        assert!(
+            config.starts_with("dtparam=audio=on\n") && config.matches("kernel=kernel8.img").count() == 1,
+            "{config}"
+        );
+        let mut names: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["config.txt", "kernel8.img", SAVED]);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

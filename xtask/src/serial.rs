@@ -1,0 +1,138 @@
+//! A board on a serial line. What runs on it is sent over the line first, to the loader on its card; then the line is the
+//! board's console, for a person or for the tests, until the loader is back and takes the next kernel.
+
+mod line;
+mod load;
+mod port;
+mod progress;
+mod terminal;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Sender, TryRecvError},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use kprobes_loader_protocol::{Reply, package::Package};
+
+use crate::machine::{Output, Start, Uart};
+use line::{Heard, Line};
+use load::Load;
+
+/// How long a loader may take to answer, unless somebody says otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// After this time without a byte, keys are looked for.
+const TURN: Duration = Duration::from_millis(5);
+
+/// The line that a board is on.
+#[derive(clap::Args)]
+pub struct Options {
+    /// A serial port, such as /dev/ttyUSB0: the board there runs the image, and not QEMU. It has the chain-loader on its card
+    /// (`cargo xtask flash --loader`).
+    #[arg(long, value_name = "DEVICE")]
+    pub serial: Option<PathBuf>,
+    /// The speed of the port, as the card's config.txt has it.
+    #[arg(long, value_name = "N", default_value_t = 115_200, requires = "serial",
+          value_parser = clap::value_parser!(u32).range(9600..=4_000_000))]
+    pub baud: u32,
+}
+
+/// The boards that have a loader: the name and the part number of the CPU (MIDR_EL1), by which the loader knows its board.
+const BOARDS: [(&str, u16); 3] = [("rpi3", 0xd03), ("rpi4", 0xd08), ("rpi5", 0xd0b)];
+
+/// A board on a serial line.
+pub struct Station {
+    /// The name of the board.
+    pub board: &'static str,
+    line: Arc<Mutex<Line>>,
+    part: u16,
+    /// How long a loader may take to answer where nobody sits who could switch the board on.
+    pub patience: Duration,
+}
+
+impl Station {
+    /// The board of this name, on this line.
+    pub fn open(board: &str, options: &Options) -> Result<Option<Self>> {
+        let Some(path) = &options.serial else { return Ok(None) };
+        let Some((board, part)) = BOARDS.iter().find(|(name, _)| *name == board) else {
+            let names: Vec<_> = BOARDS.iter().map(|(name, _)| *name).collect();
+            bail!("the board {board} has no loader to send an image to; those are: {}", names.join(", "));
+        };
+        let line = Line::open(path, options.baud)?;
+        Ok(Some(Self { board, line: Arc::new(Mutex::new(line)), part: *part, patience: PATIENCE }))
+    }
+
+    /// Loads `image`, and is its console on this terminal until the person there leaves.
+    pub fn interact(&self, image: &[u8]) -> Result<()> {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        terminal::interact(&mut line, &Load { package: &package(image)?, part: self.part, patience: None })
+    }
+
+    /// What starts `image` on the board.
+    pub fn with(&self, image: &[u8]) -> Result<Image<'_>> {
+        Ok(Image { station: self, package: package(image)? })
+    }
+}
+
+fn package(image: &[u8]) -> Result<Package> {
+    Package::new(image).context("the image is longer than 4 GiB")
+}
+
+/// The name of the board whose CPU has this part number.
+fn board_with(part: u16) -> String {
+    let board = BOARDS.iter().find(|(_, known)| *known == part);
+    board.map_or_else(|| format!("a board with CPU {part:#x}"), |(name, _)| (*name).into())
+}
+
+/// An image, and the board that is to run it.
+pub struct Image<'a> {
+    station: &'a Station,
+    package: Package,
+}
+
+impl Start for Image<'_> {
+    fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+        let line = Arc::clone(&self.station.line);
+        // The one before has the line until it is dropped.
+        let load = Load { package: &self.package, part: self.station.part, patience: Some(self.station.patience) };
+        load.run(&mut line.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let (keys, typed) = mpsc::channel::<Vec<u8>>();
+        thread::spawn(move || {
+            let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
+            loop {
+                match line.hear(TURN) {
+                    Some(Heard::Text(text)) => output(Output::Bytes(text)),
+                    Some(Heard::Reply(Reply::Ready { .. })) => return output(Output::End),
+                    Some(Heard::Reply(_)) | None => {}
+                }
+                match typed.try_recv() {
+                    Ok(keys) => line.send(&keys),
+                    Err(TryRecvError::Empty) => {}
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+        });
+        Ok(Box::new(Running { keys }))
+    }
+}
+
+/// What was started, until it is dropped or the loader is back.
+struct Running {
+    keys: Sender<Vec<u8>>,
+}
+
+impl Uart for Running {
+    fn type_keys(&self, keys: Vec<u8>) {
+        // The receiver is gone when the board was reset, which the output has said.
+        let _ = self.keys.send(keys);
+    }
+
+    fn end(self: Box<Self>) -> Result<(), String> {
+        Ok(())
+    }
+}

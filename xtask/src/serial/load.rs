@@ -1,0 +1,129 @@
+//! Has an image run on the board: waits for its loader, or asks the kernel that runs there for it, and sends what is missing.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail, ensure};
+use kprobes_loader_protocol::{
+    frame,
+    package::Package,
+    sender::{Sender, Stage},
+};
+
+use super::{
+    board_with,
+    line::{Heard, Line},
+    progress::Progress,
+};
+use crate::{conversation, test::protocol};
+
+/// How long a loader may take to answer, beside the time that the bytes take.
+const TIME_TO_ANSWER: Duration = Duration::from_millis(500);
+/// No longer than this nothing is done on the line.
+const TURN: Duration = Duration::from_millis(20);
+/// After this time without a loader, whoever is there instead is spoken to, again and again.
+const TIME_TO_ASK: Duration = Duration::from_secs(2);
+/// What has the kernels of this repository give the board back to its loader, whatever stands at their prompt.
+const RESET: &[u8] = b"\rreboot\r";
+/// As much is remembered of what comes from somebody else.
+const REMEMBERED: usize = 400;
+
+/// An image for a board.
+pub struct Load<'a> {
+    pub package: &'a Package,
+    /// The part number of the board's CPU.
+    pub part: u16,
+    /// How long there may be no answer; for ever if None.
+    pub patience: Option<Duration>,
+}
+
+impl Load<'_> {
+    /// Has the image run.
+    pub fn run(&self, line: &mut Line) -> Result<()> {
+        let begin = Instant::now();
+        let mut sender = Sender::new(self.package, TIME_TO_ANSWER + line.time_of(2 * frame::ROOM));
+        let mut progress = Progress::new(self.package, line.name());
+        let mut somebody = Somebody::new();
+        let mut answered = begin;
+        let mut limit = self.patience;
+        loop {
+            if let Some(frame) = sender.poll(begin.elapsed()) {
+                line.send(&frame);
+            }
+            match line.hear(TURN) {
+                Some(Heard::Reply(reply)) => {
+                    sender.reply(reply, begin.elapsed()).map_err(|failure| anyhow!("{failure}"))?;
+                    answered = Instant::now();
+                    // Once there is a loader, a person has no more reason for patience than anybody.
+                    limit = limit.or(Some(super::PATIENCE));
+                }
+                Some(Heard::Text(text)) => somebody.says(&text),
+                None => {}
+            }
+            if let Some(part) = sender.part().filter(|part| *part != self.part) {
+                progress.end();
+                bail!("the board on {} is {} and not {}", line.name(), board_with(part), board_with(self.part));
+            }
+            match sender.stage() {
+                Stage::Started => {
+                    progress.end();
+                    return Ok(());
+                }
+                Stage::Greeting => somebody.ask(line, answered.elapsed()),
+                _ => {}
+            }
+            progress.show(sender.stage(), line.is_connected());
+            // While the image is unpacked, the loader says nothing.
+            let silence = if sender.stage() == Stage::Unpacking { Duration::ZERO } else { answered.elapsed() };
+            if limit.is_some_and(|limit| silence > limit) {
+                progress.end();
+                ensure!(line.is_connected(), "the port {} is gone and does not come back", line.name());
+                bail!("no loader answers on {} within {} s{}", line.name(), silence.as_secs(), somebody.quoted());
+            }
+        }
+    }
+}
+
+/// Whoever is on the line and is not the loader.
+struct Somebody {
+    said: Vec<u8>,
+    asked: Duration,
+}
+
+impl Somebody {
+    fn new() -> Self {
+        Self { said: Vec::new(), asked: Duration::ZERO }
+    }
+
+    fn says(&mut self, text: &[u8]) {
+        self.said.extend(text);
+        self.said.drain(..self.said.len().saturating_sub(REMEMBERED));
+    }
+
+    /// Brings a prompt about; and where it is one of ours, asks for the loader. No other system is told anything but the
+    /// return key.
+    fn ask(&mut self, line: &mut Line, silence: Duration) {
+        if silence < self.asked {
+            self.asked = Duration::ZERO;
+        }
+        if silence < self.asked + TIME_TO_ASK {
+            return;
+        }
+        self.asked = silence;
+        // What was sent to find a loader may have been echoed behind the prompt.
+        let last_line = self.said.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let prompts = [conversation::PROMPT, protocol::PROMPT];
+        let is_ours = prompts.iter().any(|prompt| last_line.starts_with(prompt.as_bytes()));
+        line.send(if is_ours { RESET } else { b"\r" });
+    }
+
+    fn quoted(&self) -> String {
+        let text = String::from_utf8_lossy(&self.said);
+        match text.trim() {
+            "" => "; nothing at all comes from there: is the board on, and are RX and TX connected crosswise?".into(),
+            text => format!(
+                "; what comes from there is {:?}: is the loader on the card, and the speed right?",
+                text.lines().next_back().unwrap_or_default()
+            ),
+        }
+    }
+}

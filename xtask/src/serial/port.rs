@@ -1,0 +1,80 @@
+//! A serial port of the host, as bytes: no line discipline, no flow control. Pseudo-terminals are as good.
+
+use std::{os::fd::OwnedFd, path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FlockOperation, Mode, OFlags, flock, open},
+    io::{Errno, read, write},
+    termios::{ControlModes, OptionalActions, QueueSelector, isatty, tcflush, tcgetattr, tcsetattr},
+};
+
+/// How long the port may take no byte.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An open port.
+pub struct Port(OwnedFd);
+
+/// There is no port any more, as after its plug was pulled.
+pub struct Gone;
+
+impl Port {
+    /// Opens the port at `path`, for this process alone, with this speed in baud.
+    pub fn open(path: &Path, baud: u32) -> Result<Self> {
+        let name = path.display();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let port = open(path, flags, Mode::empty()).with_context(|| format!("the port {name} cannot be opened"))?;
+        ensure!(isatty(&port), "{name} is not a serial port");
+        flock(&port, FlockOperation::NonBlockingLockExclusive)
+            .with_context(|| format!("another program uses the port {name}"))?;
+        let mut settings = tcgetattr(&port).with_context(|| format!("the port {name} cannot be set up"))?;
+        settings.make_raw();
+        settings.control_modes |= ControlModes::CLOCAL | ControlModes::CREAD;
+        settings.control_modes &= !(ControlModes::CRTSCTS | ControlModes::CSTOPB);
+        settings
+            .set_speed(baud)
+            .and_then(|()| tcsetattr(&port, OptionalActions::Now, &settings))
+            .with_context(|| format!("the port {name} cannot be set to {baud} baud"))?;
+        tcflush(&port, QueueSelector::IFlush).with_context(|| format!("the port {name} cannot be emptied"))?;
+        Ok(Self(port))
+    }
+
+    /// Reads what has come, or what comes within `timeout`: 0 bytes if nothing does.
+    pub fn read(&self, buffer: &mut [u8], timeout: Duration) -> Result<usize, Gone> {
+        if !self.wait(PollFlags::IN, timeout)? {
+            return Ok(0);
+        }
+        match read(&self.0, buffer) {
+            Ok(0) => Err(Gone),
+            Ok(length) => Ok(length),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Writes all bytes.
+    pub fn write(&self, mut bytes: &[u8]) -> Result<(), Gone> {
+        while !bytes.is_empty() {
+            if !self.wait(PollFlags::OUT, PATIENCE)? {
+                return Err(Gone);
+            }
+            match write(&self.0, bytes) {
+                Ok(length) => bytes = &bytes[length..],
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return Err(Gone),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the port is ready within `timeout`.
+    fn wait(&self, what: PollFlags, timeout: Duration) -> Result<bool, Gone> {
+        let timeout = Timespec::try_from(timeout).map_err(|_| Gone)?;
+        match poll(&mut [PollFd::new(&self.0, what)], Some(&timeout)) {
+            Ok(ready) => Ok(ready != 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(_) => Err(Gone),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The image of a card, read by programs that know nothing of this one: the table of its partitions, its file system, its
+//! files; and the kernel that they take out of it boots.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::{capture::capture, dialogue::converse, report::Report, session::Player, session::Session};
+use crate::{
+    board::{BASE, Board, Overrides},
+    flash, image, setup, workspace,
+};
+
+/// Where the boot partition is, in bytes: 4 MiB, which is what the tools are told.
+const START: usize = 4 << 20;
+
+/// Runs the tests of the card of this board, if it has one and they are wanted.
+pub fn test(report: &mut Report, board: &Board, seconds: u64) {
+    let name = format!("{}::card::image", board.name);
+    if flash::Board::named(&board.name).is_ok() && report.wants(&name) {
+        report.result(&name, image_is_right(board, seconds).map_err(|error| format!("{error:#}")));
+    }
+}
+
+fn image_is_right(board: &Board, seconds: u64) -> Result<()> {
+    setup::tools()?;
+    let kernel = image::write_beside(&workspace::build_kernel("runtime")?)?;
+    let kernel = fs::read(&kernel).with_context(|| format!("{} cannot be read", kernel.display()))?;
+    let directory = workspace::root().join("target/cards");
+    fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+    let file = |what: &str| directory.join(format!("{}-{what}", board.name));
+
+    let (card, partition) = (file("card.img"), file("partition.img"));
+    let wanted = flash::Board::named(&board.name)?;
+    let bytes = flash::card_image(wanted, &kernel, None)?;
+    image::write_bytes(&bytes, &card)?;
+    image::write_bytes(&bytes[START..], &partition)?;
+
+    let table = run(Command::new("sfdisk").arg("--dump").arg(&card))?;
+    let partitions: Vec<_> = table.lines().filter(|line| line.contains(" start=")).collect();
+    let [line] = partitions[..] else { return Err(anyhow!("sfdisk sees {} partitions:\n{table}", partitions.len())) };
+    let words: String = line.split_whitespace().collect();
+    ensure!(words.contains("start=8192,") && words.contains("type=c"), "sfdisk sees {line:?}");
+    run(Command::new("fsck.fat").arg("-n").arg(&partition))?;
+
+    let copy = |name: &str, to: &Path| {
+        let from = format!("{}@@4M", card.display());
+        run(Command::new("mcopy").args(["-n", "-o", "-i", &from, &format!("::{name}")]).arg(to))?;
+        fs::read(to).with_context(|| format!("{} cannot be read", to.display()))
+    };
+    for name in wanted.firmware {
+        ensure!(!copy(name, &file("firmware"))?.is_empty(), "{name} is empty");
+    }
+    let config = String::from_utf8(copy(flash::CONFIG, &file("config.txt"))?)?;
+    ensure!(config.contains("kernel=kernel8.img"), "config.txt is {config:?}");
+    let taken: PathBuf = file("kernel8.img");
+    ensure!(copy(flash::KERNEL, &taken)? == kernel, "the kernel is another one than it was");
+
+    let arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &taken)?;
+    let session = "kprobes> run sha256 3 1\n...\n         3 calls of runtime::workload::sha256::iterate\n...\n";
+    let mut player = Player::new(Session::parse(session).map_err(anyhow::Error::msg)?);
+    converse(&arguments, seconds, &mut player).map_err(anyhow::Error::msg)
+}
+
+/// What the program prints, if it ends well.
+fn run(command: &mut Command) -> Result<String> {
+    let captured = capture(command, |_| {});
+    captured.result.map_err(|sentence| anyhow!("{}{sentence}", captured.text))?;
+    Ok(captured.text)
+}

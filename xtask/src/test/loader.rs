@@ -1,0 +1,169 @@
+//! The way of a kernel to a board over a serial line, as far as it can be gone without a board: QEMU is entered as the
+//! firmware enters, with the loader for its kernel, and is at the end of a [`cable`]. What talks to it is what talks to a
+//! board.
+
+mod cable;
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{
+    dialogue::{Subject, converse},
+    protocol::{Listing, Trial},
+    report::Report,
+    session::{Player, Session},
+};
+use crate::{
+    board::{BASE, Board, Overrides},
+    flash, image,
+    machine::Start,
+    serial::{Options, Station},
+    workspace,
+};
+use cable::{Cable, Faults};
+
+/// The boards with a loader that QEMU has a machine for.
+const BOARDS: [&str; 2] = ["rpi3", "rpi4"];
+/// A session whose replies are the same wherever it is had.
+const SESSION: &str = "kprobes> p:iteration runtime::workload::sha256::iterate\n\
+    kprobes> run sha256 3 1\n...\n         3 calls of runtime::workload::sha256::iterate\n...\n\
+    kprobes> -:iteration\n";
+
+/// What is tried with a board. The error says what went wrong.
+type Try = fn(&Bed) -> Result<()>;
+
+/// Runs the wanted tests of the loader on this board, if it has one.
+pub fn test(report: &mut Report, board: &Board, seconds: u64) {
+    if !BOARDS.contains(&board.name.as_str()) {
+        return;
+    }
+    let tests: [(&str, Try); 6] = [
+        ("console", console),
+        ("noise", noise),
+        ("cut_cable", cut_cable),
+        ("crash", crash),
+        ("another_board", another_board),
+        ("no_loader", no_loader),
+    ];
+    let name = |test: &str| format!("{}::loader::{test}", board.name);
+    let tests: Vec<_> = tests.into_iter().filter(|(test, _)| report.wants(&name(test))).collect();
+    if tests.is_empty() {
+        return;
+    }
+    match Bed::new(board, seconds) {
+        Ok(bed) => {
+            for (test, run) in tests {
+                report.result(&name(test), run(&bed).map_err(|error| format!("{error:#}")));
+            }
+        }
+        Err(error) => report.result(&name("images"), Err(format!("{error:#}"))),
+    }
+}
+
+/// What the tests are made with.
+struct Bed<'a> {
+    board: &'a Board,
+    arguments: Vec<OsString>,
+    kernel: Vec<u8>,
+    tests: Vec<u8>,
+    directory: PathBuf,
+    seconds: u64,
+}
+
+impl<'a> Bed<'a> {
+    fn new(board: &'a Board, seconds: u64) -> Result<Self> {
+        let loader = flash::loader()?;
+        let mut arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &loader)?;
+        // After a reset, the loader is to be back.
+        arguments.retain(|argument| argument != "-no-reboot");
+        // The CPUs that wait for a kernel would take turns from the one that loads it, and from QEMU's UART.
+        arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
+        let built = |package: &str| -> Result<Vec<u8>> {
+            let image = image::write_beside(&workspace::build_kernel(package)?)?;
+            fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))
+        };
+        let (kernel, tests) = (built("runtime")?, built("kprobes-tests")?);
+        Ok(Self { board, arguments, kernel, tests, directory: loader.with_extension("ports"), seconds })
+    }
+
+    /// A board with these faults on its cable, and how it is reached.
+    fn station(&self, test: &str, faults: Faults) -> Result<(Cable, Station)> {
+        let cable = Cable::new(&self.arguments, faults, &self.directory, &format!("{}-{test}", self.board.name))?;
+        let station = self.open(&self.board.name, &cable.port)?;
+        Ok((cable, station))
+    }
+
+    fn open(&self, board: &str, port: &Path) -> Result<Station> {
+        let options = Options { serial: Some(port.into()), baud: 115_200 };
+        Station::open(board, &options)?.context("no port was named")
+    }
+
+    fn talk<T>(&self, start: &dyn Start, subject: &mut dyn Subject<T>) -> Result<T> {
+        converse(start, self.seconds, subject).map_err(anyhow::Error::msg)
+    }
+
+    /// Has the session with a kernel that is loaded for it.
+    fn have_session(&self, station: &Station) -> Result<()> {
+        let mut player = Player::new(Session::parse(SESSION).map_err(anyhow::Error::msg)?);
+        self.talk(&station.with(&self.kernel)?, &mut player)
+    }
+}
+
+/// A kernel is loaded, talked to, and gives the board back, for the next one.
+fn console(bed: &Bed) -> Result<()> {
+    let (_cable, station) = bed.station("console", Faults::default())?;
+    bed.have_session(&station)?;
+    bed.have_session(&station)
+}
+
+/// A line that changes and loses bytes while the kernel is sent.
+fn noise(bed: &Bed) -> Result<()> {
+    let (_cable, station) = bed.station("noise", Faults { noise: 10_000, until: 250_000, ..Faults::default() })?;
+    bed.have_session(&station)
+}
+
+/// The cable is pulled and put in again, twice while the kernel is sent.
+fn cut_cable(bed: &Bed) -> Result<()> {
+    let (_cable, station) = bed.station("cut", Faults { pulls: vec![50_000, 130_000], ..Faults::default() })?;
+    bed.have_session(&station)
+}
+
+/// A test of the suite ends the machine; the loader is back, and the next one runs.
+fn crash(bed: &Bed) -> Result<()> {
+    let (_cable, station) = bed.station("crash", Faults::default())?;
+    let image = station.with(&bed.tests)?;
+    let tests = bed.talk(&image, &mut Listing::default())?;
+    let crash = tests.iter().find(|test| test.stops.is_some()).context("no test stops the machine")?;
+    let other = tests.iter().find(|test| test.stops.is_none()).context("every test stops the machine")?;
+    for test in [other, crash, other, crash, other] {
+        bed.talk(&image, &mut Trial::new(test.clone()))?;
+    }
+    Ok(())
+}
+
+/// Who asks for another board than the one that is there is told which it is.
+fn another_board(bed: &Bed) -> Result<()> {
+    let Some(other) = BOARDS.into_iter().find(|name| *name != bed.board.name) else { bail!("there is only one board") };
+    let (cable, station) = bed.station("other", Faults::default())?;
+    drop(station);
+    let station = bed.open(other, &cable.port)?;
+    let failure = station.with(&bed.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
+    let expected = format!("is {} and not {other}", bed.board.name);
+    ensure!(failure.ends_with(&expected), "it says {failure:?}");
+    Ok(())
+}
+
+/// Where no loader answers, that is said, with what was heard instead.
+fn no_loader(bed: &Bed) -> Result<()> {
+    let (_cable, mut station) = bed.station("none", Faults { noise: 1, until: u64::MAX, ..Faults::default() })?;
+    station.patience = Duration::from_secs(2);
+    let failure = station.with(&bed.kernel)?.start(Box::new(|_| ())).err().context("it was loaded")?.to_string();
+    ensure!(failure.contains("no loader answers") && failure.contains("nothing at all"), "it says {failure:?}");
+    Ok(())
+}

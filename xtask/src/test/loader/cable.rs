@@ -1,0 +1,197 @@
+//! A board on a cable, as a serial port of the host: QEMU with the loader, and a pseudo-terminal that carries what is said,
+//! not always well. A cable can be pulled, and is put in again at another port, which goes by the same name.
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+    io::{Errno, read, write},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{OptionalActions, tcgetattr, tcsetattr},
+};
+
+use crate::machine::{Machine, Output, Uart};
+
+/// How long a cable that was pulled stays out.
+const PULLED: Duration = Duration::from_millis(700);
+
+/// What happens on the way.
+#[derive(Clone, Default)]
+pub struct Faults {
+    /// One byte in so many is changed, and one is lost, in each direction; none if 0.
+    pub noise: u64,
+    /// The noise ends after so many bytes from the host.
+    pub until: u64,
+    /// The cable is pulled when so many bytes have come from the host.
+    pub pulls: Vec<u64>,
+}
+
+/// A cable with a board at its end, until it is dropped.
+pub struct Cable {
+    /// The port on this side.
+    pub port: PathBuf,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Cable {
+    /// Starts QEMU with these arguments, at the end of a cable with these faults. The port is in `directory`.
+    pub fn new(arguments: &[OsString], faults: Faults, directory: &Path, name: &str) -> Result<Self> {
+        let (output, sent) = mpsc::channel();
+        let board = Machine::start(arguments, move |piece| drop(output.send(piece)))?;
+        fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        let port = directory.join(name);
+        let end = plug(&port)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut carrier =
+            Carrier { board, sent, port: port.clone(), end: Some(end), faults, carried: 0, random: 1, pulled: None };
+        let told = Arc::clone(&is_over);
+        let thread = thread::spawn(move || while !told.load(Ordering::Relaxed) && carrier.carry() {});
+        Ok(Self { port, is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It ends within one turn; if it has panicked, the board is gone as well.
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(&self.port);
+    }
+}
+
+/// A new pseudo-terminal, known as `port`.
+fn plug(port: &Path) -> Result<OwnedFd> {
+    let end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("there is no pseudo-terminal")?;
+    grantpt(&end).and_then(|()| unlockpt(&end)).context("the pseudo-terminal cannot be used")?;
+    // Nothing is echoed before the other side has set its end up.
+    let mut settings = tcgetattr(&end)?;
+    settings.make_raw();
+    tcsetattr(&end, OptionalActions::Now, &settings)?;
+    let name = ptsname(&end, Vec::new())?;
+    match fs::remove_file(port) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => symlink(name.to_string_lossy().as_ref(), port)?,
+    }
+    Ok(end)
+}
+
+struct Carrier {
+    board: Machine,
+    sent: Receiver<Output>,
+    port: PathBuf,
+    /// The end of the pseudo-terminal that is the board's; none while the cable is out.
+    end: Option<OwnedFd>,
+    faults: Faults,
+    /// Bytes from the host.
+    carried: u64,
+    random: u64,
+    pulled: Option<Instant>,
+}
+
+impl Carrier {
+    /// Carries what there is. False if the board is gone.
+    fn carry(&mut self) -> bool {
+        if self.pulled.is_some_and(|pulled| pulled.elapsed() > PULLED) {
+            self.pulled = None;
+            self.end = plug(&self.port).ok();
+        }
+        let from_host = self.read();
+        if !from_host.is_empty() {
+            self.carried += from_host.len() as u64;
+            let keys = self.spoil(from_host);
+            self.board.type_keys(keys);
+            if self.faults.pulls.first().is_some_and(|place| self.carried >= *place) {
+                self.faults.pulls.remove(0);
+                self.pulled = Some(Instant::now());
+                self.end = None;
+            }
+        }
+        while let Ok(output) = self.sent.try_recv() {
+            match output {
+                Output::Bytes(bytes) => {
+                    let bytes = self.spoil(bytes);
+                    self.write(&bytes);
+                }
+                Output::End => return false,
+            }
+        }
+        true
+    }
+
+    fn read(&self) -> Vec<u8> {
+        const TURN: Duration = Duration::from_millis(1);
+        let Some(end) = &self.end else {
+            thread::sleep(TURN);
+            return Vec::new();
+        };
+        let mut buffer = [0; 1024];
+        let mut events = [PollFd::new(end, PollFlags::IN)];
+        let timeout = Timespec::try_from(TURN).ok();
+        let is_ready = poll(&mut events, timeout.as_ref()).is_ok_and(|ready| ready != 0);
+        if is_ready && !events[0].revents().contains(PollFlags::IN) {
+            // Nobody has the port open: that is said at once, and again and again.
+            thread::sleep(TURN);
+            return Vec::new();
+        }
+        match is_ready.then(|| read(end, &mut buffer)) {
+            Some(Ok(length)) => buffer[..length].to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is sent while nobody listens is lost. The board waits for whoever does: it is no faster than a cable.
+    fn write(&self, mut bytes: &[u8]) {
+        const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let Some(end) = &self.end else { return };
+        while !bytes.is_empty() {
+            let mut events = [PollFd::new(end, PollFlags::OUT)];
+            let is_ready = poll(&mut events, Some(&PATIENCE)).is_ok_and(|ready| ready != 0);
+            if !is_ready || events[0].revents().contains(PollFlags::HUP) {
+                return;
+            }
+            match write(end, bytes) {
+                Ok(length) => bytes = &bytes[length..],
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn spoil(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        if self.faults.noise == 0 || self.carried > self.faults.until {
+            return bytes;
+        }
+        let mut spoilt = Vec::with_capacity(bytes.len());
+        for byte in bytes {
+            match self.random() % self.faults.noise {
+                0 => {}
+                1 => spoilt.push(byte ^ 0x40),
+                _ => spoilt.push(byte),
+            }
+        }
+        spoilt
+    }
+
+    /// Knuth's linear congruential generator (MMIX).
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random >> 33
+    }
+}
