@@ -10,11 +10,13 @@ use super::{
 use crate::workspace::{self, Executable};
 
 /// The packages whose library, or the pure part of it, also builds for the host.
-const LIBRARIES: [&str; 10] = [
+const LIBRARIES: [&str; 12] = [
     "-p",
     "aarch64-kprobes",
     "-p",
     "kprobes-trace",
+    "-p",
+    "kprobes-program",
     "-p",
     "kprobes-symbols",
     "-p",

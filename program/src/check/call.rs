@@ -1,0 +1,326 @@
+//! Compiles calls: what gives a value, what collects one, and what is done for itself.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::clause::Clause;
+use super::format;
+use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
+use crate::code::{Action, Aggregate, Builtin, Kept, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word};
+use crate::error::{Error, Noun, Problem, Span};
+use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
+
+/// How many words a string has whose length is not known.
+const TEXT_WORDS: u8 = 8;
+
+/// What collects.
+const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist"];
+/// What is done for itself.
+const ACTIONS: [&str; 6] = ["printf", "print", "clear", "zero", "delete", "exit"];
+
+/// Refuses more or fewer arguments.
+fn count(arguments: &[Expression], least: usize, most: usize, span: Span) -> Result<(), Error> {
+    match (least..=most).contains(&arguments.len()) {
+        true => Ok(()),
+        false => Err(span.error(Problem::ArgumentCount { least, most })),
+    }
+}
+
+/// A string that is written out.
+fn written(argument: &Expression) -> Result<&str, Error> {
+    match &*argument.form {
+        ExpressionForm::Text(text) => Ok(text),
+        _ => Err(argument.span.error(Problem::NotLiteral)),
+    }
+}
+
+/// A map, or an entry of one.
+fn map(argument: &Expression) -> Result<&MapReference, Error> {
+    match &*argument.form {
+        ExpressionForm::Map(map) => Ok(map),
+        _ => Err(argument.span.error(Problem::NotAMap)),
+    }
+}
+
+impl Clause<'_, '_> {
+    /// The number that `argument` is before the program runs, from `least` to `most`.
+    fn known(&mut self, argument: &Expression, least: u64, most: u64) -> Result<u64, Error> {
+        let value = self.value(argument)?;
+        let value = number(value, argument.span)?;
+        let value = constant(value, argument.span)?;
+        match (least..=most).contains(&value) {
+            true => Ok(value),
+            false => Err(argument.span.error(Problem::Range { least, most })),
+        }
+    }
+
+    /// A call that gives a value.
+    pub fn call(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<Value, Error> {
+        match (name.node.as_str(), arguments) {
+            ("str", [pointer]) => self.text(pointer, None, span),
+            ("str", [pointer, length]) => self.text(pointer, Some(length), span),
+            ("str", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
+            ("kaddr", [path]) => {
+                let address = self.symbol(written(path)?, path.span)?;
+                Ok(Value { of: UNSIGNED, ..address })
+            }
+            ("ksym", [address]) => {
+                let value = self.value(address)?;
+                match value.of {
+                    Type::Symbol => Ok(value),
+                    _ => Ok(Value { of: Type::Symbol, ..number(value, address.span)? }),
+                }
+            }
+            ("reg", [register]) => {
+                let which = self::register(written(register)?).ok_or(register.span.error(Problem::Register))?;
+                self.allow(self.allowed.hit, Problem::NoHit, span)?;
+                self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Register(which) }, span)
+            }
+            ("kstack", [frames]) => {
+                let frames = self.known(frames, 1, STACK_MAX as u64)?;
+                self.stack(frames as usize, span)
+            }
+            ("strncmp", [one, other, length]) => self.compare(one, other, length, span),
+            ("strncmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
+            ("kaddr" | "ksym" | "reg" | "kstack", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
+            (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
+            (action, _) if ACTIONS.contains(&action) => Err(span.error(Problem::NotAValue)),
+            _ => Err(name.span.error(Problem::Function)),
+        }
+    }
+
+    /// `str`: a string in memory.
+    fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
+        self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        let value = self.value(pointer)?;
+        let address = number(value, pointer.span)?.at;
+        let (words, length) = match length {
+            None => (TEXT_WORDS, Operand::Constant(u64::from(TEXT_WORDS) * 8 - 1)),
+            Some(expression) => {
+                let value = self.value(expression)?;
+                let value = number(value, expression.span)?;
+                match value.at {
+                    Operand::Word(_) => (TEXT_WORDS, value.at),
+                    Operand::Constant(bytes) => {
+                        let most = TEXT_MAX as u64;
+                        let problem = expression.span.error(Problem::Range { least: 1, most });
+                        let words = (1..=most).contains(&bytes).then(|| text_words(bytes as usize)).flatten();
+                        (words.ok_or(problem)?, value.at)
+                    }
+                }
+            }
+        };
+        self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)
+    }
+
+    /// `strncmp`: 0 if two strings are the same in their first bytes.
+    fn compare(
+        &mut self,
+        one: &Expression,
+        other: &Expression,
+        length: &Expression,
+        span: Span,
+    ) -> Result<Value, Error> {
+        let mut texts = [Word(0); 2];
+        let bytes = self.known(length, 1, TEXT_MAX as u64)? as u8;
+        for (place, text) in texts.iter_mut().zip([one, other]) {
+            let value = self.value(text)?;
+            let Type::Text { words } = value.of else {
+                return Err(text.span.error(Problem::Type { wanted: Noun::Text, found: value.of.noun() }));
+            };
+            let of = Type::Text { words: words.max(bytes.div_ceil(8)) };
+            *place = self.in_words(value, of, text.span)?;
+        }
+        let [left, right] = texts;
+        self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)
+    }
+
+    /// What is collected, and of what, if the call collects.
+    pub fn aggregate(
+        &mut self,
+        name: &Spanned<String>,
+        arguments: &[Expression],
+        span: Span,
+    ) -> Result<Option<(Kept, Operand)>, Error> {
+        if !AGGREGATES.contains(&name.node.as_str()) {
+            return Ok(None);
+        }
+        let (least, most) = match name.node.as_str() {
+            "count" => (0, 0),
+            "lhist" => (4, 4),
+            _ => (1, 1),
+        };
+        count(arguments, least, most, span)?;
+        let Some((first, bounds)) = arguments.split_first() else {
+            return Ok(Some((Kept::Aggregate(Aggregate::Count), Operand::Constant(1))));
+        };
+        let value = self.value(first)?;
+        let value = number(value, first.span)?;
+        let signed = value.is_signed();
+        let aggregate = match name.node.as_str() {
+            "sum" => Aggregate::Sum { signed },
+            "avg" => Aggregate::Average { signed },
+            "min" => Aggregate::Least { signed },
+            "max" => Aggregate::Greatest { signed },
+            "stats" => Aggregate::Statistics { signed },
+            "hist" => Aggregate::Histogram,
+            _ => self.bounds(bounds)?,
+        };
+        Ok(Some((Kept::Aggregate(aggregate), value.at)))
+    }
+
+    /// The bounds of a linear histogram.
+    fn bounds(&mut self, bounds: &[Expression]) -> Result<Aggregate, Error> {
+        let mut numbers = [0; 3];
+        for (place, bound) in numbers.iter_mut().zip(bounds) {
+            *place = self.known(bound, 0, u64::MAX)?.cast_signed();
+        }
+        let [least, most, step] = numbers;
+        let steps = most.abs_diff(least).checked_div(step.unsigned_abs());
+        if step < 1 || most <= least || steps.is_none_or(|steps| !(1..=ROWS_MAX).contains(&steps)) {
+            let span = bounds.first().zip(bounds.last()).map(|(first, last)| first.span.to(last.span));
+            return Err(span.unwrap_or_default().error(Problem::Bounds { most: ROWS_MAX }));
+        }
+        Ok(Aggregate::Linear { least, most, step })
+    }
+
+    /// A call that is done for itself.
+    pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
+        match (name.node.as_str(), arguments) {
+            ("printf", [text, values @ ..]) => self.printf(text, values, span),
+            ("printf", []) => Err(span.error(Problem::ArgumentCount { least: 1, most: 32 })),
+            ("print", [what, rest @ ..]) if rest.len() <= 2 => self.print(what, rest, span),
+            ("print", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 3 })),
+            ("clear" | "zero", [what]) => {
+                let map = self.whole(map(what)?, what.span)?;
+                let action = if name.node == "clear" { Action::Clear { map } } else { Action::Zero { map } };
+                self.emit(action, Word(0), 0, span)
+            }
+            ("delete", [what]) => {
+                let (map, key) = self.entry(map(what)?, what.span)?;
+                self.is_kept(map, what.span)?;
+                self.push(Op::Delete { map, key }, span)
+            }
+            ("clear" | "zero" | "delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
+            ("exit", []) => {
+                self.emit(Action::Exit, Word(0), 0, span)?;
+                self.push(Op::Exit, span)?;
+                let end = self.jump(span)?;
+                self.ends.push(end);
+                Ok(())
+            }
+            ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
+            (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
+            _ => {
+                self.call(name, arguments, span)?;
+                Err(span.error(Problem::Useless))
+            }
+        }
+    }
+
+    fn is_kept(&self, map: u8, span: Span) -> Result<(), Error> {
+        if self.checker.learning { Ok(()) } else { self.kept(map, span).map(drop) }
+    }
+
+    /// The number of a whole map.
+    fn whole(&mut self, map: &MapReference, span: Span) -> Result<u8, Error> {
+        if !map.keys.is_empty() {
+            return Err(span.error(Problem::NotAMap));
+        }
+        let number = self.map_number(&map.name, span)?;
+        self.is_kept(number, span)?;
+        Ok(number)
+    }
+
+    fn emit(&mut self, action: Action, from: Word, words: u8, span: Span) -> Result<(), Error> {
+        let action = self.checker.action(action, span)?;
+        self.push(Op::Emit { action, from, words }, span)
+    }
+
+    fn print(&mut self, what: &Expression, rest: &[Expression], span: Span) -> Result<(), Error> {
+        let mut numbers = [0, 1];
+        for (place, argument) in numbers.iter_mut().zip(rest) {
+            *place = self.known(argument, *place, u64::MAX)?;
+        }
+        let [top, divisor] = numbers;
+        match &*what.form {
+            ExpressionForm::Map(reference) if reference.keys.is_empty() => {
+                let map = self.whole(reference, what.span)?;
+                self.emit(Action::PrintMap { map, top, divisor }, Word(0), 0, span)
+            }
+            _ if !rest.is_empty() => Err(what.span.error(Problem::NotAMap)),
+            ExpressionForm::Map(reference) => {
+                let (map, key) = self.entry(reference, what.span)?;
+                let key_words = self.checker.maps.get(usize::from(map)).and_then(|known| known.keys.as_ref());
+                let key_words = key_words.map_or(0, |keys| keys.iter().map(|of| of.words()).sum::<u8>());
+                let of = match self.kept(map, what.span)? {
+                    Kept::Value(of) => of,
+                    Kept::Aggregate(aggregate) => aggregate.number().ok_or(what.span.error(Problem::NoNumber))?,
+                };
+                let words = key_words.saturating_add(of.words());
+                let from = self.room(words, span)?;
+                let to = Word(from.0.saturating_add(key_words));
+                self.push(Op::Copy { to: from, from: key, words: key_words }, span)?;
+                let op = match self.kept(map, what.span)? {
+                    Kept::Value(_) => Op::Get { to, map, key },
+                    Kept::Aggregate(_) => Op::Total { to, map, key },
+                };
+                self.push(op, span)?;
+                self.emit(Action::PrintEntry { map }, from, words, span)
+            }
+            _ => {
+                let value = self.value(what)?;
+                let from = self.in_words(value, value.of, what.span)?;
+                self.emit(Action::Print { of: value.of }, from, value.of.words(), span)
+            }
+        }
+    }
+
+    fn printf(&mut self, text: &Expression, arguments: &[Expression], span: Span) -> Result<(), Error> {
+        let mut pieces = format::pieces(written(text)?).ok_or(text.span.error(Problem::Conversion))?;
+        let conversions = pieces.iter().filter(|piece| piece.conversion.is_some()).count();
+        if conversions != arguments.len() {
+            let problem = Problem::Conversions { conversions, arguments: arguments.len() };
+            return Err(text.span.to(arguments.last().unwrap_or(text).span).error(problem));
+        }
+        let mut values = Vec::new();
+        let converted = pieces.iter_mut().filter_map(|piece| piece.conversion.as_mut());
+        for (argument, conversion) in arguments.iter().zip(converted) {
+            let value = self.value(argument)?;
+            format::fit(conversion, value.of).map_err(|problem| argument.span.error(problem))?;
+            values.push((value, argument.span));
+        }
+        let words = values.iter().map(|(value, _)| usize::from(value.of.words())).sum::<usize>();
+        let words = u8::try_from(words).map_err(|_| span.error(Problem::Room { most: u8::MAX.into() }))?;
+        let from = match (values.as_slice(), words) {
+            ([], _) => Word(0),
+            ([(alone, at)], _) => self.in_words(*alone, alone.of, *at)?,
+            _ => {
+                let first = self.room(words, span)?;
+                let mut to = first;
+                for (value, at) in values {
+                    self.place(value, to, value.of, at)?;
+                    to = Word(to.0.saturating_add(value.of.words()));
+                }
+                first
+            }
+        };
+        self.emit(Action::Format { pieces }, from, words, span)
+    }
+}
+
+/// The register called `name`.
+fn register(name: &str) -> Option<Register> {
+    match name {
+        "sp" => Some(Register::Sp),
+        "pc" => Some(Register::Pc),
+        "pstate" => Some(Register::Pstate),
+        "lr" => Some(Register::X(30)),
+        _ => {
+            let digits = name.strip_prefix('x')?;
+            let is_plain = digits.len() == 1 || !digits.starts_with('0');
+            let number = digits.parse().ok().filter(|number| is_plain && *number <= 30)?;
+            digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(Register::X(number))
+        }
+    }
+}

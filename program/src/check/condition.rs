@@ -1,0 +1,149 @@
+//! Compiles conditions, as jumps where they only decide where to go on.
+
+use alloc::vec::Vec;
+
+use super::clause::Clause;
+use super::value::{SIGNED, Value, join, number};
+use crate::code::{Comparison, Op, Operand, Type};
+use crate::error::{Error, Problem, Span};
+use crate::syntax::{Expression, ExpressionForm, Operator, Unary};
+
+impl Clause<'_, '_> {
+    /// Code that jumps, by one of the jumps that are added to `exits`, if the truth of `condition` is `when`, and goes on
+    /// behind itself if not.
+    pub fn branch(&mut self, condition: &Expression, when: bool, exits: &mut Vec<usize>) -> Result<(), Error> {
+        let span = condition.span;
+        match &*condition.form {
+            ExpressionForm::Unary { operator: Unary::Not, operand } => self.branch(operand, !when, exits),
+            ExpressionForm::Binary { operator: operator @ (Operator::And | Operator::Or), left, right } => {
+                if (*operator == Operator::Or) == when {
+                    self.branch(left, when, exits)?;
+                    return self.branch(right, when, exits);
+                }
+                let mut decided = Vec::new();
+                self.branch(left, !when, &mut decided)?;
+                self.branch(right, when, exits)?;
+                self.land(&decided);
+                Ok(())
+            }
+            ExpressionForm::Binary { operator, left, right } if operator.is_comparison() => {
+                let (how, left, right) = self.comparison(*operator, left, right)?;
+                self.branch_if(if when { how } else { how.inverse() }, left, right, exits, span)
+            }
+            _ => {
+                let value = self.value(condition)?;
+                let value = number(value, span)?;
+                let how = if when { Comparison::Unequal } else { Comparison::Equal };
+                self.branch_if(how, value.at, Operand::Constant(0), exits, span)
+            }
+        }
+    }
+
+    fn branch_if(
+        &mut self,
+        how: Comparison,
+        left: Operand,
+        right: Operand,
+        exits: &mut Vec<usize>,
+        span: Span,
+    ) -> Result<(), Error> {
+        if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
+            if how.holds(left, right) {
+                exits.push(self.jump(span)?);
+            }
+            return Ok(());
+        }
+        self.push(Op::Branch { how, left, right, target: 0 }, span)?;
+        exits.push(self.ops.len() - 1);
+        Ok(())
+    }
+
+    /// A comparison of two numbers that holds if `left operator right` does.
+    pub fn comparison(
+        &mut self,
+        operator: Operator,
+        left: &Expression,
+        right: &Expression,
+    ) -> Result<(Comparison, Operand, Operand), Error> {
+        let span = left.span.to(right.span);
+        let one = self.value(left)?;
+        // The path of a function stands for its address where one is compared.
+        let other = match &*right.form {
+            ExpressionForm::Text(path) if one.of == Type::Symbol => self.symbol(path, right.span)?,
+            _ => self.value(right)?,
+        };
+        let is_equality = matches!(operator, Operator::Equal | Operator::Unequal);
+        let nouns = Problem::Types { left: one.of.noun(), right: other.of.noun() };
+        match (one.of, other.of) {
+            _ if one.is_number() && other.is_number() => {
+                Ok((comparison(operator, join(&one, &other)), one.at, other.at))
+            }
+            (Type::Text { .. }, Type::Text { .. }) if is_equality => {
+                let differ = self.differ(one, other, span)?;
+                Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
+            }
+            (Type::Symbol, Type::Symbol | Type::Integer { .. }) | (Type::Integer { .. }, Type::Symbol)
+                if is_equality =>
+            {
+                Ok((comparison(operator, false), one.at, other.at))
+            }
+            (one_of, other_of) if one_of == other_of && is_equality => {
+                Ok((comparison(operator, false), one.at, other.at))
+            }
+            (one_of, other_of) if one_of.noun() == other_of.noun() => Err(span.error(Problem::Order)),
+            _ => Err(span.error(nouns)),
+        }
+    }
+
+    /// 0 if two strings are the same, 1 if not.
+    fn differ(&mut self, one: Value, other: Value, span: Span) -> Result<Value, Error> {
+        let words = one.of.words().max(other.of.words());
+        let of = Type::Text { words };
+        let (left, right) = (self.in_words(one, of, span)?, self.in_words(other, of, span)?);
+        self.give(SIGNED, |to| Op::Differ { to, left, right, bytes: words.saturating_mul(8) }, span)
+    }
+
+    /// The address of the function called `path`.
+    pub fn symbol(&self, path: &str, span: Span) -> Result<Value, Error> {
+        let address = self.checker.symbols.address(path).ok_or(span.error(Problem::NoSymbol))?;
+        Ok(Value { at: Operand::Constant(address), of: Type::Symbol })
+    }
+
+    /// 1 if `condition` holds, 0 if not.
+    pub fn truth(&mut self, condition: &Expression) -> Result<Value, Error> {
+        let span = condition.span;
+        if let ExpressionForm::Binary { operator, left, right } = &*condition.form
+            && operator.is_comparison()
+        {
+            let (how, left, right) = self.comparison(*operator, left, right)?;
+            if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
+                return Ok(Value::constant(how.holds(left, right).into(), true));
+            }
+            return self.give(SIGNED, |to| Op::Compare { to, how, left, right }, span);
+        }
+        let result = self.give(SIGNED, |to| Op::Set { to, from: Operand::Constant(0) }, span)?;
+        let mut exits = Vec::new();
+        self.branch(condition, false, &mut exits)?;
+        if let Operand::Word(to) = result.at {
+            self.push(Op::Set { to, from: Operand::Constant(1) }, span)?;
+        }
+        self.land(&exits);
+        Ok(result)
+    }
+}
+
+/// The comparison of an operator that compares, for values with a sign or without.
+fn comparison(operator: Operator, signed: bool) -> Comparison {
+    match operator {
+        Operator::Unequal => Comparison::Unequal,
+        Operator::Less if signed => Comparison::Less,
+        Operator::Less => Comparison::Below,
+        Operator::LessEqual if signed => Comparison::LessEqual,
+        Operator::LessEqual => Comparison::BelowEqual,
+        Operator::Greater if signed => Comparison::Greater,
+        Operator::Greater => Comparison::Above,
+        Operator::GreaterEqual if signed => Comparison::GreaterEqual,
+        Operator::GreaterEqual => Comparison::AboveEqual,
+        _ => Comparison::Equal,
+    }
+}

@@ -1,0 +1,233 @@
+//! Compiles values.
+
+use super::clause::Clause;
+use super::map::arithmetic;
+use super::value::{SIGNED, UNSIGNED, Value, join, number};
+use crate::code::{Arithmetic, Builtin, COMM_WORDS, Op, Operand, Register, STACK_MAX, Type, extend};
+use crate::error::{Error, Noun, Problem, Span};
+use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Target, TypeName, Unary};
+
+/// How many words a string has that is chosen from two.
+const CHOSEN: Type = Type::Text { words: 8 };
+
+impl Clause<'_, '_> {
+    /// A value.
+    pub fn value(&mut self, expression: &Expression) -> Result<Value, Error> {
+        let span = expression.span;
+        match &*expression.form {
+            ExpressionForm::Integer(value) => Ok(Value::constant(*value, value.cast_signed() >= 0)),
+            ExpressionForm::Text(text) => self.literal(text, span),
+            ExpressionForm::Variable(name) => {
+                let known = self.variables.iter().rev().find(|variable| variable.name == *name);
+                let known = known.ok_or(span.error(Problem::Unset))?;
+                Ok(Value { at: Operand::Word(known.at), of: known.of })
+            }
+            ExpressionForm::Map(map) => self.read_map(map, span),
+            ExpressionForm::Builtin(name) => self.builtin(name, span),
+            ExpressionForm::Call { name, arguments } => self.call(name, arguments, span),
+            ExpressionForm::Unary { operator, operand } => self.unary(*operator, operand, expression),
+            ExpressionForm::Step { target, up, first } => self.step(target, *up, *first, span),
+            ExpressionForm::Binary { operator, left, right } if operator.is_arithmetic() => {
+                let (one, other) = (self.value(left)?, self.value(right)?);
+                self.binary(*operator, one, other, left.span, right.span)
+            }
+            ExpressionForm::Binary { .. } => self.truth(expression),
+            ExpressionForm::Choice { condition, then, otherwise } => self.choice(condition, then, otherwise, span),
+            ExpressionForm::Cast { to, operand } => self.cast(*to, operand, span),
+            ExpressionForm::Index { pointer, index } => {
+                let (base, distance) = (self.value(pointer)?, self.value(index)?);
+                if !matches!(base.of, Type::Pointer { .. }) {
+                    return Err(pointer.span.error(Problem::NotAPointer));
+                }
+                let element = self.binary(Operator::Add, base, distance, pointer.span, index.span)?;
+                self.read(element, span)
+            }
+        }
+    }
+
+    fn unary(&mut self, operator: Unary, operand: &Expression, whole: &Expression) -> Result<Value, Error> {
+        let span = whole.span;
+        if operator == Unary::Not {
+            let value = self.value(operand)?;
+            let value = number(value, operand.span)?;
+            if let Operand::Constant(constant) = value.at {
+                return Ok(Value::constant((constant == 0).into(), true));
+            }
+            let (left, right) = (value.at, Operand::Constant(0));
+            return self.give(SIGNED, |to| Op::Compare { to, how: crate::code::Comparison::Equal, left, right }, span);
+        }
+        let value = self.value(operand)?;
+        if operator == Unary::Read {
+            return self.read(value, operand.span);
+        }
+        let value = number(value, operand.span)?;
+        match operator {
+            Unary::Negate => self.compute(Arithmetic::Subtract, Operand::Constant(0), value.at, SIGNED, span),
+            _ => {
+                let of = Type::Integer { signed: value.is_signed() };
+                self.compute(Arithmetic::Xor, value.at, Operand::Constant(u64::MAX), of, span)
+            }
+        }
+    }
+
+    /// What a pointer points to.
+    fn read(&mut self, pointer: Value, span: Span) -> Result<Value, Error> {
+        let Type::Pointer { signed, bytes } = pointer.of else {
+            return Err(span.error(Problem::NotAPointer));
+        };
+        self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        let address = pointer.at;
+        self.give(Type::Integer { signed }, |to| Op::Read { to, address, bytes, signed }, span)
+    }
+
+    /// Two numbers, computed with.
+    pub fn binary(
+        &mut self,
+        operator: Operator,
+        left: Value,
+        right: Value,
+        left_span: Span,
+        right_span: Span,
+    ) -> Result<Value, Error> {
+        let (left, right) = (number(left, left_span)?, number(right, right_span)?);
+        let span = left_span.to(right_span);
+        match (operator, left.of, right.of) {
+            (Operator::Add | Operator::Subtract, Type::Pointer { bytes, .. }, Type::Integer { .. }) => {
+                let distance =
+                    self.compute(Arithmetic::Multiply, right.at, Operand::Constant(bytes.into()), SIGNED, span)?;
+                let how = arithmetic(operator, false).unwrap_or(Arithmetic::Add);
+                self.compute(how, left.at, distance.at, left.of, span)
+            }
+            (Operator::Add, Type::Integer { .. }, Type::Pointer { .. }) => {
+                self.binary(operator, right, left, right_span, left_span)
+            }
+            _ => {
+                let shifts = matches!(operator, Operator::Left | Operator::Right);
+                let signed = if shifts { left.is_signed() } else { join(&left, &right) };
+                let how = arithmetic(operator, signed).ok_or(span.error(Problem::Value))?;
+                self.compute(how, left.at, right.at, Type::Integer { signed }, span)
+            }
+        }
+    }
+
+    /// `++` and `--`.
+    fn step(&mut self, target: &Spanned<Target>, up: bool, first: bool, span: Span) -> Result<Value, Error> {
+        let operator = if up { Operator::Add } else { Operator::Subtract };
+        let one = Value::constant(1, true);
+        match &target.node {
+            Target::Map(map) => {
+                let (number, key) = self.entry(map, target.span)?;
+                self.modify(number, key, operator, one, span, target.span, first)
+            }
+            Target::Variable(name) => {
+                let known = self.variables.iter().rev().find(|variable| variable.name == *name).cloned();
+                let known = known.ok_or(target.span.error(Problem::Unset))?;
+                let old = Value { at: Operand::Word(known.at), of: known.of };
+                let kept = match first {
+                    true => old,
+                    false => self.give(known.of, |to| Op::Set { to, from: old.at }, span)?,
+                };
+                let new = self.binary(operator, old, one, target.span, span)?;
+                self.place(new, known.at, known.of, span)?;
+                Ok(kept)
+            }
+        }
+    }
+
+    fn choice(
+        &mut self,
+        condition: &Expression,
+        then: &Expression,
+        otherwise: &Expression,
+        span: Span,
+    ) -> Result<Value, Error> {
+        let mut exits = alloc::vec::Vec::new();
+        self.branch(condition, false, &mut exits)?;
+        let one = self.value(then)?;
+        let room = if let Type::Text { .. } = one.of { CHOSEN } else { one.of };
+        let to = self.room(room.words(), span)?;
+        self.chosen(one, to, room, then.span)?;
+        let end = self.jump(span)?;
+        self.land(&exits);
+        let other = self.value(otherwise)?;
+        let of = match (one.of, other.of) {
+            _ if one.is_number() && other.is_number() && one.of != other.of => {
+                Type::Integer { signed: join(&one, &other) }
+            }
+            (one, other) if one.noun() == other.noun() => room,
+            (one, other) => {
+                return Err(span.error(Problem::Types { left: one.noun(), right: other.noun() }));
+            }
+        };
+        self.chosen(other, to, room, otherwise.span)?;
+        self.land(&[end]);
+        Ok(Value { at: Operand::Word(to), of })
+    }
+
+    fn chosen(&mut self, value: Value, to: crate::code::Word, room: Type, span: Span) -> Result<(), Error> {
+        if value.of.words() > room.words() {
+            return Err(span.error(Problem::LongText { most: usize::from(room.words()) * 8 - 1 }));
+        }
+        self.place(value, to, room, span)
+    }
+
+    fn cast(&mut self, to: TypeName, operand: &Expression, span: Span) -> Result<Value, Error> {
+        let value = self.value(operand)?;
+        if !value.is_number() && value.of != Type::Symbol {
+            let problem = Problem::Type { wanted: Noun::Integer, found: value.of.noun() };
+            return Err(operand.span.error(problem));
+        }
+        let TypeName { signed, bits, pointer } = to;
+        if pointer {
+            return Ok(Value { of: Type::Pointer { signed, bytes: bits / 8 }, ..value });
+        }
+        let of = Type::Integer { signed };
+        match value.at {
+            at if bits == 64 => Ok(Value { at, of }),
+            Operand::Constant(constant) => Ok(Value { at: Operand::Constant(extend(constant, bits, signed)), of }),
+            from @ Operand::Word(_) => self.give(of, |to| Op::Extend { to, from, bits, signed }, span),
+        }
+    }
+
+    /// Refuses what the probes of this clause do not allow.
+    pub fn allow(&self, allowed: bool, problem: Problem, span: Span) -> Result<(), Error> {
+        if allowed { Ok(()) } else { Err(span.error(problem)) }
+    }
+
+    fn builtin(&mut self, name: &str, span: Span) -> Result<Value, Error> {
+        let (of, what, needs_hit) = match name {
+            "func" => (Type::Symbol, Builtin::Function, true),
+            "caller" => (Type::Symbol, Builtin::Caller, true),
+            "probe" => (Type::Site, Builtin::Site, false),
+            "cpu" => (UNSIGNED, Builtin::Cpu, false),
+            "tid" | "pid" => (UNSIGNED, Builtin::Task, false),
+            "nsecs" => (UNSIGNED, Builtin::Nanoseconds, false),
+            "elapsed" => (UNSIGNED, Builtin::Elapsed, false),
+            "comm" => return self.give(Type::Text { words: COMM_WORDS }, |to| Op::Comm { to }, span),
+            "kstack" => return self.stack(STACK_MAX, span),
+            "retval" => {
+                self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
+                (UNSIGNED, Builtin::Register(Register::X(0)), true)
+            }
+            _ => {
+                let digits = name.strip_prefix("arg").ok_or(span.error(Problem::Word))?;
+                let number: u8 = digits.parse().map_err(|_| span.error(Problem::Word))?;
+                if number > 7 || digits.len() > 1 {
+                    return Err(span.error(Problem::ArgumentNumber));
+                }
+                self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
+                (UNSIGNED, Builtin::Register(Register::X(number)), true)
+            }
+        };
+        self.allow(self.allowed.hit || !needs_hit, Problem::NoHit, span)?;
+        self.give(of, |to| Op::Load { to, what }, span)
+    }
+
+    /// The stack, of `frames` frames at most.
+    pub fn stack(&mut self, frames: usize, span: Span) -> Result<Value, Error> {
+        self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        self.checker.stack_frames = self.checker.stack_frames.max(frames);
+        let frames = u8::try_from(frames).unwrap_or(u8::MAX);
+        self.give(Type::Stack, |to| Op::Stack { to, frames }, span)
+    }
+}

@@ -1,0 +1,88 @@
+//! Reads the format of `printf`.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::code::Type;
+use crate::error::{Noun, Problem};
+use crate::report::{Conversion, Piece, Shown};
+
+/// The widest field, and the longest precision, in characters.
+const WIDTH_MAX: usize = 255;
+
+/// The pieces of a format; `None` if it has a conversion that is not known.
+pub(super) fn pieces(format: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    let mut rest = format.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            text.push(c);
+            continue;
+        }
+        if rest.next_if_eq(&'%').is_some() {
+            text.push('%');
+            continue;
+        }
+        let mut conversion = Conversion::default();
+        while let Some(flag) = rest.next_if(|c| "-0#+ ".contains(*c)) {
+            match flag {
+                '-' => conversion.left = true,
+                '0' => conversion.zeros = true,
+                '#' => conversion.prefix = true,
+                '+' => conversion.plus = true,
+                _ => conversion.space = true,
+            }
+        }
+        let number = |rest: &mut core::iter::Peekable<core::str::Chars<'_>>| {
+            let mut value = 0_usize;
+            while let Some(digit) = rest.peek().and_then(|c| c.to_digit(10)) {
+                rest.next();
+                value = value.saturating_mul(10).saturating_add(digit as usize);
+            }
+            (value <= WIDTH_MAX).then_some(value)
+        };
+        conversion.width = number(&mut rest)?;
+        if rest.next_if_eq(&'.').is_some() {
+            conversion.precision = Some(number(&mut rest)?);
+        }
+        let mut length = String::new();
+        while let Some(letter) = rest.next_if(|c| "hljzt".contains(*c)) {
+            length.push(letter);
+        }
+        conversion.bits = match length.as_str() {
+            "hh" => 8,
+            "h" => 16,
+            "" | "l" | "ll" | "j" | "z" | "t" => 64,
+            _ => return None,
+        };
+        conversion.shown = match rest.next()? {
+            'd' | 'i' => Shown::Signed,
+            'u' => Shown::Unsigned,
+            'o' => Shown::Octal,
+            'x' => Shown::Hexadecimal { upper: false },
+            'X' => Shown::Hexadecimal { upper: true },
+            'c' => Shown::Character,
+            'p' => Shown::Pointer,
+            's' => Shown::Text,
+            _ => return None,
+        };
+        pieces.push(Piece { text: core::mem::take(&mut text), conversion: Some(conversion) });
+    }
+    if !text.is_empty() {
+        pieces.push(Piece { text, conversion: None });
+    }
+    Some(pieces)
+}
+
+/// Tells `conversion` what it shows, if it can.
+pub(super) fn fit(conversion: &mut Conversion, of: Type) -> Result<(), Problem> {
+    let is_number = matches!(of, Type::Integer { .. } | Type::Pointer { .. });
+    let (wanted, fits) = match conversion.shown {
+        Shown::Text => (Noun::Text, !is_number),
+        Shown::Pointer | Shown::Hexadecimal { .. } => (Noun::Integer, is_number || of == Type::Symbol),
+        _ => (Noun::Integer, is_number),
+    };
+    conversion.of = of;
+    if fits { Ok(()) } else { Err(Problem::ConversionType { wanted, found: of.noun() }) }
+}

@@ -1,0 +1,226 @@
+//! What is known of the maps of a program.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::clause::Clause;
+use super::value::{SIGNED, Value, number};
+use crate::code::{Aggregate, Arithmetic, Kept, MANY_MAX, Map, Op, Operand, Type, Word};
+use crate::error::{Error, Noun, Problem, Span};
+use crate::syntax::{MapReference, Operator};
+
+/// A map, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// Without `@`.
+    pub name: String,
+    pub keys: Option<Vec<Type>>,
+    pub value: Option<Kept>,
+}
+
+impl Known {
+    /// The map, if all is known of it.
+    pub fn finish(self) -> Option<Map> {
+        Some(Map { name: self.name, keys: self.keys.unwrap_or_default(), value: self.value? })
+    }
+}
+
+/// What can be told of a type from two uses of it.
+pub(super) trait Merge: Sized {
+    /// What is both, if something can be.
+    fn merge(self, other: Self) -> Option<Self>;
+}
+
+impl Merge for Type {
+    fn merge(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Text { words }, Self::Text { words: others }) => Some(Self::Text { words: words.max(others) }),
+            (Self::Integer { .. } | Self::Pointer { .. }, Self::Integer { .. } | Self::Pointer { .. }) => Some(self),
+            _ => (self == other).then_some(self),
+        }
+    }
+}
+
+impl Merge for Kept {
+    fn merge(self, other: Self) -> Option<Self> {
+        use Aggregate as A;
+        match (self, other) {
+            (Self::Value(one), Self::Value(other)) => one.merge(other).map(Self::Value),
+            (Self::Aggregate(one), Self::Aggregate(other)) => {
+                let same = match (one, other) {
+                    (A::Sum { .. }, A::Sum { .. })
+                    | (A::Average { .. }, A::Average { .. })
+                    | (A::Least { .. }, A::Least { .. })
+                    | (A::Greatest { .. }, A::Greatest { .. })
+                    | (A::Statistics { .. }, A::Statistics { .. }) => true,
+                    _ => one == other,
+                };
+                same.then_some(self)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Clause<'_, '_> {
+    /// The number of the map called `name`.
+    pub fn map_number(&mut self, name: &str, span: Span) -> Result<u8, Error> {
+        let maps = &mut self.checker.maps;
+        let number = maps.iter().position(|known| known.name == name).unwrap_or(maps.len());
+        let small = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))?;
+        if number == maps.len() {
+            maps.push(Known { name: name.into(), keys: None, value: None });
+            self.checker.changed = true;
+        }
+        Ok(small)
+    }
+
+    /// What the map keeps.
+    pub fn kept(&self, map: u8, span: Span) -> Result<Kept, Error> {
+        let known = self.checker.maps.get(usize::from(map)).and_then(|known| known.value);
+        known.ok_or(span.error(Problem::UnknownMap))
+    }
+
+    /// Learns that the map keeps `kept`.
+    pub fn keep(&mut self, map: u8, kept: Kept, span: Span) -> Result<(), Error> {
+        let learns = self.checker.learning && !self.guessed;
+        let Some(known) = self.checker.maps.get_mut(usize::from(map)) else {
+            return Ok(());
+        };
+        let merged = match known.value {
+            Some(value) => value.merge(kept).ok_or(span.error(Problem::MapKind))?,
+            None => kept,
+        };
+        if learns && known.value != Some(merged) {
+            known.value = Some(merged);
+            self.checker.changed = true;
+        }
+        Ok(())
+    }
+
+    /// The number of a map, and where the key of its entry is.
+    pub fn entry(&mut self, map: &MapReference, span: Span) -> Result<(u8, Word), Error> {
+        let number = self.map_number(&map.name, span)?;
+        let mut parts = Vec::new();
+        for key in &map.keys {
+            parts.push((self.value(key)?, key.span));
+        }
+        let types = self.key_types(number, &parts, span)?;
+        if let ([(part, _)], [of]) = (parts.as_slice(), types.as_slice())
+            && let Operand::Word(at) = part.at
+            && part.of.words() == of.words()
+        {
+            return Ok((number, at));
+        }
+        let words = types.iter().map(|of| usize::from(of.words())).sum::<usize>();
+        let words = u8::try_from(words).map_err(|_| span.error(Problem::Room { most: u8::MAX.into() }))?;
+        if words == 0 {
+            return Ok((number, Word(0)));
+        }
+        let first = self.room(words, span)?;
+        let mut at = first;
+        for ((part, span), of) in parts.into_iter().zip(types) {
+            self.place(part, at, of, span)?;
+            at = Word(at.0.saturating_add(of.words()));
+        }
+        Ok((number, first))
+    }
+
+    /// The types of the parts of a key, learnt from this one, too.
+    fn key_types(&mut self, map: u8, parts: &[(Value, Span)], span: Span) -> Result<Vec<Type>, Error> {
+        let here: Vec<Type> = parts.iter().map(|(part, _)| part.of).collect();
+        let learns = self.checker.learning && !self.guessed;
+        let Some(known) = self.checker.maps.get_mut(usize::from(map)) else {
+            return Ok(here);
+        };
+        let Some(keys) = &known.keys else {
+            if learns {
+                known.keys = Some(here.clone());
+                self.checker.changed = true;
+            }
+            return Ok(here);
+        };
+        if keys.len() != here.len() {
+            let problem = if here.is_empty() { Problem::NoKey } else { Problem::KeyParts { wanted: keys.len() } };
+            return Err(span.error(problem));
+        }
+        let mut merged = Vec::new();
+        for (&wanted, (part, at)) in keys.iter().zip(parts) {
+            let problem = Problem::KeyType { wanted: wanted.noun(), found: part.of.noun() };
+            merged.push(wanted.merge(part.of).ok_or(at.error(problem))?);
+        }
+        if learns && *keys != merged {
+            known.keys = Some(merged.clone());
+            self.checker.changed = true;
+        }
+        Ok(merged)
+    }
+
+    /// The value of a map for a key.
+    pub fn read_map(&mut self, map: &MapReference, span: Span) -> Result<Value, Error> {
+        let (number, key) = self.entry(map, span)?;
+        match self.kept(number, span) {
+            Ok(Kept::Value(of)) => self.give(of, |to| Op::Get { to, map: number, key }, span),
+            Ok(Kept::Aggregate(aggregate)) => {
+                let of = aggregate.number().ok_or(span.error(Problem::NoNumber))?;
+                self.give(of, |to| Op::Total { to, map: number, key }, span)
+            }
+            Err(_) if self.checker.learning => {
+                self.guessed = true;
+                Ok(Value::constant(0, true))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Computes with the value of a map.
+    #[expect(clippy::too_many_arguments, reason = "an operation, its operands, and where each was said")]
+    pub fn modify(
+        &mut self,
+        map: u8,
+        key: Word,
+        operator: Operator,
+        by: Value,
+        by_span: Span,
+        span: Span,
+        after: bool,
+    ) -> Result<Value, Error> {
+        let by = number(by, by_span)?;
+        if self.kept(map, span).is_err() {
+            self.keep(map, Kept::Value(Type::Integer { signed: by.is_signed() }), span)?;
+        }
+        let of = match self.kept(map, span) {
+            Ok(Kept::Value(of @ Type::Integer { .. })) => of,
+            Ok(Kept::Value(of)) => {
+                return Err(span.error(Problem::Type { wanted: Noun::Integer, found: of.noun() }));
+            }
+            Ok(Kept::Aggregate(_)) => return Err(span.error(Problem::MapKind)),
+            Err(error) if !self.checker.learning => return Err(error),
+            Err(_) => SIGNED,
+        };
+        let signed = of == SIGNED && by.is_signed();
+        let how = arithmetic(operator, if operator == Operator::Right { of == SIGNED } else { signed });
+        let how = how.ok_or(span.error(Problem::MapKind))?;
+        self.give(of, |to| Op::Modify { to, map, key, how, by: by.at, after }, span)
+    }
+}
+
+/// The computation of an operator that computes, for values with a sign or without.
+pub(super) fn arithmetic(operator: Operator, signed: bool) -> Option<Arithmetic> {
+    Some(match operator {
+        Operator::Add => Arithmetic::Add,
+        Operator::Subtract => Arithmetic::Subtract,
+        Operator::Multiply => Arithmetic::Multiply,
+        Operator::Divide if signed => Arithmetic::DivideSigned,
+        Operator::Divide => Arithmetic::Divide,
+        Operator::Remainder if signed => Arithmetic::RemainderSigned,
+        Operator::Remainder => Arithmetic::Remainder,
+        Operator::BitAnd => Arithmetic::And,
+        Operator::BitOr => Arithmetic::Or,
+        Operator::BitXor => Arithmetic::Xor,
+        Operator::Left => Arithmetic::Left,
+        Operator::Right if signed => Arithmetic::RightSigned,
+        Operator::Right => Arithmetic::Right,
+        _ => return None,
+    })
+}

@@ -1,0 +1,81 @@
+//! From a tree to code: types and bounds are checked on the way, so that what becomes code may run.
+//!
+//! What a map keeps is found out first, as text that reads a map may precede the text that gives it values: the program is
+//! gone through, without a result, until nothing new is learnt of its maps.
+
+mod call;
+mod clause;
+mod condition;
+mod expression;
+mod format;
+mod map;
+mod value;
+
+use alloc::vec::Vec;
+
+use crate::code::{Action, Code, MANY_MAX, Routine};
+use crate::error::{Error, Problem, Span};
+use crate::syntax::Program;
+use clause::Clause;
+use map::Known;
+
+/// The functions of the image.
+pub trait Symbols {
+    /// The virtual address of the function whose demangled path is `name`; the lowest, if there are several.
+    fn address(&self, name: &str) -> Option<u64>;
+}
+
+/// Checks a program, and makes code of it.
+///
+/// # Errors
+///
+/// What is wrong, and where.
+pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Code, Error> {
+    let mut checker =
+        Checker { symbols, maps: Vec::new(), actions: Vec::new(), stack_frames: 0, learning: true, changed: true };
+    if program.clauses.len() > MANY_MAX {
+        let span = program.clauses.get(MANY_MAX).and_then(|clause| clause.probes.first());
+        return Err(span.map_or_else(Span::default, |probe| probe.span).error(Problem::Many { most: MANY_MAX }));
+    }
+    while core::mem::take(&mut checker.changed) {
+        for clause in &program.clauses {
+            // What is wrong is found again below, and the first of it then.
+            let _ = Clause::compile(&mut checker, clause);
+        }
+    }
+    checker.learning = false;
+    checker.actions.clear();
+    let mut routines = Vec::new();
+    for clause in &program.clauses {
+        let ops = Clause::compile(&mut checker, clause)?;
+        routines.push(Routine { probes: clause.probes.iter().map(|probe| probe.node.clone()).collect(), ops });
+    }
+    let maps = checker.maps.into_iter().filter_map(Known::finish).collect();
+    Ok(Code { routines, maps, actions: checker.actions, stack_frames: checker.stack_frames })
+}
+
+/// What is known of the whole program.
+struct Checker<'a> {
+    symbols: &'a dyn Symbols,
+    maps: Vec<Known>,
+    actions: Vec<Action>,
+    stack_frames: usize,
+    /// What maps keep is still being found out.
+    learning: bool,
+    /// Something has been.
+    changed: bool,
+}
+
+impl Checker<'_> {
+    /// The number of `action`.
+    fn action(&mut self, action: Action, span: Span) -> Result<u8, Error> {
+        let number = self.actions.iter().position(|other| *other == action).unwrap_or(self.actions.len());
+        if number == self.actions.len() && !self.learning {
+            self.actions.push(action);
+        }
+        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! What is refused, where, and why; and what becomes of what is not.
+
+use std::string::{String, ToString};
+
+use super::check;
+use crate::error::{Noun, Problem};
+use crate::syntax::parse;
+use crate::tests::Image;
+
+/// Asserts that `program` is refused where `marks` has its marks.
+#[track_caller]
+fn refuses(program: &str, marks: &str, problem: Problem) {
+    let error = parse(program).and_then(|tree| check(&tree, &Image).map(|code| code.to_string())).expect_err(program);
+    let shown = error.within(program).to_string();
+    assert_eq!((shown.lines().nth(1), error.problem), (Some(marks), problem), "{shown}");
+}
+
+/// Asserts that `body`, on the entry of a function, is refused where `marks` has its marks.
+#[track_caller]
+fn refuses_body(body: &str, marks: &str, problem: Problem) {
+    refuses(&format!("kprobe:f {{ {body} }}"), &format!("           {marks}"), problem);
+}
+
+#[test]
+fn words_and_functions_are_known_or_refused() {
+    refuses_body("print(foo);", "      ^^^", Problem::Word);
+    refuses_body("print(argx);", "      ^^^^", Problem::Word);
+    refuses_body("foo();", "^^^", Problem::Function);
+    refuses_body("print(foo(1));", "      ^^^", Problem::Function);
+    refuses_body("print(arg8);", "      ^^^^", Problem::ArgumentNumber);
+    refuses_body("print(arg01);", "      ^^^^^", Problem::ArgumentNumber);
+    refuses_body("print(reg(\"x31\"));", "          ^^^^^", Problem::Register);
+    refuses_body("print(reg(\"w0\"));", "          ^^^^", Problem::Register);
+    refuses_body("print(reg(x0));", "          ^^", Problem::NotLiteral);
+    refuses_body("print(kaddr(\"no\"));", "            ^^^^", Problem::NoSymbol);
+    refuses_body("print(func == \"no\");", "              ^^^^", Problem::NoSymbol);
+}
+
+#[test]
+fn each_kind_of_probe_allows_what_it_has() {
+    refuses("kprobe:f+4 { print(arg0); }", "                   ^^^^", Problem::ArgumentAway);
+    refuses("kretprobe:f { print(arg0); }", "                    ^^^^", Problem::ArgumentAway);
+    refuses("inline:f:entry { print(arg0); }", "                       ^^^^", Problem::ArgumentAway);
+    refuses("kprobe:f, insn:f:4 { print(arg0); }", "                           ^^^^", Problem::ArgumentAway);
+    refuses("kprobe:f { print(retval); }", "                 ^^^^^^", Problem::NoReturnValue);
+    refuses("inline:f:return { print(retval); }", "                        ^^^^^^", Problem::NoReturnValue);
+    refuses("kretprobe:f, kprobe:f { print(retval); }", "                              ^^^^^^", Problem::NoReturnValue);
+    refuses("BEGIN { print(func); }", "              ^^^^", Problem::NoHit);
+    refuses("END { print(kstack); }", "            ^^^^^^", Problem::NoHit);
+    refuses("interval:s:1 { print(reg(\"x0\")); }", "                     ^^^^^^^^^", Problem::NoHit);
+    refuses("interval:s:1 { print(str(5)); }", "                     ^^^^^^", Problem::NoHit);
+    refuses("interval:s:1 { print(*(u8 *)5); }", "                      ^^^^^^^", Problem::NoHit);
+    refuses("BEGIN { print(caller); }", "              ^^^^^^", Problem::NoHit);
+}
+
+#[test]
+fn arguments_are_as_many_as_a_function_takes() {
+    refuses_body("print();", "^^^^^^^", Problem::ArgumentCount { least: 1, most: 3 });
+    refuses_body("print(@x, 1, 2, 3);", "^^^^^^^^^^^^^^^^^^", Problem::ArgumentCount { least: 1, most: 3 });
+    refuses_body("exit(1);", "^^^^^^^", Problem::ArgumentCount { least: 0, most: 0 });
+    refuses_body("@ = count(1);", "    ^^^^^^^^", Problem::ArgumentCount { least: 0, most: 0 });
+    refuses_body("@ = hist();", "    ^^^^^^", Problem::ArgumentCount { least: 1, most: 1 });
+    refuses_body("@ = lhist(1, 2);", "    ^^^^^^^^^^^", Problem::ArgumentCount { least: 4, most: 4 });
+    refuses_body("print(str());", "      ^^^^^", Problem::ArgumentCount { least: 1, most: 2 });
+    refuses_body("print(ksym());", "      ^^^^^^", Problem::ArgumentCount { least: 1, most: 1 });
+    refuses_body(
+        "print(strncmp(comm, \"a\"));",
+        "      ^^^^^^^^^^^^^^^^^^",
+        Problem::ArgumentCount { least: 3, most: 3 },
+    );
+    refuses_body("clear();", "^^^^^^^", Problem::ArgumentCount { least: 1, most: 1 });
+}
+
+#[test]
+fn values_are_of_the_type_that_is_wanted() {
+    let found = |found| Problem::Type { wanted: Noun::Integer, found };
+    refuses_body("print(comm + 1);", "      ^^^^", found(Noun::Text));
+    refuses_body("print(-func);", "       ^^^^", found(Noun::Symbol));
+    refuses_body("print(!kstack);", "       ^^^^^^", found(Noun::Stack));
+    refuses_body("if (comm) { }", "    ^^^^", found(Noun::Text));
+    refuses_body("@ = sum(probe);", "        ^^^^^", found(Noun::Site));
+    refuses_body("print((u32)comm);", "           ^^^^", found(Noun::Text));
+    refuses("kprobe:f /comm/ { }", "          ^^^^", found(Noun::Text));
+    refuses_body("print(*arg0);", "       ^^^^", Problem::NotAPointer);
+    refuses_body("print(arg0[1]);", "      ^^^^", Problem::NotAPointer);
+    refuses_body("print(comm == 1);", "      ^^^^^^^^^", Problem::Types { left: Noun::Text, right: Noun::Integer });
+    refuses_body("print(comm < \"a\");", "      ^^^^^^^^^^", Problem::Order);
+    refuses_body("print(func > caller);", "      ^^^^^^^^^^^^^", Problem::Order);
+    refuses_body(
+        "print(1 ? comm : 2);",
+        "      ^^^^^^^^^^^^",
+        Problem::Types { left: Noun::Text, right: Noun::Integer },
+    );
+    refuses_body("$x = comm; $x = 1;", "                ^", Problem::Type { wanted: Noun::Text, found: Noun::Integer });
+    refuses_body("$x = \"a\"; $x = comm;", "               ^^^^", Problem::LongText { most: 7 });
+    let long = "x".repeat(128);
+    refuses_body(
+        &format!("print(\"{long}\");"),
+        &format!("      {}", "^".repeat(130)),
+        Problem::LongText { most: 127 },
+    );
+}
+
+#[test]
+fn numbers_that_have_to_be_known_are() {
+    refuses_body("unroll (arg0) { }", "        ^^^^", Problem::NotConstant);
+    refuses_body("unroll (101) { }", "        ^^^", Problem::Range { least: 1, most: 100 });
+    refuses_body("unroll (0) { }", "        ^", Problem::Range { least: 1, most: 100 });
+    refuses_body("print(kstack(65));", "             ^^", Problem::Range { least: 1, most: 64 });
+    refuses_body("print(str(arg0, 128));", "                ^^^", Problem::Range { least: 1, most: 127 });
+    refuses_body("print(str(arg0, 0));", "                ^", Problem::Range { least: 1, most: 127 });
+    refuses_body("@ = 1; print(@, arg0);", "                ^^^^", Problem::NotConstant);
+    refuses_body("@ = 1; print(@, 1, 0);", "                   ^", Problem::Range { least: 1, most: u64::MAX });
+    refuses_body("@ = lhist(1, 10, 5, 1);", "             ^^^^^^^^", Problem::Bounds { most: 1000 });
+    refuses_body("@ = lhist(1, 0, 2000, 1);", "             ^^^^^^^^^^", Problem::Bounds { most: 1000 });
+    refuses_body("@ = lhist(1, 0, 10, 0);", "             ^^^^^^^^", Problem::Bounds { most: 1000 });
+    refuses_body("@ = lhist(1, arg0, 10, 1);", "             ^^^^", Problem::NotConstant);
+}
+
+#[test]
+fn variables_have_a_value_before_they_are_read() {
+    refuses_body("print($x);", "      ^^", Problem::Unset);
+    refuses_body("$x += 1;", "^^", Problem::Unset);
+    refuses_body("$x++;", "^^", Problem::Unset);
+    refuses_body("if (arg0) { $x = 1; } print($x);", "                            ^^", Problem::Unset);
+    refuses("kprobe:f { $x = 1; } kprobe:g { print($x); }", "                                      ^^", Problem::Unset);
+}
+
+#[test]
+fn maps_are_of_one_kind() {
+    refuses_body("print(@x + 1);", "      ^^", Problem::UnknownMap);
+    refuses_body("print(@x);", "      ^^", Problem::UnknownMap);
+    refuses_body("delete(@x[1]);", "       ^^^^^", Problem::UnknownMap);
+    refuses_body("@a = @b; @b = @a;", "     ^^", Problem::UnknownMap);
+    refuses_body("@x = 1; @x = count();", "        ^^", Problem::MapKind);
+    refuses_body("@x = count(); @x = sum(1);", "              ^^", Problem::MapKind);
+    refuses_body("@x = count(); @x++;", "              ^^", Problem::MapKind);
+    refuses_body("@x = lhist(1, 0, 9, 1); @x = lhist(1, 0, 9, 2);", "                        ^^", Problem::MapKind);
+    refuses_body("@x = comm; @x += 1;", "           ^^", Problem::Type { wanted: Noun::Integer, found: Noun::Text });
+    refuses_body("@x[1] = 1; @x = 2;", "           ^^", Problem::NoKey);
+    refuses_body("@x[1] = 1; @x[1, 2] = 2;", "           ^^^^^^^^", Problem::KeyParts { wanted: 1 });
+    refuses_body("@x = 1; @x[1] = 2;", "        ^^^^^", Problem::KeyParts { wanted: 0 });
+    refuses_body(
+        "@x[1] = 1; @x[comm] = 2;",
+        "              ^^^^",
+        Problem::KeyType { wanted: Noun::Integer, found: Noun::Text },
+    );
+    refuses_body("@x = hist(1); print(@x + 1);", "                    ^^", Problem::NoNumber);
+    refuses_body("@x[1] = stats(1); print(@x[1]);", "                        ^^^^^", Problem::NoNumber);
+    refuses_body("@x[1] = 1; clear(@x[1]);", "                 ^^^^^", Problem::NotAMap);
+    refuses_body("print(1, 2);", "      ^", Problem::NotAMap);
+    refuses_body("zero(5);", "     ^", Problem::NotAMap);
+    refuses_body("count();", "^^^^^^^", Problem::AggregateAlone);
+    refuses_body("@x = count() + 1;", "     ^^^^^^^", Problem::AggregateAlone);
+    refuses_body("$x = hist(1);", "     ^^^^^^^", Problem::AggregateAlone);
+    refuses_body("@x = exit();", "     ^^^^^^", Problem::NotAValue);
+    refuses_body("ksym(1);", "^^^^^^^", Problem::Useless);
+}
+
+#[test]
+fn formats_fit_their_values() {
+    refuses_body("printf(comm);", "       ^^^^", Problem::NotLiteral);
+    refuses_body("printf(\"%q\", 1);", "       ^^^^", Problem::Conversion);
+    refuses_body("printf(\"%\");", "       ^^^", Problem::Conversion);
+    refuses_body("printf(\"%999d\", 1);", "       ^^^^^^^", Problem::Conversion);
+    refuses_body("printf(\"%d\");", "       ^^^^", Problem::Conversions { conversions: 1, arguments: 0 });
+    refuses_body("printf(\"a\", 1);", "       ^^^^^^", Problem::Conversions { conversions: 0, arguments: 1 });
+    refuses_body(
+        "printf(\"%d\", comm);",
+        "             ^^^^",
+        Problem::ConversionType { wanted: Noun::Integer, found: Noun::Text },
+    );
+    refuses_body(
+        "printf(\"%s\", arg0);",
+        "             ^^^^",
+        Problem::ConversionType { wanted: Noun::Text, found: Noun::Integer },
+    );
+}
+
+#[test]
+fn programs_are_bounded() {
+    let room = Problem::Room { most: 256 };
+    let texts: String = (0..40).map(|number| format!("$x{number} = str(arg0); ")).collect();
+    let error = parse(&format!("kprobe:f {{ {texts} }}")).and_then(|tree| check(&tree, &Image)).unwrap_err();
+    assert_eq!(error.problem, room);
+    for long in ["unroll (100) { unroll (100) { @x++; } }", "unroll (100) { unroll (100) { unroll (100) { } } }"] {
+        let error = parse(&format!("kprobe:f {{ {long} }}")).and_then(|tree| check(&tree, &Image)).unwrap_err();
+        assert_eq!(error.problem, Problem::LongCode { most: 4096 }, "{long}");
+    }
+    let maps: String = (0..300).map(|number| format!("@a{number}=1;")).collect();
+    let error = parse(&format!("kprobe:f {{ {maps} }}")).and_then(|tree| check(&tree, &Image)).unwrap_err();
+    assert_eq!(error.problem, Problem::Many { most: 256 });
+}
+
+/// The code of `program`.
+fn code(program: &str) -> String {
+    let code = parse(program).and_then(|tree| check(&tree, &Image));
+    code.unwrap_or_else(|error| panic!("{}", error.within(program))).to_string()
+}
+
+#[test]
+fn a_predicate_is_a_branch_and_a_key_that_is_there_is_not_copied() {
+    assert_eq!(
+        code("kprobe:blk::* /arg1 > 512/ { @[func] = hist(arg1); }"),
+        "\
+map 0: @ [Symbol] Aggregate(Histogram)
+kprobe:blk::*:
+   0  w0 = Register(X(1))
+   1  to 5 if BelowEqual w0, 512
+   2  w0 = Register(X(1))
+   3  w1 = Function
+   4  map 0 [w1] collects w0
+"
+    );
+}
+
+#[test]
+fn conditions_jump_forward_only_and_what_is_known_is_computed() {
+    assert_eq!(
+        code("kprobe:f { if (arg0 == 1 && !(arg1 || 0) ) { exit(); } else { @x[cpu, 2 * 3] = 1 << 4; } }"),
+        "\
+map 0: @x [Integer { signed: false }, Integer { signed: true }] Value(Integer { signed: true })
+action 0: Exit
+kprobe:f:
+   0  w0 = Register(X(0))
+   1  to 8 if Unequal w0, 1
+   2  w1 = Register(X(1))
+   3  to 8 if Unequal w1, 0
+   4  action 0 with w0 for 0
+   5  exit
+   6  to 13
+   7  to 13
+   8  w0 = Cpu
+   9  w1 = w0
+  10  w2 = 6
+  11  w3 = 16
+  12  map 0 [w1] = w3
+"
+    );
+}

@@ -1,0 +1,167 @@
+//! The values of a clause while it is compiled: what they are, and where in the frame.
+
+use alloc::string::String;
+
+use super::clause::Clause;
+use crate::code::{Arithmetic, FRAME_WORDS, OPS_MAX, Op, Operand, Type, Word};
+use crate::error::{Error, Noun, Problem, Span};
+
+/// A value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value {
+    /// Where it is; the first word of several.
+    pub at: Operand,
+    /// What it is.
+    pub of: Type,
+}
+
+/// A number with a sign: what comparisons give.
+pub(super) const SIGNED: Type = Type::Integer { signed: true };
+/// A number without.
+pub(super) const UNSIGNED: Type = Type::Integer { signed: false };
+
+impl Value {
+    /// A number that is known.
+    pub fn constant(value: u64, signed: bool) -> Self {
+        Self { at: Operand::Constant(value), of: Type::Integer { signed } }
+    }
+
+    /// Whether it has a sign.
+    pub fn is_signed(&self) -> bool {
+        matches!(self.of, Type::Integer { signed: true })
+    }
+
+    /// Whether it is a number, or the address of one.
+    pub fn is_number(&self) -> bool {
+        matches!(self.of, Type::Integer { .. } | Type::Pointer { .. })
+    }
+}
+
+/// Whether what is computed of two numbers has a sign: if both have.
+pub(super) fn join(left: &Value, right: &Value) -> bool {
+    left.is_signed() && right.is_signed()
+}
+
+/// A variable.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    /// Without `$`.
+    pub name: String,
+    /// Where its value is.
+    pub at: Word,
+    /// What it is.
+    pub of: Type,
+}
+
+impl Clause<'_, '_> {
+    /// Adds an op.
+    pub fn push(&mut self, op: Op, span: Span) -> Result<(), Error> {
+        if self.ops.len() == OPS_MAX {
+            return Err(span.error(Problem::LongCode { most: OPS_MAX }));
+        }
+        self.ops.push(op);
+        Ok(())
+    }
+
+    /// Words of the frame that are free, the first of them.
+    pub fn room(&mut self, words: u8, span: Span) -> Result<Word, Error> {
+        let problem = span.error(Problem::Room { most: FRAME_WORDS });
+        if self.free + usize::from(words) > FRAME_WORDS {
+            return Err(problem);
+        }
+        let first = u8::try_from(self.free).map_err(|_| problem)?;
+        self.free += usize::from(words);
+        Ok(Word(first))
+    }
+
+    /// The value, of one word or several, that `op` gives.
+    pub fn give(&mut self, of: Type, op: impl FnOnce(Word) -> Op, span: Span) -> Result<Value, Error> {
+        let to = self.room(of.words(), span)?;
+        self.push(op(to), span)?;
+        Ok(Value { at: Operand::Word(to), of })
+    }
+
+    /// A value computed of two, at once if both are known.
+    pub fn compute(
+        &mut self,
+        how: Arithmetic,
+        left: Operand,
+        right: Operand,
+        of: Type,
+        span: Span,
+    ) -> Result<Value, Error> {
+        if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
+            return Ok(Value { at: Operand::Constant(how.apply(left, right)), of });
+        }
+        self.give(of, |to| Op::Compute { to, how, left, right }, span)
+    }
+
+    /// Puts a value at `to`, which has room for what `of` is; a shorter string is filled up with zeros.
+    pub fn place(&mut self, value: Value, to: Word, of: Type, span: Span) -> Result<(), Error> {
+        let (has, wants) = (value.of.words(), of.words());
+        match value.at {
+            Operand::Word(from) if from == to => {}
+            from if wants == 1 => self.push(Op::Set { to, from }, span)?,
+            Operand::Word(from) => self.push(Op::Copy { to, from, words: has.min(wants) }, span)?,
+            from @ Operand::Constant(_) => self.push(Op::Set { to, from }, span)?,
+        }
+        for word in has..wants {
+            let to = Word(to.0.saturating_add(word));
+            self.push(Op::Set { to, from: Operand::Constant(0) }, span)?;
+        }
+        Ok(())
+    }
+
+    /// Where the value is, as words that are `of`: where it is already, if it is so.
+    pub fn in_words(&mut self, value: Value, of: Type, span: Span) -> Result<Word, Error> {
+        match value.at {
+            Operand::Word(at) if value.of.words() == of.words() => Ok(at),
+            _ => {
+                let to = self.room(of.words(), span)?;
+                self.place(value, to, of, span)?;
+                Ok(to)
+            }
+        }
+    }
+
+    /// A string that is written down.
+    pub fn literal(&mut self, text: &str, span: Span) -> Result<Value, Error> {
+        let words = text_words(text.len()).ok_or(span.error(Problem::LongText { most: TEXT_MAX }))?;
+        let first = self.room(words, span)?;
+        for (number, word) in (0..words).zip(words_of(text)) {
+            let to = Word(first.0.saturating_add(number));
+            self.push(Op::Set { to, from: Operand::Constant(word) }, span)?;
+        }
+        Ok(Value { at: Operand::Word(first), of: Type::Text { words } })
+    }
+}
+
+/// The longest string as a value, in bytes.
+pub(super) const TEXT_MAX: usize = 127;
+
+/// How many words a string of `bytes` has, with a zero behind it; `None` if it is too long.
+pub(super) fn text_words(bytes: usize) -> Option<u8> {
+    u8::try_from(bytes / 8 + 1).ok().filter(|_| bytes <= TEXT_MAX)
+}
+
+/// The words of a string, and zeros without end.
+fn words_of(text: &str) -> impl Iterator<Item = u64> + '_ {
+    let mut bytes = text.bytes();
+    core::iter::repeat_with(move || (0..8).fold(0, |word, at| word | u64::from(bytes.next().unwrap_or(0)) << (8 * at)))
+}
+
+/// `value` if it is a number, or the address of one.
+pub(super) fn number(value: Value, span: Span) -> Result<Value, Error> {
+    match value.is_number() {
+        true => Ok(value),
+        false => Err(span.error(Problem::Type { wanted: Noun::Integer, found: value.of.noun() })),
+    }
+}
+
+/// A number that is known before the program runs.
+pub(super) fn constant(value: Value, span: Span) -> Result<u64, Error> {
+    match value.at {
+        Operand::Constant(constant) => Ok(constant),
+        Operand::Word(_) => Err(span.error(Problem::NotConstant)),
+    }
+}

@@ -1,0 +1,160 @@
+//! Whether code keeps the rules of the checked form. The checker makes no other; this says so of each program, without
+//! trusting the checker, before the program may run.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{COMM_WORDS, Code, FRAME_WORDS, Op, Operand, STACK_MAX, Word};
+
+/// A rule that code breaks: in which routine, at which op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// The number of the routine.
+    pub routine: usize,
+    /// The number of the op in it.
+    pub op: usize,
+    /// The rule, as what is wrong.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "op {} of routine {} {}", self.op, self.routine, self.what)
+    }
+}
+
+impl core::error::Error for Flaw {}
+
+/// Which words have been written on every way to an op; `None` if no way leads there.
+type Written = Option<[u64; FRAME_WORDS / 64]>;
+
+fn both(left: Written, right: Written) -> Written {
+    match (left, right) {
+        (Some(mut left), Some(right)) => {
+            left.iter_mut().zip(right).for_each(|(left, right)| *left &= right);
+            Some(left)
+        }
+        (one, other) => one.or(other),
+    }
+}
+
+/// The words that an op touches.
+#[derive(Default)]
+struct Touched {
+    read: Vec<(Word, usize)>,
+    written: Vec<(Word, usize)>,
+}
+
+impl Touched {
+    fn operands(mut self, operands: &[Operand]) -> Self {
+        for operand in operands {
+            if let Operand::Word(word) = *operand {
+                self.read.push((word, 1));
+            }
+        }
+        self
+    }
+
+    fn reads(mut self, from: Word, words: usize) -> Self {
+        self.read.push((from, words));
+        self
+    }
+
+    fn writes(mut self, to: Word, words: usize) -> Self {
+        self.written.push((to, words));
+        self
+    }
+}
+
+impl Code {
+    /// Checks the rules: jumps go forward, words are within the frame and written before they are read, maps and actions
+    /// exist, and lengths are those that the ops can have.
+    ///
+    /// # Errors
+    ///
+    /// The first that is broken.
+    pub fn verify(&self) -> Result<(), Flaw> {
+        for (routine, ops) in self.routines.iter().map(|routine| &routine.ops).enumerate() {
+            let mut states: Vec<Written> = vec![None; ops.len() + 1];
+            if let Some(first) = states.first_mut() {
+                *first = Some([0; FRAME_WORDS / 64]);
+            }
+            for (number, op) in ops.iter().enumerate() {
+                let flaw = |what| Flaw { routine, op: number, what };
+                let touched = self.touched(*op).map_err(flaw)?;
+                let state = states.get(number).copied().flatten();
+                let after = state.map(|state| follow(state, &touched)).transpose().map_err(flaw)?;
+                let (target, falls) = match *op {
+                    Op::Branch { target, .. } => (Some(target), true),
+                    Op::Jump { target } => (Some(target), false),
+                    _ => (None, true),
+                };
+                if let Some(target) = target.map(usize::from) {
+                    let place = states.get_mut(target).filter(|_| target > number).ok_or(flaw("jumps elsewhere"))?;
+                    *place = both(*place, after);
+                }
+                if falls && let Some(next) = states.get_mut(number + 1) {
+                    *next = both(*next, after);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What `op` touches, if it is one that can be.
+    fn touched(&self, op: Op) -> Result<Touched, &'static str> {
+        let key = |map: u8| match self.maps.get(usize::from(map)) {
+            Some(of) => Ok((of.key_words(), of.value.words())),
+            None => Err("names no map"),
+        };
+        let none = Touched::default();
+        Ok(match op {
+            Op::Set { to, from } => none.operands(&[from]).writes(to, 1),
+            Op::Copy { to, from, words } => none.reads(from, words.into()).writes(to, words.into()),
+            Op::Load { to, .. } => none.writes(to, 1),
+            Op::Comm { to } => none.writes(to, COMM_WORDS.into()),
+            Op::Stack { to, frames } if (1..=self.stack_frames.min(STACK_MAX)).contains(&frames.into()) => {
+                none.writes(to, 1)
+            }
+            Op::Stack { .. } => return Err("takes no such stack"),
+            Op::Extend { bits, .. } if !matches!(bits, 8 | 16 | 32) => return Err("extends no such integer"),
+            Op::Extend { to, from, .. } => none.operands(&[from]).writes(to, 1),
+            Op::Compute { to, left, right, .. } | Op::Compare { to, left, right, .. } => {
+                none.operands(&[left, right]).writes(to, 1)
+            }
+            Op::Differ { to, left, right, bytes } => {
+                let words = usize::from(bytes).div_ceil(8);
+                none.reads(left, words).reads(right, words).writes(to, 1)
+            }
+            Op::Branch { left, right, .. } => none.operands(&[left, right]),
+            Op::Jump { .. } | Op::Exit => none,
+            Op::Read { bytes, .. } if !matches!(bytes, 1 | 2 | 4 | 8) => return Err("reads no such integer"),
+            Op::Read { to, address, .. } => none.operands(&[address]).writes(to, 1),
+            Op::ReadText { to, words, address, length } => none.operands(&[address, length]).writes(to, words.into()),
+            Op::Get { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, key(map)?.1),
+            Op::Total { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, 1),
+            Op::Put { map, key: at, from } => none.reads(at, key(map)?.0).reads(from, key(map)?.1),
+            Op::Modify { to, map, key: at, by, .. } => none.operands(&[by]).reads(at, key(map)?.0).writes(to, 1),
+            Op::Collect { map, key: at, value } => none.operands(&[value]).reads(at, key(map)?.0),
+            Op::Delete { map, key: at } => none.reads(at, key(map)?.0),
+            Op::Emit { action, .. } if usize::from(action) >= self.actions.len() => return Err("names no action"),
+            Op::Emit { from, words, .. } => none.reads(from, words.into()),
+        })
+    }
+}
+
+/// What has been written behind an op that touches `touched`, where `written` has been before it.
+fn follow(mut written: [u64; FRAME_WORDS / 64], touched: &Touched) -> Result<[u64; FRAME_WORDS / 64], &'static str> {
+    let each = |&(Word(first), words): &(Word, usize)| usize::from(first)..usize::from(first) + words;
+    for word in touched.read.iter().flat_map(each) {
+        let set = written.get(word / 64).ok_or("reads outside its frame")?;
+        if set & 1 << (word % 64) == 0 {
+            return Err("reads a word that is not written before");
+        }
+    }
+    for word in touched.written.iter().flat_map(each) {
+        *written.get_mut(word / 64).ok_or("writes outside its frame")? |= 1 << (word % 64);
+    }
+    Ok(written)
+}

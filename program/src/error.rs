@@ -1,0 +1,367 @@
+//! What is wrong with a program, and where: whoever typed it sees the place and a sentence.
+
+use core::fmt;
+
+/// A part of the text of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// How many bytes precede it.
+    pub start: usize,
+    /// How many bytes precede what follows it.
+    pub end: usize,
+}
+
+impl Span {
+    /// From the start of this one to the end of `other`.
+    #[must_use]
+    pub fn to(self, other: Self) -> Self {
+        Self { start: self.start, end: other.end }
+    }
+
+    /// The error that `problem` is here.
+    #[must_use]
+    pub fn error(self, problem: Problem) -> Error {
+        Error { problem, span: self }
+    }
+}
+
+/// A program that is refused: why, and the part of its text that is the cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What is wrong.
+    pub problem: Problem,
+    /// Where.
+    pub span: Span,
+}
+
+impl Error {
+    /// Text that shows the line of `source`, the text of the program, with the cause marked below it, and the sentence.
+    #[must_use]
+    pub fn within<'a>(&self, source: &'a str) -> Marked<'a> {
+        Marked { error: *self, source }
+    }
+}
+
+/// An error within the text of its program: three lines, the last without its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Marked<'a> {
+    error: Error,
+    source: &'a str,
+}
+
+impl fmt::Display for Marked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Span { start, end } = self.error.span;
+        let before = self.source.get(..start).unwrap_or(self.source);
+        let (_, indent) = before.rsplit_once('\n').unwrap_or(("", before));
+        let line = self.source.get(before.len() - indent.len()..).and_then(|rest| rest.lines().next()).unwrap_or("");
+        let cause = self.source.get(start..end).and_then(|cause| cause.lines().next()).unwrap_or("");
+        writeln!(f, "{line}")?;
+        // A tab is as wide below as it is above.
+        indent.chars().try_for_each(|c| f.write_str(if c == '\t' { "\t" } else { " " }))?;
+        (0..cause.chars().count().max(1)).try_for_each(|_| f.write_str("^"))?;
+        write!(f, "\n{}", self.error.problem)
+    }
+}
+
+/// What a value is, for a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noun {
+    /// A number.
+    Integer,
+    /// The address of one.
+    Pointer,
+    /// Text.
+    Text,
+    /// An address that is shown as the function that it is in.
+    Symbol,
+    /// Where the kernel was called from.
+    Stack,
+    /// A probe.
+    Site,
+    /// What a map collects.
+    Aggregate,
+    /// No value.
+    Nothing,
+}
+
+impl fmt::Display for Noun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Integer => "an integer",
+            Self::Pointer => "a pointer",
+            Self::Text => "a string",
+            Self::Symbol => "a function",
+            Self::Stack => "a stack",
+            Self::Site => "a probe",
+            Self::Aggregate => "an aggregation",
+            Self::Nothing => "no value",
+        })
+    }
+}
+
+/// What can be wrong with a program. `Display` writes a sentence without its full stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A character that means nothing here.
+    Character,
+    /// `/*` without `*/`.
+    OpenComment,
+    /// A string without its last quotation mark.
+    OpenText,
+    /// `\` and something that is no escape.
+    Escape,
+    /// A string that is too long.
+    LongText {
+        /// The most bytes.
+        most: usize,
+    },
+    /// Digits that are no number, or one of more than 64 bits.
+    Number,
+    /// `$` without a name.
+    VariableName,
+    /// The text is longer than a program can be.
+    LongProgram {
+        /// The most bytes.
+        most: usize,
+    },
+    /// There is no program.
+    Empty,
+    /// The name of a probe begins with no kind of probe.
+    ProbeKind,
+    /// Nothing follows the kind of a probe.
+    ProbeName,
+    /// A bracket in the name of a probe that is not closed.
+    OpenBracket,
+    /// An offset that is no number.
+    Offset,
+    /// An offset, or copies, of more functions than one.
+    GlobOffset,
+    /// Something other than a function, or a glob of them.
+    OneGlob,
+    /// Something other than what `interval` takes.
+    Interval,
+    /// `inline` with neither `entry` nor `return`.
+    InlineWhere,
+    /// Something other than a `{` behind the probes.
+    Block,
+    /// A block that is not closed.
+    OpenBlock,
+    /// Something other than this sign.
+    Expected {
+        /// The sign.
+        sign: &'static str,
+    },
+    /// Something other than a statement.
+    Statement,
+    /// Something other than a value.
+    Value,
+    /// A predicate that is not ended by `/`.
+    OpenPredicate,
+    /// Brackets or blocks within each other, more than can be.
+    Deep,
+    /// `++` or an assignment to something that cannot change.
+    NoTarget,
+    /// A value that is nothing done.
+    Useless,
+    /// A word that is not known.
+    Word,
+    /// A function that is not known.
+    Function,
+    /// An argument in a register that there is none for.
+    ArgumentNumber,
+    /// Arguments where registers no longer hold them.
+    ArgumentAway,
+    /// A return value where there is none.
+    NoReturnValue,
+    /// A value that only a hit has.
+    NoHit,
+    /// A register that is not known.
+    Register,
+    /// More or fewer arguments than a function takes.
+    ArgumentCount {
+        /// The fewest.
+        least: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A value of another type than is wanted.
+    Type {
+        /// What is wanted.
+        wanted: Noun,
+        /// What is there.
+        found: Noun,
+    },
+    /// Values of two types that cannot be compared, or chosen from.
+    Types {
+        /// The one.
+        left: Noun,
+        /// The other.
+        right: Noun,
+    },
+    /// A string where only equality is asked for.
+    Order,
+    /// A read through something that is no pointer.
+    NotAPointer,
+    /// A string that is not written out.
+    NotLiteral,
+    /// A number that is not known before the program runs.
+    NotConstant,
+    /// A number that is out of its range.
+    Range {
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A variable without a value yet.
+    Unset,
+    /// A map that is never given a value.
+    UnknownMap,
+    /// A whole map as a value.
+    NoKey,
+    /// Something other than a map where only a map will do.
+    NotAMap,
+    /// A key of a map that has none, a whole map that has keys, or more or fewer parts of one.
+    KeyParts {
+        /// As many as the map has.
+        wanted: usize,
+    },
+    /// A part of a key of another type than elsewhere.
+    KeyType {
+        /// As elsewhere.
+        wanted: Noun,
+        /// Here.
+        found: Noun,
+    },
+    /// A map that collects in two ways, or is both assigned and collected into.
+    MapKind,
+    /// A map that is shown as no number is.
+    NoNumber,
+    /// An aggregation anywhere but in `@map = …`.
+    AggregateAlone,
+    /// What only stands alone, as a value.
+    NotAValue,
+    /// Bounds of a linear histogram that do not ascend, or more than so many rows.
+    Bounds {
+        /// The most rows.
+        most: u64,
+    },
+    /// A conversion in a format that is not known.
+    Conversion,
+    /// As many conversions as arguments.
+    Conversions {
+        /// The conversions.
+        conversions: usize,
+        /// The arguments.
+        arguments: usize,
+    },
+    /// A conversion of another type of value.
+    ConversionType {
+        /// What it is for.
+        wanted: Noun,
+        /// What is there.
+        found: Noun,
+    },
+    /// No function of that name.
+    NoSymbol,
+    /// More instructions than a program can have.
+    LongCode {
+        /// The most.
+        most: usize,
+    },
+    /// More values at a time than there is room for.
+    Room {
+        /// The room, in words of 64 bits.
+        most: usize,
+    },
+    /// More maps, outputs or clauses than there can be.
+    Many {
+        /// The most.
+        most: usize,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::Character => "this character means nothing here",
+            Self::OpenComment => "this comment is not closed by `*/`",
+            Self::OpenText => "this string is not closed by `\"`",
+            Self::Escape => "the escapes are \\n, \\t, \\r, \\\" and \\\\",
+            Self::LongText { most } => return write!(f, "a string has at most {most} bytes here"),
+            Self::Number => "a number is decimal, 0x1f or 1e6, and fits into 64 bits",
+            Self::VariableName => "a variable has a name, as in $x",
+            Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
+            Self::Empty => "a program is probes and what is done there, as in kprobe:f { @ = count(); }",
+            Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, interval:, BEGIN or END",
+            Self::ProbeName => "a function is missing here",
+            Self::OpenBracket => "this bracket is not closed",
+            Self::Offset => "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4",
+            Self::GlobOffset => "this names instructions of one function, and cannot have a `*` or `?` in it",
+            Self::OneGlob => "one function is expected, or several by one name with `*` or `?`",
+            Self::Interval => "an interval is interval:ms:N or interval:s:N, with N from 1",
+            Self::InlineWhere => "what is inlined is probed at inline:FUNC:entry or inline:FUNC:return",
+            Self::Block => "a `{` and what is done here are expected",
+            Self::OpenBlock => "this block is not closed by `}`",
+            Self::Expected { sign } => return write!(f, "a `{sign}` is expected here"),
+            Self::Statement => "a statement is expected here",
+            Self::Value => "a value is expected here",
+            Self::OpenPredicate => "this predicate is not closed by a `/` before the `{`",
+            Self::Deep => "this is nested too deeply",
+            Self::NoTarget => "only a $variable and a @map can be given a value",
+            Self::Useless => "this does nothing with its value",
+            Self::Word => "this word is not known",
+            Self::Function => "this function is not known",
+            Self::ArgumentNumber => "the arguments that registers hold are arg0 to arg7",
+            Self::ArgumentAway => "arguments are known on the entry of a function only, by kprobe: without an offset",
+            Self::NoReturnValue => "retval is known where a function returns only, by kretprobe: and return:",
+            Self::NoHit => "this is known where code is probed only, not in BEGIN, END and interval:",
+            Self::Register => "a register is x0 to x30, sp, pc or pstate, as in reg(\"x9\")",
+            Self::ArgumentCount { least, most } if least == most => {
+                return write!(f, "this function takes {least} argument{}", if least == 1 { "" } else { "s" });
+            }
+            Self::ArgumentCount { least, most } => {
+                return write!(f, "this function takes {least} to {most} arguments");
+            }
+            Self::Type { wanted, found } => return write!(f, "this is {found}, and {wanted} is wanted"),
+            Self::Types { left, right } => return write!(f, "{left} and {right} do not go together"),
+            Self::Order => "strings, functions, probes and stacks can be compared by == and != only",
+            Self::NotAPointer => "only a pointer can be read, as in *(u32 *)arg0",
+            Self::NotLiteral => "this has to be written out as a string",
+            Self::NotConstant => "this has to be known before the program runs",
+            Self::Range { least, most } => return write!(f, "this is from {least} to {most}"),
+            Self::Unset => "this variable has no value yet in this block",
+            Self::UnknownMap => "this map is never given a value",
+            Self::NoKey => "this map has keys, and one is missing here",
+            Self::NotAMap => "a map is expected here, as in @x",
+            Self::KeyParts { wanted: 0 } => "this map has no keys elsewhere",
+            Self::KeyParts { wanted: 1 } => "the key of this map has 1 part elsewhere",
+            Self::KeyParts { wanted } => return write!(f, "the key of this map has {wanted} parts elsewhere"),
+            Self::KeyType { wanted, found } => {
+                return write!(f, "this is {found}, and {wanted} in the key of this map elsewhere");
+            }
+            Self::MapKind => "this map is given values of another kind elsewhere",
+            Self::NoNumber => "what this map collects is no single number",
+            Self::AggregateAlone => "this is for a map alone, as in @x = count()",
+            Self::NotAValue => "this is done for itself, and has no value",
+            Self::Bounds { most } => {
+                return write!(f, "the bounds ascend, and are at most {most} steps, of 1 or more, apart");
+            }
+            Self::Conversion => "the conversions are %d %i %u %o %x %X %c %p %s and %%, with l, h, a width or flags",
+            Self::Conversions { conversions, arguments } => {
+                return write!(f, "the format has {conversions} conversions, and {arguments} values follow it");
+            }
+            Self::ConversionType { wanted, found } => {
+                return write!(f, "this is {found}, and its conversion is for {wanted}");
+            }
+            Self::NoSymbol => "there is no function of this name",
+            Self::LongCode { most } => return write!(f, "the program becomes longer than {most} instructions here"),
+            Self::Room { most } => return write!(f, "the values need more than {most} words here"),
+            Self::Many { most } => return write!(f, "there are at most {most} of these"),
+        })
+    }
+}
+
+impl core::error::Error for Problem {}

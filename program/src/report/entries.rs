@@ -1,0 +1,112 @@
+//! The entries of a map as text, in ascending order of their values.
+
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+use super::{Reporter, histogram, split};
+use crate::code::{Aggregate, Kept, Map, Type};
+use crate::store::total;
+
+/// By what an entry is sorted.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    Number(i128),
+    Text(Vec<u8>),
+}
+
+fn order(kept: Kept, value: &[u64]) -> Order {
+    let first = value.first().copied().unwrap_or(0);
+    match kept {
+        Kept::Value(Type::Integer { signed: true }) => Order::Number(first.cast_signed().into()),
+        Kept::Value(Type::Text { .. }) => Order::Text(value.iter().flat_map(|word| word.to_le_bytes()).collect()),
+        Kept::Value(_) => Order::Number(first.into()),
+        Kept::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => {
+            Order::Number(value.iter().map(|&count| i128::from(count)).sum())
+        }
+        Kept::Aggregate(aggregate) => {
+            let number = total(aggregate, value);
+            Order::Number(if is_signed(aggregate) { number.cast_signed().into() } else { number.into() })
+        }
+    }
+}
+
+/// Whether what is collected has a sign.
+fn is_signed(aggregate: Aggregate) -> bool {
+    match aggregate {
+        Aggregate::Statistics { signed } => signed,
+        _ => aggregate.number() == Some(Type::Integer { signed: true }),
+    }
+}
+
+impl Reporter<'_> {
+    /// Writes the `top` greatest entries of a map, or all if `top` is 0, with numbers divided by `divisor`.
+    pub(super) fn map(&self, number: usize, top: u64, divisor: u64, out: &mut dyn Write) -> fmt::Result {
+        let Some(of) = self.code.maps.get(number) else { return Ok(()) };
+        let mut entries: Vec<_> = self.store.read(number, of.value).into_iter().collect();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        entries.sort_by_cached_key(|(_, value)| order(of.value, value));
+        let shown = if top == 0 { entries.len() } else { usize::try_from(top).unwrap_or(usize::MAX) };
+        for (key, value) in entries.iter().skip(entries.len().saturating_sub(shown)) {
+            self.key(of, key, out)?;
+            self.entry(of.value, value, divisor, out)?;
+            out.write_char('\n')?;
+        }
+        // What is collected in pairs is followed by an empty line, as histograms are.
+        match of.value {
+            Kept::Aggregate(Aggregate::Average { .. } | Aggregate::Statistics { .. }) => out.write_char('\n'),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the name of a map, and a key of it.
+    pub(super) fn key(&self, of: &Map, key: &[u64], out: &mut dyn Write) -> fmt::Result {
+        write!(out, "@{}", of.name)?;
+        if of.keys.is_empty() {
+            return Ok(());
+        }
+        let mut rest = key;
+        for (number, &part) in of.keys.iter().enumerate() {
+            out.write_str(if number == 0 { "[" } else { ", " })?;
+            let (words, others) = split(rest, part);
+            self.value(part, words, 1, out)?;
+            rest = others;
+        }
+        out.write_char(']')
+    }
+
+    /// Writes what a map keeps for a key.
+    fn entry(&self, kept: Kept, value: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
+        let aggregate = match kept {
+            Kept::Value(of) => {
+                out.write_str(": ")?;
+                return self.value(of, value, divisor, out);
+            }
+            Kept::Aggregate(aggregate) => aggregate,
+        };
+        let number = Type::Integer { signed: is_signed(aggregate) };
+        match aggregate {
+            Aggregate::Histogram => {
+                out.write_str(":\n")?;
+                histogram::write_powers(value, divisor, out)
+            }
+            Aggregate::Linear { least, most, step } => {
+                out.write_str(":\n")?;
+                histogram::write_linear(value, least, most, step, divisor, out)
+            }
+            Aggregate::Statistics { .. } => {
+                let count = value.first().copied().unwrap_or(0);
+                let sum = value.get(1..).unwrap_or(&[]);
+                write!(out, ": count {count}, average ")?;
+                self.value(number, &[total(aggregate, value)], divisor, out)?;
+                out.write_str(", total ")?;
+                self.value(number, sum, 1, out)
+            }
+            _ => {
+                out.write_str(": ")?;
+                self.value(number, &[total(aggregate, value)], divisor, out)
+            }
+        }
+    }
+}

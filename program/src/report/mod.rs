@@ -1,0 +1,182 @@
+//! What a program has put out, and what its maps keep, as text, in bpftrace's layout.
+//!
+//! It runs in a task, allocates, and takes its time.
+
+mod conversion;
+mod entries;
+mod histogram;
+
+use alloc::string::String;
+use core::fmt::{self, Write};
+
+pub use conversion::{Conversion, Piece, Shown};
+
+use crate::code::{Action, Code, Kept, Type};
+use crate::store::{Record, Store};
+
+/// The names of what a program has met.
+pub trait Names {
+    /// The demangled path of the function that contains the virtual address `address`, and the address that it begins at.
+    fn symbol(&self, address: u64) -> Option<(&str, u64)>;
+
+    /// Writes the name of the probe of that number, as in `kprobe:f`.
+    fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
+}
+
+/// What is needed to write values of a program.
+#[derive(Clone, Copy)]
+struct Reporter<'a> {
+    code: &'a Code,
+    store: &'a Store,
+    names: &'a dyn Names,
+}
+
+/// Writes what `code` has put out since the last time, in the order of time, and does what it has asked for: prints and clears
+/// its maps, with steps of the latter within calls of `masked`, as [`Store::clear`] has it. Returns whether it has asked to
+/// end; nothing that it has put out after that is written.
+///
+/// # Errors
+///
+/// Those of `out`; what was being written is lost then.
+pub fn drain(
+    code: &Code,
+    store: &Store,
+    names: &dyn Names,
+    masked: &dyn Fn(&mut dyn FnMut()),
+    out: &mut dyn Write,
+) -> Result<bool, fmt::Error> {
+    let reporter = Reporter { code, store, names };
+    while let Some(record) = next(store) {
+        match code.actions.get(usize::from(record.action)) {
+            Some(Action::Exit) => return Ok(true),
+            Some(&Action::Clear { map }) => store.clear(map.into(), false, masked),
+            Some(&Action::Zero { map }) => store.clear(map.into(), true, masked),
+            Some(action) => reporter.action(action, &record, out)?,
+            None => {}
+        }
+    }
+    Ok(false)
+}
+
+/// The earliest record of all CPUs.
+fn next(store: &Store) -> Option<Record> {
+    let timed = store.lanes.iter().filter_map(|lane| Some((lane.ring.next_time()?, lane)));
+    timed.min_by_key(|&(time, _)| time)?.1.ring.take()
+}
+
+/// Writes all maps that have keys, as at the end of a program, in the order of their names; then, a line each, what has been
+/// lost and has failed.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_maps(code: &Code, store: &Store, names: &dyn Names, out: &mut dyn Write) -> fmt::Result {
+    let reporter = Reporter { code, store, names };
+    let mut order: alloc::vec::Vec<usize> = (0..code.maps.len()).collect();
+    order.sort_by_key(|&number| code.maps.get(number).map(|map| map.name.as_str()));
+    for number in order {
+        reporter.map(number, 0, 1, out)?;
+    }
+    if store.lost() > 0 {
+        writeln!(out, "Lost {} events", store.lost())?;
+    }
+    for (number, map) in code.maps.iter().enumerate() {
+        let dropped = store.dropped(number);
+        if dropped > 0 {
+            writeln!(out, "@{}: {dropped} values lost, as there was no room for more keys", map.name)?;
+        }
+    }
+    if store.stacks_dropped() > 0 {
+        writeln!(out, "{} stacks lost, as there was no room for more", store.stacks_dropped())?;
+    }
+    if store.faults() > 0 {
+        writeln!(out, "{} reads of memory failed, and gave 0", store.faults())?;
+    }
+    Ok(())
+}
+
+impl Reporter<'_> {
+    fn action(&self, action: &Action, record: &Record, out: &mut dyn Write) -> fmt::Result {
+        match action {
+            Action::Format { pieces } => {
+                let mut rest = record.values.as_slice();
+                for piece in pieces {
+                    out.write_str(&piece.text)?;
+                    if let Some(conversion) = &piece.conversion {
+                        let (words, others) = split(rest, conversion.of);
+                        rest = others;
+                        let text = if conversion.shown == Shown::Text {
+                            self.text(conversion.of, words)?
+                        } else {
+                            String::new()
+                        };
+                        conversion.write(words.first().copied().unwrap_or(0), &text, out)?;
+                    }
+                }
+                Ok(())
+            }
+            Action::Print { of } => {
+                self.value(*of, &record.values, 1, out)?;
+                out.write_char('\n')
+            }
+            Action::PrintEntry { map } => {
+                let Some(of) = self.code.maps.get(usize::from(*map)) else { return Ok(()) };
+                let (key, value) = record.values.split_at_checked(of.key_words()).unwrap_or_default();
+                self.key(of, key, out)?;
+                out.write_str(": ")?;
+                let kind = match of.value {
+                    Kept::Value(kind) => Some(kind),
+                    Kept::Aggregate(aggregate) => aggregate.number(),
+                };
+                self.value(kind.unwrap_or(Type::Integer { signed: false }), value, 1, out)?;
+                out.write_char('\n')
+            }
+            Action::PrintMap { map, top, divisor } => self.map((*map).into(), *top, *divisor, out),
+            Action::Clear { .. } | Action::Zero { .. } | Action::Exit => Ok(()),
+        }
+    }
+
+    /// The text of a value.
+    fn text(&self, of: Type, words: &[u64]) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        self.value(of, words, 1, &mut text)?;
+        Ok(text)
+    }
+
+    /// Writes a value; a number divided by `divisor`.
+    fn value(&self, of: Type, words: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
+        let word = words.first().copied().unwrap_or(0);
+        match of {
+            Type::Integer { signed: true } => {
+                write!(out, "{}", i128::from(word.cast_signed()) / i128::from(divisor.max(1)))
+            }
+            Type::Integer { signed: false } => write!(out, "{}", word / divisor.max(1)),
+            Type::Pointer { .. } => write!(out, "{word:#x}"),
+            Type::Text { .. } => {
+                let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0);
+                let bytes: alloc::vec::Vec<u8> = bytes.collect();
+                out.write_str(&String::from_utf8_lossy(&bytes))
+            }
+            Type::Symbol => match self.names.symbol(word) {
+                Some((name, _)) => out.write_str(name),
+                None => write!(out, "{word:#x}"),
+            },
+            Type::Site => self.names.site(word, out),
+            Type::Stack => {
+                out.write_char('\n')?;
+                for frame in self.store.stacks.frames(word) {
+                    match self.names.symbol(frame) {
+                        Some((name, start)) => writeln!(out, "    {name}+{}", frame.wrapping_sub(start))?,
+                        None => writeln!(out, "    {frame:#x}")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The words of a value at the start of `words`, and the rest.
+fn split(words: &[u64], of: Type) -> (&[u64], &[u64]) {
+    words.split_at_checked(of.words().into()).unwrap_or((words, &[]))
+}

@@ -1,0 +1,134 @@
+//! What ops do with maps.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Aggregate, Kept, Machine, Run, Word, join, total};
+use crate::code::rows;
+use crate::store::{Cells, Table, is_better};
+
+impl<M: Machine> Run<'_, M> {
+    /// Calls `act` with the table of a map for this CPU, the key, and how many words its values have.
+    #[inline]
+    pub(super) fn with_table<T>(
+        &self,
+        map: u8,
+        key: Word,
+        act: impl FnOnce(&Table, &Cells, usize) -> Option<T>,
+    ) -> Option<T> {
+        let of = self.code.maps.get(usize::from(map))?;
+        let tables = self.store.tables.get(usize::from(map))?;
+        let copy = if matches!(of.value, Kept::Value(_)) { 0 } else { self.machine.cpu() };
+        act(tables.get(copy)?, self.words(key, of.key_words()), of.value.words())
+    }
+
+    /// The value of a map, in the frame.
+    #[inline]
+    pub(super) fn get_value(&self, to: Word, map: u8, key: Word) {
+        let found = self.with_table(map, key, |table, key, words| {
+            let place = self.words(to, words);
+            let copied = table.look(key, |value| {
+                place.iter().zip(value).for_each(|(to, from)| {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                });
+            });
+            if copied.is_none() {
+                place.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+            Some(())
+        });
+        if found.is_none() {
+            self.set(to, 0);
+        }
+    }
+
+    /// The number that all CPUs have collected.
+    #[inline]
+    pub(super) fn total(&self, map: u8, key: Word) -> u64 {
+        let number = usize::from(map);
+        let (Some(of), Some(tables)) = (self.code.maps.get(number), self.store.tables.get(number)) else { return 0 };
+        let Kept::Aggregate(aggregate) = of.value else { return 0 };
+        let key = self.words(key, of.key_words());
+        let words = of.value.words().min(2);
+        let mut all = [0; 2];
+        for table in tables {
+            table.look(key, |value| {
+                let mut one = [0; 2];
+                one.iter_mut().zip(value).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+                let (Some(all), Some(one)) = (all.get_mut(..words), one.get(..words)) else { return };
+                join(aggregate, all, one);
+            });
+        }
+        total(aggregate, all.get(..words).unwrap_or(&[]))
+    }
+
+    /// Takes a key out of a map, on all CPUs.
+    #[inline]
+    pub(super) fn delete(&self, map: u8, key: Word) {
+        let number = usize::from(map);
+        if let (Some(of), Some(tables)) = (self.code.maps.get(number), self.store.tables.get(number)) {
+            let key = self.words(key, of.key_words());
+            tables.iter().for_each(|table| table.remove(key));
+        }
+    }
+
+    /// Collects a value, on this CPU.
+    #[inline]
+    pub(super) fn collect(&self, map: u8, key: Word, value: u64) {
+        let Some(Kept::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| of.value) else { return };
+        self.with_table(map, key, |table, key, _| table.change(key, |words, _| add(aggregate, words, value)));
+    }
+}
+
+/// Adds `amount` to `word`, which nobody else changes.
+#[inline]
+fn increase(word: Option<&AtomicU64>, amount: u64) {
+    if let Some(word) = word {
+        word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+}
+
+/// Collects `value` in `words`.
+#[inline]
+fn add(aggregate: Aggregate, words: &Cells, value: u64) {
+    match aggregate {
+        Aggregate::Count => increase(words.first(), 1),
+        Aggregate::Sum { .. } => increase(words.first(), value),
+        Aggregate::Average { .. } | Aggregate::Statistics { .. } => {
+            increase(words.first(), 1);
+            increase(words.get(1), value);
+        }
+        Aggregate::Least { signed } | Aggregate::Greatest { signed } => {
+            if let [set, best] = words
+                && (set.load(Ordering::Relaxed) == 0
+                    || is_better(aggregate, signed, value, best.load(Ordering::Relaxed)))
+            {
+                set.store(1, Ordering::Relaxed);
+                best.store(value, Ordering::Relaxed);
+            }
+        }
+        Aggregate::Histogram => increase(words.get(power_row(value)), 1),
+        Aggregate::Linear { least, most, step } => increase(words.get(linear_row(least, most, step, value)), 1),
+    }
+}
+
+/// The row of a value with a sign: 0 below 0, 1 for 0, 2 for 1, 3 for 2 to 3, and so on.
+#[inline]
+pub(crate) fn power_row(value: u64) -> usize {
+    match value.cast_signed() {
+        ..0 => 0,
+        0 => 1,
+        _ => (65 - value.leading_zeros()) as usize,
+    }
+}
+
+/// The row of a value with a sign: 0 below `least`, the last from the end of the last step on.
+#[inline]
+pub(crate) fn linear_row(least: i64, most: i64, step: i64, value: u64) -> usize {
+    let value = value.cast_signed();
+    let rows = rows(least, most, step);
+    if value < least {
+        return 0;
+    }
+    let steps = value.abs_diff(least).checked_div(step.unsigned_abs()).unwrap_or(0);
+    1 + (steps as usize).min(rows)
+}

@@ -1,0 +1,125 @@
+//! What a program has put out on one CPU, until a task takes it: a ring of words, with one writer and one reader.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::table::{Cells, cells};
+
+/// The words of a record before its values: what it is, and when it was.
+const HEAD: usize = 2;
+
+/// A ring. What does not fit is left out, and counted.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    cells: Box<Cells>,
+    /// How many words have ever been written.
+    written: AtomicU64,
+    /// How many have been read.
+    read: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What has been put out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub action: u8,
+    /// In nanoseconds.
+    pub time: u64,
+    pub values: Vec<u64>,
+}
+
+impl Ring {
+    /// A ring of `words` words, a power of 2.
+    pub fn new(words: usize) -> Self {
+        Self { cells: cells(words), written: AtomicU64::new(0), read: AtomicU64::new(0), lost: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    fn cell(&self, number: u64) -> Option<&AtomicU64> {
+        self.cells.get(number as usize & self.cells.len().wrapping_sub(1))
+    }
+
+    /// Writes a record, on the CPU of the ring, with interrupts masked.
+    #[inline]
+    pub fn write(&self, action: u8, time: u64, values: &Cells) {
+        let written = self.written.load(Ordering::Relaxed);
+        let taken = written.wrapping_sub(self.read.load(Ordering::Acquire));
+        let words = HEAD + values.len();
+        if taken + words as u64 > self.cells.len() as u64 {
+            self.lost.store(self.lost.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            return;
+        }
+        let head = [u64::from(action) | (values.len() as u64) << 8, time];
+        let words_of = head.into_iter().chain(values.iter().map(|value| value.load(Ordering::Relaxed)));
+        let mut next = written;
+        for word in words_of {
+            if let Some(cell) = self.cell(next) {
+                cell.store(word, Ordering::Relaxed);
+            }
+            next = next.wrapping_add(1);
+        }
+        self.written.store(next, Ordering::Release);
+    }
+
+    /// When the next record was, if there is one. Called by the reader alone, as are the following.
+    pub fn next_time(&self) -> Option<u64> {
+        let read = self.read.load(Ordering::Relaxed);
+        (self.written.load(Ordering::Acquire) != read).then_some(())?;
+        self.cell(read.wrapping_add(1)).map(|cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// Takes the next record, if there is one.
+    pub fn take(&self) -> Option<Record> {
+        let time = self.next_time()?;
+        let read = self.read.load(Ordering::Relaxed);
+        let head = self.cell(read)?.load(Ordering::Relaxed);
+        let count = head >> 8;
+        let word = |at: u64| self.cell(read.wrapping_add(HEAD as u64 + at)).map(|cell| cell.load(Ordering::Relaxed));
+        let values = (0..count).filter_map(word).collect();
+        self.read.store(read.wrapping_add(HEAD as u64 + count), Ordering::Release);
+        Some(Record { action: head as u8, time, values })
+    }
+
+    /// How many bytes the ring takes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.cells)
+    }
+
+    /// How many records have not fit.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(words: &[u64]) -> Box<Cells> {
+        words.iter().map(|&word| AtomicU64::new(word)).collect()
+    }
+
+    #[test]
+    fn records_come_out_as_they_went_in_also_around_the_end() {
+        let ring = Ring::new(16);
+        for number in 0..100_u64 {
+            let words: Vec<u64> = (0..number % 5).map(|word| number + word).collect();
+            ring.write(number as u8, number, &values(&words));
+            assert_eq!(ring.next_time(), Some(number));
+            assert_eq!(ring.take(), Some(Record { action: number as u8, time: number, values: words }));
+        }
+        assert_eq!(ring.take(), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_lost_and_counted_and_the_rest_is_whole() {
+        let ring = Ring::new(16);
+        for number in 0..9 {
+            ring.write(number, 0, &values(&[u64::from(number)]));
+        }
+        assert_eq!(ring.lost(), 4);
+        let taken: Vec<u8> = std::iter::from_fn(|| ring.take()).map(|record| record.action).collect();
+        assert_eq!(taken, [0, 1, 2, 3, 4]);
+    }
+}

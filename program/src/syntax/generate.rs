@@ -1,0 +1,200 @@
+//! Programs that are made up by the grammar: what they say need not make sense, but reads back as it is written.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::tree::{
+    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Spanned, Statement, StatementForm,
+    Target, TypeName, Unary,
+};
+use crate::error::Span;
+use crate::random::Random;
+
+const NOWHERE: Span = Span { start: 0, end: 0 };
+
+const BUILTINS: [&str; 12] =
+    ["arg0", "arg1", "arg7", "retval", "func", "caller", "cpu", "tid", "comm", "nsecs", "kstack", "probe"];
+const FUNCTIONS: [&str; 9] = ["str", "ksym", "kaddr", "reg", "kstack", "strncmp", "count", "hist", "unknown"];
+const ACTIONS: [&str; 8] = ["printf", "print", "clear", "zero", "delete", "exit", "count", "unknown"];
+const OPERATORS: [Operator; 18] = [
+    Operator::Or,
+    Operator::And,
+    Operator::BitOr,
+    Operator::BitXor,
+    Operator::BitAnd,
+    Operator::Equal,
+    Operator::Unequal,
+    Operator::Less,
+    Operator::LessEqual,
+    Operator::Greater,
+    Operator::GreaterEqual,
+    Operator::Left,
+    Operator::Right,
+    Operator::Add,
+    Operator::Subtract,
+    Operator::Multiply,
+    Operator::Divide,
+    Operator::Remainder,
+];
+
+fn one<T>(node: T) -> Spanned<T> {
+    Spanned { node, span: NOWHERE }
+}
+
+fn value(form: ExpressionForm) -> Expression {
+    Expression::new(form, NOWHERE)
+}
+
+fn some<T>(random: &mut Random, least: usize, most: usize, mut make: impl FnMut(&mut Random) -> T) -> Vec<T> {
+    let count = least + random.below(most - least + 1);
+    (0..count).map(|_| make(random)).collect()
+}
+
+fn name(random: &mut Random) -> String {
+    random.of(&["a", "b", "x", "a1", "long_name", "if_not"]).to_string()
+}
+
+fn text(random: &mut Random) -> String {
+    random.of(&["", "worker", "%d %s\n", "quote \" and \\", "\t\r é", "blk::submit", "x9", "%5d|%-3x %c"]).to_string()
+}
+
+fn type_name(random: &mut Random) -> TypeName {
+    TypeName { signed: random.below(2) == 0, bits: random.of(&[8, 16, 32, 64]), pointer: random.below(3) == 0 }
+}
+
+fn map(random: &mut Random, depth: usize) -> MapReference {
+    let name = if random.below(3) == 0 { String::new() } else { name(random) };
+    let keys = if random.below(2) == 0 { Vec::new() } else { some(random, 1, 3, |random| expression(random, depth)) };
+    MapReference { name, keys }
+}
+
+fn target(random: &mut Random, depth: usize) -> Spanned<Target> {
+    one(if random.below(2) == 0 { Target::Variable(name(random)) } else { Target::Map(map(random, depth)) })
+}
+
+/// A value of numbers and arguments alone, that the checker cannot refuse on the entry of a function.
+pub(crate) fn pure(random: &mut Random, depth: usize) -> Expression {
+    use ExpressionForm as Form;
+    if depth == 0 || random.below(6) == 0 {
+        return value(match random.below(2) {
+            0 => Form::Integer(random.number()),
+            _ => Form::Builtin(random.of(&["arg0", "arg1", "arg2", "arg3"]).to_string()),
+        });
+    }
+    let depth = depth - 1;
+    value(match random.below(8) {
+        0 => {
+            let operator = random.of(&[Unary::Negate, Unary::Invert, Unary::Not]);
+            Form::Unary { operator, operand: pure(random, depth) }
+        }
+        1 => Form::Cast { to: TypeName { pointer: false, ..type_name(random) }, operand: pure(random, depth) },
+        2 => Form::Choice { condition: pure(random, depth), then: pure(random, depth), otherwise: pure(random, depth) },
+        _ => Form::Binary { operator: random.of(&OPERATORS), left: pure(random, depth), right: pure(random, depth) },
+    })
+}
+
+/// Any value.
+pub(crate) fn expression(random: &mut Random, depth: usize) -> Expression {
+    use ExpressionForm as Form;
+    if depth == 0 || random.below(4) == 0 {
+        return value(match random.below(8) {
+            0 | 1 => Form::Integer(random.number()),
+            2 => Form::Text(text(random)),
+            3 | 4 => Form::Variable(name(random)),
+            _ => Form::Builtin(random.of(&BUILTINS).to_string()),
+        });
+    }
+    let depth = depth - 1;
+    value(match random.below(12) {
+        0 => Form::Map(map(random, depth)),
+        1 => {
+            let arguments = some(random, 0, 3, |random| expression(random, depth));
+            Form::Call { name: one(random.of(&FUNCTIONS).to_string()), arguments }
+        }
+        2 | 3 => {
+            let operator = random.of(&[Unary::Negate, Unary::Invert, Unary::Not, Unary::Read]);
+            Form::Unary { operator, operand: expression(random, depth) }
+        }
+        4 => Form::Step { target: target(random, depth), up: random.below(2) == 0, first: random.below(2) == 0 },
+        5 => Form::Choice {
+            condition: expression(random, depth),
+            then: expression(random, depth),
+            otherwise: expression(random, depth),
+        },
+        6 | 7 => Form::Cast { to: type_name(random), operand: expression(random, depth) },
+        8 => {
+            // What follows a map in brackets is its key.
+            let pointer = expression(random, depth);
+            match *pointer.form {
+                Form::Map(MapReference { ref keys, .. }) if keys.is_empty() => return pointer,
+                _ => Form::Index { pointer, index: expression(random, depth) },
+            }
+        }
+        _ => Form::Binary {
+            operator: random.of(&OPERATORS),
+            left: expression(random, depth),
+            right: expression(random, depth),
+        },
+    })
+}
+
+fn statement(random: &mut Random, depth: usize) -> Statement {
+    use StatementForm as Form;
+    let inner = depth.saturating_sub(1);
+    one(match random.below(if depth == 0 { 6 } else { 8 }) {
+        0 => Form::Return,
+        1 | 2 => {
+            let operator = random.of(&OPERATORS);
+            Form::Assign {
+                target: target(random, 1),
+                operator: Some(operator).filter(|operator| operator.is_arithmetic()),
+                value: expression(random, 3),
+            }
+        }
+        3 => {
+            let form = ExpressionForm::Step { target: target(random, 1), up: true, first: random.below(2) == 0 };
+            Form::Do(value(form))
+        }
+        4 | 5 => {
+            let arguments = some(random, 0, 3, |random| expression(random, 2));
+            Form::Do(value(ExpressionForm::Call { name: one(random.of(&ACTIONS).to_string()), arguments }))
+        }
+        6 => Form::If {
+            condition: expression(random, 2),
+            then: some(random, 0, 3, |random| statement(random, inner)),
+            otherwise: some(random, 0, 3, |random| statement(random, inner)),
+        },
+        _ => Form::Unroll {
+            count: value(ExpressionForm::Integer(random.below(6) as u64)),
+            body: some(random, 0, 3, |random| statement(random, inner)),
+        },
+    })
+}
+
+fn probe(random: &mut Random) -> Probe {
+    let path =
+        random.of(&["f", "blk::submit", "<a::B<u8> as c::D>::f::<[u8; 4]>", "a::{closure#0}", "<fn(u8) -> u8>::g"]);
+    let glob = random.of(&["*", "blk::*", "*::submit", "<* as c::D>::?", path]).to_string();
+    let function = path.to_string();
+    match random.below(9) {
+        0 => Probe::Begin,
+        1 => Probe::End,
+        2 => Probe::Interval { milliseconds: 1 + random.below(5000) as u64 },
+        3 | 4 => Probe::Entry { glob },
+        5 if random.below(2) == 0 => Probe::Return { glob },
+        5 => Probe::Exit { glob },
+        6 => Probe::Offset { function, offset: 4 * random.below(100) as u64 },
+        7 => Probe::Instruction { function, offset: Some(4 * random.below(9) as u64).filter(|&offset| offset > 0) },
+        _ => Probe::Inline { function, exit: random.below(2) == 0 },
+    }
+}
+
+/// Any program.
+pub(crate) fn program(random: &mut Random) -> Program {
+    let clauses = some(random, 1, 3, |random| Clause {
+        probes: some(random, 1, 2, |random| one(probe(random))),
+        predicate: (random.below(3) == 0).then(|| expression(random, 2)),
+        body: some(random, 0, 4, |random| statement(random, 2)),
+    });
+    Program { clauses }
+}

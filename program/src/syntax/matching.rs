@@ -1,0 +1,105 @@
+//! Which functions a glob means. One function of the source may have several in the image: one for each type that it is
+//! generic over, and those that the compiler has split or copied. Whoever asks for it by its path wants them all; whoever
+//! writes the types or the suffix down wants that one.
+
+use alloc::string::String;
+
+use kprobes_symbols::glob_match;
+
+/// Whether `glob`, with `*` for any run of characters and `?` for one, matches the demangled path `name`, or the same
+/// without what tells the copies of one function apart: see [`plain_path`].
+#[must_use]
+pub fn matches(glob: &str, name: &str) -> bool {
+    glob_match(glob, name) || glob_match(glob, &plain_path(name))
+}
+
+/// The demangled path `name` without what tells the copies of one function apart: generic arguments, and suffixes like
+/// `.cold`. `<a::B<u8>>::f::<u32>` becomes `a::B::f`, and `<a::B<u8> as c::D<u8>>::f` becomes `<a::B as c::D>::f`.
+#[must_use]
+pub fn plain_path(name: &str) -> String {
+    let mut plain = String::with_capacity(name.len());
+    strip(without_suffix(name), 0, &mut plain);
+    plain
+}
+
+/// `name` up to the first `.` outside brackets.
+fn without_suffix(name: &str) -> &str {
+    let mut depth = 0_usize;
+    let mut previous = ' ';
+    for (at, c) in name.char_indices() {
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' if previous == '-' => {}
+            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            '.' if depth == 0 && at > 0 => return name.get(..at).unwrap_or(name),
+            _ => {}
+        }
+        previous = c;
+    }
+    name
+}
+
+/// How deep types within types are followed; deeper ones stay as they are.
+const DEPTH_MAX: usize = 16;
+
+/// Writes `path` to `out` without generic arguments.
+fn strip(path: &str, depth: usize, out: &mut String) {
+    let mut rest = path;
+    while let Some(at) = rest.find('<') {
+        let (before, bracket) = rest.split_at(at);
+        let Some(end) = closing(bracket).filter(|_| depth < DEPTH_MAX) else {
+            break;
+        };
+        let (inside, after) = (bracket.get(1..end).unwrap_or(""), bracket.get(end + 1..).unwrap_or(""));
+        let is_self = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '}' || c == '>');
+        if is_self && (!before.is_empty() || after.starts_with("::")) {
+            out.push_str(before);
+            match find_as(inside) {
+                Some(at) => {
+                    out.push('<');
+                    strip(inside.get(..at).unwrap_or(""), depth + 1, out);
+                    out.push_str(" as ");
+                    strip(inside.get(at + 4..).unwrap_or(""), depth + 1, out);
+                    out.push('>');
+                }
+                None => strip(inside, depth + 1, out),
+            }
+        } else {
+            out.push_str(before.strip_suffix("::").unwrap_or(before));
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+}
+
+/// Where the bracket that `text` begins with is closed.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut previous = ' ';
+    for (at, c) in text.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' if previous == '-' => {}
+            '>' if depth == 1 => return Some(at),
+            '>' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        previous = c;
+    }
+    None
+}
+
+/// Where ` as ` stands in `text`, outside brackets.
+fn find_as(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut previous = ' ';
+    text.char_indices().find_map(|(at, c)| {
+        match c {
+            '<' => depth += 1,
+            '>' if previous != '-' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        previous = c;
+        (depth == 0 && text.get(at..).is_some_and(|rest| rest.starts_with(" as "))).then_some(at)
+    })
+}

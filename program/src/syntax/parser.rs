@@ -1,0 +1,245 @@
+//! Reads clauses and statements.
+
+use alloc::vec::Vec;
+
+use super::token::{Cursor, Token};
+use super::tree::{Clause, ExpressionForm, Operator, Probe, Program, Spanned, Statement, StatementForm, Target};
+use super::{DEPTH_MAX, Expression, probe};
+use crate::error::{Error, Problem, Span};
+
+/// What is being read: one token is known ahead.
+pub(super) struct Parser<'a> {
+    cursor: Cursor<'a>,
+    /// The next token.
+    pub token: Token<'a>,
+    /// Where it is.
+    pub span: Span,
+    /// Where the one before it is.
+    pub last: Span,
+    depth: usize,
+}
+
+/// Reads all clauses.
+pub(super) fn program(text: &str) -> Result<Program, Error> {
+    let mut cursor = Cursor { text, position: 0 };
+    let mut clauses = Vec::new();
+    loop {
+        cursor.skip_blank()?;
+        if cursor.rest().is_empty() {
+            break;
+        }
+        let mut probes = Vec::new();
+        probe_list(&mut cursor, &mut probes)?;
+        let mut parser = Parser::new(cursor)?;
+        let predicate = parser.predicate()?;
+        if parser.token != Token::Sign("{") {
+            return Err(parser.here(Problem::Block));
+        }
+        let (body, end) = parser.block()?;
+        cursor = Cursor { text, position: end };
+        clauses.push(Clause { probes, predicate, body });
+    }
+    match clauses.is_empty() {
+        true => Err(Span { start: text.len(), end: text.len() }.error(Problem::Empty)),
+        false => Ok(Program { clauses }),
+    }
+}
+
+/// Reads probes, and nothing else.
+pub(super) fn probes_alone(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
+    let mut cursor = Cursor { text, position: 0 };
+    let mut probes = Vec::new();
+    probe_list(&mut cursor, &mut probes)?;
+    cursor.skip_blank()?;
+    match cursor.rest() {
+        "" => Ok(probes),
+        _ => Err(Span { start: cursor.position, end: text.len() }.error(Problem::Expected { sign: "," })),
+    }
+}
+
+fn probe_list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe>>) -> Result<(), Error> {
+    loop {
+        probes.push(probe::parse(cursor)?);
+        cursor.skip_blank()?;
+        if !cursor.rest().starts_with(',') {
+            return Ok(());
+        }
+        cursor.position += 1;
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn new(mut cursor: Cursor<'a>) -> Result<Self, Error> {
+        let (token, span) = cursor.token()?;
+        Ok(Self { cursor, token, span, last: span, depth: 0 })
+    }
+
+    /// The error that the next token is.
+    pub fn here(&self, problem: Problem) -> Error {
+        self.span.error(problem)
+    }
+
+    /// Moves behind the next token.
+    pub fn advance(&mut self) -> Result<(), Error> {
+        self.last = self.span;
+        (self.token, self.span) = self.cursor.token()?;
+        Ok(())
+    }
+
+    /// The token behind the next one.
+    pub fn second(&self) -> Result<Token<'a>, Error> {
+        let mut ahead = self.cursor;
+        Ok(ahead.token()?.0)
+    }
+
+    /// Moves behind `sign` if it is next.
+    pub fn accept(&mut self, sign: &'static str) -> Result<bool, Error> {
+        let is_next = self.token == Token::Sign(sign);
+        if is_next {
+            self.advance()?;
+        }
+        Ok(is_next)
+    }
+
+    /// Moves behind `sign`, which has to be next.
+    pub fn expect(&mut self, sign: &'static str) -> Result<(), Error> {
+        if self.accept(sign)? { Ok(()) } else { Err(self.here(Problem::Expected { sign })) }
+    }
+
+    /// Does `read` one level deeper.
+    pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        if self.depth == DEPTH_MAX {
+            return Err(self.here(Problem::Deep));
+        }
+        self.depth += 1;
+        let result = read(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn predicate(&mut self) -> Result<Option<Expression>, Error> {
+        let start = self.span;
+        if !self.accept("/")? {
+            return Ok(None);
+        }
+        let value = self.value()?;
+        if self.token != Token::EndPredicate {
+            return Err(match self.token {
+                Token::End | Token::Sign("{") => start.error(Problem::OpenPredicate),
+                _ => self.here(Problem::Expected { sign: "/" }),
+            });
+        }
+        self.advance()?;
+        Ok(Some(value))
+    }
+
+    /// Statements in braces, and how many bytes precede what follows them. The token behind the last brace is not read
+    /// for a clause, as what follows it may be the name of a probe.
+    fn block(&mut self) -> Result<(Vec<Statement>, usize), Error> {
+        let open = self.span;
+        self.expect("{")?;
+        self.deeper(|parser| {
+            let mut body = Vec::new();
+            loop {
+                match parser.token {
+                    Token::End => return Err(open.error(Problem::OpenBlock)),
+                    Token::Sign("}") => return Ok((body, parser.span.end)),
+                    Token::Sign(";") => parser.advance()?,
+                    _ => {
+                        let statement = parser.statement()?;
+                        let is_block =
+                            matches!(statement.node, StatementForm::If { .. } | StatementForm::Unroll { .. });
+                        if !is_block && parser.token != Token::Sign("}") {
+                            if parser.token == Token::End {
+                                return Err(open.error(Problem::OpenBlock));
+                            }
+                            parser.expect(";")?;
+                        }
+                        body.push(statement);
+                    }
+                }
+            }
+        })
+    }
+
+    /// A block within a block.
+    fn inner_block(&mut self) -> Result<Vec<Statement>, Error> {
+        let (body, _) = self.block()?;
+        self.expect("}")?;
+        Ok(body)
+    }
+
+    fn statement(&mut self) -> Result<Statement, Error> {
+        let start = self.span;
+        let form = match self.token {
+            Token::Word("if") => self.deeper(Self::condition)?,
+            Token::Word("unroll") => {
+                self.advance()?;
+                self.expect("(")?;
+                let count = self.value()?;
+                self.expect(")")?;
+                StatementForm::Unroll { count, body: self.inner_block()? }
+            }
+            Token::Word("return") => {
+                self.advance()?;
+                StatementForm::Return
+            }
+            Token::Sign("(" | "++" | "--" | "*" | "-" | "!" | "~") => self.action()?,
+            Token::Sign(_) | Token::EndPredicate => return Err(self.here(Problem::Statement)),
+            _ => self.action()?,
+        };
+        Ok(Spanned { node: form, span: start.to(self.last) })
+    }
+
+    fn condition(&mut self) -> Result<StatementForm, Error> {
+        self.advance()?;
+        self.expect("(")?;
+        let condition = self.value()?;
+        self.expect(")")?;
+        let then = self.inner_block()?;
+        let mut otherwise = Vec::new();
+        if self.token == Token::Word("else") {
+            self.advance()?;
+            if self.token == Token::Word("if") {
+                otherwise.push(self.statement()?);
+            } else {
+                otherwise = self.inner_block()?;
+            }
+        }
+        Ok(StatementForm::If { condition, then, otherwise })
+    }
+
+    /// An assignment, or a value for what it does.
+    fn action(&mut self) -> Result<StatementForm, Error> {
+        let value = self.value()?;
+        let operator = match self.token {
+            Token::Sign("=") => None,
+            Token::Sign(sign) => match Operator::of_assignment(sign) {
+                Some(operator) => Some(operator),
+                None => return self.done(value),
+            },
+            _ => return self.done(value),
+        };
+        let target = target(value)?;
+        self.advance()?;
+        Ok(StatementForm::Assign { target, operator, value: self.value()? })
+    }
+
+    fn done(&self, value: Expression) -> Result<StatementForm, Error> {
+        match *value.form {
+            ExpressionForm::Call { .. } | ExpressionForm::Step { .. } => Ok(StatementForm::Do(value)),
+            _ => Err(value.span.error(Problem::Useless)),
+        }
+    }
+}
+
+/// What `value` names, to be given another value.
+pub(super) fn target(value: Expression) -> Result<Spanned<Target>, Error> {
+    let span = value.span;
+    let node = match *value.form {
+        ExpressionForm::Variable(name) => Target::Variable(name),
+        ExpressionForm::Map(map) => Target::Map(map),
+        _ => return Err(span.error(Problem::NoTarget)),
+    };
+    Ok(Spanned { node, span })
+}

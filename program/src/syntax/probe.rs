@@ -1,0 +1,155 @@
+//! Reads where something is done. What a probe is called is taken as it stands: demangled paths have white space,
+//! commas, braces and slashes in them, but only inside brackets.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+
+use super::token::{Cursor, number};
+use super::tree::{Probe, Spanned};
+use crate::error::{Error, Problem, Span};
+
+/// The name of a probe: up to white space, `,`, `/` or `{` outside brackets. A `{` behind `::` belongs to the name.
+fn name_length(text: &str) -> Result<usize, usize> {
+    let mut open = alloc::vec::Vec::new();
+    let mut previous = ' ';
+    for (at, c) in text.char_indices() {
+        let begins_part = text.get(..at).is_some_and(|before| before.ends_with("::"));
+        match c {
+            _ if open.is_empty() && (c.is_whitespace() || c == ',' || c == '/' || c == ';') => return Ok(at),
+            '{' if open.is_empty() && !begins_part => return Ok(at),
+            '<' | '(' | '[' | '{' => open.push(at),
+            '>' if previous == '-' => {}
+            '>' | ')' | ']' | '}' => drop(open.pop()),
+            _ => {}
+        }
+        previous = c;
+    }
+    match open.pop() {
+        Some(at) => Err(at),
+        None => Ok(text.len()),
+    }
+}
+
+/// Where `separator` last is in `text`, outside brackets, and as no part of a `::`.
+fn last_outside(text: &str, separator: char) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut found = None;
+    let bytes = text.as_bytes();
+    for (at, c) in text.char_indices() {
+        let beside = |other: Option<usize>| other.and_then(|at| bytes.get(at)) == Some(&b':');
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' if at > 0 && bytes.get(at - 1) == Some(&b'-') => {}
+            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            // A `:` beside another is part of a path.
+            _ if c == separator && depth == 0 && (c != ':' || !(beside(at.checked_sub(1)) || beside(Some(at + 1)))) => {
+                found = Some(at);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A part of a name, and where it is.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    text: &'a str,
+    start: usize,
+}
+
+impl<'a> Part<'a> {
+    fn span(self) -> Span {
+        Span { start: self.start, end: self.start + self.text.len() }
+    }
+
+    /// What precedes the separator at `at`, and what follows it.
+    fn cut(self, at: usize) -> (Self, Self) {
+        let before = self.text.get(..at).unwrap_or("");
+        let after = self.text.get(at + 1..).unwrap_or("");
+        (Self { text: before, ..self }, Self { text: after, start: self.start + at + 1 })
+    }
+
+    /// A function, or several by `*` and `?`.
+    fn glob(self) -> Result<String, Error> {
+        if self.text.is_empty() { Err(self.span().error(Problem::ProbeName)) } else { Ok(self.text.to_owned()) }
+    }
+
+    /// One function.
+    fn function(self) -> Result<String, Error> {
+        if self.text.contains(['*', '?']) {
+            return Err(self.span().error(Problem::GlobOffset));
+        }
+        self.glob()
+    }
+
+    /// Bytes from the entry of a function.
+    fn offset(self) -> Result<u64, Error> {
+        number(self.text).filter(|offset| offset % 4 == 0).ok_or(self.span().error(Problem::Offset))
+    }
+}
+
+/// Reads the name of a probe at `cursor`, and moves behind it.
+pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
+    cursor.skip_blank()?;
+    let start = cursor.position;
+    let length = name_length(cursor.rest()).map_err(|at| {
+        let start = start + at;
+        Span { start, end: start + 1 }.error(Problem::OpenBracket)
+    })?;
+    cursor.position += length;
+    let whole = Part { text: cursor.text.get(start..start + length).unwrap_or(""), start };
+    Ok(Spanned { node: read(whole)?, span: whole.span() })
+}
+
+fn read(whole: Part<'_>) -> Result<Probe, Error> {
+    match whole.text {
+        "BEGIN" => return Ok(Probe::Begin),
+        "END" => return Ok(Probe::End),
+        _ => {}
+    }
+    let Some(at) = whole.text.find(':') else {
+        return Err(whole.span().error(Problem::ProbeKind));
+    };
+    let (kind, rest) = whole.cut(at);
+    match kind.text {
+        "kprobe" => match last_outside(rest.text, '+').map(|at| rest.cut(at)) {
+            Some((function, offset)) => Ok(Probe::Offset { function: function.function()?, offset: offset.offset()? }),
+            None => Ok(Probe::Entry { glob: rest.glob()? }),
+        },
+        "kretprobe" => Ok(Probe::Return { glob: rest.glob()? }),
+        "return" => Ok(Probe::Exit { glob: rest.glob()? }),
+        "insn" => {
+            let Some(at) = last_outside(rest.text, ':') else {
+                rest.glob()?;
+                let end = rest.span().end;
+                return Err(Span { start: end, end }.error(Problem::Offset));
+            };
+            let (function, offset) = rest.cut(at);
+            let function = function.function()?;
+            let offset = if offset.text == "*" { None } else { Some(offset.offset()?) };
+            Ok(Probe::Instruction { function, offset })
+        }
+        "inline" => {
+            let parts = last_outside(rest.text, ':').map(|at| rest.cut(at));
+            match parts.map(|(function, place)| (function, place.text)) {
+                Some((function, place @ ("entry" | "return"))) => {
+                    Ok(Probe::Inline { function: function.glob()?, exit: place == "return" })
+                }
+                _ => Err(rest.span().error(Problem::InlineWhere)),
+            }
+        }
+        "interval" => {
+            let (unit, count) = rest.text.split_once(':').unwrap_or_default();
+            let scale = match unit {
+                "ms" => Some(1),
+                "s" => Some(1000),
+                _ => None,
+            };
+            let milliseconds =
+                scale.and_then(|scale: u64| number(count)?.checked_mul(scale)).filter(|&period| period > 0);
+            Ok(Probe::Interval { milliseconds: milliseconds.ok_or(rest.span().error(Problem::Interval))? })
+        }
+        _ => Err(kind.span().error(Problem::ProbeKind)),
+    }
+}

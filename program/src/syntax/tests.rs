@@ -1,0 +1,180 @@
+//! Texts, and the trees or errors that they are.
+
+use std::string::ToString;
+
+use super::{Probe, matches, parse, parse_probes, plain_path};
+use crate::error::Problem;
+
+/// The text that `program` reads as.
+fn read(program: &str) -> String {
+    parse(program).unwrap_or_else(|error| panic!("{}", error.within(program))).to_string()
+}
+
+/// Asserts that `program` is refused where `marks` has its marks.
+#[track_caller]
+fn refuses(program: &str, marks: &str, problem: Problem) {
+    let error = parse(program).expect_err(program);
+    let shown = error.within(program).to_string();
+    assert_eq!((shown.lines().nth(1), error.problem), (Some(marks), problem), "{shown}");
+}
+
+#[test]
+fn operators_bind_as_in_c() {
+    for (text, shown) in [
+        ("1+2*3", "1 + 2 * 3"),
+        ("(1+2)*3", "(1 + 2) * 3"),
+        ("1-2-3", "1 - 2 - 3"),
+        ("1-(2-3)", "1 - (2 - 3)"),
+        ("a&b==c", "a & b == c"),
+        ("(a&b)==c", "(a & b) == c"),
+        ("a||b&&c|d^e&f==g<h<<i+j*k", "a || b && c | d ^ e & f == g < h << i + j * k"),
+        ("!a==b", "!a == b"),
+        ("!(a==b)", "!(a == b)"),
+        ("a?b:c?d:e", "a ? b : c ? d : e"),
+        ("(a?b:c)?d:e", "(a ? b : c) ? d : e"),
+        ("*(uint32_t*)(arg0+8)", "*(u32 *)(arg0 + 8)"),
+        ("(s8)x+1", "(s8)x + 1"),
+        ("- -x", "-(-x)"),
+        ("-$x++", "-$x++"),
+        ("(a)", "a"),
+        ("@x[1,comm][2]", "@x[1, comm][2]"),
+        ("((u8*)p)[1]", "((u8 *)p)[1]"),
+    ] {
+        assert_eq!(read(&format!("BEGIN {{ print({text}); }}")), format!("BEGIN {{ print({shown}); }}"));
+    }
+}
+
+#[test]
+fn statements_and_clauses() {
+    for (text, shown) in [
+        ("BEGIN{}END{}", "BEGIN { } END { }"),
+        ("kprobe:f,kprobe:g/x/{exit()}", "kprobe:f, kprobe:g /x/ { exit(); }"),
+        ("interval:s:2 { @=1 ; ; $x+=2 }", "interval:ms:2000 { @ = 1; $x += 2; }"),
+        (
+            "BEGIN { if(a){b()}else if(c){}else{d()} return }",
+            "BEGIN { if (a) { b(); } else if (c) { } else { d(); } return; }",
+        ),
+        ("BEGIN { unroll(3){@x++} --$y; }", "BEGIN { unroll (3) { @x++; } --$y; }"),
+        ("// first\nBEGIN /* a { } */ { exit(); // last\n}", "BEGIN { exit(); }"),
+        ("BEGIN /a / 2 > 1/ {}", "BEGIN /a / 2 > 1/ { }"),
+        ("BEGIN { print(\"\\n\\t\\\"\\\\ é\"); }", "BEGIN { print(\"\\n\\t\\\"\\\\ é\"); }"),
+    ] {
+        assert_eq!(read(text), shown, "{text}");
+    }
+}
+
+#[test]
+fn names_of_probes_are_taken_as_they_stand() {
+    let probe = |text: &str| {
+        let mut clauses = parse(text).unwrap_or_else(|error| panic!("{}", error.within(text))).clauses;
+        assert_eq!(clauses.len(), 1);
+        clauses.remove(0).probes.remove(0).node
+    };
+    let glob = |glob: &str| Probe::Entry { glob: glob.into() };
+    assert_eq!(probe("kprobe:blk::*{}"), glob("blk::*"));
+    assert_eq!(probe("kprobe:<a::B<u8, [u8; 4]> as c::D>::f /1/ {}"), glob("<a::B<u8, [u8; 4]> as c::D>::f"));
+    assert_eq!(probe("kprobe:a::{closure#0}{}"), glob("a::{closure#0}"));
+    assert_eq!(probe("kprobe:<fn(u8) -> u8>::f {}"), glob("<fn(u8) -> u8>::f"));
+    let offset = |offset| Probe::Offset { function: "<dyn A + B>::f".into(), offset };
+    assert_eq!(probe("kprobe:<dyn A + B>::f+0x10 {}"), offset(16));
+    assert_eq!(probe("kprobe:<dyn A + B>::f+8{}"), offset(8));
+    let instruction = |offset| Probe::Instruction { function: "a::f".into(), offset };
+    assert_eq!(probe("insn:a::f:4 {}"), instruction(Some(4)));
+    assert_eq!(probe("insn:a::f:* {}"), instruction(None));
+    assert_eq!(probe("inline:a::*:return {}"), Probe::Inline { function: "a::*".into(), exit: true });
+    assert_eq!(probe("return:a::f {}"), Probe::Exit { glob: "a::f".into() });
+    assert_eq!(probe("kretprobe:* {}"), Probe::Return { glob: "*".into() });
+    assert_eq!(probe("interval:ms:50 {}"), Probe::Interval { milliseconds: 50 });
+    assert_eq!(parse_probes(" kprobe:a::* , BEGIN ").unwrap().len(), 2);
+    assert_eq!(parse_probes("kprobe:f {").unwrap_err().problem, Problem::Expected { sign: "," });
+}
+
+#[test]
+fn probes_are_refused_where_they_are_wrong() {
+    refuses("kprob:f {}", "^^^^^", Problem::ProbeKind);
+    refuses("f {}", "^", Problem::ProbeKind);
+    refuses("kprobe: {}", "       ^", Problem::ProbeName);
+    refuses("kprobe:f, {}", "          ^", Problem::ProbeKind);
+    refuses("kprobe:a<b {}", "        ^", Problem::OpenBracket);
+    refuses("kprobe:f+x {}", "         ^", Problem::Offset);
+    refuses("kprobe:f+6 {}", "         ^", Problem::Offset);
+    refuses("kprobe:f*+8 {}", "       ^^", Problem::GlobOffset);
+    refuses("insn:f {}", "      ^", Problem::Offset);
+    refuses("insn:f:7 {}", "       ^", Problem::Offset);
+    refuses("insn:f?:* {}", "     ^^", Problem::GlobOffset);
+    refuses("inline:f {}", "       ^", Problem::InlineWhere);
+    refuses("inline:f:exit {}", "       ^^^^^^", Problem::InlineWhere);
+    refuses("interval:1 {}", "         ^", Problem::Interval);
+    refuses("interval:ms:0 {}", "         ^^^^", Problem::Interval);
+    refuses("interval:us:5 {}", "         ^^^^", Problem::Interval);
+    refuses("kprobe:f print(1);", "         ^^^^^", Problem::Block);
+    refuses("kprobe:f", "        ^", Problem::Block);
+}
+
+#[test]
+fn statements_are_refused_where_they_are_wrong() {
+    refuses("", "^", Problem::Empty);
+    refuses("// nothing", "          ^", Problem::Empty);
+    refuses("BEGIN {", "      ^", Problem::OpenBlock);
+    refuses("BEGIN { if (1) { }", "      ^", Problem::OpenBlock);
+    refuses("BEGIN { exit()", "      ^", Problem::OpenBlock);
+    refuses("BEGIN { exit() exit(); }", "               ^^^^", Problem::Expected { sign: ";" });
+    refuses("BEGIN /1 { }", "      ^", Problem::OpenPredicate);
+    refuses("BEGIN /1) / { }", "        ^", Problem::Expected { sign: "/" });
+    refuses("BEGIN { ] }", "        ^", Problem::Statement);
+    refuses("BEGIN { 1 + 2; }", "        ^^^^^", Problem::Useless);
+    refuses("BEGIN { 1 = 2; }", "        ^", Problem::NoTarget);
+    refuses("BEGIN { cpu++; }", "        ^^^", Problem::NoTarget);
+    refuses("BEGIN { @x = ; }", "             ^", Problem::Value);
+    refuses("BEGIN { @x[] = 1; }", "           ^", Problem::Value);
+    refuses("BEGIN { print(1; }", "               ^", Problem::Expected { sign: ")" });
+    refuses("BEGIN { if 1 { } }", "           ^", Problem::Expected { sign: "(" });
+    refuses("BEGIN { $ = 1; }", "        ^", Problem::VariableName);
+    refuses("BEGIN { @x = 12ab; }", "             ^^^^", Problem::Number);
+    refuses("BEGIN { @x = 012; }", "             ^^^", Problem::Number);
+    refuses("BEGIN { @x = 18446744073709551616; }", "             ^^^^^^^^^^^^^^^^^^^^", Problem::Number);
+    refuses("BEGIN { print(\"a); }", "              ^", Problem::OpenText);
+    refuses("BEGIN { print(\"\\q\"); }", "               ^^", Problem::Escape);
+    refuses("BEGIN { @x = 1 # 2; }", "               ^", Problem::Character);
+    refuses("BEGIN { /* }", "        ^^", Problem::OpenComment);
+    let long = format!("BEGIN {{ print(\"{}\"); }}", "x".repeat(256));
+    refuses(&long, &format!("              {}", "^".repeat(258)), Problem::LongText { most: 255 });
+    let deep = format!("BEGIN {{ print({}1{}); }}", "(".repeat(40), ")".repeat(40));
+    assert_eq!(parse(&deep).unwrap_err().problem, Problem::Deep);
+    let chain = format!("BEGIN {{ print(1{}); }}", "+1".repeat(40));
+    assert_eq!(parse(&chain).unwrap_err().problem, Problem::Deep);
+    let blocks = format!("BEGIN {{ {}{} }}", "if (1) { ".repeat(40), "}".repeat(40));
+    assert_eq!(parse(&blocks).unwrap_err().problem, Problem::Deep);
+    assert_eq!(parse(&"x".repeat(4097)).unwrap_err().problem, Problem::LongProgram { most: 4096 });
+}
+
+#[test]
+fn copies_of_one_function_have_one_plain_path() {
+    for (name, plain) in [
+        ("blk::submit", "blk::submit"),
+        ("blk::submit::<u32, [u8; 4]>", "blk::submit"),
+        ("blk::submit.cold", "blk::submit"),
+        ("a::f.llvm.123", "a::f"),
+        ("<a::B<u8>>::f::<u32>", "a::B::f"),
+        ("<a::B<u8> as c::D<u8>>::f", "<a::B as c::D>::f"),
+        ("<a::B as c::D>::f::{closure#0}", "<a::B as c::D>::f::{closure#0}"),
+        ("<fn(u8) -> a::B<u8> as c::D>::f", "<fn(u8) -> a::B as c::D>::f"),
+        ("core::ptr::drop_in_place::<alloc::vec::Vec<u8>>", "core::ptr::drop_in_place"),
+        ("<&'a a::B<u8> as c::D>::f", "<&'a a::B as c::D>::f"),
+        ("a<b", "a<b"),
+        ("", ""),
+    ] {
+        assert_eq!(plain_path(name), plain, "{name}");
+    }
+}
+
+#[test]
+fn a_glob_matches_all_copies_or_the_one_that_it_spells_out() {
+    assert!(matches("blk::submit", "blk::submit::<u32>"));
+    assert!(matches("blk::submit", "blk::submit.cold"));
+    assert!(matches("blk::submit::<u32>", "blk::submit::<u32>"));
+    assert!(!matches("blk::submit::<u64>", "blk::submit::<u32>"));
+    assert!(matches("*::submit", "<blk::Disk<u8> as blk::Device>::submit"));
+    assert!(matches("a::Vec::push", "<a::Vec<u8>>::push"));
+    assert!(!matches("blk::*", "net::send"));
+}

@@ -1,0 +1,232 @@
+//! Writes a tree as text, on one line, with no more parentheses than it needs to read back as the same tree.
+
+use core::fmt::{self, Display, Formatter, Write};
+
+use super::tree::{
+    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Statement, StatementForm, Target,
+    TypeName, Unary,
+};
+
+impl Display for Program {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        separated(f, &self.clauses, " ", |clause, f| clause.fmt(f))
+    }
+}
+
+impl Display for Clause {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        separated(f, &self.probes, ", ", |probe, f| probe.node.fmt(f))?;
+        if let Some(predicate) = &self.predicate {
+            // A `/*` would begin a comment.
+            let is_read = begins_with_read(predicate);
+            write!(f, " /{}{predicate}/", if is_read { " " } else { "" })?;
+        }
+        f.write_char(' ')?;
+        block(f, &self.body)
+    }
+}
+
+impl Display for Probe {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin => f.write_str("BEGIN"),
+            Self::End => f.write_str("END"),
+            Self::Interval { milliseconds } => write!(f, "interval:ms:{milliseconds}"),
+            Self::Entry { glob } => write!(f, "kprobe:{glob}"),
+            Self::Return { glob } => write!(f, "kretprobe:{glob}"),
+            Self::Exit { glob } => write!(f, "return:{glob}"),
+            Self::Offset { function, offset } => write!(f, "kprobe:{function}+{offset:#x}"),
+            Self::Instruction { function, offset: Some(offset) } => write!(f, "insn:{function}:{offset:#x}"),
+            Self::Instruction { function, offset: None } => write!(f, "insn:{function}:*"),
+            Self::Inline { function, exit: false } => write!(f, "inline:{function}:entry"),
+            Self::Inline { function, exit: true } => write!(f, "inline:{function}:return"),
+        }
+    }
+}
+
+impl Display for StatementForm {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Assign { target, operator, value } => {
+                let sign = operator.map_or("", Operator::sign);
+                write!(f, "{} {sign}= {value};", target.node)
+            }
+            Self::Do(value) => write!(f, "{value};"),
+            Self::If { condition, then, otherwise } => {
+                write!(f, "if ({condition}) ")?;
+                block(f, then)?;
+                if otherwise.is_empty() {
+                    return Ok(());
+                }
+                f.write_str(" else ")?;
+                match otherwise.as_slice() {
+                    [alone] if matches!(alone.node, Self::If { .. }) => alone.node.fmt(f),
+                    _ => block(f, otherwise),
+                }
+            }
+            Self::Unroll { count, body } => {
+                write!(f, "unroll ({count}) ")?;
+                block(f, body)
+            }
+            Self::Return => f.write_str("return;"),
+        }
+    }
+}
+
+impl Display for Target {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(name) => write!(f, "${name}"),
+            Self::Map(map) => map.fmt(f),
+        }
+    }
+}
+
+impl Display for MapReference {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}", self.name)?;
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        f.write_char('[')?;
+        separated(f, &self.keys, ", ", |key, f| key.fmt(f))?;
+        f.write_char(']')
+    }
+}
+
+impl Display for TypeName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (sign, star) = (if self.signed { 's' } else { 'u' }, if self.pointer { " *" } else { "" });
+        write!(f, "{sign}{}{star}", self.bits)
+    }
+}
+
+impl Display for Expression {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write_value(f, self, 0)
+    }
+}
+
+/// Whether the text of `value` begins with `*`.
+fn begins_with_read(value: &Expression) -> bool {
+    match &*value.form {
+        ExpressionForm::Unary { operator, .. } => *operator == Unary::Read,
+        ExpressionForm::Binary { operator, left, .. } => {
+            strength(left) >= operator.strength() && begins_with_read(left)
+        }
+        ExpressionForm::Choice { condition, .. } => strength(condition) > 0 && begins_with_read(condition),
+        _ => false,
+    }
+}
+
+/// How strongly what is no operator between two values binds.
+const PREFIX: u8 = 20;
+const POSTFIX: u8 = 21;
+
+fn strength(value: &Expression) -> u8 {
+    match &*value.form {
+        ExpressionForm::Choice { .. } => 0,
+        ExpressionForm::Binary { operator, .. } => operator.strength(),
+        ExpressionForm::Unary { .. } | ExpressionForm::Cast { .. } | ExpressionForm::Step { first: true, .. } => PREFIX,
+        _ => POSTFIX,
+    }
+}
+
+/// Writes `value`, in parentheses if it binds less than `least`.
+fn write_value(f: &mut Formatter<'_>, value: &Expression, least: u8) -> fmt::Result {
+    if strength(value) < least {
+        f.write_char('(')?;
+        write_form(f, &value.form)?;
+        return f.write_char(')');
+    }
+    write_form(f, &value.form)
+}
+
+fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
+    match form {
+        ExpressionForm::Integer(value) => write!(f, "{value}"),
+        ExpressionForm::Text(text) => quoted(f, text),
+        ExpressionForm::Variable(name) => write!(f, "${name}"),
+        ExpressionForm::Map(map) => map.fmt(f),
+        ExpressionForm::Builtin(name) => f.write_str(name),
+        ExpressionForm::Call { name, arguments } => {
+            write!(f, "{}(", name.node)?;
+            separated(f, arguments, ", ", |argument, f| argument.fmt(f))?;
+            f.write_char(')')
+        }
+        ExpressionForm::Unary { operator, operand } => {
+            f.write_str(match operator {
+                Unary::Negate => "-",
+                Unary::Invert => "~",
+                Unary::Not => "!",
+                Unary::Read => "*",
+            })?;
+            // Two minus signs in a row are another operator.
+            let is_minus = |value: &Expression| {
+                matches!(
+                    *value.form,
+                    ExpressionForm::Unary { operator: Unary::Negate, .. }
+                        | ExpressionForm::Step { first: true, up: false, .. }
+                )
+            };
+            let least = if *operator == Unary::Negate && is_minus(operand) { POSTFIX } else { PREFIX };
+            write_value(f, operand, least)
+        }
+        ExpressionForm::Step { target, up, first } => {
+            let sign = if *up { "++" } else { "--" };
+            if *first { write!(f, "{sign}{}", target.node) } else { write!(f, "{}{sign}", target.node) }
+        }
+        ExpressionForm::Binary { operator, left, right } => {
+            write_value(f, left, operator.strength())?;
+            write!(f, " {} ", operator.sign())?;
+            write_value(f, right, operator.strength() + 1)
+        }
+        ExpressionForm::Choice { condition, then, otherwise } => {
+            write_value(f, condition, Operator::WEAKEST)?;
+            write!(f, " ? {then} : {otherwise}")
+        }
+        ExpressionForm::Cast { to, operand } => {
+            write!(f, "({to})")?;
+            write_value(f, operand, PREFIX)
+        }
+        ExpressionForm::Index { pointer, index } => {
+            write_value(f, pointer, POSTFIX)?;
+            write!(f, "[{index}]")
+        }
+    }
+}
+
+fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_char('"')?;
+    for c in text.chars() {
+        match c {
+            '\n' => f.write_str("\\n")?,
+            '\t' => f.write_str("\\t")?,
+            '\r' => f.write_str("\\r")?,
+            '"' | '\\' => write!(f, "\\{c}")?,
+            _ => f.write_char(c)?,
+        }
+    }
+    f.write_char('"')
+}
+
+fn block(f: &mut Formatter<'_>, body: &[Statement]) -> fmt::Result {
+    f.write_str("{ ")?;
+    separated(f, body, " ", |statement, f| statement.node.fmt(f))?;
+    f.write_str(if body.is_empty() { "}" } else { " }" })
+}
+
+fn separated<T>(
+    f: &mut Formatter<'_>,
+    all: &[T],
+    separator: &str,
+    write: impl Fn(&T, &mut Formatter<'_>) -> fmt::Result,
+) -> fmt::Result {
+    for (number, one) in all.iter().enumerate() {
+        if number > 0 {
+            f.write_str(separator)?;
+        }
+        write(one, f)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Cuts the text of a program into tokens, one at a time: what a probe is called is not made of tokens, and only the
+//! parser knows where such a name begins.
+
+use alloc::string::String;
+
+use crate::error::{Error, Problem, Span};
+
+/// The longest string in a program, in bytes.
+const TEXT_MAX: usize = 255;
+
+/// What a token is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Token<'a> {
+    /// A number.
+    Integer(u64),
+    /// What stands in quotation marks, with its escapes resolved.
+    Text(String),
+    /// A word: a keyword, a built-in value, a function, or a type.
+    Word(&'a str),
+    /// `$name`, without the `$`.
+    Variable(&'a str),
+    /// `@name`, without the `@`; the name may be empty.
+    Map(&'a str),
+    /// An operator or a bracket.
+    Sign(&'static str),
+    /// The `/` that ends a predicate: a `{` follows.
+    EndPredicate,
+    /// The end of the text.
+    End,
+}
+
+/// All signs, those first that begin with another.
+const SIGNS: [&str; 43] = [
+    "<<=", ">>=", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "/=", "%=", "&=", "|=",
+    "^=", "(", ")", "{", "}", "[", "]", ";", ",", "?", ":", "<", ">", "=", "+", "-", "*", "/", "%", "&", "|", "^", "!",
+    "~",
+];
+
+/// A place in the text of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a> {
+    /// The whole text.
+    pub text: &'a str,
+    /// How many bytes of it are behind.
+    pub position: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// What lies ahead.
+    pub fn rest(&self) -> &'a str {
+        self.text.get(self.position..).unwrap_or("")
+    }
+
+    /// The span from the byte `start` to here.
+    pub fn since(&self, start: usize) -> Span {
+        Span { start, end: self.position }
+    }
+
+    /// Moves over white space and comments.
+    pub fn skip_blank(&mut self) -> Result<(), Error> {
+        loop {
+            let rest = self.rest();
+            let trimmed = rest.trim_start();
+            self.position += rest.len() - trimmed.len();
+            if let Some(comment) = trimmed.strip_prefix("//") {
+                self.position += 2 + comment.find('\n').unwrap_or(comment.len());
+            } else if let Some(comment) = trimmed.strip_prefix("/*") {
+                let Some(length) = comment.find("*/") else {
+                    let span = Span { start: self.position, end: self.position + 2 };
+                    return Err(span.error(Problem::OpenComment));
+                };
+                self.position += 2 + length + 2;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next token, and where it is.
+    pub fn token(&mut self) -> Result<(Token<'a>, Span), Error> {
+        self.skip_blank()?;
+        let start = self.position;
+        let rest = self.rest();
+        let Some(first) = rest.chars().next() else {
+            return Ok((Token::End, self.since(start)));
+        };
+        let token = match first {
+            '0'..='9' => Token::Integer(self.integer()?),
+            '"' => Token::Text(self.quoted()?),
+            '$' | '@' => {
+                self.position += 1;
+                let name = self.word();
+                match first {
+                    '@' => Token::Map(name),
+                    _ if name.is_empty() => return Err(self.since(start).error(Problem::VariableName)),
+                    _ => Token::Variable(name),
+                }
+            }
+            _ if first.is_ascii_alphabetic() || first == '_' => Token::Word(self.word()),
+            _ => {
+                let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) else {
+                    self.position += first.len_utf8();
+                    return Err(self.since(start).error(Problem::Character));
+                };
+                self.position += sign.len();
+                if sign == "/" && self.is_before_block()? { Token::EndPredicate } else { Token::Sign(sign) }
+            }
+        };
+        Ok((token, self.since(start)))
+    }
+
+    /// Whether a `{` is next.
+    fn is_before_block(&self) -> Result<bool, Error> {
+        let mut ahead = *self;
+        ahead.skip_blank()?;
+        Ok(ahead.rest().starts_with('{'))
+    }
+
+    /// Letters, digits and `_`, as many as there are.
+    fn word(&mut self) -> &'a str {
+        let rest = self.rest();
+        let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        self.position += length;
+        rest.get(..length).unwrap_or("")
+    }
+
+    /// A number: decimal, `0x…`, or `1e6`, with `_` between digits.
+    fn integer(&mut self) -> Result<u64, Error> {
+        let start = self.position;
+        let word = self.word();
+        number(word).ok_or_else(|| self.since(start).error(Problem::Number))
+    }
+
+    /// A string, from its first quotation mark to its last.
+    fn quoted(&mut self) -> Result<String, Error> {
+        let start = self.position;
+        let mut text = String::new();
+        let mut characters = self.rest().char_indices().skip(1);
+        let open = Span { start, end: start + 1 };
+        loop {
+            let Some((at, character)) = characters.next() else {
+                return Err(open.error(Problem::OpenText));
+            };
+            match character {
+                '"' => {
+                    self.position = start + at + 1;
+                    break;
+                }
+                '\\' => {
+                    let escaped = characters.next().map(|(_, escaped)| escaped);
+                    let span = Span { start: start + at, end: start + at + 1 + escaped.map_or(0, char::len_utf8) };
+                    text.push(match escaped {
+                        Some('n') => '\n',
+                        Some('t') => '\t',
+                        Some('r') => '\r',
+                        Some('\\') => '\\',
+                        Some('"') => '"',
+                        _ => return Err(span.error(Problem::Escape)),
+                    });
+                }
+                '\0' => return Err(Span { start: start + at, end: start + at + 1 }.error(Problem::Character)),
+                _ => text.push(character),
+            }
+        }
+        if text.len() > TEXT_MAX {
+            return Err(self.since(start).error(Problem::LongText { most: TEXT_MAX }));
+        }
+        Ok(text)
+    }
+}
+
+/// The number that `word` is, if it is one that fits into 64 bits.
+pub(super) fn number(word: &str) -> Option<u64> {
+    let digits = |text: &str, radix: u32| {
+        text.starts_with(|c: char| c.is_digit(radix)).then_some(())?;
+        text.bytes().filter(|&byte| byte != b'_').try_fold(0_u64, |value, byte| {
+            let digit = char::from(byte).to_digit(radix)?;
+            value.checked_mul(radix.into())?.checked_add(digit.into())
+        })
+    };
+    if let Some(hexadecimal) = word.strip_prefix("0x") {
+        return digits(hexadecimal, 16);
+    }
+    if word.len() > 1 && word.starts_with('0') {
+        return None;
+    }
+    match word.split_once('e') {
+        Some((mantissa, exponent)) => {
+            let power = u32::try_from(digits(exponent, 10)?).ok()?;
+            digits(mantissa, 10)?.checked_mul(10_u64.checked_pow(power)?)
+        }
+        None => digits(word, 10),
+    }
+}

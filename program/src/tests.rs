@@ -1,0 +1,7 @@
+//! Whole programs: what they print for hits that are made up.
+
+mod machine;
+mod output;
+mod random;
+
+pub(crate) use machine::{Bed, Image, Task};

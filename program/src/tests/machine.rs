@@ -1,0 +1,190 @@
+//! A machine that is made up: a memory, an image with functions, and hits.
+
+use std::fmt::{self, Write};
+use std::string::{String, ToString};
+
+use crate::check::{Symbols, check};
+use crate::code::{Code, Register};
+use crate::report::{Names, drain, write_maps};
+use crate::run::{Machine, run};
+use crate::store::{Limits, Store};
+use crate::syntax::parse;
+
+/// The functions of the image, with their addresses; each is 0x100 long.
+pub(crate) const IMAGE: [(&str, u64); 4] =
+    [("blk::submit", 0x1000), ("blk::read", 0x1100), ("net::send", 0x1200), ("main", 0x1300)];
+
+/// The names of the image.
+pub(crate) struct Image;
+
+impl Symbols for Image {
+    fn address(&self, name: &str) -> Option<u64> {
+        IMAGE.iter().find(|(of, _)| *of == name).map(|&(_, address)| address)
+    }
+}
+
+impl Names for Image {
+    fn symbol(&self, address: u64) -> Option<(&str, u64)> {
+        IMAGE.iter().find(|(_, start)| (*start..start + 0x100).contains(&address)).map(|&(name, start)| (name, start))
+    }
+
+    fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
+        write!(out, "kprobe:{}", IMAGE[number as usize].0)
+    }
+}
+
+/// A hit.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub registers: [u64; 31],
+    pub function: u64,
+    pub caller: u64,
+    pub cpu: usize,
+    pub task: u64,
+    pub comm: &'static str,
+    pub time: u64,
+    pub stack: &'static [u64],
+    /// What lies from address 0x8000 on; nothing else can be read.
+    pub memory: [u8; 64],
+}
+
+impl Task {
+    /// A hit of `blk::submit` with these arguments.
+    pub fn with(arguments: &[u64]) -> Self {
+        let mut registers = [0; 31];
+        registers[..arguments.len()].copy_from_slice(arguments);
+        registers[9] = 99;
+        let memory = *b"a string\0of 63 bytes and \xff\xfe\xfd\xfc\x01\x80\0\0 what else there is in here ...";
+        Self {
+            registers,
+            function: 0x1000,
+            caller: 0x1310,
+            cpu: 0,
+            task: 7,
+            comm: "worker",
+            time: 5_000,
+            stack: &[0x1004, 0x1110, 0x1320],
+            memory,
+        }
+    }
+}
+
+impl Machine for Task {
+    fn register(&self, register: Register) -> u64 {
+        match register {
+            Register::X(number) => self.registers[usize::from(number)],
+            Register::Sp => 0x8000,
+            Register::Pc => self.function,
+            Register::Pstate => 0x3c5,
+        }
+    }
+
+    fn function(&self) -> u64 {
+        self.function
+    }
+
+    fn caller(&self) -> u64 {
+        self.caller
+    }
+
+    fn site(&self) -> u64 {
+        (self.function >> 8) & 3
+    }
+
+    fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    fn task(&self) -> u64 {
+        self.task
+    }
+
+    fn comm(&self) -> [u8; 16] {
+        let mut comm = [0; 16];
+        comm[..self.comm.len()].copy_from_slice(self.comm.as_bytes());
+        comm
+    }
+
+    fn nanoseconds(&self) -> u64 {
+        self.time
+    }
+
+    fn read(&self, address: u64, bytes: u8) -> Option<u64> {
+        let start = usize::try_from(address.checked_sub(0x8000)?).ok()?;
+        let found = self.memory.get(start..start.checked_add(bytes.into())?)?;
+        let mut word = [0; 8];
+        word[..found.len()].copy_from_slice(found);
+        Some(u64::from_le_bytes(word))
+    }
+
+    fn stack(&self, frames: &mut [u64]) -> usize {
+        let count = frames.len().min(self.stack.len());
+        frames[..count].copy_from_slice(&self.stack[..count]);
+        count
+    }
+}
+
+/// What a task masks interrupts with, where there are none.
+pub(crate) fn masked(action: &mut dyn FnMut()) {
+    action();
+}
+
+/// A program that is loaded, on four CPUs.
+pub(crate) struct Bed {
+    pub code: Code,
+    pub store: Store,
+    pub text: String,
+}
+
+impl Bed {
+    /// Loads a program that is right.
+    pub fn new(program: &str) -> Self {
+        Self::within(program, &Limits::usual(4))
+    }
+
+    /// Loads a program that is right, within `limits`.
+    pub fn within(program: &str, limits: &Limits) -> Self {
+        let loaded = parse(program).and_then(|tree| check(&tree, &Image));
+        let code = loaded.unwrap_or_else(|error| panic!("{}", error.within(program)));
+        if let Err(flaw) = code.verify() {
+            panic!("{program}\n{code}{flaw}");
+        }
+        let store = Store::new(&code, limits, 1_000);
+        Self { code, store, text: String::new() }
+    }
+
+    /// Runs clause `clause` for `hit`.
+    pub fn hit(&self, clause: usize, hit: &Task) -> &Self {
+        run(&self.code, clause, &self.store, hit);
+        self
+    }
+
+    /// Takes what has been put out; whether the program has asked to end.
+    pub fn drain(&mut self) -> bool {
+        drain(&self.code, &self.store, &Image, &masked, &mut self.text).unwrap()
+    }
+
+    /// All that is printed, to the end.
+    pub fn finish(mut self) -> String {
+        self.drain();
+        write_maps(&self.code, &self.store, &Image, &mut self.text).unwrap();
+        self.text
+    }
+}
+
+/// What `program` prints for hits of its first clause with these arguments.
+pub(super) fn printed(program: &str, hits: &[&[u64]]) -> String {
+    let bed = Bed::new(program);
+    for arguments in hits {
+        bed.hit(0, &Task::with(arguments));
+    }
+    bed.finish()
+}
+
+/// Why `program` is refused: the marks below its line, and the sentence.
+pub(super) fn refused(program: &str) -> String {
+    match parse(program).and_then(|tree| check(&tree, &Image)) {
+        Ok(code) => panic!("{program} is not refused:\n{code}"),
+        Err(error) => error.within(program).to_string(),
+    }
+}

@@ -1,0 +1,360 @@
+//! What each construct does, by what it prints.
+
+use super::machine::{Bed, Task, printed, refused};
+use crate::store::Limits;
+
+/// What `kprobe:f { body }` prints for one hit with these arguments.
+fn once(body: &str, arguments: &[u64]) -> String {
+    printed(&format!("kprobe:f {{ {body} }}"), &[arguments])
+}
+
+/// What a value is shown as by `print`, for arg0 to arg3 of 10, 3, -1 and 0x8000.
+fn value(expression: &str) -> String {
+    once(&format!("print({expression});"), &[10, 3, u64::MAX, 0x8000]).trim_end().into()
+}
+
+#[test]
+fn arithmetic_is_that_of_64_bits() {
+    for (expression, shown) in [
+        ("arg0 + arg1 * 2", "16"),
+        ("(arg0 + arg1) * 2", "26"),
+        ("arg0 - 11", "18446744073709551615"),
+        ("(s64)arg0 - 11", "-1"),
+        ("arg0 / arg1", "3"),
+        ("arg0 % arg1", "1"),
+        ("arg0 / 0", "0"),
+        ("arg0 % 0", "10"),
+        ("-7 / 2", "-3"),
+        ("(s64)arg2 / 1", "-1"),
+        ("arg2 / 2", "9223372036854775807"),
+        ("-arg0", "-10"),
+        ("~arg0 & 0xff", "245"),
+        ("arg0 | 5 ^ 1", "14"),
+        ("1 << 10", "1024"),
+        ("arg2 >> 60", "15"),
+        ("(s64)arg2 >> 60", "-1"),
+        ("1e3 + 1_000", "2000"),
+        ("0x1f", "31"),
+        ("18446744073709551615", "18446744073709551615"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn comparisons_have_a_sign_where_both_sides_have() {
+    for (expression, shown) in [
+        ("arg2 > 5", "1"),
+        ("(s64)arg2 < 5", "1"),
+        ("(s64)arg2 < arg0", "0"),
+        ("-1 < 0", "1"),
+        ("arg0 == 10 && arg1 == 3", "1"),
+        ("arg0 == 9 || arg1 == 4", "0"),
+        ("!(arg0 == 9 || arg1 == 4)", "1"),
+        ("!arg0", "0"),
+        ("arg0 > 5 ? 1 + 1 : 3", "2"),
+        ("arg0 > 50 ? \"big\" : \"small\"", "small"),
+        ("arg0 >= 10 != arg1 <= 2", "1"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn casts_cut_and_extend() {
+    for (expression, shown) in [
+        ("(u8)arg2", "255"),
+        ("(s8)arg2", "-1"),
+        ("(uint16_t)arg2", "65535"),
+        ("(int32)arg2", "-1"),
+        ("(u32)(arg2 << 4)", "4294967280"),
+        ("(u8)300", "44"),
+        ("(u64)-1", "18446744073709551615"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn memory_is_read_through_pointers() {
+    for (expression, shown) in [
+        ("*(u8 *)arg3", "97"),
+        ("*(u32 *)(arg3 + 2)", "1769108595"),
+        ("*((u8 *)arg3 + 2)", "115"),
+        ("((u8 *)arg3)[3]", "116"),
+        ("((u16 *)arg3)[1]", "29811"),
+        ("*(s8 *)(arg3 + 25)", "-1"),
+        ("(u32 *)arg3", "0x8000"),
+        ("str(arg3)", "a string"),
+        ("str(arg3 + 2, 3)", "str"),
+        ("str(arg3 + 2, arg1)", "str"),
+        ("str(arg3 + 9, 100)", "of 63 bytes and \u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{1}\u{fffd}"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn reads_that_fail_give_0_and_are_counted() {
+    let body = "printf(\"%d %d [%s] [%s]\", *(u32 *)arg0, *(u64 *)0, str(arg0), str(0x803c, 20));";
+    assert_eq!(once(body, &[0x9000]), "0 0 [] [ ...]4 reads of memory failed, and gave 0\n");
+}
+
+#[test]
+fn a_hit_is_known_by_its_builtins() {
+    for (expression, shown) in [
+        ("func", "blk::submit"),
+        ("caller", "main"),
+        ("probe", "kprobe:blk::submit"),
+        ("cpu", "0"),
+        ("tid", "7"),
+        ("pid", "7"),
+        ("comm", "worker"),
+        ("nsecs", "5000"),
+        ("elapsed", "4000"),
+        ("reg(\"x9\")", "99"),
+        ("reg(\"sp\")", "32768"),
+        ("reg(\"pstate\")", "965"),
+        ("kaddr(\"blk::read\")", "4352"),
+        ("ksym(0x1234)", "net::send"),
+        ("ksym(0x9999)", "0x9999"),
+        ("func == \"blk::submit\"", "1"),
+        ("func == kaddr(\"blk::read\")", "0"),
+        ("comm == \"worker\"", "1"),
+        ("comm != \"workers\"", "1"),
+        ("\"worker\" == comm", "1"),
+        ("strncmp(comm, \"workshop\", 4)", "0"),
+        ("strncmp(comm, \"workshop\", 5)", "1"),
+        ("kstack", "\n    blk::submit+4\n    blk::read+16\n    main+32"),
+        ("kstack(2)", "\n    blk::submit+4\n    blk::read+16"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    assert_eq!(printed("kretprobe:f, return:g { print(retval); }", &[&[42]]), "42\n");
+}
+
+#[test]
+fn a_predicate_decides_and_may_divide() {
+    let program = "kprobe:f /arg0 / 2 > 5 && comm == \"worker\"/ { print(arg0); }";
+    assert_eq!(printed(program, &[&[11], &[12], &[5], &[100]]), "12\n100\n");
+    assert_eq!(printed("kprobe:f /0/ { print(1); }", &[&[]]), "");
+    assert_eq!(printed("kprobe:f /1/ { print(1); }", &[&[]]), "1\n");
+}
+
+#[test]
+fn if_else_unroll_and_return() {
+    let body = "if (arg0 > 100) { print(\"a\"); } else if (arg0 > 10) { print(\"b\"); } else { print(\"c\"); } \
+                if (arg0 == 5) { return; } print(\"end\");";
+    let program = format!("kprobe:f {{ {body} }}");
+    assert_eq!(printed(&program, &[&[500], &[50], &[5]]), "a\nend\nb\nend\nc\n");
+    assert_eq!(once("$i = 0; unroll (4) { $i += $i + 1; print($i); }", &[]), "1\n3\n7\n15\n");
+    assert_eq!(once("unroll (2) { unroll (3) { @n++; } }", &[]), "@n: 6\n");
+}
+
+#[test]
+fn variables_keep_values_within_their_block() {
+    assert_eq!(once("$x = arg0; $y = $x++; $z = ++$x; printf(\"%d %d %d\", $x, $y, $z);", &[5]), "7 5 7");
+    assert_eq!(once("$x = 8; $x -= 3; $x <<= 2; $x |= 1; $x %= 16; print($x); $x--; print(--$x);", &[]), "5\n3\n");
+    assert_eq!(once("$s = comm; $t = \"ab\"; $s = \"cd\"; printf(\"%s %s\", $s, $t);", &[]), "cd ab");
+    assert_eq!(once("$x = 1; if (arg0) { $x = 2; $y = 3; print($y); } print($x);", &[1]), "3\n2\n");
+}
+
+#[test]
+fn maps_keep_values_by_key() {
+    assert_eq!(once("@x = 5; @y = comm; @z = func;", &[]), "@x: 5\n@y: worker\n@z: blk::submit\n");
+    let program = "kprobe:f { @[arg0, comm, func] = arg1; @seen[arg0]++; @sum += arg1; @last = arg1 - 5; }";
+    assert_eq!(
+        printed(program, &[&[2, 30], &[1, 40], &[2, 10]]),
+        "@[2, worker, blk::submit]: 10\n@[1, worker, blk::submit]: 40\n@last: 5\n@seen[1]: 1\n@seen[2]: 2\n@sum: 80\n"
+    );
+    assert_eq!(
+        once("@x[1] = 5; @x[2] = 6; delete(@x[1]); print(@x[2]); print(@x[3]);", &[]),
+        "@x[2]: 6\n@x[3]: 0\n@x[2]: 6\n"
+    );
+    assert_eq!(once("@x = 10; @x -= 12; @y = @x++; @z = --@x; print(@x + 1);", &[]), "-1\n@x: -2\n@y: -2\n@z: -2\n");
+    assert_eq!(once("@a[\"a\"] = 1; @a[\"longer than that\"] = 2;", &[]), "@a[a]: 1\n@a[longer than that]: 2\n");
+    assert_eq!(once("@[kstack] = count();", &[]), "@[\n    blk::submit+4\n    blk::read+16\n    main+32\n]: 1\n");
+    assert_eq!(once("@[probe] = count();", &[]), "@[kprobe:blk::submit]: 1\n");
+}
+
+#[test]
+fn a_map_may_be_read_before_the_text_that_gives_it_values() {
+    let program = "kprobe:f { if (@n > 1) { exit(); } @copy = @of; @n++; @of = comm; }";
+    assert_eq!(printed(program, &[&[], &[], &[], &[]]), "@copy: worker\n@n: 2\n@of: worker\n");
+    let bed = Bed::new("kprobe:g /@start[tid]/ { @ns = nsecs - @start[tid]; } kprobe:f { @start[tid] = nsecs; }");
+    bed.hit(0, &Task::with(&[])).hit(1, &Task::with(&[]));
+    bed.hit(0, &Task { time: 5_700, cpu: 3, ..Task::with(&[]) });
+    assert_eq!(bed.finish(), "@ns: 700\n@start[7]: 5000\n");
+}
+
+#[test]
+fn what_is_collected_is_put_together_from_all_cpus() {
+    let program = "kprobe:f { @c = count(); @s = sum(arg0); @a = avg(arg0); @l = min(arg0); @g = max(arg0); \
+                   @st = stats(arg0); @neg = sum((s64)arg1); @low[cpu] = min((s32)arg1); }";
+    let bed = Bed::new(program);
+    for (cpu, number) in [(0, 10), (1, 20), (2, 31), (0, 2)] {
+        bed.hit(0, &Task { cpu, ..Task::with(&[number, number.wrapping_neg()]) });
+    }
+    assert_eq!(
+        bed.finish(),
+        "@a: 15\n\n@c: 4\n@g: 31\n@l: 2\n@low[2]: -31\n@low[1]: -20\n@low[0]: -10\n@neg: -63\n@s: 63\n\
+         @st: count 4, average 15, total 63\n\n"
+    );
+    assert_eq!(
+        once("@c = count(); @c = count(); @s = sum(5); print(@c * 10); print(@s);", &[]),
+        "20\n@s: 5\n@c: 2\n@s: 5\n"
+    );
+    assert_eq!(
+        once("@c[1] = count(); @m[2] = avg(9); print(@c[1]); print(@m[2]);", &[]),
+        "@c[1]: 1\n@m[2]: 9\n@c[1]: 1\n@m[2]: 9\n\n"
+    );
+}
+
+#[test]
+fn histograms_have_rows_between_powers_of_two() {
+    let hits: Vec<[u64; 1]> =
+        [0, 1, 1, 2, 3, 4, 1023, 1024, 1500, 2047, u64::MAX].into_iter().map(|number| [number]).collect();
+    let hits: Vec<&[u64]> = hits.iter().map(|hit| &hit[..]).collect();
+    assert_eq!(
+        printed("kprobe:f { @bytes = hist(arg0); }", &hits),
+        "\
+@bytes:
+(..., 0)               1 |@@@@@@@@@@@@@@@@@                                   |
+[0]                    1 |@@@@@@@@@@@@@@@@@                                   |
+[1]                    2 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@                  |
+[2, 4)                 2 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@                  |
+[4, 8)                 1 |@@@@@@@@@@@@@@@@@                                   |
+[8, 16)                0 |                                                    |
+[16, 32)               0 |                                                    |
+[32, 64)               0 |                                                    |
+[64, 128)              0 |                                                    |
+[128, 256)             0 |                                                    |
+[256, 512)             0 |                                                    |
+[512, 1K)              1 |@@@@@@@@@@@@@@@@@                                   |
+[1K, 2K)               3 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+
+"
+    );
+    assert_eq!(
+        printed("kprobe:f { @[arg1] = hist(arg0); }", &[&[1 << 62, 2], &[1 << 20, 1], &[1 << 20, 1]]),
+        "\
+@[2]:
+[4E, 8E)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+
+@[1]:
+[1M, 2M)               2 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+
+"
+    );
+}
+
+#[test]
+fn linear_histograms_have_equal_rows() {
+    let hits: [&[u64]; 6] = [&[5], &[10], &[19], &[20], &[99], &[0]];
+    assert_eq!(
+        printed("kprobe:f { @ = lhist(arg0, 10, 30, 5 + 5); }", &hits),
+        "\
+@:
+(..., 10)              2 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+[10, 20)               2 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+[20, 30)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |
+[30, ...)              1 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |
+
+"
+    );
+    assert_eq!(
+        once("@ = lhist(arg0, -4096, 4096, 2048);", &[3000]),
+        "@:\n[2K, 4K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n"
+    );
+    assert_eq!(
+        once("@ = lhist((s64)arg0, -10, 0, 5);", &[(-7_i64).cast_unsigned()]),
+        "@:\n[-10, -5)              1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n"
+    );
+}
+
+#[test]
+fn printf_converts_as_c_does() {
+    for (format, arguments, shown) in [
+        ("%d %i %u", "arg0, -5, arg1", "10 -5 3"),
+        ("%d|%u", "arg2, arg2", "-1|18446744073709551615"),
+        ("%x %X %#x %lx %llx", "255, 255, 255, 255, arg2", "ff FF 0xff ff ffffffffffffffff"),
+        ("%o %#o", "8, 8", "10 010"),
+        ("%hhd %hu", "511, 65537", "-1 1"),
+        ("[%5d] [%-5d] [%05d] [%+d] [% d]", "42, 42, -42, 42, 42", "[   42] [42   ] [-0042] [+42] [ 42]"),
+        ("[%.3d] [%8.3d]", "7, 7", "[007] [     007]"),
+        ("%c%c", "104, 105", "hi"),
+        ("%p %p", "arg3, func", "0x8000 0x1000"),
+        ("[%s] [%8s] [%-8s] [%.3s]", "comm, comm, comm, comm", "[worker] [  worker] [worker  ] [wor]"),
+        ("%s %s %s", "func, probe, \"text\"", "blk::submit kprobe:blk::submit text"),
+        ("%s", "kstack(1)", "\n    blk::submit+4\n"),
+    ] {
+        let printed = once(&format!("printf(\"{format}\", {arguments});"), &[10, 3, u64::MAX, 0x8000]);
+        assert_eq!(printed, shown, "{format}");
+    }
+    assert_eq!(once("printf(\"100%% \\t\\\"\\\\\\n\");", &[]), "100% \t\"\\\n");
+}
+
+#[test]
+fn maps_are_printed_cleared_and_zeroed_in_their_order() {
+    let body = "@x[1] = 100; @x[2] = 300; @x[3] = 200; print(@x, 2); print(@x, 0, 100); zero(@x); print(@x); clear(@x); \
+                print(@x); printf(\"end\");";
+    assert_eq!(
+        once(body, &[]),
+        "@x[3]: 200\n@x[2]: 300\n@x[1]: 1\n@x[3]: 2\n@x[2]: 3\n@x[1]: 0\n@x[2]: 0\n@x[3]: 0\nend"
+    );
+}
+
+#[test]
+fn exit_ends_the_clause_and_all_others_but_end() {
+    let mut bed = Bed::new("kprobe:f { @n++; if (@n == 2) { exit(); } print(@n); } END { printf(\"end\\n\"); }");
+    let hit = Task::with(&[]);
+    bed.hit(0, &hit);
+    assert!(!bed.drain());
+    bed.hit(0, &hit).hit(0, &hit);
+    assert!(bed.drain());
+    bed.hit(0, &hit).hit(1, &hit);
+    assert_eq!(bed.finish(), "@n: 1\nend\n@n: 2\n");
+}
+
+#[test]
+fn output_is_in_the_order_of_time() {
+    let bed = Bed::new("kprobe:f { print(arg0); }");
+    for (cpu, time) in [(0, 30), (0, 50), (1, 20), (2, 40)] {
+        bed.hit(0, &Task { cpu, time, ..Task::with(&[time]) });
+    }
+    assert_eq!(bed.finish(), "20\n30\n40\n50\n");
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_said() {
+    let limits = Limits { cpus: 1, entries: 16, table_bytes: 1024, output_bytes: 128 };
+    let bed = Bed::within("kprobe:f { @[arg0] = count(); print(arg0); }", &limits);
+    for number in 0..100 {
+        bed.hit(0, &Task::with(&[number]));
+    }
+    let text = bed.finish();
+    let kept = text.lines().filter(|line| line.starts_with("@[")).count();
+    assert!((16..=32).contains(&kept), "{text}");
+    assert!(text.starts_with("0\n1\n2\n3\n4\n"), "{text}");
+    assert!(text.contains("\nLost 95 events\n"), "{text}");
+    assert!(text.ends_with(&format!("@: {} values lost, as there was no room for more keys\n", 100 - kept)), "{text}");
+}
+
+#[test]
+fn a_clause_of_a_cpu_that_is_not_counted_does_nothing() {
+    let bed = Bed::new("kprobe:f { @ = count(); }");
+    bed.hit(0, &Task { cpu: 4, ..Task::with(&[]) });
+    assert_eq!(bed.finish(), "");
+}
+
+#[test]
+fn an_error_is_a_line_a_mark_and_a_sentence() {
+    assert_eq!(
+        refused("kprobe:f { @x = foo(1); }"),
+        "kprobe:f { @x = foo(1); }\n                ^^^\nthis function is not known"
+    );
+    assert_eq!(
+        refused("BEGIN {\n\tprint($x);\n}"),
+        "\tprint($x);\n\t      ^^\nthis variable has no value yet in this block"
+    );
+}
