@@ -158,3 +158,71 @@ fn follow(mut written: [u64; FRAME_WORDS / 64], touched: &Touched) -> Result<[u6
     }
     Ok(written)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+
+    use super::*;
+    use crate::code::{Action, Aggregate, Comparison, Kept, Map, Routine, Type};
+
+    /// What is wrong with code of one map with a key of two words, one action, and stacks of 4 frames.
+    fn flaw(ops: &[Op]) -> Option<(usize, &'static str)> {
+        let keys = vec![Type::Text { words: 2 }];
+        let code = Code {
+            routines: vec![Routine { probes: Vec::new(), ops: ops.to_vec() }],
+            maps: vec![Map { name: String::new(), keys, value: Kept::Aggregate(Aggregate::Count) }],
+            actions: vec![Action::Exit],
+            stack_frames: 4,
+        };
+        code.verify().err().map(|flaw| (flaw.op, flaw.what))
+    }
+
+    fn set(to: u8) -> Op {
+        Op::Set { to: Word(to), from: Operand::Constant(1) }
+    }
+
+    fn branch(target: u16) -> Op {
+        Op::Branch { how: Comparison::Equal, left: Operand::Constant(0), right: Operand::Constant(0), target }
+    }
+
+    fn get(from: u8) -> Op {
+        Op::Set { to: Word(200), from: Operand::Word(Word(from)) }
+    }
+
+    #[test]
+    fn jumps_go_forward_to_the_end_at_most() {
+        let elsewhere = "jumps elsewhere";
+        assert_eq!(flaw(&[branch(2), set(0)]), None);
+        assert_eq!(flaw(&[set(0), branch(1)]), Some((1, elsewhere)));
+        assert_eq!(flaw(&[set(0), Op::Jump { target: 0 }]), Some((1, elsewhere)));
+        assert_eq!(flaw(&[branch(3), set(0)]), Some((0, elsewhere)));
+    }
+
+    #[test]
+    fn words_are_written_on_every_way_before_they_are_read() {
+        let unwritten = "reads a word that is not written before";
+        assert_eq!(flaw(&[set(0), get(0)]), None);
+        assert_eq!(flaw(&[get(0)]), Some((0, unwritten)));
+        assert_eq!(flaw(&[branch(2), set(0), get(0)]), Some((2, unwritten)));
+        assert_eq!(flaw(&[branch(3), set(0), Op::Jump { target: 4 }, set(0), get(0)]), None);
+        assert_eq!(flaw(&[Op::Jump { target: 2 }, get(0), set(0)]), None);
+        let collect = |key| Op::Collect { map: 0, key: Word(key), value: Operand::Constant(1) };
+        assert_eq!(flaw(&[Op::Comm { to: Word(7) }, collect(7)]), None);
+        assert_eq!(flaw(&[Op::Comm { to: Word(7) }, collect(8)]), Some((1, unwritten)));
+        assert_eq!(flaw(&[Op::Comm { to: Word(255) }]), Some((0, "writes outside its frame")));
+        assert_eq!(flaw(&[Op::Copy { to: Word(0), from: Word(250), words: 9 }]), Some((0, unwritten)));
+    }
+
+    #[test]
+    fn what_is_named_exists() {
+        assert_eq!(flaw(&[Op::Delete { map: 1, key: Word(0) }]), Some((0, "names no map")));
+        assert_eq!(flaw(&[Op::Emit { action: 1, from: Word(0), words: 0 }]), Some((0, "names no action")));
+        assert_eq!(flaw(&[Op::Stack { to: Word(0), frames: 5 }]), Some((0, "takes no such stack")));
+        let read = |bytes| Op::Read { to: Word(0), address: Operand::Constant(0), bytes, signed: false };
+        assert_eq!(flaw(&[read(8)]), None);
+        assert_eq!(flaw(&[read(3)]), Some((0, "reads no such integer")));
+        let extend = Op::Extend { to: Word(0), from: Operand::Constant(0), bits: 64, signed: false };
+        assert_eq!(flaw(&[extend]), Some((0, "extends no such integer")));
+    }
+}

@@ -7,9 +7,7 @@ mod collect;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::code::{
-    Aggregate, Builtin, Code, FRAME_WORDS, Kept, Op, Operand, Register, Routine, STACK_MAX, Word, extend,
-};
+use crate::code::{Aggregate, Builtin, Code, FRAME_WORDS, Kept, Op, Operand, Register, Routine, Word, extend};
 use crate::store::{Cells, Lane, Store, join, total};
 use crate::syntax::Probe;
 
@@ -44,8 +42,9 @@ pub trait Machine {
     /// read.
     fn read(&self, address: u64, bytes: u8) -> Option<u64>;
 
-    /// The virtual addresses of the stack, the innermost first, in `frames`: as many as fit. Returns how many.
-    fn stack(&self, frames: &mut [u64]) -> usize;
+    /// The virtual addresses of the stack, the innermost first, in `frames`, which nobody else uses meanwhile: as many as fit.
+    /// Returns how many.
+    fn stack(&self, frames: &[AtomicU64]) -> usize;
 }
 
 /// What a program does on one CPU.
@@ -129,10 +128,9 @@ impl<M: Machine> Run<'_, M> {
                 }
             }
             Op::Stack { to, frames } => {
-                let mut stack = [0; STACK_MAX];
-                let wanted = stack.get_mut(..usize::from(frames)).unwrap_or(&mut []);
-                let found = self.machine.stack(wanted);
-                let number = self.store.stacks.number(wanted.get(..found).unwrap_or(wanted));
+                let frames = self.lane.stack.get(..usize::from(frames)).unwrap_or(&[]);
+                let found = self.machine.stack(frames);
+                let number = self.store.stacks.number(frames.get(..found).unwrap_or(frames));
                 self.set(to, number);
             }
             Op::Compute { to, how, left, right } => {

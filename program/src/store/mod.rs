@@ -2,6 +2,7 @@
 //! stacks. All is allocated when the program is loaded.
 
 mod ring;
+mod stacks;
 mod table;
 
 use alloc::boxed::Box;
@@ -10,6 +11,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) use ring::{Record, Ring};
+pub(crate) use stacks::Stacks;
 pub(crate) use table::{Cells, Table, cells};
 
 use crate::code::{Aggregate, Code, FRAME_WORDS, Kept};
@@ -46,6 +48,8 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub frame: Box<Cells>,
+    /// Where the machine puts the frames of a stack.
+    pub stack: Box<Cells>,
     pub ring: Ring,
     /// How many reads have found no memory.
     pub faults: AtomicU64,
@@ -70,6 +74,7 @@ impl Store {
     pub fn new(code: &Code, limits: &Limits, start: u64) -> Self {
         let lanes = (0..limits.cpus).map(|_| Lane {
             frame: cells(FRAME_WORDS),
+            stack: cells(code.stack_frames),
             ring: Ring::new((limits.output_bytes / 8).next_power_of_two()),
             faults: AtomicU64::new(0),
         });
@@ -101,8 +106,12 @@ impl Store {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let tables = self.tables.iter().flatten().map(Table::bytes).sum::<usize>();
-        let lanes = self.lanes.iter().map(|lane| size_of_val(&*lane.frame) + lane.ring.bytes()).sum::<usize>();
-        tables + lanes + size_of_val(&*self.stacks.cells)
+        let lanes = self
+            .lanes
+            .iter()
+            .map(|lane| size_of_val(&*lane.frame) + size_of_val(&*lane.stack) + lane.ring.bytes())
+            .sum::<usize>();
+        tables + lanes + self.stacks.bytes()
     }
 
     /// How many records of output have been lost, for want of room.
@@ -194,99 +203,5 @@ pub(crate) fn total(aggregate: Aggregate, words: &[u64]) -> u64 {
         }
         (Aggregate::Least { .. } | Aggregate::Greatest { .. }, &[_, value]) | (_, &[value]) => value,
         _ => 0,
-    }
-}
-
-/// Stacks, each once. A stack stays as long as the program.
-#[derive(Debug)]
-pub(crate) struct Stacks {
-    frames: usize,
-    /// How many there is room for.
-    count: usize,
-    /// For each, its number of frames, 0 if there is none, and its frames.
-    cells: Box<Cells>,
-    /// Changed with interrupts masked, by whoever adds a stack.
-    adding: AtomicBool,
-    dropped: AtomicU64,
-}
-
-/// How far from where its hash wants it to be a stack may lie.
-const REACH: usize = 16;
-
-/// The number of a stack that has found no place.
-pub(crate) const NO_STACK: u64 = u64::MAX;
-
-impl Stacks {
-    fn new(frames: usize, limits: &Limits) -> Self {
-        let count = if frames == 0 { 0 } else { limits.entries(frames + 1) };
-        Self {
-            frames,
-            count,
-            cells: cells(count * (frames + 1)),
-            adding: AtomicBool::new(false),
-            dropped: AtomicU64::new(0),
-        }
-    }
-
-    #[inline]
-    fn slot(&self, number: usize) -> Option<(&AtomicU64, &Cells)> {
-        let length = self.frames + 1;
-        self.cells.get(number * length..)?.get(..length)?.split_first()
-    }
-
-    /// The number of `stack`, which is added if it is new. Called with interrupts masked.
-    #[inline]
-    pub fn number(&self, stack: &[u64]) -> u64 {
-        if stack.is_empty() || self.count == 0 {
-            return NO_STACK;
-        }
-        let hash = stack.iter().fold(stack.len() as u64, |hash, frame| {
-            let product = (hash ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            product ^ product >> 32
-        });
-        let places = (0..REACH).map(|away| hash.wrapping_add(away as u64) as usize & self.count.wrapping_sub(1));
-        if let Some(number) = places.clone().find(|&number| self.is(number, stack)) {
-            return number as u64;
-        }
-        while self.adding.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            core::hint::spin_loop();
-        }
-        let number = self.add(places, stack);
-        self.adding.store(false, Ordering::Release);
-        number
-    }
-
-    /// Whether the stack of that number is `stack`.
-    #[inline]
-    fn is(&self, number: usize, stack: &[u64]) -> bool {
-        let Some((count, frames)) = self.slot(number) else { return false };
-        count.load(Ordering::Acquire) == stack.len() as u64
-            && stack.len() <= frames.len()
-            && frames.iter().zip(stack).all(|(has, frame)| has.load(Ordering::Relaxed) == *frame)
-    }
-
-    #[inline]
-    fn add(&self, places: impl Iterator<Item = usize>, stack: &[u64]) -> u64 {
-        for number in places {
-            if self.is(number, stack) {
-                return number as u64;
-            }
-            let Some((count, frames)) = self.slot(number) else { break };
-            if count.load(Ordering::Relaxed) == 0 {
-                frames.iter().zip(stack).for_each(|(to, frame)| to.store(*frame, Ordering::Relaxed));
-                count.store(stack.len() as u64, Ordering::Release);
-                return number as u64;
-            }
-        }
-        self.dropped.store(self.dropped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        NO_STACK
-    }
-
-    /// The frames of a stack; none if there is none of that number.
-    pub fn frames(&self, number: u64) -> Vec<u64> {
-        let slot =
-            usize::try_from(number).ok().filter(|number| *number < self.count).and_then(|number| self.slot(number));
-        let Some((count, frames)) = slot else { return Vec::new() };
-        frames.iter().take(count.load(Ordering::Acquire) as usize).map(|frame| frame.load(Ordering::Relaxed)).collect()
     }
 }

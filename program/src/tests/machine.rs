@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 use std::string::{String, ToString};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::check::{Symbols, check};
 use crate::code::{Code, Register};
@@ -117,10 +118,8 @@ impl Machine for Task {
         Some(u64::from_le_bytes(word))
     }
 
-    fn stack(&self, frames: &mut [u64]) -> usize {
-        let count = frames.len().min(self.stack.len());
-        frames[..count].copy_from_slice(&self.stack[..count]);
-        count
+    fn stack(&self, frames: &[AtomicU64]) -> usize {
+        frames.iter().zip(self.stack).map(|(to, frame)| to.store(*frame, Ordering::Relaxed)).count()
     }
 }
 
