@@ -28,12 +28,13 @@
 //!
 //! [`run`] and [`store`] take no lock that interrupted code may hold, allocate nothing, cannot panic, and take bounded time:
 //! the code has only jumps forward, each instruction takes bounded time, and everything is allocated before. They belong
-//! where nothing is probed.
+//! where nothing is probed, and so do the functions of [`code`] that compute, [`Arithmetic`](code::Arithmetic) and the like.
 
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
+mod atomic;
 pub mod check;
 pub mod code;
 pub mod error;

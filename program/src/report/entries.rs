@@ -24,7 +24,7 @@ fn order(kept: Kept, value: &[u64]) -> Order {
             Order::Number(value.iter().map(|&count| i128::from(count)).sum())
         }
         Kept::Aggregate(aggregate) => {
-            let number = total(aggregate, value);
+            let number = total(&aggregate, value);
             Order::Number(if is_signed(aggregate) { number.cast_signed().into() } else { number.into() })
         }
     }
@@ -99,13 +99,13 @@ impl Reporter<'_> {
                 let count = value.first().copied().unwrap_or(0);
                 let sum = value.get(1..).unwrap_or(&[]);
                 write!(out, ": count {count}, average ")?;
-                self.value(number, &[total(aggregate, value)], divisor, out)?;
+                self.value(number, &[total(&aggregate, value)], divisor, out)?;
                 out.write_str(", total ")?;
                 self.value(number, sum, 1, out)
             }
             _ => {
                 out.write_str(": ")?;
-                self.value(number, &[total(aggregate, value)], divisor, out)
+                self.value(number, &[total(&aggregate, value)], divisor, out)
             }
         }
     }

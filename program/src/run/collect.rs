@@ -1,31 +1,28 @@
 //! What ops do with maps.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use super::{Aggregate, Kept, Machine, Run, Word, join, total};
+use crate::atomic::AtomicU64;
 use crate::code::rows;
 use crate::store::{Cells, Table, is_better};
 
 impl<M: Machine> Run<'_, M> {
-    /// Calls `act` with the table of a map for this CPU, the key, and how many words its values have.
+    /// Calls `act` with the table of a map for this CPU, or the one for all, and the key.
     #[inline]
-    pub(super) fn with_table<T>(
-        &self,
-        map: u8,
-        key: Word,
-        act: impl FnOnce(&Table, &Cells, usize) -> Option<T>,
-    ) -> Option<T> {
-        let of = self.code.maps.get(usize::from(map))?;
-        let tables = self.store.tables.get(usize::from(map))?;
-        let copy = if matches!(of.value, Kept::Value(_)) { 0 } else { self.machine.cpu() };
-        act(tables.get(copy)?, self.words(key, of.key_words()), of.value.words())
+    pub(super) fn with_table<T>(&self, map: u8, key: Word, act: impl FnOnce(&Table, &Cells) -> Option<T>) -> Option<T> {
+        let table = match &**self.store.tables.get(usize::from(map))? {
+            [alone] => alone,
+            tables => tables.get(self.machine.cpu())?,
+        };
+        act(table, self.words(key, table.key_words()))
     }
 
     /// The value of a map, in the frame.
     #[inline]
     pub(super) fn get_value(&self, to: Word, map: u8, key: Word) {
-        let found = self.with_table(map, key, |table, key, words| {
-            let place = self.words(to, words);
+        let found = self.with_table(map, key, |table, key| {
+            let place = self.words(to, table.value_words());
             let copied = table.look(key, |value| {
                 place.iter().zip(value).for_each(|(to, from)| {
                     to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -46,12 +43,11 @@ impl<M: Machine> Run<'_, M> {
     pub(super) fn total(&self, map: u8, key: Word) -> u64 {
         let number = usize::from(map);
         let (Some(of), Some(tables)) = (self.code.maps.get(number), self.store.tables.get(number)) else { return 0 };
-        let Kept::Aggregate(aggregate) = of.value else { return 0 };
-        let key = self.words(key, of.key_words());
-        let words = of.value.words().min(2);
+        let Kept::Aggregate(aggregate) = &of.value else { return 0 };
+        let words = tables.first().map_or(0, Table::value_words).min(2);
         let mut all = [0; 2];
         for table in tables {
-            table.look(key, |value| {
+            table.look(self.words(key, table.key_words()), |value| {
                 let mut one = [0; 2];
                 one.iter_mut().zip(value).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
                 let (Some(all), Some(one)) = (all.get_mut(..words), one.get(..words)) else { return };
@@ -64,18 +60,16 @@ impl<M: Machine> Run<'_, M> {
     /// Takes a key out of a map, on all CPUs.
     #[inline]
     pub(super) fn delete(&self, map: u8, key: Word) {
-        let number = usize::from(map);
-        if let (Some(of), Some(tables)) = (self.code.maps.get(number), self.store.tables.get(number)) {
-            let key = self.words(key, of.key_words());
-            tables.iter().for_each(|table| table.remove(key));
+        for table in self.store.tables.get(usize::from(map)).into_iter().flatten() {
+            table.remove(self.words(key, table.key_words()));
         }
     }
 
     /// Collects a value, on this CPU.
     #[inline]
     pub(super) fn collect(&self, map: u8, key: Word, value: u64) {
-        let Some(Kept::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| of.value) else { return };
-        self.with_table(map, key, |table, key, _| table.change(key, |words, _| add(aggregate, words, value)));
+        let Some(Kept::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| &of.value) else { return };
+        self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value)));
     }
 }
 
@@ -89,8 +83,8 @@ fn increase(word: Option<&AtomicU64>, amount: u64) {
 
 /// Collects `value` in `words`.
 #[inline]
-fn add(aggregate: Aggregate, words: &Cells, value: u64) {
-    match aggregate {
+fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
+    match *aggregate {
         Aggregate::Count => increase(words.first(), 1),
         Aggregate::Sum { .. } => increase(words.first(), value),
         Aggregate::Average { .. } | Aggregate::Statistics { .. } => {

@@ -5,8 +5,9 @@
 
 mod collect;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
+use crate::atomic::AtomicU64;
 use crate::code::{Aggregate, Builtin, Code, FRAME_WORDS, Kept, Op, Operand, Register, Routine, Word, extend};
 use crate::store::{Cells, Lane, Store, join, total};
 use crate::syntax::Probe;
@@ -61,7 +62,7 @@ struct Run<'a, M> {
 #[inline]
 pub fn run<M: Machine>(code: &Code, clause: usize, store: &Store, machine: &M) {
     let Some(routine) = code.routines.get(clause) else { return };
-    if store.is_over() && !routine.probes.contains(&Probe::End) {
+    if store.is_over() && !routine.probes.iter().any(|probe| matches!(probe, Probe::End)) {
         return;
     }
     let Some(lane) = store.lanes.get(machine.cpu()) else { return };
@@ -159,9 +160,9 @@ impl<M: Machine> Run<'_, M> {
             Op::Get { to, map, key } => self.get_value(to, map, key),
             Op::Total { to, map, key } => self.set(to, self.total(map, key)),
             Op::Put { map, key, from } => {
-                self.with_table(map, key, |table, key, words| {
-                    let from = self.words(from, words);
-                    table.change(key, |value, _| {
+                self.with_table(map, key, |table, key| {
+                    let from = self.words(from, table.value_words());
+                    table.change(key, |value| {
                         value.iter().zip(from).for_each(|(to, from)| {
                             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
                         });
@@ -170,8 +171,8 @@ impl<M: Machine> Run<'_, M> {
             }
             Op::Modify { to, map, key, how, by, after } => {
                 let by = self.operand(by);
-                let changed = self.with_table(map, key, |table, key, _| {
-                    table.change(key, |value, _| {
+                let changed = self.with_table(map, key, |table, key| {
+                    table.change(key, |value| {
                         let word = value.first()?;
                         let old = word.load(Ordering::Relaxed);
                         let new = how.apply(old, by);

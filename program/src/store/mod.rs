@@ -8,12 +8,13 @@ mod table;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 pub(crate) use ring::{Record, Ring};
 pub(crate) use stacks::Stacks;
 pub(crate) use table::{Cells, Table, cells};
 
+use crate::atomic::{AtomicBool, AtomicU64};
 use crate::code::{Aggregate, Code, FRAME_WORDS, Kept};
 
 /// How much a program may keep.
@@ -155,7 +156,7 @@ impl Store {
         let mut all = BTreeMap::new();
         for table in self.tables.get(map).into_iter().flatten() {
             for (key, value) in (0..table.buckets()).flat_map(|bucket| table.read(bucket)) {
-                let Kept::Aggregate(aggregate) = kept else {
+                let Kept::Aggregate(aggregate) = &kept else {
                     all.insert(key, value);
                     continue;
                 };
@@ -172,9 +173,9 @@ impl Store {
 }
 
 /// Adds what one CPU has collected to what others have.
-pub(crate) fn join(aggregate: Aggregate, all: &mut [u64], one: &[u64]) {
+pub(crate) fn join(aggregate: &Aggregate, all: &mut [u64], one: &[u64]) {
     match (aggregate, all, one) {
-        (Aggregate::Least { signed } | Aggregate::Greatest { signed }, [set, value], [has, found]) => {
+        (&(Aggregate::Least { signed } | Aggregate::Greatest { signed }), [set, value], [has, found]) => {
             if *has != 0 && (*set == 0 || is_better(aggregate, signed, *found, *value)) {
                 (*set, *value) = (1, *found);
             }
@@ -185,16 +186,16 @@ pub(crate) fn join(aggregate: Aggregate, all: &mut [u64], one: &[u64]) {
 
 /// Whether `new` takes the place of `old` as the least or the greatest.
 #[inline]
-pub(crate) fn is_better(aggregate: Aggregate, signed: bool, new: u64, old: u64) -> bool {
+pub(crate) fn is_better(aggregate: &Aggregate, signed: bool, new: u64, old: u64) -> bool {
     let less = if signed { new.cast_signed() < old.cast_signed() } else { new < old };
     if matches!(aggregate, Aggregate::Least { .. }) { less } else { new != old && !less }
 }
 
 /// The number that `words` amount to, as an aggregate that amounts to one; 0 if nothing has been collected.
 #[inline]
-pub(crate) fn total(aggregate: Aggregate, words: &[u64]) -> u64 {
+pub(crate) fn total(aggregate: &Aggregate, words: &[u64]) -> u64 {
     match (aggregate, words) {
-        (Aggregate::Average { signed } | Aggregate::Statistics { signed }, &[count, sum]) => {
+        (&(Aggregate::Average { signed } | Aggregate::Statistics { signed }), &[count, sum]) => {
             if signed {
                 sum.cast_signed().checked_div(count.cast_signed()).unwrap_or(0).cast_unsigned()
             } else {

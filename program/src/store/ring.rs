@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use super::table::{Cells, cells};
+use crate::atomic::AtomicU64;
 
 /// The words of a record before its values: what it is, and when it was.
 const HEAD: usize = 2;
@@ -91,6 +92,9 @@ impl Ring {
         self.lost.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

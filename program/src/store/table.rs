@@ -11,9 +11,10 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::hint::spin_loop;
 use core::iter;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::Ordering;
+
+use crate::atomic::{AtomicU64, fence, spin_loop};
 
 /// How many slots a bucket has.
 const WAYS: usize = 8;
@@ -89,6 +90,18 @@ impl Table {
         }
     }
 
+    /// How many words a key has.
+    #[inline]
+    pub fn key_words(&self) -> usize {
+        self.key_words
+    }
+
+    /// How many words a value has.
+    #[inline]
+    pub fn value_words(&self) -> usize {
+        self.value_words
+    }
+
     /// How many new keys have found no place.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -135,15 +148,15 @@ impl Table {
         })
     }
 
-    /// Calls `change` with the value of `key`, which has as many words as the table's keys, and whether it is new, and
-    /// zeros. If it is new and has no place, that is counted, and there is no call. Interrupts are masked.
+    /// Calls `change` with the value of `key`, which has as many words as the table's keys; with zeros, if it is
+    /// new. If it is new and has no place, that is counted, and there is no call. Interrupts are masked.
     #[inline]
-    pub fn change<T>(&self, key: &Cells, change: impl FnOnce(&Cells, bool) -> T) -> Option<T> {
+    pub fn change<T>(&self, key: &Cells, change: impl FnOnce(&Cells) -> T) -> Option<T> {
         let (sequence, taken, slots) = self.bucket(self.hash(key))?;
         let _held = Held::wait_for(sequence);
         let used = taken.load(Ordering::Relaxed);
         if let Some(way) = self.find(used, slots, key) {
-            return self.slot(slots, way).map(|(_, value)| change(value, false));
+            return self.slot(slots, way).map(|(_, value)| change(value));
         }
         let free = (0..self.ways).find(|way| used & 1 << way == 0);
         let Some((way, (place, value))) = free.and_then(|way| Some((way, self.slot(slots, way)?))) else {
@@ -153,7 +166,7 @@ impl Table {
         place.iter().zip(key).for_each(|(to, from)| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed));
         value.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         taken.store(used | 1 << way, Ordering::Relaxed);
-        Some(change(value, true))
+        Some(change(value))
     }
 
     /// Calls `look` with the value of `key`, if it has one. Interrupts are masked.
@@ -212,6 +225,9 @@ impl Table {
     }
 }
 
+#[cfg(all(test, loom))]
+mod models;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,7 +237,7 @@ mod tests {
     }
 
     fn add(table: &Table, words: &[u64], amount: u64) -> Option<u64> {
-        table.change(&key(words), |value, _| value[0].fetch_add(amount, Ordering::Relaxed) + amount)
+        table.change(&key(words), |value| value[0].fetch_add(amount, Ordering::Relaxed) + amount)
     }
 
     fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
@@ -285,7 +301,7 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for number in 0..30_000_u64 {
-                        table.change(&key(&[number % 5]), |value, _| {
+                        table.change(&key(&[number % 5]), |value| {
                             for word in value {
                                 word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                             }

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 use std::string::{String, ToString};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use crate::atomic::AtomicU64;
 use crate::check::{Symbols, check};
 use crate::code::{Code, Register};
 use crate::report::{Names, drain, write_maps};

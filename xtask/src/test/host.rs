@@ -26,7 +26,7 @@ const LIBRARIES: [&str; 12] = [
 ];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages that have model-checked tests, and how these are built: see `models/`.
-const MODELS: [&str; 6] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "runtime"];
+const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-program", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
