@@ -20,9 +20,10 @@
 //!
 //! # Use
 //!
-//! [`syntax::parse`] and [`check::check`] in a task; [`store::Store::new`] allocates all that the program will ever need.
-//! Then [`run::run`] at every hit, with interrupts masked; and in a task, now and then, [`report::drain`], which prints what
-//! the program has put out, and says when it has asked to end. [`report::write_maps`] prints what is left in its maps.
+//! [`syntax::parse`] and [`check::check`] in a task; [`store::Store::new`] looks the code over once more, and allocates
+//! all that the program will ever need. Then [`run::run`] at every hit, with interrupts masked; and in a task, now and then,
+//! [`report::drain`], which prints what the program has put out, and says when it has asked to end. [`report::write_maps`]
+//! prints what is left in its maps.
 //!
 //! # On the way of a hit
 //!

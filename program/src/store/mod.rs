@@ -15,7 +15,7 @@ pub(crate) use stacks::Stacks;
 pub(crate) use table::{Cells, Table, cells};
 
 use crate::atomic::{AtomicBool, AtomicU64};
-use crate::code::{Aggregate, Code, FRAME_WORDS, Kept};
+use crate::code::{Aggregate, Code, FRAME_WORDS, Flaw, Kept};
 
 /// How much a program may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,12 @@ pub struct Store {
 
 impl Store {
     /// What `code` needs; loaded at the time `start`, in nanoseconds.
-    #[must_use]
-    pub fn new(code: &Code, limits: &Limits, start: u64) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// If the code breaks a rule of its form: it may not run then.
+    pub fn new(code: &Code, limits: &Limits, start: u64) -> Result<Self, Flaw> {
+        code.verify()?;
         let lanes = (0..limits.cpus).map(|_| Lane {
             frame: cells(FRAME_WORDS),
             stack: cells(code.stack_frames),
@@ -84,13 +88,13 @@ impl Store {
             let copies = if matches!(map.value, Kept::Value(_)) { 1 } else { limits.cpus };
             (0..copies).map(|_| Table::new(key, value, limits.entries(key + value))).collect()
         });
-        Self {
+        Ok(Self {
             lanes: lanes.collect(),
             tables: tables.collect(),
             stacks: Stacks::new(code.stack_frames, limits),
             over: AtomicBool::new(false),
             start,
-        }
+        })
     }
 
     /// Whether the program has asked to end: no clause but `END` runs then.

@@ -146,10 +146,7 @@ impl Bed {
     pub fn within(program: &str, limits: &Limits) -> Self {
         let loaded = parse(program).and_then(|tree| check(&tree, &Image));
         let code = loaded.unwrap_or_else(|error| panic!("{}", error.within(program)));
-        if let Err(flaw) = code.verify() {
-            panic!("{program}\n{code}{flaw}");
-        }
-        let store = Store::new(&code, limits, 1_000);
+        let store = Store::new(&code, limits, 1_000).unwrap_or_else(|flaw| panic!("{program}\n{code}{flaw}"));
         Self { code, store, text: String::new() }
     }
 

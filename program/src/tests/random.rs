@@ -119,11 +119,8 @@ fn survives(text: &str, random: &mut Random) -> bool {
             return false;
         }
     };
-    if let Err(flaw) = code.verify() {
-        panic!("{text}\n{code}{flaw}");
-    }
     let limits = Limits { cpus: 2, entries: 16, table_bytes: 1 << 10, output_bytes: 1 << 10 };
-    let store = Store::new(&code, &limits, 0);
+    let store = Store::new(&code, &limits, 0).unwrap_or_else(|flaw| panic!("{text}\n{code}{flaw}"));
     let mut out = String::new();
     for _ in 0..4 {
         let arguments: Vec<u64> = (0..8).map(|_| if random.below(3) == 0 { 0x8000 } else { random.number() }).collect();
