@@ -99,6 +99,17 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_shows_them() {
+        let reference = include_str!("../../docs/language.md");
+        for (shortcut, glob) in
+            [(Shortcut::FunctionCount, "GLOB"), (Shortcut::StackCount, "FUNC"), (Shortcut::FunctionLatency, "FUNC")]
+        {
+            let program = shortcut.program(glob).unwrap();
+            assert!(reference.contains(&format!("`{program}`")), "{program}");
+        }
+    }
+
+    #[test]
     fn names() {
         assert_eq!(Shortcut::named("funclatency"), Some(Shortcut::FunctionLatency));
         assert_eq!(Shortcut::named("count"), None);

@@ -89,6 +89,19 @@ fn names_of_probes_are_taken_as_they_stand() {
     assert_eq!(parse_probes("kprobe:f {").unwrap_err().problem, Problem::Expected { sign: "," });
 }
 
+/// Every kind of probe that the reference lists reads as one.
+#[test]
+fn the_reference_lists_probes_that_there_are() {
+    let reference = include_str!("../../../docs/language.md");
+    let (_, table) = reference.split_once("|---|---|---|---|---|\n").unwrap();
+    let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(lines.len(), 11);
+    for probe in lines.iter().flat_map(|line| line.split('|').nth(1).unwrap().split(", ")) {
+        let probe = probe.trim().trim_matches('`').replace("OFF", "0x10").replace(":N", ":5");
+        assert!(parse_probes(&probe).is_ok(), "{probe}");
+    }
+}
+
 #[test]
 fn probes_are_refused_where_they_are_wrong() {
     refuses("kprob:f {}", "^^^^^", Problem::ProbeKind);

@@ -358,3 +358,20 @@ fn an_error_is_a_line_a_mark_and_a_sentence() {
         "\tprint($x);\n\t      ^^\nthis variable has no value yet in this block"
     );
 }
+
+#[test]
+fn the_reference_shows_what_is_printed() {
+    let reference = include_str!("../../../docs/language.md");
+    let program = "kprobe:f { @bytes[func] = hist(arg0); }";
+    let bed = Bed::new(program);
+    for (size, count) in [(600, 2), (1500, 3)] {
+        for _ in 0..count {
+            bed.hit(0, &Task::with(&[size]));
+        }
+    }
+    let printed = bed.finish();
+    let (histogram, _) = printed.split_once("\n\n").unwrap();
+    assert!(reference.contains(histogram), "{printed}");
+    let error = refused("kprobe:f { @x = foo(1); }");
+    assert!(reference.contains(&error), "{error}");
+}
