@@ -152,6 +152,7 @@ impl Board {
 
     /// The configuration of this name.
     pub fn configuration(&self, name: &str) -> Result<&Configuration> {
+        self.qemu()?;
         let Some(found) = self.configurations.iter().find(|configuration| configuration.name == name) else {
             let names: Vec<_> = self.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
             bail!("the board {} has no configuration {name:?}; it has: {}", self.name, names.join(", "));
@@ -315,7 +316,9 @@ mod tests {
     #[test]
     fn a_board_without_a_machine_cannot_be_emulated() {
         let board = Board::parse("test", "device-tree = \"bcm2712-rpi-5-b.dtb\"").unwrap();
-        assert_eq!(board.machine().unwrap_err().to_string(), "QEMU has no machine that is the board test");
+        let sentence = "QEMU has no machine that is the board test";
+        assert_eq!(board.machine().unwrap_err().to_string(), sentence);
+        assert_eq!(board.configuration(super::BASE).err().unwrap().to_string(), sentence);
         assert!(Board::parse("test", "device-tree = \"toaster.dtb\"").is_err());
         assert!(Board::parse("test", "[[configuration]]\nname = \"base\"").is_err());
     }
