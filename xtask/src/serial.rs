@@ -113,7 +113,8 @@ impl Start for Image<'_> {
                 match typed.try_recv() {
                     Ok(keys) => line.send(&keys),
                     Err(TryRecvError::Empty) => {}
-                    Err(TryRecvError::Disconnected) => return,
+                    // For the next one, which else would have to find out who is there.
+                    Err(TryRecvError::Disconnected) => return line.send(load::RESET),
                 }
             }
         });

@@ -23,7 +23,7 @@ const TURN: Duration = Duration::from_millis(20);
 /// After this time without a loader, whoever is there instead is spoken to, again and again.
 const TIME_TO_ASK: Duration = Duration::from_secs(2);
 /// What has the kernels of this repository give the board back to its loader, whatever stands at their prompt.
-const RESET: &[u8] = b"\rreboot\r";
+pub const RESET: &[u8] = b"\rreboot\r";
 /// As much is remembered of what comes from somebody else.
 const REMEMBERED: usize = 400;
 
