@@ -50,7 +50,7 @@ pub enum Op {
     Stack {
         /// Where to.
         to: Word,
-        /// From 1 to [`STACK_MAX`].
+        /// From 1 to [`STACK_MAX`](super::STACK_MAX).
         frames: u8,
     },
     /// A computation.
