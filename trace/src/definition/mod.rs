@@ -303,8 +303,9 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
         None => (token, false),
     };
     let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.fault(Problem::Place))?;
-    let offset =
-        u32::try_from(offset).ok().filter(|_| !symbol.is_empty()).ok_or_else(|| token.fault(Problem::Place))?;
+    // What begins with a digit would be listed as an address.
+    let is_name = !symbol.starts_with(|first: char| first.is_ascii_digit()) && !symbol.is_empty();
+    let offset = u32::try_from(offset).ok().filter(|_| is_name).ok_or_else(|| token.fault(Problem::Place))?;
     let has_offset = symbol.len() < place.text.len();
     let offset_column = if has_offset { place.split_at(symbol.len() + 1).1.column } else { place.column };
     let base = Base::Symbol(symbol.to_owned());

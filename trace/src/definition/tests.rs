@@ -217,6 +217,7 @@ fn places_are_refused_with_their_column() {
     assert_eq!(refused("p:x +4x", "    ^"), Problem::Place);
     assert_eq!(refused("p:x f+", "    ^"), Problem::Place);
     assert_eq!(refused("p:x f-4", "    ^"), Problem::Place);
+    assert_eq!(refused("p:x 0x10+0", "    ^"), Problem::Place);
     assert_eq!(refused("p:x f+0x+4", "    ^"), Problem::Place);
     assert_eq!(refused("p:x f+4294967296", "    ^"), Problem::Place);
     assert_eq!(refused("r:x f+4", "    ^"), Problem::ReturnOffset);
