@@ -10,7 +10,9 @@ use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Regis
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
 use kprobes_trace::definition::{self, Command};
 use kprobes_trace::engine::Probe;
+use kprobes_trace::errno::Errno;
 use kprobes_trace::events::Events;
+use kprobes_trace::trigger::controls::Controls;
 use runtime::tracing;
 
 use crate::measure::Stopwatch;
@@ -99,6 +101,17 @@ pub static CASES: &[Case] = &[
     hit("event.p", target::add, Mode::Optimized, |at, mode| event(&format!("p:e {at:#x}"), mode)),
     hit("event.p.3arg", target::add, Mode::Optimized, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
     hit("event.r.retval", target::add, Mode::Optimized, |at, mode| event(&format!("r:e {at:#x} $retval"), mode)),
+    hit("event.p.filtered-out", target::add, Mode::Optimized, |at, _| {
+        controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
+            controls.set_filter(events, EVENT, "x==7")?;
+            controls.set_enabled(events, None, None, true)
+        })
+    }),
+    hit("hist.log2", target::add, Mode::Optimized, |at, _| {
+        controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
+            controls.set_trigger(events, EVENT, "hist:keys=x.log2")
+        })
+    }),
     change("register.one", 1, |stopwatch| {
         let at = target::add().probed();
         drop(stopwatch.time(|| Kprobe::at(at).pre(before).register()));
@@ -137,12 +150,20 @@ impl Deref for Event {
     }
 }
 
+/// The group and the name of the event in the definitions here.
+const EVENT: (&str, &str) = ("kprobes", "e");
+
 /// An event that is enabled. Its instruction is executed in the fastest mode.
 fn event(line: &str, _: Mode) -> Armed {
+    controlled(line, |controls, events| controls.set_enabled(events, None, None, true))
+}
+
+/// An event about which something is set.
+fn controlled(line: &str, set: fn(&mut Controls, &Events<Probe>) -> Result<(), Errno>) -> Armed {
     let Ok(Some(Command::Define(definition))) = definition::parse(line) else { panic!("{line} is no definition") };
     let mut events = Events::new(tracing::rings());
     events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
-    events.set_all_enabled(None, true).expect("the probe can be armed");
+    set(&mut tracing::controls(), &events).unwrap_or_else(|error| panic!("{line}: {error}"));
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
 }
 

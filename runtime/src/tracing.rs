@@ -5,9 +5,10 @@ use alloc::collections::TryReserveError;
 use aarch64_kprobes::platform::MAX_CPUS;
 use kprobes_trace::host::{Clock, Function, Host, Symbols};
 use kprobes_trace::ring::Rings;
+use kprobes_trace::trigger::controls::{Controls, Services};
 use spin::Once;
 
-use crate::{interrupt, smp, symbol, task, time};
+use crate::{backtrace, interrupt, smp, symbol, task, time};
 
 /// How many bytes the ring of a CPU has.
 const BYTES: usize = 512 << 10;
@@ -41,6 +42,16 @@ pub fn rings() -> &'static Rings {
 pub fn resize_rings(bytes: usize) -> Result<(), TryReserveError> {
     // SAFETY: what is called here has interrupts masked, and every other CPU is held where it handles no hit.
     unsafe { rings().resize(bytes, &mut |action| smp::hold_cpus(action)) }
+}
+
+/// What is set about events: nothing yet.
+#[must_use]
+pub fn controls() -> Controls {
+    Controls::new(Services {
+        synchronize: aarch64_kprobes::probe::synchronize,
+        in_link: |address| backtrace::is_caller_in_link(address as usize),
+        now: || time::now().as_micros() as u64,
+    })
 }
 
 /// How many CPUs run tasks.

@@ -92,6 +92,13 @@ static WRITING: AtomicBool = AtomicBool::new(false);
 static RECEIVED: IrqLock<Deque<u8, RING_SIZE>> = IrqLock::new(Deque::new());
 static READERS: WaitQueue = WaitQueue::new();
 static OVERRUNS: AtomicU64 = AtomicU64::new(0);
+/// A command runs, which [`INTERRUPT_KEY`] ends.
+static FOREGROUND: AtomicBool = AtomicBool::new(false);
+/// It was pressed.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What ^C sends.
+const INTERRUPT_KEY: u8 = 0x03;
 
 /// Maps the UART and makes it ready for output. Its speed becomes [`SPEED`] if the frequency of its clock in Hz is known;
 /// else it stays as the firmware has set it.
@@ -170,6 +177,12 @@ fn receive(uart: &Pl011) {
             break;
         }
         let data = uart.data.extract();
+        if data.read(Data::BYTE) as u8 == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) {
+            // What was typed ahead is not meant any more.
+            ring.clear();
+            INTERRUPTED.store(true, Ordering::Relaxed);
+            continue;
+        }
         let lost = ring.push_back(data.read(Data::BYTE) as u8).is_err() || data.is_set(Data::OVERRUN);
         OVERRUNS.fetch_add(u64::from(lost), Ordering::Relaxed);
     }
@@ -181,6 +194,39 @@ fn receive(uart: &Pl011) {
 #[must_use]
 pub fn read_byte() -> u8 {
     READERS.wait_until(|| RECEIVED.lock().pop_front())
+}
+
+/// A command, for as long as it runs and this lives: ^C is for it, and not for whoever reads the input.
+#[derive(Debug)]
+pub struct Foreground(());
+
+impl Foreground {
+    /// A command begins.
+    #[must_use]
+    pub fn begin() -> Self {
+        INTERRUPTED.store(false, Ordering::Relaxed);
+        FOREGROUND.store(true, Ordering::Relaxed);
+        Self(())
+    }
+
+    /// The command is over. Whether ^C was pressed.
+    #[must_use]
+    pub fn end(self) -> bool {
+        is_interrupted()
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        FOREGROUND.store(false, Ordering::Relaxed);
+        INTERRUPTED.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Whether the command that runs is to end, as ^C was pressed.
+#[must_use]
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// How often input was lost because nobody read it in time: each time one byte or more.

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 
 use crate::fetch::{Fetch, Program, Register};
+use crate::filter::Number;
 use crate::format::{Format, Shape};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::PlanCell;
@@ -56,6 +57,19 @@ impl Recorder {
             Program::Ops { .. } => format.size(),
         };
         Self { plan: PlanCell::default(), rings, event, shape: format.shape, size, program, entry }
+    }
+
+    /// Where a number of a record is had from: from a register, if the field is nothing but that.
+    pub(crate) fn source(&self, number: Number) -> Number {
+        const TASK: Number = Number::Field { offset: 4, size: 4, signed: true };
+        let (Number::Field { offset, size: 8, .. }, Program::Words(words)) = (number, &self.program) else {
+            return if number == TASK { Number::Task } else { number };
+        };
+        let index = usize::from(offset).checked_sub(self.shape.size()).map(|bytes| bytes / 8);
+        match index.and_then(|index| words.get(index)) {
+            Some(word) if !word.is_memory => Number::Register(word.register),
+            _ => number,
+        }
     }
 
     /// What is to be done at a hit besides recording it.

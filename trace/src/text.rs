@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 use core::str;
 
 use crate::format::{Base, Field, Format, Shape};
-use crate::host::{Clock, Symbols};
+use crate::host::{Clock, Function, Symbols};
 use crate::recorder::{Flags, STACK_EVENT, STACK_HEADER};
 use crate::ring::Record;
 
@@ -89,8 +89,11 @@ fn write_stack(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols) 
     out.write_str("<stack trace>\n")?;
     for at in (STACK_HEADER..record.bytes.len()).step_by(8) {
         out.write_str(" => ")?;
-        write_name(out, record.word(at), symbols)?;
-        out.write_char('\n')?;
+        let address = record.word(at);
+        match lookup_on_stack(address, at > STACK_HEADER, symbols) {
+            Some(function) => writeln!(out, "{}", function.name)?,
+            None => writeln!(out, "{address:#x}")?,
+        }
     }
     Ok(())
 }
@@ -142,6 +145,26 @@ pub fn write_profile(out: &mut dyn Write, event: &str, hits: u64, missed: u64) -
 /// Writes `name+0xOFFSET/0xSIZE` of the function that contains `address`; the bare address if none does.
 pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
     match symbols.lookup(address) {
+        Some(function) => {
+            write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
+        }
+        None => write!(out, "{address:#x}"),
+    }
+}
+
+/// The function that an address of a stack is in: of a return address, the one that made the call, which may have been its last
+/// instruction.
+fn lookup_on_stack(address: u64, is_return: bool, symbols: &dyn Symbols) -> Option<Function<'_>> {
+    symbols.lookup(if is_return { address.wrapping_sub(4) } else { address })
+}
+
+/// Writes an address of a stack as [`write_offset`] does, but in the function that made the call if it is a return address.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_on_stack(out: &mut dyn Write, address: u64, is_return: bool, symbols: &dyn Symbols) -> fmt::Result {
+    match lookup_on_stack(address, is_return, symbols) {
         Some(function) => {
             write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)
         }

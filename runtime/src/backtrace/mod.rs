@@ -19,4 +19,4 @@ mod prologue;
 mod walk;
 
 #[cfg(target_os = "none")]
-pub use walk::{Backtrace, TraceError, current, of_frame, of_task};
+pub use walk::{Backtrace, TraceError, current, is_caller_in_link, of_frame, of_task};

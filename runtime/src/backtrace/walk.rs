@@ -260,6 +260,12 @@ fn returns_by_link(pc: usize, link: usize) -> bool {
         // A call that went astray; or else a return, to what was taken for the caller.
         return link != pc;
     }
+    is_caller_in_link(pc)
+}
+
+/// Whether a function that is interrupted at the virtual address `pc` still has in x30 where it returns to, and in no frame record.
+#[must_use]
+pub fn is_caller_in_link(pc: usize) -> bool {
     let Some(function) = symbol::lookup(pc) else { return false };
     let (start, size) = (function.address as usize, function.size as usize);
     let word = |number| probe::instruction(start + 4 * number).unwrap_or(0);

@@ -3,7 +3,7 @@
 use super::nearest::nearest;
 use super::session::Session;
 use super::words::{Failure, Word, Words};
-use super::{coverage, everything, probes, system, why};
+use super::{coverage, everything, files, probes, system, why};
 use crate::println;
 
 /// A command.
@@ -14,14 +14,21 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-static COMMANDS: [Command; 16] = [
+static COMMANDS: [Command; 18] = [
     Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
     Command {
-        name: "cat",
-        arguments: "FILE [N]",
-        help: "trace (the newest N hits), kprobe_events or kprobe_profile",
-        run: probes::cat,
+        name: "ls",
+        arguments: "[PATH]",
+        help: "the files of the tracefs, as below /sys/kernel/tracing",
+        run: files::ls,
     },
+    Command {
+        name: "cat",
+        arguments: "PATH",
+        help: "what is in a file; `cat trace N`: the newest N hits",
+        run: files::cat,
+    },
+    Command { name: "echo", arguments: "TEXT > PATH", help: "write a line to a file; `>>` appends", run: files::echo },
     Command { name: "clear", arguments: "trace", help: "forget the hits that were recorded", run: probes::clear },
     Command { name: "enable", arguments: "NAME", help: "arm an event again", run: probes::enable },
     Command { name: "disable", arguments: "NAME", help: "disarm an event, and keep its counts", run: probes::disable },

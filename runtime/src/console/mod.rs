@@ -6,9 +6,11 @@
 //! console goes on.
 
 pub mod census;
+pub mod files;
 pub mod line_editor;
 #[cfg(any(target_os = "none", test))]
 mod nearest;
+pub mod shell;
 pub mod words;
 
 #[cfg(target_os = "none")]

@@ -4,8 +4,9 @@ use alloc::string::{String, ToString};
 
 use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
 use kprobes_trace::definition::{self, Command};
+use kprobes_trace::errno::Errno;
 
-use super::session::{Screen, Session};
+use super::session::Session;
 use super::words::{Failure, Words};
 use crate::symbol::Symbolic;
 use crate::{println, tracing};
@@ -18,15 +19,15 @@ pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
         Some(Command::Define(definition)) => {
             let (group, event) = (definition.group.clone(), definition.event.clone());
             session.events.define(definition, &tracing::Names).map_err(fail)?;
-            session.events.set_enabled(Some(&group), &event, true).map(|_| ()).map_err(Failure::new)
+            let Session { controls, events, .. } = session;
+            controls.set_enabled(events, Some(&group), Some(&event), true).map_err(Failure::new)
         }
         Some(Command::Remove(removal)) => {
-            let events = &session.events;
-            for event in events.iter().filter(|event| removal.matches(event.definition())) {
-                let definition = event.definition();
-                events.set_enabled(Some(&definition.group), &definition.event, false).map_err(Failure::new)?;
-            }
-            match session.events.remove(&removal) {
+            let Session { controls, events, .. } = session;
+            controls.reset(events, |definition| removal.matches(definition)).map_err(Failure::new)?;
+            let removed = events.remove(&removal);
+            controls.forget(events);
+            match removed {
                 Ok(0) => Err(Failure::at(2, "there is no such event; `list` shows them")),
                 Ok(_) => Ok(()),
                 Err(problem) => Err(Failure::at(2, problem)),
@@ -64,24 +65,6 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     Ok(())
 }
 
-/// `cat FILE [N]`
-pub(super) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let file = words.expect("`trace`, `kprobe_events` or `kprobe_profile`")?;
-    let limit = match file.text {
-        "trace" => words.number(u64::MAX, u64::MAX)?,
-        _ => u64::MAX,
-    };
-    words.end()?;
-    let events = &session.events;
-    match file.text {
-        "trace" => events.write_trace(&mut Screen, limit as usize, tracing::cpus(), &tracing::Names, tracing::clock()),
-        "kprobe_events" => events.write_definitions(&mut Screen),
-        "kprobe_profile" => events.write_profile(&mut Screen),
-        _ => return Err(file.failure("there is only `trace`, `kprobe_events` and `kprobe_profile`")),
-    }
-    .map_err(|_| Failure::new("there is no memory for a copy of the trace"))
-}
-
 /// `clear trace`
 pub(super) fn clear(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let what = words.expect("`trace`")?;
@@ -108,9 +91,9 @@ fn set_enabled(session: &mut Session, words: &mut Words<'_>, enabled: bool) -> R
     words.end()?;
     let (group, event) = definition::parse_event_name(name.text)
         .map_err(|error| Failure::at(name.column + error.column, error.problem))?;
-    match session.events.set_enabled(group.as_deref(), &event, enabled) {
-        Ok(0) => Err(name.failure("there is no such event; `list` shows them")),
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::new(error)),
-    }
+    let Session { controls, events, .. } = session;
+    controls.set_enabled(events, group.as_deref(), Some(&event), enabled).map_err(|errno| match errno {
+        Errno::NotFound => name.failure("there is no such event; `list` shows them"),
+        _ => Failure::new(errno),
+    })
 }

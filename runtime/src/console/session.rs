@@ -7,19 +7,25 @@ use core::mem;
 
 use aarch64_kprobes::Kprobe;
 use kprobes_trace::engine::Probe;
-use kprobes_trace::events::Events;
+use kprobes_trace::events::{self, Events};
+use kprobes_trace::trigger::controls::Controls;
 
 use super::line_editor::LineEditor;
 use super::words::{Failure, Words};
-use super::{command, probes};
+use super::{command, files, probes};
 use crate::{print, println, tracing, uart};
 
 const PROMPT: &str = "kprobes> ";
+
+/// A probe of an event.
+pub(super) type Event = events::Event<Probe>;
 
 /// What commands work on.
 pub(super) struct Session {
     /// The events that were defined here.
     pub events: Events<Probe>,
+    /// What is set about them.
+    pub controls: Controls,
     /// The probes on every instruction, if there are any.
     pub everything: Vec<Kprobe>,
 }
@@ -28,7 +34,11 @@ pub(super) struct Session {
 pub(super) struct Screen;
 
 impl Write for Screen {
+    /// An error, once ^C was pressed: it ends what is being written.
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        if uart::is_interrupted() {
+            return Err(fmt::Error);
+        }
         print!("{text}");
         Ok(())
     }
@@ -36,14 +46,23 @@ impl Write for Screen {
 
 /// Reads lines from the UART and carries them out, for ever.
 pub fn run() -> ! {
-    let mut session = Session { events: Events::new(tracing::rings()), everything: Vec::new() };
+    let mut session =
+        Session { events: Events::new(tracing::rings()), controls: tracing::controls(), everything: Vec::new() };
     let mut editor = LineEditor::new(PROMPT);
     println!("Type `help` to see what there is.");
     let mut lost = uart::overruns();
     loop {
         let line = read_line(&mut editor);
         let outcome = match uart::overruns() {
-            before if before == lost => session.execute(&line),
+            before if before == lost => {
+                let foreground = uart::Foreground::begin();
+                let outcome = session.execute(&line);
+                if foreground.end() {
+                    println!("^C");
+                    continue;
+                }
+                outcome
+            }
             now => Err(Failure::new(Lost(now - mem::replace(&mut lost, now)))),
         };
         if let Err(failure) = outcome {
@@ -80,6 +99,7 @@ impl Session {
             return probes::define(self, line);
         }
         match words.next() {
+            Some(word) if word.text.starts_with('>') => files::truncate(self, line),
             Some(word) if !word.text.starts_with('#') => command::find(word)?.execute(self, &mut words),
             _ => Ok(()),
         }

@@ -10,7 +10,7 @@ use super::session::Session;
 use super::words::{Failure, Words};
 use crate::device_tree::Start;
 use crate::workload::{self, WORKLOADS};
-use crate::{backtrace as trace, power, print, println, smp, symbol, task};
+use crate::{backtrace as trace, power, print, println, smp, symbol, task, uart};
 
 /// Iterations of a workload, unless said otherwise.
 const DEFAULT_ITERATIONS: u64 = 100;
@@ -59,7 +59,10 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
     let iterations = words.number(DEFAULT_ITERATIONS, ITERATIONS_MAX)?;
     let tasks = words.number(DEFAULT_TASKS, TASKS_MAX)?;
     words.end()?;
-    println!("{}", workload::run(workload, iterations, tasks));
+    let report = workload::run(workload, iterations, tasks, uart::is_interrupted);
+    if !uart::is_interrupted() {
+        println!("{report}");
+    }
     Ok(())
 }
 

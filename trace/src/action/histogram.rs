@@ -7,16 +7,16 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::{Moment, load};
-use crate::filter::Text;
+use crate::filter::{Number, Text};
 use crate::histogram::{Histogram, Key, Source, Table, Transform};
-use crate::trigger::Plan;
+use crate::trigger::{Bound, Plan};
 
 /// Odd, with bits all over: the upper half of a product depends on all bits of the other factor.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Histogram {
     /// Counts a hit.
-    pub(super) fn count(&self, plan: &Plan, record: &[u8], moment: Moment<'_>) {
+    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: Moment<'_>) {
         if self.paused.load(Relaxed) {
             return;
         }
@@ -25,7 +25,7 @@ impl Histogram {
         let Some(room) = self.entry(table, used) else { return };
         let mut hash = 0;
         let mut place = 0;
-        for key in &self.keys {
+        for key in &bound.keys {
             let words = room.get(place..place + key.words).unwrap_or(&[]);
             write_key(key, words, plan, record, moment);
             for word in words {
@@ -36,12 +36,12 @@ impl Histogram {
         }
         let key = room.get(..place).unwrap_or(&[]);
         match self.find(table, key, hash) {
-            Some(Found::Entry(entry)) => self.add(entry.get(place..).unwrap_or(&[]), record, moment),
+            Some(Found::Entry(entry)) => add(&bound.values, entry.get(place..).unwrap_or(&[]), record, moment),
             Some(Found::Free(slot)) if used < self.size => {
                 let sums = room.get(place..).unwrap_or(&[]);
                 sums.iter().for_each(|sum| sum.store(0, Relaxed));
-                self.add(sums, record, moment);
-                if let Some(names) = sums.get(self.values.len() + 1..) {
+                add(&bound.values, sums, record, moment);
+                if let Some(names @ [_, ..]) = sums.get(self.values.len() + 1..) {
                     write_text(names, load::text(Text::Task, record, moment));
                 }
                 slot.store(used + 1, Relaxed);
@@ -73,14 +73,15 @@ impl Histogram {
         }
         None
     }
+}
 
-    /// Adds a hit to the sums of an entry: the first counts hits.
-    fn add(&self, sums: &[AtomicU64], record: &[u8], moment: Moment<'_>) {
-        let Some((hits, sums)) = sums.split_first() else { return };
-        increment(hits, 1);
-        for (sum, &value) in sums.iter().zip(&self.values) {
-            increment(sum, load::number(value, record, moment));
-        }
+/// Adds a hit to the sums of an entry: the first counts hits.
+#[inline(always)]
+fn add(values: &[Number], sums: &[AtomicU64], record: &[u8], moment: Moment<'_>) {
+    let Some((hits, sums)) = sums.split_first() else { return };
+    increment(hits, 1);
+    for (sum, &value) in sums.iter().zip(values) {
+        increment(sum, load::number(value, record, moment));
     }
 }
 
@@ -90,10 +91,12 @@ enum Found<'a> {
 }
 
 /// Only this CPU writes it, and only here.
+#[inline(always)]
 fn increment(sum: &AtomicU64, by: u64) {
     sum.store(sum.load(Relaxed).wrapping_add(by), Relaxed);
 }
 
+#[inline(always)]
 fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment: Moment<'_>) {
     match key.source {
         Source::Number { number, transform } => {

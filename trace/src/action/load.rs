@@ -6,7 +6,12 @@ use crate::filter::{Number, Text};
 /// The number in the record, extended to 64 bits. 0 where the record has no such place: it is too short for its format.
 #[inline]
 pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> u64 {
-    let Number::Field { offset, size, signed } = number else { return moment.context.cpu as u64 };
+    let (offset, size, signed) = match number {
+        Number::Field { offset, size, signed } => (offset, size, signed),
+        Number::Register(register) => return crate::record::register(register, moment.frame),
+        Number::Task => return moment.context.task as i32 as u64,
+        Number::Cpu => return moment.context.cpu as u64,
+    };
     let offset = usize::from(offset);
     let value = match size {
         8 => word(record, offset),

@@ -19,7 +19,7 @@ use aarch64_kprobes::exception::TrapFrame;
 pub use stack::Walk;
 
 use crate::host::Context;
-use crate::trigger::{Action, Plan, PlanCell, Switch, Trigger};
+use crate::trigger::{Action, Bound, Plan, PlanCell, Switch, Trigger};
 
 /// What is known of a hit besides its record.
 #[derive(Clone, Copy, Debug)]
@@ -53,41 +53,55 @@ impl PlanCell {
 impl Plan {
     /// The addresses of the stack at a hit of this event.
     pub fn walk<'a>(&self, moment: Moment<'a>) -> Walk<'a> {
-        Walk::new(moment, self.is_entry)
+        Walk::new(moment, self.in_link)
     }
 
-    /// Carries the triggers of the event out, and says what becomes of `record`.
+    /// Whether the filter accepts the hit.
+    #[inline(always)]
+    fn accepts(&self, record: &[u8], moment: Moment<'_>) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter::accepts(filter.tests(), record, moment))
+    }
+
+    /// Whether there is nothing to do at a hit: there are no triggers, and it is not to be recorded.
+    #[inline(always)]
+    pub(crate) fn dismisses(&self, moment: Moment<'_>) -> bool {
+        self.is_direct && self.triggers.is_empty() && !self.accepts(&[], moment)
+    }
+
+    /// Carries the triggers of the event out, and says what becomes of `record`, which has not been made if nothing looks at it.
+    #[inline]
     pub fn run(&self, record: &[u8], moment: Moment<'_>) -> Verdict {
         let mut stack = false;
-        for trigger in &self.triggers {
-            stack |= trigger.fire(self, record, moment);
+        for bound in &self.triggers {
+            stack |= bound.fire(self, record, moment);
         }
-        let keep = self.recording.is_on()
-            && self.filter.as_deref().is_none_or(|filter| filter::accepts(filter.tests(), record, moment));
-        Verdict { keep, stack }
+        Verdict { keep: self.recording.is_on() && self.accepts(record, moment), stack }
     }
 }
 
-impl Trigger {
+impl Bound {
     /// Carries the trigger out if it wants this hit. Whether it wants a record of the stack.
+    #[inline(always)]
     fn fire(&self, plan: &Plan, record: &[u8], moment: Moment<'_>) -> bool {
         if let Some(filter) = &self.filter
             && !filter::accepts(filter.tests(), record, moment)
         {
             return false;
         }
-        match &self.action {
-            Action::Histogram(histogram) => histogram.count(plan, record, moment),
-            Action::Stacktrace => return self.take(),
+        match &self.trigger.action {
+            Action::Histogram(histogram) => histogram.count(self, plan, record, moment),
+            Action::Stacktrace => return self.trigger.take(),
             Action::Switch { switch, on } => {
-                if switch.is_on() != *on && self.take() {
+                if switch.is_on() != *on && self.trigger.take() {
                     switch.set(*on);
                 }
             }
         }
         false
     }
+}
 
+impl Trigger {
     /// Whether the trigger has not been carried out as often as it is to be. It is counted.
     fn take(&self) -> bool {
         self.taken.fetch_add(1, Relaxed) < self.limit

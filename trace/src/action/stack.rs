@@ -20,10 +20,10 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// `is_entry`: what was hit is a function that has not made its frame record yet.
+    /// `in_link`: what was hit has not made its frame record yet, and its caller is in x30.
     #[must_use]
-    pub fn new(moment: Moment<'a>, is_entry: bool) -> Self {
-        Self { moment, in_link: is_entry, record: moment.frame.x[29] as usize }
+    pub fn new(moment: Moment<'a>, in_link: bool) -> Self {
+        Self { moment, in_link, record: moment.frame.x[29] as usize }
     }
 
     /// The address that comes first, whatever follows.

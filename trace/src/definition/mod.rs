@@ -303,7 +303,7 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
         None => (token, false),
     };
     let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.fault(Problem::Place))?;
-    // What begins with a digit would be listed as an address.
+    // What begins with a digit would be listed as an address, and an address takes no offset, as in Linux.
     let is_name = !symbol.starts_with(|first: char| first.is_ascii_digit()) && !symbol.is_empty();
     let offset = u32::try_from(offset).ok().filter(|_| is_name).ok_or_else(|| token.fault(Problem::Place))?;
     let has_offset = symbol.len() < place.text.len();

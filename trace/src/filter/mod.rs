@@ -24,6 +24,7 @@ use core::fmt;
 
 pub use error::{Error, Problem};
 
+use crate::fetch::Register;
 use crate::format::Field;
 
 /// The longest filter, in bytes.
@@ -48,6 +49,25 @@ impl Filter {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         let tests = parse::parse(text, fields)?;
         Ok(Self { text: text.to_owned(), tests })
+    }
+
+    /// The same filter with its numbers had from elsewhere.
+    pub(crate) fn map(&self, number: impl Fn(Number) -> Number) -> Self {
+        let mut mapped = self.clone();
+        for test in &mut mapped.tests {
+            if let Question::Number { number: place, .. } = &mut test.question {
+                *place = number(*place);
+            }
+        }
+        mapped
+    }
+
+    /// Whether it looks at the record.
+    pub(crate) fn needs_record(&self) -> bool {
+        self.tests.iter().any(|test| match &test.question {
+            Question::Number { number, .. } => number.needs_record(),
+            Question::Text { text, .. } => text.needs_record(),
+        })
     }
 
     /// The tests, of which the first is carried out first.
@@ -89,19 +109,28 @@ pub(crate) enum Question {
     Text { text: Text, pattern: Pattern },
 }
 
-/// A number in a record.
+/// A number of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     /// In the record itself: at this offset, this many bytes (1, 2, 4 or 8), signed or not.
     Field { offset: u16, size: u8, signed: bool },
+    /// A whole register: where a field has nothing else, and nothing else of the record is needed, that is not even made.
+    Register(Register),
+    /// The task, as `common_pid` has it.
+    Task,
     /// The CPU.
     Cpu,
 }
 
 impl Number {
+    /// Whether it is in the record.
+    pub(crate) fn needs_record(self) -> bool {
+        matches!(self, Self::Field { .. })
+    }
+
     /// Whether it is compared as a signed number.
     pub(crate) fn is_signed(self) -> bool {
-        matches!(self, Self::Field { signed: true, .. })
+        matches!(self, Self::Field { signed: true, .. } | Self::Task)
     }
 }
 
@@ -112,6 +141,13 @@ pub(crate) enum Text {
     Located { offset: u16 },
     /// The name of the task.
     Task,
+}
+
+impl Text {
+    /// Whether it is in the record.
+    pub(crate) fn needs_record(self) -> bool {
+        matches!(self, Self::Located { .. })
+    }
 }
 
 /// How numbers are compared.

@@ -324,6 +324,8 @@ fn narrow(number: Number, value: u64) -> u64 {
     let (size, signed) = match number {
         Number::Field { size, signed, .. } => (u32::from(size), signed),
         Number::Cpu => (4, false),
+        Number::Task => (4, true),
+        Number::Register(_) => (8, false),
     };
     let unused = 64 - 8 * size.min(8);
     if signed { ((value << unused) as i64 >> unused) as u64 } else { value << unused >> unused }

@@ -206,6 +206,24 @@ impl Reading {
 }
 
 impl Key {
+    /// The same key with its number had from elsewhere.
+    pub(crate) fn map(&self, to: &dyn Fn(Number) -> Number) -> Self {
+        let source = match self.source {
+            Source::Number { number, transform } => Source::Number { number: to(number), transform },
+            other => other,
+        };
+        Self { source, ..*self }
+    }
+
+    /// Whether it looks at the record.
+    pub(crate) fn needs_record(&self) -> bool {
+        match self.source {
+            Source::Number { number, .. } => number.needs_record(),
+            Source::Text(text) => text.needs_record(),
+            Source::Stack => false,
+        }
+    }
+
     fn of(field: &parse::KeyField) -> Self {
         let words = match field.source {
             Source::Number { .. } => 1,
@@ -224,4 +242,4 @@ fn text_of(words: &[u64]) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,7 +8,7 @@ use crate::trigger::control::Control;
 use alloc::format;
 use alloc::string::ToString;
 
-struct Names;
+pub(crate) struct Names;
 
 impl Symbols for Names {
     fn lookup(&self, address: u64) -> Option<Function<'_>> {
@@ -24,9 +24,9 @@ fn definition(text: &str) -> Result<Definition, Error> {
 
 /// An event with this trigger, after `hits`.
 fn control(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Control {
-    let mut control = Control::new(true, true);
+    let mut control = Control::new(true);
     control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), 4, None).unwrap();
-    let plan = control.plan().unwrap();
+    let plan = control.plan(true, &|number| number).unwrap();
     for hit in hits {
         assert!(plan.run(&hit.record, hit.moment()).keep);
     }
@@ -129,7 +129,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     let mut control = control("hist:keys=x:pause if u == 1", [hit(1)]);
     let count = |control: &Control, x: u64| {
         let hit = hit(x);
-        control.plan().unwrap().run(&hit.record, hit.moment());
+        control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment());
     };
     let entries = |control: &Control| shown(control).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |control: &mut Control, trigger: &str| {

@@ -124,10 +124,12 @@ fn write_key(
     match (field.source, field.modifier) {
         (Source::Stack, _) => {
             writeln!(out, "{}:", field.name)?;
-            words
-                .iter()
-                .take_while(|&&address| address != 0)
-                .try_for_each(|&address| writeln!(out, "         {}", with_offset(address, symbols)))
+            for (number, &address) in words.iter().take_while(|&&address| address != 0).enumerate() {
+                out.write_str("         ")?;
+                crate::text::write_on_stack(out, address, number > 0, symbols)?;
+                out.write_char('\n')?;
+            }
+            Ok(())
         }
         (Source::Text(_), _) => write!(out, "{}: {:<50}", field.name, text_of(words)),
         (_, None) => write!(out, "{}: {value:>10}", field.name),

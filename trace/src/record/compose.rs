@@ -3,7 +3,7 @@
 use aarch64_kprobes::exception::{TrapFrame, nofault};
 
 use super::{Moment, register};
-use crate::action::{self, Verdict, Walk};
+use crate::action::{Verdict, Walk};
 use crate::fetch::{Op, Program, Shift, Target, Word};
 use crate::format::{Shape, Width};
 use crate::host::Context;
@@ -42,9 +42,8 @@ impl Recorder {
             Program::Ops { ops, data } => draft.carry_out(ops, data, frame, moment),
         }
         let Some(plan) = plan else { return draft.publish(ring, context) };
-        let address = if self.shape == Shape::Return { moment.return_address } else { moment.address };
-        let moment = action::Moment { frame, context, address };
-        let Verdict { keep, stack } = plan.run(draft.bytes(), moment);
+        let known = self.known(frame, moment);
+        let Verdict { keep, stack } = plan.run(draft.bytes(), known);
         if !self.rings.is_on() {
             return;
         }
@@ -53,9 +52,18 @@ impl Recorder {
         }
         if stack {
             let [common, ..] = *draft.words;
-            draft.stack(common, plan.walk(moment));
+            draft.stack(common, plan.walk(known));
             draft.publish(ring, context);
         }
+    }
+
+    /// Records the stack at a hit.
+    pub(super) fn record_stack(&self, ring: &Ring, plan: &Plan, frame: &TrapFrame, moment: &Moment<'_>) {
+        // SAFETY: as above.
+        let words = unsafe { &mut *ring.bench.0.get() };
+        let mut draft = Draft { words, length: 0, faults: 0 };
+        draft.stack(self.common(ring, frame, &moment.context), plan.walk(self.known(frame, moment)));
+        draft.publish(ring, &moment.context);
     }
 }
 

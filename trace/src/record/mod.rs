@@ -8,11 +8,13 @@ use core::ptr;
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
 
+use crate::action::{self, Verdict};
 use crate::fetch::{Program, Register, Word};
 use crate::format::Shape;
 use crate::host::Context;
 use crate::recorder::{Flags, Recorder};
 use crate::ring::{RECORD_HEADER, Ring};
+use crate::trigger::Plan;
 
 mod compose;
 #[cfg(target_os = "none")]
@@ -36,10 +38,45 @@ impl Recorder {
     /// Records a hit with the registers in `frame`, of which those that are asked for were looked at when this returns.
     #[inline(always)]
     pub fn record(&self, frame: &TrapFrame, moment: &Moment<'_>) {
+        match self.plan.get() {
+            None if self.rings.is_on() => self.enter(None, frame, moment),
+            None => {}
+            Some(plan) => self.consider(plan, frame, moment),
+        }
+    }
+
+    /// Does what `plan` says; it does so also while nothing is recorded.
+    #[inline(never)]
+    fn consider(&self, plan: &Plan, frame: &TrapFrame, moment: &Moment<'_>) {
+        let known = self.known(frame, moment);
+        if !plan.is_direct {
+            return self.enter(Some(plan), frame, moment);
+        }
+        if plan.dismisses(known) {
+            return;
+        }
+        let Verdict { keep, stack } = plan.run(&[], known);
+        if (keep || stack) && self.rings.is_on() {
+            if keep {
+                self.enter(None, frame, moment);
+            }
+            if stack {
+                self.enter_stack(plan, frame, moment);
+            }
+        }
+    }
+
+    /// What filters and triggers know of a hit besides its record.
+    #[inline(always)]
+    fn known<'a>(&self, frame: &'a TrapFrame, moment: &'a Moment<'_>) -> action::Moment<'a> {
+        let address = if self.shape == Shape::Return { moment.return_address } else { moment.address };
+        action::Moment { frame, context: &moment.context, address }
+    }
+
+    #[inline(always)]
+    fn enter(&self, plan: Option<&Plan>, frame: &TrapFrame, moment: &Moment<'_>) {
         let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
-        let plan = self.plan.get();
-        // What is done besides recording is done also while nothing is recorded.
-        if plan.is_none() && !self.rings.is_on() || !ring.enter() {
+        if !ring.enter() {
             return;
         }
         match (&self.program, plan) {
@@ -47,6 +84,15 @@ impl Recorder {
             (_, plan) => self.record_composed(ring, plan, frame, moment),
         }
         ring.leave();
+    }
+
+    #[inline(never)]
+    fn enter_stack(&self, plan: &Plan, frame: &TrapFrame, moment: &Moment<'_>) {
+        let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
+        if ring.enter() {
+            self.record_stack(ring, plan, frame, moment);
+            ring.leave();
+        }
     }
 
     #[inline(always)]
@@ -106,7 +152,7 @@ impl Word {
 
 /// The value of a register.
 #[inline(always)]
-fn register(register: Register, frame: &TrapFrame) -> u64 {
+pub(crate) fn register(register: Register, frame: &TrapFrame) -> u64 {
     // SAFETY: x0 to x30, sp, pc and pstate lie one behind the other, and a register is one of them.
     unsafe { *ptr::from_ref(frame).cast::<u64>().add(register.place()) }
 }

@@ -13,7 +13,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Action, Kind, Plan, Request, Switch, Trigger};
-use crate::filter::{self, Filter};
+use crate::filter::{self, Filter, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Histogram};
 
@@ -23,12 +23,11 @@ pub struct Control {
     enabled: bool,
     /// How many triggers of other events can enable or disable this one.
     targeted: usize,
-    filter: Option<Arc<Filter>>,
+    filter: Option<Filter>,
     /// The file `filter`, where it shows an error.
     refused_filter: Option<String>,
     triggers: Vec<Arc<Trigger>>,
     recording: Arc<Switch>,
-    is_entry: bool,
 }
 
 /// Why a trigger is not set.
@@ -43,9 +42,9 @@ pub enum SetError {
 }
 
 impl Control {
-    /// Of a new event. `is_entry`: it is hit at the entry of a function.
+    /// Of an event that is enabled, or not.
     #[must_use]
-    pub fn new(enabled: bool, is_entry: bool) -> Self {
+    pub fn new(enabled: bool) -> Self {
         Self {
             enabled,
             targeted: 0,
@@ -53,7 +52,6 @@ impl Control {
             refused_filter: None,
             triggers: Vec::new(),
             recording: Arc::new(Switch::new(enabled)),
-            is_entry,
         }
     }
 
@@ -67,17 +65,18 @@ impl Control {
         self.targeted > 0 || !self.triggers.is_empty()
     }
 
-    /// What the handlers have to know, if anything: without a plan all hits are recorded.
+    /// What the handlers of a probe have to know, if anything: without a plan all hits are recorded. `in_link`: the caller of what is
+    /// hit is in x30. `number` says where a number of a record is had from in the first place.
     #[must_use]
-    pub fn plan(&self) -> Option<Box<Plan>> {
-        (self.filter.is_some() || self.is_soft()).then(|| {
-            Box::new(Plan {
-                filter: self.filter.clone(),
-                triggers: self.triggers.iter().cloned().collect(),
-                recording: self.recording.clone(),
-                is_entry: self.is_entry,
-            })
-        })
+    pub(crate) fn plan(&self, in_link: bool, number: &dyn Fn(Number) -> Number) -> Option<Box<Plan>> {
+        (self.filter.is_some() || self.is_soft())
+            .then(|| Box::new(Plan::new(self.filter.as_ref(), &self.triggers, self.recording.clone(), in_link, number)))
+    }
+
+    /// Whether the event is enabled, apart from what triggers have made of that.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
     }
 
     /// What triggers of other events switch.
@@ -86,12 +85,22 @@ impl Control {
         &self.recording
     }
 
-    /// One more, or one less, trigger of another event can switch this one.
-    pub fn target(&mut self, more: bool) {
-        self.targeted = if more { self.targeted + 1 } else { self.targeted.saturating_sub(1) };
+    /// The switches that the triggers of this event switch.
+    pub fn switches(&self) -> impl Iterator<Item = &Arc<Switch>> {
+        self.triggers.iter().filter_map(|trigger| match &trigger.action {
+            Action::Switch { switch, .. } => Some(switch),
+            _ => None,
+        })
+    }
+
+    /// So many triggers of other events can switch this one. Whether that is a change.
+    pub fn set_targeted(&mut self, count: usize) -> bool {
+        let is_change = count != self.targeted;
+        self.targeted = count;
         if !self.is_soft() {
             self.set_enabled(self.enabled);
         }
+        is_change
     }
 
     /// Has hits be recorded, or not.
@@ -137,7 +146,7 @@ impl Control {
         }
         match Filter::parse(text, fields) {
             Ok(filter) => {
-                self.filter = Some(Arc::new(filter));
+                self.filter = Some(filter);
                 Ok(())
             }
             Err(error) => {

@@ -2,9 +2,11 @@
 //!
 //! What the handlers of an event look at is its [`Plan`]: its filter, its triggers, and whether it is recorded at all. A plan is never
 //! changed; another takes its place, and the old one is dropped when no hit can be using it any more. What is carried out at
-//! a hit is in [`action`](crate::action); what is set and removed, in [`control`].
+//! a hit is in [`action`](crate::action); what is set and removed, in [`control`] for
+//! one event, and in [`controls`] for all.
 
 pub mod control;
+pub mod controls;
 mod parse;
 
 use alloc::boxed::Box;
@@ -17,8 +19,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 pub use parse::{Error, Kind, Request};
 
-use crate::filter::Filter;
-use crate::histogram::Histogram;
+use crate::filter::{Filter, Number};
+use crate::histogram::{Histogram, Key};
 
 /// What is printed where an event has no triggers.
 pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff stacktrace enable_event disable_event hist\n";
@@ -27,12 +29,57 @@ pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff stacktrac
 #[derive(Debug)]
 pub struct Plan {
     /// The hits that are recorded; all, if there is no filter.
-    pub(crate) filter: Option<Arc<Filter>>,
-    pub(crate) triggers: Box<[Arc<Trigger>]>,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) triggers: Box<[Bound]>,
     /// Hits are recorded.
     pub(crate) recording: Arc<Switch>,
-    /// The event is hit at the entry of a function, where the caller is in x30.
-    pub(crate) is_entry: bool,
+    /// The caller of what is hit is in x30, and not yet in a frame record.
+    pub(crate) in_link: bool,
+    /// Nothing here looks at the record: what is not to be kept need not be made.
+    pub(crate) is_direct: bool,
+}
+
+/// A trigger, with what it looks at as this probe has it.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) trigger: Arc<Trigger>,
+    /// At these hits; at all, if there is no filter.
+    pub(crate) filter: Option<Filter>,
+    /// Of a histogram.
+    pub(crate) keys: Box<[Key]>,
+    pub(crate) values: Box<[Number]>,
+}
+
+impl Plan {
+    /// A plan of a probe that has numbers in the places that `number` says.
+    fn new(
+        filter: Option<&Filter>,
+        triggers: &[Arc<Trigger>],
+        recording: Arc<Switch>,
+        in_link: bool,
+        number: &dyn Fn(Number) -> Number,
+    ) -> Self {
+        let filter = filter.map(|filter| filter.map(number));
+        let triggers: Box<[Bound]> = triggers.iter().map(|trigger| Bound::new(trigger, number)).collect();
+        let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
+        Self { filter, triggers, recording, in_link, is_direct }
+    }
+}
+
+impl Bound {
+    fn new(trigger: &Arc<Trigger>, number: &dyn Fn(Number) -> Number) -> Self {
+        let filter = trigger.filter.as_ref().map(|filter| filter.map(number));
+        let (keys, values) = trigger.histogram().map_or((&[][..], &[][..]), |of| (&of.keys[..], &of.values[..]));
+        let keys = keys.iter().map(|key| key.map(number)).collect();
+        let values = values.iter().map(|&value| number(value)).collect();
+        Self { trigger: trigger.clone(), filter, keys, values }
+    }
+
+    fn needs_record(&self) -> bool {
+        self.filter.as_ref().is_some_and(Filter::needs_record)
+            || self.keys.iter().any(|key| key.needs_record())
+            || self.values.iter().any(|value| value.needs_record())
+    }
 }
 
 /// Something that is on or off, and that hits can change.

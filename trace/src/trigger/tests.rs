@@ -31,11 +31,11 @@ fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
         ("hist:keys=u if t ~ \"a b\"", "hist:keys=u:vals=hitcount:sort=hitcount:size=2048 if t ~ \"a b\" [active]"),
     ] {
         let switch = Arc::new(Switch::new(true));
-        let mut control = Control::new(true, false);
+        let mut control = Control::new(true);
         assert_eq!(super::tests::printed(&control), AVAILABLE);
         set(&mut control, typed, &switch).unwrap();
         assert_eq!(super::tests::printed(&control), alloc::format!("{printed}\n"));
-        let mut again = Control::new(true, false);
+        let mut again = Control::new(true);
         set(&mut again, printed.trim_end_matches(" [active]"), &switch).unwrap();
         assert_eq!(super::tests::printed(&again), alloc::format!("{printed}\n"));
         assert!(set(&mut control, typed, &switch).is_err());
@@ -69,7 +69,7 @@ fn what_is_no_trigger_is_refused() {
 #[test]
 fn one_of_a_kind_is_enough() {
     let switch = Arc::new(Switch::new(true));
-    let mut control = Control::new(true, false);
+    let mut control = Control::new(true);
     for (text, is_set) in [
         ("traceon:3", true),
         ("traceoff", false),
@@ -88,10 +88,10 @@ fn one_of_a_kind_is_enough() {
 fn triggers_act_as_often_as_they_are_to() {
     let hit = Hit::new();
     let switch = Arc::new(Switch::new(false));
-    let mut control = Control::new(true, false);
+    let mut control = Control::new(true);
     set(&mut control, "traceon:2", &switch).unwrap();
     set(&mut control, "stacktrace:1 if u == 200", &switch).unwrap();
-    let plan = control.plan().unwrap();
+    let plan = control.plan(true, &|number| number).unwrap();
     let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, hit.moment()).stack).collect();
     assert_eq!(verdicts, [true, false, false]);
     assert!(switch.0.load(Relaxed));
@@ -110,33 +110,33 @@ fn triggers_act_as_often_as_they_are_to() {
 #[test]
 fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     let hit = Hit::new();
-    let mut control = Control::new(false, false);
-    assert!(!control.is_armed() && control.plan().is_none());
+    let mut control = Control::new(false);
+    assert!(!control.is_armed() && control.plan(true, &|number| number).is_none());
     assert_eq!(control.enabled_text(), "0");
     let switch = Arc::new(Switch::new(false));
     set(&mut control, "traceon", &switch).unwrap();
     assert!(control.is_armed());
     assert_eq!(control.enabled_text(), "0*");
-    assert!(!control.plan().unwrap().run(&hit.record, hit.moment()).keep);
+    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment()).keep);
     control.set_enabled(true);
     assert_eq!(control.enabled_text(), "1*");
-    assert!(control.plan().unwrap().run(&hit.record, hit.moment()).keep);
+    assert!(control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment()).keep);
     assert!(switch.0.load(Relaxed));
 }
 
 #[test]
 fn another_event_switches_this_one_while_it_may() {
     let hit = Hit::new();
-    let mut target = Control::new(false, false);
-    let mut source = Control::new(true, false);
-    target.target(true);
+    let mut target = Control::new(false);
+    let mut source = Control::new(true);
+    assert!(target.set_targeted(1));
     set(&mut source, "enable_event:g:target", target.recording()).unwrap();
-    let plan = target.plan().unwrap();
+    let plan = target.plan(true, &|number| number).unwrap();
     assert!(!plan.run(&hit.record, hit.moment()).keep);
-    source.plan().unwrap().run(&hit.record, hit.moment());
+    source.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment());
     assert!(plan.run(&hit.record, hit.moment()).keep);
     assert_eq!(target.enabled_text(), "1*");
-    target.target(false);
+    assert!(target.set_targeted(0));
     assert_eq!(target.enabled_text(), "0");
     assert!(!target.is_armed());
 }
@@ -144,7 +144,7 @@ fn another_event_switches_this_one_while_it_may() {
 #[test]
 fn a_filter_decides_what_is_kept_and_shows_its_error() {
     let hit = Hit::new();
-    let mut control = Control::new(true, false);
+    let mut control = Control::new(true);
     let shown = |control: &Control| {
         let mut text = String::new();
         control.write_filter(&mut text).unwrap();
@@ -153,12 +153,12 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&control), "none\n");
     control.set_filter(" u == 1\n", hit.fields()).unwrap();
     assert_eq!(shown(&control), "u == 1\n");
-    assert!(!control.plan().unwrap().run(&hit.record, hit.moment()).keep);
+    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment()).keep);
     control.set_filter("nofield == 1", hit.fields()).unwrap_err();
     assert_eq!(shown(&control), "nofield == 1\n        ^\nparse_error: Field not found\n");
     control.set_filter("(u == 1", hit.fields()).unwrap_err();
     assert_eq!(shown(&control), "(u == 1\n^\nparse_error: Too many '('\n");
-    assert!(control.plan().is_none());
+    assert!(control.plan(true, &|number| number).is_none());
     control.set_filter("0", hit.fields()).unwrap();
     assert_eq!(shown(&control), "none\n");
 }
@@ -166,14 +166,133 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
 /// A plan is dropped when its cell is given another, or dropped itself.
 #[test]
 fn a_cell_owns_its_plan() {
-    let mut control = Control::new(true, false);
+    let mut control = Control::new(true);
     control.set_filter("u == 1", Hit::new().fields()).unwrap();
     let cell = PlanCell::default();
-    assert!(cell.replace(control.plan()).is_none());
+    assert!(cell.replace(control.plan(true, &|number| number)).is_none());
     let recording = control.recording();
     assert_eq!(Arc::strong_count(recording), 2);
-    drop(cell.replace(control.plan()));
+    drop(cell.replace(control.plan(true, &|number| number)));
     assert_eq!(Arc::strong_count(recording), 2);
     drop(cell);
     assert_eq!(Arc::strong_count(recording), 1);
+}
+
+/// Where what is asked for is in registers, or known of the task and the CPU, the record is not looked at.
+#[test]
+fn a_plan_that_needs_no_record_says_the_same_without_one() {
+    let mut hit = Hit::with(200, -3, 77, "t");
+    hit.frame.x[5] = 77;
+    let offset = hit.format.field("x").unwrap().offset as u16;
+    let number = |number| match number {
+        Number::Field { offset: place, size: 8, .. } if place == offset => {
+            Number::Register(crate::fetch::Register::x(5).unwrap())
+        }
+        Number::Field { offset: 4, .. } => Number::Task,
+        _ => number,
+    };
+    for (filter, is_direct, keep) in [
+        ("x == 77", true, true),
+        ("x < 77", true, false),
+        ("x > 0 && common_pid == 7 && cpu == 2 && comm == 'main'", true, true),
+        ("common_pid < 0 || x == 1", true, false),
+        ("x == 77 && u == 200", false, true),
+        ("x == 77 && t == 't'", false, true),
+    ] {
+        let mut control = Control::new(true);
+        control.set_filter(filter, hit.fields()).unwrap();
+        let plan = control.plan(false, &number).unwrap();
+        assert_eq!(plan.is_direct, is_direct, "{filter}");
+        let record = if is_direct { &[][..] } else { &hit.record };
+        assert_eq!(plan.run(record, hit.moment()).keep, keep, "{filter}");
+        assert_eq!(plan.dismisses(hit.moment()), is_direct && !keep, "{filter}");
+    }
+    let switch = Arc::new(Switch::new(true));
+    for (trigger, is_direct) in [
+        ("hist:keys=x.log2,common_pid.execname:vals=x", true),
+        ("hist:keys=stacktrace,comm if x == 77", true),
+        ("hist:keys=t", false),
+        ("hist:keys=x:vals=s", false),
+        ("stacktrace if u == 1", false),
+        ("stacktrace", true),
+    ] {
+        let mut control = Control::new(false);
+        set(&mut control, trigger, &switch).unwrap();
+        let plan = control.plan(false, &number).unwrap();
+        assert_eq!(plan.is_direct, is_direct, "{trigger}");
+        assert!(!plan.dismisses(hit.moment()), "{trigger}");
+    }
+    let mut control = Control::new(false);
+    set(&mut control, "hist:keys=x:vals=x", &switch).unwrap();
+    control.plan(false, &number).unwrap().run(&[], hit.moment());
+    let mut text = String::new();
+    let trigger = &control.triggers()[0];
+    trigger.histogram().unwrap().write(&mut text, trigger, &crate::histogram::tests::Names).unwrap();
+    assert!(text.contains("{ x:         77 } hitcount:          1  x:         77\n"), "{text}");
+}
+
+/// Whatever is typed is a trigger that prints as one that is the same, or is refused.
+#[test]
+fn noise_is_answered() {
+    let words = [
+        "hist",
+        "keys",
+        "vals",
+        "sort",
+        "size",
+        "=",
+        ":",
+        ",",
+        ".",
+        "x",
+        "u",
+        "t",
+        "log2",
+        "hex",
+        "buckets=5",
+        "descending",
+        "hitcount",
+        "common_stacktrace",
+        "stacktrace",
+        "traceon",
+        "enable_event",
+        " if ",
+        "u == 1",
+        "!",
+        "5",
+        "count=",
+        "unlimited",
+        "pause",
+        "256",
+        "\u{e9}",
+        "hist:keys=x",
+        "hist:keys=u.log2:vals=x",
+        ":sort=",
+    ];
+    let switch = Arc::new(Switch::new(true));
+    let mut seed = 1_u64;
+    let mut good = 0;
+    for _ in 0..200_000 {
+        let mut text = String::new();
+        loop {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            text += words[(seed >> 33) as usize % words.len()];
+            if seed >> 61 == 0 {
+                break;
+            }
+        }
+        let Ok(wanted) = request(&text) else { continue };
+        if matches!(&wanted.kind, Kind::Histogram(definition) if definition.command.is_some()) || wanted.remove {
+            continue;
+        }
+        good += 1;
+        let mut control = Control::new(true);
+        control.set_trigger(wanted, 1, Some(switch.clone())).unwrap();
+        let once = printed(&control);
+        let mut again = Control::new(true);
+        set(&mut again, once.trim_end().trim_end_matches(" [active]"), &switch)
+            .unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        assert_eq!(printed(&again), once, "{text}");
+    }
+    assert!(good > 500, "{good}");
 }

@@ -5,17 +5,21 @@
 //! |---|---|
 //! | an address of the image, 16 hexadecimal digits from `ffffff` on, `0x` or not | `ADDRESS` |
 //! | the size of a function, after `+0xOFFSET/`, after the address of a row of `symbols`, in `has 0x… bytes` | `SIZE` |
-//! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace | `OFFSET` |
+//! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace, in a histogram of stacks | `OFFSET` |
 //! | how many functions there are, in `N of … functions` | `COUNT` |
 //! | how many KiB, in the last line of `list`: what was needed before is kept | `N` |
-//! | a number of milliseconds, a time in a trace | `TIME` |
-//! | in a trace, the number of a task, of a worker such as `sha256/2`, and of a CPU: what runs when and where is up to the scheduler | `N` |
+//! | a number of milliseconds, a time in a trace or in a log of errors | `TIME` |
+//! | in a trace, or as `common_pid` in a histogram, the number of a task, of a worker such as `sha256/2`, and of a CPU: what runs when and where is up to the scheduler | `N` |
 //! | how many CPUs there are, in `CPUs: … of … run` if all run, and after `#P:` in a trace | `N` |
+
+/// What a line of a stack in a histogram begins with.
+const STACK_INDENT: &str = "         ";
 
 /// The line without what differs from build to build and from run to run.
 pub fn normal(line: &str) -> String {
     let mut line = addresses(line.trim_end());
-    let is_frame = line.trim_start().starts_with('#') && line.contains(" ADDRESS ");
+    let is_frame = line.trim_start().starts_with('#') && line.contains(" ADDRESS ")
+        || line.starts_with(STACK_INDENT) && trace_record(&line).is_none();
     sizes(&mut line, is_frame);
     if let Some((count, rest)) = line.strip_prefix("ADDRESS ").and_then(|row| row.trim_start().split_once("  "))
         && is_number(count)
@@ -30,6 +34,12 @@ pub fn normal(line: &str) -> String {
     }
     if let Some(record) = trace_record(&line) {
         line = record;
+    }
+    if let Some(rest) = line.strip_prefix('[').and_then(|line| logged(line.trim_start())) {
+        line = format!("[TIME] {rest}");
+    }
+    if let Some(entry) = of_task(&line) {
+        line = entry;
     }
     if let Some((running, all)) =
         line.strip_prefix("CPUs: ").and_then(|counts| counts.strip_suffix(" run")?.split_once(" of "))
@@ -112,6 +122,29 @@ fn sizes(line: &mut String, is_frame: bool) {
     }
 }
 
+/// The error in `TIME] ERROR`.
+fn logged(line: &str) -> Option<&str> {
+    let (time, error) = line.split_once("] ")?;
+    let (seconds, fraction) = time.split_once('.')?;
+    (is_number(seconds) && is_number(fraction)).then_some(error)
+}
+
+/// An entry of a histogram by tasks, `… common_pid: TASK   [ NUMBER]…`; `None` if the line is none.
+fn of_task(line: &str) -> Option<String> {
+    let (before, rest) = line.split_once("common_pid: ")?;
+    let (task, rest) = rest.split_once('[')?;
+    let (number, after) = rest.split_once(']')?;
+    is_number(number.trim()).then(|| format!("{before}common_pid: {} [N]{after}", worker(task.trim())))
+}
+
+/// The name of a task, without the number of a worker.
+fn worker(name: &str) -> String {
+    match name.split_once('/') {
+        Some((workload, worker)) if is_number(worker) => format!("{workload}/N"),
+        _ => name.to_string(),
+    }
+}
+
 /// A record of a trace, `   TASK-NUMBER   [CPU] FLAGS  TIME: EVENT…`; `None` if the line is none.
 fn trace_record(line: &str) -> Option<String> {
     let (task, rest) = line.split_once(" [")?;
@@ -123,10 +156,7 @@ fn trace_record(line: &str) -> Option<String> {
     if ![number, cpu, seconds, fraction].into_iter().all(is_number) {
         return None;
     }
-    let name = match name.split_once('/') {
-        Some((workload, worker)) if is_number(worker) => format!("{workload}/N"),
-        _ => name.to_string(),
-    };
+    let name = worker(name);
     Some(format!("{name}-N [N] {flags} TIME: {event}"))
 }
 

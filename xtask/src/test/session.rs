@@ -3,7 +3,8 @@
 //! Documentation that shows a session is true then, and stays so.
 //!
 //! The console ignores what begins with `#`, so a session can explain itself; and where such a line has a `${`,
-//! it is a claim about numbers that were given names before, as in `# ${hits} + ${missed} = 5000`.
+//! it is a claim about numbers that were given names before, as in `# ${hits} + ${missed} = 5000`. A reply that ends with a line
+//! `^C` is one to a command that goes on for ever: when nothing comes any more, that key is pressed.
 
 use std::mem;
 
@@ -15,6 +16,11 @@ use crate::{
     console::{Event, stop_reason},
     conversation::{POWER_OFF, PROMPT},
 };
+
+/// The line that the console writes when a command was interrupted.
+const INTERRUPTED: &str = "^C";
+/// The key that does it.
+const INTERRUPT_KEY: u8 = 0x03;
 
 /// A session that is written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,13 +86,15 @@ pub struct Player {
     typed: usize,
     /// What came since.
     reply: Vec<String>,
+    /// Since the last line was typed, the key was pressed.
+    interrupted: bool,
     numbers: Numbers,
 }
 
 impl Player {
     /// To have this session with a machine that was just started.
     pub fn new(session: Session) -> Self {
-        Self { session, typed: 0, reply: Vec::new(), numbers: Numbers::new() }
+        Self { session, typed: 0, reply: Vec::new(), interrupted: false, numbers: Numbers::new() }
     }
 
     /// Compares what came since the last line was typed.
@@ -135,9 +143,20 @@ impl Subject<()> for Player {
                 }
                 let Some(next) = self.session.exchanges.get(self.typed) else { return Reply::Done(Ok(())) };
                 self.typed += 1;
+                self.interrupted = false;
                 Reply::Type(next.typed.clone())
             }
         }
+    }
+
+    fn silence(&mut self) -> Option<Vec<u8>> {
+        let exchange = self.session.exchanges.get(self.typed.checked_sub(1)?)?;
+        let waits = !self.interrupted && exchange.reply.last().is_some_and(|line| line == INTERRUPTED);
+        // Not before the line was taken: the editor has a meaning of its own for the key.
+        (waits && !self.reply.is_empty()).then(|| {
+            self.interrupted = true;
+            vec![INTERRUPT_KEY]
+        })
     }
 
     fn ended(&mut self) -> Result<(), String> {
@@ -207,6 +226,21 @@ mod tests {
         ] {
             assert_eq!(play(TEXT, &good.replace(from, to)), Err(sentence.into()));
         }
+    }
+
+    #[test]
+    fn what_goes_on_for_ever_is_interrupted_once_and_when_nothing_comes() {
+        let mut player = Player::new(Session::parse("kprobes> cat trace_pipe\none\n^C\nkprobes> help\n").unwrap());
+        assert_eq!(player.silence(), None);
+        for event in Console::new("kprobes> ").feed(b"kprobes> ") {
+            player.event(event);
+        }
+        assert_eq!(player.silence(), None, "the line was not echoed");
+        for event in Console::new("kprobes> ").feed(b"kprobes> cat trace_pipe\r\n") {
+            player.event(event);
+        }
+        assert_eq!(player.silence(), Some(vec![3]));
+        assert_eq!(player.silence(), None);
     }
 
     #[test]

@@ -1,0 +1,95 @@
+//! `ls`, `cat` and `echo`, with the words that a shell has for what goes wrong.
+
+use alloc::string::String;
+
+use kprobes_trace::errno::Errno;
+
+use super::super::session::{Screen, Session};
+use super::super::shell::{Line, Output};
+use super::super::words::{Failure, Word, Words};
+use super::tracefs::{self, Fault, WriteFault};
+use crate::{print, println, tracing, uart};
+
+/// Reads what is left of a line as a shell does.
+fn shell_line(words: &Words<'_>) -> Result<Line, Failure> {
+    let Word { text, column } = words.rest();
+    Line::parse(text).map_err(|error| Failure::at(column + error.column, error.problem))
+}
+
+/// `ls [PATH…]`
+pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let paths = shell_line(words)?.words;
+    let here = [String::new()];
+    for path in if paths.is_empty() { &here[..] } else { &paths } {
+        match tracefs::list(session, path) {
+            Ok(names) => names.iter().for_each(|name| println!("{name}")),
+            Err(errno) => println!("ls: cannot access '{path}': {errno}"),
+        }
+    }
+    Ok(())
+}
+
+/// `cat PATH…`, and `cat trace N` for the newest N records.
+pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let line = shell_line(words)?;
+    if let [file, newest] = &line.words[..]
+        && let ("trace", Ok(newest)) = (file.as_str(), newest.parse())
+    {
+        let cpus = tracing::cpus();
+        let written = session.events.write_trace(&mut Screen, newest, cpus, &tracing::Names, tracing::clock());
+        return written.or_else(|_| unless_interrupted(Errno::NoMemory, file));
+    }
+    if line.words.is_empty() {
+        words.expect("the name of a file")?;
+    }
+    for path in &line.words {
+        match tracefs::read(session, path, &mut Screen) {
+            Ok(()) => {}
+            Err(Fault::Errno(errno)) => println!("cat: {path}: {errno}"),
+            Err(Fault::Screen) => return unless_interrupted(Errno::NoMemory, path),
+        }
+    }
+    Ok(())
+}
+
+/// What has gone wrong, if it was not ^C that has ended it.
+fn unless_interrupted(errno: Errno, path: &str) -> Result<(), Failure> {
+    if !uart::is_interrupted() {
+        println!("cat: {path}: {errno}");
+    }
+    Ok(())
+}
+
+/// `echo [-n] WORDS [> PATH]`
+pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let Line { words, output } = shell_line(words)?;
+    let (words, end) = match &words[..] {
+        [first, rest @ ..] if first == "-n" => (rest, ""),
+        words => (words, "\n"),
+    };
+    let text = words.join(" ") + end;
+    match output {
+        None => print!("{text}"),
+        Some(output) => write(session, &output, &text),
+    }
+    Ok(())
+}
+
+/// `> PATH`
+pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure> {
+    let Line { words, output } = Line::parse(line).map_err(|error| Failure::at(error.column, error.problem))?;
+    match (output, words.first()) {
+        (_, Some(word)) => return Err(Failure::new(format_args!("there is no command `{word}` to write from"))),
+        (Some(output), None) => write(session, &output, ""),
+        (None, None) => {}
+    }
+    Ok(())
+}
+
+fn write(session: &mut Session, Output { path, append }: &Output, text: &str) {
+    match tracefs::write(session, path, text, *append) {
+        Ok(()) => {}
+        Err(WriteFault::Open(errno)) => println!("{path}: {errno}"),
+        Err(WriteFault::Write(errno)) => println!("echo: write error: {errno}"),
+    }
+}

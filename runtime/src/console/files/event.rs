@@ -1,0 +1,98 @@
+//! The files of an event, `events/GROUP/EVENT/…`, and those with which all events, or those of a group, are enabled.
+
+use core::fmt::Write;
+
+use kprobes_trace::errno::Errno;
+use kprobes_trace::histogram::ShowError;
+
+use super::super::session::{Event, Session};
+use super::tracefs::{Fault, switch};
+use crate::tracing;
+
+/// The group and the name in the path of a file of an event.
+fn name<'a>(parts: &[&'a str]) -> (&'a str, &'a str) {
+    match *parts {
+        [_, group, event, ..] => (group, event),
+        _ => ("", ""),
+    }
+}
+
+fn find<'a>(session: &'a Session, parts: &[&str]) -> Result<&'a Event, Errno> {
+    let (group, event) = name(parts);
+    let is = |other: &&Event| other.definition().group == group && other.definition().event == event;
+    session.events.iter().find(is).ok_or(Errno::NotFound)
+}
+
+pub(super) fn read_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let text = session.controls.get(name(parts)).map_or("0", |control| control.enabled_text());
+    Ok(writeln!(out, "{text}")?)
+}
+
+pub(super) fn write_enabled(session: &mut Session, parts: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+    let (group, event) = name(parts);
+    session.controls.set_enabled(&session.events, Some(group), Some(event), switch(text)?)
+}
+
+/// The group in `events/GROUP/enable`; none in `events/enable`.
+fn group<'a>(parts: &[&'a str]) -> Option<&'a str> {
+    if let [_, group, _] = *parts { Some(group) } else { None }
+}
+
+pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", session.controls.enabled_text(&session.events, group(parts)))?)
+}
+
+pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+    session.controls.set_enabled(&session.events, group(parts), None, switch(text)?)
+}
+
+pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    match session.controls.get(name(parts)) {
+        Some(control) => Ok(control.write_filter(out)?),
+        None => Ok(out.write_str("none\n")?),
+    }
+}
+
+pub(super) fn write_filter(session: &mut Session, parts: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+    session.controls.set_filter(&session.events, name(parts), text)
+}
+
+pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    match session.controls.get(name(parts)) {
+        Some(control) => Ok(control.write_triggers(out)?),
+        None => Ok(out.write_str(kprobes_trace::trigger::AVAILABLE)?),
+    }
+}
+
+/// Without appending, histograms are removed first; other triggers stay, as in Linux.
+pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str, append: bool) -> Result<(), Errno> {
+    if !append {
+        session.controls.remove_histograms(&session.events, name(parts))?;
+    }
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| session.controls.set_trigger(&session.events, name(parts), line)).collect()
+}
+
+pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let triggers = session.controls.get(name(parts)).map_or(&[][..], |control| control.triggers());
+    let histograms = triggers.iter().filter_map(|trigger| Some((trigger, trigger.histogram()?)));
+    for (number, (trigger, histogram)) in histograms.enumerate() {
+        if number > 0 {
+            out.write_str("\n\n")?;
+        }
+        histogram.write(out, trigger, &tracing::Names).map_err(|error| match error {
+            ShowError::Memory(_) => Fault::Errno(Errno::NoMemory),
+            ShowError::Write(_) => Fault::Screen,
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_format(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let event = find(session, parts)?;
+    Ok(event.format().write(out, &event.definition().event, event.number())?)
+}
+
+pub(super) fn read_number(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", find(session, parts)?.number())?)
+}

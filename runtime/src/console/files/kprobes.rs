@@ -1,0 +1,117 @@
+//! The files about probes: `kprobe_events`, `kprobe_profile`, those of Linux's debugfs directory `kprobes`, and what can be probed.
+
+use core::fmt::Write;
+
+use aarch64_kprobes::probe::{self, Mode, ProbeInfo, ProbeKind};
+use kprobes_trace::definition::{self, Command, Problem};
+use kprobes_trace::errno::Errno;
+
+use super::super::session::Session;
+use super::tracefs::{Fault, switch};
+use crate::{symbol, tracing};
+
+pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_definitions(out)?)
+}
+
+/// Carries out each line. Without appending, all events are removed first.
+pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str, append: bool) -> Result<(), Errno> {
+    if !append {
+        session.events.remove_all().map_err(errno)?;
+        session.controls.forget(&session.events);
+    }
+    text.lines().try_for_each(|line| define(session, line))
+}
+
+/// Carries out a line. What is wrong with it is logged, where Linux logs it.
+fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
+    match definition::parse(line).map_err(|error| refuse(session, line, &error))? {
+        None => Ok(()),
+        Some(Command::Define(definition)) => {
+            let (group, event) = (definition.group.clone(), definition.event.clone());
+            let outcome = session.events.define(definition, &tracing::Names);
+            outcome.map_err(|error| refuse(session, line, &error))?;
+            session.controls.apply(&session.events, (&group, &event))
+        }
+        Some(Command::Remove(removal)) => {
+            let outcome = session.events.remove(&removal);
+            session.controls.forget(&session.events);
+            match outcome {
+                Ok(0) => Err(Errno::NotFound),
+                Ok(_) => Ok(()),
+                Err(problem) => Err(errno(problem)),
+            }
+        }
+    }
+}
+
+/// Logs what is wrong with a line, unless Linux has only the error for it.
+fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno {
+    use Problem::{Busy, NoSuchEvent, NotADefinition, OutOfMemory};
+    if !matches!(error.problem, NotADefinition | NoSuchEvent | Busy | OutOfMemory) {
+        session.controls.refuse("trace_kprobe", &error.problem.text(), &definition::logged(line), error.position);
+    }
+    errno(error.problem)
+}
+
+fn errno(problem: Problem) -> Errno {
+    match problem {
+        Problem::NoSuchEvent | Problem::Place => Errno::NotFound,
+        Problem::Busy => Errno::Busy,
+        Problem::OutOfMemory => Errno::NoMemory,
+        Problem::OtherKind | Problem::OtherArguments | Problem::Same => Errno::Exists,
+        _ => Errno::Invalid,
+    }
+}
+
+pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_profile(out)?)
+}
+
+pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    for ProbeInfo { address, kind, mode, enabled, .. } in probe::list() {
+        let kind = match kind {
+            ProbeKind::Kprobe => "k",
+            ProbeKind::Kretprobe => "r",
+        };
+        write!(out, "{address:016x}  {kind}  ")?;
+        match symbol::lookup(address) {
+            Some(function) => write!(out, "{}+{:#x}", function.name, address as u64 - function.address)?,
+            None => write!(out, "{address:#x}")?,
+        }
+        let disabled = if enabled { "" } else { "[DISABLED]" };
+        let optimized = if mode == Some(Mode::Optimized) { "[OPTIMIZED]" } else { "" };
+        writeln!(out, "    {disabled}{optimized}")?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let range = probe::blacklist();
+    let range = range.start as u64..range.end as u64;
+    for function in symbol::table().into_iter().flat_map(|table| table.iter()) {
+        if range.contains(&function.address) {
+            let end = function.address + function.size;
+            writeln!(out, "{:#018x}-{end:#018x}\t{}", function.address, function.name)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read_functions(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let range = probe::blacklist();
+    for function in symbol::table().into_iter().flat_map(|table| table.iter()) {
+        if !range.contains(&(function.address as usize)) {
+            writeln!(out, "{}", function.name)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", u8::from(session.controls.is_armed()))?)
+}
+
+pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+    session.controls.set_armed(&session.events, switch(text)?)
+}

@@ -1,0 +1,121 @@
+//! Paths: which file of the tracefs a name means, and what is in a directory.
+//!
+//! A file is described by a pattern, in which `*` stands for the name of a group or an event. What is written in front of the
+//! tracefs in Linux may be written here, too.
+
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Where the tracefs and the directory of kprobes are mounted in Linux.
+const MOUNTS: [(&str, &str); 4] = [
+    ("/sys/kernel/tracing", ""),
+    ("/sys/kernel/debug/tracing", ""),
+    ("/sys/kernel/debug/kprobes", "kprobes"),
+    ("/sys/kernel/debug", ""),
+];
+
+/// A path, cut up: without empty parts and `.`, and with `..` resolved.
+#[must_use]
+pub fn parts(path: &str) -> Vec<&str> {
+    let in_mount = |&(mount, stands_for): &(&'static str, &'static str)| {
+        let rest = path.strip_prefix(mount)?;
+        (rest.is_empty() || rest.starts_with('/')).then_some((stands_for, rest))
+    };
+    let (first, rest) = MOUNTS.iter().find_map(in_mount).unwrap_or(("", path));
+    let mut parts = Vec::new();
+    for part in first.split('/').chain(rest.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    parts
+}
+
+/// What a pattern has to do with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It is this file.
+    File,
+    /// The path is a directory in which it is.
+    Below,
+    /// Neither.
+    None,
+}
+
+/// Compares a pattern with the parts of a path. Whether what the stars stand for exists is not asked.
+#[must_use]
+pub fn fit(pattern: &str, parts: &[&str]) -> Fit {
+    let mut names = pattern.split('/');
+    for part in parts {
+        match names.next() {
+            Some(name) if name == "*" || name == *part => {}
+            _ => return Fit::None,
+        }
+    }
+    if names.next().is_some() { Fit::Below } else { Fit::File }
+}
+
+/// The names in the directory `parts`, in order: of those that `patterns` have there, with `events` (group and name) for the stars.
+#[must_use]
+pub fn list<'a>(patterns: impl Iterator<Item = &'a str>, parts: &[&str], events: &[(String, String)]) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for pattern in patterns.filter(|pattern| fit(pattern, parts) == Fit::Below) {
+        let mut rest = pattern.split('/').skip(parts.len());
+        match (rest.next(), parts) {
+            (Some("*"), [_]) => names.extend(events.iter().map(|(group, _)| group.clone())),
+            (Some("*"), [_, group, ..]) => {
+                names.extend(events.iter().filter(|event| event.0 == *group).map(|(_, event)| event.clone()));
+            }
+            (Some(name), _) => {
+                names.insert(name.to_string());
+            }
+            (None, _) => {}
+        }
+    }
+    names.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATTERNS: [&str; 6] =
+        ["trace", "kprobes/list", "events/enable", "events/*/enable", "events/*/*/enable", "events/*/*/filter"];
+
+    #[test]
+    fn what_linux_has_in_front_is_left_out() {
+        let none: [&str; 0] = [];
+        assert_eq!(parts("trace"), ["trace"]);
+        assert_eq!(parts("/sys/kernel/tracing/events/kprobes/x/filter"), ["events", "kprobes", "x", "filter"]);
+        assert_eq!(parts("/sys/kernel/debug/tracing/trace"), ["trace"]);
+        assert_eq!(parts("/sys/kernel/debug/kprobes/list"), ["kprobes", "list"]);
+        assert_eq!(parts("/sys/kernel/debug/kprobes/"), ["kprobes"]);
+        assert_eq!(parts("/sys/kernel/tracingx"), ["sys", "kernel", "tracingx"]);
+        assert_eq!(parts("./events//../trace"), ["trace"]);
+        assert_eq!(parts("../.."), none);
+        assert_eq!(parts("/"), none);
+    }
+
+    #[test]
+    fn patterns_fit_files_and_the_directories_above() {
+        assert_eq!(fit("events/*/*/filter", &["events", "g", "e", "filter"]), Fit::File);
+        assert_eq!(fit("events/*/*/filter", &["events", "g"]), Fit::Below);
+        assert_eq!(fit("events/*/*/filter", &[]), Fit::Below);
+        assert_eq!(fit("events/*/*/filter", &["events", "g", "e", "id"]), Fit::None);
+        assert_eq!(fit("trace", &["trace", "x"]), Fit::None);
+    }
+
+    #[test]
+    fn directories_have_what_the_patterns_say() {
+        let events = [("g", "one"), ("g", "two"), ("h", "three")].map(|(group, event)| (group.into(), event.into()));
+        let list = |path: &str| list(PATTERNS.into_iter(), &parts(path), &events);
+        assert_eq!(list(""), ["events", "kprobes", "trace"]);
+        assert_eq!(list("events"), ["enable", "g", "h"]);
+        assert_eq!(list("events/g"), ["enable", "one", "two"]);
+        assert_eq!(list("events/g/one"), ["enable", "filter"]);
+        assert_eq!(list("trace"), [""; 0]);
+    }
+}

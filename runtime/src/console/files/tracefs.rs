@@ -1,0 +1,156 @@
+//! The table of files, and what is done with a path: read, write, list.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+use kprobes_trace::errno::Errno;
+
+use super::super::session::Session;
+use super::path::{self, Fit};
+use super::{event, kprobes, ring};
+
+/// Reads a file; the path is given in its parts.
+type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), Fault>;
+/// Writes text, which ends like a line, to a file, which is emptied before unless that is to be appended.
+type WriteText = fn(&mut Session, &[&str], &str, bool) -> Result<(), Errno>;
+
+/// A file.
+struct Node {
+    /// Its path, in which `*` stands for the name of a group or an event.
+    path: &'static str,
+    read: Option<Read>,
+    write: Option<WriteText>,
+}
+
+const fn file(path: &'static str, read: Read, write: WriteText) -> Node {
+    Node { path, read: Some(read), write: Some(write) }
+}
+
+const fn read_only(path: &'static str, read: Read) -> Node {
+    Node { path, read: Some(read), write: None }
+}
+
+static NODES: [Node; 20] = [
+    read_only("available_filter_functions", kprobes::read_functions),
+    file("buffer_size_kb", ring::read_size, ring::write_size),
+    file("error_log", ring::read_errors, ring::write_errors),
+    file("events/enable", event::read_all_enabled, event::write_all_enabled),
+    file("events/*/enable", event::read_all_enabled, event::write_all_enabled),
+    file("events/*/*/enable", event::read_enabled, event::write_enabled),
+    file("events/*/*/filter", event::read_filter, event::write_filter),
+    read_only("events/*/*/format", event::read_format),
+    read_only("events/*/*/hist", event::read_histograms),
+    read_only("events/*/*/id", event::read_number),
+    file("events/*/*/trigger", event::read_triggers, event::write_trigger),
+    file("kprobe_events", kprobes::read_definitions, kprobes::write_definitions),
+    read_only("kprobe_profile", kprobes::read_profile),
+    read_only("kprobes/blacklist", kprobes::read_blacklist),
+    file("kprobes/enabled", kprobes::read_armed, kprobes::write_armed),
+    read_only("kprobes/list", kprobes::read_list),
+    file("options/overwrite", ring::read_overwrite, ring::write_overwrite),
+    file("trace", ring::read_trace, ring::write_trace),
+    read_only("trace_pipe", ring::read_pipe),
+    file("tracing_on", ring::read_on, ring::write_on),
+];
+
+/// Why a file was not read.
+pub(super) enum Fault {
+    /// It cannot be.
+    Errno(Errno),
+    /// The place that it is written to gives an error.
+    Screen,
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl From<fmt::Error> for Fault {
+    fn from(_: fmt::Error) -> Self {
+        Self::Screen
+    }
+}
+
+/// Why a file was not written.
+pub(super) enum WriteFault {
+    /// It was not opened.
+    Open(Errno),
+    /// It was, and has not taken the text.
+    Write(Errno),
+}
+
+/// The file that a path means.
+fn find(session: &Session, parts: &[&str]) -> Result<&'static Node, Errno> {
+    if !exists(session, parts) {
+        return Err(Errno::NotFound);
+    }
+    let is = |fit: Fit| move |node: &&Node| path::fit(node.path, parts) == fit;
+    match (NODES.iter().find(is(Fit::File)), NODES.iter().any(|node| is(Fit::Below)(&node))) {
+        (Some(node), _) => Ok(node),
+        (None, true) => Err(Errno::IsDirectory),
+        (None, false) => Err(Errno::NotFound),
+    }
+}
+
+/// Whether there are the group and the event that a path names, if it names some.
+fn exists(session: &Session, parts: &[&str]) -> bool {
+    let events = &session.events;
+    let is_file = NODES.iter().any(|node| !node.path.contains('*') && node.path.split('/').eq(parts.iter().copied()));
+    match parts {
+        _ if is_file => true,
+        ["events", group] | ["events", group, "enable"] => {
+            events.iter().any(|event| event.definition().group == *group)
+        }
+        ["events", group, event, ..] => {
+            events.iter().any(|other| other.definition().group == *group && other.definition().event == *event)
+        }
+        _ => true,
+    }
+}
+
+/// Writes what is in the file to `out`.
+pub(super) fn read(session: &Session, path: &str, out: &mut dyn Write) -> Result<(), Fault> {
+    let parts = path::parts(path);
+    let read = find(session, &parts)?.read.ok_or(Errno::Invalid)?;
+    read(session, &parts, out)
+}
+
+/// Writes `text` to the file.
+pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool) -> Result<(), WriteFault> {
+    let parts = path::parts(path);
+    let node = find(session, &parts).map_err(WriteFault::Open)?;
+    let write = node.write.ok_or(WriteFault::Open(Errno::NotPermitted))?;
+    write(session, &parts, text, append).map_err(WriteFault::Write)
+}
+
+/// The names in a directory; of a file, its own path.
+pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> {
+    let parts = path::parts(path);
+    match find(session, &parts) {
+        Ok(_) => Ok(Vec::from([path.into()])),
+        Err(Errno::IsDirectory) => {
+            let events = session.events.iter().map(|event| event.definition());
+            let events: Vec<_> =
+                events.map(|definition| (definition.group.clone(), definition.event.clone())).collect();
+            Ok(path::list(NODES.iter().map(|node| node.path), &parts, &events))
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// A number that is written to a file.
+pub(super) fn number(text: &str) -> Result<u64, Errno> {
+    text.trim().parse().map_err(|_| Errno::Invalid)
+}
+
+/// 0 or 1, as it is written to a file.
+pub(super) fn switch(text: &str) -> Result<bool, Errno> {
+    match text.trim() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(Errno::Invalid),
+    }
+}

@@ -1,0 +1,188 @@
+//! A line as a shell reads it: words with quotes, and where the output goes. It is as much of a shell as is needed to type what
+//! one types into the tracefs of a Linux machine.
+//!
+//! Words are separated by white space. `'…'` takes everything as it is; in `"…"`, `\` takes `"` and `\` as they are; outside of quotes,
+//! `\` takes any character as it is. `> FILE` and `>> FILE` may stand anywhere outside of quotes. There are no variables, no
+//! patterns and no pipes: `$retval`, `*` and `|` are just characters.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A line, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// The words, quotes removed.
+    pub words: Vec<String>,
+    /// Where the output goes instead of the screen.
+    pub output: Option<Output>,
+}
+
+/// A file that output goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Its path.
+    pub path: String,
+    /// What is in it stays.
+    pub append: bool,
+}
+
+/// Why a line cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What is wrong.
+    pub problem: &'static str,
+    /// How many characters precede it.
+    pub column: usize,
+}
+
+/// A part of a line.
+enum Token {
+    Word(String),
+    /// `>`, or `>>`, which appends.
+    Redirection {
+        append: bool,
+    },
+}
+
+impl Line {
+    /// Reads a line.
+    ///
+    /// # Errors
+    ///
+    /// A quote is not closed, or a file is missing.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut line = Self::default();
+        let mut redirection = None;
+        for (token, column) in tokens(text)? {
+            match (token, redirection.take()) {
+                (Token::Word(path), Some((append, _))) => line.output = Some(Output { path, append }),
+                (Token::Word(word), None) => line.words.push(word),
+                (Token::Redirection { .. }, Some(_)) => return Err(no_file(column)),
+                (Token::Redirection { append }, None) => redirection = Some((append, column)),
+            }
+        }
+        match redirection {
+            Some((_, column)) => Err(no_file(column)),
+            None => Ok(line),
+        }
+    }
+}
+
+fn no_file(column: usize) -> Error {
+    Error { problem: "the name of a file is missing behind this", column }
+}
+
+/// The parts of a line, each with its column.
+fn tokens(text: &str) -> Result<Vec<(Token, usize)>, Error> {
+    let mut tokens = Vec::new();
+    let mut word: Option<(String, usize)> = None;
+    let mut characters = text.chars().enumerate().peekable();
+    while let Some((column, character)) = characters.next() {
+        match character {
+            '>' => {
+                tokens.extend(word.take().map(|(word, column)| (Token::Word(word), column)));
+                let append = characters.next_if(|&(_, next)| next == '>').is_some();
+                tokens.push((Token::Redirection { append }, column));
+                continue;
+            }
+            _ if character.is_whitespace() => {
+                tokens.extend(word.take().map(|(word, column)| (Token::Word(word), column)));
+                continue;
+            }
+            _ => {}
+        }
+        let (word, _) = word.get_or_insert_with(|| (String::new(), column));
+        match character {
+            '\'' | '"' => loop {
+                match characters.next() {
+                    None => return Err(Error { problem: "this quote is not closed", column }),
+                    Some((_, end)) if end == character => break,
+                    Some((_, '\\')) if character == '"' => {
+                        match characters.next_if(|&(_, next)| matches!(next, '"' | '\\')) {
+                            Some((_, escaped)) => word.push(escaped),
+                            None => word.push('\\'),
+                        }
+                    }
+                    Some((_, inner)) => word.push(inner),
+                }
+            },
+            '\\' => word.extend(characters.next().map(|(_, escaped)| escaped)),
+            _ => word.push(character),
+        }
+    }
+    tokens.extend(word.map(|(word, column)| (Token::Word(word), column)));
+    Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    fn read(text: &str) -> (Vec<String>, Option<(String, bool)>) {
+        let line = Line::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        (line.words, line.output.map(|Output { path, append }| (path, append)))
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        read(text).0
+    }
+
+    #[test]
+    fn words_are_read_as_a_shell_reads_them() {
+        assert_eq!(words("  echo   p:x f  "), ["echo", "p:x", "f"]);
+        assert_eq!(words("echo 'a  b' c\"d 'e\"'f'"), ["echo", "a  b", "cd 'ef"]);
+        assert_eq!(words(r#"echo "a\"b\\c\d" \'e\ f\> '\'"#), ["echo", r#"a"b\c\d"#, "'e f>", r"\"]);
+        assert_eq!(words("echo '' \"\""), ["echo", "", ""]);
+        assert_eq!(words("echo $retval *"), ["echo", "$retval", "*"]);
+        assert_eq!(words(""), [""; 0]);
+    }
+
+    #[test]
+    fn output_goes_to_a_file() {
+        let to = |path: &str, append| Some((path.to_string(), append));
+        assert_eq!(read("echo 1 > tracing_on"), (words("echo 1"), to("tracing_on", false)));
+        assert_eq!(read("echo 1>tracing_on"), (words("echo 1"), to("tracing_on", false)));
+        assert_eq!(read("echo x >>a"), (words("echo x"), to("a", true)));
+        assert_eq!(read("> a"), (words(""), to("a", false)));
+        assert_eq!(read("echo 'u > 3'>'a b'"), (words("echo 'u > 3'"), to("a b", false)));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_pointed_at() {
+        let refused = |text: &str| Line::parse(text).expect_err(text).column;
+        assert_eq!(refused("echo 'a"), 5);
+        assert_eq!(refused("echo a\"b'"), 6);
+        assert_eq!(refused("echo >"), 5);
+        assert_eq!(refused("echo > > a"), 7);
+    }
+
+    /// Whatever words there are, they can be typed, in any of the ways to quote them.
+    #[test]
+    fn every_word_can_be_typed() {
+        const CHARACTERS: [char; 12] = ['a', ' ', '\'', '"', '\\', '>', '$', '\t', '\u{e9}', '|', '#', '*'];
+        let mut seed = 1_u64;
+        let mut next = |limit: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % limit
+        };
+        for _ in 0..20_000 {
+            let original: Vec<String> =
+                (0..next(4)).map(|_| (0..1 + next(6)).map(|_| CHARACTERS[next(CHARACTERS.len())]).collect()).collect();
+            let typed: Vec<String> = original
+                .iter()
+                .map(|word: &String| match next(3) {
+                    0 => alloc::format!("'{}'", word.replace('\'', "'\\''")),
+                    1 => alloc::format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
+                    _ => word.chars().flat_map(|character| ['\\', character]).collect(),
+                })
+                .collect();
+            assert_eq!(words(&typed.join(" ")), original, "{typed:?}");
+            // Noise is read, or refused with a column in it.
+            let noise: String = (0..next(20)).map(|_| CHARACTERS[next(CHARACTERS.len())]).collect();
+            if let Err(Error { column, .. }) = Line::parse(&noise) {
+                assert!(column < noise.chars().count(), "{noise}");
+            }
+        }
+    }
+}
