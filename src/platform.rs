@@ -8,7 +8,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::exception::TrapFrame;
-pub use crate::probe::CpuState;
+pub use crate::probe::{CpuState, TaskCalls};
 
 /// The largest number of CPUs that the engine keeps state for.
 pub const MAX_CPUS: usize = 8;
@@ -30,12 +30,12 @@ pub const MAX_CPUS: usize = 8;
 /// [`TrapFrame`].
 pub unsafe trait Platform {
     /// Where the address of the engine's state of this CPU is: that of what [`CpuState::of`] returns for its number. In bytes
-    /// from the virtual address in TPIDR_EL1; a multiple of 8 below 32,768. It is read with interrupts masked.
+    /// from the virtual address in TPIDR_EL1; a multiple of 8 below 4096. It is read with interrupts masked.
     const CPU_OFFSET: usize;
 
-    /// Where the identity of the task that runs on this CPU is, a `u64`: never 0, and not given to another task as long as a
-    /// return probe may still know this one. An offset as [`CPU_OFFSET`](Self::CPU_OFFSET).
-    const TASK_OFFSET: usize;
+    /// Where the calls that the task is in which runs on this CPU are, its [`TaskCalls`]. An offset as
+    /// [`CPU_OFFSET`](Self::CPU_OFFSET). What the task does on one CPU happens before what it does on the next.
+    const CALLS_OFFSET: usize;
 
     /// The virtual addresses of the text in which probes may be placed.
     fn text() -> Range<usize>;
@@ -101,10 +101,11 @@ pub(crate) use exported::{
     kprobes_platform_yield_now as yield_now,
 };
 
-/// Who runs, as the kernel says where to look: see [`Platform::CPU_OFFSET`] and [`Platform::TASK_OFFSET`].
+/// Who runs, as the kernel says where to look: see [`Platform::CPU_OFFSET`] and [`Platform::CALLS_OFFSET`].
 #[cfg(target_os = "none")]
 mod identity {
     use super::CpuState;
+    use crate::probe::TaskCalls;
 
     /// The state of this CPU.
     #[inline(always)]
@@ -123,35 +124,44 @@ mod identity {
         unsafe { &*state }
     }
 
-    /// The task that runs on it.
+    /// The calls that the task is in which runs on it. For the hit path: in other tasks they may be gone.
     #[inline(always)]
-    pub fn task() -> u64 {
-        let number;
-        // SAFETY: as above.
+    pub fn calls<'a>() -> &'a TaskCalls {
+        let calls: *const TaskCalls;
+        // SAFETY: as above; and a task that runs is there.
         unsafe {
             core::arch::asm!(
                 "mrs {0}, tpidr_el1",
-                "ldr {0}, [{0}, #:lo12:kprobes_task_offset]",
-                out(reg) number,
-                options(readonly, nostack, preserves_flags)
+                "add {0}, {0}, #:lo12:kprobes_calls_offset",
+                out(reg) calls,
+                options(pure, nomem, nostack, preserves_flags)
             );
+            &*calls
         }
-        number
     }
 }
 
-/// The host's tests have one CPU, and say which task runs; in models each thread is a CPU, and has a task of its own.
+/// The host's tests have one CPU, and say which task runs; in models each thread is a CPU, and says it of its own.
 #[cfg(not(target_os = "none"))]
 pub(crate) mod identity {
-    use core::sync::atomic::AtomicU64;
-
     use super::CpuState;
+    use crate::probe::TaskCalls;
 
-    pub static TASK: AtomicU64 = AtomicU64::new(1);
+    const TASKS: usize = 4;
+
+    #[cfg(not(all(test, loom)))]
+    static TASK: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(1);
+    #[cfg(not(all(test, loom)))]
+    static CALLS: [TaskCalls; TASKS] = [const { TaskCalls::new() }; TASKS];
 
     #[cfg(all(test, loom))]
     kprobes_models::loom::thread_local! {
         pub static CPU: core::cell::Cell<usize> = core::cell::Cell::new(0);
+        static TASK: core::cell::Cell<usize> = core::cell::Cell::new(0);
+    }
+    #[cfg(all(test, loom))]
+    kprobes_models::loom::lazy_static! {
+        static ref CALLS: [TaskCalls; TASKS] = Default::default();
     }
 
     pub fn cpu() -> &'static CpuState {
@@ -161,15 +171,34 @@ pub(crate) mod identity {
         CpuState::of(0)
     }
 
-    pub fn task() -> u64 {
+    /// From now on the task with this number runs on this CPU.
+    #[cfg(test)]
+    pub fn switch_to(task: usize) {
         #[cfg(all(test, loom))]
-        return 2 + 2 * cpu().number() as u64;
+        TASK.with(|current| current.set(task));
+        #[cfg(not(all(test, loom)))]
+        TASK.store(task, core::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Those of the task with this number.
+    pub fn calls_of(task: usize) -> &'static TaskCalls {
+        &CALLS[task % TASKS]
+    }
+
+    pub fn calls() -> &'static TaskCalls {
+        calls_of(task())
+    }
+
+    /// The number of the task that runs on this CPU.
+    pub fn task() -> usize {
+        #[cfg(all(test, loom))]
+        return TASK.with(core::cell::Cell::get);
         #[cfg(not(all(test, loom)))]
         TASK.load(core::sync::atomic::Ordering::Relaxed)
     }
 }
 
-pub(crate) use identity::{cpu, task};
+pub(crate) use identity::{calls, cpu};
 
 /// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
 ///
@@ -182,17 +211,17 @@ macro_rules! platform {
         ::core::arch::global_asm!(
             ".global kprobes_cpu_offset",
             ".set kprobes_cpu_offset, {cpu}",
-            ".global kprobes_task_offset",
-            ".set kprobes_task_offset, {task}",
+            ".global kprobes_calls_offset",
+            ".set kprobes_calls_offset, {calls}",
             cpu = const <$platform as $crate::platform::Platform>::CPU_OFFSET,
-            task = const <$platform as $crate::platform::Platform>::TASK_OFFSET,
+            calls = const <$platform as $crate::platform::Platform>::CALLS_OFFSET,
         );
         const _: () = {
             const fn is_offset(offset: usize) -> bool {
-                offset % 8 == 0 && offset < 1 << 15
+                offset % 8 == 0 && offset < 1 << 12
             }
             assert!(is_offset(<$platform as $crate::platform::Platform>::CPU_OFFSET));
-            assert!(is_offset(<$platform as $crate::platform::Platform>::TASK_OFFSET));
+            assert!(is_offset(<$platform as $crate::platform::Platform>::CALLS_OFFSET));
         };
         const _: () = {
             use core::fmt::Display;

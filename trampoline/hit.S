@@ -5,14 +5,18 @@
 //   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher; of that the address,
 //                  which the post-handler follows; FULL and LEAN, each a handler and counts; the shortcut, which the slot
 //                  follows; and the operands
+//   INSTANCE_*     of `Instance`: the stack pointer follows the return address, and what is known of the hit the link
+//   SLOT_SHIFT     log2 of the distance between the slots of two CPUs, the first of which is at the beginning of a `ReturnProbe`
 //   TABLE_*        of `Table`; the number of its pages follows its base
 //   ENTRY_*        of `Entry`: the arguments, and what follows them; cpu and watcher; link and masks
-//   CPU_STEP       in `Cpu`, at whose beginning is `busy`: stepping, slot, told, interrupt_masks; CPU_STEPPING what `busy` is
+//   CPU_STEP       in `Cpu`, at whose beginning are `busy` and the number: stepping, slot, told, interrupt_masks; CPU_STEPPING what `busy` is
 //                  while they are good, and a post-handler is told
 //   FULL_CELL      from where a full stub is returned to, to the address of the cell that has the point
 //   FULL_COPY      likewise, to the copy of the instruction
-//   LEAN_CELL      as FULL_CELL, of a lean stub
-//   kprobes_cpu_offset, an absolute symbol: where, from the address in TPIDR_EL1, the address of the CPU's state is
+//   LEAN_CELL      as FULL_CELL, of a lean stub, and of one that follows
+//   FOLLOW_SIZE    bytes that a stub makes room for which follows
+//   kprobes_cpu_offset, kprobes_calls_offset, absolute symbols: where, from the address in TPIDR_EL1, the address of the CPU's
+//                  state is, and the newest call that the task is in
 //
 // What differs from the usual is left to Rust: src/probe/hit/mod.rs is the reference for what happens here.
 //
@@ -26,6 +30,12 @@
     .set    POINT_LEAN, {POINT_LEAN}
     .set    POINT_SHORTCUT, {POINT_SHORTCUT}
     .set    POINT_OPERANDS, {POINT_OPERANDS}
+    .set    POINT_ENTRY, {POINT_ENTRY}
+    .set    POINT_RETURNS, {POINT_RETURNS}
+    .set    INSTANCE_RETURN_ADDRESS, {INSTANCE_RETURN_ADDRESS}
+    .set    INSTANCE_NEXT, {INSTANCE_NEXT}
+    .set    SLOT_SHIFT, {SLOT_SHIFT}
+    .set    FOLLOW_SIZE, {FOLLOW_SIZE}
     .set    TABLE_BASE, {TABLE_BASE}
     .set    TABLE_PAGES, {TABLE_PAGES}
     .set    CPU_STEP, {CPU_STEP}
@@ -82,12 +92,37 @@
     eret
 .endm
 
+// Takes the instance out of this CPU's slot of a return probe.
+// In: x10 = the return probe, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the address in TPIDR_EL1; or at `\none`, where
+// the slot is empty, or a hit is being handled, with nothing done. Clobbers: x10, x13.
+.macro returns_take none
+    mrs     x12, tpidr_el1
+    ldr     x11, [x12, #:lo12:kprobes_cpu_offset]
+    ldp     x13, x11, [x11]                 // busy, the number of the CPU
+    cbnz    x13, \none
+    add     x10, x10, x11, lsl #SLOT_SHIFT
+9:  ldaxr   x11, [x10]
+    cbz     x11, \none
+    stxr    w13, xzr, [x10]
+    cbnz    w13, 9b
+.endm
+
+// Makes that instance the one of the newest call of the task. It is the only one of the hit, which a zero says.
+// In: x11, x12 as above, x13 = what is in x30, x10 = the stack pointer. Out: x13 = what x30 is to be.
+.macro returns_follow
+    stp     x13, x10, [x11, #INSTANCE_RETURN_ADDRESS]
+    ldr     x13, [x12, #:lo12:kprobes_calls_offset]
+    stp     x13, xzr, [x11, #INSTANCE_NEXT]
+    str     x11, [x12, #:lo12:kprobes_calls_offset]
+    adr     x13, kretprobe_trampoline
+.endm
+
     .section .kprobes.text.hit, "ax"
 
 // A synchronous exception from EL1, for the vectors of a kernel to call before anything else is done about it: the usual
 // hits of probes, and the usual ends of instructions that were stepped, for one probe.
 // In: sp = the complete frame, x1 = its pc, x2 = its pstate, PSTATE.DAIF masked. Out: returns from the exception, where it
-// has dealt with it; returns if not, with nothing done: `handle_sync` is to be called. Clobbers: x9 to x12, x20, x21.
+// has dealt with it; returns if not, with nothing done: `handle_sync` is to be called. Clobbers: x9 to x13, x20, x21.
 //
 // From the handler on x19 is `written`, x9 where to go on, and x1 with what pstate.
     .balign 64
@@ -113,11 +148,27 @@ kprobes_exception:
     ldr     x21, [x10, x9, lsl #3]
     cbz     x21, exception_unusual
     ldr     x9, [x21, #POINT_SHORTCUT]
-    cbz     x9, exception_unusual
+    cbz     x9, exception_entry
     hit_call x21, 0, exception_unusual
     ldp     x1, x19, [sp, #FRAME_PSTATE]
     ldp     x12, x9, [x21, #POINT_SHORTCUT]
     cbnz    x19, hit_written
+    tbz     x12, #0, hit_go_on
+    hit_leave
+// At the entry of a function: nobody is called, but the call followed to its return, as `function_entered` in
+// src/probe/hit/returns.rs does.
+exception_entry:
+    ldr     x9, [x21, #POINT_ENTRY]
+    cbz     x9, exception_unusual
+    ldr     x10, [x21, #POINT_RETURNS]
+    returns_take exception_unusual
+    ldp     x13, x10, [sp, #240]            // x30 and sp
+    returns_follow
+    str     x13, [sp, #240]
+    mov     x1, x2
+    mov     x19, #0
+    mov     x12, x9
+    ldr     x9, [x21, #POINT_SHORTCUT + 8]
     tbz     x12, #0, hit_go_on
     hit_leave
 exception_unusual:
@@ -387,3 +438,60 @@ lean_busy:
     .size   kprobes_lean, . - kprobes_lean
     .global kprobes_lean_end
 kprobes_lean_end:
+
+// The common part of all stubs that follow calls to their returns, and call nobody.
+// In: sp = room for x9 to x14 and x30, with x9 and x30 stored first; x9 = DAIF, x30 = the end of the way in, PSTATE.DAIF masked.
+// Out: returns to x30 with all registers but x9 and x30 as they were, and the flags; those two are left to be loaded. In the
+// place of x30 is the address of `kretprobe_trampoline`, if the call is followed. What is not usual is left to
+// `kprobes_entered` in src/probe/hit/returns.rs.
+    .balign 64
+    .global kprobes_follow
+    .type   kprobes_follow, %function
+kprobes_follow:
+    stp     x10, x11, [sp, #16]
+    stp     x12, x13, [sp, #32]
+    ldr     x11, [x30, #LEAN_CELL]
+    ldr     x11, [x11]
+    cbz     x11, follow_nobody              // disarmed since this CPU came to the stub
+    ldr     x10, [x11, #POINT_RETURNS]
+    cbz     x10, follow_unusual             // there is more to do at the point since then
+    returns_take follow_unusual
+    ldr     x13, [sp, #8]
+    add     x10, sp, #FOLLOW_SIZE
+    returns_follow
+    str     x13, [sp, #8]
+follow_nobody:
+    ldp     x12, x13, [sp, #32]
+    ldp     x10, x11, [sp, #16]
+    ret
+// Saves what a call may clobber: x0 to x18, of which some are saved, the flags, and x30.
+follow_unusual:
+    mrs     x10, nzcv
+    stp     x29, x30, [sp, #-160]!
+    mov     x29, sp
+    stp     x0, x1, [sp, #16]
+    stp     x2, x3, [sp, #32]
+    stp     x4, x5, [sp, #48]
+    stp     x6, x7, [sp, #64]
+    stp     x8, x14, [sp, #80]
+    stp     x15, x16, [sp, #96]
+    stp     x17, x18, [sp, #112]
+    stp     x9, x10, [sp, #128]
+    ldr     x0, [x30, #LEAN_CELL]
+    ldr     x0, [x0]
+    ldr     x1, [sp, #160 + 8]
+    add     x2, sp, #160 + FOLLOW_SIZE
+    bl      kprobes_entered
+    str     x0, [sp, #160 + 8]
+    ldp     x9, x10, [sp, #128]
+    ldp     x17, x18, [sp, #112]
+    ldp     x15, x16, [sp, #96]
+    ldp     x8, x14, [sp, #80]
+    ldp     x6, x7, [sp, #64]
+    ldp     x4, x5, [sp, #48]
+    ldp     x2, x3, [sp, #32]
+    ldp     x0, x1, [sp, #16]
+    msr     nzcv, x10
+    ldp     x29, x30, [sp], #160
+    b       follow_nobody
+    .size   kprobes_follow, . - kprobes_follow

@@ -1,13 +1,22 @@
 // Where a return-probed function returns to.
 //
-// Included after frame.S. Constants: FRAME_* of frame.S.
+// Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* of `Instance`, RETURNS_* of `ReturnProbe`, and what
+// hit.S says.
 //
 // The entry probe has put the address of `kretprobe_trampoline` in the place of the true return address, so a RET
-// arrives here with the caller's stack pointer. The whole register file is saved, the engine finds the true return
-// address (in frame.pc, and in frame.x30, where a RET leaves it) and runs the handlers, and the registers go back.
+// arrives here with the caller's stack pointer. The whole register file is saved, the true return address is found (it
+// goes to frame.pc, and to frame.x30, where a RET leaves it), the handlers run, and the registers go back. What is done here
+// is the usual: the newest call of the task has returned, and it alone. The rest is left to `kprobes_function_returned`
+// in src/probe/hit/returns.rs, which is the reference.
 //
 // No exception return is used: that would have to compose all of PSTATE, with fields that only some CPUs can read.
 // Flags and interrupt masks are put back by hand instead, and the rest of PSTATE is never touched.
+
+    .set    INSTANCE_STACK_POINTER, {INSTANCE_STACK_POINTER}
+    .set    INSTANCE_OWNER, {INSTANCE_OWNER}
+    .set    CPU_NUMBER, {CPU_NUMBER}
+    .set    RETURNS_HANDLER, {RETURNS_HANDLER}
+    .set    RETURNS_COUNTERS, {RETURNS_COUNTERS}
 
     .section .kprobes.text.kretprobe, "ax"
 
@@ -15,28 +24,64 @@
 // handlers have changed. Where a handler has changed frame.pc to other than frame.x30, x16 is lost, as it may be
 // across any procedure call (AAPCS64, section 6.1.1). What a handler has not asked to write is not restored where the calls
 // have preserved it.
+//
+// Handlers are `fn(&mut Call)`, which are called as those in hit.S.
     .balign 64
     .global kretprobe_trampoline
     .type   kretprobe_trampoline, %function
 kretprobe_trampoline:
     stp     x0, x1, [sp, #-FRAME_SIZE]!
     frame_store_registers_from_x2
-    mrs     x2, daif
+    mrs     x20, daif
     msr     daifset, #0b1111                // the engine's state is this CPU's: no interrupt, no migration
-    mrs     x3, nzcv
+    mrs     x21, nzcv
+    mrs     x22, tpidr_el1
     add     x0, sp, #FRAME_SIZE
-    orr     x2, x2, x3
-    adr     x1, kretprobe_trampoline        // pc: the engine replaces it and the frame record's copy
-    add     x2, x2, #0b0101                 // M = EL1h (Arm ARM, C5.2.19)
+    orr     x2, x20, x21
+    ldr     x19, [x22, #:lo12:kprobes_calls_offset]
+    add     x2, x2, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
+    adr     x3, kretprobe_trampoline
+    cbz     x19, kretprobe_unusual
+    ldp     x1, x4, [x19, #INSTANCE_RETURN_ADDRESS]
+    cmp     x4, x0
+    b.ne    kretprobe_unusual
+    cmp     x1, x3
+    b.eq    kretprobe_unusual
+    ldr     x4, [x19, #INSTANCE_NEXT]
+    str     x4, [x22, #:lo12:kprobes_calls_offset]
+    mov     x30, x1
     frame_store_state
-    str     xzr, [sp, #FRAME_WRITTEN]
+    ldr     x24, [x22, #:lo12:kprobes_cpu_offset]
+    ldr     x23, [x19, #INSTANCE_OWNER]
+    ldr     x9, [x23, #RETURNS_HANDLER]
+    cbz     x9, kretprobe_retired
+    ldr     x10, [x23, #RETURNS_COUNTERS]
+    str     x19, [x24]                      // busy: not 0, and bit 0 clear
+    ldr     x11, [x24, x10]
+    add     x11, x11, #1
+    str     x11, [x24, x10]
+    stp     xzr, x19, [sp, #FRAME_WRITTEN]
     mov     x0, sp
-    bl      kprobes_function_returned
-    ldp     x1, x0, [sp, #FRAME_PSTATE]
-    cbnz    x0, kretprobe_written
+    blr     x9
+    str     xzr, [x24]
+kretprobe_give_back:
+    ldr     x9, [x24, #CPU_NUMBER]
+    add     x23, x23, x9, lsl #SLOT_SHIFT
+    str     xzr, [x19, #INSTANCE_STACK_POINTER]
+    ldr     x9, [x23]
+    cbnz    x9, kretprobe_recycle
+    stlr    x19, [x23]                      // the slot stays empty meanwhile: other CPUs do not fill it
+kretprobe_reported:
+    ldr     x9, [sp, #FRAME_WRITTEN]
+    cbnz    x9, kretprobe_written
+    msr     nzcv, x21
+    msr     daif, x20                       // an interrupt from here on pushes its frame below this one
     ldr     x30, [sp, #240]
     ldr     x29, [sp, #232]
-    ldr     x18, [sp, #144]
+    ldr     x24, [sp, #192]
+    ldp     x22, x23, [sp, #176]
+    ldp     x20, x21, [sp, #160]
+    ldp     x18, x19, [sp, #144]
     ldp     x16, x17, [sp, #128]
     ldp     x14, x15, [sp, #112]
     ldp     x12, x13, [sp, #96]
@@ -44,13 +89,24 @@ kretprobe_trampoline:
     ldp     x8, x9, [sp, #64]
     ldp     x6, x7, [sp, #48]
     ldp     x4, x5, [sp, #32]
-    and     x2, x1, #0x3c0
-    and     x1, x1, #0xf0000000
-    msr     nzcv, x1
-    msr     daif, x2                        // an interrupt from here on pushes its frame below this one
     ldp     x2, x3, [sp, #16]
     ldp     x0, x1, [sp], #FRAME_SIZE
     ret
+kretprobe_retired:
+    str     xzr, [sp, #FRAME_WRITTEN]
+    b       kretprobe_give_back
+kretprobe_recycle:
+    mov     x0, x19
+    bl      kprobes_recycle
+    b       kretprobe_reported
+// In: sp = the frame, but for its state, x0 = the stack pointer, x2 = the state, x3 = this routine.
+kretprobe_unusual:
+    mov     x1, x3                          // pc: the engine replaces it and the frame record's copy
+    frame_store_state
+    str     xzr, [sp, #FRAME_WRITTEN]
+    mov     x0, sp
+    bl      kprobes_function_returned
+    b       kretprobe_reported
 kretprobe_written:
     frame_check_stack_pointer kretprobe_move
 kretprobe_load:

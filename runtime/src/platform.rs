@@ -19,7 +19,7 @@ aarch64_kprobes::platform!(Runtime);
 // CPU that it runs on. The rest is as each function says.
 unsafe impl Platform for Runtime {
     const CPU_OFFSET: usize = task::CPU_OFFSET;
-    const TASK_OFFSET: usize = task::NUMBER_OFFSET;
+    const CALLS_OFFSET: usize = task::CALLS_OFFSET;
 
     fn text() -> Range<usize> {
         layout::text()

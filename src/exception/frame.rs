@@ -26,7 +26,7 @@ pub struct TrapFrame {
     /// Whether a handler may have changed any of the above: not 0 then. For the engine; behind `pstate`, as both are
     /// loaded together.
     pub(crate) written: u64,
-    /// The address of the `Watcher` whose handler runs. For the engine.
+    /// The address of the `Watcher` whose handler runs, or of the `Instance` of a return probe's. For the engine.
     pub(crate) watcher: u64,
     /// A frame record (AAPCS64, section 6.4.6): the interrupted x29 and pc. While a handler runs, x29 points
     /// here, so that a backtrace continues in the interrupted code.

@@ -10,7 +10,6 @@ use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
 use super::registry::Request;
 use super::{MAX_ACTIVE, Mode, ProbeError, Registration, registry};
-use crate::atomic::AtomicBool;
 use crate::platform::MAX_CPUS;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
@@ -159,8 +158,7 @@ impl KretprobeBuilder {
             return Err(ProbeError::MaxActive { maxactive });
         }
         let pool = make_pool(maxactive, data_words).ok_or(ProbeError::OutOfMemory { address: function })?;
-        let retired = AtomicBool::new(false);
-        let kind = Kind::Return(Box::new(ReturnProbe { function, entry, handler, pool, retired }));
+        let kind = Kind::Return(Box::new(ReturnProbe::new(function, entry, handler, pool)));
         Ok(Request { address: function, kind, data, enabled, fastest })
     }
 }

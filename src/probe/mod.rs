@@ -28,7 +28,7 @@ pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
 pub use hit::cpu::Cpu as CpuState;
 pub use hit::entry::{ArgumentHandler, Entry};
-pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler};
+pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
@@ -38,6 +38,7 @@ pub use registry::{list, memory};
 use core::fmt;
 
 use crate::interrupts;
+use crate::platform;
 use crate::text;
 use hit::{returns, trampoline};
 
@@ -128,10 +129,9 @@ pub struct Memory {
 /// Tells the engine that the task has ended and will not run again: calls of return-probed functions that it
 /// was in are counted as missed, and their instances are free for others.
 ///
-/// `task` is what [`Platform::task`](crate::platform::Platform::task) returned while it ran.
-pub fn task_exited(task: u64) {
-    interrupts::with_masked(|| returns::task_exited(task));
-    registry::sweep();
+/// It waits for nothing: what unregistered probes have kept for such calls is freed when probes change next.
+pub fn task_exited(calls: &TaskCalls) {
+    interrupts::with_masked(|| returns::task_exited(calls));
 }
 
 /// Waits until the hits that are being handled now, on any CPU, are over: what their handlers may have found before this was
@@ -174,12 +174,21 @@ pub unsafe fn entry_at<'a>(address: usize, record: usize) -> Option<&'a Entry> {
     trampoline::with_entry().contains(&address).then(|| unsafe { &*(record as *const Entry) })
 }
 
-/// The true return address where a frame of `task` shows the trampoline.
+/// As [`true_return_address`], of the task that runs on this CPU. Fit for handlers.
+#[inline]
+#[must_use]
+pub fn true_return_address_here(floor: usize) -> Option<usize> {
+    interrupts::with_masked(|| returns::true_return_address(platform::calls(), floor as u64))
+        .map(|address| address as usize)
+}
+
+/// The true return address where a frame of the task of `calls` shows the trampoline. It is the task that asks, or one that
+/// does not run meanwhile; of one that does, the answer may be that of another call.
 ///
 /// `floor` is the lowest value that the stack pointer can have had when the function of that frame was entered:
 /// the virtual address behind its frame record; or the stack pointer, where the return address is still in x30.
 #[inline(always)]
 #[must_use]
-pub fn true_return_address(task: u64, floor: usize) -> Option<usize> {
-    interrupts::with_masked(|| returns::true_return_address(task, floor as u64)).map(|address| address as usize)
+pub fn true_return_address(calls: &TaskCalls, floor: usize) -> Option<usize> {
+    interrupts::with_masked(|| returns::true_return_address(calls, floor as u64)).map(|address| address as usize)
 }

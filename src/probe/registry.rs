@@ -25,6 +25,7 @@ use spin::relax::RelaxStrategy;
 use super::arena::{Arena, Cell, Used};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
+use super::hit::counters::Counters;
 use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
 use super::registration::State;
 use super::slab::Slab;
@@ -166,13 +167,6 @@ pub(super) fn unregister(probes: &mut [Registration]) {
     probes.iter_mut().for_each(|registration| registration.state = State::Unregistered);
 }
 
-/// Frees what unregistered probes had kept for calls that have ended since, and for tasks that have left their slots.
-pub(super) fn sweep() {
-    if let Some(mut registry) = REGISTRY.try_lock() {
-        registry.sweep();
-    }
-}
-
 impl Entry {
     /// The instruction at `address`, without probes.
     #[inline(always)]
@@ -219,7 +213,7 @@ impl Registry {
 
     /// The same, at `site`. Nothing, and nothing has changed, if there is no memory for it.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
-        let Request { address, kind, data, enabled, fastest } = request;
+        let Request { address, mut kind, data, enabled, fastest } = request;
         let not_entry = match kind {
             Kind::Kprobe { pre: Pre::Entry(_), .. } => checker.not_entry(address),
             Kind::Kprobe { .. } | Kind::Return(_) => None,
@@ -229,9 +223,12 @@ impl Registry {
         self.probes.reserve()?;
         self.counters.reserve()?;
         let counters = self.counters.take()?;
-        let entered = match kind {
+        let entered = match &mut kind {
             Kind::Kprobe { .. } => counters,
-            Kind::Return(_) => self.counters.take()?,
+            Kind::Return(return_probe) => {
+                return_probe.register(counters, data);
+                Counters::NOBODY
+            }
         };
         let place = self.probes.allocate()?;
         // SAFETY: it is a place for one.
@@ -257,7 +254,7 @@ impl Registry {
         let mut addresses = Vec::with_capacity(probes.len());
         for &Registration { address, probe, .. } in probes {
             if let Kind::Return(return_probe) = &probe.kind {
-                return_probe.retired.store(true, Relaxed);
+                return_probe.retire();
             }
             if let Some(entry) = self.entries.get_mut(address) {
                 entry.probes.remove(probe);
@@ -295,9 +292,6 @@ impl Registry {
     /// It has been unregistered, no CPU knows it any more, and no call is in it.
     unsafe fn free(&mut self, probe: ProbeRef) {
         self.counters.give_back(probe.counters);
-        if let Kind::Return(_) = probe.kind {
-            self.counters.give_back(probe.entered);
-        }
         // SAFETY: as the caller guarantees. It came from there in `add_checked`.
         unsafe { self.probes.remove(probe.place()) };
     }

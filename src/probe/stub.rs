@@ -2,6 +2,7 @@
 
 use super::hit::entry::Entry;
 use super::hit::point::Point;
+use super::hit::returns::FOLLOW_SIZE;
 use super::hit::stub::{CELL, DISTANCE, Form, WORDS};
 use super::hit::trampoline;
 use crate::atomic::AtomicPtr;
@@ -54,6 +55,16 @@ pub(super) fn build(
                 call,
             ]);
             way_out.copy_from_slice(&[encode::write_daif(9), encode::load_pair_after(29, 30, SP, SIZE)]);
+        }
+        Form::Follow => {
+            const SIZE: i16 = FOLLOW_SIZE as i16;
+            way_in.copy_from_slice(&[
+                encode::store_pair_before(9, 30, SP, -SIZE),
+                encode::read_daif(9),
+                encode::MASK_INTERRUPTS,
+                call,
+            ]);
+            way_out.copy_from_slice(&[encode::write_daif(9), encode::load_pair_after(9, 30, SP, SIZE)]);
         }
     }
     let copy = insn::relocate(site.word, site.verdict, &place)?;

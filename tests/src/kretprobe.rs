@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use aarch64_kprobes::probe::Mode;
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
-use runtime::{backtrace, task};
+use runtime::{backtrace, smp, task};
 
 use crate::fixture;
 use crate::test;
@@ -39,8 +40,18 @@ test!(
 
 test!(
     fn the_caller_finds_its_registers_and_flags() {
-        let _probe = Kretprobe::at(fixture::REGISTERS.address()).handler(add_return_value).register().unwrap();
-        assert_eq!(fixture::CHECK_REGISTERS.call(0), 0);
+        let function = fixture::REGISTERS.address();
+        for mode in [Mode::Optimized, Mode::Boosted, Mode::Stepped] {
+            for cpu in smp::running() {
+                // The one instance is in the slot of a CPU, so that the others find none in theirs.
+                let probe = Kretprobe::at(function).maxactive(1).at_most(mode).register().unwrap();
+                task::spawn_on(cpu, "caller", || {
+                    assert_eq!([fixture::CHECK_REGISTERS.call(0), fixture::CHECK_REGISTERS.call(0)], [0; 2]);
+                })
+                .join();
+                assert_eq!((probe.hits(), probe.missed(), probe.active()), (2, 0, 0), "{mode} on CPU {cpu}");
+            }
+        }
     }
 );
 

@@ -131,9 +131,9 @@ impl fmt::Display for Backtrace {
     }
 }
 
-struct Walk {
+struct Walk<'a> {
     trace: Backtrace,
-    task: u64,
+    task: &'a Task,
     /// Where records may lie: first on the emergency stack, then on the task's.
     stacks: [Range<usize>; 2],
     /// On which of them the last one lay.
@@ -142,11 +142,11 @@ struct Walk {
     end: usize,
 }
 
-impl Walk {
-    fn of(task: &Task, emergency: Range<usize>) -> Self {
+impl<'a> Walk<'a> {
+    fn of(task: &'a Task, emergency: Range<usize>) -> Self {
         Self {
             trace: Backtrace { entries: [Entry::Next(0); CAPACITY], length: 0, end: End::Complete },
-            task: task.id(),
+            task,
             stacks: [emergency, task.stack_bounds()],
             stack: 0,
             end: 0,
@@ -249,8 +249,12 @@ impl Walk {
 
 /// Where a call returns to: `address`, or what the engine has put `kretprobe_trampoline` in the place of. `floor` is
 /// the lowest stack pointer that the function can have been entered with.
-fn true_return_address(task: u64, address: usize, floor: usize) -> usize {
-    if probe::is_trampoline(address) { probe::true_return_address(task, floor).unwrap_or(address) } else { address }
+fn true_return_address(task: &Task, address: usize, floor: usize) -> usize {
+    if probe::is_trampoline(address) {
+        probe::true_return_address(&task.calls, floor).unwrap_or(address)
+    } else {
+        address
+    }
 }
 
 /// Whether the return address of what was interrupted at `pc`, with `link` in x30, is in x30.

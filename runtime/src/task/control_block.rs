@@ -9,6 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use aarch64_kprobes::platform::CpuState;
+use aarch64_kprobes::probe::TaskCalls;
 
 use super::context::{Context, ContextCell};
 use super::queue::Link;
@@ -34,12 +35,14 @@ pub enum State {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A task. `cpu_state`, `id`, `cpu` and `short_name` come first: they are what a probe hit reads. Cache lines of its own, as its
-/// CPU writes to it.
+/// A task. `cpu_state`, `calls`, `id`, `cpu` and `short_name` come first: they are what a probe hit uses. Cache lines of its own,
+/// as its CPU writes to it.
 #[repr(C, align(64))]
 pub struct Task {
     /// What the engine keeps for `cpu`, and changes with it.
     cpu_state: AtomicPtr<CpuState>,
+    /// What the engine keeps of it.
+    pub(crate) calls: TaskCalls,
     id: AtomicU64,
     /// The dense number of the CPU that runs it, or has run it last, or is to run it first. It changes only while the
     /// registers are saved and no CPU runs it, under the lock of the CPU that it leaves.
@@ -80,6 +83,7 @@ impl Task {
     pub const fn idle() -> Self {
         Self {
             cpu_state: AtomicPtr::new(ptr::null_mut()),
+            calls: TaskCalls::new(),
             id: AtomicU64::new(0),
             cpu: AtomicUsize::new(0),
             short_name: *b"idle\0\0\0\0\0\0\0\0\0\0\0\0",
@@ -218,6 +222,7 @@ impl fmt::Display for State {
 
 const _: () = {
     assert!(offset_of!(Task, cpu_state) == super::CPU_OFFSET);
+    assert!(offset_of!(Task, calls) == super::CALLS_OFFSET);
     assert!(offset_of!(Task, id) == super::NUMBER_OFFSET);
     assert!(offset_of!(Task, cpu) == super::CPU_NUMBER_OFFSET);
     assert!(offset_of!(Task, short_name) == super::NAME_OFFSET);

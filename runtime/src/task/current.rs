@@ -9,12 +9,14 @@ use super::Task;
 
 /// Where in a task, in bytes, the address of what the engine keeps for its CPU is.
 pub(crate) const CPU_OFFSET: usize = 0;
+/// Where the calls are that the engine follows to their returns.
+pub(crate) const CALLS_OFFSET: usize = 8;
 /// Where its own number is.
-pub(crate) const NUMBER_OFFSET: usize = 8;
+pub(crate) const NUMBER_OFFSET: usize = 16;
 /// Where the dense number of its CPU is.
-pub(crate) const CPU_NUMBER_OFFSET: usize = 16;
+pub(crate) const CPU_NUMBER_OFFSET: usize = 24;
 /// Where the beginning of its name is, 16 bytes.
-pub(crate) const NAME_OFFSET: usize = 24;
+pub(crate) const NAME_OFFSET: usize = 32;
 
 /// The dense number of the CPU that runs this; it stays that only as long as interrupts or preemption are masked. Fit for
 /// probe handlers.

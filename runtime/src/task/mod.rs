@@ -77,7 +77,9 @@ pub use target::*;
 mod target {
     pub use super::control_block::State;
     pub(crate) use super::control_block::Task;
-    pub(crate) use super::current::{CPU_NUMBER_OFFSET, CPU_OFFSET, NAME_OFFSET, NUMBER_OFFSET, current_task};
+    pub(crate) use super::current::{
+        CALLS_OFFSET, CPU_NUMBER_OFFSET, CPU_OFFSET, NAME_OFFSET, NUMBER_OFFSET, current_task,
+    };
     pub use super::current::{CurrentTask, current, current_cpu, current_task_number};
     pub(crate) use super::idle::run_idle;
     pub use super::idle::{adopt_cpu, start};

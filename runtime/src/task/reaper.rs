@@ -24,7 +24,7 @@ pub fn reap() {
     loop {
         let task = DEATHS.wait_until(|| DEAD.lock().pop());
         // Calls that the task was in when it exited will never return.
-        aarch64_kprobes::probe::task_exited(task.id());
+        aarch64_kprobes::probe::task_exited(&task.calls);
         let stack = task.stack.lock().take();
         drop(stack);
         registry::remove(&task);

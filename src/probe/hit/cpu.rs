@@ -32,6 +32,8 @@ use crate::platform::{self, MAX_CPUS};
 pub struct Cpu {
     /// What it is doing. The assembly stores the address of a point there while a handler runs.
     busy: AtomicU64,
+    /// Its number: dense from 0, below [`MAX_CPUS`].
+    number: usize,
     /// The point whose instruction is being stepped.
     stepping: AtomicPtr<Point>,
     /// The virtual address of its slot.
@@ -49,10 +51,18 @@ const STEPPING: u64 = 1;
 /// In `busy`: handlers are running, or will after the instruction in the slot. Any other bit says so too.
 const HANDLING: u64 = 2;
 
-static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
+static CPUS: [Cpu; MAX_CPUS] = {
+    let mut cpus = [const { Cpu::new(0) }; MAX_CPUS];
+    let mut number = 1;
+    while number < MAX_CPUS {
+        cpus[number].number = number;
+        number += 1;
+    }
+    cpus
+};
 
 const _: () = {
-    assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, busy) == 0);
+    assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, busy) == 0 && Cpu::NUMBER == 8);
     assert!(offset_of!(Cpu, slot) == Cpu::STEP + 8 && offset_of!(Cpu, told) == Cpu::STEP + 16);
     assert!(offset_of!(Cpu, interrupt_masks) == Cpu::STEP + 24);
 };
@@ -60,13 +70,15 @@ const _: () = {
 impl Cpu {
     // For the assembly: where the state of a step is, and the counts of nobody; and `busy` during a step of which somebody is told.
     pub(super) const STEP: usize = offset_of!(Self, stepping);
+    pub(super) const NUMBER: usize = offset_of!(Self, number);
     pub(super) const NOBODY: usize = offset_of!(Self, nobody);
     #[cfg(target_os = "none")]
     pub(super) const STEPPING: u64 = STEPPING | HANDLING;
 
-    const fn new() -> Self {
+    const fn new(number: usize) -> Self {
         Self {
             busy: AtomicU64::new(0),
+            number,
             stepping: AtomicPtr::new(ptr::null_mut()),
             slot: AtomicUsize::new(0),
             told: AtomicPtr::new(ptr::null_mut()),
@@ -91,7 +103,7 @@ impl Cpu {
     /// The number of the CPU.
     #[inline]
     pub(crate) fn number(&self) -> usize {
-        (ptr::from_ref(self).addr() - (&raw const CPUS).addr()) / STRIDE
+        self.number
     }
 
     /// Whether a hit is being handled, so that another must not call handlers.

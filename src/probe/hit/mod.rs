@@ -262,6 +262,7 @@ pub(crate) fn call_all(hit: &mut Hit<'_>) {
     // SAFETY: the watcher is the first of a point.
     let point = unsafe { Point::of(Watcher::of(hit)) };
     let cpu = Cpu::current();
+    returns::note(hit.frame.x[30]);
     let mut watchers = point.watchers().iter();
     let mut is_first = true;
     for watcher in &mut watchers {

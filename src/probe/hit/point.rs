@@ -51,6 +51,11 @@ pub(crate) struct Point {
     pub(crate) slot: usize,
     /// Of the others: what they say.
     pub(crate) operands: [u64; 3],
+    /// What [`shortcut`](Self::shortcut) says, where a breakpoint is at the entry of a function, and nobody is to be called, but the call followed to its
+    /// return for [`returns`](Self::returns); 0 elsewhere. Only one of the two is not 0.
+    pub(crate) entry: u64,
+    /// The return probe, if it alone watches, and wants nothing of the entry.
+    pub(crate) returns: Option<&'static ReturnProbe>,
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in its page.
     pub(crate) guarded: bool,
@@ -245,8 +250,13 @@ impl Probe {
     /// How many calls of a return-probed function are being followed.
     pub(crate) fn active(&self) -> u32 {
         match &self.kind {
-            Kind::Return(return_probe) => return_probe.pool.taken(),
+            Kind::Return(return_probe) => return_probe.active(),
             Kind::Kprobe { .. } => 0,
         }
+    }
+
+    /// Whether it is this return probe.
+    pub(super) fn is(&self, other: &ReturnProbe) -> bool {
+        matches!(&self.kind, Kind::Return(return_probe) if ptr::eq(&**return_probe, other))
     }
 }

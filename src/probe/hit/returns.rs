@@ -1,8 +1,9 @@
 //! Return probes: from the entry of a function to its return, in one task.
 //!
 //! At the entry x30 holds the return address. It is put into an instance, and `kretprobe_trampoline` into x30
-//! in its place. The instances of the calls in progress are in a hash table by task, newest first; calls of a
-//! task end in the opposite order of their beginning, so the one that returns is found in front.
+//! in its place. The instances of the calls that a task is in are in a list of its own, newest first, which is changed
+//! only by the task itself; calls of a task end in the opposite order of their beginning, so the one that returns is
+//! found in front.
 //!
 //! *Which* calls end with a return is told by the stack pointer, which is the same at the entry of a function
 //! and after its return (AAPCS64, section 6.4.5.1). Several instances share it when a function has several
@@ -10,19 +11,24 @@
 //! of the trampoline as what they found in x30, and all of them end at once. Instances in front of those
 //! belong to calls that were abandoned, as by a handler that has moved the pc out of a function: nothing will
 //! ever return to them.
+//!
+//! The usual entry and the usual return are dealt with in `trampoline/hit.S` and `trampoline/kretprobe.S`, which do what is
+//! done here where little is to be done.
 
-use core::cell::UnsafeCell;
 use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{self, offset_of};
 use core::ptr;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::Hit;
+use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
-use super::list::{List, Wanted};
-use super::point::{Kind, Probe, Watcher};
-use super::trampoline;
-use crate::atomic::{AtomicBool, spin_loop};
+use super::list::List;
+use super::point::{Kind, Point, Watcher};
+use super::{table, trampoline};
+use crate::atomic::AtomicPtr;
 use crate::exception::TrapFrame;
 use crate::platform;
 
@@ -42,20 +48,32 @@ pub type ReturnHandler = fn(&mut Call<'_>);
 
 /// A call of a return-probed function, at its entry or at its return.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct Call<'a> {
-    frame: &'a mut TrapFrame,
-    function: usize,
-    return_address: usize,
-    data: usize,
-    instance_data: &'a mut [u64],
+    frame: TrapFrame,
+    _frame: PhantomData<&'a mut TrapFrame>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// The call of `instance`, which is held by the caller, and not given back before this is gone.
+    #[inline]
+    fn new(frame: &'a mut TrapFrame, instance: &Instance) -> &'a mut Self {
+        frame.watcher = ptr::from_ref(instance) as u64;
+        // SAFETY: it has the layout of a frame, and the borrow of the frame goes over to it.
+        unsafe { &mut *ptr::from_mut(frame).cast::<Self>() }
+    }
+
+    #[inline]
+    fn instance(&self) -> &'a Instance {
+        // SAFETY: whoever calls a handler has put the address there, and holds the instance until the handler is over.
+        unsafe { &*(self.frame.watcher as *const Instance) }
+    }
+
     /// The registers: at the entry those that the function is called with, at the return those it returns with.
     #[inline]
     #[must_use]
     pub fn frame(&self) -> &TrapFrame {
-        self.frame
+        &self.frame
     }
 
     /// The registers, to be changed. At the entry, x30 still holds the return address, and is replaced after
@@ -68,14 +86,14 @@ impl Call<'_> {
     #[inline]
     pub unsafe fn frame_mut(&mut self) -> &mut TrapFrame {
         self.frame.written = 1;
-        self.frame
+        &mut self.frame
     }
 
     /// The virtual address of the function.
     #[inline]
     #[must_use]
     pub fn function(&self) -> usize {
-        self.function
+        self.instance().owner().function
     }
 
     /// The virtual address that the function returns to; at the entry of a function that was reached by a tail
@@ -83,7 +101,7 @@ impl Call<'_> {
     #[inline]
     #[must_use]
     pub fn return_address(&self) -> usize {
-        self.return_address
+        self.instance().return_address.load(Relaxed) as usize
     }
 
     /// What the function returns, if it is an integer or a pointer: x0.
@@ -97,153 +115,214 @@ impl Call<'_> {
     #[inline]
     #[must_use]
     pub fn data(&self) -> usize {
-        self.data
+        self.instance().owner().data
+    }
+
+    /// Reads the instance as something that nobody else has: the model fails where somebody has.
+    #[cfg(all(test, loom))]
+    pub(crate) fn exclusive(&self) {
+        self.instance().return_address.exclusive();
     }
 
     /// The private words of this call: zero at the entry, and at the return what the entry handler left.
     #[inline]
     #[must_use]
     pub fn instance_data(&mut self) -> &mut [u64] {
-        self.instance_data
+        let instance = self.instance();
+        // SAFETY: the instance is held for this call, and the reference is bound to a borrow of all there is of the call.
+        unsafe { instance.owner().pool.data(instance) }
     }
 }
 
 /// What a return probe has beyond a probe.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct ReturnProbe {
-    pub(crate) function: usize,
-    pub(crate) entry: Option<EntryHandler>,
-    pub(crate) handler: Option<ReturnHandler>,
-    pub(crate) pool: Pool,
-    /// The probe is being unregistered: calls in progress return without a handler.
-    pub(crate) retired: AtomicBool,
+    // First, as the assembly takes the address of its slots for that of the probe.
+    pool: Pool,
+    /// The [`ReturnHandler`]; null when the probe is being unregistered: calls in progress return without a handler.
+    handler: AtomicPtr<()>,
+    /// Counts the returns.
+    counters: Counters,
+    function: usize,
+    data: usize,
+    entry: Option<EntryHandler>,
 }
 
-/// In models two: the tasks there have the same.
-const BUCKETS: usize = if cfg!(all(test, loom)) { 2 } else { 256 };
+const _: () = assert!(offset_of!(ReturnProbe, pool) == 0);
 
-/// The calls in progress of the tasks that have this bucket's hash, newest first.
-///
-/// The lock is taken only with interrupts masked, in the hit path or by [`with_bucket`], and held across no
-/// handler: whoever waits for it waits for another CPU that is in a few dozen instructions. Each has a cache line of its
-/// own, so that tasks on several CPUs do not meet unless they have the same hash.
-#[repr(align(64))]
-struct Bucket {
-    locked: AtomicBool,
-    calls: UnsafeCell<List>,
+impl ReturnProbe {
+    // For the assembly.
+    #[cfg(target_os = "none")]
+    pub(super) const HANDLER: usize = offset_of!(Self, handler);
+    #[cfg(target_os = "none")]
+    pub(super) const COUNTERS: usize = offset_of!(Self, counters);
+
+    /// The probe on the returns of the function at the virtual address `function`, with the instances of `pool`.
+    pub(crate) fn new(
+        function: usize,
+        entry: Option<EntryHandler>,
+        handler: Option<ReturnHandler>,
+        pool: Pool,
+    ) -> Self {
+        let handler = AtomicPtr::new(handler.unwrap_or(call_nobody) as *mut ());
+        Self { pool, handler, counters: Counters::NOBODY, function, data: 0, entry }
+    }
+
+    /// Has the returns counted by `counters`, and `data` given to the handlers. From now on this stays where it is.
+    pub(crate) fn register(&mut self, counters: Counters, data: usize) {
+        (self.counters, self.data) = (counters, data);
+        self.pool.adopt(self);
+    }
+
+    /// Calls in progress return without a handler from now on.
+    pub(crate) fn retire(&self) {
+        self.handler.store(ptr::null_mut(), Relaxed);
+    }
+
+    /// Whether nothing is to be done at an entry but to take an instance.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.entry.is_none() && self.pool.data_words() == 0
+    }
+
+    /// How many calls are in progress.
+    pub(crate) fn active(&self) -> u32 {
+        self.pool.taken()
+    }
+
+    /// Takes an instance, if there is one, or counts that a call is missed.
+    #[inline]
+    fn take(&self, cpu: &Cpu) -> Option<&Instance> {
+        let instance = self.pool.take(cpu);
+        if instance.is_none() {
+            self.counters.miss(cpu);
+        }
+        instance
+    }
 }
 
-// SAFETY: `calls`, and the links of the instances in it, are reached only with `locked` held.
-unsafe impl Sync for Bucket {}
+/// The handler of a probe that has none.
+fn call_nobody(_: &mut Call<'_>) {}
+
+/// The calls of return-probed functions that a task is in: what the engine keeps in each task.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct TaskCalls(List);
 
 #[cfg(not(all(test, loom)))]
-static TABLE: [Bucket; BUCKETS] =
-    [const { Bucket { locked: AtomicBool::new(false), calls: UnsafeCell::new(List::new()) } }; BUCKETS];
-#[cfg(all(test, loom))]
-kprobes_models::loom::lazy_static! {
-    static ref TABLE: [Bucket; BUCKETS] =
-        [(); BUCKETS].map(|()| Bucket { locked: AtomicBool::new(false), calls: UnsafeCell::new(List::new()) });
-}
-
-/// Calls `f` with the list of the bucket of `task`. To be called with interrupts masked.
-#[inline]
-fn with_bucket<R>(task: u64, f: impl FnOnce(&mut List) -> R) -> R {
-    // Tasks have small numbers, or addresses: the lower bits of the one and the next of the other spread.
-    let hash = task ^ task >> 8;
-    let bucket = &TABLE[hash as usize % BUCKETS];
-    while bucket.locked.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
-        spin_loop();
-    }
-    // SAFETY: the lock is held, so this is the only reference.
-    let result = f(unsafe { &mut *bucket.calls.get() });
-    bucket.locked.store(false, Release);
-    result
-}
-
-/// Calls `f` with each instance of `list`, which may give it back, and the probe that it is an instance of.
-#[inline]
-fn for_each(list: &List, mut f: impl FnMut(&Instance, &Probe, &ReturnProbe)) {
-    for instance in list.iter() {
-        // SAFETY: a probe is freed only when none of its instances is taken.
-        let probe = unsafe { &*instance.probe.load(Relaxed) };
-        if let Kind::Return(return_probe) = &probe.kind {
-            f(instance, probe, return_probe);
-        }
+impl TaskCalls {
+    /// Those of a task that has not run yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(List::new())
     }
 }
 
-/// The pre-handler of a return probe: a probed function has been entered.
+/// There is a hit with `return_address` in x30, after which several instances will be in the list, or none that is new: what is
+/// there by then is older.
+#[inline]
+pub(super) fn note(return_address: u64) {
+    if return_address == trampoline::kretprobe_address()
+        && let Some(newest) = platform::calls().0.iter().next()
+    {
+        newest.hit.store(Instance::OLDER, Relaxed);
+    }
+}
+
+/// The pre-handler of a return probe that is alone at its point: the function has been entered.
 #[inline(never)]
 pub(crate) fn function_entered(hit: &mut Hit<'_>) {
-    let probe = &*Watcher::of(hit).probe;
-    let Kind::Return(return_probe) = &probe.kind else { return };
-    let cpu = Cpu::current();
-    let frame = &mut hit.frame;
-    let Some(instance) = return_probe.pool.take(cpu) else { return probe.counters.miss(cpu) };
-    if let Some(handler) = return_probe.entry {
-        let mut call = Call {
-            function: return_probe.function,
-            return_address: frame.x[30] as usize,
-            data: probe.data,
-            // SAFETY: the instance has just been taken, and the reference ends with the call of the handler.
-            instance_data: unsafe { return_probe.pool.data(instance) },
-            frame,
-        };
-        if handler(&mut call) == Decision::Decline {
-            return return_probe.pool.give_back(cpu, instance);
-        }
+    if !follow(hit, Instance::ALONE) {
+        note(hit.frame.x[30]);
     }
-    let task = platform::task();
-    instance.task.store(task, Relaxed);
-    instance.stack_pointer.store(frame.sp, Relaxed);
-    instance.return_address.store(frame.x[30], Relaxed);
-    instance.probe.store(ptr::from_ref(probe).cast_mut(), Relaxed);
-    frame.x[30] = trampoline::kretprobe_address();
-    with_bucket(task, |calls| calls.push(instance));
 }
 
-/// The first instruction of the function at `function` has faulted, so that the function has not been entered yet: undoes
-/// what [`function_entered`] has done in this hit.
-pub(super) fn take_back(function: usize, frame: &mut TrapFrame) {
+/// The pre-handler of a return probe with others at its point.
+#[inline(never)]
+pub(crate) fn function_entered_among_others(hit: &mut Hit<'_>) {
+    follow(hit, Instance::AMONG_OTHERS);
+}
+
+/// Bytes that a stub makes room for which only follows calls.
+pub(crate) const FOLLOW_SIZE: usize = 48;
+
+/// A function that is to be followed has been entered, with `return_address` in x30, where that was not usual, or there was no
+/// instance in the slot of this CPU. Returns what x30 is to be.
+#[unsafe(no_mangle)]
+extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_pointer: u64) -> u64 {
+    // It may have been disarmed just now.
+    let Some(point) = point else { return return_address };
+    let cpu = Cpu::current();
+    let Some(probe) = point.returns.filter(|_| !cpu.is_handling()) else {
+        point.miss(cpu);
+        return return_address;
+    };
+    let Some(instance) = probe.take(cpu) else {
+        note(return_address);
+        return return_address;
+    };
+    instance.return_address.store(return_address, Relaxed);
+    begin(instance, Instance::ALONE, stack_pointer);
+    trampoline::kretprobe_address()
+}
+
+/// Follows the call that has begun with `hit` to its return, unless the entry handler declines, or there is no instance.
+#[inline(always)]
+fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
+    let Kind::Return(probe) = &Watcher::of(hit).probe.kind else { return false };
+    let cpu = Cpu::current();
+    let frame = &mut hit.frame;
+    let Some(instance) = probe.take(cpu) else { return false };
+    instance.return_address.store(frame.x[30], Relaxed);
+    if let Some(handler) = probe.entry {
+        if handler(Call::new(frame, instance)) == Decision::Decline {
+            probe.pool.give_back(cpu, instance);
+            return false;
+        }
+        instance.return_address.store(frame.x[30], Relaxed);
+    }
+    begin(instance, kind, frame.sp);
+    frame.x[30] = trampoline::kretprobe_address();
+    true
+}
+
+/// Makes `instance`, which has its return address, the one of the newest call of the task.
+#[inline]
+fn begin(instance: &Instance, kind: u64, stack_pointer: u64) {
+    instance.stack_pointer.store(stack_pointer, Relaxed);
+    instance.hit.store(kind, Relaxed);
+    platform::calls().0.push(instance);
+}
+
+/// The instruction at the virtual address `address` has faulted in its slot, or where it was simulated. Where it is the
+/// first of a function, that has not been entered yet: undoes what [`function_entered`] has done in this hit.
+pub(super) fn take_back(address: usize, frame: &mut TrapFrame) {
     if frame.x[30] != trampoline::kretprobe_address() {
         return;
     }
-    let task = platform::task();
-    let stack_pointer = frame.sp;
-    let mut return_address = None;
-    // The newest calls of the task are those of this hit, one of each probe. Another of the first one's probe is older: the
-    // function has come back to its beginning by a tail call.
-    let mut first: *mut Probe = ptr::null_mut();
-    let mut is_over = false;
-    let taken = with_bucket(task, |calls| {
-        calls.take(|call| {
-            if is_over || !call.belongs_to(task) {
-                return Wanted::No;
-            }
-            let probe = call.probe.load(Relaxed);
-            // SAFETY: a probe is freed only when none of its instances is taken.
-            let is_here = matches!(unsafe { &(*probe).kind }, Kind::Return(probe) if probe.function == function);
-            is_over = !is_here || probe == first || call.stack_pointer.load(Relaxed) != stack_pointer;
-            if is_over {
-                return Wanted::No;
-            }
-            if first.is_null() {
-                first = probe;
-            }
-            return_address = Some(call.return_address.load(Relaxed));
-            Wanted::Yes
-        })
-    });
-    if let Some(return_address) = return_address {
-        frame.x[30] = return_address;
-    }
+    // SAFETY: this is the hit path.
+    let Some(point) = (unsafe { table::lookup(address) }) else { return };
+    let calls = &platform::calls().0;
     let cpu = Cpu::current();
-    for_each(&taken, |instance, _, return_probe| return_probe.pool.give_back(cpu, instance));
+    while let Some(call) = calls.iter().next() {
+        let hit = call.hit.load(Relaxed);
+        let is_of_this_hit = hit != Instance::OLDER
+            && call.stack_pointer.load(Relaxed) == frame.sp
+            && point.watchers().iter().any(|watcher| watcher.probe.is(call.owner()));
+        if !is_of_this_hit {
+            return;
+        }
+        frame.x[30] = call.return_address.load(Relaxed);
+        calls.split_behind(call);
+        call.owner().pool.give_back(cpu, call);
+        if hit == Instance::ALONE || frame.x[30] != trampoline::kretprobe_address() {
+            return;
+        }
+    }
 }
 
 /// A return that no instance knows of: there is no address to go on at.
 struct Lost {
-    task: u64,
     stack_pointer: u64,
 }
 
@@ -251,8 +330,8 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "task {} has returned to kretprobe_trampoline with sp {:#x}, and no return address is known for it",
-            self.task, self.stack_pointer
+            "a function has returned to kretprobe_trampoline with sp {:#x}, and no return address is known for it",
+            self.stack_pointer
         )
     }
 }
@@ -260,129 +339,82 @@ impl fmt::Display for Lost {
 /// A probed function has returned: called by `kretprobe_trampoline` with all registers as it left them, on
 /// which the caller goes on.
 #[unsafe(no_mangle)]
-extern "C" fn kprobes_function_returned(frame: &mut TrapFrame) {
-    function_returned(frame);
-}
-
-#[inline(always)]
-pub(crate) fn function_returned(frame: &mut TrapFrame) {
-    let task = platform::task();
+pub(crate) extern "C" fn kprobes_function_returned(frame: &mut TrapFrame) {
     let stack_pointer = frame.sp;
-    let ended = with_bucket(task, |calls| {
-        // The usual return ends the newest call of the bucket, and no other.
-        let is_usual = |call: &Instance| {
-            call.belongs_to(task)
-                && call.stack_pointer.load(Relaxed) == stack_pointer
-                && call.return_address.load(Relaxed) != trampoline::kretprobe_address()
-        };
-        calls.pop_if(is_usual)
-    });
-    let cpu = Cpu::current();
-    let Some(instance) = ended else { return several_returned(cpu, task, frame) };
-    let return_address = instance.return_address.load(Relaxed);
-    go_on_at(return_address, frame);
-    // SAFETY: a probe is freed only when none of its instances is taken.
-    let probe = unsafe { &*instance.probe.load(Relaxed) };
-    let Kind::Return(return_probe) = &probe.kind else { return };
-    cpu.enter();
-    call_handler(cpu, (probe, return_probe), instance, return_address, frame);
-    return_probe.pool.give_back(cpu, instance);
-    cpu.leave();
-}
-
-/// The same where calls of several probes end, or calls that were abandoned are in front of the one that does.
-#[inline(never)]
-fn several_returned(cpu: &Cpu, task: u64, frame: &mut TrapFrame) {
-    let stack_pointer = frame.sp;
-    let mut return_address = None;
-    let ended = with_bucket(task, |calls| {
-        if !calls.iter().any(|call| call.belongs_to(task) && call.stack_pointer.load(Relaxed) == stack_pointer) {
-            return List::new();
-        }
-        calls.take(|call| {
-            let address = call.return_address.load(Relaxed);
-            if !call.belongs_to(task) {
-                Wanted::No
-            } else if call.stack_pointer.load(Relaxed) == stack_pointer && address != trampoline::kretprobe_address() {
-                return_address = Some(address);
-                Wanted::Last
-            } else {
-                Wanted::Yes
-            }
-        })
-    });
-    let Some(return_address) = return_address else { platform::fatal(frame, &Lost { task, stack_pointer }) };
-    go_on_at(return_address, frame);
-    cpu.enter();
-    for_each(&ended, |instance, probe, return_probe| {
-        if instance.stack_pointer.load(Relaxed) != stack_pointer {
-            probe.counters.miss(cpu);
-        } else {
-            call_handler(cpu, (probe, return_probe), instance, return_address, frame);
-        }
-        return_probe.pool.give_back(cpu, instance);
-    });
-    cpu.leave();
-}
-
-/// Has execution resume at the virtual address `return_address`, with the registers as a RET leaves them.
-#[inline]
-fn go_on_at(return_address: u64, frame: &mut TrapFrame) {
+    let calls = &platform::calls().0;
+    let is_last = |call: &&Instance| {
+        call.stack_pointer.load(Relaxed) == stack_pointer
+            && call.return_address.load(Relaxed) != trampoline::kretprobe_address()
+    };
+    let Some(last) = calls.iter().find(is_last) else { platform::fatal(frame, &Lost { stack_pointer }) };
+    let return_address = last.return_address.load(Relaxed);
+    // As a RET leaves them.
     frame.pc = return_address;
     frame.x[30] = return_address;
     frame.record[1] = return_address;
+    let cpu = Cpu::current();
+    cpu.enter();
+    for call in calls.split_behind(last).iter() {
+        let probe = call.owner();
+        if call.stack_pointer.load(Relaxed) == stack_pointer {
+            call.return_address.store(return_address, Relaxed);
+            report(cpu, call, frame);
+        } else {
+            probe.counters.miss(cpu);
+        }
+        probe.pool.give_back(cpu, call);
+    }
+    cpu.leave();
 }
 
-/// Calls the handler of a return probe, for a call that has returned, whose instance is in no list any more.
+/// Calls the handler of a return probe, for a call that has returned.
 #[inline]
-fn call_handler(
-    cpu: &Cpu,
-    (probe, return_probe): (&Probe, &ReturnProbe),
-    instance: &Instance,
-    return_address: u64,
-    frame: &mut TrapFrame,
-) {
-    if return_probe.retired.load(Relaxed) {
+fn report(cpu: &Cpu, call: &Instance, frame: &mut TrapFrame) {
+    let probe = call.owner();
+    let handler = probe.handler.load(Relaxed);
+    if handler.is_null() {
         return;
     }
+    // SAFETY: `new` has stored such a function, and nothing else is stored but null.
+    let handler = unsafe { mem::transmute::<*mut (), ReturnHandler>(handler) };
     probe.counters.hit(cpu);
-    if let Some(handler) = return_probe.handler {
-        handler(&mut Call {
-            function: return_probe.function,
-            return_address: return_address as usize,
-            data: probe.data,
-            // SAFETY: the instance is in no list, so it is held here, and the reference ends with the call of the handler.
-            instance_data: unsafe { return_probe.pool.data(instance) },
-            frame,
-        });
+    handler(Call::new(frame, call));
+}
+
+/// A call has returned, and this CPU's slot is full: the rest of [`Pool::give_back`].
+#[unsafe(no_mangle)]
+extern "C" fn kprobes_recycle(call: &Instance) {
+    call.owner().pool.push(call);
+}
+
+/// The calls of a task will never return. Their instances are recycled, and counted as missed. To be called
+/// with interrupts masked.
+///
+/// Not inlined, as it has to lie where nothing can be probed.
+#[inline(never)]
+pub(crate) fn task_exited(calls: &TaskCalls) {
+    let cpu = Cpu::current();
+    for call in calls.0.take_all().iter() {
+        let probe = call.owner();
+        probe.counters.miss(cpu);
+        probe.pool.give_back(cpu, call);
     }
 }
 
-/// The calls of `task` will never return. Their instances are recycled, and counted as missed. To be called
-/// with interrupts masked.
-///
-/// Not inlined, since callers outside this region could be probed while the lock is held.
-#[inline(never)]
-pub(crate) fn task_exited(task: u64) {
-    let abandoned =
-        with_bucket(task, |calls| calls.take(|call| if call.belongs_to(task) { Wanted::Yes } else { Wanted::No }));
-    let cpu = Cpu::current();
-    for_each(&abandoned, |instance, probe, return_probe| {
-        probe.counters.miss(cpu);
-        return_probe.pool.give_back(cpu, instance);
-    });
-}
+/// How many calls of a task [`true_return_address`] looks at: more than it can be in. Only if the task runs meanwhile, the
+/// list may lead from one task to the next.
+const MAX_CALLS: usize = 1 << 16;
 
-/// The true return address of a call in progress of `task`, where its frame shows `kretprobe_trampoline`:
+/// The true return address of a call in progress, where its frame shows `kretprobe_trampoline`:
 /// that of the newest call that began with a stack pointer of at least `floor`. To be called with interrupts
 /// masked. Not inlined, for the reason of [`task_exited`].
 #[inline(never)]
-pub(crate) fn true_return_address(task: u64, floor: u64) -> Option<u64> {
-    with_bucket(task, |calls| {
-        calls
-            .iter()
-            .filter(|call| call.belongs_to(task) && call.stack_pointer.load(Relaxed) >= floor)
-            .map(|call| call.return_address.load(Relaxed))
-            .find(|&address| address != trampoline::kretprobe_address())
-    })
+pub(crate) fn true_return_address(calls: &TaskCalls, floor: u64) -> Option<u64> {
+    calls
+        .0
+        .iter()
+        .take(MAX_CALLS)
+        .filter(|call| call.stack_pointer.load(Relaxed) >= floor)
+        .map(|call| call.return_address.load(Relaxed))
+        .find(|&address| address != trampoline::kretprobe_address())
 }

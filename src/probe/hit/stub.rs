@@ -1,7 +1,7 @@
 //! Stubs: where the branch leads that stands in the place of an optimized instruction.
 //!
 //! A stub is entered and left with all registers those of the probed code. It makes room for a frame on the stack and masks
-//! interrupts, calls the common routine in `trampoline/hit.S`, undoes both, and goes on in the copy of the instruction, which
+//! interrupts, calls the common routine of its form in `trampoline/hit.S`, undoes both, and goes on in the copy of the instruction, which
 //! leads back to the probed code. Whoever is interrupted outside of hits is in a stub for all of that but the call, during
 //! which no interrupt is taken: so a stub that nobody is interrupted in is in no use.
 
@@ -24,6 +24,8 @@ pub(crate) enum Form {
     Full,
     /// What a call passes, in an [`Entry`](super::entry::Entry).
     Lean,
+    /// Nothing: it calls no handler, but follows the call to its return.
+    Follow,
 }
 
 /// What lies where in a stub, in words.
@@ -32,7 +34,7 @@ impl Form {
     pub(crate) const fn way_out(self) -> usize {
         match self {
             Self::Full => 6,
-            Self::Lean => 4,
+            Self::Lean | Self::Follow => 4,
         }
     }
 
@@ -40,7 +42,7 @@ impl Form {
     pub(crate) const fn copy(self) -> usize {
         match self {
             Self::Full => 8,
-            Self::Lean => 6,
+            Self::Lean | Self::Follow => 6,
         }
     }
 }

@@ -11,7 +11,9 @@ mod routines {
     use crate::exception::{self, TrapFrame};
     use crate::probe::hit::cpu::Cpu;
     use crate::probe::hit::entry::Entry;
+    use crate::probe::hit::instance::{Instance, Pool};
     use crate::probe::hit::point::Point;
+    use crate::probe::hit::returns::{FOLLOW_SIZE, ReturnProbe};
     use crate::probe::hit::stub::{CELL, Form};
     use crate::probe::hit::table::{TABLE, Table};
 
@@ -32,6 +34,17 @@ mod routines {
         POINT_LEAN = const offset_of!(Point, lean),
         POINT_SHORTCUT = const offset_of!(Point, shortcut),
         POINT_OPERANDS = const offset_of!(Point, operands),
+        POINT_ENTRY = const offset_of!(Point, entry),
+        POINT_RETURNS = const offset_of!(Point, returns),
+        INSTANCE_RETURN_ADDRESS = const Instance::RETURN_ADDRESS,
+        INSTANCE_STACK_POINTER = const Instance::STACK_POINTER,
+        INSTANCE_NEXT = const Instance::NEXT,
+        INSTANCE_OWNER = const Instance::OWNER,
+        RETURNS_HANDLER = const ReturnProbe::HANDLER,
+        RETURNS_COUNTERS = const ReturnProbe::COUNTERS,
+        SLOT_SHIFT = const Pool::SLOT_SHIFT,
+        FOLLOW_SIZE = const FOLLOW_SIZE,
+        CPU_NUMBER = const Cpu::NUMBER,
         TABLE = sym TABLE,
         TABLE_BASE = const offset_of!(Table, base),
         TABLE_PAGES = const offset_of!(Table, pages),
@@ -51,6 +64,7 @@ mod routines {
         pub safe static kprobes_leave: u8;
         pub safe static kprobes_lean: u8;
         pub safe static kprobes_lean_end: u8;
+        pub safe static kprobes_follow: u8;
     }
 }
 
@@ -65,6 +79,7 @@ mod routines {
     pub static kprobes_leave: u8 = 0;
     pub static kprobes_lean: u8 = 0;
     pub static kprobes_lean_end: u8 = 0;
+    pub static kprobes_follow: u8 = 0;
 }
 
 /// Where return-probed functions return to: a virtual address, as all of these.
@@ -79,6 +94,7 @@ pub(crate) fn stub_routine(form: Form) -> usize {
     match form {
         Form::Full => &raw const routines::kprobes_optimized as usize,
         Form::Lean => &raw const routines::kprobes_lean as usize,
+        Form::Follow => &raw const routines::kprobes_follow as usize,
     }
 }
 

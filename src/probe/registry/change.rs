@@ -17,6 +17,7 @@ use crate::probe::arena::{Arena, Cell, Used};
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::machine::guard;
 use crate::probe::hit::point::{Execution, Kind, Point, Pre, ProbeRef, Watcher};
+use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::stub::Form;
 use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
@@ -88,7 +89,11 @@ impl Entry {
         };
         points.reserve()?;
         let several = self.several()?;
-        if self.execution.is_none() || self.wanted != wanted {
+        let is_of_form = match self.execution {
+            Some(Execution::Optimized { form, .. }) => form == self.form(wanted),
+            _ => true,
+        };
+        if self.execution.is_none() || self.wanted != wanted || !is_of_form {
             let before = self.cell();
             match (self.new_execution(wanted, arena), self.mode()) {
                 (Some((execution, fallback)), _) => {
@@ -96,7 +101,7 @@ impl Entry {
                     replaced.extend(before);
                 }
                 // It serves those that are left as well, though another would be faster.
-                (None, Some(mode)) if mode <= wanted => {}
+                (None, Some(mode)) if mode <= wanted && is_of_form => {}
                 (None, _) => return None,
             }
         }
@@ -140,7 +145,7 @@ impl Entry {
             Kind::Kprobe { pre: Pre::Nothing, post } => (call_nobody, post),
             Kind::Kprobe { pre: Pre::Hit(handler), post } => (handler, post),
             Kind::Kprobe { pre: Pre::Entry(_), post } => (entry::call, post),
-            Kind::Return(_) => (returns::function_entered, None),
+            Kind::Return(_) => (returns::function_entered_among_others, None),
         };
         Watcher { handler, counters: probe.entered, address: self.address, post, probe }
     }
@@ -150,6 +155,9 @@ impl Entry {
         let (Some(execution), Some(only)) = (self.execution, self.enabled().next()) else { return };
         let first = match several.first() {
             Some(first) => Watcher { handler: call_all, ..*first },
+            None if matches!(only.kind, Kind::Return(_)) => {
+                Watcher { handler: returns::function_entered, ..self.watcher(only) }
+            }
             None => self.watcher(only),
         };
         let (full, full_counters) = match execution {
@@ -172,6 +180,14 @@ impl Entry {
             Execution::Stepped { slot } if several.is_empty() && has_post => (Point::STEPPED, slot, [0; 3]),
             Execution::Simulated(_) | Execution::Stepped { .. } => (0, 0, [0; 3]),
         };
+        let returns = self.only_follows();
+        // A stub has ways of its own; a breakpoint at an entry leads past the handler.
+        let (shortcut, entry) = match (returns, execution) {
+            (None, _) | (_, Execution::Optimized { .. }) => (shortcut, 0),
+            (Some(_), _) => (0, shortcut),
+        };
+        // SAFETY: a probe stays as long as a point has it.
+        let returns = returns.map(|probe| unsafe { &*ptr::from_ref(probe) });
         let guarded = self.guarded;
         // SAFETY: it is a place for one.
         unsafe {
@@ -183,6 +199,8 @@ impl Entry {
                 lean_counters,
                 shortcut,
                 slot,
+                entry,
+                returns,
                 operands,
                 execution,
                 guarded,
@@ -193,6 +211,26 @@ impl Entry {
 
     fn guard(&self) -> Guard {
         guard(self.guarded)
+    }
+
+    /// The return probe for which calls are to be followed, if nothing else is to be done at the entry.
+    fn only_follows(&self) -> Option<&ReturnProbe> {
+        let only = self.probes.iter().find(|probe| probe.enabled.load(Relaxed))?;
+        match &only.kind {
+            Kind::Return(return_probe) if return_probe.is_plain() && self.enabled().nth(1).is_none() => {
+                Some(return_probe)
+            }
+            _ => None,
+        }
+    }
+
+    /// What a stub is to save for the probes that are enabled, where the instruction is to be executed in this mode.
+    fn form(&self, mode: Mode) -> Form {
+        match mode {
+            Mode::Lean if self.not_entry.is_none() => Form::Lean,
+            _ if self.only_follows().is_some() => Form::Follow,
+            _ => Form::Full,
+        }
     }
 
     /// How the instruction is to be executed, so that every enabled probe is served; nothing if there is none.
@@ -214,7 +252,7 @@ impl Entry {
     fn new_execution(&self, mode: Mode, arena: &mut Arena) -> Option<(Execution, Option<Fallback>)> {
         let mut fallback = None;
         if mode >= Mode::Optimized {
-            let form = if mode == Mode::Optimized || self.not_entry.is_some() { Form::Full } else { Form::Lean };
+            let form = self.form(mode);
             fallback = self.not_entry.map(Fallback::NotEntry).filter(|_| mode == Mode::Lean);
             let stub = arena.allocate(Cell::Stub, self.guarded)?;
             let point = publish::cell(self.address)?;
@@ -274,7 +312,7 @@ impl Execution {
             Self::Simulated(_) => Mode::Simulated,
             Self::Stepped { .. } => Mode::Stepped,
             Self::Boosted { .. } => Mode::Boosted,
-            Self::Optimized { form: Form::Full, .. } => Mode::Optimized,
+            Self::Optimized { form: Form::Full | Form::Follow, .. } => Mode::Optimized,
             Self::Optimized { form: Form::Lean, .. } => Mode::Lean,
         }
     }

@@ -6,13 +6,13 @@ use kprobes_models::loom::{cell::Cell, thread, thread::JoinHandle};
 use kprobes_models::{Model, verify};
 
 use super::*;
-use crate::atomic::AtomicBool;
 use crate::exception::TrapFrame;
 use crate::insn;
-use crate::platform::{Platform, identity::CPU};
+use crate::platform::Platform;
+use crate::platform::identity::{self, CPU};
 use crate::probe::hit::cpu::Cpu;
 use crate::probe::hit::point::Pre;
-use crate::probe::hit::returns::{self, ReturnProbe};
+use crate::probe::hit::returns::{self, Call, ReturnProbe};
 use crate::probe::hit::{self, Breakpoint, table, trampoline};
 use crate::probe::kretprobe::make_pool;
 use crate::probe::tests::computer::{Host, NOP, OUTSIDE, mask, write};
@@ -34,13 +34,12 @@ fn kprobe(_: &Registrar) -> Kind {
 }
 
 fn kretprobe(registrar: &Registrar) -> Kind {
-    Kind::Return(Box::new(ReturnProbe {
-        function: registrar.address,
-        entry: None,
-        handler: Some(|call| touch(call.data())),
-        pool: make_pool(2, 0).unwrap(),
-        retired: AtomicBool::new(false),
-    }))
+    let pool = make_pool(2, 0).unwrap();
+    let handler = |call: &mut Call<'_>| {
+        call.exclusive();
+        touch(call.data());
+    };
+    Kind::Return(Box::new(ReturnProbe::new(registrar.address, None, Some(handler), pool)))
 }
 
 /// The CPU on which probes are registered, and the address at which they are.
@@ -89,14 +88,18 @@ impl Drop for Registrar {
 fn spawn(run: impl FnOnce() + 'static) -> JoinHandle<()> {
     thread::spawn(|| {
         CPU.with(|cpu| cpu.set(1));
+        identity::switch_to(1);
         Cpu::current().leave();
         run();
     })
 }
 
+/// The stack pointer of those that call it.
+const SP: u64 = 0x1000;
+
 /// What a CPU does that comes to the instruction at `address`, the first of a function. Returns x30 as it is then.
-fn execute(address: usize) -> u64 {
-    let mut frame = TrapFrame { pc: address as u64, ..TrapFrame::default() };
+fn execute(address: usize, sp: u64) -> u64 {
+    let mut frame = TrapFrame { pc: address as u64, sp, ..TrapFrame::default() };
     frame.x[30] = return_address();
     if text::read(address) == insn::BRK_KPROBE {
         assert_eq!((hit::breakpoint(&mut frame), frame.pc), (Breakpoint::Handled, address as u64 + 4));
@@ -104,17 +107,17 @@ fn execute(address: usize) -> u64 {
     frame.x[30]
 }
 
-/// Where the function is called from on this CPU.
+/// Where this task calls the function from.
 fn return_address() -> u64 {
-    OUTSIDE + 4 * platform::cpu().number() as u64
+    OUTSIDE + 4 * identity::task() as u64
 }
 
 /// What a CPU does that returns to `x30`.
-fn leave(x30: u64) {
-    let mut frame = TrapFrame { pc: x30, ..TrapFrame::default() };
+fn leave(x30: u64, sp: u64) {
+    let mut frame = TrapFrame { pc: x30, sp, ..TrapFrame::default() };
     if x30 == trampoline::kretprobe_address() {
-        assert_eq!(returns::true_return_address(platform::task(), 0), Some(return_address()));
-        returns::function_returned(&mut frame);
+        assert_eq!(returns::true_return_address(platform::calls(), 0), Some(return_address()));
+        returns::kprobes_function_returned(&mut frame);
     }
     assert_eq!(frame.pc, return_address());
 }
@@ -127,7 +130,7 @@ fn come_and_go() -> Model {
         let address = registrar.address;
         let other = spawn(move || {
             let _masked = mask();
-            execute(address);
+            execute(address, SP);
             assert_eq!(crate::probe::instruction(address), Some(NOP));
         });
         let first = registrar.register(kprobe);
@@ -140,21 +143,43 @@ fn come_and_go() -> Model {
     .preempted_at_most(2)
 }
 
-/// Tasks on two CPUs have a return-probed function call in progress, and are in the same bucket. The second returns, or
-/// exits.
+/// Tasks on two CPUs call a return-probed function. The second returns, or exits.
 fn call(exits: bool) -> Model {
     Model::new(move || {
         let mut registrar = Registrar::new();
         let address = registrar.address;
         let probe = registrar.register(kretprobe);
         let other = spawn(move || {
-            let x30 = execute(address);
-            if exits { returns::task_exited(platform::task()) } else { leave(x30) }
+            let x30 = execute(address, SP);
+            if exits { returns::task_exited(platform::calls()) } else { leave(x30, SP) }
         });
-        leave(execute(address));
+        leave(execute(address, SP), SP);
         other.join().unwrap();
         let missed = u64::from(exits);
         assert_eq!((probe.0.hits(), probe.0.missed(), probe.0.active()), (2 - missed, missed, 0));
+        registrar.unregister(probe);
+        registrar.registry.sweep();
+    })
+    .preempted_at_most(2)
+}
+
+/// A task has two calls in progress, and comes to another CPU before they return: what they have taken is given back there,
+/// while a call of another task looks for it.
+fn migrate() -> Model {
+    Model::new(|| {
+        let mut registrar = Registrar::new();
+        let address = registrar.address;
+        let probe = registrar.register(kretprobe);
+        let calls = [SP, SP - 16].map(|sp| (execute(address, sp), sp));
+        // The scheduler does this, with a lock.
+        let other = spawn(move || {
+            identity::switch_to(0);
+            calls.into_iter().rev().for_each(|(x30, sp)| leave(x30, sp));
+        });
+        identity::switch_to(1);
+        leave(execute(address, SP), SP);
+        other.join().unwrap();
+        assert_eq!((probe.0.hits() + probe.0.missed(), probe.0.active()), (3, 0));
         registrar.unregister(probe);
         registrar.registry.sweep();
     })
@@ -173,8 +198,8 @@ fn unregister_in_flight() -> Model {
                 f();
             };
             let mut x30 = 0;
-            in_task(&mut || x30 = execute(address));
-            in_task(&mut || leave(x30));
+            in_task(&mut || x30 = execute(address, SP));
+            in_task(&mut || leave(x30, SP));
         });
         registrar.unregister(probe);
         registrar.registry.sweep();
@@ -197,5 +222,12 @@ fn probes_come_and_go_while_they_are_hit() {
 #[test]
 fn calls_find_their_returns() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    verify(&["returns.rs"], &[call(false), call(true), unregister_in_flight()], &[]);
+    // That the list of free instances needs these is shown by its own models.
+    let elsewhere = ["load", "compare_exchange_weak, success", "compare_exchange_weak, failure"]
+        .map(|operation| format!("src/probe/hit/instance.rs: {operation}: Acquire to Relaxed"));
+    verify(
+        &["instance.rs"],
+        &[call(false), call(true), migrate(), unregister_in_flight()],
+        &elsewhere.each_ref().map(String::as_str),
+    );
 }

@@ -9,7 +9,6 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::exception::TrapFrame;
 use crate::insn::{self, Guard, Key, Machine, Verdict};
 use crate::platform::Platform;
-pub use crate::platform::identity::TASK;
 use crate::probe::hit::{self, Breakpoint, returns, trampoline};
 use crate::text::{self, Word};
 
@@ -58,7 +57,7 @@ crate::platform!(Host);
 // SAFETY: nothing executes the text but `Computer`, which goes through the engine.
 unsafe impl Platform for Host {
     const CPU_OFFSET: usize = 0;
-    const TASK_OFFSET: usize = 0;
+    const CALLS_OFFSET: usize = 0;
 
     fn text() -> Range<usize> {
         let range = memory().as_ptr_range();
@@ -161,7 +160,7 @@ impl Computer {
     pub fn step(&mut self) {
         let frame = &mut self.frame;
         if frame.pc == trampoline::kretprobe_address() {
-            return returns::function_returned(frame);
+            return returns::kprobes_function_returned(frame);
         }
         let word = text::read(frame.pc as usize);
         match word {

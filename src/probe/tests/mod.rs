@@ -13,7 +13,7 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform::Platform;
 use crate::text;
-use computer::{Computer, FUNCTION, Host, INTERRUPTED, NOP, OUTSIDE, RET, TASK, add, branch_link, execute};
+use computer::{Computer, FUNCTION, Host, INTERRUPTED, NOP, OUTSIDE, RET, add, branch_link, execute};
 
 /// The machine, with nothing seen yet.
 fn computer() -> Computer {

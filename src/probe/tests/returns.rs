@@ -1,6 +1,7 @@
 //! Return probes.
 
 use super::*;
+use crate::platform::identity::{calls_of, switch_to};
 
 fn see_return(call: &mut Call<'_>) {
     SEEN.fetch_add(call.return_value(), Relaxed);
@@ -73,15 +74,15 @@ fn calls_beyond_maxactive_are_missed_and_still_right() {
     let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), add(10), RET]);
     let probe = Kretprobe::at(inner).maxactive(1).handler(see_return).register().unwrap();
     // Another task is in the function, and holds the one instance.
-    TASK.store(2, Relaxed);
+    switch_to(2);
     let mut elsewhere = TrapFrame { pc: inner as u64, sp: 0x9000, ..TrapFrame::default() };
     elsewhere.x[30] = OUTSIDE;
     assert_eq!(hit::breakpoint(&mut elsewhere), Breakpoint::Handled);
     execute(text::read(elsewhere.pc as usize), &mut elsewhere);
-    TASK.store(1, Relaxed);
+    switch_to(1);
     assert_eq!((nest(&mut computer, outer, inner), probe.missed(), probe.active()), (11, 1, 1));
     // The other task dies in there: its instance is recycled, and its call has been missed.
-    task_exited(2);
+    task_exited(calls_of(2));
     assert_eq!((probe.missed(), probe.active()), (2, 0));
     assert_eq!((nest(&mut computer, outer, inner), probe.hits()), (11, 1));
 }
@@ -167,14 +168,12 @@ fn true_return_addresses_are_told_by_the_stack() {
     computer.run_until(function as u64 + 4);
     let sp = computer.frame.sp as usize;
     assert!(is_trampoline(computer.frame.x[30] as usize));
-    assert_eq!(true_return_address(1, sp), Some(OUTSIDE as usize));
-    assert_eq!(true_return_address(1, sp + 16), None, "an older frame than any that is probed");
-    // The second shares a bucket of the hash with the first.
-    let hash = |task: u64| task.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
-    let neighbour = (2..).find(|&task| hash(task) == hash(1)).unwrap();
-    assert_eq!([2, neighbour].map(|task| true_return_address(task, sp)), [None; 2], "other tasks");
+    let address = |task, floor| true_return_address(calls_of(task), floor);
+    assert_eq!(address(1, sp), Some(OUTSIDE as usize));
+    assert_eq!(address(1, sp + 16), None, "an older frame than any that is probed");
+    assert_eq!(address(2, sp), None, "another task");
     computer.run_until(OUTSIDE);
-    assert_eq!(true_return_address(1, sp), None);
+    assert_eq!(address(1, sp), None);
 }
 
 #[test]
@@ -200,4 +199,51 @@ fn an_entry_that_faults_and_is_retried_is_one_call() {
     assert!(probes.iter().all(|probe| probe.active() == 0));
     computer.run_until(OUTSIDE);
     assert!(probes.iter().all(|probe| (probe.hits(), probe.missed(), probe.active()) == (1, 0, 0)));
+}
+
+/// A function that has been entered and comes back to its beginning by a tail call, where its instruction faults.
+fn fault_at_reentry(computer: &mut Computer, function: usize) {
+    computer.frame.pc = function as u64;
+    computer.frame.x[30] = OUTSIDE;
+    computer.run_until(function as u64 + 4);
+    let link = computer.frame.x[30];
+    assert_eq!(link, trampoline_address());
+    computer.frame.pc = function as u64;
+    computer.step();
+    hit::faulted(&mut computer.frame);
+    assert_eq!((computer.frame.pc, computer.frame.x[30]), (function as u64, link));
+}
+
+#[test]
+fn a_tail_call_that_faults_is_taken_back_alone() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let probe = Kretprobe::at(function).handler(see_return).register().unwrap();
+    fault_at_reentry(&mut computer, function);
+    assert_eq!(probe.active(), 1);
+    computer.run_until(OUTSIDE);
+    assert_eq!((probe.hits(), probe.missed(), probe.active()), (2, 0, 0));
+}
+
+#[test]
+fn a_tail_call_that_is_missed_and_faults_takes_nothing_back() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let probe = Kretprobe::at(function).handler(see_return).maxactive(1).register().unwrap();
+    fault_at_reentry(&mut computer, function);
+    assert_eq!((probe.active(), probe.missed()), (1, 1));
+    computer.run_until(OUTSIDE);
+    assert_eq!((probe.hits(), probe.missed(), probe.active()), (1, 2, 0));
+}
+
+#[test]
+fn of_several_probes_at_a_tail_call_those_are_taken_back_that_followed() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let probes =
+        [1, 2, 3].map(|calls| Kretprobe::at(function).handler(see_return).maxactive(calls).register().unwrap());
+    fault_at_reentry(&mut computer, function);
+    assert_eq!(probes.each_ref().map(|probe| (probe.active(), probe.missed())), [(1, 1), (1, 0), (1, 0)]);
+    computer.run_until(OUTSIDE);
+    assert_eq!(probes.each_ref().map(|probe| (probe.hits(), probe.missed())), [(1, 2), (2, 0), (2, 0)]);
 }

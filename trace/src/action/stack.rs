@@ -55,11 +55,7 @@ impl<'a> Walk<'a> {
     }
 
     fn true_address(&self, address: usize, floor: usize) -> u64 {
-        let found = if probe::is_trampoline(address) {
-            probe::true_return_address(self.moment.context.task, floor)
-        } else {
-            None
-        };
+        let found = if probe::is_trampoline(address) { probe::true_return_address_here(floor) } else { None };
         found.unwrap_or(address) as u64
     }
 }
