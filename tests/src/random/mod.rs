@@ -4,6 +4,9 @@
 //! Every word is executed in place, then with a probe on it that has a handler before it only, then with one that has
 //! a handler behind it too. The handlers check that they see the registers as they are before and after.
 //!
+//! Words that have nothing to do with x9 to x17 and the flags are executed once more, each as the first instruction of a
+//! function, with a handler that sees what a call passes: then all the other registers are the same.
+//!
 //! The test command does a few thousand words of each kind. The seed and the number of words are chosen when the image
 //! is built, and a test prints both:
 //!
@@ -25,7 +28,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::Verdict;
-use aarch64_kprobes::probe::{self, Mode};
+use aarch64_kprobes::probe::{self, Entry, Mode};
 use aarch64_kprobes::{Hit, Kprobe};
 use runtime::println;
 
@@ -66,6 +69,11 @@ fn see(which: usize, hit: &Hit<'_>) {
     CALLS[which].fetch_add(1, Relaxed);
     // SAFETY: handlers do not interrupt each other, and the task is in a probe.
     unsafe { (*SEEN.0.get())[which] = *hit.frame() };
+    lose_registers();
+}
+
+#[inline(always)]
+fn lose_registers() {
     // What the exception does not restore is lost for good: a handler may use any of these.
     // SAFETY: registers that a call may change, and nothing else.
     unsafe {
@@ -88,6 +96,44 @@ fn after(hit: &mut Hit<'_>) {
     see(1, hit);
 }
 
+/// The first of the registers that are lost when a function is called with a probe that sees what is passed, and the number of
+/// them.
+const LOST: (usize, usize) = (9, 9);
+/// What PSTATE has that is compared then.
+const KEPT: u64 = COMPARED & !TrapFrame::FLAGS;
+
+/// What the handler saw last: x0 to x8, x29, x30, sp, pc.
+struct Passed(UnsafeCell<[u64; 13]>);
+
+// SAFETY: as of `Seen`.
+unsafe impl Sync for Passed {}
+
+static PASSED: Passed = Passed(UnsafeCell::new([0; 13]));
+
+fn entered(entry: &Entry) {
+    CALLS[0].fetch_add(1, Relaxed);
+    let [x0, x1, x2, x3, x4, x5, x6, x7] = *entry.arguments();
+    let (x8, x29, x30) = (entry.indirect_result(), entry.frame_pointer(), entry.return_address());
+    let seen = [x0, x1, x2, x3, x4, x5, x6, x7, x8, x29, x30, entry.stack_pointer(), entry.address() as u64];
+    // SAFETY: handlers do not interrupt each other, and the task is in a probe.
+    unsafe { *PASSED.0.get() = seen };
+    lose_registers();
+}
+
+/// The registers that are kept.
+fn kept(frame: &TrapFrame) -> TrapFrame {
+    let mut kept = *frame;
+    kept.x[LOST.0..][..LOST.1].fill(0);
+    kept.pstate &= KEPT;
+    kept
+}
+
+/// The first of the words of memory that count.
+fn counted(case: &Case, arena: &Arena) -> usize {
+    let start = arena.memory().start as u64;
+    (case.live.saturating_sub(start) as usize).div_ceil(8).min(MEMORY)
+}
+
 /// Executes words of `classes`, all of which are simulated or none.
 fn compare(classes: &'static [Class], simulated: bool) {
     let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
@@ -99,6 +145,7 @@ fn compare(classes: &'static [Class], simulated: bool) {
     let classes: Vec<_> = Class::present(classes, &features).collect();
     let mut memory = [0; MEMORY];
     let mut done = 0;
+    let mut entries = 0;
     while done < count {
         memory.fill_with(|| sequence.next());
         let cells = CELLS.min((count - done) as usize);
@@ -146,14 +193,59 @@ fn compare(classes: &'static [Class], simulated: bool) {
                 assert_eq!((probe.hits(), probe.missed()), (SETS as u64, 0), "{}", trial.name());
             }
         }
+        let independent = trials.iter().filter(|trial| trial.is_independent(&arena, &memory));
+        for trial in independent {
+            let probe = Kprobe::at(trial.address).entry(entered).register().expect("it has been checked");
+            trial.run_as_entry(&arena, &memory);
+            assert_eq!((probe.hits(), probe.missed()), (SETS as u64, 0), "{}", trial.name());
+            entries += 1;
+        }
         done += cells as u64;
     }
     println!("{} executions in place and {} under probes", count * SETS as u64, 3 * count * SETS as u64);
+    println!("{} executions as the first instruction of a function", entries * SETS as u64);
+    assert!(entries > 0);
 }
 
 impl Trial {
     fn name(&self) -> alloc::string::String {
         alloc::format!("{} {:#010x} at {:#x}", self.class.name, self.word, self.address)
+    }
+
+    /// Whether the word does the same, whatever is in the registers that are lost and in the flags: it names none of the
+    /// registers wherever a word may name one, and with all flags it has the same outcome.
+    fn is_independent(&self, arena: &Arena, memory: &[u64; MEMORY]) -> bool {
+        let names = [0, 5, 10, 16].map(|shift| (self.word >> shift & 31) as usize);
+        if names.iter().any(|name| (LOST.0..LOST.0 + LOST.1).contains(name)) {
+            return false;
+        }
+        self.cases.iter().all(|(case, expected, _)| {
+            let counted = counted(case, arena);
+            (0..16).all(|flags| {
+                let mut before = case.before;
+                before.pstate = before.pstate & !TrapFrame::FLAGS | flags << 28;
+                let outcome = arena.run(&before, memory);
+                kept(&outcome.frame) == kept(&expected.frame) && outcome.memory[counted..] == expected.memory[counted..]
+            })
+        })
+    }
+
+    /// Executes the word with a probe that sees what a call passes, and compares what is left then.
+    fn run_as_entry(&self, arena: &Arena, memory: &[u64; MEMORY]) {
+        for (case, expected, _) in &self.cases {
+            let calls = CALLS[0].load(Relaxed);
+            let outcome = arena.run(&case.before, memory);
+            let (found, expected_frame) = (kept(&outcome.frame), kept(&expected.frame));
+            assert_eq!(found, expected_frame, "{}: other registers, from {:#x?}", self.name(), case.before);
+            let counted = counted(case, arena);
+            assert_eq!(outcome.memory[counted..], expected.memory[counted..], "{}: other memory", self.name());
+            assert_eq!(CALLS[0].load(Relaxed) - calls, 1, "{}", self.name());
+            // SAFETY: no handler is running.
+            let seen = unsafe { *PASSED.0.get() };
+            let TrapFrame { x, sp, pc, .. } = case.before;
+            assert_eq!(seen[..9], x[..9], "{}: the handler saw other arguments", self.name());
+            assert_eq!(seen[9..], [x[29], x[30], sp, pc], "{}: the handler saw other registers", self.name());
+        }
     }
 
     /// Executes the word with its probe, and compares.
@@ -175,8 +267,7 @@ impl Trial {
             if state != *expected_state {
                 describe("another state of the processor");
             }
-            let start = arena.memory().start as u64;
-            let counted = (case.live.saturating_sub(start) as usize).div_ceil(8).min(MEMORY);
+            let counted = counted(case, arena);
             if outcome.memory[counted..] != expected.memory[counted..] {
                 describe("other memory");
             }
