@@ -198,6 +198,12 @@ mod tests {
             ("  #1 0xffffffc000011fac <a as b>::c+0x290/0x408  ", "  #1 ADDRESS <a as b>::c+OFFSET/SIZE"),
             ("error: 0xffffffc000002b20 runs", "error: ADDRESS runs"),
             ("the function, which has 0x2050 bytes", "the function, which has SIZE bytes"),
+            ("[    0.595480] trace_kprobe: error: no", "[TIME] trace_kprobe: error: no"),
+            ("         <a as b>::c+0x290/0x408", "         <a as b>::c+OFFSET/SIZE"),
+            (
+                "{ n: ~ 2^4 , common_pid: sha256/0        [         6] } hitcount:          1",
+                "{ n: ~ 2^4 , common_pid: sha256/N [N] } hitcount:          1",
+            ),
         ] {
             assert_eq!(normal(line), expected);
         }

@@ -69,8 +69,8 @@ pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str, a
     if !append {
         session.controls.remove_histograms(&session.events, name(parts))?;
     }
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| session.controls.set_trigger(&session.events, name(parts), line)).collect()
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.try_for_each(|line| session.controls.set_trigger(&session.events, name(parts), line))
 }
 
 pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
