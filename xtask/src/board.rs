@@ -180,6 +180,11 @@ impl Board {
         let smp = self.wanted_cpus(configuration, overrides)?;
         if self.qemu()?.fixed_smp && smp < self.qemu()?.max_smp {
             arguments.extend(["-append".into(), format!("maxcpus={smp}").into()]);
+            if smp == 1 {
+                // The others wait for events, each of which QEMU takes a thread's full time for, unless they share one with
+                // the CPU that runs: then it passes over them.
+                arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
+            }
         }
         Ok(arguments)
     }
