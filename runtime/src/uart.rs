@@ -6,7 +6,7 @@
 //! others that want to write stop. Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::registers::DAIF;
@@ -92,10 +92,14 @@ static WRITING: AtomicBool = AtomicBool::new(false);
 static RECEIVED: IrqLock<Deque<u8, RING_SIZE>> = IrqLock::new(Deque::new());
 static READERS: WaitQueue = WaitQueue::new();
 static OVERRUNS: AtomicU64 = AtomicU64::new(0);
-/// A command runs, which [`INTERRUPT_KEY`] ends.
-static FOREGROUND: AtomicBool = AtomicBool::new(false);
-/// It was pressed.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// What [`INTERRUPT_KEY`] does: [`IDLE`], [`RUNNING`] or [`INTERRUPTED`].
+static FOREGROUND: AtomicU8 = AtomicU8::new(IDLE);
+/// Nothing, but be read.
+const IDLE: u8 = 0;
+/// It ends the command that runs.
+const RUNNING: u8 = 1;
+/// It has done so.
+const INTERRUPTED: u8 = 2;
 
 /// What ^C sends.
 const INTERRUPT_KEY: u8 = 0x03;
@@ -177,10 +181,11 @@ fn receive(uart: &Pl011) {
             break;
         }
         let data = uart.data.extract();
-        if data.read(Data::BYTE) as u8 == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) {
+        if data.read(Data::BYTE) as u8 == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
             // What was typed ahead is not meant any more.
             ring.clear();
-            INTERRUPTED.store(true, Ordering::Relaxed);
+            // Not if the command, on another CPU, is over in this moment.
+            let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
             continue;
         }
         let lost = ring.push_back(data.read(Data::BYTE) as u8).is_err() || data.is_set(Data::OVERRUN);
@@ -204,8 +209,7 @@ impl Foreground {
     /// A command begins.
     #[must_use]
     pub fn begin() -> Self {
-        INTERRUPTED.store(false, Ordering::Relaxed);
-        FOREGROUND.store(true, Ordering::Relaxed);
+        FOREGROUND.store(RUNNING, Ordering::Relaxed);
         Self(())
     }
 
@@ -218,15 +222,14 @@ impl Foreground {
 
 impl Drop for Foreground {
     fn drop(&mut self) {
-        FOREGROUND.store(false, Ordering::Relaxed);
-        INTERRUPTED.store(false, Ordering::Relaxed);
+        FOREGROUND.store(IDLE, Ordering::Relaxed);
     }
 }
 
 /// Whether the command that runs is to end, as ^C was pressed.
 #[must_use]
 pub fn is_interrupted() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
+    FOREGROUND.load(Ordering::Relaxed) == INTERRUPTED
 }
 
 /// How often input was lost because nobody read it in time: each time one byte or more.

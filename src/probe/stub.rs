@@ -54,7 +54,8 @@ pub(super) fn build(
                 encode::MASK_INTERRUPTS,
                 call,
             ]);
-            way_out.copy_from_slice(&[encode::write_daif(9), encode::load_pair_after(29, 30, SP, SIZE)]);
+            // What is interrupted once interrupts are unmasked has its own link again.
+            way_out.copy_from_slice(&[encode::load_pair_after(29, 30, SP, SIZE), encode::write_daif(9)]);
         }
         Form::Follow => {
             const SIZE: i16 = FOLLOW_SIZE as i16;

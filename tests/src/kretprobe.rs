@@ -67,6 +67,36 @@ test!(
 );
 
 test!(
+    fn an_entry_handler_can_change_an_argument() {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        fn change(call: &mut Call<'_>) -> Decision {
+            CALLS.fetch_add(1, Relaxed);
+            // SAFETY: the function takes any word.
+            unsafe { call.frame_mut() }.x[0] += 1;
+            if call.data() == 0 { Decision::Follow } else { Decision::Decline }
+        }
+        let address = fixture::IDENTITY.address();
+        for mode in [Mode::Optimized, Mode::Boosted, Mode::Stepped] {
+            for data in [0, 1] {
+                let before = CALLS.load(Relaxed);
+                let probe = Kretprobe::at(address).entry(change).data(data).at_most(mode).register().unwrap();
+                assert_eq!(fixture::IDENTITY.call(7), 8, "{mode}");
+                assert_eq!(CALLS.load(Relaxed) - before, 1, "{mode}");
+                assert_eq!((probe.hits(), probe.missed(), probe.active()), (1 - data as u64, 0, 0), "{mode}");
+                // Another probe that writes, beside it.
+                fn write(hit: &mut Hit<'_>) {
+                    // SAFETY: as above.
+                    unsafe { hit.frame_mut() }.x[0] += 10;
+                }
+                let other = Kprobe::at(address).pre(write).at_most(mode).register().unwrap();
+                assert_eq!(fixture::IDENTITY.call(7), 18, "{mode}");
+                assert_eq!((CALLS.load(Relaxed) - before, other.hits()), (2, 1), "{mode}");
+            }
+        }
+    }
+);
+
+test!(
     fn a_handler_can_return_elsewhere() {
         fn divert(call: &mut Call<'_>) {
             // SAFETY: the other function returns to where this one would have, by the x30 that is left as it is.

@@ -62,12 +62,12 @@ impl Recorder {
     /// Where a number of a record is had from: from a register, if the field is nothing but that.
     pub(crate) fn source(&self, number: Number) -> Number {
         const TASK: Number = Number::Field { offset: 4, size: 4, signed: true };
-        let (Number::Field { offset, size: 8, .. }, Program::Words(words)) = (number, &self.program) else {
+        let (Number::Field { offset, size: 8, signed }, Program::Words(words)) = (number, &self.program) else {
             return if number == TASK { Number::Task } else { number };
         };
         let index = usize::from(offset).checked_sub(self.shape.size()).map(|bytes| bytes / 8);
         match index.and_then(|index| words.get(index)) {
-            Some(word) if !word.is_memory => Number::Register(word.register),
+            Some(word) if !word.is_memory => Number::Register { register: word.register, signed },
             _ => number,
         }
     }

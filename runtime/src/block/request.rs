@@ -50,13 +50,14 @@ pub struct Request {
     /// How many of the bytes were transferred.
     done: usize,
     status: Status,
-    completion: Arc<Completion>,
+    /// None from the end on: the completion then has the request.
+    completion: Option<Arc<Completion>>,
 }
 
 impl Request {
     /// For the sectors from `sector` on; `buffer` is a whole number of them, at least one.
     pub(super) fn new(operation: Operation, sector: u64, buffer: Box<[u8]>, completion: Arc<Completion>) -> Self {
-        Self { operation, sector, buffer, done: 0, status: Status::Ok, completion }
+        Self { operation, sector, buffer, done: 0, status: Status::Ok, completion: Some(completion) }
     }
 
     /// Which way the bytes go.
@@ -107,8 +108,8 @@ pub fn update_request(request: &mut Request, status: Status, bytes: usize) -> bo
 /// Hands a request that has come to its end to whoever waits for it.
 // As above.
 #[inline(never)]
-pub fn end_request(request: Box<Request>) {
-    let completion = request.completion.clone();
+pub fn end_request(mut request: Box<Request>) {
+    let Some(completion) = request.completion.take() else { return };
     *completion.request.lock() = Some(request);
     completion.finished.wake_one();
 }

@@ -275,7 +275,11 @@ fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
     let Some(instance) = probe.take(cpu) else { return false };
     instance.return_address.store(frame.x[30], Relaxed);
     if let Some(handler) = probe.entry {
-        if handler(Call::new(frame, instance)) == Decision::Decline {
+        let watcher = frame.watcher;
+        let decision = handler(Call::new(frame, instance));
+        // The rest of the hit is not one of the call alone.
+        frame.watcher = watcher;
+        if decision == Decision::Decline {
             probe.pool.give_back(cpu, instance);
             return false;
         }

@@ -93,6 +93,8 @@ impl Entry {
             Some(Execution::Optimized { form, .. }) => form == self.form(wanted),
             _ => true,
         };
+        // Such a stub has all registers for whoever asks for fewer.
+        let is_full = matches!(self.execution, Some(Execution::Optimized { form: Form::Full, .. }));
         if self.execution.is_none() || self.wanted != wanted || !is_of_form {
             let before = self.cell();
             match (self.new_execution(wanted, arena), self.mode()) {
@@ -101,7 +103,7 @@ impl Entry {
                     replaced.extend(before);
                 }
                 // It serves those that are left as well, though another would be faster.
-                (None, Some(mode)) if mode <= wanted && is_of_form => {}
+                (None, Some(mode)) if mode <= wanted && (is_of_form || is_full) => {}
                 (None, _) => return None,
             }
         }

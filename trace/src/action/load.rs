@@ -8,7 +8,7 @@ use crate::filter::{Number, Text};
 pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> u64 {
     let (offset, size, signed) = match number {
         Number::Field { offset, size, signed } => (offset, size, signed),
-        Number::Register(register) => return crate::record::register(register, moment.frame),
+        Number::Register { register, .. } => return crate::record::register(register, moment.frame),
         Number::Task => return moment.context.task as i32 as u64,
         Number::Cpu => return moment.context.cpu as u64,
     };

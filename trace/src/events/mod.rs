@@ -184,8 +184,8 @@ impl<P: Armed> Events<P> {
             None => self.free_number().ok_or_else(|| definition.error(0, Problem::OutOfMemory, None))?,
         };
         let recorder = Box::new(Recorder::new(number, &format, &fetches, entry.into(), self.rings));
-        // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and
-        // nothing takes the probe out.
+        // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and `remove`, which
+        // takes both out, keeps the order.
         let probe = unsafe { P::register(definition.kind, address, &recorder) }
             .and_then(|probe| match sibling {
                 Some((_, true)) => probe.set_enabled(true).map(|()| probe),
@@ -224,8 +224,10 @@ impl<P: Armed> Events<P> {
                 self.forget();
                 return Err(Problem::Busy);
             }
-            let Event { probe, number, definition, format, .. } = self.events.remove(at);
+            let Event { probe, recorder, number, address: _, definition, format } = self.events.remove(at);
+            // Hits use the recorder until the probe is unregistered.
             drop(probe);
+            drop(recorder);
             if others == 0 {
                 self.removed.push((number, definition.event, format));
             }

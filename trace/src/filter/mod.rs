@@ -115,7 +115,7 @@ pub(crate) enum Number {
     /// In the record itself: at this offset, this many bytes (1, 2, 4 or 8), signed or not.
     Field { offset: u16, size: u8, signed: bool },
     /// A whole register: where a field has nothing else, and nothing else of the record is needed, that is not even made.
-    Register(Register),
+    Register { register: Register, signed: bool },
     /// The task, as `common_pid` has it.
     Task,
     /// The CPU.
@@ -130,7 +130,7 @@ impl Number {
 
     /// Whether it is compared as a signed number.
     pub(crate) fn is_signed(self) -> bool {
-        matches!(self, Self::Field { signed: true, .. } | Self::Task)
+        matches!(self, Self::Field { signed: true, .. } | Self::Register { signed: true, .. } | Self::Task)
     }
 }
 

@@ -65,11 +65,12 @@ impl Control {
         self.targeted > 0 || !self.triggers.is_empty()
     }
 
-    /// What the handlers of a probe have to know, if anything: without a plan all hits are recorded. `in_link`: the caller of what is
+    /// What the handlers of a probe have to know, if anything: without a plan all hits are recorded, so those of an event that is
+    /// not enabled, which come while it is disarmed or are returns of earlier calls, have one. `in_link`: the caller of what is
     /// hit is in x30. `number` says where a number of a record is had from in the first place.
     #[must_use]
     pub(crate) fn plan(&self, in_link: bool, number: &dyn Fn(Number) -> Number) -> Option<Box<Plan>> {
-        (self.filter.is_some() || self.is_soft())
+        (self.filter.is_some() || self.is_soft() || !self.enabled)
             .then(|| Box::new(Plan::new(self.filter.as_ref(), &self.triggers, self.recording.clone(), in_link, number)))
     }
 
