@@ -157,7 +157,8 @@ pub(crate) fn start_others(machine: &Machine) {
         unwanted: machine.cpus.len() - wanted,
     });
     let running = cpus.list.iter().filter(|cpu| cpu.error.is_none()).count();
-    println!("CPUs: {running} of {} run", cpus.list.len() + cpus.unwanted + cpus.surplus);
+    // Those that the boot arguments keep off are not missing.
+    println!("CPUs: {running} of {} run", cpus.list.len() + cpus.surplus);
     for (number, cpu) in cpus.list.iter().enumerate() {
         if let Some(error) = cpu.error {
             println!("CPU {number} (affinity {:#x}) does not run: {error}", cpu.affinity);
