@@ -55,6 +55,21 @@
     ldp     x28, x29, [sp, #224]
 .endm
 
+// Loads x2–x21: all that a call may have changed but x0, x1, x29 and x30, and x19–x21, which the routines of hits use.
+// In: sp = the frame.
+.macro frame_load_from_x2_to_x21
+    ldp     x20, x21, [sp, #160]
+    ldp     x18, x19, [sp, #144]
+    ldp     x16, x17, [sp, #128]
+    ldp     x14, x15, [sp, #112]
+    ldp     x12, x13, [sp, #96]
+    ldp     x10, x11, [sp, #80]
+    ldp     x8, x9, [sp, #64]
+    ldp     x6, x7, [sp, #48]
+    ldp     x4, x5, [sp, #32]
+    ldp     x2, x3, [sp, #16]
+.endm
+
 // Stores x30, sp, pc, pstate and the frame record, and points x29 at the record.
 // In: sp = the frame, x0 = the interrupted sp, x1 = pc, x2 = pstate; x29 and x30 still the interrupted ones.
 // Clobbers: x29.

@@ -78,16 +78,7 @@
     msr     elr_el1, x9
     msr     spsr_el1, x1
     ldp     x29, x30, [sp, #232]
-    ldp     x20, x21, [sp, #160]
-    ldp     x18, x19, [sp, #144]
-    ldp     x16, x17, [sp, #128]
-    ldp     x14, x15, [sp, #112]
-    ldp     x12, x13, [sp, #96]
-    ldp     x10, x11, [sp, #80]
-    ldp     x8, x9, [sp, #64]
-    ldp     x6, x7, [sp, #48]
-    ldp     x4, x5, [sp, #32]
-    ldp     x2, x3, [sp, #16]
+    frame_load_from_x2_to_x21
     ldp     x0, x1, [sp], #FRAME_SIZE
     eret
 .endm
@@ -319,16 +310,7 @@ kprobes_optimized:
     and     x0, x0, #0x3c0
     mov     x1, x19
     ldp     x29, x30, [sp, #232]
-    ldp     x20, x21, [sp, #160]
-    ldp     x18, x19, [sp, #144]
-    ldp     x16, x17, [sp, #128]
-    ldp     x14, x15, [sp, #112]
-    ldp     x12, x13, [sp, #96]
-    ldp     x10, x11, [sp, #80]
-    ldp     x8, x9, [sp, #64]
-    ldp     x6, x7, [sp, #48]
-    ldp     x4, x5, [sp, #32]
-    ldp     x2, x3, [sp, #16]
+    frame_load_from_x2_to_x21
     ret     x1
 // A handler is running on this CPU: every probe of the point misses the hit.
 optimized_busy:

@@ -80,16 +80,7 @@ kretprobe_reported:
     ldr     x29, [sp, #232]
     ldr     x24, [sp, #192]
     ldp     x22, x23, [sp, #176]
-    ldp     x20, x21, [sp, #160]
-    ldp     x18, x19, [sp, #144]
-    ldp     x16, x17, [sp, #128]
-    ldp     x14, x15, [sp, #112]
-    ldp     x12, x13, [sp, #96]
-    ldp     x10, x11, [sp, #80]
-    ldp     x8, x9, [sp, #64]
-    ldp     x6, x7, [sp, #48]
-    ldp     x4, x5, [sp, #32]
-    ldp     x2, x3, [sp, #16]
+    frame_load_from_x2_to_x21
     ldp     x0, x1, [sp], #FRAME_SIZE
     ret
 kretprobe_retired:
