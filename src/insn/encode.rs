@@ -129,6 +129,12 @@ pub const fn load_pair_after(rt: u8, rt2: u8, rn: u8, offset: i16) -> u32 {
     load_pair(rt, rt2, rn, offset) & !(0b11 << 23) | 0b01 << 23
 }
 
+/// `ldr xt, [xn], #offset`, from -256 to 255 (C6.2, LDR (immediate), post-index).
+#[must_use]
+pub const fn load_after(rt: u8, rn: u8, offset: i16) -> u32 {
+    0xf840_0400 | (offset as u32 & 0x1ff) << 12 | (rn as u32) << 5 | rt as u32
+}
+
 /// `str xt, [xn, #offset]`, with a multiple of 8 below 32,768 (C6.2, STR (immediate), unsigned offset).
 #[must_use]
 pub const fn store(rt: u8, rn: u8, offset: u16) -> u32 {

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::insn::{self, Sequences, Verdict};
+use crate::insn::{self, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -156,8 +156,13 @@ fn original_word(address: usize) -> u32 {
 
 /// The same, to be called with the registry's lock held, or interrupts masked.
 fn locked_original_word(address: usize) -> u32 {
-    let word = text::read(address);
-    table::original(address).unwrap_or(word)
+    match text::read(address) {
+        // Where a probe is armed, the text has one of these two.
+        word if word == insn::BRK_KPROBE || encode::branch_target(word, 0).is_some() => {
+            table::original(address).unwrap_or(word)
+        }
+        word => word,
+    }
 }
 
 /// The virtual addresses in which no probe is accepted: what runs while a probe is being handled.

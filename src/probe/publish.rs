@@ -6,37 +6,30 @@
 use alloc::alloc::{Layout, alloc_zeroed};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ptr;
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
-use super::hit::point::Point;
 use super::hit::table::{PAGE_SHIFT, Page, TABLE};
 use crate::atomic::AtomicPtr;
 use crate::platform;
 
-/// Makes room for a point at the virtual address `address`, which is in the text. Returns false if there is no memory
-/// for it.
-pub(super) fn prepare(address: usize) -> bool {
+/// Makes room for a point at the virtual address `address`, which is in the text, if there is memory for it: the page in
+/// which it is found, which stays for as long as the kernel runs.
+pub(super) fn prepare(address: usize) -> Option<&'static Page> {
     if TABLE.pages().is_empty() && !make_table() {
-        return false;
+        return None;
     }
-    let Some(entry) = TABLE.entry(address) else { return false };
-    if entry.load(Ordering::Relaxed).is_null() {
-        let Some(page) = make_page() else { return false };
-        entry.store(Box::into_raw(page), Ordering::Release);
-    }
-    true
-}
-
-/// Makes `point`, for the instruction `word`, the one that is found at its address, for which there is room; with null,
-/// none is found any more. Returns the one that was found before.
-pub(super) fn set(address: usize, point: *mut Point, word: u32) -> *mut Point {
-    TABLE.page(address).map_or(ptr::null_mut(), |page| page.set(address, point, word))
-}
-
-/// Where the point at the virtual address `address`, for which there is room, is found: for as long as the kernel runs.
-pub(super) fn cell(address: usize) -> Option<&'static AtomicPtr<Point>> {
-    TABLE.page(address).map(|page| page.point(address))
+    let entry = TABLE.entry(address)?;
+    let page = match NonNull::new(entry.load(Ordering::Relaxed)) {
+        Some(page) => page,
+        None => {
+            let page = NonNull::from(Box::leak(make_page()?));
+            entry.store(page.as_ptr(), Ordering::Release);
+            page
+        }
+    };
+    // SAFETY: it is a page, and never freed.
+    Some(unsafe { page.as_ref() })
 }
 
 /// Bytes of memory that the table takes.

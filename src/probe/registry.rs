@@ -27,6 +27,7 @@ use super::check::{Checker, Site};
 use super::counters::FreeCounters;
 use super::hit::counters::Counters;
 use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
+use super::hit::table::Page;
 use super::registration::State;
 use super::slab::Slab;
 use super::{Fallback, Memory, Mode, NotEntry, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
@@ -50,6 +51,8 @@ struct Registry {
 struct Entry {
     /// The virtual address.
     address: usize,
+    /// Where hits find the point.
+    page: &'static Page,
     /// Whether branch targets are checked in its page.
     guarded: bool,
     site: Site,
@@ -170,9 +173,9 @@ pub(super) fn unregister(probes: &mut [Registration]) {
 impl Entry {
     /// The instruction at `address`, without probes.
     #[inline(always)]
-    fn new(address: usize, site: Site, guarded: bool) -> Self {
+    fn new(address: usize, page: &'static Page, site: Site, guarded: bool) -> Self {
         let (probes, wanted) = (Probes::NONE, Mode::FASTEST);
-        Self { address, guarded, site, probes, execution: None, wanted, fallback: None, not_entry: None }
+        Self { address, page, guarded, site, probes, execution: None, wanted, fallback: None, not_entry: None }
     }
 
     /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.
@@ -218,7 +221,7 @@ impl Registry {
             Kind::Kprobe { pre: Pre::Entry(_), .. } => checker.not_entry(address),
             Kind::Kprobe { .. } | Kind::Return(_) => None,
         };
-        publish::prepare(address).then_some(())?;
+        let page = publish::prepare(address)?;
         self.entries.reserve(address)?;
         self.probes.reserve()?;
         self.counters.reserve()?;
@@ -235,7 +238,8 @@ impl Registry {
         unsafe { place.write(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered }) };
         // SAFETY: `free` alone takes it away, in `remove` and `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
-        let entry = self.entries.get_or_add(address, || Entry::new(address, site, checker.is_guarded(address)))?;
+        let entry =
+            self.entries.get_or_add(address, || Entry::new(address, page, site, checker.is_guarded(address)))?;
         entry.not_entry = entry.not_entry.or(not_entry);
         entry.probes.push(probe);
         Some(Registration { address, probe, state: State::Registered })

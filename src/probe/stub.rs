@@ -8,7 +8,7 @@ use super::hit::trampoline;
 use crate::atomic::AtomicPtr;
 use crate::exception::TrapFrame;
 use crate::insn::encode::{self, SP};
-use crate::insn::{self, Guard, NotRelocatable, Place};
+use crate::insn::{self, Guard, Literal, NotRelocatable, Place};
 use crate::platform;
 
 use super::check::Site;
@@ -28,48 +28,50 @@ pub(super) fn build(
     let to = |word: usize| stub + 4 * word as u64;
     let text = platform::text();
     let place = Place { from, to: to(form.copy()), guard, text: text.start as u64..text.end as u64 };
-    let (way_in, rest) = words.split_at_mut(form.way_out());
-    let (way_out, rest) = rest.split_at_mut(form.copy() - form.way_out());
-    let routine = trampoline::stub_routine(form) as u64;
-    let call = encode::branch_link(to(way_in.len() - 1), routine)?;
+    let call = |word| encode::branch_link(to(word), trampoline::stub_routine(form) as u64);
+    // Of constant lengths, so that the words are stored one by one where they go.
     match form {
         Form::Full => {
             const SIZE: i16 = TrapFrame::SIZE as i16;
             const X30: i16 = 8 * 30;
-            way_in.copy_from_slice(&[
+            words[..Form::Full.copy()].copy_from_slice(&[
                 encode::store_pair_before(0, 1, SP, -SIZE),
                 encode::add(0, SP, SIZE as u16),
                 encode::store_pair(30, 0, SP, X30),
                 encode::read_daif(0),
                 encode::MASK_INTERRUPTS,
-                call,
+                call(5)?,
+                encode::write_daif(0),
+                encode::load_pair_after(0, 1, SP, SIZE),
             ]);
-            way_out.copy_from_slice(&[encode::write_daif(0), encode::load_pair_after(0, 1, SP, SIZE)]);
         }
+        // What is interrupted once interrupts are unmasked has its own link again.
         Form::Lean => {
             const SIZE: i16 = Entry::SIZE as i16;
-            way_in.copy_from_slice(&[
+            words[..Form::Lean.copy()].copy_from_slice(&[
                 encode::store_pair_before(29, 30, SP, -SIZE),
                 encode::read_daif(9),
                 encode::MASK_INTERRUPTS,
-                call,
+                call(3)?,
+                encode::load_pair_after(29, 30, SP, SIZE),
+                encode::write_daif(9),
             ]);
-            // What is interrupted once interrupts are unmasked has its own link again.
-            way_out.copy_from_slice(&[encode::load_pair_after(29, 30, SP, SIZE), encode::write_daif(9)]);
         }
         Form::Follow => {
             const SIZE: i16 = FOLLOW_SIZE as i16;
-            way_in.copy_from_slice(&[
+            words[..Form::Follow.copy()].copy_from_slice(&[
                 encode::store_pair_before(9, 30, SP, -SIZE),
                 encode::read_daif(9),
                 encode::MASK_INTERRUPTS,
-                call,
+                call(3)?,
+                encode::load(Literal::Doubleword, 30, SP, 8),
+                encode::write_daif(9),
+                encode::load_after(9, SP, SIZE),
             ]);
-            way_out.copy_from_slice(&[encode::write_daif(9), encode::load_pair_after(9, 30, SP, SIZE)]);
         }
     }
     let copy = insn::relocate(site.word, site.verdict, &place)?;
-    rest[..insn::MAX_WORDS].copy_from_slice(copy.padded());
+    words[form.copy()..][..insn::MAX_WORDS].copy_from_slice(copy.padded());
     // Both lie within the reach of a branch, or the stub could not lead back.
     words[DISTANCE] = from.wrapping_sub(stub) as u32;
     let cell = (&raw const *cell).addr() as u64;

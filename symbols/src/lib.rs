@@ -4,7 +4,8 @@
 //!
 //! # Format
 //!
-//! All numbers are little-endian; nothing is aligned.
+//! All numbers are little-endian. The table lies at a multiple of 4, and so do its words, which are read by who may not read
+//! others; names are not aligned.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -40,6 +41,8 @@ pub use write::{WriteError, write};
 const MAGIC: [u8; 8] = *b"kprobsym";
 /// The version of the format that this crate writes and reads.
 const VERSION: u32 = 1;
+/// What the address of a table is a multiple of, in bytes.
+const ALIGNMENT: usize = 4;
 /// Words of four bytes in the header.
 const HEADER_WORDS: usize = 8;
 /// Bytes in the header.

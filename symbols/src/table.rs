@@ -4,10 +4,12 @@
 use core::ops::Range;
 use core::{fmt, str};
 
-use crate::{CHECKED_FROM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION, checksum::crc32};
+use zerocopy::FromBytes;
 
-/// One word of the table as it lies in memory.
-type Word = [u8; 4];
+use crate::{ALIGNMENT, CHECKED_FROM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION, checksum::crc32};
+
+/// One word of the table as it lies in memory: little-endian.
+type Word = u32;
 
 /// A function of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,11 @@ pub enum SymbolError {
         needed: usize,
         /// Bytes that are there.
         present: usize,
+    },
+    /// The bytes lie at an address that no table is at.
+    Misaligned {
+        /// The virtual address, which is no multiple of 4.
+        address: usize,
     },
     /// The bytes do not begin as a table does.
     Magic,
@@ -56,6 +63,9 @@ impl fmt::Display for SymbolError {
         match self {
             Self::Truncated { needed, present } => {
                 write!(out, "the symbol table is truncated: it needs {needed} bytes and {present} are there")
+            }
+            Self::Misaligned { address } => {
+                write!(out, "the symbol table is at {address:#x}, which is no multiple of {ALIGNMENT}")
             }
             Self::Magic => write!(out, "there is no symbol table behind the image"),
             Self::Version { found } => {
@@ -93,7 +103,7 @@ struct Entry {
 
 impl Entry {
     fn decode(words: &[Word; 3]) -> Self {
-        let [offset, size, name] = words.map(u32::from_le_bytes);
+        let [offset, size, name] = words.map(u32::from_le);
         Self { offset, size, name }
     }
 }
@@ -103,7 +113,7 @@ impl<'a> SymbolTable<'a> {
     ///
     /// # Errors
     ///
-    /// If the bytes are not a table that is complete, intact and consistent. All of it is checked here.
+    /// If the bytes are not a table that is aligned, complete, intact and consistent. All of it is checked here.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, SymbolError> {
         let truncated = |needed| SymbolError::Truncated { needed, present: bytes.len() };
         let (words, _) = bytes.as_chunks::<4>();
@@ -116,6 +126,9 @@ impl<'a> SymbolTable<'a> {
             return Err(SymbolError::Version { found: version });
         }
         let bytes = bytes.get(..length as usize).ok_or(truncated(length as usize))?;
+        if !bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+            return Err(SymbolError::Misaligned { address: bytes.as_ptr().addr() });
+        }
         let checked = bytes.get(CHECKED_FROM..).ok_or(SymbolError::Inconsistent { part: "its length" })?;
         let found = crc32(checked);
         if found != checksum {
@@ -132,8 +145,7 @@ impl<'a> SymbolTable<'a> {
         let (_, bytes) = bytes.split_at_checked(HEADER_BYTES)?;
         let (entries, bytes) = bytes.split_at_checked(count.checked_mul(12)?)?;
         let (by_name, names) = bytes.split_at_checked(count.checked_mul(4)?)?;
-        let (entries, _) = entries.as_chunks::<4>().0.as_chunks::<3>();
-        let (by_name, _) = by_name.as_chunks::<4>();
+        let (entries, by_name) = (FromBytes::ref_from_bytes(entries).ok()?, FromBytes::ref_from_bytes(by_name).ok()?);
         Some(Self { base, entries, by_name, names })
     }
 
@@ -170,7 +182,7 @@ impl<'a> SymbolTable<'a> {
 
     /// The symbol with this entry number.
     fn numbered(&self, number: &Word) -> Option<Symbol<'a>> {
-        self.symbol(self.entries.get(u32::from_le_bytes(*number) as usize)?)
+        self.symbol(self.entries.get(u32::from_le(*number) as usize)?)
     }
 
     /// The function that contains `address`; of several names for one function the first in ascending order.
@@ -191,7 +203,7 @@ impl<'a> SymbolTable<'a> {
     /// and size; how many begin up to there is `near`, or about that, and becomes it.
     fn containing(&self, address: u64, near: &mut usize) -> Option<(usize, u32, u32)> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
-        let offset = |[offset, ..]: &[Word; 3]| u32::from_le_bytes(*offset);
+        let offset = |[offset, ..]: &[Word; 3]| u32::from_le(*offset);
         let begins = |index: usize| self.entries.get(index).is_some_and(|words| offset(words) <= wanted);
         let is_near = *near > 0 && begins(*near - 1);
         match (is_near, is_near && begins(*near)) {
@@ -202,7 +214,7 @@ impl<'a> SymbolTable<'a> {
         let (upto, _) = self.entries.split_at_checked(*near)?;
         let (index, last) = upto.iter().enumerate().next_back()?;
         let start = offset(last);
-        let size = |[_, size, _]: &[Word; 3]| u32::from_le_bytes(*size);
+        let size = |[_, size, _]: &[Word; 3]| u32::from_le(*size);
         let mut found = Some((index, start, size(last))).filter(|&(.., size)| wanted - start < size);
         // Names of one function, or functions without instructions.
         for (index, words) in upto.iter().enumerate().rev().skip(1).take_while(|(_, words)| offset(words) == start) {

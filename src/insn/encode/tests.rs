@@ -68,6 +68,8 @@ fn words_are_what_they_are_called() {
         (add(SP, SP, 288), "add sp, sp, #0x120"),
         (store_pair_before(0, 1, SP, -304), "stp x0, x1, [sp, #-0x130]!"),
         (load_pair_after(0, 1, SP, 304), "ldp x0, x1, [sp], #0x130"),
+        (load_after(9, SP, 48), "ldr x9, [sp], #0x30"),
+        (load_after(9, 10, -256), "ldr x9, [x10], #-0x100"),
         (store(30, SP, 240), "str x30, [sp, #0xf0]"),
         (subtract(SP, SP, 288), "sub sp, sp, #0x120"),
         (load(Literal::Word, 1, 2, 0x3ffc), "ldr w1, [x2, #0x3ffc]"),

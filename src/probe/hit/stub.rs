@@ -31,6 +31,7 @@ pub(crate) enum Form {
 /// What lies where in a stub, in words.
 impl Form {
     /// The end of the way in: where the common routine returns to.
+    #[cfg(target_os = "none")]
     pub(crate) const fn way_out(self) -> usize {
         match self {
             Self::Full => 6,
@@ -42,7 +43,8 @@ impl Form {
     pub(crate) const fn copy(self) -> usize {
         match self {
             Self::Full => 8,
-            Self::Lean | Self::Follow => 6,
+            Self::Lean => 6,
+            Self::Follow => 7,
         }
     }
 }
@@ -51,7 +53,8 @@ impl Form {
 pub(crate) const DISTANCE: usize = WORDS - 3;
 /// The address of the cell that has the point.
 pub(crate) const CELL: usize = WORDS - 2;
-const _: () = assert!(Form::Full.copy() + MAX_WORDS <= DISTANCE && Form::Lean.copy() + MAX_WORDS <= DISTANCE);
+const _: () = assert!(Form::Full.copy() + MAX_WORDS <= DISTANCE);
+const _: () = assert!(Form::Lean.copy() + MAX_WORDS <= DISTANCE && Form::Follow.copy() + MAX_WORDS <= DISTANCE);
 
 /// A hit that nobody can be told of, as a handler is running on this CPU.
 #[unsafe(no_mangle)]

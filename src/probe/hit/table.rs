@@ -54,7 +54,8 @@ impl Table {
     #[inline]
     pub(crate) fn set(&self, base: usize, pages: &'static [AtomicPtr<Page>]) {
         self.base.store(base, Ordering::Relaxed);
-        self.pages.store(pages.as_ptr().cast_mut(), Ordering::Relaxed);
+        // Of itself, as the assembly asks for pages, and not for their number.
+        self.pages.store(pages.as_ptr().cast_mut(), Ordering::Release);
         self.length.store(pages.len(), Ordering::Release);
     }
 

@@ -19,14 +19,17 @@ use crate::probe::hit::machine::guard;
 use crate::probe::hit::point::{Execution, Kind, Point, Pre, ProbeRef, Watcher};
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::stub::Form;
+use crate::probe::hit::table::Page;
 use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
-use crate::probe::{Fallback, Mode, publish, stub as builder};
+use crate::probe::{Fallback, Mode, stub as builder};
 use crate::text::{self, Word};
 
 /// What is to be found at an address from now on.
 struct Staged {
     address: usize,
+    /// Where it is found.
+    page: &'static Page,
     /// The instruction.
     word: u32,
     /// The point; null where the probes are to be disarmed.
@@ -51,7 +54,7 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Vec<usize> 
         match entry.stage(&mut registry.arena, &mut registry.points, &mut replaced.cells) {
             Some(point) => {
                 let word = entry.word();
-                staged.push(Staged { address, word: entry.site.word, point });
+                staged.push(Staged { address, page: entry.page, word: entry.site.word, point });
                 if text::read(address) != word {
                     words.push(Word { address, words: [word] });
                 }
@@ -60,14 +63,14 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Vec<usize> 
         }
     }
     registry.arena.write();
-    for &Staged { address, word, point } in staged.iter().filter(|staged| !staged.point.is_null()) {
-        replaced.points.extend(NonNull::new(publish::set(address, point, word)));
+    for &Staged { address, page, word, point } in staged.iter().filter(|staged| !staged.point.is_null()) {
+        replaced.points.extend(NonNull::new(page.set(address, point, word)));
     }
     replaced.cells.sort_unstable();
     text::patch(&words, &mut replaced.cells);
     let before = replaced.points.len();
-    for &Staged { address, word, .. } in staged.iter().filter(|staged| staged.point.is_null()) {
-        replaced.points.extend(NonNull::new(publish::set(address, ptr::null_mut(), word)));
+    for &Staged { address, page, word, .. } in staged.iter().filter(|staged| staged.point.is_null()) {
+        replaced.points.extend(NonNull::new(page.set(address, ptr::null_mut(), word)));
     }
     if replaced.points.len() > before {
         // Who was in a stub, before it asked for its point, may have been given one that was withdrawn since.
@@ -257,7 +260,7 @@ impl Entry {
             let form = self.form(mode);
             fallback = self.not_entry.map(Fallback::NotEntry).filter(|_| mode == Mode::Lean);
             let stub = arena.allocate(Cell::Stub, self.guarded)?;
-            let point = publish::cell(self.address)?;
+            let point = self.page.point(self.address);
             let build =
                 |words: &mut _| builder::build(form, stub, self.address, &self.site, self.guard(), point, words);
             match arena.fill_stub(stub, build) {
