@@ -98,16 +98,16 @@ pub static CASES: &[Case] = &[
         counted: 0,
         ..armed([return_probe(at, mode).entry(decline).register()])
     }),
-    hit("event.p", target::add, Mode::Optimized, |at, mode| event(&format!("p:e {at:#x}"), mode)),
-    hit("event.p.3arg", target::add, Mode::Optimized, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
+    hit("event.p", target::add, Mode::Lean, |at, mode| event(&format!("p:e {at:#x}"), mode)),
+    hit("event.p.3arg", target::add, Mode::Lean, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
     hit("event.r.retval", target::add, Mode::Optimized, |at, mode| event(&format!("r:e {at:#x} $retval"), mode)),
-    hit("event.p.filtered-out", target::add, Mode::Optimized, |at, _| {
+    hit("event.p.filtered-out", target::add, Mode::Lean, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
             controls.set_filter(events, EVENT, "x==7")?;
             controls.set_enabled(events, None, None, true)
         })
     }),
-    hit("hist.log2", target::add, Mode::Optimized, |at, _| {
+    hit("hist.log2", target::add, Mode::Lean, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
             controls.set_trigger(events, EVENT, "hist:keys=x.log2")
         })

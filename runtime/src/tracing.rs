@@ -76,6 +76,11 @@ impl Symbols for Names {
         symbol::lookup(address as usize).map(function)
     }
 
+    /// The assembly of this kernel that has other rules is in the region that cannot be probed, or runs before there are probes.
+    fn is_call(&self, address: u64) -> bool {
+        self.lookup(address).is_some_and(|function| function.address == address)
+    }
+
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {
         symbol::find(name).for_each(|symbol| each(function(symbol)));
     }

@@ -120,19 +120,34 @@ mod routines {
     }
 }
 
+/// Called as the routines are written: they change no register but those of their contract, which spares the caller to save the
+/// others.
 #[cfg(target_os = "none")]
 #[inline]
 fn load(address: usize, size: usize) -> Outcome {
-    use routines::*;
-    // SAFETY: the routines may be given any address: each is one load, an abort of which is repaired by
-    // `fix_up`, and they change no memory.
-    unsafe {
-        match size {
-            1 => kprobes_nofault_load1(address),
-            2 => kprobes_nofault_load2(address),
-            4 => kprobes_nofault_load4(address),
-            _ => kprobes_nofault_load8(address),
-        }
+    macro_rules! call {
+        ($routine:ident) => {{
+            let (value, syndrome);
+            // SAFETY: the routine may be given any address: it is one load, an abort of which is repaired by `fix_up`, and it
+            // changes no memory.
+            unsafe {
+                core::arch::asm!(
+                    "bl {routine}",
+                    routine = sym routines::$routine,
+                    inlateout("x0") address => value,
+                    lateout("x1") syndrome,
+                    lateout("x30") _,
+                    options(preserves_flags)
+                );
+            }
+            Outcome { value, syndrome }
+        }};
+    }
+    match size {
+        1 => call!(kprobes_nofault_load1),
+        2 => call!(kprobes_nofault_load2),
+        4 => call!(kprobes_nofault_load4),
+        _ => call!(kprobes_nofault_load8),
     }
 }
 

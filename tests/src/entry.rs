@@ -44,7 +44,7 @@ fn mode_at(address: usize) -> (Mode, Option<Fallback>) {
 }
 
 /// What `entry_save` has found: x0 to x8, x18 to x30, sp.
-struct Found([u64; 23]);
+pub struct Found([u64; 23]);
 
 /// What the handler has seen: x0 to x8, x29, x30, sp, the pc, and the word of the probe.
 static SHOWN: IrqLock<[u64; 14]> = IrqLock::new([0; 14]);
@@ -72,8 +72,13 @@ fn show(entry: &Entry) {
     }
 }
 
+/// The address of `entry_save`.
+pub fn address_of_save() -> usize {
+    entry_save as *const () as usize
+}
+
 /// Calls `entry_save` with a pattern.
-fn call_save() -> (Found, [u64; 20]) {
+pub fn call_save() -> (Found, [u64; 20]) {
     let mut found = Found([0; 23]);
     let mut registers = [0; 20];
     for (number, register) in (1..).zip(&mut registers) {
@@ -89,7 +94,7 @@ fn call_save() -> (Found, [u64; 20]) {
 
 test!(
     fn handlers_see_what_is_passed_and_the_function_finds_it() {
-        let address = entry_save as *const () as usize;
+        let address = address_of_save();
         for mode in MODES {
             let builder = Kprobe::at(address).entry(show).data(42).at_most(mode);
             let builder = if mode == Mode::Stepped { builder.post(after) } else { builder };

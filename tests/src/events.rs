@@ -5,11 +5,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::hint::black_box;
 
+use aarch64_kprobes::Kprobe;
+use aarch64_kprobes::probe::{self, Mode};
 use kprobes_trace::definition::{Command, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::Events;
+use kprobes_trace::host::{Function, Symbols};
 use kprobes_trace::ring::{Record, Snapshot};
 use runtime::per_cpu::MAX_CPUS;
+use runtime::sync::IrqLock;
 use runtime::task::JoinHandle;
 use runtime::{smp, task, tracing};
 
@@ -150,5 +154,182 @@ test!(
         let snapshot = rings.take().expect("there is memory");
         let values: Vec<u64> = snapshot.records().map(|record: Record<'_>| record.word(16)).collect();
         assert_eq!(values, [1, 3]);
+    }
+);
+
+/// How the engine shows registers to the handler of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// As a call passes them, which is all that was saved.
+    Lean,
+    /// As a call passes them, taken from all.
+    Shared,
+    /// All.
+    Full,
+}
+
+const FORMS: [Form; 3] = [Form::Lean, Form::Shared, Form::Full];
+
+/// The names of the kernel, of one that promises nothing about its functions.
+struct Unknown;
+
+impl Symbols for Unknown {
+    fn lookup(&self, address: u64) -> Option<Function<'_>> {
+        tracing::Names.lookup(address)
+    }
+
+    fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(Function<'a>)) {}
+}
+
+/// What an event at `address` has told of the calls that `call` makes, without the times: the trace, and the histograms.
+#[inline(never)]
+fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, triggers: &[&str]) -> String {
+    const EVENT: (&str, &str) = ("kprobes", "e");
+    let other = Kprobe::at(address).pre(|_| ());
+    let _other = (form == Form::Shared).then(|| other.register().expect("it can be probed"));
+    let rings = tracing::rings();
+    let mut events = Events::<Probe>::new(rings);
+    let line = format!("p:e {address:#x} {arguments}");
+    let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
+    let names: &dyn Symbols = if form == Form::Full { &Unknown } else { &tracing::Names };
+    events.define(definition, names).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let mut controls = tracing::controls();
+    controls.set_enabled(&events, None, None, true).expect("a probe can be armed");
+    controls.set_filter(&events, EVENT, filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+    for trigger in triggers {
+        controls.set_trigger(&events, EVENT, trigger).unwrap_or_else(|error| panic!("{trigger}: {error}"));
+    }
+    let mode = probe::list().into_iter().find(|info| info.address == address).and_then(|info| info.mode);
+    assert_eq!(mode, Some(if form == Form::Lean { Mode::Lean } else { Mode::Optimized }), "{form:?}");
+    call();
+    let mut trace = String::new();
+    events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+    let mut told = String::new();
+    for line in trace.lines().filter(|line| !line.starts_with('#')) {
+        let words = line.split_whitespace().enumerate();
+        // A line of a record begins with the task, the CPU, the flags and the time.
+        let is_record = line.contains(" [0");
+        words.filter(|(number, _)| !is_record || *number != 3).for_each(|(_, word)| told = format!("{told} {word}"));
+        told.push('\n');
+    }
+    for trigger in controls.get(EVENT).expect("it has been enabled").triggers() {
+        if let Some(histogram) = trigger.histogram() {
+            histogram.write(&mut told, trigger, &tracing::Names).expect("there is memory");
+        }
+    }
+    controls.set_enabled(&events, None, None, false).expect("a probe can be disarmed");
+    rings.clear();
+    told
+}
+
+/// Has the event tell in each form, which must make no difference. Returns what it tells.
+fn told_alike(address: usize, call: fn(), arguments: &str, filter: &str, triggers: &[&str]) -> String {
+    let mut first: Option<String> = None;
+    // One call, so that the stack is the same.
+    for &form in black_box(&FORMS[..]) {
+        let told = told(form, address, call, arguments, filter, triggers);
+        match &first {
+            Some(first) => assert_eq!(told, *first, "{form:?}: {arguments} if {filter}"),
+            None => first = Some(told),
+        }
+    }
+    first.expect("there are forms")
+}
+
+/// What is probed: the last two arguments are on the stack.
+#[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "some are to be on the stack")]
+extern "C" fn many(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64, h: u64, i: u64, j: u64) -> u64 {
+    black_box(a ^ b ^ c ^ d) + black_box(e ^ f ^ g ^ h) + black_box(i ^ j)
+}
+
+static NUMBERS: [u64; 8] = [10, 11, 12, 13, 14, 15, 16, 17];
+
+/// Calls [`many`] for each of [`NUMBERS`], some times with interrupts masked.
+#[inline(never)]
+fn call_many() {
+    static MASKED: IrqLock<()> = IrqLock::new(());
+    for (number, place) in (0..).zip(&NUMBERS) {
+        let _masked = (number % 3 == 1).then(|| MASKED.lock());
+        let place = (&raw const *place).addr() as u64;
+        black_box(many(number, number << 40, place, 3, 4, 5, 6, 7, 80 + number, 90 + number));
+    }
+}
+
+test!(
+    fn what_an_event_tells_does_not_depend_on_what_its_probe_saves() {
+        let address = many as *const () as usize;
+        let words = "n=%x0 m=+0(%x2) s=$stack1 h=%x1 l=%x30 f=%x29 p=%pc sp=%sp";
+        let more = "n=%x0 m=+0(%x2) s=$stack1 h=%x1 \
+                    sp=$stack b=%x0:u8 a=$arg9:u64 z=$arg10:u8 c=$comm t=+0(%x2):string v=+0(%x2):u64[2] w=+4(+0(%x29)):x32 \
+                    k=\\7 at=%pc:symbol p=%x7:b2@1/32 wild=+8(%x1):u16";
+        let filters: [(&str, &[u64]); 9] = [
+            ("0", &[0, 1, 2, 3, 4, 5, 6, 7]),
+            ("n == 3", &[3]),
+            ("n == 8", &[]),
+            ("m >= 16", &[6, 7]),
+            ("s != 95 && m != 11", &[0, 2, 3, 4, 6, 7]),
+            ("n < 2 || s > 96", &[0, 1, 7]),
+            ("!(n & 6)", &[0, 1]),
+            ("h >= 0x50000000000 && cpu == 0", &[5, 6, 7]),
+            ("n == 4 && common_pid != 100000", &[4]),
+        ];
+        for arguments in [words, more] {
+            for (filter, kept) in filters {
+                let told = told_alike(address, call_many, arguments, filter, &[]);
+                let numbers: Vec<u64> = told
+                    .lines()
+                    .filter_map(|line| line.split_once(" n=0x")?.1.split(' ').next()?.parse().ok())
+                    .collect();
+                assert_eq!(numbers, kept, "{filter}\n{told}");
+                let masked = kept.iter().filter(|&number| number % 3 == 1).count();
+                assert_eq!(told.matches(" d.... ").count(), masked, "{told}");
+            }
+        }
+        let told = told_alike(address, call_many, more, "n == 6", &[]);
+        for text in [" b=6 ", " a=86 ", " z=96 ", " v={16,17} ", " k=0x7 ", " p=0x3 ", " wild=(fault)"] {
+            assert!(told.contains(text), "{text}: {told}");
+        }
+    }
+);
+
+test!(
+    fn triggers_act_alike_whatever_the_probe_saves() {
+        let address = many as *const () as usize;
+        let words = "n=%x0 m=+0(%x2) s=$stack1";
+        let more = "n=%x0 m=+0(%x2) s=$stack1 b=%x0:u8";
+        for arguments in [words, more] {
+            let told = told_alike(address, call_many, arguments, "n > 5", &["stacktrace:3 if m & 1"]);
+            assert_eq!(told.matches("<stack trace>").count(), 3, "{told}");
+            assert_eq!(told.matches(" => kprobes_tests::events::call_many+0x").count(), 3, "{told}");
+            assert_eq!(told.matches(" => kprobes_tests::events::told+0x").count(), 3, "{told}");
+            let told = told_alike(
+                address,
+                call_many,
+                arguments,
+                "n == 100",
+                &["hist:keys=n.log2:vals=m,s if s >= 91", "hist:keys=common_stacktrace,common_pid:size=128"],
+            );
+            assert!(told.contains("{ n: ~ 2^2  } hitcount:          2  m:         27  s:        187"), "{told}");
+            assert!(
+                told.contains("kprobes_tests::events::call_many+0x") && told.contains("hitcount:          8"),
+                "{told}"
+            );
+            let told = told_alike(address, call_many, arguments, "n > 0", &["traceoff if m == 12"]);
+            tracing::rings().set_on(true);
+            assert_eq!(told.lines().count(), 1, "{told}");
+        }
+    }
+);
+
+test!(
+    fn all_that_a_call_passes_is_recorded_at_an_entry() {
+        let arguments = "%x0 %x1 %x2 %x3 %x4 %x5 %x6 %x7 %x8 %x18 %x29 %x30 %sp %pc";
+        let told = told_alike(crate::entry::address_of_save(), || drop(crate::entry::call_save()), arguments, "0", &[]);
+        for (number, register) in (1..).zip((0..8).chain([18])) {
+            let value = if register == 18 { 10 * 0x0101_0101_0101_u64 } else { (register + 1) * 0x0101_0101_0101 };
+            let number = if register == 18 { 10 } else { number };
+            assert!(told.contains(&format!(" arg{number}={value:#x}")), "x{register}: {told}");
+        }
     }
 );

@@ -3,7 +3,7 @@
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use crate::definition::Kind;
-use crate::events::Armed;
+use crate::events::{Armed, Form};
 use crate::record::handler;
 use crate::recorder::Recorder;
 
@@ -19,10 +19,17 @@ pub enum Probe {
 impl Armed for Probe {
     type Error = ProbeError;
 
-    unsafe fn register(kind: Kind, address: u64, recorder: &Recorder) -> Result<Self, ProbeError> {
+    unsafe fn register(kind: Kind, form: Form, address: u64, recorder: &Recorder) -> Result<Self, ProbeError> {
         let (address, data) = (address as usize, &raw const *recorder as usize);
         match kind {
-            Kind::Probe => Kprobe::at(address).pre(handler::hit).data(data).disabled().register().map(Self::Kprobe),
+            Kind::Probe => {
+                let probe = Kprobe::at(address).data(data).disabled();
+                let probe = match form {
+                    Form::Call => probe.entry(handler::called),
+                    Form::Full => probe.pre(handler::hit),
+                };
+                probe.register().map(Self::Kprobe)
+            }
             Kind::Return { maxactive } => {
                 let mut probe = Kretprobe::at(address).handler(handler::returned).data(data).disabled();
                 if let Some(calls) = maxactive {

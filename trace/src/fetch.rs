@@ -13,6 +13,14 @@ use crate::format::{Base, Field, Width};
 pub struct Register(u8);
 
 impl Register {
+    /// x8, where a function is told to store what it returns, if that does not fit into registers.
+    pub(crate) const INDIRECT_RESULT: Self = Self(8);
+    /// x18, which a platform may give a meaning.
+    pub(crate) const PLATFORM: Self = Self(18);
+    /// x29, the frame pointer.
+    pub(crate) const FRAME: Self = Self(29);
+    /// x30, the link register.
+    pub(crate) const LINK: Self = Self(30);
     /// The stack pointer.
     pub const SP: Self = Self(31);
     /// The address of the probed instruction; in a return probe, the address that is returned to.
@@ -24,6 +32,12 @@ impl Register {
     #[must_use]
     pub const fn x(number: u8) -> Option<Self> {
         if number <= 30 { Some(Self(number)) } else { None }
+    }
+
+    /// Whether the first instruction of a function finds in it what the caller passes, or which call it is: x0 to x8, x18, x29,
+    /// x30, sp, pc. The others the handlers there are not shown.
+    const fn is_of_a_call(self) -> bool {
+        matches!(self.0, 0..=8 | 18 | 29..=32)
     }
 
     /// Its place in the frame, in words.
@@ -59,8 +73,19 @@ pub struct Fetch {
     pub reads: Vec<i64>,
 }
 
+impl Fetch {
+    /// Whether it needs no more than what a function is called with.
+    pub(crate) fn is_of_a_call(&self) -> bool {
+        match self.source {
+            Source::Register(register) => register.is_of_a_call(),
+            Source::Stack(_) | Source::Immediate(_) | Source::TaskName | Source::Text(_) => true,
+            Source::Entry(_) => false,
+        }
+    }
+}
+
 /// What of an argument is a word of a register, or of memory that one points to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub register: Register,
     pub is_memory: bool,
@@ -129,7 +154,7 @@ impl Program {
     pub fn new(arguments: &[Fetch], fields: &[Field]) -> Self {
         const WORDS_MAX: usize = 32;
         let words: Option<Vec<Word>> =
-            arguments.iter().zip(fields).map(|(argument, field)| word(argument, field)).collect();
+            arguments.iter().zip(fields).map(|(argument, field)| Word::of(argument, field)).collect();
         if let Some(words) = words.filter(|words| words.len() <= WORDS_MAX) {
             return Self::Words(words.into_boxed_slice());
         }
@@ -141,20 +166,23 @@ impl Program {
     }
 }
 
-fn word(argument: &Fetch, field: &Field) -> Option<Word> {
-    let kind = field.kind;
-    if kind.size() != 8 || kind.count != 0 || kind.bits.is_some() || kind.base.is_text() {
-        return None;
-    }
-    match (&argument.source, &argument.reads[..]) {
-        (Source::Register(register), []) => Some(Word { register: *register, is_memory: false, offset: 0 }),
-        (Source::Register(register), [offset]) => {
-            Some(Word { register: *register, is_memory: true, offset: i32::try_from(*offset).ok()? })
+impl Word {
+    /// What `argument` fetches, if it is a word and `field` has the whole of it.
+    pub fn of(argument: &Fetch, field: &Field) -> Option<Self> {
+        let kind = field.kind;
+        if kind.size() != 8 || kind.count != 0 || kind.bits.is_some() || kind.base.is_text() {
+            return None;
         }
-        (Source::Stack(offset), []) => {
-            Some(Word { register: Register::SP, is_memory: true, offset: i32::try_from(*offset).ok()? })
+        match (&argument.source, &argument.reads[..]) {
+            (Source::Register(register), []) => Some(Self { register: *register, is_memory: false, offset: 0 }),
+            (Source::Register(register), [offset]) => {
+                Some(Self { register: *register, is_memory: true, offset: i32::try_from(*offset).ok()? })
+            }
+            (Source::Stack(offset), []) => {
+                Some(Self { register: Register::SP, is_memory: true, offset: i32::try_from(*offset).ok()? })
+            }
+            _ => None,
         }
-        _ => None,
     }
 }
 

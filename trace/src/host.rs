@@ -111,6 +111,12 @@ pub trait Symbols {
     /// The function that contains the virtual address `address`.
     fn lookup(&self, address: u64) -> Option<Function<'_>>;
 
+    /// Whether the instruction at the virtual address `address` is the first of a function that is only called, as the procedure
+    /// call standard has it (AAPCS64, section 6.1): x9 to x17 and the flags hold nothing there. A probe on it costs less.
+    fn is_call(&self, _address: u64) -> bool {
+        false
+    }
+
     /// The functions whose demangled path is `name`, in the order of their addresses: instances of one generic
     /// function in several crates can share it.
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>));

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 
-use crate::fetch::{Fetch, Program, Register};
+use crate::fetch::{Fetch, Program, Register, Word};
 use crate::filter::Number;
 use crate::format::{Format, Shape};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
@@ -33,6 +33,10 @@ pub struct Recorder {
     /// Bytes of a record in the ring, if it is one of words; else of the fields.
     pub(crate) size: usize,
     pub(crate) program: Program,
+    /// The fields that are whole words, by their offsets.
+    words: Box<[(u16, Word)]>,
+    /// No register is asked for that a call passes nothing in.
+    is_of_a_call: bool,
     /// What is kept at the entry of a function until it returns.
     pub(crate) entry: Box<[Kept]>,
 }
@@ -56,19 +60,28 @@ impl Recorder {
             Program::Words(_) => RECORD_HEADER + format.size(),
             Program::Ops { .. } => format.size(),
         };
-        Self { plan: PlanCell::default(), rings, event, shape: format.shape, size, program, entry }
+        let word = |(argument, field)| Word::of(argument, field).map(|word| (field.offset as u16, word));
+        let words = arguments.iter().zip(format.arguments()).filter_map(word).collect();
+        let is_of_a_call = format.shape == Shape::Probe && arguments.iter().all(Fetch::is_of_a_call);
+        Self { plan: PlanCell::default(), rings, event, shape: format.shape, size, program, words, is_of_a_call, entry }
     }
 
-    /// Where a number of a record is had from: from a register, if the field is nothing but that.
+    /// Whether a handler that sees only what a function is called with can record this, if it is at its entry.
+    #[must_use]
+    pub fn is_of_a_call(&self) -> bool {
+        self.is_of_a_call
+    }
+
+    /// Where a number of a record is had from: from a register, or a word in memory, if the field is nothing but that.
     pub(crate) fn source(&self, number: Number) -> Number {
         const TASK: Number = Number::Field { offset: 4, size: 4, signed: true };
-        let (Number::Field { offset, size: 8, signed }, Program::Words(words)) = (number, &self.program) else {
+        let Number::Field { offset, size: 8, signed } = number else {
             return if number == TASK { Number::Task } else { number };
         };
-        let index = usize::from(offset).checked_sub(self.shape.size()).map(|bytes| bytes / 8);
-        match index.and_then(|index| words.get(index)) {
-            Some(word) if !word.is_memory => Number::Register { register: word.register, signed },
-            _ => number,
+        match self.words.iter().find(|(place, _)| *place == offset) {
+            Some(&(_, Word { register, is_memory: false, .. })) => Number::Register { register, signed },
+            Some(&(_, Word { register, is_memory: true, offset })) => Number::Memory { register, offset, signed },
+            None => number,
         }
     }
 

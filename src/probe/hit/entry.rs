@@ -36,12 +36,12 @@ pub struct Entry {
     indirect_result: u64,
     /// x18, which a platform may give a meaning.
     platform_register: u64,
-    /// For the routine of lean stubs.
+    /// For the routine of lean stubs; the stack pointer of the probed code where this was filled from a trap frame.
     cpu: *const Cpu,
     watcher: *const Watcher,
     /// Where the routine returns to; 0 where this was filled from a trap frame.
     link: u64,
-    /// PSTATE.DAIF of the probed code; its stack pointer where this was filled from a trap frame.
+    /// PSTATE.DAIF of the probed code, in the place that it has in SPSR_EL1; all of PSTATE where this was filled from a trap frame.
     masks: u64,
 }
 
@@ -64,10 +64,10 @@ impl Entry {
             arguments: [0; 8],
             indirect_result: frame.x[8],
             platform_register: frame.x[18],
-            cpu: ptr::null(),
+            cpu: ptr::without_provenance(frame.sp as usize),
             watcher,
             link: 0,
-            masks: frame.sp,
+            masks: frame.pstate,
         };
         for (argument, register) in entry.arguments.iter_mut().zip(&frame.x) {
             // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memcpy, which can be probed.
@@ -97,6 +97,13 @@ impl Entry {
         self.indirect_result
     }
 
+    /// What the platform keeps in x18, if it gives that a meaning.
+    #[inline]
+    #[must_use]
+    pub fn platform_register(&self) -> u64 {
+        self.platform_register
+    }
+
     /// The virtual address of the caller's frame record: x29.
     #[inline]
     #[must_use]
@@ -117,9 +124,16 @@ impl Entry {
     #[must_use]
     pub fn stack_pointer(&self) -> u64 {
         match self.link {
-            0 => self.masks,
+            0 => self.cpu.addr() as u64,
             _ => ptr::from_ref(self).addr() as u64 + Self::SIZE as u64,
         }
+    }
+
+    /// Whether interrupts were masked for the function: the I bit of PSTATE.DAIF.
+    #[inline]
+    #[must_use]
+    pub fn irqs_masked(&self) -> bool {
+        self.masks & TrapFrame::IRQ_MASKED != 0
     }
 
     /// The virtual address of the function: the pc.

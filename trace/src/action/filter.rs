@@ -1,7 +1,8 @@
 //! Filters, carried out.
 
 use super::{Moment, load};
-use crate::filter::{ACCEPT, Comparison, Pattern, Question, Test};
+use crate::filter::{ACCEPT, Pattern, Question, Test, WordTest};
+use crate::record::Registers;
 
 /// Whether the tests accept the record. Each leads to a later one, so there are at most as many steps as tests.
 #[inline]
@@ -9,10 +10,7 @@ pub(super) fn accepts(tests: &[Test], record: &[u8], moment: Moment<'_>) -> bool
     let mut next = 0;
     while let Some(test) = tests.get(usize::from(next)) {
         let answer = match &test.question {
-            Question::Number { number, comparison, value } => {
-                let bias = if number.is_signed() { 1 << 63 } else { 0 };
-                compare(*comparison, load::number(*number, record, moment), *value, bias)
-            }
+            Question::Number { number, range } => range.has(load::number(*number, record, moment)),
             Question::Text { text, pattern } => matches(pattern, load::text(*text, record, moment)),
         };
         next = if answer { test.yes } else { test.no };
@@ -20,18 +18,15 @@ pub(super) fn accepts(tests: &[Test], record: &[u8], moment: Moment<'_>) -> bool
     next == ACCEPT
 }
 
-/// `bias` makes the order of signed numbers that of unsigned ones.
+/// The same for tests of words, for which nothing but the registers is needed. A word that cannot be read is 0, as in the record.
 #[inline(always)]
-fn compare(comparison: Comparison, one: u64, other: u64, bias: u64) -> bool {
-    match comparison {
-        Comparison::Equal => one == other,
-        Comparison::NotEqual => one != other,
-        Comparison::Less => one ^ bias < other ^ bias,
-        Comparison::LessOrEqual => one ^ bias <= other ^ bias,
-        Comparison::Greater => one ^ bias > other ^ bias,
-        Comparison::GreaterOrEqual => one ^ bias >= other ^ bias,
-        Comparison::Bits => one & other != 0,
+pub(super) fn accepts_words(tests: &[WordTest], registers: Registers<'_>) -> bool {
+    let mut next = 0;
+    while let Some(test) = tests.get(usize::from(next)) {
+        let word = registers.fetch(&test.word).unwrap_or(0);
+        next = if test.range.has(word) { test.yes } else { test.no };
     }
+    next == ACCEPT
 }
 
 fn matches(pattern: &Pattern, text: &[u8]) -> bool {

@@ -14,18 +14,17 @@ mod stack;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use aarch64_kprobes::exception::TrapFrame;
-
 pub use stack::Walk;
 
 use crate::host::Context;
+use crate::record::Registers;
 use crate::trigger::{Action, Bound, Plan, PlanCell, Switch, Trigger};
 
 /// What is known of a hit besides its record.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     /// The registers of the probed code.
-    pub frame: &'a TrapFrame,
+    pub registers: Registers<'a>,
     /// Where it ran.
     pub context: &'a Context,
     /// The virtual address of the probe; of a return, the address that is returned to.
@@ -62,10 +61,11 @@ impl Plan {
         self.filter.as_ref().is_none_or(|filter| filter::accepts(filter.tests(), record, moment))
     }
 
-    /// Whether there is nothing to do at a hit: there are no triggers, and it is not to be recorded.
+    /// Whether a hit with these registers is to be recorded, if that is all there is to do, and nothing else need be known.
     #[inline(always)]
-    pub(crate) fn dismisses(&self, moment: Moment<'_>) -> bool {
-        self.is_direct && self.triggers.is_empty() && !self.accepts(&[], moment)
+    pub(crate) fn keeps_quickly(&self, registers: Registers<'_>) -> Option<bool> {
+        let tests = self.words.as_deref()?;
+        Some(filter::accepts_words(tests, registers) && self.recording.is_on())
     }
 
     /// Carries the triggers of the event out, and says what becomes of `record`, which has not been made if nothing looks at it.

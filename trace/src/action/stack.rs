@@ -8,6 +8,7 @@ use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe;
 
 use super::Moment;
+use crate::fetch::Register;
 
 /// The addresses of a stack, from what was hit outwards.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,7 @@ impl<'a> Walk<'a> {
     /// `in_link`: what was hit has not made its frame record yet, and its caller is in x30.
     #[must_use]
     pub fn new(moment: Moment<'a>, in_link: bool) -> Self {
-        Self { moment, in_link, record: moment.frame.x[29] as usize }
+        Self { moment, in_link, record: moment.registers.get(Register::FRAME) as usize }
     }
 
     /// The address that comes first, whatever follows.
@@ -37,8 +38,8 @@ impl<'a> Walk<'a> {
     pub fn step(&mut self) -> Option<u64> {
         if self.in_link {
             self.in_link = false;
-            let frame = self.moment.frame;
-            return Some(self.true_address(frame.x[30] as usize, frame.sp as usize));
+            let [link, floor] = [Register::LINK, Register::SP].map(|register| self.moment.registers.get(register));
+            return Some(self.true_address(link as usize, floor as usize));
         }
         let record = self.record;
         if record == 0 || !record.is_multiple_of(16) {

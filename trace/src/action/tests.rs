@@ -3,6 +3,7 @@
 use super::*;
 use crate::filter::Filter;
 use crate::format::{Base, Field, Format, Shape, Type};
+use aarch64_kprobes::exception::TrapFrame;
 use alloc::vec::Vec;
 
 /// A hit of `u:u8 s:s32 x:x64 t:string`, of task 7, `main`, on CPU 2.
@@ -40,7 +41,7 @@ impl Hit {
     }
 
     pub(crate) fn moment(&self) -> Moment<'_> {
-        Moment { frame: &self.frame, context: &self.context, address: 0x1000 }
+        Moment { registers: Registers::Frame(&self.frame), context: &self.context, address: 0x1000 }
     }
 
     pub(crate) fn accepted_by(&self, filter: &Filter) -> bool {

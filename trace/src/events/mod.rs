@@ -26,12 +26,21 @@ use crate::recorder::{Recorder, STACK_EVENT};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings, Snapshot};
 use crate::text;
 
+/// What a probe is to save of the registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// What a function is called with: the probe is at its entry, and asks for no more.
+    Call,
+    /// All of them.
+    Full,
+}
+
 /// A registered probe. Dropping it unregisters it, after which its recorder is not used any more.
 pub trait Armed: Sized {
     /// Why a probe is refused.
     type Error: fmt::Display;
 
-    /// Places a probe of `kind` at the virtual address `address`, which records with `recorder`, and is not armed.
+    /// Places a probe of `kind` at the virtual address `address`, which has this `form`, records with `recorder`, and is not armed.
     ///
     /// # Errors
     ///
@@ -40,7 +49,7 @@ pub trait Armed: Sized {
     /// # Safety
     ///
     /// `recorder` stays in place until the probe has been dropped.
-    unsafe fn register(kind: Kind, address: u64, recorder: &Recorder) -> Result<Self, Self::Error>;
+    unsafe fn register(kind: Kind, form: Form, address: u64, recorder: &Recorder) -> Result<Self, Self::Error>;
 
     /// Arms or disarms the probe.
     ///
@@ -184,9 +193,10 @@ impl<P: Armed> Events<P> {
             None => self.free_number().ok_or_else(|| definition.error(0, Problem::OutOfMemory, None))?,
         };
         let recorder = Box::new(Recorder::new(number, &format, &fetches, entry.into(), self.rings));
+        let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };
         // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and `remove`, which
         // takes both out, keeps the order.
-        let probe = unsafe { P::register(definition.kind, address, &recorder) }
+        let probe = unsafe { P::register(definition.kind, form, address, &recorder) }
             .and_then(|probe| match sibling {
                 Some((_, true)) => probe.set_enabled(true).map(|()| probe),
                 _ => Ok(probe),

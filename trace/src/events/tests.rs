@@ -3,7 +3,8 @@
 use super::*;
 use crate::definition::{Command, parse};
 use crate::host::{Context, Function};
-use crate::record::Moment;
+use crate::record::{Moment, Registers};
+use crate::trigger::control::Control;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -26,6 +27,10 @@ impl Symbols for Names {
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {
         FUNCTIONS.into_iter().filter(|function| function.name == name).for_each(each);
     }
+
+    fn is_call(&self, address: u64) -> bool {
+        FUNCTIONS.iter().any(|function| function.address == address)
+    }
 }
 
 std::thread_local! {
@@ -35,6 +40,7 @@ std::thread_local! {
 
 struct Counter {
     address: u64,
+    form: Form,
     enabled: Cell<bool>,
     hits: Rc<Cell<u64>>,
 }
@@ -42,12 +48,12 @@ struct Counter {
 impl Armed for Counter {
     type Error = &'static str;
 
-    unsafe fn register(_: Kind, address: u64, recorder: &Recorder) -> Result<Self, &'static str> {
+    unsafe fn register(_: Kind, form: Form, address: u64, recorder: &Recorder) -> Result<Self, &'static str> {
         if address == 0x100c {
             return Err("refused");
         }
         REGISTERED.with_borrow_mut(|registered| registered.push((address, &raw const *recorder)));
-        Ok(Self { address, enabled: Cell::new(false), hits: Rc::default() })
+        Ok(Self { address, form, enabled: Cell::new(false), hits: Rc::default() })
     }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), &'static str> {
@@ -88,20 +94,41 @@ fn remove(events: &mut Events<Counter>, line: &str) -> Result<usize, Problem> {
     events.remove(&removal)
 }
 
-/// Hits every probe at `address`, with its number in each register, and its address in that of the frame.
+/// Hits every probe at `address`, with its number in each register, some text in x19, the time in x20, and in x21 where it is
+/// among [`TIMES`].
 fn hit(address: u64, time: u64) {
+    hit_in(address, time, |recorder, registers, moment| {
+        if !recorder.record_quickly(registers, || *moment) {
+            recorder.record(registers, moment);
+        }
+    });
+}
+
+/// The same, by way of what records all hits.
+fn hit_unusually(address: u64, time: u64) {
+    hit_in(address, time, |recorder, registers, moment| recorder.record(registers, moment));
+}
+
+fn hit_in(address: u64, time: u64, record: fn(&Recorder, Registers<'_>, &Moment<'_>)) {
     let registered = REGISTERED.with_borrow(Clone::clone);
     for (_, recorder) in registered.into_iter().filter(|&(other, _)| other == address) {
         let mut frame = TrapFrame::default();
         frame.x.iter_mut().zip(0..).for_each(|(register, number)| *register = number);
         frame.x[19] = TEXTS.as_ptr() as u64;
+        frame.x[20] = time;
+        frame.x[21] = &raw const TIMES[time as usize % TIMES.len()] as u64;
         let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
         let context = Context { cpu: 0, task: 3, name, time };
-        let moment = Moment { context, address, return_address: 0x2004, entry: &[5, 0x1000] };
         // SAFETY: the event that owns the recorder drops its probe first, and with it the entry in the table.
-        unsafe { &*recorder }.record(&frame, &moment);
+        let recorder = unsafe { &*recorder };
+        let return_address = (recorder.shape == Shape::Return).then_some(0x2004);
+        let moment = Moment { context, address, return_address, entry: &[5, 0x1000] };
+        record(recorder, Registers::Frame(&frame), &moment);
     }
 }
+
+/// What x21 points to at a hit.
+static TIMES: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 /// What x19 points to at a hit: two texts, and zeros behind them.
 static TEXTS: [u8; 24] = *b"first\0second\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -162,6 +189,86 @@ fn arguments_are_fetched() {
     assert_eq!(fetched("p f +0(%x19):x8 %x2"), "arg1=0x66 arg2=0x2");
     assert_eq!(fetched("r f $arg1 $arg9 $arg1:u8"), "arg1=0x5 arg2=0x1000 arg3=5");
     assert_eq!(fetched("r f $retval:s32 $arg3:symstr"), "arg1=0 arg2=\"0x5\"");
+}
+
+/// What is known in one stretch is told from what has to be looked at closer, and both record the same.
+#[test]
+fn a_hit_is_recorded_the_same_in_whichever_way() {
+    let words = "p:e f n=%x20 m=+0(%x21) null=+0(%x0):s64";
+    let more = "p:e f n=%x20 m=+0(%x21) null=+0(%x0):s64 b=+0(%x21):u8 t=+0(%x19):string";
+    let returns = "r:e f n=%x20 m=+0(%x21) null=%x0:s64";
+    type Kept = fn(u64, u64) -> bool;
+    // More than a page has room for, and less than two.
+    const HITS: u64 = 80;
+    let filters: [(&str, bool, Kept); 10] = [
+        ("0", true, |_, _| true),
+        ("n == 3", true, |n, _| n == 3),
+        ("m != 3", true, |_, m| m != 3),
+        ("n < 2 || m > 5", true, |n, m| n < 2 || m > 5),
+        ("!(n & 1) && m >= 4", true, |n, m| n & 1 == 0 && m >= 4),
+        ("null == 0 && n <= 1", true, |n, _| n <= 1),
+        ("null < 0 || null > 0", true, |_, _| false),
+        ("n == 3 && comm == 'main'", false, |n, _| n == 3),
+        ("n == 3 || cpu == 1 || common_pid == 4", false, |n, _| n == 3),
+        ("n > 1 && __probe_func != 1", false, |n, _| n > 1),
+    ];
+    for line in [words, more, returns] {
+        for (filter, is_quick, kept) in filters {
+            let filter = if line == returns { filter.into() } else { filter.replace("__probe_func", "__probe_ip") };
+            let recorded = [hit, hit_unusually].map(|hit| {
+                let mut events = events();
+                define(&mut events, line).unwrap();
+                let event = events.iter().next().unwrap();
+                let mut control = Control::new(true);
+                control.set_filter(&filter, &event.format().fields).unwrap();
+                let plan = control.plan(false, &|number| event.recorder().source(number));
+                assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
+                drop(event.recorder().plan().replace(plan));
+                (0..HITS).for_each(|time| hit(0x1000, time));
+                control.set_enabled(false);
+                drop(event.recorder().plan().replace(control.plan(false, &|number| event.recorder().source(number))));
+                hit(0x1000, 3);
+                events.rings().set_on(false);
+                drop(event.recorder().plan().replace(None));
+                hit(0x1000, 3);
+                trace(&events, usize::MAX)
+            });
+            assert_eq!(recorded[0], recorded[1], "{line}: {filter}");
+            let number = |line: &str| {
+                let (_, rest) = line.split_once(" n=0x").unwrap();
+                u64::from_str_radix(rest.split(' ').next().unwrap(), 16).unwrap()
+            };
+            let numbers: Vec<u64> = recorded[0].lines().map(number).collect();
+            let expected: Vec<u64> = (0..HITS).filter(|&time| kept(time, time % 8)).collect();
+            assert_eq!(numbers, expected, "{line}: {filter}");
+        }
+    }
+}
+
+/// Only what is recorded of a call, where it begins, does without the other registers.
+#[test]
+fn a_probe_saves_what_its_arguments_need() {
+    let form = |line: &str| {
+        let mut events = events();
+        define(&mut events, line).unwrap();
+        events.iter().next().unwrap().probe().form
+    };
+    for arguments in [
+        "",
+        "%x0 %x7 %x8 %x18 %x29 %x30 %sp %pc",
+        "$stack $stack3 $arg1 $arg12 $comm \\5 @f",
+        "+0(%x0):string +8(+16(%x30)):u8[4] +0(%sp):b4@2/32",
+    ] {
+        assert_eq!(form(&std::format!("p f {arguments}")), Form::Call, "{arguments}");
+        // $argN is refused elsewhere.
+        let arguments = arguments.replace("$arg1 $arg12", "");
+        assert_eq!(form(&std::format!("p f+4 {arguments}")), Form::Full, "{arguments}");
+        assert_eq!(form(&std::format!("p 0x5000 {arguments}")), Form::Full, "{arguments}");
+    }
+    for argument in ["%x9", "%x17", "%x19", "%x28", "%pstate", "+0(%x20)", "+0(+8(%x16)):string"] {
+        assert_eq!(form(&std::format!("p f %x0 {argument}")), Form::Full, "{argument}");
+    }
+    assert_eq!(form("r f $retval"), Form::Full);
 }
 
 /// On the host null is what cannot be read.

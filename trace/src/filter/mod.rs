@@ -16,6 +16,7 @@
 
 mod error;
 pub(crate) mod parse;
+mod range;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -23,8 +24,9 @@ use alloc::string::String;
 use core::fmt;
 
 pub use error::{Error, Problem};
+pub(crate) use range::Range;
 
-use crate::fetch::Register;
+use crate::fetch::{Register, Word};
 use crate::format::Field;
 
 /// The longest filter, in bytes.
@@ -70,6 +72,15 @@ impl Filter {
         })
     }
 
+    /// The same tests, if they look at nothing but words.
+    pub(crate) fn words(&self) -> Option<Box<[WordTest]>> {
+        let of = |Test { question, yes, no }: &Test| {
+            let Question::Number { number, range } = question else { return None };
+            Some(WordTest { word: number.word()?, range: *range, yes: *yes, no: *no })
+        };
+        self.tests.iter().map(of).collect()
+    }
+
     /// The tests, of which the first is carried out first.
     pub(crate) fn tests(&self) -> &[Test] {
         &self.tests
@@ -103,10 +114,21 @@ pub(crate) struct Test {
 /// What is asked.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
-    /// Of a number. `value` has been brought to the width of the number, as Linux does.
-    Number { number: Number, comparison: Comparison, value: u64 },
+    /// Of a number: whether it is in the range.
+    Number { number: Number, range: Range },
     /// Of a string: whether `pattern` matches it.
     Text { text: Text, pattern: Pattern },
+}
+
+/// A question to a word of the hit itself.
+#[derive(Clone, Debug)]
+pub(crate) struct WordTest {
+    pub(crate) word: Word,
+    pub(crate) range: Range,
+    /// What is next if it is in the range.
+    pub(crate) yes: Next,
+    /// What is next if it is not.
+    pub(crate) no: Next,
 }
 
 /// A number of a hit.
@@ -116,6 +138,8 @@ pub(crate) enum Number {
     Field { offset: u16, size: u8, signed: bool },
     /// A whole register: where a field has nothing else, and nothing else of the record is needed, that is not even made.
     Register { register: Register, signed: bool },
+    /// Likewise a whole word of memory, so many bytes from where a register points to. It may have changed when it is recorded.
+    Memory { register: Register, offset: i32, signed: bool },
     /// The task, as `common_pid` has it.
     Task,
     /// The CPU.
@@ -130,7 +154,20 @@ impl Number {
 
     /// Whether it is compared as a signed number.
     pub(crate) fn is_signed(self) -> bool {
-        matches!(self, Self::Field { signed: true, .. } | Self::Register { signed: true, .. } | Self::Task)
+        match self {
+            Self::Field { signed, .. } | Self::Register { signed, .. } | Self::Memory { signed, .. } => signed,
+            Self::Task => true,
+            Self::Cpu => false,
+        }
+    }
+
+    /// What is to be fetched, if it is not in the record.
+    fn word(self) -> Option<Word> {
+        match self {
+            Self::Register { register, .. } => Some(Word { register, is_memory: false, offset: 0 }),
+            Self::Memory { register, offset, .. } => Some(Word { register, is_memory: true, offset }),
+            Self::Field { .. } | Self::Task | Self::Cpu => None,
+        }
     }
 }
 

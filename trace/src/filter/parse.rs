@@ -9,8 +9,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{
-    ACCEPT, Comparison, Error, Field, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT, STRING_LIMIT, Test,
-    Text,
+    ACCEPT, Comparison, Error, Field, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT, Range,
+    STRING_LIMIT, Test, Text,
 };
 
 /// The longest number, in bytes.
@@ -258,7 +258,8 @@ fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize)
             }
             let value =
                 integer(&text[start..end], number.is_signed()).ok_or_else(|| error(Problem::IllegalInteger, start))?;
-            Ok((Question::Number { number, comparison, value: narrow(number, value) }, end))
+            let range = Range::of(comparison, narrow(number, value), number.is_signed());
+            Ok((Question::Number { number, range }, end))
         }
         _ => Err(error(Problem::InvalidValue, start)),
     }
@@ -319,13 +320,13 @@ fn integer(text: &str, signed: bool) -> Option<u64> {
     }
 }
 
-/// `value` as a number of the width of `number` holds it.
+/// `value` as a number of the width of `number` holds it: Linux brings it to that.
 fn narrow(number: Number, value: u64) -> u64 {
     let (size, signed) = match number {
         Number::Field { size, signed, .. } => (u32::from(size), signed),
         Number::Cpu => (4, false),
         Number::Task => (4, true),
-        Number::Register { signed, .. } => (8, signed),
+        Number::Register { signed, .. } | Number::Memory { signed, .. } => (8, signed),
     };
     let unused = 64 - 8 * size.min(8);
     if signed { ((value << unused) as i64 >> unused) as u64 } else { value << unused >> unused }

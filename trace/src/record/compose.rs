@@ -1,11 +1,11 @@
 //! Records that are more than words: composed aside, field by field, and copied to the ring.
 
-use aarch64_kprobes::exception::{TrapFrame, nofault};
+use aarch64_kprobes::exception::nofault;
 
-use super::{Moment, register};
+use super::{Moment, Registers};
 use crate::action::{Verdict, Walk};
-use crate::fetch::{Op, Program, Shift, Target, Word};
-use crate::format::{Shape, Width};
+use crate::fetch::{Op, Program, Register, Shift, Target, Word};
+use crate::format::Width;
 use crate::host::Context;
 use crate::recorder::{COMPOSED, Recorder, STACK_EVENT, STACK_HEADER, STACK_MAX, TEXT_MAX};
 use crate::ring::{RECORD_HEADER, Ring};
@@ -22,15 +22,21 @@ struct Draft<'a> {
 impl Recorder {
     /// Records a hit, if `plan` does not have it otherwise, by composing the record aside.
     #[inline(never)]
-    pub(super) fn record_composed(&self, ring: &Ring, plan: Option<&Plan>, frame: &TrapFrame, moment: &Moment<'_>) {
+    pub(super) fn record_composed(
+        &self,
+        ring: &Ring,
+        plan: Option<&Plan>,
+        registers: Registers<'_>,
+        moment: &Moment<'_>,
+    ) {
         // SAFETY: there is one for each CPU, and nobody else records on it: the caller has entered.
         let words = unsafe { &mut *ring.bench.0.get() };
         let context = &moment.context;
         let [common, address, return_address, ..] = words;
-        *common = self.common(ring, frame, context);
+        *common = self.common(ring, registers, context);
         *address = moment.address;
-        if self.shape == Shape::Return {
-            *return_address = moment.return_address;
+        if let Some(address) = moment.return_address {
+            *return_address = address;
         }
         let length = match &self.program {
             Program::Words(_) => self.size - RECORD_HEADER,
@@ -38,11 +44,11 @@ impl Recorder {
         };
         let mut draft = Draft { words, length, faults: 0 };
         match &self.program {
-            Program::Words(words) => draft.fill(words, self.shape.size() / 8, frame),
-            Program::Ops { ops, data } => draft.carry_out(ops, data, frame, moment),
+            Program::Words(words) => draft.fill(words, self.shape.size() / 8, registers),
+            Program::Ops { ops, data } => draft.carry_out(ops, data, registers, moment),
         }
         let Some(plan) = plan else { return draft.publish(ring, context) };
-        let known = self.known(frame, moment);
+        let known = self.known(registers, moment);
         let Verdict { keep, stack } = plan.run(draft.bytes(), known);
         if !self.rings.is_on() {
             return;
@@ -58,11 +64,11 @@ impl Recorder {
     }
 
     /// Records the stack at a hit.
-    pub(super) fn record_stack(&self, ring: &Ring, plan: &Plan, frame: &TrapFrame, moment: &Moment<'_>) {
+    pub(super) fn record_stack(&self, ring: &Ring, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
         // SAFETY: as above.
         let words = unsafe { &mut *ring.bench.0.get() };
         let mut draft = Draft { words, length: 0, faults: 0 };
-        draft.stack(self.common(ring, frame, &moment.context), plan.walk(self.known(frame, moment)));
+        draft.stack(self.common(ring, registers, &moment.context), plan.walk(self.known(registers, moment)));
         draft.publish(ring, &moment.context);
     }
 }
@@ -76,9 +82,9 @@ impl Draft<'_> {
     }
 
     /// Fills in words from `first` on.
-    fn fill(&mut self, words: &[Word], first: usize, frame: &TrapFrame) {
+    fn fill(&mut self, words: &[Word], first: usize, registers: Registers<'_>) {
         for (index, (word, place)) in words.iter().zip(self.words.iter_mut().skip(first)).enumerate() {
-            let value = word.fetch(frame);
+            let value = registers.fetch(word);
             if value.is_none() {
                 self.faults |= 1 << (index & 31);
             }
@@ -105,11 +111,11 @@ impl Draft<'_> {
         self.faults = 0;
     }
 
-    fn carry_out(&mut self, ops: &[Op], data: &[u8], frame: &TrapFrame, moment: &Moment<'_>) {
+    fn carry_out(&mut self, ops: &[Op], data: &[u8], registers: Registers<'_>, moment: &Moment<'_>) {
         // What an argument begins with is always good; what cannot be read is nothing from then on.
         let mut value = Some(0);
         for op in ops {
-            value = self.carry_out_one(op, value, data, frame, moment);
+            value = self.carry_out_one(op, value, data, registers, moment);
         }
     }
 
@@ -123,12 +129,12 @@ impl Draft<'_> {
         op: &Op,
         value: Option<u64>,
         data: &[u8],
-        frame: &TrapFrame,
+        registers: Registers<'_>,
         moment: &Moment<'_>,
     ) -> Option<u64> {
         match *op {
-            Op::Register(from) => return Some(register(from, frame)),
-            Op::Stack(offset) => return read(frame.sp.wrapping_add(offset.into()), Width::W64),
+            Op::Register(from) => return Some(registers.get(from)),
+            Op::Stack(offset) => return read(registers.get(Register::SP).wrapping_add(offset.into()), Width::W64),
             Op::Immediate(number) => return Some(number),
             Op::Entry(word) => return moment.entry.get(usize::from(word)).copied(),
             Op::Follow(offset) => return follow(value, offset, Width::W64),

@@ -1,29 +1,58 @@
-//! The handlers that the engine calls.
+//! The handlers that the engine calls. The data of their probes is the address of a [`Recorder`].
+//!
+//! What is unusual about a hit is left to a function of its own, as the last thing that is done: what it saves on the stack, the
+//! usual hit does not.
 
 use aarch64_kprobes::exception::nofault;
-use aarch64_kprobes::probe::{Call, Decision, Hit};
+use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
 
-use super::{Moment, register};
+use super::{Moment, Registers};
 use crate::host::Context;
 use crate::recorder::{Kept, Recorder};
 
-/// Records that an instruction is about to be executed. The data of the probe is the address of its
-/// [`Recorder`].
+/// The recorder of a probe that was registered with `data`.
+#[inline(always)]
+fn recorder(data: usize) -> &'static Recorder {
+    // SAFETY: only `crate::engine` registers handlers of this module, which nobody else can name, with the address of a recorder
+    // that outlives the probe, as the caller of `Armed::register` promises. No handler keeps it.
+    unsafe { &*(data as *const Recorder) }
+}
+
+#[inline(always)]
+fn moment(address: usize, return_address: Option<usize>, entry: &[u64]) -> Moment<'_> {
+    let return_address = return_address.map(|address| address as u64);
+    Moment { context: Context::here(), address: address as u64, return_address, entry }
+}
+
+/// Records that an instruction is about to be executed.
 pub(crate) fn hit(hit: &mut Hit<'_>) {
-    // SAFETY: only `crate::engine` registers this function, which nobody else can name, with the address of a recorder
-    // that outlives the probe, as the caller of `Armed::arm` promises.
-    let recorder = unsafe { &*(hit.data() as *const Recorder) };
-    let address = hit.address() as u64;
-    recorder.record(hit.frame(), &Moment { context: Context::here(), address, return_address: 0, entry: &[] });
+    if !recorder(hit.data()).record_quickly(Registers::Frame(hit.frame()), || moment(hit.address(), None, &[])) {
+        hit_unusually(hit);
+    }
+}
+
+#[inline(never)]
+fn hit_unusually(hit: &mut Hit<'_>) {
+    recorder(hit.data()).record(Registers::Frame(hit.frame()), &moment(hit.address(), None, &[]));
+}
+
+/// Records that a function is called. Only for recorders that ask for no register but those of a call.
+pub(crate) fn called(entry: &Entry) {
+    if !recorder(entry.data()).record_quickly(Registers::Entry(entry), || moment(entry.address(), None, &[])) {
+        called_unusually(entry);
+    }
+}
+
+#[inline(never)]
+fn called_unusually(entry: &Entry) {
+    recorder(entry.data()).record(Registers::Entry(entry), &moment(entry.address(), None, &[]));
 }
 
 /// Keeps what is asked for when the function returns.
 pub(crate) fn entered(call: &mut Call<'_>) -> Decision {
-    // SAFETY: as above.
-    let recorder = unsafe { &*(call.data() as *const Recorder) };
-    for (index, &kept) in recorder.entry.iter().enumerate() {
+    for (index, &kept) in recorder(call.data()).entry.iter().enumerate() {
         let value = match kept {
-            Kept::Register(from) => register(from, call.frame()),
+            Kept::Register(from) => Registers::Frame(call.frame()).get(from),
             Kept::Stack(offset) => nofault::read(call.frame().sp.wrapping_add(offset.into()) as usize).unwrap_or(0),
         };
         if let Some(word) = call.instance_data().get_mut(index) {
@@ -33,14 +62,19 @@ pub(crate) fn entered(call: &mut Call<'_>) -> Decision {
     Decision::Follow
 }
 
-/// Records that a function has returned. The data of the probe is the address of its [`Recorder`].
+/// Records that a function has returned.
 pub(crate) fn returned(call: &mut Call<'_>) {
-    // SAFETY: as above.
-    let recorder = unsafe { &*(call.data() as *const Recorder) };
-    let (address, return_address) = (call.function() as u64, call.return_address() as u64);
-    let context = Context::here();
+    let quickly = || moment(call.function(), Some(call.return_address()), &[]);
+    if !recorder(call.data()).record_quickly(Registers::Frame(call.frame()), quickly) {
+        returned_unusually(call);
+    }
+}
+
+#[inline(never)]
+fn returned_unusually(call: &mut Call<'_>) {
     let entry: *const [u64] = call.instance_data();
     // SAFETY: the words stay until the handler returns, and are not written.
     let entry = unsafe { &*entry };
-    recorder.record(call.frame(), &Moment { context, address, return_address, entry });
+    let moment = moment(call.function(), Some(call.return_address()), entry);
+    recorder(call.data()).record(Registers::Frame(call.frame()), &moment);
 }

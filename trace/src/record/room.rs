@@ -53,6 +53,20 @@ impl Ring {
         Some(Room { ring: self, words, end: position + size as u64 })
     }
 
+    /// Makes this hit the one that records on this CPU, and gives it room in the page that is begun. `None` if another one is
+    /// recording, or the page has no room: nothing was done then.
+    #[inline(always)]
+    pub(crate) fn reserve_here(&self, size: usize) -> Option<Room<'_>> {
+        let position = self.position.load(Ordering::Relaxed);
+        if self.busy.load(Ordering::Relaxed) != 0 || place(position) + size > PAGE {
+            return None;
+        }
+        self.busy.store(1, Ordering::Relaxed);
+        // SAFETY: as in `reserve`.
+        let words = unsafe { (*self.page.get()).add(place(position) / 8) };
+        Some(Room { ring: self, words, end: position + size as u64 })
+    }
+
     /// Begins the page behind the one that `position` is in, and returns the position of its first record.
     #[cold]
     #[inline(never)]

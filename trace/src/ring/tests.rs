@@ -4,7 +4,7 @@ use super::*;
 use crate::fetch::{Fetch, Register, Source};
 use crate::format::{Format, Shape, Type};
 use crate::host::Context;
-use crate::record::Moment;
+use crate::record::{Moment, Registers};
 use crate::recorder::{Flags, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
 use std::thread;
@@ -29,7 +29,7 @@ fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
 
 fn moment(cpu: usize, number: u64) -> Moment<'static> {
     let context = Context { cpu, task: number, name: [number; 2], time: number };
-    Moment { context, address: number, return_address: 0, entry: &[] }
+    Moment { context, address: number, return_address: None, entry: &[] }
 }
 
 /// Records a hit of event 7 all of whose numbers are `number`.
@@ -37,7 +37,7 @@ fn record(rings: &'static Rings, cpu: usize, number: u64) {
     let sources: Vec<_> = (0..ARGUMENTS).map(|number| Source::Register(Register::x(number).unwrap())).collect();
     let mut frame = TrapFrame::default();
     frame.x.fill(number);
-    recorder(rings, &sources).record(&frame, &moment(cpu, number));
+    recorder(rings, &sources).record(Registers::Frame(&frame), &moment(cpu, number));
 }
 
 /// The number that all numbers of `record` must be.
@@ -179,9 +179,9 @@ fn what_is_recorded_is_the_state_of_the_probed_code() {
     (frame.sp, frame.pc, frame.pstate) = (2, 3, TrapFrame::IRQ_MASKED);
     frame.x[30] = 1;
     let recorder = recorder(rings, &sources);
-    recorder.record(&frame, &moment(1, 4));
+    recorder.record(Registers::Frame(&frame), &moment(1, 4));
     frame.pstate = !TrapFrame::IRQ_MASKED;
-    recorder.record(&frame, &moment(0, 5));
+    recorder.record(Registers::Frame(&frame), &moment(0, 5));
     let snapshot = rings.snapshot().unwrap();
     let records: Vec<_> = snapshot.records().collect();
     assert_eq!([8, 16, 24, 32, 40].map(|at| records[0].word(at)), [4, 1, 2, 3, TrapFrame::IRQ_MASKED]);

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 pub use parse::{Error, Kind, Request};
 
-use crate::filter::{Filter, Number};
+use crate::filter::{Filter, Number, WordTest};
 use crate::histogram::{Histogram, Key};
 
 /// What is printed where an event has no triggers.
@@ -37,6 +37,8 @@ pub struct Plan {
     pub(crate) in_link: bool,
     /// Nothing here looks at the record: what is not to be kept need not be made.
     pub(crate) is_direct: bool,
+    /// The filter, if there is nothing to do but to record what it accepts, and it looks at nothing but words.
+    pub(crate) words: Option<Box<[WordTest]>>,
 }
 
 /// A trigger, with what it looks at as this probe has it.
@@ -62,7 +64,8 @@ impl Plan {
         let filter = filter.map(|filter| filter.map(number));
         let triggers: Box<[Bound]> = triggers.iter().map(|trigger| Bound::new(trigger, number)).collect();
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
-        Self { filter, triggers, recording, in_link, is_direct }
+        let words = filter.as_ref().filter(|_| triggers.is_empty()).and_then(Filter::words);
+        Self { filter, triggers, recording, in_link, is_direct, words }
     }
 }
 

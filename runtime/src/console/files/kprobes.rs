@@ -80,7 +80,7 @@ pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<
             None => write!(out, "{address:#x}")?,
         }
         let disabled = if enabled { "" } else { "[DISABLED]" };
-        let optimized = if mode == Some(Mode::Optimized) { "[OPTIMIZED]" } else { "" };
+        let optimized = if matches!(mode, Some(Mode::Optimized | Mode::Lean)) { "[OPTIMIZED]" } else { "" };
         writeln!(out, "    {disabled}{optimized}")?;
     }
     Ok(())
