@@ -101,7 +101,7 @@ impl fmt::Display for Mode {
             Self::Simulated => "simulated",
             Self::Boosted => "boosted",
             Self::Optimized => "optimized",
-            Self::Lean => "optimized (lean)",
+            Self::Lean => "lean",
         })
     }
 }

@@ -38,7 +38,8 @@ impl<'a> Walk<'a> {
     pub fn step(&mut self) -> Option<u64> {
         if self.in_link {
             self.in_link = false;
-            let [link, floor] = [Register::LINK, Register::SP].map(|register| self.moment.registers.get(register));
+            let registers = self.moment.registers;
+            let (link, floor) = (registers.get(Register::LINK), registers.get(Register::SP));
             return Some(self.true_address(link as usize, floor as usize));
         }
         let record = self.record;
