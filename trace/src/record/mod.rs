@@ -4,9 +4,9 @@
 //! allocation, no panic, and no call out of the closed region of the image. The linker script places it there by
 //! its path, so only functions of the hit path are here, and none of the types that others are generic over.
 //!
-//! Most hits are dealt with in one stretch, without a call: by [`record_quickly`](Recorder::record_quickly), which tells a hit
-//! that is filtered out before anything else is known of it, and fills a record of words in where it will stay. It leaves the
-//! others to [`record`](Recorder::record), which does the same for all.
+//! Most hits are dealt with in one stretch, without a call: by `record_quickly`, which tells a hit that is filtered out before
+//! anything else is known of it, and fills a record of words in where it will stay. It leaves the others to
+//! [`record`](Recorder::record), which does the same for all.
 
 use core::sync::atomic::Ordering;
 
