@@ -101,7 +101,7 @@ impl Recorder {
     /// The same as [`record`](Self::record), where nothing is unusual: there is nothing to do but to filter by words, the record is
     /// one of words, and there is room in the page. Returns false otherwise, and nothing was done.
     #[inline(always)]
-    pub(crate) fn record_quickly<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
+    pub fn record_quickly<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
         match self.plan.get().map(|plan| plan.keeps_quickly(registers)) {
             None | Some(Some(true)) => {}
             Some(Some(false)) => return true,
