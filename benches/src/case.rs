@@ -112,6 +112,16 @@ pub static CASES: &[Case] = &[
             controls.set_trigger(events, EVENT, "hist:keys=x.log2")
         })
     }),
+    hit("hist.sum", target::add, Mode::Lean, |at, _| {
+        controlled(&format!("p:e {at:#x} x=%x0 y=%x1"), |controls, events| {
+            controls.set_trigger(events, EVENT, "hist:keys=x:vals=y")
+        })
+    }),
+    hit("hist.two-keys", target::add, Mode::Lean, |at, _| {
+        controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
+            controls.set_trigger(events, EVENT, "hist:keys=common_pid,x")
+        })
+    }),
     change("register.one", 1, |stopwatch| {
         let at = target::add().probed();
         drop(stopwatch.time(|| Kprobe::at(at).pre(before).register()));

@@ -1,93 +1,204 @@
 //! Histograms: a hit is counted in the table of its CPU.
 //!
-//! The key is written to the room of the entry that would be next, and looked up from there: if it is new, it is already in
-//! its place. An entry is published when it is complete, so a reader sees whole keys; its sums it sees as they are.
+//! A number is looked up as it is. A longer key is written to the room of the entry that would be next, and looked up from there:
+//! if it is new, it is already in its place. Hits are stored last: they publish what is counted.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::{Moment, load};
-use crate::filter::{Number, Text};
-use crate::histogram::{Histogram, Key, Source, Table, Transform};
+use crate::atomic::AtomicU64;
+use crate::filter::Text;
+use crate::histogram::{Cell, Histogram, Key, Keys, Numbers, Source, Store, Table, Tally, Transform};
+use crate::record::Registers;
 use crate::trigger::{Bound, Plan};
 
-/// Odd, with bits all over: the upper half of a product depends on all bits of the other factor.
+/// Odd, with bits all over: the upper bits of a product depend on all bits of the other factor.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// What is counted under a key: hits, and the sums of the values.
+type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);
+
+impl Plan {
+    /// Counts a hit on the CPU whose number `cpu` says, if that is all there is to do, and nothing has to be known but words. Whether
+    /// it was.
+    #[inline(always)]
+    pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: impl FnOnce() -> usize) -> bool {
+        let [Bound { tally: Some(tally), .. }] = &*self.triggers else { return false };
+        if self.recording.is_on() {
+            return false;
+        }
+        tally.count(registers, cpu());
+        true
+    }
+}
+
+impl Tally {
+    #[inline(always)]
+    fn count(&self, registers: Registers<'_>, cpu: usize) {
+        let Some(table) = self.histogram.table(cpu) else { return };
+        let number = registers.fetch(&self.key).unwrap_or(0);
+        match table.store.cell(number, self.transform) {
+            Some(cell) => add(cell.sums(), self.values.iter().map(|value| registers.fetch(value).unwrap_or(0))),
+            None => increment(&table.dropped, 1),
+        }
+    }
+}
+
 impl Histogram {
+    /// The table of a CPU, if there is one, and hits are counted.
+    #[inline(always)]
+    fn table(&self, cpu: usize) -> Option<&Table> {
+        if self.paused.load(Relaxed) { None } else { self.tables.get(cpu) }
+    }
+
     /// Counts a hit.
     pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: Moment<'_>) {
-        if self.paused.load(Relaxed) {
-            return;
+        let Some(table) = self.table(moment.context.cpu) else { return };
+        let sums = match (&table.store, &*bound.keys) {
+            (Store::Keys(table), keys) => table.sums(keys, plan, record, moment),
+            (store, [Key { source: Source::Number { number, transform }, .. }]) => {
+                store.cell(load::number(*number, record, moment), *transform).map(Cell::sums)
+            }
+            _ => None,
+        };
+        match sums {
+            Some(sums) => add(sums, bound.values.iter().map(|&value| load::number(value, record, moment))),
+            None => increment(&table.dropped, 1),
         }
-        let Some(table) = self.tables.get(moment.context.cpu) else { return };
-        let used = table.used.load(Relaxed);
-        let Some(room) = self.entry(table, used) else { return };
+    }
+}
+
+impl Store {
+    /// The cell of a number.
+    #[inline(always)]
+    fn cell(&self, number: u64, transform: Transform) -> Option<&Cell> {
+        match self {
+            Self::Exponents(cells) => cells.get(exponent(number) as usize),
+            Self::Numbers(numbers) => numbers.cell(transform.apply(number)),
+            Self::Keys(_) => None,
+        }
+    }
+}
+
+impl Cell {
+    #[inline(always)]
+    fn sums(&self) -> Sums<'_> {
+        (&self.hits, &self.values)
+    }
+}
+
+impl Numbers {
+    /// The cell of `key`, or the one that it has from now on; `None` if there are as many as there may be.
+    #[inline(always)]
+    fn cell(&self, key: u64) -> Option<&Cell> {
+        let count = self.cells.len();
+        let mut place = place(key.wrapping_mul(MULTIPLIER), count);
+        // Half of them are free, so one is found before all have been looked at.
+        for _ in 0..count {
+            let cell = self.cells.get(place & count.wrapping_sub(1))?;
+            if cell.hits.load(Relaxed) == 0 {
+                return self.begin(cell, key);
+            }
+            if cell.key.load(Relaxed) == key {
+                return Some(cell);
+            }
+            place += 1;
+        }
+        None
+    }
+
+    /// Makes a free cell that of `key`, if there may be one more.
+    #[cold]
+    #[inline(never)]
+    fn begin<'a>(&self, cell: &'a Cell, key: u64) -> Option<&'a Cell> {
+        let used = self.used.load(Relaxed);
+        if used as usize >= self.cells.len() / 2 {
+            return None;
+        }
+        self.used.store(used + 1, Relaxed);
+        cell.key.store(key, Relaxed);
+        Some(cell)
+    }
+}
+
+impl Keys {
+    /// What is counted under the keys of a hit; `None` if they are new, and there are as many as there may be.
+    fn sums(&self, keys: &[Key], plan: &Plan, record: &[u8], moment: Moment<'_>) -> Option<Sums<'_>> {
+        let used = self.used.load(Relaxed);
+        let room = self.entry(used)?;
+        let (mut words, _) = room.split_at_checked(self.key)?;
         let mut hash = 0;
-        let mut place = 0;
-        for key in &bound.keys {
-            let words = room.get(place..place + key.words).unwrap_or(&[]);
-            write_key(key, words, plan, record, moment);
-            for word in words {
+        for key in keys {
+            let (own, rest) = words.split_at_checked(key.words)?;
+            words = rest;
+            write_key(key, own, plan, record, moment);
+            for word in own {
                 hash = (hash ^ word.load(Relaxed)).wrapping_mul(MULTIPLIER);
                 hash ^= hash >> 32;
             }
-            place += key.words;
         }
-        let key = room.get(..place).unwrap_or(&[]);
-        match self.find(table, key, hash) {
-            Some(Found::Entry(entry)) => add(&bound.values, entry.get(place..).unwrap_or(&[]), record, moment),
-            Some(Found::Free(slot)) if used < self.size => {
-                let sums = room.get(place..).unwrap_or(&[]);
-                sums.iter().for_each(|sum| sum.store(0, Relaxed));
-                add(&bound.values, sums, record, moment);
-                if let Some(names @ [_, ..]) = sums.get(self.values.len() + 1..) {
-                    write_text(names, load::text(Text::Task, record, moment));
+        let entry = match self.find(room.get(..self.key)?, hash.wrapping_mul(MULTIPLIER))? {
+            Found::Entry(entry) => entry,
+            Found::Free(slot) => {
+                if used as usize >= self.slots.len() / 2 {
+                    return None;
+                }
+                if let Some(name @ [_, ..]) = room.get(self.name..) {
+                    write_text(name, load::text(Text::Task, record, moment));
                 }
                 slot.store(used + 1, Relaxed);
-                table.used.store(used + 1, Release);
+                self.used.store(used + 1, Relaxed);
+                room
             }
-            _ => return increment(&table.dropped, 1),
-        }
-        increment(&table.hits, 1);
+        };
+        let (hits, values) = entry.get(self.key..)?.split_first()?;
+        Some((hits, values))
     }
 
     /// Entry `number`, of which there is one more than are used at most.
-    fn entry<'a>(&self, table: &'a Table, number: u32) -> Option<&'a [AtomicU64]> {
+    #[inline(always)]
+    fn entry(&self, number: u32) -> Option<&[AtomicU64]> {
         let start = number as usize * self.stride;
-        table.entries.get(start..start + self.stride)
+        self.words.get(start..start + self.stride)
     }
 
     /// Looks for an entry of this key, or for the slot that it would have.
-    fn find<'a>(&self, table: &'a Table, key: &[AtomicU64], hash: u64) -> Option<Found<'a>> {
-        let mask = table.slots.len().wrapping_sub(1);
-        let mut at = hash as usize;
-        for _ in 0..table.slots.len() {
-            let slot = table.slots.get(at & mask)?;
+    #[inline(always)]
+    fn find(&self, key: &[AtomicU64], hash: u64) -> Option<Found<'_>> {
+        let count = self.slots.len();
+        let mut place = place(hash, count);
+        for _ in 0..count {
+            let slot = self.slots.get(place & count.wrapping_sub(1))?;
             let Some(number) = slot.load(Relaxed).checked_sub(1) else { return Some(Found::Free(slot)) };
-            let entry = self.entry(table, number)?;
+            let entry = self.entry(number)?;
             if key.iter().zip(entry).all(|(one, other)| one.load(Relaxed) == other.load(Relaxed)) {
                 return Some(Found::Entry(entry));
             }
-            at = at.wrapping_add(1);
+            place += 1;
         }
         None
     }
 }
 
-/// Adds a hit to the sums of an entry: the first counts hits.
-#[inline(always)]
-fn add(values: &[Number], sums: &[AtomicU64], record: &[u8], moment: Moment<'_>) {
-    let Some((hits, sums)) = sums.split_first() else { return };
-    increment(hits, 1);
-    for (sum, &value) in sums.iter().zip(values) {
-        increment(sum, load::number(value, record, moment));
-    }
-}
-
 enum Found<'a> {
     Entry(&'a [AtomicU64]),
-    Free(&'a core::sync::atomic::AtomicU32),
+    Free(&'a AtomicU32),
+}
+
+/// The place that a key with this hash has among `count`, a power of two, if it is free: the upper bits.
+#[inline(always)]
+fn place(hash: u64, count: usize) -> usize {
+    hash.wrapping_shr(count.leading_zeros() + 1) as usize
+}
+
+/// Adds a hit with these values.
+#[inline(always)]
+fn add((hits, sums): Sums<'_>, values: impl Iterator<Item = u64>) {
+    for (value, sum) in values.zip(sums) {
+        increment(sum, value);
+    }
+    hits.store(hits.load(Relaxed).wrapping_add(1), Release);
 }
 
 /// Only this CPU writes it, and only here.
@@ -96,18 +207,29 @@ fn increment(sum: &AtomicU64, by: u64) {
     sum.store(sum.load(Relaxed).wrapping_add(by), Relaxed);
 }
 
+impl Transform {
+    #[inline(always)]
+    fn apply(self, number: u64) -> u64 {
+        match self {
+            Self::None => number,
+            Self::Log2 => exponent(number),
+            Self::Buckets(size) => number - number.checked_rem(size).unwrap_or(0),
+        }
+    }
+}
+
+/// The exponent of the next power of two.
+#[inline(always)]
+fn exponent(number: u64) -> u64 {
+    u64::from(64 - number.saturating_sub(1).leading_zeros())
+}
+
 #[inline(always)]
 fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment: Moment<'_>) {
     match key.source {
         Source::Number { number, transform } => {
-            let value = load::number(number, record, moment);
-            let value = match transform {
-                Transform::None => value,
-                Transform::Log2 => u64::from(64 - value.saturating_sub(1).leading_zeros()),
-                Transform::Buckets(size) => value - value.checked_rem(size).unwrap_or(0),
-            };
             if let Some(word) = words.first() {
-                word.store(value, Relaxed);
+                word.store(transform.apply(load::number(number, record, moment)), Relaxed);
             }
         }
         Source::Text(text) => write_text(words, load::text(text, record, moment)),

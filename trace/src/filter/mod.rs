@@ -162,7 +162,7 @@ impl Number {
     }
 
     /// What is to be fetched, if it is not in the record.
-    fn word(self) -> Option<Word> {
+    pub(crate) fn word(self) -> Option<Word> {
         match self {
             Self::Register { register, .. } => Some(Word { register, is_memory: false, offset: 0 }),
             Self::Memory { register, offset, .. } => Some(Word { register, is_memory: true, offset }),

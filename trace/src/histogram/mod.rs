@@ -1,28 +1,33 @@
 //! Histograms: hits summed up by keys, as Linux's trigger `hist:` does (Documentation/trace/histogram.rst).
 //!
-//! Each CPU has a table of its own, so that no hit waits for another CPU, and all tables are made when the trigger is set. A
-//! table has room for as many keys as `size` says; a hit with another key is dropped, and counted as dropped. Reading
-//! merges the tables. They are written by [`action`](crate::action).
+//! Each CPU has a table of its own, and all are made when the trigger is set. A table has room for as many keys as `size` says; a
+//! hit with another key is dropped, and counted as dropped. Reading merges the tables.
 
 mod error;
 mod parse;
+mod table;
 mod text;
 
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 
 pub use error::{Error, Problem};
 pub use parse::{Command, Definition};
-
-use crate::filter::{Number, Text};
+pub(crate) use table::{Cell, Keys, Numbers, Store, Table};
 pub use text::ShowError;
 
+use crate::fetch::Word;
+use crate::filter::{Number, Text};
 use parse::{Modifier, Sort};
+use table::Shape;
 
+/// How many values there are besides hits, at most.
+const VALUES_MAX: usize = 2;
 /// How many return addresses are in a key.
 pub const STACK_DEPTH: usize = 16;
 /// How many bytes of a text are in a key, at most, as 64-bit words.
@@ -38,11 +43,17 @@ pub struct Histogram {
     /// What is summed up besides hits.
     pub(crate) values: Box<[Number]>,
     pub(crate) tables: Box<[Table]>,
-    /// How many keys a table has room for.
-    pub(crate) size: u32,
-    /// Words of an entry: the key, hits, the other sums, and the task's name if it is asked for.
-    pub(crate) stride: usize,
     pub(crate) paused: AtomicBool,
+}
+
+/// How a hit is counted whose key is one word of the hit itself, and whose values are such words, too: nothing else is looked
+/// at.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) histogram: Arc<Histogram>,
+    pub(crate) key: Word,
+    pub(crate) transform: Transform,
+    pub(crate) values: Box<[Word]>,
 }
 
 /// A part of a key.
@@ -72,37 +83,13 @@ pub(crate) enum Transform {
     Buckets(u64),
 }
 
-/// The table of one CPU, in cache lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Table {
-    /// By hash: the number of the entry, from 1 on, or 0.
-    pub(crate) slots: Box<[AtomicU32]>,
-    /// One more than are used: the room in which a key is looked up.
-    pub(crate) entries: Box<[AtomicU64]>,
-    /// How many entries are used.
-    pub(crate) used: AtomicU32,
-    pub(crate) hits: AtomicU64,
-    pub(crate) dropped: AtomicU64,
-}
-
-impl Table {
-    fn new(size: u32, stride: usize) -> Result<Self, TryReserveError> {
-        Ok(Self {
-            slots: zeros(2 * size as usize)?,
-            entries: zeros((size as usize + 1) * stride)?,
-            used: AtomicU32::new(0),
-            hits: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-        })
+impl Tally {
+    /// Of a histogram that has its `keys` and `values` in these places, if they are words.
+    pub(crate) fn new(histogram: &Arc<Histogram>, keys: &[Key], values: &[Number]) -> Option<Self> {
+        let [Key { source: Source::Number { number, transform }, .. }] = *keys else { return None };
+        let values = values.iter().map(|value| value.word()).collect::<Option<_>>()?;
+        Some(Self { histogram: histogram.clone(), key: number.word()?, transform, values })
     }
-}
-
-fn zeros<T: Default>(length: usize) -> Result<Box<[T]>, TryReserveError> {
-    let mut zeros = Vec::new();
-    zeros.try_reserve_exact(length)?;
-    zeros.extend((0..length).map(|_| T::default()));
-    Ok(zeros.into())
 }
 
 impl Histogram {
@@ -114,17 +101,21 @@ impl Histogram {
     pub fn new(definition: Definition, cpus: usize) -> Result<Self, TryReserveError> {
         let keys: Box<[Key]> = definition.keys.iter().map(Key::of).collect();
         let values: Box<[Number]> = definition.values.iter().map(|value| value.number).collect();
-        let names = definition.keys.iter().any(|key| key.modifier == Some(Modifier::Execname));
-        let stride =
-            keys.iter().map(|key| key.words).sum::<usize>() + 1 + values.len() + if names { NAME_WORDS } else { 0 };
-        let size = definition.size;
+        let has_name = definition.keys.iter().any(|key| key.modifier == Some(Modifier::Execname));
+        let shape = match *keys {
+            [Key { source: Source::Number { transform, .. }, .. }] if !has_name => match transform {
+                Transform::Log2 => Shape::Exponent,
+                Transform::None | Transform::Buckets(_) => Shape::Number,
+            },
+            _ => Shape::Words { key: words_of(&keys), name: if has_name { NAME_WORDS } else { 0 } },
+        };
         let mut tables = Vec::new();
         tables.try_reserve_exact(cpus)?;
         for _ in 0..cpus {
-            tables.push(Table::new(size, stride)?);
+            tables.push(Table::new(definition.size, shape, values.len())?);
         }
         let paused = AtomicBool::new(definition.command == Some(Command::Pause));
-        Ok(Self { definition, keys, values, tables: tables.into(), size, stride, paused })
+        Ok(Self { definition, keys, values, tables: tables.into(), paused })
     }
 
     /// The same, empty.
@@ -155,37 +146,32 @@ impl Histogram {
         self.paused.load(Relaxed)
     }
 
-    /// The words of the keys.
-    fn key_words(&self) -> usize {
-        self.keys.iter().map(|key| key.words).sum()
-    }
-
     /// What all CPUs have counted.
     fn read(&self) -> Result<Reading, TryReserveError> {
         let mut reading = Reading::default();
         for table in &self.tables {
-            reading.hits += table.hits.load(Relaxed);
             reading.dropped += table.dropped.load(Relaxed);
-            let used = table.used.load(Acquire) as usize;
-            reading.entries.try_reserve(used)?;
-            for words in table.entries.chunks_exact(self.stride).take(used) {
-                let mut entry = Vec::new();
-                entry.try_reserve_exact(self.stride)?;
-                entry.extend(words.iter().map(|word| word.load(Relaxed)));
-                reading.entries.push(entry);
-            }
+            table.read(self.values.len(), &mut reading.entries)?;
         }
         reading.merge(self.key_words(), 1 + self.values.len());
         Ok(reading)
     }
+
+    /// The words of the keys.
+    fn key_words(&self) -> usize {
+        words_of(&self.keys)
+    }
+}
+
+fn words_of(keys: &[Key]) -> usize {
+    keys.iter().map(|key| key.words).sum()
 }
 
 /// What was read of a histogram.
 #[derive(Debug, Default)]
 struct Reading {
-    /// The words of each entry, as in the tables.
+    /// The words of each entry: the key, hits, values, the task's name.
     entries: Vec<Vec<u64>>,
-    hits: u64,
     dropped: u64,
 }
 

@@ -13,12 +13,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::{Error, Problem, Source, Transform};
+use super::{Error, Problem, Source, Transform, VALUES_MAX};
 use crate::filter::{Number, Text, parse as filter};
 use crate::format::Field;
 
 const KEYS_MAX: usize = 3;
-const VALUES_MAX: usize = 2;
 const SORTS_MAX: usize = 2;
 const SIZE_DEFAULT: u32 = 2048;
 const SIZE_MIN: u32 = 128;

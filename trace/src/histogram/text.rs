@@ -50,12 +50,11 @@ impl Histogram {
         for entry in &reading.entries {
             self.write_entry(out, entry, symbols)?;
         }
+        let sums = self.key_words();
+        let hits =
+            reading.entries.iter().filter_map(|entry| entry.get(sums)).fold(0_u64, |all, hits| all.wrapping_add(*hits));
         let entries = reading.entries.len();
-        writeln!(
-            out,
-            "\nTotals:\n    Hits: {}\n    Entries: {entries}\n    Dropped: {}",
-            reading.hits, reading.dropped
-        )?;
+        writeln!(out, "\nTotals:\n    Hits: {hits}\n    Entries: {entries}\n    Dropped: {}", reading.dropped)?;
         Ok(())
     }
 

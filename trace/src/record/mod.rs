@@ -99,13 +99,16 @@ impl Recorder {
     }
 
     /// The same as [`record`](Self::record), where nothing is unusual: there is nothing to do but to filter by words, the record is
-    /// one of words, and there is room in the page. Returns false otherwise, and nothing was done.
+    /// one of words, and there is room in the page; or the hit is only counted under a word. Returns false otherwise, and nothing
+    /// was done.
     #[inline(always)]
     pub fn record_quickly<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
-        match self.plan.get().map(|plan| plan.keeps_quickly(registers)) {
-            None | Some(Some(true)) => {}
-            Some(Some(false)) => return true,
-            Some(None) => return false,
+        if let Some(plan) = self.plan.get() {
+            match plan.keeps_quickly(registers) {
+                Some(true) => {}
+                Some(false) => return true,
+                None => return plan.tallies(registers, || moment().context.cpu),
+            }
         }
         let Program::Words(words) = &self.program else { return false };
         if !self.rings.is_on() {

@@ -224,7 +224,7 @@ impl Control {
                 Some(Command::Continue | Command::Clear) => {
                     return Err(SetError::Histogram(histogram::Problem::NotThere));
                 }
-                _ => Action::Histogram(Histogram::new(definition, cpus).map_err(SetError::Memory)?),
+                _ => Action::Histogram(Arc::new(Histogram::new(definition, cpus).map_err(SetError::Memory)?)),
             },
             (Kind::Stacktrace, None) => Action::Stacktrace,
             (Kind::Tracing { on } | Kind::Event { on, .. }, None) => match switch {
@@ -252,7 +252,7 @@ impl Control {
             Some(Command::Pause) => histogram.set_paused(true),
             Some(Command::Continue) => histogram.set_paused(false),
             Some(Command::Clear) => {
-                let action = Action::Histogram(histogram.cleared().map_err(SetError::Memory)?);
+                let action = Action::Histogram(Arc::new(histogram.cleared().map_err(SetError::Memory)?));
                 // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
                 let filter = trigger.filter.clone();
                 let (limit, name) = (trigger.limit, trigger.name.clone());

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 pub use parse::{Error, Kind, Request};
 
 use crate::filter::{Filter, Number, WordTest};
-use crate::histogram::{Histogram, Key};
+use crate::histogram::{Histogram, Key, Tally};
 
 /// What is printed where an event has no triggers.
 pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff stacktrace enable_event disable_event hist\n";
@@ -50,6 +50,8 @@ pub(crate) struct Bound {
     /// Of a histogram.
     pub(crate) keys: Box<[Key]>,
     pub(crate) values: Box<[Number]>,
+    /// If it is a histogram of all hits, by one word.
+    pub(crate) tally: Option<Tally>,
 }
 
 impl Plan {
@@ -72,10 +74,15 @@ impl Plan {
 impl Bound {
     fn new(trigger: &Arc<Trigger>, number: &dyn Fn(Number) -> Number) -> Self {
         let filter = trigger.filter.as_ref().map(|filter| filter.map(number));
-        let (keys, values) = trigger.histogram().map_or((&[][..], &[][..]), |of| (&of.keys[..], &of.values[..]));
-        let keys = keys.iter().map(|key| key.map(number)).collect();
-        let values = values.iter().map(|&value| number(value)).collect();
-        Self { trigger: trigger.clone(), filter, keys, values }
+        let histogram = match &trigger.action {
+            Action::Histogram(histogram) => Some(histogram),
+            _ => None,
+        };
+        let (keys, values) = histogram.map_or((&[][..], &[][..]), |of| (&of.keys[..], &of.values[..]));
+        let keys: Box<[Key]> = keys.iter().map(|key| key.map(number)).collect();
+        let values: Box<[Number]> = values.iter().map(|&value| number(value)).collect();
+        let tally = histogram.filter(|_| filter.is_none()).and_then(|of| Tally::new(of, &keys, &values));
+        Self { trigger: trigger.clone(), filter, keys, values, tally }
     }
 
     fn needs_record(&self) -> bool {
@@ -106,7 +113,7 @@ pub struct Trigger {
 /// What a trigger does.
 #[derive(Debug)]
 pub(crate) enum Action {
-    Histogram(Histogram),
+    Histogram(Arc<Histogram>),
     /// Records the stack.
     Stacktrace,
     /// Has all tracing, or the recording of an event, be on or off.
