@@ -77,19 +77,21 @@ pub fn once(case: &Case) {
     println!(r#"{{"name":"{}"}}"#, case.name);
 }
 
-/// Does once what [`run`] measures: calls `ready`, and `over` when it is done. Of a hit the probes are in place at both; a
-/// change to probes is between the two, between its marks.
+/// Does once what [`run`] measures: calls `ready`, and `over` when it is done. Of a hit the probes are in place at both, and have
+/// been hit before, as in a round; a change to probes is between the two, between its marks.
 pub fn trace(case: &Case, ready: impl FnOnce(), over: impl FnOnce()) {
     match case.work {
         Work::Hit { target, mode, arm } => {
             let armed = arm_in_mode(target(), mode, arm);
-            ready();
-            {
+            let call = || {
                 let _mask = IrqMask::new();
                 target::round(target(), 1);
-            }
+            };
+            call();
+            ready();
+            call();
             over();
-            armed.check(1);
+            armed.check(2);
         }
         Work::Change { change, .. } => {
             ready();

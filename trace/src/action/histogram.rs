@@ -124,6 +124,7 @@ impl Numbers {
 
 impl Keys {
     /// What is counted under the keys of a hit; `None` if they are new, and there are as many as there may be.
+    #[inline(always)]
     fn sums(&self, keys: &[Key], plan: &Plan, record: &[u8], moment: Moment<'_>) -> Option<Sums<'_>> {
         let used = self.used.load(Relaxed);
         let room = self.entry(used)?;

@@ -227,5 +227,7 @@ fn text_of(words: &[u64]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(test)]
 pub(crate) mod tests;

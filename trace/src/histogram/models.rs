@@ -1,0 +1,49 @@
+//! A table is read while its CPU counts, in every order.
+
+use alloc::sync::Arc;
+
+use kprobes_models::{Model, loom::thread, verify};
+
+use crate::action::tests::Hit;
+use crate::trigger::control::Control;
+use crate::trigger::{Kind, Plan, Request};
+
+/// What `x` is in every hit.
+const VALUE: u64 = 5;
+
+/// What is read while two hits are counted by `trigger`, which sums `x` up: each hit that is seen has its key, and its value in
+/// the sum.
+fn counting(trigger: &'static str) -> Model {
+    Model::new(move || {
+        let mut request = Request::parse(trigger, Hit::new().fields()).unwrap();
+        // In a table for one key there is little to be read.
+        if let Kind::Histogram(definition) = &mut request.kind {
+            definition.size = 1;
+        }
+        let mut control = Control::new(false);
+        control.set_trigger(request, 1, None).unwrap();
+        let plan: Arc<Plan> = Arc::from(control.plan(true, &|number| number).unwrap());
+        let writer = thread::spawn(move || {
+            let mut hit = Hit::with(1, 2, VALUE, "t");
+            hit.context.cpu = 0;
+            (0..2).for_each(|_| _ = plan.run(&hit.record, hit.moment()));
+        });
+        let histogram = control.triggers()[0].histogram().unwrap();
+        let read = || histogram.read().unwrap().entries;
+        for entry in read() {
+            let [ref keys @ .., hits, sum] = entry[..] else { panic!("{entry:?} is no entry") };
+            assert!(keys.iter().zip(1..).all(|(&key, expected)| key == expected), "{keys:?}");
+            assert!(sum >= hits * VALUE, "{sum} is not the sum of {hits} hits");
+        }
+        writer.join().unwrap();
+        let entries = read();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0][histogram.key_words()..], [2, 2 * VALUE]);
+    })
+}
+
+#[test]
+fn who_sees_hits_sees_what_they_are_counted_under() {
+    let models = [counting("hist:keys=u:vals=x"), counting("hist:keys=u,s:vals=x")];
+    verify(&["action/histogram.rs", "histogram/table.rs"], &models, &[]);
+}
