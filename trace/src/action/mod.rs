@@ -69,13 +69,17 @@ impl Plan {
     }
 
     /// Carries the triggers of the event out, and says what becomes of `record`, which has not been made if nothing looks at it.
+    /// `tracing` says whether anything is recorded, which triggers may change.
     #[inline]
-    pub fn run(&self, record: &[u8], moment: Moment<'_>) -> Verdict {
+    pub fn run(&self, record: &[u8], moment: Moment<'_>, tracing: &Switch) -> Verdict {
+        let was_on = tracing.is_on();
         let mut stack = false;
         for bound in &self.triggers {
             stack |= bound.fire(self, record, moment);
         }
-        Verdict { keep: self.recording.is_on() && self.accepts(record, moment), stack }
+        let is_on = tracing.is_on();
+        let may_keep = if self.triggers_look { was_on } else { is_on };
+        Verdict { keep: may_keep && self.recording.is_on() && self.accepts(record, moment), stack: stack && is_on }
     }
 }
 

@@ -6,6 +6,9 @@ use crate::format::{Base, Field, Format, Shape, Type};
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::vec::Vec;
 
+/// Everything is recorded.
+pub(crate) static ON: Switch = Switch::new(true);
+
 /// A hit of `u:u8 s:s32 x:x64 t:string`, of task 7, `main`, on CPU 2.
 pub(crate) struct Hit {
     pub(crate) format: Format,

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use kprobes_models::{Model, loom::thread, verify};
 
-use crate::action::tests::Hit;
+use crate::action::tests::{Hit, ON};
 use crate::trigger::control::Control;
 use crate::trigger::{Kind, Plan, Request};
 
@@ -26,7 +26,7 @@ fn counting(trigger: &'static str) -> Model {
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");
             hit.context.cpu = 0;
-            (0..2).for_each(|_| _ = plan.run(&hit.record, hit.moment()));
+            (0..2).for_each(|_| _ = plan.run(&hit.record, hit.moment(), &ON));
         });
         let histogram = control.triggers()[0].histogram().unwrap();
         let read = || histogram.read().unwrap().entries;

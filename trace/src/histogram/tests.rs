@@ -1,7 +1,7 @@
 //! Histograms count, and are shown as Linux shows them.
 
 use super::*;
-use crate::action::tests::Hit;
+use crate::action::tests::{Hit, ON};
 use crate::host::{Function, Symbols};
 use crate::trigger::Request;
 use crate::trigger::control::Control;
@@ -28,7 +28,7 @@ fn control(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Control {
     control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), 4, None).unwrap();
     let plan = control.plan(true, &|number| number).unwrap();
     for hit in hits {
-        assert!(plan.run(&hit.record, hit.moment()).keep);
+        assert!(plan.run(&hit.record, hit.moment(), &ON).keep);
     }
     control
 }
@@ -129,7 +129,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     let mut control = control("hist:keys=x:pause if u == 1", [hit(1)]);
     let count = |control: &Control, x: u64| {
         let hit = hit(x);
-        control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment());
+        control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment(), &ON);
     };
     let entries = |control: &Control| shown(control).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |control: &mut Control, trigger: &str| {

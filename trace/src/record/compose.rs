@@ -49,10 +49,7 @@ impl Recorder {
         }
         let Some(plan) = plan else { return draft.publish(ring, context) };
         let known = self.known(registers, moment);
-        let Verdict { keep, stack } = plan.run(draft.bytes(), known);
-        if !self.rings.is_on() {
-            return;
-        }
+        let Verdict { keep, stack } = plan.run(draft.bytes(), known, &self.rings.on);
         if keep {
             draft.publish(ring, context);
         }

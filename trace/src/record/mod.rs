@@ -54,14 +54,12 @@ impl Recorder {
     /// Does what `plan` says, which looks at no record; it does so also while nothing is recorded.
     #[inline(always)]
     fn act(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
-        let Verdict { keep, stack } = plan.run(&[], self.known(registers, moment));
-        if (keep || stack) && self.rings.is_on() {
-            if keep {
-                self.enter(None, registers, moment);
-            }
-            if stack {
-                self.enter_stack(plan, registers, moment);
-            }
+        let Verdict { keep, stack } = plan.run(&[], self.known(registers, moment), &self.rings.on);
+        if keep {
+            self.enter(None, registers, moment);
+        }
+        if stack {
+            self.enter_stack(plan, registers, moment);
         }
     }
 

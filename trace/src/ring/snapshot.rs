@@ -118,8 +118,10 @@ impl Ring {
             copied.counts.present += records;
         }
         reader.lost = copied.counts.lost;
-        // These are in front of no record yet; when they are, they are found there.
-        copied.counts.lost += self.refused.load(Ordering::Relaxed) + self.interrupting.load(Ordering::Relaxed);
+        // These are in front of no record yet; when they are, they are found there. The reader may have cleared some of them.
+        let missing = self.refused.load(Ordering::Relaxed) + self.interrupting.load(Ordering::Relaxed);
+        let next = self.number.load(Ordering::Relaxed) + missing;
+        copied.counts.lost += missing.min(next.saturating_sub(reader.number));
         reader.position = end;
         Ok((copied, reader))
     }

@@ -105,6 +105,30 @@ fn clearing_leaves_what_comes_later() {
     assert_eq!((numbers(&snapshot), snapshot.written(), losses(&snapshot)), ([10, 11, 12].into(), 3, [].into()));
 }
 
+/// What found no room before the rings were cleared is forgotten with the rest, and what finds none afterwards is not.
+#[test]
+fn clearing_forgets_what_has_found_no_room() {
+    let rings = rings(1, 2);
+    rings.set_overwrites(false);
+    (0..2 * IN_PAGE + 5).for_each(|number| record(rings, 0, number));
+    rings.clear();
+    assert_eq!(rings.snapshot().unwrap().written(), 0);
+    (0..2 * IN_PAGE + 3).for_each(|number| record(rings, 0, number));
+    let snapshot = rings.snapshot().unwrap();
+    assert_eq!((snapshot.present(), snapshot.written()), (2 * IN_PAGE, 2 * IN_PAGE + 3));
+    let ring = &rings.rings[0];
+    rings.clear();
+    record(rings, 0, 0);
+    assert!(ring.enter());
+    record(rings, 0, 1);
+    ring.leave();
+    assert_eq!(rings.snapshot().unwrap().written(), 2);
+    rings.clear();
+    assert_eq!(rings.snapshot().unwrap().written(), 0);
+    record(rings, 0, 2);
+    assert_eq!((present(rings), rings.snapshot().unwrap().written()), ([2].into(), 1));
+}
+
 #[test]
 fn what_is_taken_is_gone_and_what_was_overwritten_before_is_told() {
     let rings = rings(1, 2);

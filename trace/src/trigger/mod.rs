@@ -31,6 +31,9 @@ pub struct Plan {
     /// The hits that are recorded; all, if there is no filter.
     pub(crate) filter: Option<Filter>,
     pub(crate) triggers: Box<[Bound]>,
+    /// A trigger looks at the hit, so all are carried out when its record has been begun, and what they switch is for the next
+    /// one. Otherwise they precede it (Linux: `EVENT_FILE_FL_TRIGGER_COND`).
+    pub(crate) triggers_look: bool,
     /// Hits are recorded.
     pub(crate) recording: Arc<Switch>,
     /// The caller of what is hit is in x30, and not yet in a frame record.
@@ -66,8 +69,9 @@ impl Plan {
         let filter = filter.map(|filter| filter.map(number));
         let triggers: Box<[Bound]> = triggers.iter().map(|trigger| Bound::new(trigger, number)).collect();
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
+        let triggers_look = triggers.iter().any(Bound::looks);
         let words = filter.as_ref().filter(|_| triggers.is_empty()).and_then(Filter::words);
-        Self { filter, triggers, recording, in_link, is_direct, words }
+        Self { filter, triggers, triggers_look, recording, in_link, is_direct, words }
     }
 }
 
@@ -83,6 +87,11 @@ impl Bound {
         let values: Box<[Number]> = values.iter().map(|&value| number(value)).collect();
         let tally = histogram.filter(|_| filter.is_none()).and_then(|of| Tally::new(of, &keys, &values));
         Self { trigger: trigger.clone(), filter, keys, values, tally }
+    }
+
+    /// Whether it looks at the hit, and not only that there is one.
+    fn looks(&self) -> bool {
+        self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. })
     }
 
     fn needs_record(&self) -> bool {
