@@ -1,13 +1,12 @@
 //! What the trace layer needs of this kernel: at a hit, the task; to print, names and the clock.
 
-use alloc::collections::TryReserveError;
-
 use aarch64_kprobes::platform::MAX_CPUS;
 use kprobes_trace::host::{Clock, Function, Host, Symbols};
-use kprobes_trace::ring::Rings;
+use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
 use spin::Once;
 
+use crate::memory::{self, Statistics};
 use crate::{backtrace, interrupt, smp, symbol, task, time};
 
 /// How many bytes the ring of a CPU has.
@@ -38,10 +37,12 @@ pub fn rings() -> &'static Rings {
 ///
 /// # Errors
 ///
-/// No memory: some of the rings may have changed.
-pub fn resize_rings(bytes: usize) -> Result<(), TryReserveError> {
+/// No memory, of which an eighth is left to others: nothing has changed.
+pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
+    let Statistics { heap_used, heap_size, .. } = memory::statistics();
+    let free = (heap_size - heap_size / 8).saturating_sub(heap_used);
     // SAFETY: what is called here has interrupts masked, and every other CPU is held where it handles no hit.
-    unsafe { rings().resize(bytes, &mut |action| smp::hold_cpus(action)) }
+    unsafe { rings().resize(bytes, free, &mut |action| smp::hold_cpus(action)) }
 }
 
 /// What is set about events: nothing yet.

@@ -15,7 +15,7 @@ use kprobes_trace::ring::{Record, Snapshot};
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::IrqLock;
 use runtime::task::JoinHandle;
-use runtime::{smp, task, tracing};
+use runtime::{memory, smp, task, tracing};
 
 use crate::{entry, test};
 
@@ -62,6 +62,17 @@ fn follow(snapshot: &Snapshot, events: &Events<Probe>, progress: &mut [Progress;
         progress.next += 1;
     }
 }
+
+test!(
+    fn rings_that_would_take_all_memory_are_refused_and_nothing_changes() {
+        let rings = tracing::rings();
+        let bytes = rings.bytes();
+        let before = memory::statistics().heap_used;
+        tracing::resize_rings(memory::statistics().heap_size / rings.cpus()).expect_err("it is all there is");
+        tracing::resize_rings(usize::MAX).expect_err("it is more than there is");
+        assert_eq!((rings.bytes(), memory::statistics().heap_used), (bytes, before));
+    }
+);
 
 test!(
     fn what_all_cpus_record_is_whole_in_order_and_accounted_for() {

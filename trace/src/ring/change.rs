@@ -1,9 +1,48 @@
 //! Changes to the rings that readers make: they are emptied, and get another number of pages.
 
 use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem;
 use core::sync::atomic::Ordering;
 
-use super::{PAGE, Reader, Rings, make_pages};
+use super::{PAGE, Page, Reader, Rings, make_pages, page_count};
+
+/// Why the rings stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResizeError {
+    /// They would need more memory than there is for them.
+    TooLarge {
+        /// Bytes that they would need, beside those that they have.
+        needed: usize,
+        /// Bytes that there are.
+        free: usize,
+    },
+    /// There is that much memory, but not in pieces that are large enough.
+    Memory(TryReserveError),
+}
+
+impl fmt::Display for ResizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { needed, free } => {
+                write!(
+                    f,
+                    "rings of this size take {needed} bytes, and {free} bytes are free for them: ask for smaller ones"
+                )
+            }
+            Self::Memory(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ResizeError {}
+
+impl From<TryReserveError> for ResizeError {
+    fn from(error: TryReserveError) -> Self {
+        Self::Memory(error)
+    }
+}
 
 impl Rings {
     /// Empties the rings. Records that are written meanwhile stay, or are gone, one or the other.
@@ -30,20 +69,37 @@ impl Rings {
         })
     }
 
-    /// Gives each ring at least `bytes` bytes. The newest records stay, as many as there is room for.
+    /// Gives each ring at least `bytes` bytes, if all together take no more than `free` bytes of memory: the old ones are given back
+    /// when the new ones are there. The newest records stay, as many as there is room for.
     ///
     /// # Errors
     ///
-    /// No memory: some of the rings may have changed.
+    /// No memory: nothing has changed.
     ///
     /// # Safety
     ///
     /// `hold` calls what it is given once, while nothing is recorded: with every other CPU held outside the hit path, and
     /// interrupts masked on this one.
-    pub unsafe fn resize(&self, bytes: usize, hold: &mut dyn FnMut(&mut dyn FnMut())) -> Result<(), TryReserveError> {
-        for ring in &self.rings {
+    pub unsafe fn resize(
+        &self,
+        bytes: usize,
+        free: usize,
+        hold: &mut dyn FnMut(&mut dyn FnMut()),
+    ) -> Result<(), ResizeError> {
+        // What an allocator may add to a page, or lose by its alignment, is not more than this.
+        const OVERHEAD: usize = 64;
+        let of_a_page = PAGE + mem::size_of::<Page>() + OVERHEAD;
+        let needed = page_count(bytes).saturating_mul(of_a_page).saturating_mul(self.rings.len());
+        if needed > free {
+            return Err(ResizeError::TooLarge { needed, free });
+        }
+        let mut all = Vec::new();
+        all.try_reserve_exact(self.rings.len())?;
+        for _ in &self.rings {
+            all.push(make_pages(bytes)?);
+        }
+        for (ring, mut pages) in self.rings.iter().zip(all) {
             let mut reader = ring.reader.lock();
-            let mut pages = make_pages(bytes)?;
             let mut oldest = 0;
             // SAFETY: nothing is recorded, by the caller, and the lock of the reader is held.
             hold(&mut || oldest = unsafe { ring.exchange(&mut pages) });

@@ -41,6 +41,7 @@ use crate::atomic::AtomicU64;
 use crate::recorder::{Bench, COMPOSED};
 use crate::trigger::Switch;
 
+pub use change::ResizeError;
 pub use snapshot::{Record, Snapshot};
 
 /// Bytes of a page. In models small enough for one record.
@@ -192,9 +193,13 @@ impl Rings {
     }
 }
 
-/// Pages for `bytes` bytes, at least two: the one that is being written can always be told from the oldest.
+/// How many pages there are for `bytes` bytes, at least two: the one that is being written can always be told from the oldest.
+fn page_count(bytes: usize) -> usize {
+    bytes.div_ceil(PAGE).max(2)
+}
+
 fn make_pages(bytes: usize) -> Result<Vec<Page>, TryReserveError> {
-    let count = bytes.div_ceil(PAGE).max(2);
+    let count = page_count(bytes);
     let mut pages = Vec::new();
     pages.try_reserve_exact(count)?;
     for _ in 0..count {

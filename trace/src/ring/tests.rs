@@ -225,7 +225,7 @@ fn rings_are_resized() {
         };
         let count = write(before as u64 * IN_PAGE + 3);
         // SAFETY: one thread.
-        unsafe { rings.resize(after * PAGE, &mut |action| action()) }.unwrap();
+        unsafe { rings.resize(after * PAGE, usize::MAX, &mut |action| action()) }.unwrap();
         assert_eq!(rings.bytes(), after * PAGE);
         let kept = count - (before.min(after) as u64 - 1) * IN_PAGE - 3;
         assert_eq!(present(rings), (kept..count).collect::<Vec<_>>(), "{before} to {after}");
@@ -235,6 +235,20 @@ fn rings_are_resized() {
         assert_eq!(snapshot.written(), count);
         assert!(numbers(&snapshot).is_sorted() && snapshot.records().last().unwrap().time == count - 1);
         assert!(snapshot.present() > (after as u64 - 1) * IN_PAGE);
+    }
+}
+
+/// Rings for which there is not enough memory are not made: those that are there stay, with what is in them.
+#[test]
+fn rings_that_are_too_large_are_refused() {
+    let rings = rings(2, 3);
+    record(rings, 1, 7);
+    let hold: &mut dyn FnMut(&mut dyn FnMut()) = &mut |_| panic!("nothing is to be exchanged");
+    for (bytes, free) in [(4 * PAGE, 8 * PAGE), (usize::MAX, usize::MAX - 1), (0, 4 * PAGE)] {
+        // SAFETY: one thread.
+        let refused = unsafe { rings.resize(bytes, free, hold) }.unwrap_err();
+        assert!(matches!(refused, ResizeError::TooLarge { needed, free: said } if needed > free && said == free));
+        assert_eq!((rings.bytes(), present(rings)), (3 * PAGE, [7].into()));
     }
 }
 
