@@ -148,6 +148,11 @@ test!(
         assert_eq!(hit("+0(%x1) +8(%x1):string %x0", 7, wild), "arg1=(fault) arg2=(fault) arg3=0x7");
         assert_eq!(hit("+0(%x1):u32[2] +0(+0(%x1)):s8", 7, wild), "arg1=(fault) arg2=(fault)");
         assert_eq!(hit("w=+0(%x1)", 7, wild), "w=(fault)");
+        // Behind the top of a stack is the guard of the next.
+        let end = task::current().stack().end as u64;
+        let read = hit("+0(%x1):x64[2] +0(%x1):u8[64] %x0", 7, end - 8);
+        assert!(read.starts_with("arg1={0x") && read.contains(",(fault)} arg2={"), "{read}");
+        assert!(read.ends_with(",(fault)} arg3=0x7") && read.matches("(fault)").count() == 1 + 56, "{read}");
     }
 );
 

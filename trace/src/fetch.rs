@@ -111,8 +111,9 @@ pub(crate) enum Op {
     Bits(Shift),
     /// The value goes to the record.
     Store(Target, Width),
-    /// So many values from where the value and the offset point to go to the record.
-    Array(Target, Width, i64, u8, Shift),
+    /// So many values from where the value and the offset point to go to the record, and a word to that byte of it which says
+    /// which of them could not be read.
+    Array(Target, Width, i64, u8, Shift, u16),
     /// The text that the value and the offset point to goes to the record.
     Text(Target, i64),
     /// The texts that so many pointers from there on point to go to the record.
@@ -224,7 +225,9 @@ fn compile(argument: &Fetch, field: &Field, number: usize, (ops, data): &mut (Ve
         }
         (Base::String, last, 0) => ops.push(Op::Text(target, last.unwrap_or(0))),
         (Base::String, last, count) => ops.push(Op::Texts(target, last.unwrap_or(0), count)),
-        (_, Some(offset), count @ 1..) => ops.push(Op::Array(target, bits, offset, count, shift)),
+        (_, Some(offset), count @ 1..) => {
+            ops.push(Op::Array(target, bits, offset, count, shift, field.unread.unwrap_or(0) as u16));
+        }
         (_, last, _) => {
             ops.extend(last.map(|offset| Op::Read(offset, bits)));
             if kind.bits.is_some() {

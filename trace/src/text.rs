@@ -76,7 +76,9 @@ pub fn write_record(
     out.write_char(')')?;
     for (number, field) in format.arguments().iter().enumerate() {
         write!(out, " {}=", field.name)?;
-        if record.is_fault(number) {
+        let is_in_part =
+            field.kind.count > 0 && (1..field.kind.values() as u32).contains(&field.unread(record.bytes).count_ones());
+        if record.is_fault(number) && !is_in_part {
             out.write_str("(fault)")?;
         } else {
             write_values(out, field, record.bytes, symbols)?;
@@ -107,9 +109,13 @@ pub fn write_values(out: &mut dyn Write, field: &Field, record: &[u8], symbols: 
     if field.kind.count == 0 {
         return write_value(out, field, record, 0, symbols);
     }
+    let unread = field.unread(record);
     for index in 0..field.kind.values() {
         out.write_char(if index == 0 { '{' } else { ',' })?;
-        write_value(out, field, record, index, symbols)?;
+        match unread >> index & 1 {
+            0 => write_value(out, field, record, index, symbols)?,
+            _ => out.write_str("(fault)")?,
+        }
     }
     out.write_char('}')
 }

@@ -279,6 +279,9 @@ fn what_cannot_be_read_is_a_fault() {
     assert_eq!(fetched("p f +0(%x0):string +4(+0(%x0)):u8 %x1"), "arg1=(fault) arg2=(fault) arg3=0x1");
     assert_eq!(fetched("p f +0(%x0):u8[1] $stack0"), "arg1=(fault) arg2=(fault)");
     assert_eq!(fetched("p f +0(+0(%x0)):string[2]"), "arg1=(fault)");
+    static PLACES: [Option<&[u8; 5]>; 3] = [Some(b"text\0"), None, Some(b"more\0")];
+    let places = std::format!("p f @{:#x}:string[3]", &raw const PLACES as usize);
+    assert_eq!(fetched(&places), "arg1={\"text\",(fault),\"more\"}");
 }
 
 #[test]

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! A text has a word among the fields that says where it is, `__data_loc`: in the low half at which byte of the record, in the
-//! high half how many bytes with the zero at its end. A length of 0 is a text that could not be read.
+//! high half how many bytes with the zero at its end. A length of 0 is a text that could not be read. Behind the last field, and in no
+//! `format`, each array of numbers has a word that says which of them could not be read.
 //!
 //! Everything that looks at records, be it to filter, to count or to print, works on [`Field`]s and the bytes alone.
 
@@ -26,6 +27,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 pub use kind::{Base, Bits, Type, Width};
+
+/// Bytes of the word that says which values of an array could not be read.
+const UNREAD: usize = 8;
 
 /// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct Field {
     pub signed: bool,
     /// What is in these bytes, and how it is printed.
     pub kind: Type,
+    /// Of an array of numbers: the first byte of the word that says which of them could not be read, bit 0 for the first.
+    pub(crate) unread: Option<usize>,
 }
 
 /// Which fields an event has before its arguments.
@@ -71,6 +77,7 @@ impl Field {
             size: base.size(),
             signed: base.is_signed(),
             kind: Type::one(base),
+            unread: None,
         }
     }
 
@@ -95,6 +102,17 @@ impl Field {
         let place = self.kind.base.is_text().then(|| self.value(record, index))?? as usize;
         let (offset, length) = (place & 0xffff, place >> 16);
         record.get(offset..offset + length.checked_sub(1)?)
+    }
+
+    /// Which values of an array could not be read: bit 0 for the first.
+    #[must_use]
+    pub fn unread(&self, record: &[u8]) -> u64 {
+        if self.kind.base.is_text() {
+            let is_unread = |index: &usize| self.bytes(record, *index).is_none();
+            return (0..self.kind.values()).filter(is_unread).fold(0, |unread, index| unread | 1 << index);
+        }
+        let word = self.unread.and_then(|at| record.get(at..)?.first_chunk());
+        word.map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     /// Whether filters and histograms can take it for one number.
@@ -139,10 +157,15 @@ impl Format {
                 size: kind.size(),
                 signed: kind.base.is_signed(),
                 kind,
+                unread: None,
             };
             offset += field.size;
             field
         }));
+        for field in fields.iter_mut().filter(|field| field.kind.count > 0 && !field.kind.base.is_text()) {
+            field.unread = Some(offset);
+            offset += UNREAD;
+        }
         Self { shape, fields }
     }
 
@@ -159,10 +182,11 @@ impl Format {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Bytes of the fields, without texts.
+    /// Bytes of the fields and of what is said about them, without texts.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.fields.last().map_or(0, |field| field.offset + field.size)
+        let arrays = self.fields.iter().filter(|field| field.unread.is_some()).count();
+        self.fields.last().map_or(0, |field| field.offset + field.size) + UNREAD * arrays
     }
 
     /// Writes the file `format` of the event numbered `id`.
@@ -225,7 +249,7 @@ impl Shape {
 
 /// Writes a line of `format`: of an array, the number of values stands behind the name, as in C.
 fn write_field(out: &mut dyn fmt::Write, field: &Field) -> fmt::Result {
-    let Field { name, text, offset, size, signed, kind } = field;
+    let Field { name, text, offset, size, signed, kind, .. } = field;
     let (text, dimension) = match text.find('[') {
         Some(at) if !kind.base.is_text() => text.split_at(at),
         _ => (text.as_ref(), ""),

@@ -35,7 +35,7 @@ fn arguments_follow_each_other_without_gaps() {
     let format = Format::new(Shape::Probe, types);
     let offsets: Vec<_> = format.arguments().iter().map(|field| (field.offset, field.size)).collect();
     assert_eq!(offsets, [(16, 1), (17, 4), (21, 4), (25, 8)]);
-    assert_eq!(format.size(), 33);
+    assert_eq!(format.size(), 33 + 8, "with the word about the array of numbers");
     let text = written(&format);
     for line in [
         "\tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n",

@@ -138,8 +138,10 @@ impl Draft<'_> {
             Op::Read(offset, width) => return follow(value, offset, width),
             Op::Bits(shift) => return value.map(|value| shift.apply(value)),
             Op::Store(target, width) => self.store(target, width, value),
-            Op::Array(target, width, offset, count, shift) => {
-                self.array(target, width, count, value.map(|value| value.wrapping_add_signed(offset)), shift);
+            Op::Array(target, width, offset, count, shift, unread) => {
+                let start = value.map(|value| value.wrapping_add_signed(offset));
+                let mask = self.array(target, width, count, start, shift);
+                self.put(unread.into(), Width::W64, mask);
             }
             Op::Text(target, offset) => self.text(target, value.map(|value| value.wrapping_add_signed(offset))),
             Op::Texts(target, offset, count) => {
@@ -194,13 +196,17 @@ impl Draft<'_> {
         self.put(target.at.into(), width, value.unwrap_or(0));
     }
 
-    fn array(&mut self, target: Target, width: Width, count: u8, start: Option<u64>, shift: Shift) {
+    /// Stores the values of an array, and returns which of them could not be read, bit 0 for the first.
+    fn array(&mut self, target: Target, width: Width, count: u8, start: Option<u64>, shift: Shift) -> u64 {
+        let mut unread = 0;
         for index in 0..usize::from(count) {
             let offset = index * width.bytes();
             let value = follow(start, offset as i64, width).map(|value| shift.apply(value));
             let at = target.at.wrapping_add(offset as u16);
             self.store(Target { at, ..target }, width, value);
+            unread |= u64::from(value.is_none()) << (index & 63);
         }
+        unread
     }
 
     /// Appends the text at `address`, up to its zero, and says at `target` where it is.

@@ -151,6 +151,12 @@ fn arrays_and_texts() {
 fn what_could_not_be_read_is_said() {
     let text = arguments("p f a=+0(%x0) b=%x1 c=+0(%x2):u8[2]", 0b101, &[0; 18]);
     assert_eq!(text, "a=(fault) b=0x0 c=(fault)");
+    let text = |unread: [u8; 2]| {
+        let bytes = [&[1, 2, 3, 9, 0][..], &words(unread.map(u64::from))].concat();
+        arguments("p f a=+0(%x0):u8[3] b=+0(%x0):u16[1]", 0b11, &bytes)
+    };
+    assert_eq!(text([0b010, 1]), "a={1,(fault),3} b=(fault)");
+    assert_eq!(text([0b111, 0]), "a=(fault) b=(fault)");
 }
 
 #[test]
