@@ -3,9 +3,6 @@
 //! What recording needs of the kernel it loads from the kernel's own memory, at places that the kernel names once: a call would
 //! cost more than what it tells. Printing happens in a task and takes its services as parameters.
 
-#[cfg(target_os = "none")]
-use core::arch::asm;
-
 /// Where and when a hit is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
@@ -45,37 +42,44 @@ impl Context {
 
 #[cfg(target_os = "none")]
 impl Context {
-    /// Of this CPU, now. Only while a hit is handled. What of it is not used is not loaded.
+    /// The number of this CPU. Only while a hit is handled.
     #[inline(always)]
-    pub(crate) fn here() -> Self {
-        let (base, cpu, task, low, high, time): (u64, usize, u64, u64, u64, u64);
-        // SAFETY: a hit is handled on one CPU, by which this register stays as it is.
-        unsafe { asm!("mrs {}, tpidr_el1", out(reg) base, options(pure, nomem, nostack, preserves_flags)) };
-        // SAFETY: the kernel promises that all this is there, and a hit is handled in one task.
+    pub(crate) fn cpu_here() -> usize {
+        let cpu;
+        // SAFETY: as below.
         unsafe {
-            asm!(
-                "ldr {}, [{}, #:lo12:kprobes_trace_cpu_offset]",
-                out(reg) cpu,
-                in(reg) base,
-                options(pure, readonly, nostack, preserves_flags)
-            );
-            asm!(
-                "ldr {}, [{}, #:lo12:kprobes_trace_task_offset]",
-                out(reg) task,
-                in(reg) base,
-                options(pure, readonly, nostack, preserves_flags)
-            );
-            asm!(
-                "add {high}, {base}, #:lo12:kprobes_trace_name_offset",
-                "ldp {low}, {high}, [{high}]",
-                base = in(reg) base,
-                low = out(reg) low,
-                high = out(reg) high,
-                options(pure, readonly, nostack, preserves_flags)
+            core::arch::asm!(
+                "mrs {cpu}, tpidr_el1",
+                "ldr {cpu}, [{cpu}, #:lo12:kprobes_trace_cpu_offset]",
+                cpu = out(reg) cpu,
+                options(nostack, preserves_flags)
             );
         }
-        // SAFETY: the counter is read without a barrier: a few instructions earlier or later make no difference.
-        unsafe { asm!("mrs {}, cntvct_el0", out(reg) time, options(pure, nomem, nostack, preserves_flags)) };
+        cpu
+    }
+
+    /// Of this CPU, now. Only while a hit is handled.
+    #[inline(always)]
+    pub(crate) fn here() -> Self {
+        let (cpu, task, low, high, time);
+        // SAFETY: the kernel promises that all this is there. The counter is read without a barrier: a few instructions earlier
+        // or later make no difference.
+        unsafe {
+            core::arch::asm!(
+                "mrs {high}, tpidr_el1",
+                "ldr {cpu}, [{high}, #:lo12:kprobes_trace_cpu_offset]",
+                "ldr {task}, [{high}, #:lo12:kprobes_trace_task_offset]",
+                "add {high}, {high}, #:lo12:kprobes_trace_name_offset",
+                "mrs {time}, cntvct_el0",
+                "ldp {low}, {high}, [{high}]",
+                cpu = out(reg) cpu,
+                task = out(reg) task,
+                low = out(reg) low,
+                high = out(reg) high,
+                time = out(reg) time,
+                options(nostack, preserves_flags)
+            );
+        }
         Self { cpu, task, name: [low, high], time }
     }
 }

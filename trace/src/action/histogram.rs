@@ -20,15 +20,14 @@ const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);
 
 impl Plan {
-    /// Counts a hit on the CPU whose number `cpu` says, if that is all there is to do, and nothing has to be known but words. Whether
-    /// it was.
+    /// Counts a hit on the CPU numbered `cpu`, if that is all there is to do, and nothing has to be known but words. Whether it was.
     #[inline(always)]
-    pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: impl FnOnce() -> usize) -> bool {
+    pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
         let [Bound { tally: Some(tally), .. }] = &*self.triggers else { return false };
         if self.recording.is_on() {
             return false;
         }
-        tally.count(registers, cpu());
+        tally.count(registers, cpu);
         true
     }
 }

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::action::tests::{Hit, ON};
+use crate::fetch::Register;
 use crate::host::{Function, Symbols};
-use crate::trigger::Request;
 use crate::trigger::control::Control;
+use crate::trigger::{Plan, Request};
 use alloc::format;
 use alloc::string::ToString;
 
@@ -122,6 +123,52 @@ fn the_tables_of_cpus_are_merged_and_what_has_no_room_is_counted() {
     let mut elsewhere = hit(5);
     elsewhere.context.cpu = 9;
     assert!(shown(&control("hist:keys=x", [elsewhere])).ends_with("Hits: 0\n    Entries: 0\n    Dropped: 0\n"));
+}
+
+/// What is words of the hit is counted without anything else being looked at, if there is nothing else to do; and counted alike.
+#[test]
+fn words_are_counted_alike_where_nothing_else_is_looked_at() {
+    let word = |number| match number {
+        Number::Field { size: 8, signed, .. } => Number::Register { register: Register::x(5).unwrap(), signed },
+        other => other,
+    };
+    let control = |trigger: &str, enabled: bool| {
+        let mut control = Control::new(enabled);
+        control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), 4, None).unwrap();
+        let plan = control.plan(true, &word).unwrap();
+        (control, plan)
+    };
+    let tallies = |plan: &Plan, x: u64, cpu: usize| {
+        let mut hit = hit(x);
+        hit.frame.x[5] = x;
+        plan.tallies(hit.moment().registers, cpu)
+    };
+    for trigger in
+        ["hist:keys=x.log2:vals=x", "hist:keys=x:vals=x,x.hex", "hist:keys=x.buckets=10", "hist:keys=x:size=128"]
+    {
+        let (quickly, quick) = control(trigger, false);
+        let (otherwise, plan) = control(trigger, false);
+        for x in (0..200).chain(50..150).chain([u64::MAX]) {
+            let cpu = x as usize % 6;
+            assert!(tallies(&quick, x, cpu));
+            let mut hit = hit(x);
+            (hit.frame.x[5], hit.context.cpu) = (x, cpu);
+            plan.run(&[], hit.moment(), &ON);
+        }
+        assert_eq!(shown(&quickly), shown(&otherwise), "{trigger}");
+        assert!(shown(&quickly).lines().filter(|line| line.starts_with("{ ")).count() > 8);
+    }
+    for (trigger, enabled) in [
+        ("hist:keys=x", true),
+        ("hist:keys=x if x == 1", false),
+        ("hist:keys=x,x", false),
+        ("hist:keys=u", false),
+        ("hist:keys=x:vals=u", false),
+        ("hist:keys=common_pid.execname", false),
+        ("stacktrace", false),
+    ] {
+        assert!(!tallies(&control(trigger, enabled).1, 1, 0), "{trigger}");
+    }
 }
 
 #[test]

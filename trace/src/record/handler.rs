@@ -33,7 +33,10 @@ pub(crate) fn hit(hit: &mut Hit<'_>) {
 
 #[inline(never)]
 fn hit_unusually(hit: &mut Hit<'_>) {
-    recorder(hit.data()).record(Registers::Frame(hit.frame()), &moment(hit.address(), None, &[]));
+    let (recorder, registers) = (recorder(hit.data()), Registers::Frame(hit.frame()));
+    if !recorder.tallies(registers, Context::cpu_here()) {
+        recorder.record(registers, &moment(hit.address(), None, &[]));
+    }
 }
 
 /// Records that a function is called. Only for recorders that ask for no register but those of a call.
@@ -45,7 +48,10 @@ pub(crate) fn called(entry: &Entry) {
 
 #[inline(never)]
 fn called_unusually(entry: &Entry) {
-    recorder(entry.data()).record(Registers::Entry(entry), &moment(entry.address(), None, &[]));
+    let (recorder, registers) = (recorder(entry.data()), Registers::Entry(entry));
+    if !recorder.tallies(registers, Context::cpu_here()) {
+        recorder.record(registers, &moment(entry.address(), None, &[]));
+    }
 }
 
 /// Keeps what is asked for when the function returns.
@@ -72,6 +78,9 @@ pub(crate) fn returned(call: &mut Call<'_>) {
 
 #[inline(never)]
 fn returned_unusually(call: &mut Call<'_>) {
+    if recorder(call.data()).tallies(Registers::Frame(call.frame()), Context::cpu_here()) {
+        return;
+    }
     let entry: *const [u64] = call.instance_data();
     // SAFETY: the words stay until the handler returns, and are not written.
     let entry = unsafe { &*entry };

@@ -96,17 +96,21 @@ impl Recorder {
         }
     }
 
+    /// The same as [`record`](Self::record), where there is nothing to do but to count the hit under a word. Returns false otherwise,
+    /// and nothing was done.
+    #[inline(always)]
+    pub fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
+        self.plan.get().is_some_and(|plan| plan.tallies(registers, cpu))
+    }
+
     /// The same as [`record`](Self::record), where nothing is unusual: there is nothing to do but to filter by words, the record is
-    /// one of words, and there is room in the page; or the hit is only counted under a word. Returns false otherwise, and nothing
-    /// was done.
+    /// one of words, and there is room in the page. Returns false otherwise, and nothing was done.
     #[inline(always)]
     pub fn record_quickly<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
-        if let Some(plan) = self.plan.get() {
-            match plan.keeps_quickly(registers) {
-                Some(true) => {}
-                Some(false) => return true,
-                None => return plan.tallies(registers, || moment().context.cpu),
-            }
+        match self.plan.get().map(|plan| plan.keeps_quickly(registers)) {
+            None | Some(Some(true)) => {}
+            Some(Some(false)) => return true,
+            Some(None) => return false,
         }
         let Program::Words(words) = &self.program else { return false };
         if !self.rings.is_on() {
