@@ -92,17 +92,16 @@ impl Numbers {
     #[inline(always)]
     fn cell(&self, key: u64) -> Option<&Cell> {
         let count = self.cells.len();
-        let mut place = place(key.wrapping_mul(MULTIPLIER), count);
+        let first = place(key.wrapping_mul(MULTIPLIER), count);
         // Half of them are free, so one is found before all have been looked at.
-        for _ in 0..count {
-            let cell = self.cells.get(place & count.wrapping_sub(1))?;
+        for step in 0..count {
+            let cell = self.cells.get((first + step) & count.wrapping_sub(1))?;
             if cell.hits.load(Relaxed) == 0 {
                 return self.begin(cell, key);
             }
             if cell.key.load(Relaxed) == key {
                 return Some(cell);
             }
-            place += 1;
         }
         None
     }
@@ -167,15 +166,14 @@ impl Keys {
     #[inline(always)]
     fn find(&self, key: &[AtomicU64], hash: u64) -> Option<Found<'_>> {
         let count = self.slots.len();
-        let mut place = place(hash, count);
-        for _ in 0..count {
-            let slot = self.slots.get(place & count.wrapping_sub(1))?;
+        let first = place(hash, count);
+        for step in 0..count {
+            let slot = self.slots.get((first + step) & count.wrapping_sub(1))?;
             let Some(number) = slot.load(Relaxed).checked_sub(1) else { return Some(Found::Free(slot)) };
             let entry = self.entry(number)?;
             if key.iter().zip(entry).all(|(one, other)| one.load(Relaxed) == other.load(Relaxed)) {
                 return Some(Found::Entry(entry));
             }
-            place += 1;
         }
         None
     }
