@@ -2,8 +2,8 @@
 //! type; it asks for nothing, so that it works where nobody sits.
 
 mod apt;
+mod archive;
 pub mod firmware;
-mod package;
 mod step;
 mod tools;
 pub mod trees;

@@ -16,7 +16,8 @@ const WANTED: u32 = 9;
 /// The release whose own QEMU is older, and that has a newer one among its backports.
 const BACKPORTED: &str = "bookworm";
 const BACKPORTS_FILE: &str = "/etc/apt/sources.list.d/bookworm-backports.sources";
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// By which Debian's archive is known to be that.
+pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Installs a QEMU with these machines, or says what to type.
 pub fn install_qemu(machines: &[&str]) -> Result<()> {
@@ -29,18 +30,28 @@ pub fn install_qemu(machines: &[&str]) -> Result<()> {
         update.take()?;
         candidate = self::candidate()?;
     }
-    let targets = text_of(Command::new("apt-get").args([
-        "indextargets",
-        "--format",
-        "$(RELEASE) $(COMPONENT) $(REPO_URI)",
-        "Created-By: Packages",
-    ]))?;
-    let steps = plan(&system, candidate, machines, &targets)?;
+    let steps = plan(&system, candidate, machines, &targets()?)?;
     if root {
         return steps.iter().try_for_each(Step::take);
     }
     let lines: Vec<_> = steps.iter().map(|step| format!("    {}", step.shell())).collect();
     bail!("only root can install {PACKAGE}; type\n{}", lines.join("\n"));
+}
+
+/// The mirror of Debian that this system's own packages come from, if they do and apt is told of one.
+pub fn mirror() -> Result<Option<String>> {
+    let system = System::parse(&fs::read_to_string("/etc/os-release").unwrap_or_default());
+    Ok(if system.id == "debian" { uri(&targets()?, &system.codename).map(String::from) } else { None })
+}
+
+/// The sources that apt is configured with: lines of release, component and URI.
+fn targets() -> Result<String> {
+    text_of(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(RELEASE) $(COMPONENT) $(REPO_URI)",
+        "Created-By: Packages",
+    ]))
 }
 
 /// The steps to a QEMU with these machines, on a system whose sources offer the major version `candidate`.
@@ -105,6 +116,7 @@ fn uri<'a>(targets: &'a str, release: &str) -> Option<&'a str> {
 /// Which system this is.
 #[derive(Default)]
 struct System {
+    id: String,
     name: String,
     codename: String,
 }
@@ -116,7 +128,7 @@ impl System {
             let assignment = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
             assignment.unwrap_or_default().trim_matches(['"', '\'']).to_string()
         };
-        Self { name: value("PRETTY_NAME"), codename: value("VERSION_CODENAME") }
+        Self { id: value("ID"), name: value("PRETTY_NAME"), codename: value("VERSION_CODENAME") }
     }
 }
 

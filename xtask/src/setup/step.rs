@@ -33,6 +33,11 @@ impl Step {
 
     /// Takes the step, and says so.
     pub fn take(&self) -> Result<()> {
+        self.take_in(&workspace::root())
+    }
+
+    /// The same; a command is run in `directory`.
+    pub fn take_in(&self, directory: &Path) -> Result<()> {
         match self {
             Self::Write(path, text) => {
                 eprintln!("setup: writing {}", path.display());
@@ -43,7 +48,7 @@ impl Step {
                 eprintln!("setup: {line}");
                 let mut command = workspace::command(&words[0]);
                 // Standard output belongs to the command that the setup is for.
-                command.args(&words[1..]).stdin(Stdio::null()).stdout(io::stderr());
+                command.args(&words[1..]).current_dir(directory).stdin(Stdio::null()).stdout(io::stderr());
                 command.env("DEBIAN_FRONTEND", "noninteractive");
                 let status = command.status().with_context(|| format!("`{line}` cannot be started"))?;
                 ensure!(status.success(), "`{line}` failed with {status}");

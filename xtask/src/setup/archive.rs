@@ -1,0 +1,206 @@
+//! Files out of Debian packages that are not installed: of another architecture than this machine's, perhaps on a machine
+//! that is not Debian. A mirror keeps no version for ever, so it is the index that says which one there is, and its checksum.
+//! Debian's own machines leave that to apt, with lists of its own: its mirror, its proxy, its check of signatures. Others ask
+//! where a certificate says that it is Debian.
+
+mod index;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use sha2::{Digest, Sha256};
+
+use super::{
+    Step,
+    apt::{self, KEYRING},
+    text_of,
+};
+use crate::workspace;
+use index::Stanza;
+
+/// Where there is Debian for who has no mirror of it.
+const MIRROR: &str = "https://deb.debian.org/debian";
+/// The release that there always is.
+const SUITE: &str = "stable";
+/// The architecture whose packages are looked for; those of all are among them.
+const ARCHITECTURE: &str = "arm64";
+
+/// One component of the archive, for as long as something is taken out of it.
+pub struct Archive {
+    /// What is there is gone with this.
+    scratch: PathBuf,
+    index: Index,
+}
+
+/// What packages there are.
+enum Index {
+    /// apt knows when it is told this.
+    Apt(Vec<String>),
+    /// It is this text.
+    Text(String),
+}
+
+impl Archive {
+    /// The component of this name, as it is now.
+    pub fn open(component: &str) -> Result<Self> {
+        let scratch = workspace::root().join(format!("target/archive-{}", std::process::id()));
+        let made = |name: &str| {
+            let directory = scratch.join(name);
+            fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))
+        };
+        ["lists/partial", "cache/archives/partial", "unpacked"].into_iter().try_for_each(made)?;
+        let mut archive = Self { scratch, index: Index::Text(String::new()) };
+        let is_debian = Path::new(KEYRING).is_file() && text_of(Command::new("apt-get").arg("--version")).is_ok();
+        archive.index = if is_debian { archive.ask_apt(component)? } else { archive.ask_mirror(component)? };
+        Ok(archive)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.scratch.join(name).to_string_lossy().into_owned()
+    }
+
+    fn ask_apt(&self, component: &str) -> Result<Index> {
+        let mirror = apt::mirror()?.unwrap_or_else(|| MIRROR.into());
+        let source = self.file("sources.list");
+        Step::write(&source, format!("deb [signed-by={KEYRING}] {mirror} {SUITE} {component}\n")).take()?;
+        let options = [
+            format!("Dir::Etc::SourceList={source}"),
+            "Dir::Etc::SourceParts=/dev/null".into(),
+            format!("Dir::State::Lists={}", self.file("lists")),
+            "Dir::State::Status=/dev/null".into(),
+            format!("Dir::Cache={}", self.file("cache")),
+            format!("APT::Architecture={ARCHITECTURE}"),
+            format!("APT::Architectures={ARCHITECTURE}"),
+            // It need not be able to read what is here as somebody else.
+            "APT::Sandbox::User=root".into(),
+            "Acquire::Languages=none".into(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".into(),
+        ];
+        let options: Vec<_> = options.into_iter().flat_map(|option| ["-o".into(), option]).collect();
+        Step::run(&words("apt-get", &options, &["update"])).take()?;
+        Ok(Index::Apt(options))
+    }
+
+    fn ask_mirror(&self, component: &str) -> Result<Index> {
+        let packed = self.file("Packages.gz");
+        let url = format!("{MIRROR}/dists/{SUITE}/{component}/binary-{ARCHITECTURE}/Packages.gz");
+        fetch(&url, &packed)?;
+        Ok(Index::Text(text_of(Command::new("gzip").args(["-dc", &packed]))?))
+    }
+
+    /// What the index says of a package.
+    fn stanza(&self, package: &str) -> Result<Stanza> {
+        let text = match &self.index {
+            Index::Apt(options) => {
+                let words = words("apt-cache", options, &["show", package]);
+                &text_of(Command::new(words[0]).args(&words[1..]))?
+            }
+            Index::Text(text) => text,
+        };
+        Stanza::find(text, package).ok_or_else(|| anyhow!("Debian {SUITE} has no package {package}"))
+    }
+
+    /// The package that begins with `prefix` among those that `package` depends on.
+    pub fn dependency(&self, package: &str, prefix: &str) -> Result<String> {
+        let found = self.stanza(package)?.dependency(prefix).map(String::from);
+        found.ok_or_else(|| anyhow!("the package {package} depends on no {prefix}…"))
+    }
+
+    /// Takes the files `names` out of the directory `within` of the package, which is written from the root, and puts them
+    /// into `directory`.
+    pub fn take(&self, package: &str, within: &str, names: &[&str], directory: &Path) -> Result<()> {
+        let file = self.download(package)?;
+        let unpacked = self.scratch.join("unpacked");
+        let members: Vec<_> = names.iter().map(|name| format!(".{within}/{name}")).collect();
+        unpack(&file, &unpacked, &members)?;
+        fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        for (name, member) in names.iter().zip(&members) {
+            let to = directory.join(name);
+            fs::rename(unpacked.join(member), &to).with_context(|| format!("{} cannot be made", to.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Downloads the package, and says where it is.
+    fn download(&self, package: &str) -> Result<PathBuf> {
+        let stanza = self.stanza(package)?;
+        let path = stanza.field("Filename").with_context(|| format!("the index does not say where {package} is"))?;
+        let hash = stanza.field("SHA256").with_context(|| format!("the index has no checksum of {package}"))?;
+        let file = self.scratch.join("package.deb");
+        match &self.index {
+            Index::Apt(options) => {
+                let step = Step::run(&words("apt-get", options, &["download", package]));
+                step.take_in(&self.scratch)?;
+                let is_package = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "deb");
+                let entries = fs::read_dir(&self.scratch)?.filter_map(|entry| Some(entry.ok()?.path()));
+                let downloaded = entries.into_iter().find(is_package).context("apt-get downloaded no package")?;
+                fs::rename(&downloaded, &file)?;
+            }
+            Index::Text(_) => fetch(&format!("{MIRROR}/{path}"), &file.to_string_lossy())?,
+        }
+        let found = checksum(&fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?);
+        ensure!(found == hash, "the package {package} has the checksum {found}, and {hash} in the index");
+        Ok(file)
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        // What cannot be removed is in nobody's way.
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+fn words<'a>(command: &'a str, options: &'a [String], rest: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec![command];
+    words.extend(options.iter().map(String::as_str));
+    words.extend(rest);
+    words
+}
+
+fn fetch(url: &str, file: &str) -> Result<()> {
+    Step::run(&["curl", "--fail", "--location", "--silent", "--show-error", "--output", file, url]).take()
+}
+
+/// Takes the files `members` out of a package, into `directory`.
+fn unpack(package: &Path, directory: &Path, members: &[String]) -> Result<()> {
+    let (mut read, form) = if text_of(Command::new("dpkg-deb").arg("--version")).is_ok() {
+        let mut read = workspace::command("dpkg-deb");
+        read.arg("--fsys-tarfile").arg(package);
+        (read, "-x")
+    } else {
+        // A package is an archive, as linkers have them.
+        let mut read = workspace::command("ar");
+        read.arg("p").arg(package).arg("data.tar.xz");
+        (read, "-xJ")
+    };
+    let mut reader = read.stdout(Stdio::piped()).spawn().context("the package cannot be unpacked")?;
+    let mut write = workspace::command("tar");
+    write.arg(form).arg("-C").arg(directory).args(["-f", "-"]).args(members);
+    write.stdin(reader.stdout.take().map_or_else(Stdio::null, Stdio::from));
+    let status = write.status().context("tar cannot be started")?;
+    // It may have been ended by tar, which has found all that it is to find.
+    let _ = reader.wait();
+    ensure!(status.success(), "{} cannot be unpacked: tar failed with {status}", package.display());
+    Ok(())
+}
+
+/// SHA-256, in hexadecimal digits.
+fn checksum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::checksum;
+
+    #[test]
+    fn checksums_are_those_of_the_standard() {
+        // FIPS 180-2, B.1.
+        assert_eq!(checksum(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}
