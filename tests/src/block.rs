@@ -8,23 +8,19 @@ use aarch64_kprobes::{Call, Kretprobe};
 use runtime::block::request::Operation;
 use runtime::block::{self, BlockError, Disk, SECTOR};
 use runtime::workload::{self, disk::is_right};
-use runtime::{println, symbol, task};
+use runtime::{symbol, task};
 
 use crate::test;
 
-/// The disk, if this machine has one.
-fn disk() -> Option<&'static Disk> {
-    let disk = block::disks().first();
-    if disk.is_none() {
-        println!("this machine has no disk");
-    }
-    disk
+fn disk() -> &'static Disk {
+    block::disks().first().expect("the tests here are not run without")
 }
 
 test!(
+    needs DISK,
     fn several_tasks_read_all_of_the_disk() {
         const PART: usize = 200;
-        let Some(disk) = disk() else { return };
+        let disk = disk();
         let tasks: Vec<_> = (0..8)
             .map(|number| {
                 task::spawn("reader", move || {
@@ -42,8 +38,9 @@ test!(
 );
 
 test!(
+    needs DISK,
     fn a_task_has_more_requests_than_the_disk_takes_at_a_time() {
-        let Some(disk) = disk() else { return };
+        let disk = disk();
         let requests: Vec<_> = (0..100)
             .map(|number| (number * 31, vec![0; 3 * SECTOR].into_boxed_slice()))
             .map(|(sector, buffer)| (sector, disk.submit(Operation::Read, sector, buffer).unwrap()))
@@ -55,8 +52,9 @@ test!(
 );
 
 test!(
+    needs DISK,
     fn what_is_written_is_read_again() {
-        let Some(disk) = disk() else { return };
+        let disk = disk();
         let text: Vec<u8> = (0..200 * SECTOR).map(|index| (index / 7) as u8).collect();
         disk.write(1000, text.clone().into_boxed_slice()).unwrap();
         assert_eq!(*disk.read(1000, 200).unwrap(), *text);
@@ -66,8 +64,9 @@ test!(
 );
 
 test!(
+    needs DISK,
     fn what_is_not_on_the_disk_is_refused() {
-        let Some(disk) = disk() else { return };
+        let disk = disk();
         let end = disk.capacity();
         assert_eq!(disk.read(end, 1).err(), Some(BlockError::PastTheEnd(end + 1, end)));
         assert_eq!(disk.read(end - 1, 2).err(), Some(BlockError::PastTheEnd(end + 1, end)));
@@ -80,6 +79,7 @@ test!(
 );
 
 test!(
+    needs DISK,
     fn returns_of_the_completion_are_seen() {
         static MORE: AtomicU64 = AtomicU64::new(0);
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -87,9 +87,6 @@ test!(
             // A `bool`: what the bits above say is not defined (AAPCS64, 6.8.2).
             let more = call.return_value() & 1 != 0;
             if more { &MORE } else { &LAST }.fetch_add(1, Relaxed);
-        }
-        if disk().is_none() {
-            return;
         }
         let workload = workload::find("disk").unwrap();
         let function = symbol::find("runtime::block::request::update_request").next().unwrap();

@@ -24,6 +24,7 @@ mod kprobe;
 mod kretprobe;
 mod machine;
 mod memory;
+mod need;
 mod nofault;
 mod protected;
 mod random;
@@ -36,28 +37,34 @@ mod task;
 use alloc::string::String;
 use core::slice;
 
+use need::Need;
 use runtime::{power, print, println, uart};
 
 /// A test. It passes when it returns, or, if `stops` is given, when it stops the machine with a reason that contains
-/// that text.
+/// that text. Where there is not what it needs, it is skipped.
 pub struct Test {
     name: &'static str,
     run: fn(),
     stops: Option<&'static str>,
+    needs: Option<Need>,
 }
 
-/// Defines a test: `test!(fn name() { … });`, or `test!(stops "text", fn name() { … });`.
+/// Defines a test: `test!(fn name() { … });`, or `test!(stops "text", fn name() { … });`, or `test!(needs NEED, fn name() { … });`
+/// with one of those in [`need`].
 #[macro_export]
 macro_rules! test {
-    (fn $name:ident() $body:block) => { $crate::test!(@ None, $name, $body); };
-    (stops $text:literal, fn $name:ident() $body:block) => { $crate::test!(@ Some($text), $name, $body); };
-    (@ $stops:expr, $name:ident, $body:block) => {
+    (fn $name:ident() $body:block) => { $crate::test!(@ None, None, $name, $body); };
+    (stops $text:literal, fn $name:ident() $body:block) => { $crate::test!(@ Some($text), None, $name, $body); };
+    (needs $need:ident, fn $name:ident() $body:block) => {
+        $crate::test!(@ None, Some($crate::need::$need), $name, $body);
+    };
+    (@ $stops:expr, $needs:expr, $name:ident, $body:block) => {
         fn $name() $body
         const _: () = {
             #[used]
             #[unsafe(link_section = ".tests")]
             static TEST: $crate::Test =
-                $crate::Test::new(concat!(module_path!(), "::", stringify!($name)), $name, $stops);
+                $crate::Test::new(concat!(module_path!(), "::", stringify!($name)), $name, $stops, $needs);
         };
     };
 }
@@ -65,8 +72,8 @@ macro_rules! test {
 impl Test {
     /// A test with the full path `name`.
     #[doc(hidden)]
-    pub const fn new(name: &'static str, run: fn(), stops: Option<&'static str>) -> Self {
-        Self { name, run, stops }
+    pub const fn new(name: &'static str, run: fn(), stops: Option<&'static str>, needs: Option<Need>) -> Self {
+        Self { name, run, stops, needs }
     }
 
     /// The path below the crate.
@@ -104,6 +111,9 @@ fn main() {
                 }
             }
             Some(("run", name)) => match tests().iter().find(|test| test.name() == name) {
+                Some(Test { needs: Some(need), .. }) if !(need.is_met)() => {
+                    println!("result {name} skipped: no {}", need.name);
+                }
                 Some(test) => {
                     (test.run)();
                     println!("result {name} ok");

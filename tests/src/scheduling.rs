@@ -1,6 +1,6 @@
 //! Tasks on several CPUs: that none is overlooked, lost, run twice at a time or left behind, however they move.
 //!
-//! Everything here holds on one CPU as well. What would show a defect by not coming to an end shows it by that: the host
+//! Most of it holds on one CPU as well. What would show a defect by not coming to an end shows it by that: the host
 //! stops waiting.
 
 use alloc::collections::VecDeque;
@@ -253,6 +253,7 @@ test!(
 );
 
 test!(
+    needs SECOND_CPU,
     fn an_idle_cpu_finds_what_becomes_ready_elsewhere_as_it_becomes_idle() {
         const ROUNDS: u64 = 300;
         /// The round in which CPU 1 may become idle, and the one in which the task that moves is to run, and has run.
@@ -275,9 +276,6 @@ test!(
         }
         fn dawdle_after(_: &mut Call<'_>) {
             dawdle();
-        }
-        if cpus() == 1 {
-            return;
         }
         // It makes long what lies between the look whether somebody waits and what comes of it.
         let look = symbol::find("runtime::task::scheduler::somebody_waits_elsewhere").next().expect("a function");

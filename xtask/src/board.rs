@@ -22,6 +22,9 @@ pub struct Board {
     pub name: String,
     /// The device tree of the machine, one of [`trees`]; without one, QEMU makes it.
     device_tree: Option<String>,
+    /// What the board is without that some tests need, as the tests call it.
+    #[serde(default)]
+    lacks: Vec<String>,
     /// The machine of QEMU that is this board, if there is one.
     qemu: Option<Qemu>,
     #[serde(default, rename = "configuration")]
@@ -54,6 +57,9 @@ pub struct Configuration {
     cpu: Option<String>,
     /// CPUs, if others than those of the board.
     smp: Option<u32>,
+    /// What this variation is without, beside what the board is.
+    #[serde(default)]
+    lacks: Vec<String>,
     #[serde(default)]
     machine_options: BTreeMap<String, String>,
 }
@@ -148,6 +154,15 @@ impl Board {
     /// The name of its device tree, if QEMU does not make one.
     pub fn device_tree(&self) -> Option<&str> {
         self.device_tree.as_deref()
+    }
+
+    /// What the board is without in this configuration, or in the hand, that some tests need.
+    pub fn lacks(&self, configuration: Option<&Configuration>) -> Vec<String> {
+        self.lacks
+            .iter()
+            .chain(configuration.into_iter().flat_map(|configuration| &configuration.lacks))
+            .cloned()
+            .collect()
     }
 
     /// The configuration of this name.

@@ -38,8 +38,8 @@ pub struct Archive {
 
 /// What packages there are.
 enum Index {
-    /// apt knows when it is told this.
-    Apt(Vec<String>),
+    /// apt knows, with this file.
+    Apt { configuration: String },
     /// It is this text.
     Text(String),
 }
@@ -65,24 +65,27 @@ impl Archive {
 
     fn ask_apt(&self, component: &str) -> Result<Index> {
         let mirror = apt::mirror()?.unwrap_or_else(|| MIRROR.into());
-        let source = self.file("sources.list");
-        Step::write(&source, format!("deb [signed-by={KEYRING}] {mirror} {SUITE} {component}\n")).take()?;
+        let (sources, configuration) = (self.file("sources.list"), self.file("apt.conf"));
+        Step::write(&sources, format!("deb [signed-by={KEYRING}] {mirror} {SUITE} {component}\n")).take()?;
         let options = [
-            format!("Dir::Etc::SourceList={source}"),
-            "Dir::Etc::SourceParts=/dev/null".into(),
-            format!("Dir::State::Lists={}", self.file("lists")),
-            "Dir::State::Status=/dev/null".into(),
-            format!("Dir::Cache={}", self.file("cache")),
-            format!("APT::Architecture={ARCHITECTURE}"),
-            format!("APT::Architectures={ARCHITECTURE}"),
-            // It need not be able to read what is here as somebody else.
-            "APT::Sandbox::User=root".into(),
-            "Acquire::Languages=none".into(),
-            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".into(),
+            ("Dir::Etc::SourceList", sources.as_str()),
+            ("Dir::Etc::SourceParts", "/dev/null"),
+            ("Dir::State::Lists", &self.file("lists")),
+            ("Dir::State::Status", "/dev/null"),
+            ("Dir::Cache", &self.file("cache")),
+            ("APT::Architecture", ARCHITECTURE),
+            ("APT::Architectures", ARCHITECTURE),
+            // Nobody else need be able to write here.
+            ("APT::Sandbox::User", "root"),
+            // One list that cannot be had is too many.
+            ("APT::Update::Error-Mode", "any"),
+            ("Acquire::Languages", "none"),
+            ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false"),
         ];
-        let options: Vec<_> = options.into_iter().flat_map(|option| ["-o".into(), option]).collect();
-        Step::run(&words("apt-get", &options, &["update"])).take()?;
-        Ok(Index::Apt(options))
+        let lines = options.map(|(option, value)| format!("{option} \"{value}\";\n"));
+        Step::write(&configuration, lines.concat()).take()?;
+        Step::run(&["apt-get", "-c", &configuration, "update"]).take()?;
+        Ok(Index::Apt { configuration })
     }
 
     fn ask_mirror(&self, component: &str) -> Result<Index> {
@@ -95,9 +98,8 @@ impl Archive {
     /// What the index says of a package.
     fn stanza(&self, package: &str) -> Result<Stanza> {
         let text = match &self.index {
-            Index::Apt(options) => {
-                let words = words("apt-cache", options, &["show", package]);
-                &text_of(Command::new(words[0]).args(&words[1..]))?
+            Index::Apt { configuration } => {
+                &text_of(Command::new("apt-cache").args(["-c", configuration, "show", package]))?
             }
             Index::Text(text) => text,
         };
@@ -132,9 +134,8 @@ impl Archive {
         let hash = stanza.field("SHA256").with_context(|| format!("the index has no checksum of {package}"))?;
         let file = self.scratch.join("package.deb");
         match &self.index {
-            Index::Apt(options) => {
-                let step = Step::run(&words("apt-get", options, &["download", package]));
-                step.take_in(&self.scratch)?;
+            Index::Apt { configuration } => {
+                Step::run(&["apt-get", "-c", configuration, "download", package]).take_in(&self.scratch)?;
                 let is_package = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "deb");
                 let entries = fs::read_dir(&self.scratch)?.filter_map(|entry| Some(entry.ok()?.path()));
                 let downloaded = entries.into_iter().find(is_package).context("apt-get downloaded no package")?;
@@ -153,13 +154,6 @@ impl Drop for Archive {
         // What cannot be removed is in nobody's way.
         let _ = fs::remove_dir_all(&self.scratch);
     }
-}
-
-fn words<'a>(command: &'a str, options: &'a [String], rest: &[&'a str]) -> Vec<&'a str> {
-    let mut words = vec![command];
-    words.extend(options.iter().map(String::as_str));
-    words.extend(rest);
-    words
 }
 
 fn fetch(url: &str, file: &str) -> Result<()> {

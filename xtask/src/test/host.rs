@@ -99,7 +99,7 @@ fn run(report: &mut Report, executable: &Executable, part: &str) {
     let captured = capture(&mut command, |line| match libtest::verdict(line) {
         Some((name, verdict)) if missing.remove(name) => match verdict {
             Verdict::Passed => report.result(&full(name), Ok(())),
-            Verdict::Ignored => report.ignored(&full(name)),
+            Verdict::Ignored => report.ignored(&full(name), ""),
             Verdict::Failed => failed.push(name.to_string()),
         },
         _ => {}

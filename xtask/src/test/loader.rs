@@ -142,7 +142,7 @@ fn crash(bed: &Bed) -> Result<()> {
     let crash = tests.iter().find(|test| test.stops.is_some()).context("no test stops the machine")?;
     let other = tests.iter().find(|test| test.stops.is_none()).context("every test stops the machine")?;
     for test in [other, crash, other, crash, other] {
-        bed.talk(&image, &mut Trial::new(test.clone()))?;
+        bed.talk(&image, &mut Trial::new(test.clone(), Vec::new()))?;
     }
     Ok(())
 }

@@ -1,7 +1,10 @@
 //! What is said on the UART between this command and the tests image: `list` and `run NAME` one way, tests and
 //! results the other. The image may be broken in any way, so whatever else comes is passed over.
 
-use super::dialogue::{Reply, Subject};
+use super::{
+    dialogue::{Reply, Subject},
+    report::Outcome,
+};
 use crate::console::{Event, stop_reason};
 
 /// The prompt of the tests image.
@@ -69,62 +72,71 @@ impl Subject<Vec<Test>> for Listing {
 enum State {
     Booting,
     Running,
-    /// It passed, if the machine still answers.
-    Passed,
+    /// This came out, if the machine still answers.
+    Over(Outcome),
 }
 
 /// Runs one test.
 pub struct Trial {
     test: Test,
+    /// What the machine may be without.
+    lacks: Vec<String>,
     state: State,
 }
 
 impl Trial {
-    /// A run of `test` on a machine that was just started.
-    pub fn new(test: Test) -> Self {
-        Self { test, state: State::Booting }
+    /// A run of `test` on a machine that was just started, and that is known to be without `lacks`.
+    pub fn new(test: Test, lacks: Vec<String>) -> Self {
+        Self { test, lacks, state: State::Booting }
     }
 
     /// The result that this line tells.
-    fn result(&self, line: &str) -> Option<Result<(), String>> {
+    fn result(&self, line: &str) -> Option<Result<Outcome, String>> {
         let outcome = line.strip_prefix("result ")?.strip_prefix(self.test.name.as_str())?;
+        if let Some(reason) = outcome.strip_prefix(" skipped: ") {
+            let is_known = self.lacks.iter().any(|lack| reason.strip_prefix("no ") == Some(lack));
+            return Some(match is_known {
+                true => Ok(Outcome::Skipped(reason.into())),
+                false => Err(format!("it was skipped ({reason}), but the board is not known to lack that")),
+            });
+        }
         match outcome {
-            " ok" => Some(Ok(())),
+            " ok" => Some(Ok(Outcome::Passed)),
             _ => outcome.strip_prefix(" failed: ").map(|sentence| Err(sentence.into())),
         }
     }
 
     /// Whether it was right to stop for this reason.
-    fn stopped(&self, reason: &str, running: bool) -> Result<(), String> {
+    fn stopped(&self, reason: &str, running: bool) -> Result<Outcome, String> {
         match &self.test.stops {
-            Some(text) if running && reason.contains(text) => Ok(()),
+            Some(text) if running && reason.contains(text) => Ok(Outcome::Passed),
             Some(text) => Err(format!("the machine stopped: {reason}; it was to stop with {text:?}")),
             None => Err(format!("the machine stopped: {reason}")),
         }
     }
 }
 
-impl Subject<()> for Trial {
+impl Subject<Outcome> for Trial {
     fn prompt(&self) -> &'static str {
         PROMPT
     }
 
-    fn event(&mut self, event: Event) -> Reply<()> {
+    fn event(&mut self, event: Event) -> Reply<Outcome> {
         match (&self.state, event) {
             (State::Booting, Event::Prompt) => {
                 self.state = State::Running;
                 Reply::Type(format!("run {}", self.test.name))
             }
             (State::Running, Event::Prompt) => Reply::Done(Err("the image asks again without a result".into())),
-            (State::Passed, Event::Prompt) => Reply::Done(Ok(())),
+            (State::Over(outcome), Event::Prompt) => Reply::Done(Ok(outcome.clone())),
             (state, Event::Line(line)) => {
                 let running = matches!(state, State::Running);
                 if let Some(reason) = stop_reason(&line) {
                     return Reply::Done(self.stopped(reason, running));
                 }
                 match self.result(&line) {
-                    Some(Ok(())) if running => {
-                        self.state = State::Passed;
+                    Some(Ok(outcome)) if running => {
+                        self.state = State::Over(outcome);
                         match &self.test.stops {
                             Some(text) => {
                                 Reply::Done(Err(format!("it came back, but was to stop the machine with {text:?}")))
@@ -142,7 +154,7 @@ impl Subject<()> for Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::{Listing, PROMPT, Reply, Subject, Test, Trial};
+    use super::{Listing, Outcome, PROMPT, Reply, Subject, Test, Trial};
     use crate::console::{Console, Event};
 
     /// Everything that follows from a stream of bytes.
@@ -156,8 +168,8 @@ mod tests {
         Test { name: name.into(), stops: stops.map(String::from) }
     }
 
-    fn trial(stops: Option<&str>, stream: &str) -> Result<(), String> {
-        let mut trial = Trial::new(test("m::f", stops));
+    fn trial(stops: Option<&str>, stream: &str) -> Result<Outcome, String> {
+        let mut trial = Trial::new(test("m::f", stops), vec!["disk".into()]);
         let stream = format!("boot\r\ntests> {stream}");
         let mut replies = replies(stream.as_bytes(), |event| trial.event(event)).into_iter();
         assert_eq!(replies.next(), Some(Reply::Type("run m::f".into())));
@@ -194,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_test_passes_only_with_its_own_result_and_a_machine_that_goes_on() {
-        assert_eq!(trial(None, "run m::f\r\nnoise\r\nresult m::f ok\r\ntests> "), Ok(()));
+        assert_eq!(trial(None, "run m::f\r\nnoise\r\nresult m::f ok\r\ntests> "), Ok(Outcome::Passed));
         for (stream, sentence) in [
             ("run m::f\nresult m::f ok\n", "waits"),
             ("run m::f\nresult m::f okay\nresult m::ff ok\nresult m::f\n", "waits"),
@@ -208,8 +220,20 @@ mod tests {
     }
 
     #[test]
+    fn a_test_is_skipped_only_for_what_the_board_lacks() {
+        let skipped = |reason: &str| trial(None, &format!("run m::f\nresult m::f skipped: {reason}\ntests> "));
+        assert_eq!(skipped("no disk"), Ok(Outcome::Skipped("no disk".into())));
+        let sentence = "it was skipped (no CPU), but the board is not known to lack that";
+        assert_eq!(skipped("no CPU"), Err(sentence.into()));
+        assert!(skipped("").is_err() && skipped("disk").is_err());
+        let late = "run m::f\nresult m::f skipped: no disk\nmachine stopped: late\n";
+        assert_eq!(trial(None, late), Err("the machine stopped: late".into()));
+        assert!(trial(Some("guard"), "run m::f\nresult m::f skipped: no disk\n").is_err());
+    }
+
+    #[test]
     fn a_test_may_have_to_stop_the_machine() {
-        assert_eq!(trial(Some("guard"), "run m::f\nmachine stopped: hit a guard page\n"), Ok(()));
+        assert_eq!(trial(Some("guard"), "run m::f\nmachine stopped: hit a guard page\n"), Ok(Outcome::Passed));
         for (stream, sentence) in [
             ("run m::f\nmachine stopped: panic\n", "the machine stopped: panic; it was to stop with \"guard\""),
             ("run m::f\nresult m::f ok\n", "it came back, but was to stop the machine with \"guard\""),
@@ -217,7 +241,7 @@ mod tests {
         ] {
             assert_eq!(trial(Some("guard"), stream), Err(sentence.into()), "{stream}");
         }
-        let mut early = Trial::new(test("m::f", Some("guard")));
+        let mut early = Trial::new(test("m::f", Some("guard")), Vec::new());
         let replies = replies(b"machine stopped: guard page at boot\n", |event| early.event(event));
         assert!(matches!(&replies[..], [Reply::Done(Err(_))]), "{replies:?}");
     }

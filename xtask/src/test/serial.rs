@@ -6,12 +6,13 @@ use std::fs;
 use anyhow::Result;
 
 use super::{
-    dialogue::{Subject, converse},
+    dialogue::converse,
     protocol::{Listing, Trial},
     report::Report,
     sessions,
+    target::Talk,
 };
-use crate::{image, machine::Start, serial::Station, workspace};
+use crate::{board::Board, image, machine::Start, serial::Station, workspace};
 
 /// The CPUs of every board that there is.
 const CPUS: u32 = 4;
@@ -30,9 +31,10 @@ fn listed(report: &mut Report, station: &Station, seconds: u64) -> Result<()> {
     let image = fs::read(image::write_beside(&workspace::build_kernel("kprobes-tests")?)?)?;
     let image = station.with(&image)?;
     let tests = converse(&image, seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
+    let lacks = Board::load(station.board)?.lacks(None);
     for test in tests {
         let name = format!("{}::{}", station.board, test.name);
-        try_one(report, &name, &image, seconds, Ok(Box::new(Trial::new(test))));
+        try_one(report, &name, &image, seconds, Ok(Talk::Trial(Trial::new(test, lacks.clone()))));
     }
     Ok(())
 }
@@ -52,20 +54,14 @@ fn console(report: &mut Report, station: &Station, seconds: u64) -> Result<()> {
     let image = station.with(&image)?;
     for session in sessions {
         // Nobody is there who would switch the board on again.
-        try_one(report, &name(&session.name), &image, seconds, session.subject_that_stays());
+        try_one(report, &name(&session.name), &image, seconds, session.subject_that_stays().map(Talk::Other));
     }
-    try_one(report, &name("garbage"), &image, seconds, sessions::garbage());
+    try_one(report, &name("garbage"), &image, seconds, sessions::garbage().map(Talk::Other));
     Ok(())
 }
 
-fn try_one(
-    report: &mut Report,
-    name: &str,
-    start: &dyn Start,
-    seconds: u64,
-    subject: Result<Box<dyn Subject<()> + Send>, String>,
-) {
+fn try_one(report: &mut Report, name: &str, start: &dyn Start, seconds: u64, subject: Result<Talk, String>) {
     if report.wants(name) {
-        report.result(name, subject.and_then(|mut subject| converse(start, seconds, &mut *subject)));
+        report.outcome(name, subject.and_then(|subject| subject.with(start, seconds)));
     }
 }

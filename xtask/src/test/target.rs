@@ -18,13 +18,15 @@ use super::{
     boot,
     dialogue::{Subject, converse},
     protocol::{Listing, Trial},
-    report::Report,
+    report::{Outcome, Report},
     sessions,
 };
 use crate::{
     bench,
     board::{BASE, Board, Configuration, Overrides},
-    image, workspace,
+    image,
+    machine::Start,
+    workspace,
 };
 
 /// Machines that run at once.
@@ -35,7 +37,23 @@ struct Job {
     name: String,
     arguments: Vec<OsString>,
     /// The error says why there is nothing to talk about.
-    subject: Result<Box<dyn Subject<()> + Send>, String>,
+    subject: Result<Talk, String>,
+}
+
+/// What is talked about.
+pub enum Talk {
+    Trial(Trial),
+    Other(Box<dyn Subject<()> + Send>),
+}
+
+impl Talk {
+    /// Has the talk, for `seconds` at most from one line to the next.
+    pub fn with(self, start: &dyn Start, seconds: u64) -> Result<Outcome, String> {
+        match self {
+            Self::Trial(mut trial) => converse(start, seconds, &mut trial),
+            Self::Other(mut subject) => converse(start, seconds, &mut *subject).map(|()| Outcome::Passed),
+        }
+    }
 }
 
 /// A board, and how it is tested.
@@ -63,16 +81,16 @@ pub fn test(report: &mut Report, board: &Board, configurations: &[Configuration]
             scope.spawn(move || work(jobs, seconds, &results));
         }
         for (name, result) in reported {
-            report.result(&name, result);
+            report.outcome(&name, result);
         }
     });
 }
 
 /// Does jobs as long as there are any.
-fn work(jobs: &Mutex<impl Iterator<Item = Job>>, seconds: u64, results: &Sender<(String, Result<(), String>)>) {
+fn work(jobs: &Mutex<impl Iterator<Item = Job>>, seconds: u64, results: &Sender<(String, Result<Outcome, String>)>) {
     let next = || jobs.lock().ok()?.next();
     while let Some(job) = next() {
-        let result = job.subject.and_then(|mut subject| converse(&job.arguments, seconds, &mut *subject));
+        let result = job.subject.and_then(|subject| subject.with(&job.arguments, seconds));
         if results.send((job.name, result)).is_err() {
             return;
         }
@@ -97,7 +115,7 @@ impl Bench<'_> {
             jobs.extend(tests.iter().map(|test| Job {
                 name: format!("{place}::{}", test.name),
                 arguments: arguments.clone(),
-                subject: Ok(Box::new(Trial::new(test.clone()))),
+                subject: Ok(Talk::Trial(Trial::new(test.clone(), self.board.lacks(Some(configuration))))),
             }));
         }
         Ok(jobs)
@@ -112,8 +130,9 @@ impl Bench<'_> {
         for configuration in self.configurations {
             let place = self.place(configuration);
             let arguments = self.arguments(configuration, &image)?;
-            let mut console = |name: &str, subject| {
-                jobs.push(Job { name: format!("{place}::console::{name}"), arguments: arguments.clone(), subject });
+            let mut console = |name: &str, subject: Result<_, String>| {
+                let name = format!("{place}::console::{name}");
+                jobs.push(Job { name, arguments: arguments.clone(), subject: subject.map(Talk::Other) });
             };
             let cpus = self.board.cpus(configuration);
             for session in sessions::all(&self.board.name, cpus, cpus == plain)? {
@@ -123,7 +142,7 @@ impl Bench<'_> {
             jobs.extend(boot::all(self.board, configuration, &elf, &image)?.into_iter().map(|boot| Job {
                 name: format!("{place}::boot::{}", boot.name),
                 arguments: boot.arguments,
-                subject: boot.subject,
+                subject: boot.subject.map(Talk::Other),
             }));
         }
         Ok(jobs)
@@ -136,7 +155,7 @@ impl Bench<'_> {
             Ok(Job {
                 name: format!("{}::bench::cases", self.place(configuration)),
                 arguments: self.arguments(configuration, &image)?,
-                subject: Ok(Box::new(bench::Rehearsal::default())),
+                subject: Ok(Talk::Other(Box::new(bench::Rehearsal::default()))),
             })
         };
         self.configurations.iter().map(job).collect()
