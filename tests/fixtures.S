@@ -34,6 +34,21 @@ function fixture_far
     ret
 end fixture_far
 
+// What erratum 843419 of the Cortex-A53 is about: an ADRP in the last two words of a page, a store, and a load from the page
+// that the first names. The linker moves the load to where it comes behind a branch, and puts another in its place.
+    .balign 4096
+    .fill   1020, 4, 0xd503201f
+function fixture_end_of_page
+    nop
+    nop
+    adrp    x1, fixture_literals_data
+    str     x0, [sp, #-16]!
+    ldr     x1, [x1, #:lo12:fixture_literals_data]
+    ldr     x0, [sp], #16
+    eor     x0, x0, x1
+    ret
+end fixture_end_of_page
+
 // Loads of literals, which lie behind the function and are no instructions.
 function fixture_literals
     ldr     x1, fixture_literals_data

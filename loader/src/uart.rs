@@ -5,44 +5,8 @@ use core::fmt::{self, Write};
 
 use aarch64_cpu::asm::barrier;
 use heapless::Deque;
+use kprobes_pl011::{Divisor, Flags, Pl011};
 use tock_registers::interfaces::{Readable, Writeable};
-use tock_registers::registers::{ReadOnly, ReadWrite};
-use tock_registers::{register_bitfields, register_structs};
-
-register_bitfields! {
-    u32,
-    Flags [
-        BUSY OFFSET(3) NUMBITS(1) [],
-        RECEIVE_EMPTY OFFSET(4) NUMBITS(1) [],
-        TRANSMIT_FULL OFFSET(5) NUMBITS(1) [],
-    ],
-    LineControl [
-        FIFOS OFFSET(4) NUMBITS(1) [],
-        WORD_LENGTH OFFSET(5) NUMBITS(2) [ Eight = 3 ],
-    ],
-    Control [
-        ENABLE OFFSET(0) NUMBITS(1) [],
-        TRANSMIT OFFSET(8) NUMBITS(1) [],
-        RECEIVE OFFSET(9) NUMBITS(1) [],
-    ],
-}
-
-register_structs! {
-    Registers {
-        (0x00 => data: ReadWrite<u32>),
-        (0x04 => _reserved0),
-        (0x18 => flags: ReadOnly<u32, Flags::Register>),
-        (0x1c => _reserved1),
-        /// The divisor of the clock: its integer part, and 64ths.
-        (0x24 => divisor: ReadWrite<u32>),
-        (0x28 => divisor_fraction: ReadWrite<u32>),
-        (0x2c => line_control: ReadWrite<u32, LineControl::Register>),
-        (0x30 => control: ReadWrite<u32, Control::Register>),
-        (0x34 => _reserved2),
-        (0x38 => interrupt_mask: ReadWrite<u32>),
-        (0x3c => @END),
-    }
-}
 
 /// The register of the functions of pins 10 to 19, three bits each, and in it pins 14 and 15 ("BCM2835 ARM Peripherals",
 /// 6.1; "BCM2711 ARM Peripherals", 5.2).
@@ -53,12 +17,13 @@ const UART_FUNCTION: u32 = 0b100_100 << 12;
 /// The same of pins 30 to 39, and in it the pins by which, with these functions, the PL011 hears a Bluetooth chip instead.
 const FUNCTIONS_3: usize = 0x0c;
 const OTHER_INPUTS: [(u32, u32); 2] = [(0b111 << 9, 0b111 << 9), (0b111 << 21, 0b110 << 21)];
-/// 115,200 baud, 16 periods to a bit, of the 48 MHz that config.txt gives the UART: in 64ths (3.3.6).
-const DIVISOR: u32 = 48_000_000 * 4 / 115_200;
+/// In Hz, what config.txt gives the UART; and bits in a second.
+const CLOCK: u32 = 48_000_000;
+const SPEED: u32 = 115_200;
 
 /// The UART, and what has come while something was sent.
 pub struct Uart {
-    registers: &'static Registers,
+    registers: &'static Pl011,
     received: Deque<u8, 1024>,
 }
 
@@ -69,7 +34,7 @@ impl Uart {
     /// There is one, and it is used by nobody else.
     pub unsafe fn at(address: usize) -> Self {
         // SAFETY: the caller says so. The MMU is off, so that this is Device memory (Arm ARM, D8.2.12).
-        let registers = unsafe { &*core::ptr::with_exposed_provenance::<Registers>(address) };
+        let registers = unsafe { &*core::ptr::with_exposed_provenance::<Pl011>(address) };
         Self { registers, received: Deque::new() }
     }
 
@@ -79,20 +44,12 @@ impl Uart {
     /// # Safety
     /// Such a controller is there.
     pub unsafe fn initialize(&self, pins: Option<usize>) {
-        // Line control takes effect only when the UART is not enabled and not sending (3.3.8).
-        self.wait_until_sent();
-        self.registers.control.set(0);
-        self.registers.interrupt_mask.set(0);
-        if let Some(pins) = pins
+        let is_new = match pins {
             // SAFETY: the caller says so.
-            && unsafe { take_pins(pins) }
-        {
-            self.registers.divisor.set(DIVISOR / 64);
-            self.registers.divisor_fraction.set(DIVISOR % 64);
-        }
-        // After the divisor, which is taken over with it (3.3.6).
-        self.registers.line_control.write(LineControl::FIFOS::SET + LineControl::WORD_LENGTH::Eight);
-        self.registers.control.write(Control::ENABLE::SET + Control::TRANSMIT::SET + Control::RECEIVE::SET);
+            Some(pins) => unsafe { take_pins(pins) },
+            None => false,
+        };
+        self.registers.start(if is_new { Divisor::new(CLOCK, SPEED) } else { None });
     }
 
     /// The next byte that has come, if one has.
@@ -122,17 +79,13 @@ impl Uart {
     pub fn report(&mut self, text: fmt::Arguments) {
         // Sending gives no errors.
         let _ = writeln!(self, "\r\n{text}\r");
-        self.wait_until_sent();
+        self.registers.wait_until_sent();
     }
 
     /// Waits until everything has gone, and forgets what has come.
     pub fn finish(&mut self) {
-        self.wait_until_sent();
+        self.registers.wait_until_sent();
         while self.receive().is_some() {}
-    }
-
-    fn wait_until_sent(&self) {
-        while self.registers.flags.is_set(Flags::BUSY) {}
     }
 }
 

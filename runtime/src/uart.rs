@@ -11,68 +11,15 @@ use core::time::Duration;
 
 use aarch64_cpu::registers::DAIF;
 use heapless::Deque;
+use kprobes_pl011::{Data, Divisor, Flags, Interrupts, Pl011};
 use spin::Once;
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
-use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
-use tock_registers::{register_bitfields, register_structs};
 
 use crate::device_tree::Device;
 use crate::interrupt::{self, InterruptError};
 use crate::memory::{MapError, Mmio};
 use crate::sync::{IrqLock, IrqMask, WaitQueue};
 use crate::{machine, task, time};
-
-register_bitfields! {
-    u32,
-    /// Data and receive errors.
-    Data [
-        BYTE OFFSET(0) NUMBITS(8) [],
-        /// The receive FIFO was full, and what came after this byte is lost.
-        OVERRUN OFFSET(11) NUMBITS(1) [],
-    ],
-    Flags [
-        BUSY OFFSET(3) NUMBITS(1) [],
-        RECEIVE_EMPTY OFFSET(4) NUMBITS(1) [],
-        TRANSMIT_FULL OFFSET(5) NUMBITS(1) [],
-    ],
-    LineControl [
-        FIFOS OFFSET(4) NUMBITS(1) [],
-        WORD_LENGTH OFFSET(5) NUMBITS(2) [ Eight = 3 ],
-    ],
-    Control [
-        ENABLE OFFSET(0) NUMBITS(1) [],
-        TRANSMIT OFFSET(8) NUMBITS(1) [],
-        RECEIVE OFFSET(9) NUMBITS(1) [],
-    ],
-    Interrupts [
-        RECEIVE OFFSET(4) NUMBITS(1) [],
-        /// Bytes wait in the FIFO, below its threshold.
-        RECEIVE_TIMEOUT OFFSET(6) NUMBITS(1) [],
-        ALL OFFSET(0) NUMBITS(11) [],
-    ],
-}
-
-register_structs! {
-    Pl011 {
-        (0x000 => data: ReadWrite<u32, Data::Register>),
-        (0x004 => _reserved0),
-        (0x018 => flags: ReadOnly<u32, Flags::Register>),
-        (0x01c => _reserved1),
-        /// The divisor of the clock: its integer part, and 64ths.
-        (0x024 => divisor: ReadWrite<u32>),
-        (0x028 => divisor_fraction: ReadWrite<u32>),
-        (0x02c => line_control: ReadWrite<u32, LineControl::Register>),
-        (0x030 => control: ReadWrite<u32, Control::Register>),
-        (0x034 => _reserved2),
-        (0x038 => interrupt_mask: ReadWrite<u32, Interrupts::Register>),
-        (0x03c => _reserved3),
-        (0x044 => interrupt_clear: WriteOnly<u32, Interrupts::Register>),
-        (0x048 => _reserved4),
-        (0xfe0 => peripheral_id: [ReadOnly<u32>; 4]),
-        (0xff0 => component_id: [ReadOnly<u32>; 4]),
-        (0x1000 => @END),
-    }
-}
 
 /// Bytes that are kept until somebody reads them.
 const RING_SIZE: usize = 4096;
@@ -119,10 +66,7 @@ pub(crate) fn probe(address: u64) -> bool {
     // SAFETY: whether it is a PL011 is seen before anything but its identification registers (3.3.14, 3.3.15) is
     // accessed; and nobody owns any memory yet that could be there instead.
     let Ok(uart) = (unsafe { Mmio::<Pl011>::map(address) }) else { return false };
-    let identity = |registers: &[ReadOnly<u32>; 4]| {
-        u32::from_le_bytes([0, 1, 2, 3].map(|index: usize| registers[index].get() as u8))
-    };
-    let found = identity(&uart.component_id) == 0xb105_f00d && identity(&uart.peripheral_id) & 0xfff == 0x011;
+    let found = uart.is_identified();
     if found {
         start(uart, None);
     }
@@ -130,25 +74,8 @@ pub(crate) fn probe(address: u64) -> bool {
 }
 
 fn start(uart: Mmio<Pl011>, clock: Option<u32>) {
-    // Line control takes effect only when the UART is not enabled and not sending (3.3.8).
-    while uart.flags.is_set(Flags::BUSY) {}
-    uart.control.set(0);
-    uart.interrupt_mask.set(0);
-    uart.interrupt_clear.write(Interrupts::ALL.val(0x7ff));
-    if let Some(divisor) = clock.and_then(divisor) {
-        uart.divisor.set(divisor / 64);
-        uart.divisor_fraction.set(divisor % 64);
-    }
-    // After the divisor, which is taken over with it (3.3.6).
-    uart.line_control.write(LineControl::FIFOS::SET + LineControl::WORD_LENGTH::Eight);
-    uart.control.write(Control::ENABLE::SET + Control::TRANSMIT::SET + Control::RECEIVE::SET);
+    uart.start(clock.and_then(|clock| Divisor::new(clock, SPEED)));
     UART.call_once(|| uart);
-}
-
-/// What divides `clock`, in Hz, so that 16 periods are a bit (3.3.6): in 64ths, rounded. None if it is out of range.
-fn divisor(clock: u32) -> Option<u32> {
-    let divisor = (u64::from(clock) * 64 + u64::from(SPEED) * 8) / (u64::from(SPEED) * 16);
-    (64..=0xffff * 64).contains(&divisor).then_some(divisor as u32)
 }
 
 /// Makes input come by interrupt.
@@ -323,7 +250,7 @@ fn take_turn_within(patience: Duration) -> bool {
 /// Waits until everything that was written has left the UART.
 pub fn flush() {
     if let Some(uart) = UART.get() {
-        while uart.flags.is_set(Flags::BUSY) {}
+        uart.wait_until_sent();
     }
 }
 

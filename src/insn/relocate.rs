@@ -17,6 +17,9 @@
 //!   cannot be copied, as x30 has to hold the address behind the original; BR in its stead is a jump to the landing pads,
 //!   so it takes its place only where there are none.
 //!
+//! What is before a copy may be a load, and right behind a load or store the Cortex-A53 may get a 64-bit
+//! multiply-accumulate wrong (erratum 835769); so a NOP is in front of one.
+//!
 //! Copies run with the interrupt masks of the probed code. What reads and writes them is copied as it is, unlike in a
 //! slot that is left by a breakpoint; the hints that [`Op::Nop`] stands for are left out here too.
 
@@ -58,6 +61,9 @@ pub fn relocate(word: u32, verdict: Verdict, place: &Place) -> Result<Code<MAX_W
     let mut code = Code::new(place.to);
     let falls_through = match verdict {
         Verdict::Slot => {
+            if is_multiply_accumulate(word) {
+                code.push(NOP);
+            }
             code.push(word);
             true
         }
@@ -182,6 +188,16 @@ fn conditional<const BITS: u32>(
     code.branch(next)?;
     code.branch(target)?;
     Ok(false)
+}
+
+/// C6.2, NOP.
+const NOP: u32 = 0xd503_201f;
+
+/// Whether `word` is one of the 64-bit MADD, MSUB, SMADDL, SMSUBL, UMADDL and UMSUBL (C6.2) that adds to a register: without
+/// one, it is a multiplication.
+const fn is_multiply_accumulate(word: u32) -> bool {
+    const ZERO_REGISTER: u32 = 31;
+    word >> 24 == 0x9b && matches!(word >> 21 & 0b111, 0b000 | 0b001 | 0b101) && word >> 10 & 31 != ZERO_REGISTER
 }
 
 /// Whether indirect branches of some kind may lead to `word` in a guarded page (D8.4.1): PACIASP, PACIBSP, BTI c, BTI j

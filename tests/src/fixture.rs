@@ -23,6 +23,7 @@ pub struct Fixture(extern "C" fn(u64) -> u64);
 fixtures! {
     ADDRESSES = fixture_addresses;
     FAR = fixture_far;
+    END_OF_PAGE = fixture_end_of_page;
     LITERALS = fixture_literals;
     BRANCHES = fixture_branches;
     CALLS = fixture_calls;

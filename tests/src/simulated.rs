@@ -4,8 +4,9 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use aarch64_kprobes::insn::{Op, Verdict, classify};
 use aarch64_kprobes::probe::Mode;
-use aarch64_kprobes::{Hit, Kprobe};
+use aarch64_kprobes::{Hit, Kprobe, probe};
 
 use crate::fixture::{self, Fixture};
 use crate::test;
@@ -82,6 +83,27 @@ test!(
 test!(
     fn addresses_of_other_pages() {
         compare(fixture::FAR);
+    }
+);
+
+test!(
+    fn what_the_linker_leads_elsewhere_for_the_sake_of_an_erratum() {
+        /// It is the load from the page.
+        const LOAD: usize = 4;
+        let address = fixture::END_OF_PAGE.instructions().nth(LOAD).expect("an instruction");
+        let word = probe::instruction(address).expect("it is in the text");
+        let Verdict::Simulate(Op::Branch { offset }) = classify(word) else {
+            panic!("the linker has left {word:#010x} at {address:#x}");
+        };
+        let moved = address.wrapping_add_signed(offset as isize);
+        let expected = fixture::END_OF_PAGE.call(5);
+        for mode in [Mode::Boosted, Mode::Optimized] {
+            let placed =
+                Kprobe::at(moved).pre(count).at_most(mode).register().expect("it is an instruction as others are");
+            assert_eq!(fixture::END_OF_PAGE.call(5), expected);
+            assert_eq!((placed.hits(), placed.missed()), (1, 0));
+        }
+        compare(fixture::END_OF_PAGE);
     }
 );
 

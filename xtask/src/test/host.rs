@@ -10,7 +10,7 @@ use super::{
 use crate::workspace::{self, Executable};
 
 /// The packages whose library, or the pure part of it, also builds for the host.
-const LIBRARIES: [&str; 12] = [
+const LIBRARIES: [&str; 14] = [
     "-p",
     "aarch64-kprobes",
     "-p",
@@ -21,6 +21,8 @@ const LIBRARIES: [&str; 12] = [
     "kprobes-symbols",
     "-p",
     "kprobes-loader-protocol",
+    "-p",
+    "kprobes-pl011",
     "-p",
     "runtime",
 ];

@@ -47,6 +47,18 @@ fn ordinary_instructions_are_copied_and_return() {
 }
 
 #[test]
+fn a_multiply_accumulate_comes_behind_no_load() {
+    // madd x0, x1, x2, x3; msub; smaddl; smsubl; umaddl; umsubl.
+    for word in [0x9b02_0c20, 0x9b02_8c20, 0x9b22_0c20, 0x9b22_8c20, 0x9ba2_0c20, 0x9ba2_8c20] {
+        assert_eq!(words(word, FAR), Ok([0xd503_201f, word, b(back(2, FROM + 4))].to_vec()), "{word:#010x}");
+    }
+    // mul x0, x1, x2; mneg; smull; smulh; umulh; madd w0, w1, w2, w3.
+    for word in [0x9b02_7c20, 0x9b02_fc20, 0x9b22_7c20, 0x9b42_7c20, 0x9bc2_7c20, 0x1b02_0c20] {
+        assert_eq!(words(word, FAR), Ok([word, b(back(1, FROM + 4))].to_vec()), "{word:#010x}");
+    }
+}
+
+#[test]
 fn what_does_nothing_takes_the_branch_only() {
     // nop, yield, wfe, dgh; wfet x3; prfm; adr xzr, adrp xzr.
     for word in [0xd503_201f, 0xd503_203f, 0xd503_205f, 0xd503_20df, 0xd503_1003, 0xd800_0040, 0x1000_003f, 0x9000_003f]
