@@ -12,7 +12,7 @@ use crate::memory::layout;
 use crate::memory::stack::Stack;
 use crate::per_cpu::MAX_CPUS;
 use crate::smp::{Entry, SMP_ENTRIES};
-use crate::{block, interrupt, machine, memory, power, println, smp, symbol, task, time, uart};
+use crate::{block, interrupt, machine, memory, network, power, println, smp, symbol, task, time, uart, virtio};
 
 /// SCTLR_EL1 (Arm ARM, D24.2). The RES1 bits of Armv8.0 are those that keep the behaviour of Armv8.0 later on:
 /// LSMAOE, nTLSMD, SPAN, EIS, TSCXT, EOS. WXN and the pointer authentication enables stay off.
@@ -108,7 +108,10 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
         or_stop("watchdog", watchdog::initialize(registers));
     }
     or_stop("interrupts", start_interrupts(&machine));
-    block::initialize(&machine, |error| println!("a disk is not used: {error}"));
+    let mut devices = virtio::find(&machine, |error| println!("a device is not used: {error}"));
+    block::initialize(&mut devices, |error| println!("a disk is not used: {error}"));
+    network::initialize(&mut devices, |error| println!("a network card is not used: {error}"));
+    drop(devices);
     smp::start_others(&machine);
     task::start("main", runtime_main)
 }

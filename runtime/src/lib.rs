@@ -9,6 +9,7 @@
 //! | [`smp`] | the other CPUs |
 //! | [`interrupt`], [`time`], [`uart`], [`power`], `virtio`, `broadcom` | devices |
 //! | [`block`] | disks, and the requests of tasks for their sectors |
+//! | [`network`] | network cards, and what is served there |
 //! | [`machine`] | the end: panics, and the line that every failure ends with |
 //! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
 //! | [`exception`], [`backtrace`], [`symbol`] | what went wrong, where, and who called whom |
@@ -40,6 +41,7 @@ pub mod interrupt;
 #[cfg(target_os = "none")]
 pub mod machine;
 pub mod memory;
+pub mod network;
 #[cfg(target_os = "none")]
 pub mod per_cpu;
 #[cfg(target_os = "none")]

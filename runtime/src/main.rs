@@ -7,6 +7,7 @@ runtime::entry!(main);
 
 #[cfg(target_os = "none")]
 fn main() {
+    runtime::network::start();
     runtime::console::run()
 }
 

@@ -3,13 +3,14 @@
 //! They are reached by registers in memory (Virtio 1.2, 4.2), as the device tree lists them. A slot of the board may be
 //! empty: its device has the number 0.
 
+use alloc::vec::Vec;
 use core::fmt;
 use core::ptr::NonNull;
 
 use virtio_drivers::transport::mmio::{MmioError, MmioTransport};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
-use crate::device_tree::{Device, Registers};
+use crate::device_tree::{Device, Interrupt, Machine, Registers};
 use crate::memory::{self, MapError, dma};
 
 /// Why a device cannot be used.
@@ -40,8 +41,32 @@ impl fmt::Display for VirtioError {
     }
 }
 
+/// A device that is there, and no driver's yet.
+pub(crate) struct Found {
+    /// Where its registers are, a physical address.
+    pub address: u64,
+    pub interrupt: Option<Interrupt>,
+    pub transport: MmioTransport<'static>,
+}
+
+/// Every device that is there, in the order of the device tree. Calls `complain` with what is wrong with those that cannot be
+/// used. Once, at boot.
+pub(crate) fn find(machine: &Machine, mut complain: impl FnMut(VirtioError)) -> Vec<Found> {
+    let mut found = Vec::new();
+    for device in &machine.virtio {
+        match transport(device) {
+            Ok(Some(transport)) => {
+                found.push(Found { address: device.registers.address, interrupt: device.interrupt, transport });
+            }
+            Ok(None) => {}
+            Err(error) => complain(error),
+        }
+    }
+    found
+}
+
 /// The way to a device, or nothing where the slot is empty.
-pub(crate) fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioError> {
+fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioError> {
     let Registers { address, length } = device.registers;
     let header = memory::map_device(address, length).map_err(VirtioError::Map)?;
     let Some(header) = NonNull::new(core::ptr::with_exposed_provenance_mut(header)) else { return Ok(None) };

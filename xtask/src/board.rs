@@ -47,6 +47,19 @@ struct Qemu {
     fixed_smp: bool,
     /// Whatever else QEMU is to be told. `{disk}` stands for the path of the [`disk`].
     arguments: Vec<String>,
+    /// The network cards that it has if it is asked for them.
+    #[serde(default, rename = "card")]
+    cards: Vec<Card>,
+}
+
+/// A network card.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Card {
+    /// QEMU's name of the network that it is in; the kernel calls its interface the same.
+    pub name: String,
+    /// What QEMU is to be told. The [placeholders](crate::network) stand for ports of the host.
+    pub arguments: Vec<String>,
 }
 
 /// A variation of a board.
@@ -149,6 +162,11 @@ impl Board {
     /// QEMU's name of the machine.
     pub fn machine(&self) -> Result<&str> {
         Ok(&self.qemu()?.machine)
+    }
+
+    /// The network cards that it has if it is asked for them.
+    pub fn cards(&self) -> &[Card] {
+        self.qemu.as_ref().map_or(&[], |qemu| &qemu.cards)
     }
 
     /// The name of its device tree, if QEMU does not make one.

@@ -10,6 +10,7 @@ mod disk;
 mod flash;
 mod image;
 mod machine;
+mod network;
 mod run;
 mod serial;
 mod setup;

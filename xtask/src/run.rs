@@ -20,6 +20,7 @@ use crate::{
     conversation::{Action, Conversation, POWER_OFF, REBOOT},
     image,
     machine::{self, Output, Start},
+    network,
     serial::{self, Station},
     setup, workspace,
 };
@@ -35,6 +36,9 @@ pub struct Options {
     configuration: String,
     #[command(flatten)]
     overrides: Overrides,
+    /// The machine has no network cards.
+    #[arg(long)]
+    no_network: bool,
     #[command(flatten)]
     serial: serial::Options,
     /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is
@@ -67,7 +71,12 @@ pub fn run(options: &Options) -> Result<()> {
     let board = Board::load(&options.board)?;
     let configuration = board.configuration(&options.configuration)?;
     setup::board(&board)?;
-    let arguments = board.arguments(configuration, &options.overrides, &image(options)?)?;
+    let mut arguments = board.arguments(configuration, &options.overrides, &image(options)?)?;
+    if !options.no_network {
+        let plugged = network::plug(board.cards())?;
+        arguments.extend(plugged.arguments);
+        plugged.lines.iter().for_each(|line| eprintln!("{line}"));
+    }
     match script {
         Some(script) => follow(&arguments, script, options.timeout, POWER_OFF),
         None => Err(interact(arguments)),

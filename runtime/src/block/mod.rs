@@ -20,10 +20,9 @@ use core::fmt;
 use spin::Once;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-use crate::device_tree::Machine;
 use crate::interrupt::{self, InterruptError};
 use crate::sync::IrqLock;
-use crate::virtio::{self, VirtioError};
+use crate::virtio::{Found, VirtioError};
 use queue::Queue;
 use request::{Completion, Operation, Request, Status};
 
@@ -80,19 +79,16 @@ impl fmt::Display for BlockError {
     }
 }
 
-/// Finds the disks. Calls `complain` with what is wrong with those that cannot be used.
-pub(crate) fn initialize(machine: &Machine, mut complain: impl FnMut(DiskError)) {
+/// Takes the disks out of `devices`. Calls `complain` with what is wrong with those that cannot be used.
+pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DiskError)) {
     let mut disks = Vec::new();
     let mut interrupts = Vec::new();
-    for device in &machine.virtio {
-        let disk = match virtio::transport(device) {
-            Ok(Some(transport)) if transport.device_type() == DeviceType::Block => Queue::new(transport)
-                .map_err(|error| DiskError::Virtio(VirtioError::Driver(device.registers.address, error))),
-            Ok(_) => continue,
-            Err(error) => Err(DiskError::Virtio(error)),
-        };
+    for Found { address, interrupt, transport } in
+        devices.extract_if(.., |device| device.transport.device_type() == DeviceType::Block)
+    {
+        let queue = Queue::new(transport).map_err(|error| DiskError::Virtio(VirtioError::Driver(address, error)));
         let no_interrupt = DiskError::Interrupt(InterruptError::None("disk"));
-        match disk.and_then(|queue| Ok((queue, device.interrupt.ok_or(no_interrupt)?))) {
+        match queue.and_then(|queue| Ok((queue, interrupt.ok_or(no_interrupt)?))) {
             Ok((queue, interrupt)) => {
                 disks.push(Disk {
                     capacity: queue.capacity(),

@@ -3,7 +3,7 @@
 use super::nearest::nearest;
 use super::session::Session;
 use super::words::{Failure, Word, Words};
-use super::{coverage, everything, files, probes, system, why};
+use super::{coverage, everything, files, network, probes, system, why};
 use crate::println;
 
 /// A command.
@@ -14,7 +14,7 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-static COMMANDS: [Command; 18] = [
+static COMMANDS: [Command; 19] = [
     Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
     Command {
         name: "ls",
@@ -61,6 +61,12 @@ static COMMANDS: [Command; 18] = [
         arguments: "WORKLOAD [N] [TASKS]",
         help: "N iterations of sha256, deflate or disk, in several tasks at once",
         run: system::run,
+    },
+    Command {
+        name: "network",
+        arguments: "",
+        help: "all network interfaces, and what went through",
+        run: network::network,
     },
     Command { name: "tasks", arguments: "", help: "all tasks", run: system::tasks },
     Command { name: "cpus", arguments: "", help: "all CPUs, and why one does not run", run: system::cpus },

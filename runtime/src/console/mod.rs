@@ -20,6 +20,8 @@ mod coverage;
 #[cfg(target_os = "none")]
 mod everything;
 #[cfg(target_os = "none")]
+mod network;
+#[cfg(target_os = "none")]
 mod probes;
 #[cfg(target_os = "none")]
 mod session;

@@ -10,7 +10,7 @@
 //!
 //! No lock can be held by a task that does not run: somebody else would spin for as long as that task waits for its turn.
 //! So all three keep the holder on its CPU. What takes longer than that does not spin: [`WaitQueue`] makes a task sleep
-//! until another task, or an interrupt handler, has something for it.
+//! until another task, or an interrupt handler, has something for it; [`Signal`], until that or a deadline.
 //!
 //! **Order.** A lock that masks less is taken first. A [`PreemptLock`] within an [`IrqLock`] is a defect, and stops the
 //! machine: its holder may be held in a rendezvous, which then waits for the CPU that waits for the lock.
@@ -20,6 +20,7 @@ mod irq_mask;
 mod masked_lock;
 mod preempt_lock;
 mod preempt_mask;
+mod signal;
 mod wait_queue;
 
 pub use irq_lock::{IrqGuard, IrqLock};
@@ -29,4 +30,5 @@ pub(crate) use masked_lock::{MaskedGuard, MaskedLock};
 pub use preempt_lock::{PreemptGuard, PreemptLock};
 pub(crate) use preempt_mask::Nesting as PreemptNesting;
 pub use preempt_mask::PreemptMask;
+pub use signal::Signal;
 pub use wait_queue::WaitQueue;

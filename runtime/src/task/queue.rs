@@ -104,6 +104,28 @@ impl Queue {
         self.length -= 1;
         Some(task)
     }
+
+    /// Removes and returns `task`, if it is in this queue.
+    pub fn remove(&mut self, task: &Task) -> Option<Arc<Task>> {
+        let mut previous = ptr::null();
+        let mut place = &mut self.first;
+        while place.as_deref().is_some_and(|other| !ptr::eq(other, task)) {
+            if let Some(other) = place {
+                previous = Arc::as_ptr(other);
+                // SAFETY: `other` is in this queue, which has its link to itself, and `place` moves on to it.
+                place = unsafe { &mut *other.link.next.get() };
+            }
+        }
+        let task = place.take()?;
+        // SAFETY: the task was in this queue until now, and is released below.
+        *place = unsafe { (*task.link.next.get()).take() };
+        if place.is_none() {
+            self.last = previous;
+        }
+        task.link.queued.store(false, Ordering::Release);
+        self.length -= 1;
+        Some(task)
+    }
 }
 
 impl Default for Queue {

@@ -167,6 +167,11 @@ impl Queues {
         self.sleepers.pop()
     }
 
+    /// Removes `task`, if it sleeps here.
+    pub fn remove_sleeper(&mut self, task: &Task) -> Option<Arc<Task>> {
+        self.sleepers.remove(task)
+    }
+
     /// Programs the timer for what is to happen next. They must be the queues of this CPU.
     pub fn program_timer(&self) {
         let somebody_may_wait = self.has_ready() || smp::running().nth(1).is_some();

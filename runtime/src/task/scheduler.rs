@@ -75,13 +75,20 @@ pub(crate) fn leave_for(state: State, mask: &IrqMask) -> Arc<Task> {
     task
 }
 
+/// Says that the current task is about to leave the CPU until the counter reads `deadline`, and returns it for whoever may
+/// [`wake_sleeper`] before.
+pub(crate) fn leave_until(deadline: u64, mask: &IrqMask) -> Arc<Task> {
+    let task = leave_for(State::Sleeping, mask);
+    task.deadline.store(deadline, Ordering::Relaxed);
+    // Of this CPU, whose timer wakes it: not before the switch, as interrupts are masked.
+    Cpu::here(mask).1.lock(mask).push_sleeper(task.clone());
+    task
+}
+
 /// Puts the current task to sleep until the counter reads `deadline`.
 pub(super) fn sleep_until(deadline: u64) {
     let mask = mask_to_switch();
-    let task = leave_for(State::Sleeping, &mask);
-    task.deadline.store(deadline, Ordering::Relaxed);
-    // Of this CPU, whose timer wakes it: not before the switch, as interrupts are masked.
-    Cpu::here(&mask).1.lock(&mask).push_sleeper(task);
+    drop(leave_until(deadline, &mask));
     reschedule(&mask);
 }
 
@@ -101,11 +108,26 @@ pub(crate) fn wake(task: Arc<Task>) {
     let mask = IrqMask::new();
     // A task that waits does not move.
     let queues = Cpu::of(task.cpu()).lock(&mask);
+    stay_or_make_ready(task, queues, &mask);
+}
+
+/// Makes `task` ready before its deadline, if it sleeps. Where it does not, its deadline has come.
+pub(crate) fn wake_sleeper(task: &Task) {
+    let mask = IrqMask::new();
+    // A task that sleeps does not move; one that has moved is not found.
+    let mut queues = Cpu::of(task.cpu()).lock(&mask);
+    if let Some(task) = queues.remove_sleeper(task) {
+        stay_or_make_ready(task, queues, &mask);
+    }
+}
+
+/// Lets `task` keep the CPU, if it has not left it yet, or makes it ready. It is in no queue any more.
+fn stay_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
     if queues.runs(&task) {
         task.set_state(State::Running);
-        return;
+    } else {
+        make_ready(task, queues, mask);
     }
-    make_ready(task, queues, &mask);
 }
 
 /// Adds `task`, which does not run, to the `queues` of its CPU, and sees that it is not overlooked.

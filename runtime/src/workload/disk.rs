@@ -3,12 +3,17 @@
 /// What the word with the index 0 is; others are multiples.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// The word with the index `index`.
+#[must_use]
+pub fn word(index: u64) -> u64 {
+    (index + 1).wrapping_mul(MULTIPLIER)
+}
+
 /// Whether `sector` is what is read from the sector with this number on.
 #[must_use]
 pub fn is_right(number: u64, sectors: &[u8]) -> bool {
-    let first = number * 64 + 1;
     let (words, rest) = sectors.as_chunks::<8>();
-    let mut expected = first.wrapping_mul(MULTIPLIER);
+    let mut expected = word(number * 64);
     let right = words.iter().all(|word| {
         let right = u64::from_le_bytes(*word) == expected;
         expected = expected.wrapping_add(MULTIPLIER);

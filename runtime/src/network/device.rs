@@ -1,0 +1,89 @@
+//! An interface as the crate `smoltcp` wants it: something that gives a token for each packet that has come, and one for each
+//! that may go.
+
+use alloc::boxed::Box;
+
+use smoltcp::phy::{self, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+use super::card::{Buffer, PACKET_MAX};
+use super::interface::{Interface, receive, transmit};
+
+/// An interface, and where a packet is made that is to be sent.
+pub(super) struct Device {
+    interface: &'static Interface,
+    draft: Box<[u8; PACKET_MAX]>,
+}
+
+/// A packet that has come.
+pub(super) struct Received {
+    interface: &'static Interface,
+    /// None when the card has it again.
+    buffer: Option<Buffer>,
+    length: usize,
+}
+
+/// Room for a packet.
+pub(super) struct Room<'a> {
+    interface: &'static Interface,
+    draft: &'a mut [u8; PACKET_MAX],
+}
+
+impl Device {
+    pub(super) fn new(interface: &'static Interface) -> Self {
+        Self { interface, draft: Box::new([0; PACKET_MAX]) }
+    }
+
+    fn room(&mut self) -> Room<'_> {
+        Room { interface: self.interface, draft: &mut self.draft }
+    }
+}
+
+impl phy::Device for Device {
+    type RxToken<'a> = Received;
+    type TxToken<'a> = Room<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(Received, Room<'_>)> {
+        if !self.interface.has_room() {
+            return None;
+        }
+        let (buffer, length) = self.interface.take_received()?;
+        Some((Received { interface: self.interface, buffer: Some(buffer), length }, self.room()))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
+        self.interface.has_room().then(|| self.room())
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = PACKET_MAX;
+        capabilities
+    }
+}
+
+impl phy::RxToken for Received {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        let packet = self.buffer.as_ref().map_or(&[][..], |buffer| buffer.packet(self.length));
+        receive(self.interface, packet);
+        read(packet)
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.interface.offer(buffer);
+        }
+    }
+}
+
+impl phy::TxToken for Room<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
+        let packet = &mut self.draft[..length];
+        let result = write(packet);
+        transmit(self.interface, packet);
+        result
+    }
+}

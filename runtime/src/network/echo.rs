@@ -1,0 +1,62 @@
+//! Echo (RFC 862): what comes goes back.
+
+use heapless::Vec;
+
+use super::protocol::Protocol;
+
+/// Its port.
+pub const PORT: u16 = 7;
+
+/// Bytes that are on the way back in here.
+const ROOM: usize = 2048;
+
+/// A connection.
+#[derive(Default)]
+pub struct Connection {
+    bytes: Vec<u8, ROOM>,
+}
+
+impl Protocol for Connection {
+    fn hear(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(ROOM - self.bytes.len());
+        self.bytes.extend(bytes[..count].iter().copied());
+        count
+    }
+
+    fn say(&mut self, room: &mut [u8]) -> usize {
+        let count = room.len().min(self.bytes.len());
+        room[..count].copy_from_slice(&self.bytes[..count]);
+        self.bytes.drain(..count);
+        count
+    }
+
+    fn is_speaking(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_goes_back_in_whatever_pieces() {
+        let sent: std::vec::Vec<u8> = (0..10_000_u32).map(|number| (number % 251) as u8).collect();
+        let mut back = std::vec::Vec::<u8>::new();
+        let mut echo = Connection::default();
+        let (mut at, mut turn) = (0, 0);
+        while back.len() < sent.len() {
+            at += echo.hear(&sent[at..sent.len().min(at + 1 + turn % 3000)]);
+            let mut room = std::vec![0; turn % 1700];
+            let count = echo.say(&mut room);
+            back.extend(&room[..count]);
+            assert_eq!(echo.is_speaking(), back.len() < at);
+            turn += 613;
+        }
+        assert!(back == sent && !echo.is_over());
+    }
+}

@@ -1,0 +1,77 @@
+//! What there is to fetch.
+
+use crate::workload::disk::word;
+
+/// Bytes of the megabyte.
+pub(super) const MEGABYTE: usize = 1 << 20;
+
+const INDEX: &str = "<!DOCTYPE html>\n\
+    <title>aarch64-kprobes</title>\n\
+    <p>A kernel in which every instruction can be probed, while it serves this page.\n\
+    <p><a href=\"/megabyte\">/megabyte</a> is a megabyte of which every byte is known.\n";
+
+/// The content of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The page that begins everything.
+    Index,
+    /// The first megabyte of the disk that the machines of QEMU have, though it is read from none: so there is something to
+    /// compare with on the host.
+    Megabyte,
+    /// Plain text.
+    Text(&'static str),
+}
+
+impl Content {
+    /// What is to be fetched under this path.
+    pub(super) fn at(path: &str) -> Option<Self> {
+        match path {
+            "/" => Some(Self::Index),
+            "/megabyte" => Some(Self::Megabyte),
+            _ => None,
+        }
+    }
+
+    /// The media type.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Index => "text/html; charset=utf-8",
+            Self::Megabyte => "application/octet-stream",
+            Self::Text(_) => "text/plain; charset=utf-8",
+        }
+    }
+
+    /// Its length in bytes.
+    pub(super) fn length(self) -> usize {
+        match self {
+            Self::Index => INDEX.len(),
+            Self::Megabyte => MEGABYTE,
+            Self::Text(text) => text.len(),
+        }
+    }
+
+    /// Copies what is at `offset` to `room`, which ends no later than the content.
+    pub(super) fn copy(self, offset: usize, room: &mut [u8]) {
+        match self {
+            Self::Index => room.copy_from_slice(&INDEX.as_bytes()[offset..][..room.len()]),
+            Self::Text(text) => room.copy_from_slice(&text.as_bytes()[offset..][..room.len()]),
+            Self::Megabyte => copy_words(offset, room),
+        }
+    }
+}
+
+/// The bytes at `offset` of the words of the disk.
+fn copy_words(offset: usize, room: &mut [u8]) {
+    let mut index = (offset / 8) as u64;
+    let (first, rest) = room.split_at_mut(room.len().min(offset.wrapping_neg() % 8));
+    if !first.is_empty() {
+        first.copy_from_slice(&word(index).to_le_bytes()[offset % 8..][..first.len()]);
+        index += 1;
+    }
+    let (words, last) = rest.as_chunks_mut::<8>();
+    for place in words {
+        *place = word(index).to_le_bytes();
+        index += 1;
+    }
+    last.copy_from_slice(&word(index).to_le_bytes()[..last.len()]);
+}

@@ -1,0 +1,119 @@
+//! Traffic to look at: network cards, an IP stack on each, and servers that anybody can talk to from another machine.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`interface`] | a card as the kernel knows it: the functions that every packet goes through, and what they count |
+//! | `card` | the packets that a card has, and those that it may have |
+//! | `device` | a card as the IP stack knows it |
+//! | `station` | the task of an interface: its stack, its address, its servers |
+//! | `service` | the connections to one port |
+//! | [`protocol`] | what is said on a connection, whatever carries it |
+//! | [`http`], [`echo`] | the two that are spoken |
+//!
+//! A card interrupts; the handler tells the task of its interface, which asks the IP stack (the crate `smoltcp`) to take what
+//! has come and to send what is due, lets the servers talk, and sleeps until the next interrupt or the next thing that the
+//! stack has to do. All memory for connections is allocated when the task begins, so there are no more connections at a time
+//! than there is memory for; who comes when all are taken is refused.
+
+pub mod echo;
+pub mod http;
+pub mod protocol;
+
+#[cfg(target_os = "none")]
+mod card;
+#[cfg(target_os = "none")]
+mod device;
+#[cfg(target_os = "none")]
+pub mod interface;
+#[cfg(target_os = "none")]
+mod service;
+#[cfg(target_os = "none")]
+mod station;
+
+#[cfg(target_os = "none")]
+pub(crate) use target::initialize;
+#[cfg(target_os = "none")]
+pub use target::{interfaces, start};
+
+#[cfg(target_os = "none")]
+mod target {
+    use alloc::vec::Vec;
+    use core::fmt;
+
+    use spin::Once;
+    use virtio_drivers::transport::{DeviceType, Transport};
+
+    use super::card::Card;
+    use super::interface::Interface;
+    use super::station;
+    use crate::interrupt::{self, InterruptError};
+    use crate::task;
+    use crate::virtio::{Found, VirtioError};
+
+    /// Every interface, in the order of their numbers. Set once, at boot.
+    static INTERFACES: Once<Vec<Interface>> = Once::new();
+
+    /// Why a card cannot be used.
+    #[derive(Debug)]
+    pub(crate) enum CardError {
+        Virtio(VirtioError),
+        Interrupt(InterruptError),
+    }
+
+    impl fmt::Display for CardError {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self {
+                Self::Virtio(error) => error.fmt(f),
+                Self::Interrupt(error) => error.fmt(f),
+            }
+        }
+    }
+
+    /// Takes the network cards out of `devices`. Calls `complain` with what is wrong with those that cannot be used. Nothing is
+    /// sent before [`start`].
+    pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(CardError)) {
+        let mut cards = Vec::new();
+        for Found { address, interrupt, transport } in
+            devices.extract_if(.., |device| device.transport.device_type() == DeviceType::Network)
+        {
+            let card = Card::new(transport).map_err(|error| CardError::Virtio(VirtioError::Driver(address, error)));
+            let no_interrupt = CardError::Interrupt(InterruptError::None("network card"));
+            match card.and_then(|card| Ok((card, interrupt.ok_or(no_interrupt)?))) {
+                Ok(card) => cards.push(card),
+                Err(error) => complain(error),
+            }
+        }
+        // The slots that they are in do not tell which is which, but this does.
+        cards.sort_by_key(|(card, _)| card.hardware_address());
+        let (cards, interrupts): (Vec<_>, Vec<_>) = cards.into_iter().unzip();
+        let interfaces = cards.into_iter().enumerate().map(|(number, card)| Interface::new(number, card));
+        INTERFACES.call_once(|| interfaces.collect());
+        for interrupt in interrupts {
+            if let Err(error) = interrupt::register(interrupt, card_interrupt) {
+                complain(CardError::Interrupt(error));
+            }
+        }
+    }
+
+    /// Handles the interrupt of a card, whichever it is.
+    fn card_interrupt() {
+        interfaces().iter().for_each(Interface::answer_interrupt);
+    }
+
+    /// Every interface, in the order of their numbers.
+    #[must_use]
+    pub fn interfaces() -> &'static [Interface] {
+        INTERFACES.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Begins to serve on every interface, with a task for each.
+    ///
+    /// # Panics
+    ///
+    /// As [`task::spawn`] does.
+    pub fn start() {
+        for interface in interfaces() {
+            task::spawn(interface.name(), move || station::run(interface));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The connections to one port. There is a fixed number of them, each with memory of its own from the start: what a client
+//! does can take no more.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use smoltcp::iface::{SocketHandle, SocketSet};
+use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
+use smoltcp::time::{Duration, Instant};
+
+use super::interface::Interface;
+use super::protocol::Protocol;
+
+/// How long a connection may stand still.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So many at least wait for clients, while others are of no more use than to keep late packets from being taken for those of a
+/// new connection (RFC 9293, 3.6.1: TIME-WAIT).
+const SPARE: usize = 4;
+
+/// What a service needs memory for.
+pub(super) struct Buffers {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Bytes that have come and were not read, of each.
+    pub receive: usize,
+    /// Bytes that were said and have not arrived, of each.
+    pub transmit: usize,
+}
+
+/// A port, and what is spoken there.
+pub(super) struct Service<P> {
+    port: u16,
+    connections: Vec<Connection<P>>,
+}
+
+struct Connection<P> {
+    socket: SocketHandle,
+    protocol: P,
+    /// When it has stood still for too long; none while nobody is connected.
+    deadline: Option<Instant>,
+}
+
+impl<P: Protocol + Default> Service<P> {
+    /// Makes the connections.
+    pub(super) fn new(port: u16, buffers: &Buffers, sockets: &mut SocketSet<'_>) -> Self {
+        let buffer = |length| SocketBuffer::new(vec![0; length]);
+        let connections = (0..buffers.connections)
+            .map(|_| {
+                let mut socket = Socket::new(buffer(buffers.receive), buffer(buffers.transmit));
+                // What is short is meant to arrive.
+                socket.set_nagle_enabled(false);
+                Connection { socket: sockets.add(socket), protocol: P::default(), deadline: None }
+            })
+            .collect();
+        Self { port, connections }
+    }
+
+    /// Lets every connection say what it has to say. Returns when it is to be called again at the latest.
+    pub(super) fn serve(
+        &mut self,
+        interface: &Interface,
+        sockets: &mut SocketSet<'_>,
+        now: Instant,
+    ) -> Option<Instant> {
+        let states = self.connections.iter().map(|connection| sockets.get::<Socket<'_>>(connection.socket).state());
+        let mut waiting = states.filter(|state| matches!(state, State::Listen | State::Closed)).count();
+        let mut next: Option<Instant> = None;
+        for connection in &mut self.connections {
+            let socket = sockets.get_mut::<Socket<'_>>(connection.socket);
+            match socket.state() {
+                State::Listen => continue,
+                State::Closed => connection.listen(socket, self.port),
+                State::TimeWait if waiting < SPARE => {
+                    waiting += 1;
+                    connection.listen(socket, self.port);
+                }
+                State::TimeWait => {}
+                _ => {
+                    let deadline = connection.speak(socket, interface, now);
+                    next = Some(next.map_or(deadline, |next| next.min(deadline)));
+                }
+            }
+        }
+        next
+    }
+}
+
+impl<P: Protocol + Default> Connection<P> {
+    /// Makes it wait for a client.
+    fn listen(&mut self, socket: &mut Socket<'_>, port: u16) {
+        self.protocol = P::default();
+        self.deadline = None;
+        // Refused where the socket is open, or the port is 0; both cannot be.
+        let _ = socket.listen(port);
+    }
+
+    /// Talks to the client that there is. Returns when it has stood still for too long.
+    fn speak(&mut self, socket: &mut Socket<'_>, interface: &Interface, now: Instant) -> Instant {
+        if self.deadline.is_none() {
+            interface.count_connection();
+        }
+        let mut is_moving = self.deadline.is_none();
+        loop {
+            // Neither fails where it can.
+            let heard =
+                if socket.can_recv() { socket.recv(|bytes| once(self.protocol.hear(bytes))).unwrap_or(0) } else { 0 };
+            let said =
+                if socket.can_send() { socket.send(|room| once(self.protocol.say(room))).unwrap_or(0) } else { 0 };
+            if heard + said == 0 {
+                break;
+            }
+            is_moving |= !self.protocol.is_over();
+        }
+        if self.protocol.is_over() || !socket.may_recv() && !self.protocol.is_speaking() {
+            socket.close();
+        }
+        match self.deadline {
+            Some(deadline) if !is_moving && deadline <= now => {
+                socket.abort();
+                now
+            }
+            Some(deadline) if !is_moving => deadline,
+            _ => *self.deadline.insert(now + PATIENCE),
+        }
+    }
+}
+
+/// How many bytes were read or written, as a socket wants it: and to be returned.
+fn once(count: usize) -> (usize, usize) {
+    (count, count)
+}

@@ -1,0 +1,78 @@
+//! The task of an interface: it gives the IP stack its turns, gets the interface an address by DHCP (RFC 2131), and lets the
+//! servers talk.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use smoltcp::iface::{Config, Interface as Stack, SocketSet};
+use smoltcp::socket::dhcpv4;
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, IpCidr};
+
+use super::device::Device;
+use super::interface::Interface;
+use super::service::{Buffers, Service};
+use super::{echo, http};
+use crate::time;
+
+/// Where nothing can be sent that should be, the card will interrupt as soon as it can. It is not asked again before.
+const PAUSE: Duration = Duration::from_millis(10);
+
+const HTTP: Buffers = Buffers { connections: 16, receive: 4 << 10, transmit: 32 << 10 };
+const ECHO: Buffers = Buffers { connections: 8, receive: 8 << 10, transmit: 8 << 10 };
+
+/// Serves on `interface`, for ever.
+pub(super) fn run(interface: &'static Interface) {
+    let mut device = Device::new(interface);
+    let mut config = Config::new(EthernetAddress(interface.hardware_address().0).into());
+    // What cannot be guessed without the time of the boot, to the tick: there is no better source on every machine.
+    config.random_seed = time::counter();
+    let mut stack = Stack::new(config, &mut device, now());
+    let mut sockets = SocketSet::new(Vec::new());
+    let dhcp = sockets.add(dhcpv4::Socket::new());
+    let mut http = Service::<http::Connection>::new(http::PORT, &HTTP, &mut sockets);
+    let mut echo = Service::<echo::Connection>::new(echo::PORT, &ECHO, &mut sockets);
+    loop {
+        let before = interface.statistics();
+        stack.poll(now(), &mut device, &mut sockets);
+        if let Some(event) = sockets.get_mut::<dhcpv4::Socket<'_>>(dhcp).poll() {
+            configure(interface, &mut stack, &event);
+        }
+        let serviced = now();
+        let patience = [http.serve(interface, &mut sockets, serviced), echo.serve(interface, &mut sockets, serviced)];
+        let next = stack.poll_at(now(), &sockets);
+        let next = next.into_iter().chain(patience.into_iter().flatten()).min();
+        let wait = next.map(|next| Duration::from(next - now().min(next)));
+        let wait = match wait {
+            Some(Duration::ZERO) if interface.statistics() != before => continue,
+            Some(Duration::ZERO) => time::ticks(PAUSE),
+            Some(wait) => time::ticks(wait),
+            None => u64::MAX,
+        };
+        interface.wait_until(time::counter().saturating_add(wait));
+    }
+}
+
+/// Gives the interface the address that it was offered, or takes it away where nobody offers it any more.
+fn configure(interface: &Interface, stack: &mut Stack, event: &dhcpv4::Event<'_>) {
+    let (address, router) = match event {
+        dhcpv4::Event::Configured(config) => (Some(config.address), config.router),
+        dhcpv4::Event::Deconfigured => (None, None),
+    };
+    stack.update_ip_addrs(|addresses| {
+        addresses.clear();
+        // It has room for one.
+        addresses.extend(address.map(IpCidr::Ipv4));
+    });
+    let routes = stack.routes_mut();
+    let _ = match router {
+        Some(router) => routes.add_default_ipv4_route(router).map_err(drop),
+        None => Ok(routes.remove_default_ipv4_route()),
+    };
+    interface.set_address(address.map(|address| (address.address(), address.prefix_len())));
+}
+
+/// The time since the boot, as the stack has it.
+fn now() -> Instant {
+    Instant::from_micros(i64::try_from(time::now().as_micros()).unwrap_or(i64::MAX))
+}

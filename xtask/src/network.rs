@@ -1,0 +1,87 @@
+//! The network cards of an emulated machine are reached at ports of the host's loopback address. Several machines may run at
+//! once, so each gets ports that are free.
+
+use std::{
+    ffi::OsString,
+    fmt,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+};
+
+use anyhow::{Context, Result};
+
+use crate::board::Card;
+
+/// What an argument of a card contains in the place of the port that leads to the kernel's server of HTTP.
+const HTTP: &str = "{http}";
+/// Likewise, of echo.
+const ECHO: &str = "{echo}";
+
+/// How the servers on a card are reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The name of the card.
+    pub name: String,
+    pub http: SocketAddr,
+    pub echo: SocketAddr,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: http://{}/, and echo at {}", self.name, self.http, self.echo)
+    }
+}
+
+/// Cards, with the ports that they have now.
+pub struct Plugged {
+    /// What QEMU is told.
+    pub arguments: Vec<OsString>,
+    /// In the order of the cards.
+    pub lines: Vec<Line>,
+}
+
+/// Chooses free ports for these cards. QEMU is to take them soon: until then, somebody else could.
+pub fn plug(cards: &[Card]) -> Result<Plugged> {
+    let mut plugged = Plugged { arguments: Vec::new(), lines: Vec::new() };
+    // All at once, so that no two are the same.
+    let mut held = Vec::new();
+    let mut free = || {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
+        let address = listener.local_addr()?;
+        held.push(listener);
+        anyhow::Ok(address)
+    };
+    for card in cards {
+        let line = Line { name: card.name.clone(), http: free()?, echo: free()? };
+        let port = |address: SocketAddr| address.port().to_string();
+        plugged.arguments.extend(
+            card.arguments.iter().map(|argument| {
+                OsString::from(argument.replace(HTTP, &port(line.http)).replace(ECHO, &port(line.echo)))
+            }),
+        );
+        plugged.lines.push(line);
+    }
+    Ok(plugged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plug;
+    use crate::board::Card;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_port_is_another() {
+        let card = |name: &str| Card {
+            name: name.into(),
+            arguments: vec!["-netdev".into(), "user,hostfwd=tcp::{http}-:80,hostfwd=tcp::{echo}-:7".into()],
+        };
+        let plugged = plug(&[card("a"), card("b")]).unwrap();
+        let ports: HashSet<_> = plugged.lines.iter().flat_map(|line| [line.http.port(), line.echo.port()]).collect();
+        assert_eq!((ports.len(), plugged.lines.len(), plugged.arguments.len()), (4, 2, 4));
+        let line = &plugged.lines[1];
+        let expected = format!("user,hostfwd=tcp::{}-:80,hostfwd=tcp::{}-:7", line.http.port(), line.echo.port());
+        assert_eq!(plugged.arguments[3], *expected);
+        let text = format!("b: http://127.0.0.1:{}/, and echo at 127.0.0.1:{}", line.http.port(), line.echo.port());
+        assert_eq!(line.to_string(), text);
+    }
+}
