@@ -42,7 +42,8 @@ fn write(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn contents() -> Vec<u8> {
+/// What is on it.
+pub fn contents() -> Vec<u8> {
     (1..=SIZE as u64 / 8).flat_map(|number| number.wrapping_mul(MULTIPLIER).to_le_bytes()).collect()
 }
 

@@ -12,6 +12,7 @@ mod garbage;
 mod host;
 mod libtest;
 mod loader;
+mod network;
 mod normal;
 pub mod protocol;
 mod report;

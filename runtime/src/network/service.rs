@@ -111,7 +111,8 @@ impl<P: Protocol + Default> Connection<P> {
             }
             is_moving |= !self.protocol.is_over();
         }
-        if self.protocol.is_over() || !socket.may_recv() && !self.protocol.is_speaking() {
+        let has_left = socket.state() == State::CloseWait && !socket.can_recv();
+        if self.protocol.is_over() || has_left && !self.protocol.is_speaking() {
             socket.close();
         }
         match self.deadline {

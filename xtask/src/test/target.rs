@@ -17,6 +17,7 @@ use anyhow::Result;
 use super::{
     boot,
     dialogue::{Subject, converse},
+    network,
     protocol::{Listing, Trial},
     report::{Outcome, Report},
     sessions,
@@ -35,7 +36,7 @@ const MACHINES: usize = 2;
 /// One test in one configuration.
 struct Job {
     name: String,
-    arguments: Vec<OsString>,
+    machine: Box<dyn Start + Send>,
     /// The error says why there is nothing to talk about.
     subject: Result<Talk, String>,
 }
@@ -90,7 +91,7 @@ pub fn test(report: &mut Report, board: &Board, configurations: &[Configuration]
 fn work(jobs: &Mutex<impl Iterator<Item = Job>>, seconds: u64, results: &Sender<(String, Result<Outcome, String>)>) {
     let next = || jobs.lock().ok()?.next();
     while let Some(job) = next() {
-        let result = job.subject.and_then(|subject| subject.with(&job.arguments, seconds));
+        let result = job.subject.and_then(|subject| subject.with(&*job.machine, seconds));
         if results.send((job.name, result)).is_err() {
             return;
         }
@@ -114,7 +115,7 @@ impl Bench<'_> {
             let arguments = self.arguments(configuration, &image)?;
             jobs.extend(tests.iter().map(|test| Job {
                 name: format!("{place}::{}", test.name),
-                arguments: arguments.clone(),
+                machine: Box::new(arguments.clone()),
                 subject: Ok(Talk::Trial(Trial::new(test.clone(), self.board.lacks(Some(configuration))))),
             }));
         }
@@ -132,7 +133,7 @@ impl Bench<'_> {
             let arguments = self.arguments(configuration, &image)?;
             let mut console = |name: &str, subject: Result<_, String>| {
                 let name = format!("{place}::console::{name}");
-                jobs.push(Job { name, arguments: arguments.clone(), subject: subject.map(Talk::Other) });
+                jobs.push(Job { name, machine: Box::new(arguments.clone()), subject: subject.map(Talk::Other) });
             };
             let cpus = self.board.cpus(configuration);
             for session in sessions::all(&self.board.name, cpus, cpus == plain)? {
@@ -141,8 +142,14 @@ impl Bench<'_> {
             console("garbage", sessions::garbage());
             jobs.extend(boot::all(self.board, configuration, &elf, &image)?.into_iter().map(|boot| Job {
                 name: format!("{place}::boot::{}", boot.name),
-                arguments: boot.arguments,
+                machine: Box::new(boot.arguments),
                 subject: boot.subject.map(Talk::Other),
+            }));
+            let captures = image.with_extension(format!("captures/{}", configuration.name));
+            jobs.extend(network::all(self.board, &arguments, &captures)?.into_iter().map(|trial| Job {
+                name: format!("{place}::network::{}", trial.name),
+                machine: Box::new(trial.machine),
+                subject: Ok(Talk::Other(Box::new(trial.subject))),
             }));
         }
         Ok(jobs)
@@ -154,7 +161,7 @@ impl Bench<'_> {
         let job = |configuration: &Configuration| {
             Ok(Job {
                 name: format!("{}::bench::cases", self.place(configuration)),
-                arguments: self.arguments(configuration, &image)?,
+                machine: Box::new(self.arguments(configuration, &image)?),
                 subject: Ok(Talk::Other(Box::new(bench::Rehearsal::default()))),
             })
         };

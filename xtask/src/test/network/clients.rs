@@ -1,0 +1,173 @@
+//! Clients of all kinds: those that want something, and those that only make trouble.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use crate::{disk, network::Line};
+
+/// How long a server may take to go on.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of what there is to fetch, which is what the disk begins with.
+const MEGABYTE: usize = 1 << 20;
+/// How often it is fetched on each card, on new connections and on one.
+const FETCHES: usize = 3;
+/// Connections to the echo server of each card at a time, and bytes that go to and fro on each.
+const ECHOES: u8 = 6;
+const ECHOED: usize = 100_000;
+/// More connections than a server takes at a time.
+const CROWD: usize = 40;
+
+/// What was answered.
+struct Response {
+    /// The line that it begins with, and the fields.
+    head: String,
+    content: Vec<u8>,
+}
+
+/// The megabyte is fetched on all cards at once, on several connections and again and again on one.
+pub fn http(lines: &[Line]) -> Result<()> {
+    let megabyte = &disk::contents()[..MEGABYTE];
+    on_each(lines, |line| {
+        for _ in 0..FETCHES {
+            fetch_whole(line.http, megabyte)?;
+        }
+        let mut connection = connect(line.http)?;
+        for _ in 0..FETCHES {
+            let response = ask(&mut connection, "GET /megabyte HTTP/1.1\r\nHost: kernel\r\n\r\n")?;
+            is_megabyte(&response, megabyte)?;
+        }
+        let index = ask(&mut connection, "GET / HTTP/1.1\r\nHost: kernel\r\n\r\n")?;
+        let text = String::from_utf8(index.content)?;
+        ensure!(index.head.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("/megabyte"), "the page is {text:?}");
+        Ok(())
+    })
+}
+
+/// Several clients at once, whose bytes come back to the one that has sent them.
+pub fn echo(lines: &[Line]) -> Result<()> {
+    on_each(lines, |line| {
+        in_parallel((0..ECHOES).map(|number| {
+            move || {
+                let sent: Vec<u8> = (0..ECHOED).map(|at| number.wrapping_mul(31) ^ (at / 7) as u8).collect();
+                let mut connection = connect(line.echo)?;
+                let mut sender = connection.get_ref().try_clone()?;
+                let (returned, sending) = thread::scope(|scope| {
+                    let sending = scope.spawn(|| {
+                        sender.write_all(&sent)?;
+                        sender.shutdown(Shutdown::Write)
+                    });
+                    let mut returned = Vec::new();
+                    (connection.read_to_end(&mut returned).map(|_| returned), sending.join())
+                });
+                sending.map_err(|_| anyhow!("the sender has panicked"))??;
+                ensure!(returned? == sent, "other bytes come back than were sent");
+                Ok(())
+            }
+        }))
+    })
+}
+
+/// What is wrong is answered as it should be, who leaves without a word does no harm, and who comes when all connections are
+/// taken is refused: behind it all, the megabyte is whole.
+pub fn rough(lines: &[Line]) -> Result<()> {
+    let megabyte = &disk::contents()[..MEGABYTE];
+    on_each(lines, |line| {
+        let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "k".repeat(4000));
+        for (request, status) in [
+            ("GET /nothing HTTP/1.1\r\nHost: kernel\r\n\r\n", "404 Not Found"),
+            ("POST / HTTP/1.1\r\nHost: kernel\r\n\r\n", "405 Method Not Allowed"),
+            ("\u{16}\u{3}\u{1}\r\n\r\n", "400 Bad Request"),
+            ("GET / HTTP/1.1\r\n\r\n", "400 Bad Request"),
+            (&long, "431 Request Header Fields Too Large"),
+        ] {
+            let Response { head, content } = ask(&mut connect(line.http)?, request)?;
+            ensure!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request:?} is answered by {head:?}");
+            ensure!(content == status.as_bytes(), "{request:?} is answered by {content:?}");
+        }
+        for bytes in 0..10 {
+            let mut connection = connect(line.http)?;
+            connection.get_mut().write_all(b"GET /megabyte HTTP/1.1\r\nHost: kernel\r\n\r\n")?;
+            connection.read_exact(&mut vec![0; bytes * 1000])?;
+        }
+        for beginning in ["", "GET /mega"] {
+            connect(line.http)?.get_mut().write_all(beginning.as_bytes())?;
+            connect(line.echo)?.get_mut().write_all(beginning.as_bytes())?;
+        }
+        let crowd: Vec<_> = (0..CROWD).map(|_| connect(line.http)).collect::<Result<_>>()?;
+        drop(crowd);
+        // The last of them may be on their way still.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match fetch_whole(line.http, megabyte) {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(_) => {}
+            }
+        }
+    })
+}
+
+/// Does the same on each card, on all at once.
+fn on_each(lines: &[Line], visit: impl Fn(&Line) -> Result<()> + Sync) -> Result<()> {
+    let visit = &visit;
+    in_parallel(lines.iter().map(|line| move || visit(line).with_context(|| line.name.clone())))
+}
+
+/// Does all at once.
+fn in_parallel<F: FnOnce() -> Result<()> + Send>(all: impl Iterator<Item = F>) -> Result<()> {
+    thread::scope(|scope| {
+        let all: Vec<_> = all.map(|one| scope.spawn(one)).collect();
+        let results: Vec<_> = all.into_iter().map(|one| one.join()).collect();
+        results.into_iter().try_for_each(|result| result.map_err(|_| anyhow!("a client has panicked"))?)
+    })
+}
+
+fn connect(address: SocketAddr) -> Result<BufReader<TcpStream>> {
+    let stream =
+        TcpStream::connect_timeout(&address, PATIENCE).with_context(|| format!("no connection to {address}"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(BufReader::new(stream))
+}
+
+/// Fetches the megabyte on a connection of its own, which the server ends.
+fn fetch_whole(address: SocketAddr, megabyte: &[u8]) -> Result<()> {
+    let mut connection = connect(address)?;
+    let response = ask(&mut connection, "GET /megabyte HTTP/1.1\r\nHost: kernel\r\nConnection: close\r\n\r\n")?;
+    is_megabyte(&response, megabyte)?;
+    ensure!(connection.read(&mut [0])? == 0, "more follows the megabyte");
+    Ok(())
+}
+
+fn is_megabyte(response: &Response, megabyte: &[u8]) -> Result<()> {
+    let Response { head, content } = response;
+    ensure!(head.starts_with("HTTP/1.1 200 OK\r\n"), "it is answered by {head:?}");
+    let wrong = content.iter().zip(megabyte).position(|(one, other)| one != other);
+    ensure!(
+        wrong.is_none() && content.len() == megabyte.len(),
+        "{} bytes, the first wrong at {wrong:?}",
+        content.len()
+    );
+    Ok(())
+}
+
+/// Sends a request, and reads the response with all of its content.
+fn ask(connection: &mut BufReader<TcpStream>, request: &str) -> Result<Response> {
+    connection.get_mut().write_all(request.as_bytes())?;
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if connection.read_line(&mut head)? == 0 {
+            bail!("the connection ends behind {head:?}");
+        }
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok());
+    let mut content = vec![0; length.with_context(|| format!("no length is told: {head:?}"))?];
+    connection.read_exact(&mut content)?;
+    Ok(Response { head, content })
+}
