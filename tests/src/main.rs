@@ -29,6 +29,7 @@ mod nofault;
 mod protected;
 mod random;
 mod scheduling;
+mod signal;
 mod simulated;
 mod smp;
 mod storm;

@@ -145,8 +145,9 @@ impl Bench<'_> {
                 machine: Box::new(boot.arguments),
                 subject: boot.subject.map(Talk::Other),
             }));
-            let captures = image.with_extension(format!("captures/{}", configuration.name));
-            jobs.extend(network::all(self.board, &arguments, &captures)?.into_iter().map(|trial| Job {
+            let mut captures = image.as_os_str().to_owned();
+            captures.push(format!(".captures/{}-{}", self.board.name, configuration.name));
+            jobs.extend(network::all(self.board, &arguments, captures.as_ref())?.into_iter().map(|trial| Job {
                 name: format!("{place}::network::{}", trial.name),
                 machine: Box::new(trial.machine),
                 subject: Ok(Talk::Other(Box::new(trial.subject))),
