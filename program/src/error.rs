@@ -18,6 +18,12 @@ impl Span {
         Self { start: self.start, end: other.end }
     }
 
+    /// The line of `source`, the text of the program, that this is in, and below it a mark: two lines, the last without its end.
+    #[must_use]
+    pub fn mark(self, source: &str) -> Mark<'_> {
+        Mark { span: self, source }
+    }
+
     /// The error that `problem` is here.
     #[must_use]
     pub fn error(self, problem: Problem) -> Error {
@@ -51,7 +57,20 @@ pub struct Marked<'a> {
 
 impl fmt::Display for Marked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Span { start, end } = self.error.span;
+        write!(f, "{}\n{}", self.error.span.mark(self.source), self.error.problem)
+    }
+}
+
+/// A part of a program, marked in its line.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark<'a> {
+    span: Span,
+    source: &'a str,
+}
+
+impl fmt::Display for Mark<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Span { start, end } = self.span;
         let before = self.source.get(..start).unwrap_or(self.source);
         let (_, indent) = before.rsplit_once('\n').unwrap_or(("", before));
         let line = self.source.get(before.len() - indent.len()..).and_then(|rest| rest.lines().next()).unwrap_or("");
@@ -59,8 +78,7 @@ impl fmt::Display for Marked<'_> {
         writeln!(f, "{line}")?;
         // A tab is as wide below as it is above.
         indent.chars().try_for_each(|c| f.write_str(if c == '\t' { "\t" } else { " " }))?;
-        (0..cause.chars().count().max(1)).try_for_each(|_| f.write_str("^"))?;
-        write!(f, "\n{}", self.error.problem)
+        (0..cause.chars().count().max(1)).try_for_each(|_| f.write_str("^"))
     }
 }
 
@@ -266,6 +284,10 @@ pub enum Problem {
     },
     /// No function of that name.
     NoSymbol,
+    /// No function that a glob matches.
+    NoMatch,
+    /// A probe on what is inlined, of which nothing is known.
+    NoInlined,
     /// More instructions than a program can have.
     LongCode {
         /// The most.
@@ -357,6 +379,8 @@ impl fmt::Display for Problem {
                 return write!(f, "this is {found}, and its conversion is for {wanted}");
             }
             Self::NoSymbol => "there is no function of this name",
+            Self::NoMatch => "no function matches this",
+            Self::NoInlined => "this image does not tell where functions are inlined, so inline: cannot be probed",
             Self::LongCode { most } => return write!(f, "the program becomes longer than {most} instructions here"),
             Self::Room { most } => return write!(f, "the values need more than {most} words here"),
             Self::Many { most } => return write!(f, "there are at most {most} of these"),

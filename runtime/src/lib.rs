@@ -14,6 +14,7 @@
 //! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
 //! | [`exception`], [`backtrace`], [`symbol`] | what went wrong, where, and who called whom |
 //! | `platform`, [`tracing`] | what the engine and the trace layer ask of a kernel |
+//! | [`program`] | programs in the one-line language, on the probes of the engine |
 //! | [`disassembly`] | instructions as text |
 //! | [`console`], [`workload`] | what a person does with it |
 //!
@@ -48,6 +49,7 @@ pub mod per_cpu;
 mod platform;
 #[cfg(target_os = "none")]
 pub mod power;
+pub mod program;
 #[cfg(all(test, loom))]
 #[path = "smp/round/mod.rs"]
 mod round;

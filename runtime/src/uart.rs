@@ -159,6 +159,11 @@ pub fn is_interrupted() -> bool {
     FOREGROUND.load(Ordering::Relaxed) == INTERRUPTED
 }
 
+/// Whether ^C was pressed: the command that runs has seen it, and goes on. The next one is for it again.
+pub(crate) fn take_interrupt() -> bool {
+    FOREGROUND.compare_exchange(INTERRUPTED, RUNNING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
 /// How often input was lost because nobody read it in time: each time one byte or more.
 #[must_use]
 pub fn overruns() -> u64 {

@@ -46,8 +46,7 @@ pub use exclusive::{Sequences, may_be_load};
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
 pub use resolve::Resolved;
-pub(crate) use simulate::holds;
-pub use simulate::{Fault, Guard, Machine};
+pub use simulate::{Fault, Guard, Machine, holds};
 pub use verdict::{Reason, Verdict};
 
 #[cfg(test)]

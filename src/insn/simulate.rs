@@ -192,9 +192,10 @@ const fn masks(immediate: u8) -> u64 {
     ((immediate as u64) << DAIF_SHIFT) & TrapFrame::DAIF
 }
 
-/// Whether a condition holds (C1.2.4 and ConditionHolds): the last of its four bits negates, except that 1111 holds
-/// like 1110.
-pub(crate) const fn holds(condition: u8, pstate: u64) -> bool {
+/// Whether a condition holds (C1.2.4 and ConditionHolds) with these flags, in the layout of SPSR_EL1: the last of its four bits
+/// negates, except that 1111 holds like 1110.
+#[must_use]
+pub const fn holds(condition: u8, pstate: u64) -> bool {
     let n = pstate & N != 0;
     let z = pstate & Z != 0;
     let c = pstate & C != 0;

@@ -26,6 +26,7 @@ mod machine;
 mod memory;
 mod need;
 mod nofault;
+mod programs;
 mod protected;
 mod random;
 mod scheduling;

@@ -195,6 +195,7 @@ impl Table {
     }
 
     /// Takes all keys out of bucket `number`, or, if `keep`, makes their values zeros. Interrupts are masked.
+    #[inline(never)]
     pub fn clear(&self, number: usize, keep: bool) {
         let Some((sequence, taken, slots)) = self.bucket(number) else { return };
         let _held = Held::wait_for(sequence);
@@ -208,17 +209,30 @@ impl Table {
 
     /// The keys and values of bucket `number`, as they have been at one moment. Called in a task.
     pub fn read(&self, number: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
-        let Some((sequence, taken, slots)) = self.bucket(number) else { return Vec::new() };
-        let copy = |words: &Cells| words.iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let slot = self.key_words + self.value_words;
+        let mut words: Vec<u64> = iter::repeat_n(0, self.ways * slot).collect();
+        let Some(taken) = self.copy(number, &mut words) else { return Vec::new() };
+        let slots = words.chunks_exact(slot.max(1)).enumerate().filter(|(way, _)| taken & 1 << way != 0);
+        slots
+            .filter_map(|(_, slot)| slot.split_at_checked(self.key_words))
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect()
+    }
+
+    /// Copies the slots of bucket `number` to `words`, as they have been at one moment, and tells which are taken.
+    ///
+    /// It starts over as often as the bucket is changed meanwhile. So nothing in it may be probed, and it calls nothing: a hit
+    /// could change the bucket every time.
+    #[inline(never)]
+    fn copy(&self, number: usize, words: &mut [u64]) -> Option<u64> {
+        let (sequence, taken, slots) = self.bucket(number)?;
         loop {
             let before = sequence.load(Ordering::Acquire);
             let used = taken.load(Ordering::Relaxed);
-            let ways = (0..self.ways).filter(|way| used & 1 << way != 0);
-            let found = ways.filter_map(|way| self.slot(slots, way)).map(|(key, value)| (copy(key), copy(value)));
-            let found: Vec<_> = found.collect();
+            words.iter_mut().zip(slots).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if before & 1 == 0 && sequence.load(Ordering::Relaxed) == before {
-                return found;
+                return Some(used);
             }
             spin_loop();
         }

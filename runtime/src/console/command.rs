@@ -3,7 +3,7 @@
 use super::nearest::nearest;
 use super::session::Session;
 use super::words::{Failure, Word, Words};
-use super::{coverage, everything, files, network, probes, system, why};
+use super::{coverage, everything, files, network, probes, program, system, why};
 use crate::println;
 
 /// A command.
@@ -14,7 +14,37 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-static COMMANDS: [Command; 19] = [
+static COMMANDS: [Command; 24] = [
+    Command {
+        name: "trace",
+        arguments: "PROGRAM [-c COMMAND]",
+        help: "run a program until ^C, its exit(), or the end of the command",
+        run: program::trace,
+    },
+    Command {
+        name: "funccount",
+        arguments: "GLOB [-c COMMAND]",
+        help: "how often each function that matches is called",
+        run: program::count_functions,
+    },
+    Command {
+        name: "funclatency",
+        arguments: "FUNC [-c COMMAND]",
+        help: "how long calls of a function take, in nanoseconds",
+        run: program::time_function,
+    },
+    Command {
+        name: "stackcount",
+        arguments: "FUNC [-c COMMAND]",
+        help: "where a function is called from, and how often",
+        run: program::count_stacks,
+    },
+    Command {
+        name: "list-probes",
+        arguments: "PROBES",
+        help: "what a probe of a program matches, as in list-probes kprobe:blk::*",
+        run: program::list,
+    },
     Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
     Command {
         name: "ls",

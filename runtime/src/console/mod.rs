@@ -24,6 +24,8 @@ mod network;
 #[cfg(target_os = "none")]
 mod probes;
 #[cfg(target_os = "none")]
+mod program;
+#[cfg(target_os = "none")]
 mod session;
 #[cfg(target_os = "none")]
 mod system;

@@ -93,7 +93,8 @@ fn read_line(editor: &mut LineEditor) -> String {
 }
 
 impl Session {
-    fn execute(&mut self, line: &str) -> Result<(), Failure> {
+    /// Carries a line out.
+    pub fn execute(&mut self, line: &str) -> Result<(), Failure> {
         let mut words = Words::new(line);
         if kprobes_trace::definition::is_definition(line) {
             return probes::define(self, line);

@@ -13,7 +13,7 @@ use super::normal::normal;
 pub type Numbers = BTreeMap<String, u64>;
 
 /// A line that stands for any number of lines.
-const GAP: &str = "...";
+pub const GAP: &str = "...";
 
 /// Compares `actual` with `expected` and adds the numbers that have names to `numbers`.
 ///

@@ -3,14 +3,15 @@
 //! Documentation that shows a session is true then, and stays so.
 //!
 //! The console ignores what begins with `#`, so a session can explain itself; and where such a line has a `${`,
-//! it is a claim about numbers that were given names before, as in `# ${hits} + ${missed} = 5000`. A reply that ends with a line
-//! `^C` is one to a command that goes on for ever: when nothing comes any more, that key is pressed.
+//! it is a claim about numbers that were given names before, as in `# ${hits} + ${missed} = 5000`. A reply with a line `^C` is
+//! one to a command that goes on for ever: when all lines before that have come, and nothing comes any more, that key is
+//! pressed.
 
 use std::mem;
 
 use super::{
     dialogue::{Reply, Subject},
-    differ::{self, Numbers},
+    differ::{self, GAP, Numbers},
 };
 use crate::{
     console::{Event, stop_reason},
@@ -151,9 +152,11 @@ impl Subject<()> for Player {
 
     fn silence(&mut self) -> Option<Vec<u8>> {
         let exchange = self.session.exchanges.get(self.typed.checked_sub(1)?)?;
-        let waits = !self.interrupted && exchange.reply.last().is_some_and(|line| line == INTERRUPTED);
-        // Not before the line was taken: the editor has a meaning of its own for the key.
-        (waits && !self.reply.is_empty()).then(|| {
+        let before = exchange.reply.iter().take_while(|line| *line != INTERRUPTED).count();
+        let waits = !self.interrupted && before < exchange.reply.len();
+        // Not before the line was taken: the editor has a meaning of its own for the key. A gap may stand for nothing.
+        let least = exchange.reply.iter().take(before).filter(|line| *line != GAP).count();
+        (waits && self.reply.len() > least).then(|| {
             self.interrupted = true;
             vec![INTERRUPT_KEY]
         })

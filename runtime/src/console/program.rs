@@ -1,0 +1,196 @@
+//! Commands about programs: `trace`, the shortcuts that stand for usual ones, and `list-probes`.
+//!
+//! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. A task of its own shows
+//! meanwhile what it puts out; its maps come at the end.
+
+use alloc::string::String;
+use core::fmt::{self, Write};
+use core::time::Duration;
+
+use kprobes_program::error::Error;
+use kprobes_program::shortcut::Shortcut;
+
+use super::session::{Screen, Session};
+use super::shell::Line;
+use super::words::{Failure, Words};
+use crate::program::{Program, Reader, Refusal};
+use crate::{print, println, program, task, uart};
+
+/// How long who waits for a program, or for its output, sleeps at a time: a hit cannot wake a task.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// What is typed behind the name of a command: a program or a glob, and perhaps a command to run with it.
+struct Typed {
+    text: String,
+    /// How many characters of the line precede the text, if it is there as it is.
+    column: usize,
+    command: Option<String>,
+}
+
+/// `TEXT [-c COMMAND]`, each as it is, or in quotes as in a shell.
+fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
+    let rest = words.rest();
+    if rest.text.is_empty() {
+        words.expect(what)?;
+    }
+    if !rest.text.starts_with(['\'', '"']) {
+        let (text, command) = match rest.text.rsplit_once(" -c ") {
+            Some((text, command)) => (text.trim_end(), Some(unquoted(command))),
+            None => (rest.text, None),
+        };
+        return Ok(Typed { text: text.into(), column: rest.column, command });
+    }
+    let line = Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
+    let (text, command) = match &line.words[..] {
+        [text] => (text, None),
+        [text, option, command] if option == "-c" => (text, Some(command.clone())),
+        _ => return Err(rest.failure("one text in quotes is expected here, and perhaps -c 'COMMAND' behind it")),
+    };
+    if line.output.is_some() {
+        return Err(rest.failure("the output of a program goes to the screen only"));
+    }
+    Ok(Typed { text: text.clone(), column: rest.column + 1, command })
+}
+
+/// A command that may be in quotes.
+fn unquoted(command: &str) -> String {
+    match Line::parse(command) {
+        Ok(Line { words, output: None }) if words.len() == 1 => words.concat(),
+        _ => command.into(),
+    }
+}
+
+/// `trace PROGRAM [-c COMMAND]`
+pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let Typed { text, command, .. } = typed(words, "a program, as in kprobe:f { @ = count(); },")?;
+    run(session, &text, command.as_deref())
+}
+
+/// `funccount GLOB [-c COMMAND]`
+pub(super) fn count_functions(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    short(session, words, Shortcut::FunctionCount)
+}
+
+/// `funclatency FUNC [-c COMMAND]`
+pub(super) fn time_function(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    short(session, words, Shortcut::FunctionLatency)
+}
+
+/// `stackcount FUNC [-c COMMAND]`
+pub(super) fn count_stacks(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    short(session, words, Shortcut::StackCount)
+}
+
+fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Result<(), Failure> {
+    let Typed { text, column, command } = typed(words, "a function")?;
+    let refused = |Error { problem, span }| {
+        let before = text.get(..span.start).map_or(0, |before| before.chars().count());
+        Failure::at(column + before, problem)
+    };
+    let program = shortcut.program(&text).map_err(refused)?;
+    println!("{program}");
+    run(session, &program, command.as_deref())
+}
+
+/// Runs a program, with `command` or until it ends.
+fn run(session: &mut Session, text: &str, command: Option<&str>) -> Result<(), Failure> {
+    let program = match Program::start(text) {
+        Ok(program) => program,
+        Err(refusal) => return Ok(show(&refusal, text)),
+    };
+    describe(&program);
+    let reader = program.reader();
+    let reader = task::spawn("trace", move || follow(&reader));
+    let outcome = match command {
+        Some(command) => session.execute(command),
+        None => {
+            while !uart::is_interrupted() && !program.is_over() {
+                task::sleep(PERIOD);
+            }
+            Ok(())
+        }
+    };
+    if let (Err(failure), Some(command)) = (outcome, command) {
+        // The screen gives no errors but for ^C.
+        let _ = failure.write(command, &mut Screen);
+    }
+    let program = program.detach();
+    reader.join();
+    if uart::take_interrupt() {
+        println!("^C");
+    }
+    // ^C once more: the rest is not shown.
+    let _ = program.finish(&mut Lines::default());
+    Ok(())
+}
+
+/// Says why a program does not run.
+fn show(refusal: &Refusal, text: &str) {
+    // The screen gives no errors but for ^C.
+    let _ = refusal.write(text, &mut Screen);
+}
+
+/// Says how much is probed.
+fn describe(program: &Program) {
+    let refused = program.refused();
+    print!("{} probe{}", program.probes(), if program.probes() == 1 { "" } else { "s" });
+    match refused[..] {
+        [] => println!(),
+        [one] => println!("; 1 function cannot be probed: `why {one}`"),
+        [first, ..] => println!("; {} functions cannot be probed, as `why {first}` tells of the first", refused.len()),
+    }
+}
+
+/// Shows what a program puts out, until nothing more comes.
+fn follow(reader: &Reader) {
+    loop {
+        let is_ending = reader.is_ending();
+        match reader.drain(&mut Lines::default()) {
+            // It has asked to end, or ^C was pressed.
+            Ok(true) | Err(fmt::Error) => return,
+            Ok(false) if is_ending => return,
+            Ok(false) => task::sleep(PERIOD),
+        }
+    }
+}
+
+/// The screen, line by line: a line that several tasks had a part in could not be read.
+#[derive(Default)]
+struct Lines(String);
+
+impl Write for Lines {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.push_str(text);
+        let Some(end) = self.0.rfind('\n') else { return Ok(()) };
+        let rest = self.0.split_off(end + 1);
+        let lines = core::mem::replace(&mut self.0, rest);
+        Screen.write_str(&lines)
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            // The screen gives no errors but for ^C.
+            let _ = Screen.write_str(&self.0);
+        }
+    }
+}
+
+/// `list-probes PROBES`
+pub(super) fn list(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;
+    match program::list(&text) {
+        Err(refusal) => show(&refusal, &text),
+        Ok(probes) => {
+            for probe in &probes {
+                if uart::is_interrupted() {
+                    return Ok(());
+                }
+                println!("{probe}");
+            }
+            println!("{} probe{}", probes.len(), if probes.len() == 1 { "" } else { "s" });
+        }
+    }
+    Ok(())
+}

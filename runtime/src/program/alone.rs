@@ -1,0 +1,65 @@
+//! Clauses that run at no hit: a task runs them, with interrupts masked, as they would be at one.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use kprobes_program::syntax::Probe;
+
+use super::hit;
+use super::running::Shared;
+use crate::sync::IrqMask;
+use crate::task::{self, JoinHandle};
+use crate::time;
+
+/// How long the task sleeps at a time: it looks then whether the program has ended.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Runs the clauses of `shared` for which `wanted` holds of the name of the probe, in the order of the text, once.
+pub(super) fn run(shared: &Shared, wanted: impl Fn(&Probe) -> bool) {
+    for &(clause, name) in &shared.alone {
+        if shared.names.get(name).is_some_and(&wanted) {
+            let _mask = IrqMask::new();
+            hit::run_alone(shared, clause, name as u64);
+        }
+    }
+}
+
+/// A clause that runs again and again.
+struct Interval {
+    clause: usize,
+    name: usize,
+    /// In nanoseconds, as the next.
+    period: u64,
+    next: u64,
+}
+
+/// Starts a task that runs the clauses with an interval, if there are any, until the program ends.
+pub(super) fn start_intervals(shared: &Arc<Shared>) -> Option<JoinHandle> {
+    let now = time::nanoseconds();
+    let interval = |&(clause, name): &(usize, usize)| match shared.names.get(name) {
+        Some(Probe::Interval { milliseconds }) => {
+            let period = milliseconds.saturating_mul(1_000_000);
+            Some(Interval { clause, name, period, next: now.saturating_add(period) })
+        }
+        _ => None,
+    };
+    let intervals: Vec<Interval> = shared.alone.iter().filter_map(interval).collect();
+    let shared = shared.clone();
+    (!intervals.is_empty()).then(|| task::spawn("interval", move || keep(&shared, intervals)))
+}
+
+/// What was not run in time is run once, and not for each time that was missed.
+fn keep(shared: &Shared, mut intervals: Vec<Interval>) {
+    while !shared.is_ending() {
+        let now = time::nanoseconds();
+        for interval in intervals.iter_mut().filter(|interval| interval.next <= now) {
+            let missed = (now - interval.next) / interval.period;
+            interval.next = interval.next.saturating_add(interval.period.saturating_mul(missed + 1));
+            let _mask = IrqMask::new();
+            hit::run_alone(shared, interval.clause, interval.name as u64);
+        }
+        let next = intervals.iter().map(|interval| interval.next).min().unwrap_or(u64::MAX);
+        task::sleep(Duration::from_nanos(next.saturating_sub(time::nanoseconds())).min(NAP));
+    }
+}

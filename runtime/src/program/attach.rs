@@ -1,0 +1,117 @@
+//! The probes of a program, made by the engine: all are armed at a time, and go at a time.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Deref;
+
+use aarch64_kprobes::probe::Registration;
+use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
+
+use super::Shared;
+use super::exits::Exit;
+use super::hit::{INTERPRETER, Site};
+use super::places::{Place, Way};
+
+/// Probes that are registered.
+#[derive(Debug, Default)]
+pub(super) struct Attached {
+    // Before what their handlers use.
+    kprobes: Vec<Kprobe>,
+    kretprobes: Vec<Kretprobe>,
+    /// What the handlers of each are given. They stay where they are.
+    _sites: Box<[Site]>,
+    /// Those that are not, with the place that was refused.
+    pub refused: Vec<(Place, ProbeError)>,
+}
+
+// SAFETY: sites point to what is shared by all CPUs, and are not changed.
+unsafe impl Send for Site {}
+// SAFETY: as above.
+unsafe impl Sync for Site {}
+
+/// Registers and arms probes that run clauses of `shared` at all `places` where one can be.
+///
+/// # Errors
+///
+/// They cannot be armed: nothing is probed then.
+///
+/// # Safety
+///
+/// `shared` outlives what is returned.
+pub(super) unsafe fn attach(shared: *const Shared, places: Vec<Place>) -> Result<Attached, ProbeError> {
+    let site = |place: &Place| Site {
+        shared,
+        clause: place.clause,
+        name: place.name as u64,
+        function: place.function.start as u64..place.function.end as u64,
+        is_caller_in_link: place.is_caller_in_link,
+        exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
+    };
+    let sites: Box<[Site]> = places.iter().map(site).collect();
+    let mut kprobes = Vec::new();
+    let mut kretprobes = Vec::new();
+    let (mut at, mut returning) = (Vec::new(), Vec::new());
+    for (place, site) in places.into_iter().zip(&sites) {
+        let data = core::ptr::from_ref(site) as usize;
+        let kprobe = Kprobe::at(place.address).data(data).disabled();
+        match place.way {
+            Way::Return => {
+                kretprobes.push(Kretprobe::at(place.address).handler(INTERPRETER.returned).data(data).disabled());
+                returning.push(place);
+                continue;
+            }
+            Way::Entry => kprobes.push(kprobe.entry(INTERPRETER.entered)),
+            Way::Instruction => kprobes.push(kprobe.pre(INTERPRETER.reached)),
+            Way::Exit(_) => kprobes.push(kprobe.pre(INTERPRETER.left)),
+        }
+        at.push(place);
+    }
+    let mut refused = Vec::new();
+    let kprobes = registered(at, Kprobe::register_all(kprobes), &mut refused);
+    let kretprobes = registered(returning, Kretprobe::register_all(kretprobes), &mut refused);
+    let attached = Attached { kprobes, kretprobes, _sites: sites, refused };
+    Registration::set_all_enabled(attached.probes(), true)?;
+    Ok(attached)
+}
+
+/// The probes that could be registered; the others are added to `refused`.
+fn registered<P>(
+    places: Vec<Place>,
+    outcomes: Vec<Result<P, ProbeError>>,
+    refused: &mut Vec<(Place, ProbeError)>,
+) -> Vec<P> {
+    let mut probes = Vec::with_capacity(outcomes.len());
+    for (place, outcome) in places.into_iter().zip(outcomes) {
+        match outcome {
+            Ok(probe) => probes.push(probe),
+            Err(error) => refused.push((place, error)),
+        }
+    }
+    probes
+}
+
+impl Attached {
+    fn probes(&self) -> impl Iterator<Item = &Registration> {
+        self.kprobes.iter().map(Deref::deref).chain(self.kretprobes.iter().map(Deref::deref))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.kprobes.len() + self.kretprobes.len()
+    }
+
+    /// How many hits they have been told of.
+    pub fn hits(&self) -> u64 {
+        self.probes().map(Registration::hits).sum()
+    }
+
+    /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns how many hits they have missed.
+    pub fn detach(self) -> u64 {
+        // Where there is no memory for that, they go armed.
+        let _ = Registration::set_all_enabled(self.probes(), false);
+        let missed = self.probes().map(Registration::missed).sum();
+        Kprobe::unregister_all(self.kprobes);
+        Kretprobe::unregister_all(self.kretprobes);
+        missed
+    }
+}

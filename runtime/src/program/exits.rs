@@ -1,0 +1,111 @@
+//! Where a function is left: every RET, and every branch out of it, which a tail call is. Pure.
+//!
+//! A function that is recursive, or calls others at its end, is left as often as it is entered; so a probe on each of these
+//! instructions sees every return, at any depth, without keeping anything of the call.
+
+use core::ops::Range;
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::insn::{self, Indirect, Op, Verdict};
+
+/// When an instruction leaves its function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Always.
+    Always,
+    /// If its condition holds: the target of this branch is elsewhere.
+    Conditional(Op),
+    /// If the register has no address within the function: a tail call through a pointer, or else a jump table.
+    Register(u8),
+}
+
+/// How the instruction `word` at the virtual address `address` leaves `function`, if it can.
+#[must_use]
+pub fn exit_at(address: usize, word: u32, function: &Range<usize>) -> Option<Exit> {
+    let Verdict::Simulate(op) = insn::classify(word) else { return None };
+    match op {
+        Op::BranchRegister { kind: Indirect::Return, .. }
+        | Op::BranchAuthenticated { kind: Indirect::Return | Indirect::Jump, .. } => Some(Exit::Always),
+        Op::BranchRegister { kind: Indirect::Jump, rn } => Some(Exit::Register(rn)),
+        _ => {
+            let target = address.wrapping_add_signed(op.branch_offset()? as isize);
+            let is_always = matches!(op, Op::Branch { .. });
+            (!function.contains(&target)).then_some(if is_always { Exit::Always } else { Exit::Conditional(op) })
+        }
+    }
+}
+
+impl Exit {
+    /// Whether the instruction, in `function`, is about to leave it with these registers. Fit for handlers.
+    #[inline]
+    #[must_use]
+    pub fn is_taken(self, frame: &TrapFrame, function: &Range<u64>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Register(number) => {
+                let target = frame.register(number);
+                target < function.start || target >= function.end
+            }
+            Self::Conditional(Op::BranchConditional { condition, .. }) => insn::holds(condition, frame.pstate),
+            Self::Conditional(Op::CompareBranch { rt, wide, nonzero, .. }) => {
+                let value = frame.register(rt);
+                (if wide { value } else { value & 0xffff_ffff } != 0) == nonzero
+            }
+            Self::Conditional(Op::TestBranch { rt, bit, nonzero, .. }) => {
+                (frame.register(rt) >> (bit & 63) & 1 != 0) == nonzero
+            }
+            Self::Conditional(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FUNCTION: Range<usize> = 0x1000..0x1100;
+
+    fn exit(word: u32) -> Option<Exit> {
+        exit_at(0x1010, word, &FUNCTION)
+    }
+
+    #[test]
+    fn a_function_is_left_by_returns_and_branches_out_of_it() {
+        assert_eq!(exit(0xd65f_03c0), Some(Exit::Always), "ret");
+        assert_eq!(exit(0xd65f_0bff), Some(Exit::Always), "retaa");
+        assert_eq!(exit(0x1400_0001), None, "b to the next");
+        assert_eq!(exit(0x1400_0040), Some(Exit::Always), "b far");
+        assert_eq!(exit(0x17ff_fffc), None, "b to the first instruction");
+        assert_eq!(exit(0x17ff_fffb), Some(Exit::Always), "b to what is before it");
+        assert_eq!(exit(0x9400_0040), None, "bl");
+        assert_eq!(exit(0xd61f_0200), Some(Exit::Register(16)), "br x16");
+        assert_eq!(exit(0xd63f_0200), None, "blr x16");
+        assert_eq!(exit(0xd503_201f), None, "nop");
+    }
+
+    #[test]
+    fn a_conditional_branch_leaves_it_if_it_is_taken() {
+        let taken = |word: u32, frame: &TrapFrame| exit(word).map(|exit| exit.is_taken(frame, &(0x1000..0x1100)));
+        let mut frame = TrapFrame::ZERO;
+        frame.x[3] = 1 << 32;
+        assert_eq!(taken(0xb400_0803, &frame), Some(false), "cbz x3");
+        assert_eq!(taken(0x3400_0803, &frame), Some(true), "cbz w3");
+        assert_eq!(taken(0xb500_0803, &frame), Some(true), "cbnz x3");
+        assert_eq!(taken(0xb600_0803, &frame), Some(false), "tbz x3, #32");
+        assert_eq!(taken(0xb708_0803, &frame), Some(false), "tbnz x3, #33");
+        assert_eq!(taken(0x5400_0800, &frame), Some(false), "b.eq");
+        frame.pstate = 1 << 30;
+        assert_eq!(taken(0x5400_0800, &frame), Some(true), "b.eq with Z set");
+        assert_eq!(taken(0x5400_0020, &frame), None, "b.eq to the next");
+    }
+
+    #[test]
+    fn a_branch_by_a_register_leaves_it_unless_it_leads_into_it() {
+        let mut frame = TrapFrame::ZERO;
+        let taken = |frame: &TrapFrame| Exit::Register(16).is_taken(frame, &(0x1000..0x1100));
+        for (target, leaves) in [(0xffc, true), (0x1000, false), (0x10fc, false), (0x1100, true)] {
+            frame.x[16] = target;
+            assert_eq!(taken(&frame), leaves, "{target:#x}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The hit path of a program: from a probe to its clause, and what the clause is told of the hit.
+//!
+//! Everything in this module and below runs with interrupts masked, while a probe is handled: no lock but those of the maps, no
+//! allocation, no panic, and no call out of the closed region of the image, where the linker script places it by its path, and
+//! the interpreter with it.
+
+pub(super) mod handler;
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use aarch64_kprobes::exception::{TrapFrame, nofault};
+use aarch64_kprobes::probe::{self, ArgumentHandler, Entry, PreHandler, ReturnHandler};
+use kprobes_program::code::Register;
+use kprobes_program::run::{Machine, run};
+
+use super::Shared;
+use super::exits::Exit;
+use crate::{task, time};
+
+/// What the engine calls at the hits of a clause: each is given a [`Site`] as its data. Code that does what the clause does can
+/// take the place of the interpreter.
+pub(super) struct Handlers {
+    /// At the first instruction of a function, if what a call passes is all that the clause wants.
+    pub entered: ArgumentHandler,
+    /// At any instruction.
+    pub reached: PreHandler,
+    /// At an instruction that may leave its function.
+    pub left: PreHandler,
+    /// At a return.
+    pub returned: ReturnHandler,
+}
+
+/// The interpreter.
+pub(super) const INTERPRETER: Handlers =
+    Handlers { entered: handler::entered, reached: handler::reached, left: handler::left, returned: handler::returned };
+
+/// A probe of a program: what it is to a hit of it.
+#[derive(Debug)]
+pub(super) struct Site {
+    /// What runs there. It outlives the probe.
+    pub shared: *const Shared,
+    /// The number of the clause.
+    pub clause: usize,
+    /// The number of the probe's name.
+    pub name: u64,
+    /// The virtual addresses of the function.
+    pub function: Range<u64>,
+    /// Where the function returns to is in x30, and in no frame record.
+    pub is_caller_in_link: bool,
+    /// When the instruction leaves the function.
+    pub exit: Exit,
+}
+
+impl Site {
+    /// The site at the virtual address `data`.
+    ///
+    /// # Safety
+    ///
+    /// It is there, and stays while the reference is used.
+    #[inline(always)]
+    unsafe fn at<'a>(data: usize) -> &'a Self {
+        // SAFETY: by the caller.
+        unsafe { &*(data as *const Self) }
+    }
+}
+
+/// Runs clause `clause` of `shared` by itself, at no hit, as the probe of the name numbered `name`. To be called by a task,
+/// with interrupts masked.
+#[inline(never)]
+pub(super) fn run_alone(shared: &Shared, clause: usize, name: u64) {
+    let site = Site { shared, clause, name, function: 0..0, is_caller_in_link: false, exit: Exit::Always };
+    Moment { site: &site, registers: &Nothing, return_address: None }.run();
+}
+
+/// Registers of probed code.
+trait Registers {
+    fn register(&self, register: Register) -> u64;
+}
+
+impl Registers for TrapFrame {
+    #[inline(always)]
+    fn register(&self, register: Register) -> u64 {
+        match register {
+            Register::X(number) => TrapFrame::register(self, number),
+            Register::Sp => self.sp,
+            Register::Pc => self.pc,
+            Register::Pstate => self.pstate,
+        }
+    }
+}
+
+/// What a call does not pass is 0: a clause that wants it is not run by [`handler::entered`].
+impl Registers for Entry {
+    #[inline(always)]
+    fn register(&self, register: Register) -> u64 {
+        match register {
+            Register::X(8) => self.indirect_result(),
+            Register::X(29) => self.frame_pointer(),
+            Register::X(30) => self.return_address(),
+            Register::X(number) => self.arguments().get(usize::from(number)).copied().unwrap_or(0),
+            Register::Sp => self.stack_pointer(),
+            Register::Pc => self.address() as u64,
+            Register::Pstate => 0,
+        }
+    }
+}
+
+/// Where nothing was hit.
+struct Nothing;
+
+impl Registers for Nothing {
+    #[inline(always)]
+    fn register(&self, _: Register) -> u64 {
+        0
+    }
+}
+
+/// Whether a call passes this register, so that an [`Entry`] has it.
+pub(super) fn is_passed(register: Register) -> bool {
+    match register {
+        Register::X(number) => matches!(number, 0..=8 | 29 | 30),
+        Register::Sp | Register::Pc => true,
+        Register::Pstate => false,
+    }
+}
+
+/// A hit.
+struct Moment<'a, R> {
+    site: &'a Site,
+    registers: &'a R,
+    /// Where the function has returned to, if it has.
+    return_address: Option<u64>,
+}
+
+const FRAME_POINTER: Register = Register::X(29);
+const LINK: Register = Register::X(30);
+
+impl<R: Registers> Moment<'_, R> {
+    #[inline(always)]
+    fn run(&self) {
+        // SAFETY: what runs at a site outlives its probe, and the caller of `run_alone` has it.
+        let Shared { code, store, .. } = unsafe { &*self.site.shared };
+        run(code, self.site.clause, store, self);
+    }
+
+    /// Where the function returns to that has made no frame record yet.
+    #[inline]
+    fn link(&self) -> u64 {
+        true_address(self.registers.register(LINK), self.registers.register(Register::Sp))
+    }
+}
+
+/// The record of a frame at the virtual address `record` (AAPCS64, section 6.4.6): the address of the next, and the return
+/// address. None where none can be, and at the end of the stack.
+#[inline]
+fn record_at(record: u64) -> Option<(u64, u64)> {
+    if record == 0 || !record.is_multiple_of(16) {
+        return None;
+    }
+    let next: u64 = nofault::read(record as usize).ok()?;
+    let address: u64 = nofault::read(record.wrapping_add(8) as usize).ok()?;
+    // The last record of a task has no next one, and its address leads nowhere.
+    (next != 0).then(|| (next, true_address(address, record.wrapping_add(16))))
+}
+
+/// The return address `address`, or what the engine has put its trampoline in the place of; `floor` is the lowest value that the
+/// stack pointer can have had when the function was entered.
+#[inline]
+fn true_address(address: u64, floor: u64) -> u64 {
+    if probe::is_trampoline(address as usize) {
+        return probe::true_return_address_here(floor as usize).map_or(address, |found| found as u64);
+    }
+    address
+}
+
+impl<R: Registers> Machine for Moment<'_, R> {
+    #[inline(always)]
+    fn register(&self, register: Register) -> u64 {
+        self.registers.register(register)
+    }
+
+    #[inline(always)]
+    fn function(&self) -> u64 {
+        self.site.function.start
+    }
+
+    #[inline]
+    fn caller(&self) -> u64 {
+        match self.return_address {
+            Some(address) => address,
+            None if self.site.is_caller_in_link => self.link(),
+            None => record_at(self.registers.register(FRAME_POINTER)).map_or(0, |(_, address)| address),
+        }
+    }
+
+    #[inline(always)]
+    fn site(&self) -> u64 {
+        self.site.name
+    }
+
+    #[inline(always)]
+    fn cpu(&self) -> usize {
+        task::current_cpu()
+    }
+
+    #[inline(always)]
+    fn task(&self) -> u64 {
+        task::current_task_number()
+    }
+
+    #[inline(always)]
+    fn comm(&self) -> [u8; 16] {
+        task::current_task().short_name()
+    }
+
+    #[inline(always)]
+    fn nanoseconds(&self) -> u64 {
+        time::nanoseconds()
+    }
+
+    #[inline]
+    fn read(&self, address: u64, bytes: u8) -> Option<u64> {
+        let address = address as usize;
+        match bytes {
+            1 => nofault::read::<u8>(address).ok().map(u64::from),
+            2 => nofault::read::<u16>(address).ok().map(u64::from),
+            4 => nofault::read::<u32>(address).ok().map(u64::from),
+            _ => nofault::read::<u64>(address).ok(),
+        }
+    }
+
+    /// Nothing is believed: a record has to lie above the one before it, and all are read where they may fault.
+    fn stack(&self, frames: &[AtomicU64]) -> usize {
+        let mut places = frames.iter();
+        let mut count = 0;
+        let mut push = |address: u64| {
+            let place = places.next();
+            if let Some(place) = place {
+                place.store(address, Ordering::Relaxed);
+                count += 1;
+            }
+            place.is_some()
+        };
+        push(self.return_address.unwrap_or_else(|| self.registers.register(Register::Pc)));
+        if self.return_address.is_none() && self.site.is_caller_in_link {
+            push(self.link());
+        }
+        let mut record = self.registers.register(FRAME_POINTER);
+        while let Some((next, address)) = record_at(record)
+            && push(address)
+            && next > record
+        {
+            record = next;
+        }
+        count
+    }
+}

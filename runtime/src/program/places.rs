@@ -1,0 +1,157 @@
+//! From the probes of a program to instructions of the image.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use aarch64_kprobes::probe;
+use kprobes_program::code::{Builtin, Op, Routine};
+use kprobes_program::error::{Error, Problem};
+use kprobes_program::syntax::{Probe, Spanned};
+use kprobes_symbols::Symbol;
+
+use super::exits::{Exit, exit_at};
+use super::{hit, names};
+use crate::backtrace;
+
+/// How an instruction is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By what a call passes.
+    Entry,
+    /// By all registers.
+    Instruction,
+    /// Likewise, if it leaves its function.
+    Exit(Exit),
+    /// It is the entry of a function whose returns are probed.
+    Return,
+}
+
+/// An instruction that is to be probed.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub way: Way,
+    /// Its virtual address.
+    pub address: usize,
+    /// The number of the clause.
+    pub clause: usize,
+    /// The number of the name of its probe.
+    pub name: usize,
+    /// The virtual addresses of its function.
+    pub function: Range<usize>,
+    /// Where the function returns to is in x30 there, and in no frame record; not set where nobody asks.
+    pub is_caller_in_link: bool,
+}
+
+/// All that a program probes.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pub places: Vec<Place>,
+    /// Each probe by its number, with the function that it is in; also those of clauses that run by themselves.
+    pub names: Vec<Probe>,
+    /// Clauses that run by themselves, each with the number of its name.
+    pub alone: Vec<(usize, usize)>,
+}
+
+/// What a clause wants to know.
+struct Wants {
+    /// More registers than a call passes.
+    registers: bool,
+    /// Who called the function.
+    caller: bool,
+}
+
+impl Wants {
+    fn of(routine: &Routine) -> Self {
+        let mut wants = Self { registers: false, caller: false };
+        for op in &routine.ops {
+            match op {
+                Op::Load { what: Builtin::Register(register), .. } => wants.registers |= !hit::is_passed(*register),
+                Op::Load { what: Builtin::Caller, .. } | Op::Stack { .. } => wants.caller = true,
+                _ => {}
+            }
+        }
+        wants
+    }
+}
+
+impl Places {
+    /// Adds where clause `clause`, which is `routine`, runs for `probe`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place.
+    pub fn add(&mut self, clause: usize, routine: &Routine, probe: &Spanned<Probe>) -> Result<(), Error> {
+        let wants = Wants::of(routine);
+        let before = self.places.len();
+        match &probe.node {
+            Probe::Begin | Probe::End | Probe::Interval { .. } => {
+                self.alone.push((clause, self.names.len()));
+                self.names.push(probe.node.clone());
+                return Ok(());
+            }
+            Probe::Inline { .. } => return Err(probe.span.error(Problem::NoInlined)),
+            Probe::Entry { glob } => {
+                for function in names::functions(glob) {
+                    let name = self.name(Probe::Entry { glob: function.name.into() });
+                    // Who writes assembly may have other rules for what a call leaves alone.
+                    let is_compiled = function.name.contains("::");
+                    let way = if is_compiled && !wants.registers { Way::Entry } else { Way::Instruction };
+                    self.push(way, clause, name, &function, 0, &wants);
+                }
+            }
+            Probe::Return { glob } => {
+                for function in names::functions(glob) {
+                    let name = self.name(Probe::Return { glob: function.name.into() });
+                    self.push(Way::Return, clause, name, &function, 0, &wants);
+                }
+            }
+            Probe::Exit { glob } => {
+                for function in names::functions(glob) {
+                    let name = self.name(Probe::Exit { glob: function.name.into() });
+                    let range = range(&function);
+                    for address in range.clone().step_by(4) {
+                        let exit = probe::instruction(address).and_then(|word| exit_at(address, word, &range));
+                        if let Some(exit) = exit {
+                            self.push(Way::Exit(exit), clause, name, &function, address - range.start, &wants);
+                        }
+                    }
+                }
+            }
+            Probe::Offset { function, offset } => {
+                for function in names::functions(function).filter(|function| *offset < function.size) {
+                    let name = self.name(Probe::Offset { function: function.name.into(), offset: *offset });
+                    self.push(Way::Instruction, clause, name, &function, *offset as usize, &wants);
+                }
+            }
+            Probe::Instruction { function, offset } => {
+                for function in names::functions(function) {
+                    let named = |offset| Probe::Instruction { function: String::from(function.name), offset };
+                    let all = (0..function.size).step_by(4);
+                    for offset in all.filter(|at| offset.is_none_or(|offset| offset == *at)) {
+                        let name = self.name(named(Some(offset)));
+                        self.push(Way::Instruction, clause, name, &function, offset as usize, &wants);
+                    }
+                }
+            }
+        }
+        if self.places.len() == before { Err(probe.span.error(Problem::NoMatch)) } else { Ok(()) }
+    }
+
+    /// The number of a new name.
+    fn name(&mut self, probe: Probe) -> usize {
+        self.names.push(probe);
+        self.names.len() - 1
+    }
+
+    fn push(&mut self, way: Way, clause: usize, name: usize, function: &Symbol<'_>, offset: usize, wants: &Wants) {
+        let function = range(function);
+        let address = function.start + offset;
+        let is_caller_in_link = wants.caller && (offset == 0 || backtrace::is_caller_in_link(address));
+        self.places.push(Place { way, address, clause, name, function, is_caller_in_link });
+    }
+}
+
+fn range(function: &Symbol<'_>) -> Range<usize> {
+    function.address as usize..(function.address + function.size) as usize
+}

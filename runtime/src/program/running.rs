@@ -1,0 +1,281 @@
+//! A program from its text to what it has found out.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use aarch64_kprobes::ProbeError;
+use kprobes_program::check::check;
+use kprobes_program::code::{Code, Routine};
+use kprobes_program::error::{Error, Span};
+use kprobes_program::report;
+use kprobes_program::store::{Limits, Store};
+use kprobes_program::syntax::{self, Probe};
+
+use super::alone;
+use super::attach::{self, Attached};
+use super::names::{Image, Known};
+use super::places::{Place, Places};
+use crate::sync::IrqMask;
+use crate::task::JoinHandle;
+use crate::{smp, symbol, time};
+
+/// What the tasks and the hits of a program share.
+#[derive(Debug)]
+pub struct Shared {
+    pub(super) code: Code,
+    pub(super) store: Store,
+    /// The probes by their numbers.
+    pub(super) names: Vec<Probe>,
+    /// Clauses that run by themselves, with the numbers of their names.
+    pub(super) alone: Vec<(usize, usize)>,
+    /// Whether the tasks of the program are to end.
+    ending: AtomicBool,
+    /// Whether somebody takes what was put out: one at a time can.
+    reading: AtomicBool,
+}
+
+/// A program that runs. To drop it ends it, without its `END`, and shows nothing.
+pub struct Program {
+    // Before what its handlers use.
+    attached: Attached,
+    tasks: Tasks,
+    shared: Arc<Shared>,
+}
+
+/// The tasks of a program, which end when this goes.
+struct Tasks {
+    intervals: Option<JoinHandle>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.shared.ending.store(true, Ordering::Relaxed);
+        self.intervals.take().into_iter().for_each(JoinHandle::join);
+    }
+}
+
+/// What takes the output of a program while it runs, in a task of its own.
+#[derive(Clone, Debug)]
+pub struct Reader(Arc<Shared>);
+
+/// Why a program does not run.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// A sentence without its full stop.
+    sentence: String,
+    /// The part of the text that is the cause.
+    cause: Option<Span>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { sentence: error.problem.to_string(), cause: Some(error.span) }
+    }
+}
+
+impl Refusal {
+    /// Writes why, and the place in `source`, the text of the program, marked below it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, source: &str, out: &mut dyn Write) -> fmt::Result {
+        writeln!(out, "error: {}", self.sentence)?;
+        let Some(cause) = self.cause else { return Ok(()) };
+        cause.mark(source).to_string().lines().try_for_each(|line| writeln!(out, "  {line}"))
+    }
+}
+
+impl Shared {
+    /// Reads a program, checks it, finds the instructions that it is about, and takes the memory that it needs.
+    fn load(text: &str) -> Result<(Self, Vec<Place>), Refusal> {
+        let tree = syntax::parse(text)?;
+        let code = check(&tree, &Image)?;
+        let mut all = Places::default();
+        for (number, (clause, routine)) in tree.clauses.iter().zip(&code.routines).enumerate() {
+            for probe in &clause.probes {
+                all.add(number, routine, probe)?;
+            }
+        }
+        let Places { places, names, alone } = all;
+        let cpus = smp::running().max().map_or(1, |last| last + 1);
+        let store = Store::new(&code, &Limits::usual(cpus), time::nanoseconds());
+        let store =
+            store.map_err(|flaw| Refusal { sentence: format!("the program cannot run: {flaw}"), cause: None })?;
+        let (ending, reading) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok((Self { code, store, names, alone, ending, reading }, places))
+    }
+
+    /// Whether the tasks of the program are to end.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed) || self.store.is_over()
+    }
+
+    fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
+        if self.reading.swap(true, Ordering::Acquire) {
+            return Ok(false);
+        }
+        let masked = |action: &mut dyn FnMut()| {
+            let _mask = IrqMask::new();
+            action();
+        };
+        let outcome = report::drain(&self.code, &self.store, &Known(&self.names), &masked, out);
+        self.reading.store(false, Ordering::Release);
+        outcome
+    }
+}
+
+impl Reader {
+    /// As [`Program::drain`].
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
+        self.0.drain(out)
+    }
+
+    /// Whether nothing more will be put out than there is already.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.0.is_ending()
+    }
+}
+
+impl Program {
+    /// Reads a program, runs its `BEGIN`, and probes all that it is about.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, or why nothing that it is about can be probed.
+    pub fn start(text: &str) -> Result<Self, Refusal> {
+        let (shared, places) = Shared::load(text)?;
+        let shared = Arc::new(shared);
+        alone::run(&shared, |probe| *probe == Probe::Begin);
+        let wanted = places.len();
+        // SAFETY: the field with the probes goes before that which shares this, and `finish` keeps the order.
+        let attached = unsafe { attach::attach(Arc::as_ptr(&shared), places) };
+        let attached = attached.map_err(|error| Refusal { sentence: error.to_string(), cause: None })?;
+        if let Some((_, error)) = attached.refused.first().filter(|_| attached.refused.len() == wanted) {
+            return Err(nothing_probed(wanted, error));
+        }
+        let tasks = Tasks { intervals: alone::start_intervals(&shared), shared: shared.clone() };
+        Ok(Self { attached, tasks, shared })
+    }
+
+    /// How many probes it has, those included that no code is hit for.
+    #[must_use]
+    pub fn probes(&self) -> usize {
+        self.attached.count() + self.shared.alone.len()
+    }
+
+    /// How many hits its probes have been told of.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.attached.hits()
+    }
+
+    /// The functions in which an instruction was to be probed that cannot be, each once, in the order of their addresses.
+    #[must_use]
+    pub fn refused(&self) -> Vec<&'static str> {
+        let mut functions: Vec<usize> = self.attached.refused.iter().map(|(place, _)| place.function.start).collect();
+        functions.sort_unstable();
+        functions.dedup();
+        functions.into_iter().filter_map(symbol::lookup).map(|function| function.name).collect()
+    }
+
+    /// Whether it has ended itself, by `exit()`.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.shared.store.is_over()
+    }
+
+    /// What takes its output.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader(self.shared.clone())
+    }
+
+    /// Writes what it has put out since the last time, and prints and clears its maps where it has asked for it. Returns whether
+    /// it has asked to end.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
+        self.shared.drain(out)
+    }
+
+    /// Takes its probes away, and ends its tasks: no clause runs any more. Returns what is left of it.
+    #[must_use]
+    pub fn detach(self) -> Detached {
+        let Self { attached, tasks, shared } = self;
+        let missed = attached.detach();
+        drop(tasks);
+        Detached { shared, missed }
+    }
+
+    /// Ends it: runs its `END`, and writes what it has put out, and what is left in its maps; then what it has missed and lost.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
+        self.detach().finish(out)
+    }
+}
+
+/// A program that runs no more, but for its `END`.
+#[must_use]
+pub struct Detached {
+    shared: Arc<Shared>,
+    missed: u64,
+}
+
+impl Detached {
+    /// As [`Program::finish`].
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
+        let Self { shared, missed } = self;
+        alone::run(&shared, |probe| *probe == Probe::End);
+        // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
+        while shared.drain(out)? {}
+        report::write_maps(&shared.code, &shared.store, &Known(&shared.names), out)?;
+        match missed {
+            0 => Ok(()),
+            1 => writeln!(out, "Missed 1 hit"),
+            _ => writeln!(out, "Missed {missed} hits"),
+        }
+    }
+}
+
+/// The probes that `text`, probes separated by commas, means in this image.
+///
+/// # Errors
+///
+/// What is wrong with it, or that it means none.
+pub fn list(text: &str) -> Result<Vec<Probe>, Refusal> {
+    let mut all = Places::default();
+    let routine = Routine { probes: Vec::new(), ops: Vec::new() };
+    for probe in syntax::parse_probes(text)? {
+        all.add(0, &routine, &probe)?;
+    }
+    Ok(all.names)
+}
+
+/// Why a program is refused of whose `wanted` instructions none can be probed, the first for `error`.
+fn nothing_probed(wanted: usize, error: &ProbeError) -> Refusal {
+    let sentence = match wanted {
+        1 => error.to_string(),
+        _ => format!("none of {wanted} instructions can be probed; of the first: {error}"),
+    };
+    Refusal { sentence, cause: None }
+}

@@ -1,0 +1,337 @@
+//! Programs: that what they find out of a real machine is right, whatever they probe, and that all of it is accounted for.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::hint::black_box;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+
+use aarch64_kprobes::insn::{self, Op, Verdict};
+use aarch64_kprobes::probe;
+use runtime::program::Program;
+use runtime::task::JoinHandle;
+use runtime::{smp, symbol, task, workload};
+
+use crate::fixture;
+use crate::test;
+
+/// Starts a program that is right.
+fn start(text: &str) -> Program {
+    Program::start(text).unwrap_or_else(|refusal| {
+        let mut why = String::new();
+        let _ = refusal.write(text, &mut why);
+        panic!("{why}")
+    })
+}
+
+/// What a program prints that runs while `act` does.
+fn printed(text: &str, act: impl FnOnce()) -> String {
+    let program = start(text);
+    act();
+    finished(program)
+}
+
+fn finished(program: Program) -> String {
+    let mut out = String::new();
+    program.finish(&mut out).expect("a string can be written to");
+    out
+}
+
+/// Why a program is refused.
+fn refused(text: &str) -> String {
+    let mut out = String::new();
+    match Program::start(text) {
+        Ok(_) => panic!("{text} is not refused"),
+        Err(refusal) => refusal.write(text, &mut out).expect("a string can be written to"),
+    }
+    out
+}
+
+/// The numbers of the map `name` in what a program has printed, by their keys.
+fn map(printed: &str, name: &str) -> BTreeMap<String, u64> {
+    let start = format!("@{name}[");
+    let entries = printed.lines().filter_map(|line| line.strip_prefix(&start)?.rsplit_once("]: "));
+    entries.map(|(key, value)| (key.to_string(), value.parse().expect("a number"))).collect()
+}
+
+/// How often [`target`] was called.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// What is probed.
+#[inline(never)]
+extern "C" fn target(number: u64, pointer: *const u8) -> u64 {
+    CALLS.fetch_add(1, Relaxed);
+    black_box(pointer);
+    number.wrapping_mul(3)
+}
+
+/// Calls [`target`] with the numbers from 0 on, on every CPU at a time; returns how many CPUs there are.
+fn call_on_all_cpus(calls: u64) -> u64 {
+    let callers: Vec<JoinHandle> = smp::running()
+        .map(|cpu| {
+            task::spawn_on(cpu, "caller", move || {
+                (0..calls).for_each(|number| _ = black_box(target(black_box(number), core::ptr::null())));
+            })
+        })
+        .collect();
+    let cpus = callers.len() as u64;
+    callers.into_iter().for_each(JoinHandle::join);
+    cpus
+}
+
+test!(
+    fn counts_are_those_that_a_function_counts_itself() {
+        let text = "kprobe:tests::programs::target { @n = count(); @sum = sum(arg0); @last = max(arg0); @all++; @by[arg0 & \
+                    1, comm] = count(); } \
+                    kretprobe:tests::programs::target { @back = count(); @values = sum(retval); } \
+                    return:tests::programs::target /retval == 3/ { @threes = count(); }";
+        let before = CALLS.load(Relaxed);
+        let mut cpus = 0;
+        let out = printed(text, || cpus = call_on_all_cpus(10_000));
+        let calls = CALLS.load(Relaxed) - before;
+        assert_eq!(calls, cpus * 10_000);
+        let sum = cpus * (10_000 * 9_999 / 2);
+        let half = calls / 2;
+        let expected = format!(
+            "@all: {calls}\n@back: {calls}\n@by[0, caller]: {half}\n@by[1, caller]: {half}\n@last: 9999\n@n: {calls}\n@sum: \
+             {sum}\n@threes: {cpus}\n@values: {}\n",
+            3 * sum
+        );
+        assert_eq!(out, expected);
+    }
+);
+
+/// As many steps as Collatz's sequence has from `number` to 1.
+#[inline(never)]
+fn collatz(mut number: u64) -> u64 {
+    let mut steps = 0;
+    while number > 1 {
+        number = if number.is_multiple_of(2) { number / 2 } else { black_box(3 * number) + 1 };
+        steps += 1;
+    }
+    steps
+}
+
+test!(
+    fn instructions_of_a_loop_are_executed_as_often_as_their_block() {
+        const CALLS: u64 = 40;
+        let function = fixture::range_of(collatz as *const () as usize);
+        // What begins a block: the entry, where a branch leads, and what follows one.
+        let mut leaders = Vec::from([function.start]);
+        for address in function.clone().step_by(4) {
+            let word = probe::instruction(address).expect("an instruction");
+            let Verdict::Simulate(op) = insn::classify(word) else { continue };
+            if let Some(offset) = op.branch_offset() {
+                leaders.push(address.wrapping_add_signed(offset as isize));
+                leaders.push(address + 4);
+            }
+            if matches!(op, Op::BranchRegister { .. }) {
+                leaders.push(address + 4);
+            }
+        }
+        let sum = || (1..=CALLS).map(|number| black_box(collatz(black_box(number)))).sum::<u64>();
+        let steps = sum();
+        let out = printed("insn:tests::programs::collatz:* { @at[reg(\"pc\")] = count(); }", || _ = sum());
+        let counts: BTreeMap<usize, u64> =
+            map(&out, "at").iter().map(|(key, &count)| (key.parse().expect("an address"), count)).collect();
+        assert_eq!(counts[&function.start], CALLS, "{out}");
+        assert!(counts.values().any(|&count| count == steps), "an instruction for each step, {steps}: {out}");
+        for address in function.clone().step_by(4).skip(1).filter(|address| !leaders.contains(address)) {
+            assert_eq!(counts.get(&address), counts.get(&(address - 4)), "{address:#x}: {out}");
+        }
+        // Each by itself, and the same.
+        for address in function.clone().step_by(4) {
+            let text = format!("insn:tests::programs::collatz:{} {{ @ = count(); }}", address - function.start);
+            let expected = counts.get(&address).map_or(String::new(), |count| format!("@: {count}\n"));
+            assert_eq!(printed(&text, || _ = sum()), expected, "{address:#x}");
+        }
+    }
+);
+
+/// Calls itself `depth` times; returns `depth`.
+#[inline(never)]
+fn recurse(depth: u64) -> u64 {
+    if depth == 0 { 0 } else { black_box(recurse(black_box(depth - 1))) + 1 }
+}
+
+test!(
+    fn returns_are_seen_at_any_depth() {
+        let text = "kretprobe:tests::programs::recurse { @back[retval] = count(); } \
+                    return:tests::programs::recurse { @left[retval] = count(); @n = count(); }";
+        let out = printed(text, || assert_eq!(recurse(black_box(30)), 30));
+        let (back, left) = (map(&out, "back"), map(&out, "left"));
+        assert_eq!((back.len(), &back), (31, &left), "{out}");
+        assert!(!out.contains("Missed"), "{out}");
+        // Deeper than calls can be followed: those are missed, and said to be.
+        let out = printed(text, || assert_eq!(recurse(black_box(150)), 150));
+        let (back, left) = (map(&out, "back"), map(&out, "left"));
+        assert_eq!(left.len(), 151, "{out}");
+        let missed = 151 - back.len();
+        assert!(missed > 0 && out.ends_with(&format!("Missed {missed} hits\n")), "{out}");
+    }
+);
+
+test!(
+    fn a_tail_call_leaves_its_function() {
+        let text = "kretprobe:fixture_tail_call { @back = count(); } return:fixture_tail_call { @left = count(); } \
+                    return:fixture_identity { @value[retval] = count(); }";
+        let out = printed(text, || (0..5).for_each(|number| _ = fixture::TAIL_CALL.call(number)));
+        assert!(out.starts_with("@back: 5\n@left: 5\n"), "{out}");
+    }
+);
+
+test!(
+    fn what_has_no_place_in_a_map_is_counted() {
+        let before = CALLS.load(Relaxed);
+        let out = printed("kprobe:tests::programs::target { @[arg0] = count(); }", || _ = call_on_all_cpus(20_000));
+        let calls = CALLS.load(Relaxed) - before;
+        let kept: u64 = map(&out, "").values().sum();
+        let lost = out.lines().find_map(|line| line.strip_prefix("@: ")?.split_once(" values lost")?.0.parse().ok());
+        assert!(kept >= 512, "{kept} are kept");
+        assert_eq!(lost, Some(calls - kept), "of {calls} calls, {kept} are kept");
+    }
+);
+
+test!(
+    fn what_has_no_room_in_the_output_is_counted() {
+        let before = CALLS.load(Relaxed);
+        let text = "kprobe:tests::programs::target { printf(\"%d %s\\n\", arg0, comm); }";
+        let out = printed(text, || _ = call_on_all_cpus(5_000));
+        let calls = CALLS.load(Relaxed) - before;
+        let shown = out.lines().filter(|line| line.ends_with(" caller")).count() as u64;
+        assert!(shown > 0);
+        assert!(out.ends_with(&format!("Lost {} events\n", calls - shown)), "{calls} calls, {shown} shown");
+    }
+);
+
+test!(
+    fn every_function_at_once_counts_right_and_harms_nobody() {
+        let program = start("kprobe:* { @[func] = count(); } interval:ms:30 { print(@, 3); }");
+        assert!(program.probes() > 500 && !program.refused().is_empty());
+        let reader = program.reader();
+        let shown = task::spawn("reader", move || {
+            let mut out = String::new();
+            while !reader.is_ending() {
+                reader.drain(&mut out).expect("a string can be written to");
+                out.clear();
+                task::sleep(Duration::from_millis(5));
+            }
+        });
+        let mut wanted = Vec::new();
+        for (name, iterations) in [("sha256", 200), ("deflate", 12)] {
+            let workload = workload::find(name).expect("the workload");
+            let report = workload::run(workload, iterations, 2 * smp::running().count() as u64, || false);
+            assert_eq!((report.right, report.wrong), (iterations, 0), "{name}");
+            wanted.extend(workload.calls.iter().map(|&(function, calls)| (function, calls * iterations)));
+        }
+        let program = program.detach();
+        shown.join();
+        let mut out = String::new();
+        program.finish(&mut out).expect("a string can be written to");
+        let counts = map(&out, "");
+        for (function, calls) in wanted {
+            assert_eq!(counts.get(function), Some(&calls), "{function}: {out}");
+        }
+        assert!(!out.contains("values lost") && !out.contains("Missed"), "{out}");
+    }
+);
+
+#[inline(never)]
+fn caller_of_target(number: u64) -> u64 {
+    black_box(target(number, core::ptr::null())) + 1
+}
+
+test!(
+    fn callers_and_stacks_are_found_wherever_the_probe_is() {
+        let size = symbol::lookup(caller_of_target as *const () as usize).expect("a symbol").size;
+        let places = (0..size).step_by(4).map(|at| format!("insn:tests::programs::caller_of_target:{at}"));
+        let text = format!(
+            "kprobe:tests::programs::target, kretprobe:tests::programs::target, return:tests::programs::target {{ \
+             @callers[caller == kaddr(\"tests::programs::target\"), ksym(caller)] = count(); @[kstack(3)] = count(); }} {} {{ \
+             @outer[ksym(caller)] = count(); }}",
+            places.collect::<Vec<_>>().join(", ")
+        );
+        let out = printed(&text, || _ = black_box(caller_of_target(black_box(1))));
+        let callers = map(&out, "callers");
+        let callers: Vec<(&str, u64)> = callers.iter().map(|(key, &count)| (key.as_str(), count)).collect();
+        assert_eq!(callers, [("0, tests::programs::caller_of_target", 3)], "{out}");
+        let outer = map(&out, "outer");
+        assert_eq!(outer.len(), 1, "{out}");
+        assert!(outer.keys().all(|name| !name.starts_with("tests::programs::caller_of_target")), "{out}");
+        let stacks: Vec<&str> = out.lines().filter(|line| line.starts_with("    ")).map(str::trim).collect();
+        assert!(
+            stacks.iter().filter(|frame| frame.starts_with("tests::programs::caller_of_target+")).count() == 3,
+            "{out}"
+        );
+    }
+);
+
+test!(
+    fn memory_is_read_where_there_is_some() {
+        static TEXT: &[u8; 16] = b"read by program\0";
+        let text =
+            "kprobe:tests::programs::target { printf(\"%s %d %x\\n\", str(arg1), *(u8 *)arg1, *(u32 *)(arg1 + 4)); }";
+        let out = printed(text, || {
+            black_box(target(0, TEXT.as_ptr()));
+            black_box(target(0, 0xffff_ff7f_dead_bee0 as *const u8));
+        });
+        assert_eq!(out, "read by program 114 20796220\n 0 0\n3 reads of memory failed, and gave 0\n");
+    }
+);
+
+test!(
+    fn registers_are_those_of_the_probed_code() {
+        // x9 is not passed by a call, so that all registers are asked for.
+        let text = "kprobe:tests::programs::target { @[reg(\"x0\"), reg(\"pc\") == func, reg(\"sp\") % 16, reg(\"x9\") == \
+                    reg(\"x9\")] = count(); } \
+                    kprobe:tests::programs::target { @lean[arg0, reg(\"pc\") == func, reg(\"sp\") % 16] = count(); }";
+        let out = printed(text, || _ = black_box(target(77, core::ptr::null())));
+        assert_eq!(out, "@[77, 1, 0, 1]: 1\n@lean[77, 1, 0]: 1\n");
+    }
+);
+
+test!(
+    fn clauses_that_nothing_is_hit_for_run_in_their_order() {
+        let text = "BEGIN { @n = 3; printf(\"begin\\n\"); } interval:ms:1 { @n--; if (@n == 0) { exit(); } } \
+                    END { printf(\"end %d\\n\", @n); delete(@n); }";
+        let program = start(text);
+        assert_eq!(program.probes(), 3);
+        let mut out = String::new();
+        while !program.drain(&mut out).expect("a string can be written to") {
+            task::yield_now();
+        }
+        assert!(program.is_over());
+        program.finish(&mut out).expect("a string can be written to");
+        assert_eq!(out, "begin\nend 0\n");
+    }
+);
+
+test!(
+    fn after_exit_nothing_runs_but_the_end() {
+        let text =
+            "kprobe:tests::programs::target { @ = count(); if (arg0 == 4) { exit(); } } END { printf(\"done\\n\"); }";
+        let out = printed(text, || (0..100).for_each(|number| _ = black_box(target(number, core::ptr::null()))));
+        assert_eq!(out, "done\n@: 5\n");
+    }
+);
+
+test!(
+    fn what_cannot_be_probed_is_refused_with_the_place_or_counted() {
+        assert_eq!(
+            refused("kprobe:tests::programs::nothing { @ = count(); }"),
+            "error: no function matches this\n  kprobe:tests::programs::nothing { @ = count(); }\n  \
+             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        );
+        let why = refused("BEGIN { } inline:f:entry { @ = count(); }");
+        assert!(why.contains("so inline: cannot be probed\n"), "{why}");
+        let why = refused("kprobe:aarch64_kprobes::exception::handle_sync { @ = count(); }");
+        assert!(why.contains("runs while probes are being handled"), "{why}");
+        let program =
+            start("kprobe:tests::programs::target, kprobe:aarch64_kprobes::exception::handle_sync { @ = count(); }");
+        assert_eq!((program.probes(), program.refused()), (1, Vec::from(["aarch64_kprobes::exception::handle_sync"])));
+        drop(program);
+        black_box(target(0, core::ptr::null()));
+    }
+);
