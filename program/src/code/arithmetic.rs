@@ -33,7 +33,9 @@ pub enum Arithmetic {
 
 impl Arithmetic {
     /// The result.
-    #[inline]
+    //
+    // Not inlined, so that in the image there is one table of jumps in a function, which who follows them can see the end of.
+    #[inline(never)]
     #[must_use]
     pub fn apply(self, left: u64, right: u64) -> u64 {
         let (signed, by) = (left.cast_signed(), right.cast_signed());
@@ -84,7 +86,9 @@ pub enum Comparison {
 
 impl Comparison {
     /// Whether it holds.
-    #[inline]
+    //
+    // Not inlined, as above.
+    #[inline(never)]
     #[must_use]
     pub fn holds(self, left: u64, right: u64) -> bool {
         let signed = (left.cast_signed(), right.cast_signed());

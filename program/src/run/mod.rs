@@ -112,7 +112,10 @@ impl<M: Machine> Run<'_, M> {
     }
 
     /// Does `op`. The number of the op to go on with, if it is not the next.
-    #[inline]
+    //
+    // Not inlined into the loop, out of which the compiler would move the addresses of tables of jumps, away from the jumps: who
+    // follows them in the image finds them only there.
+    #[inline(never)]
     fn op(&self, op: &Op) -> Option<u16> {
         match *op {
             Op::Set { to, from } => self.set(to, self.operand(from)),

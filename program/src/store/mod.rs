@@ -98,11 +98,13 @@ impl Store {
     }
 
     /// Whether the program has asked to end: no clause but `END` runs then.
+    #[inline]
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -176,7 +178,7 @@ impl Store {
     }
 }
 
-/// Adds what one CPU has collected to what others have.
+/// Adds what one CPU has collected to what others have. Also on the way of a hit.
 pub(crate) fn join(aggregate: &Aggregate, all: &mut [u64], one: &[u64]) {
     match (aggregate, all, one) {
         (&(Aggregate::Least { signed } | Aggregate::Greatest { signed }), [set, value], [has, found]) => {

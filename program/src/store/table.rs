@@ -49,6 +49,7 @@ struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
+    #[inline]
     fn wait_for(sequence: &'a AtomicU64) -> Self {
         loop {
             let number = sequence.load(Ordering::Relaxed);
@@ -66,6 +67,7 @@ impl<'a> Held<'a> {
 }
 
 impl Drop for Held<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.sequence.store(self.odd.wrapping_add(1), Ordering::Release);
     }

@@ -70,7 +70,7 @@ impl Site {
 #[inline(never)]
 pub(super) fn run_alone(shared: &Shared, clause: usize, name: u64) {
     let site = Site { shared, clause, name, function: 0..0, is_caller_in_link: false, exit: Exit::Always };
-    Moment { site: &site, registers: &Nothing, return_address: None }.run();
+    Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None }.run();
 }
 
 /// Registers of probed code.
@@ -103,16 +103,6 @@ impl Registers for Entry {
             Register::Pc => self.address() as u64,
             Register::Pstate => 0,
         }
-    }
-}
-
-/// Where nothing was hit.
-struct Nothing;
-
-impl Registers for Nothing {
-    #[inline(always)]
-    fn register(&self, _: Register) -> u64 {
-        0
     }
 }
 
