@@ -286,6 +286,8 @@ pub enum Problem {
     NoSymbol,
     /// No function that a glob matches.
     NoMatch,
+    /// An offset that is no instruction of its function.
+    NoInstruction,
     /// A probe on what is inlined, of which nothing is known.
     NoInlined,
     /// More instructions than a program can have.
@@ -380,6 +382,7 @@ impl fmt::Display for Problem {
             }
             Self::NoSymbol => "there is no function of this name",
             Self::NoMatch => "no function matches this",
+            Self::NoInstruction => "this is past the end of the function",
             Self::NoInlined => "this image does not tell where functions are inlined, so inline: cannot be probed",
             Self::LongCode { most } => return write!(f, "the program becomes longer than {most} instructions here"),
             Self::Room { most } => return write!(f, "the values need more than {most} words here"),

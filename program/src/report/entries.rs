@@ -1,11 +1,13 @@
 //! The entries of a map as text, in ascending order of their values.
 
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 use super::{Reporter, histogram, split};
 use crate::code::{Aggregate, Kept, Map, Type};
-use crate::store::total;
+use crate::store::{join, total};
 
 /// By what an entry is sorted.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +44,7 @@ impl Reporter<'_> {
     /// Writes the `top` greatest entries of a map, or all if `top` is 0, with numbers divided by `divisor`.
     pub(super) fn map(&self, number: usize, top: u64, divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let Some(of) = self.code.maps.get(number) else { return Ok(()) };
-        let mut entries: Vec<_> = self.store.read(number, of.value).into_iter().collect();
+        let mut entries = self.by_function(of, self.store.read(number, of.value));
         if entries.is_empty() {
             return Ok(());
         }
@@ -58,6 +60,27 @@ impl Reporter<'_> {
             Kept::Aggregate(Aggregate::Average { .. } | Aggregate::Statistics { .. }) => out.write_char('\n'),
             _ => Ok(()),
         }
+    }
+
+    /// The entries of a map. What is collected for several addresses of one function is put together, as it is shown by that.
+    fn by_function(&self, of: &Map, found: BTreeMap<Vec<u64>, Vec<u64>>) -> Vec<(Vec<u64>, Vec<u64>)> {
+        let Kept::Aggregate(aggregate) = of.value else { return found.into_iter().collect() };
+        let mut all: BTreeMap<Vec<u64>, Vec<u64>> = BTreeMap::new();
+        for (mut key, value) in found {
+            let mut rest = key.as_mut_slice();
+            for part in &of.keys {
+                let Some((words, others)) = rest.split_at_mut_checked(part.words().into()) else { break };
+                if let (Type::Symbol, [address]) = (part, words) {
+                    *address = self.names.symbol(*address).map_or(*address, |(_, start)| start);
+                }
+                rest = others;
+            }
+            match all.entry(key) {
+                Entry::Vacant(vacant) => drop(vacant.insert(value)),
+                Entry::Occupied(mut occupied) => join(&aggregate, occupied.get_mut(), &value),
+            }
+        }
+        all.into_iter().collect()
     }
 
     /// Writes the name of a map, and a key of it.

@@ -164,8 +164,10 @@ impl Reporter<'_> {
             Type::Site => self.names.site(word, out),
             Type::Stack => {
                 out.write_char('\n')?;
-                for frame in self.store.stacks.frames(word) {
-                    match self.names.symbol(frame) {
+                for (depth, frame) in self.store.stacks.frames(word).into_iter().enumerate() {
+                    // Behind a call that does not return, the return address may be that of the next function.
+                    let within = if depth == 0 { frame } else { frame.wrapping_sub(1) };
+                    match self.names.symbol(within) {
                         Some((name, start)) => writeln!(out, "    {name}+{}", frame.wrapping_sub(start))?,
                         None => writeln!(out, "    {frame:#x}")?,
                     }

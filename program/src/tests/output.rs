@@ -174,6 +174,19 @@ fn maps_keep_values_by_key() {
     assert_eq!(once("@x = 10; @x -= 12; @y = @x++; @z = --@x; print(@x + 1);", &[]), "-1\n@x: -2\n@y: -2\n@z: -2\n");
     assert_eq!(once("@a[\"a\"] = 1; @a[\"longer than that\"] = 2;", &[]), "@a[a]: 1\n@a[longer than that]: 2\n");
     assert_eq!(once("@[kstack] = count();", &[]), "@[\n    blk::submit+4\n    blk::read+16\n    main+32\n]: 1\n");
+    let outermost = Bed::new("kprobe:f { @[kstack] = count(); }");
+    outermost.hit(0, &Task { stack: &[0x1100, 0x1200], ..Task::with(&[]) });
+    assert_eq!(
+        outermost.finish(),
+        "@[\n    blk::read+0\n    blk::read+256\n]: 1\n",
+        "the call is the last of its function"
+    );
+    let callers = Bed::new("kprobe:f { @[caller] = count(); @last[caller] = 1; }");
+    for caller in [0x1310, 0x1320, 0x1104] {
+        callers.hit(0, &Task { caller, ..Task::with(&[]) });
+    }
+    let several = "@[blk::read]: 1\n@[main]: 2\n@last[blk::read]: 1\n@last[main]: 1\n@last[main]: 1\n";
+    assert_eq!(callers.finish(), several, "what is collected is put together");
     assert_eq!(once("@[probe] = count();", &[]), "@[kprobe:blk::submit]: 1\n");
 }
 

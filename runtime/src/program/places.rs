@@ -135,7 +135,16 @@ impl Places {
                 }
             }
         }
-        if self.places.len() == before { Err(probe.span.error(Problem::NoMatch)) } else { Ok(()) }
+        if self.places.len() > before {
+            return Ok(());
+        }
+        let is_past_end = match &probe.node {
+            Probe::Offset { function, .. } | Probe::Instruction { function, .. } => {
+                names::functions(function).next().is_some()
+            }
+            _ => false,
+        };
+        Err(probe.span.error(if is_past_end { Problem::NoInstruction } else { Problem::NoMatch }))
     }
 
     /// The number of a new name.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | an address of the image, 16 hexadecimal digits from `ffffff` on, `0x` or not | `ADDRESS` |
 //! | the size of a function, after `+0xOFFSET/`, after the address of a row of `symbols`, in `has 0x… bytes` | `SIZE` |
-//! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace, in a histogram of stacks | `OFFSET` |
+//! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace, in a histogram of stacks; in a stack that a program prints | `OFFSET` |
 //! | how many functions there are, in `N of … functions` | `COUNT` |
 //! | how many KiB, in the last line of `list`: what was needed before is kept | `N` |
 //! | a number of milliseconds, a time in a trace or in a log of errors | `TIME` |
@@ -14,6 +14,9 @@
 
 /// What a line of a stack in a histogram begins with.
 const STACK_INDENT: &str = "         ";
+
+/// What a line of a stack that a program prints begins with.
+const PROGRAM_INDENT: &str = "    ";
 
 /// The line without what differs from build to build and from run to run.
 pub fn normal(line: &str) -> String {
@@ -56,6 +59,12 @@ pub fn normal(line: &str) -> String {
     }
     if line.starts_with("memory: ") {
         line = kibibytes(&line);
+    }
+    if let Some((function, offset)) = line.rsplit_once('+')
+        && line.starts_with(PROGRAM_INDENT)
+        && is_number(offset)
+    {
+        line = format!("{function}+OFFSET");
     }
     milliseconds(&line)
 }
@@ -200,6 +209,8 @@ mod tests {
             ("the function, which has 0x2050 bytes", "the function, which has SIZE bytes"),
             ("[    0.595480] trace_kprobe: error: no", "[TIME] trace_kprobe: error: no"),
             ("         <a as b>::c+0x290/0x408", "         <a as b>::c+OFFSET/SIZE"),
+            ("    <a as b>::c+104", "    <a as b>::c+OFFSET"),
+            ("kprobe:a+104", "kprobe:a+104"),
             (
                 "{ n: ~ 2^4 , common_pid: sha256/0        [         6] } hitcount:          1",
                 "{ n: ~ 2^4 , common_pid: sha256/N [N] } hitcount:          1",

@@ -233,13 +233,17 @@ mod tests {
 
     #[test]
     fn what_goes_on_for_ever_is_interrupted_once_and_when_nothing_comes() {
-        let mut player = Player::new(Session::parse("kprobes> cat trace_pipe\none\n^C\nkprobes> help\n").unwrap());
+        let mut player = Player::new(Session::parse("kprobes> trace x\none\n...\n^C\n@: 1\nkprobes> help\n").unwrap());
         assert_eq!(player.silence(), None);
         for event in Console::new("kprobes> ").feed(b"kprobes> ") {
             player.event(event);
         }
         assert_eq!(player.silence(), None, "the line was not echoed");
-        for event in Console::new("kprobes> ").feed(b"kprobes> cat trace_pipe\r\n") {
+        for event in Console::new("kprobes> ").feed(b"kprobes> trace x\r\n") {
+            player.event(event);
+        }
+        assert_eq!(player.silence(), None, "what comes before has not come");
+        for event in Console::new("kprobes> ").feed(b"one\r\n") {
             player.event(event);
         }
         assert_eq!(player.silence(), Some(vec![3]));
