@@ -99,10 +99,13 @@ fn run(session: &mut Session, text: &str, command: Option<&str>) -> Result<(), F
         Err(refusal) => return Ok(show(&refusal, text)),
     };
     describe(&program);
+    // What `BEGIN` has put out comes before everything else; ^C is seen below.
+    let _ = program.drain(&mut Lines::default());
     let reader = program.reader();
     let reader = task::spawn("trace", move || follow(&reader));
     let outcome = match command {
-        Some(command) => session.execute(command),
+        Some(command) if !program.is_over() => session.execute(command),
+        Some(_) => Ok(()),
         None => {
             while !uart::is_interrupted() && !program.is_over() {
                 task::sleep(PERIOD);
