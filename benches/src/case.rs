@@ -13,7 +13,8 @@ use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::Events;
 use kprobes_trace::trigger::controls::Controls;
-use runtime::tracing;
+use runtime::program::Program;
+use runtime::{symbol, tracing};
 
 use crate::measure::Stopwatch;
 use crate::target::{self, Target};
@@ -122,6 +123,10 @@ pub static CASES: &[Case] = &[
             controls.set_trigger(events, EVENT, "hist:keys=common_pid,x")
         })
     }),
+    hit("prog.count", target::add, Mode::Optimized, |at, _| program(at, "{ @ = count(); }")),
+    hit("prog.hist", target::add, Mode::Optimized, |at, _| program(at, "{ @ = hist(arg0); }")),
+    hit("prog.predicate-false", target::add, Mode::Optimized, |at, _| program(at, "/arg0 == 7/ { @ = count(); }")),
+    hit("prog.keyed-count", target::add, Mode::Optimized, |at, _| program(at, "{ @[func] = count(); }")),
     change("register.one", 1, |stopwatch| {
         let at = target::add().probed();
         drop(stopwatch.time(|| Kprobe::at(at).pre(before).register()));
@@ -175,6 +180,24 @@ fn controlled(line: &str, set: fn(&mut Controls, &Events<Probe>) -> Result<(), E
     events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
     set(&mut tracing::controls(), &events).unwrap_or_else(|error| panic!("{line}: {error}"));
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
+}
+
+/// A program, and its one probe.
+struct OneProbe(Program);
+
+impl Deref for OneProbe {
+    type Target = Registration;
+
+    fn deref(&self) -> &Registration {
+        self.0.registrations().next().expect("a program has a probe")
+    }
+}
+
+/// A program about the function at `at`, which does `what` at its entry.
+fn program(at: usize, what: &str) -> Armed {
+    let function = symbol::lookup(at).expect("a function has a symbol").name;
+    let Ok(program) = Program::start(&format!("kprobe:{function} {what}")) else { panic!("{what} does not run") };
+    Armed { probes: vec![Box::new(OneProbe(program))], counted: 1, _others: vec![] }
 }
 
 /// One probe, with a pre-handler.

@@ -7,6 +7,7 @@ mod entries;
 mod histogram;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 pub use conversion::{Conversion, Piece, Shown};
@@ -31,7 +32,7 @@ struct Reporter<'a> {
     names: &'a dyn Names,
 }
 
-/// Writes what `code` has put out since the last time, in the order of time, and does what it has asked for: prints and clears
+/// Writes what `code` has put out since the last time and before this one, in the order of time, and does what it has asked for: prints and clears
 /// its maps, with steps of the latter within calls of `masked`, as [`Store::clear`] has it. Returns whether it has asked to
 /// end; nothing that it has put out after that is written.
 ///
@@ -46,7 +47,9 @@ pub fn drain(
     out: &mut dyn Write,
 ) -> Result<bool, fmt::Error> {
     let reporter = Reporter { code, store, names };
-    while let Some(record) = next(store) {
+    // Writing may be what the program is about, and put out more: that is for the next time.
+    let ends: Vec<u64> = store.lanes.iter().map(|lane| lane.ring.end()).collect();
+    while let Some(record) = next(store, &ends) {
         match code.actions.get(usize::from(record.action)) {
             Some(Action::Exit) => return Ok(true),
             Some(&Action::Clear { map }) => store.clear(map.into(), false, masked),
@@ -58,9 +61,10 @@ pub fn drain(
     Ok(false)
 }
 
-/// The earliest record of all CPUs.
-fn next(store: &Store) -> Option<Record> {
-    let timed = store.lanes.iter().filter_map(|lane| Some((lane.ring.next_time()?, lane)));
+/// The earliest record of all CPUs, of those up to the `ends` of each.
+fn next(store: &Store, ends: &[u64]) -> Option<Record> {
+    let unread = store.lanes.iter().zip(ends).filter(|(lane, end)| !lane.ring.is_read(**end));
+    let timed = unread.filter_map(|(lane, _)| Some((lane.ring.next_time()?, lane)));
     timed.min_by_key(|&(time, _)| time)?.1.ring.take()
 }
 
@@ -72,7 +76,7 @@ fn next(store: &Store) -> Option<Record> {
 /// Those of `out`.
 pub fn write_maps(code: &Code, store: &Store, names: &dyn Names, out: &mut dyn Write) -> fmt::Result {
     let reporter = Reporter { code, store, names };
-    let mut order: alloc::vec::Vec<usize> = (0..code.maps.len()).collect();
+    let mut order: Vec<usize> = (0..code.maps.len()).collect();
     order.sort_by_key(|&number| code.maps.get(number).map(|map| map.name.as_str()));
     for number in order {
         reporter.map(number, 0, 1, out)?;
@@ -154,7 +158,7 @@ impl Reporter<'_> {
             Type::Pointer { .. } => write!(out, "{word:#x}"),
             Type::Text { .. } => {
                 let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0);
-                let bytes: alloc::vec::Vec<u8> = bytes.collect();
+                let bytes: Vec<u8> = bytes.collect();
                 out.write_str(&String::from_utf8_lossy(&bytes))
             }
             Type::Symbol => match self.names.symbol(word) {

@@ -63,6 +63,16 @@ impl Ring {
         self.written.store(next, Ordering::Release);
     }
 
+    /// How many words have ever been written: the end of the last record.
+    pub fn end(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Whether all records up to `end`, the end of one, have been read.
+    pub fn is_read(&self, end: u64) -> bool {
+        self.read.load(Ordering::Relaxed) == end
+    }
+
     /// When the next record was, if there is one. Called by the reader alone, as are the following.
     pub fn next_time(&self) -> Option<u64> {
         let read = self.read.load(Ordering::Relaxed);

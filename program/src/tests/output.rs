@@ -1,6 +1,10 @@
 //! What each construct does, by what it prints.
 
-use super::machine::{Bed, Task, printed, refused};
+use std::fmt::{self, Write};
+use std::string::String;
+
+use super::machine::{Bed, Image, Task, masked, printed, refused};
+use crate::report::drain;
 use crate::store::Limits;
 
 /// What `kprobe:f { body }` prints for one hit with these arguments.
@@ -351,6 +355,22 @@ fn what_does_not_fit_is_counted_and_said() {
     assert!(text.starts_with("0\n1\n2\n3\n4\n"), "{text}");
     assert!(text.contains("\nLost 95 events\n"), "{text}");
     assert!(text.ends_with(&format!("@: {} values lost, as there was no room for more keys\n", 100 - kept)), "{text}");
+}
+
+#[test]
+fn what_writing_puts_out_is_for_the_next_time() {
+    struct Feedback<'a>(&'a Bed, String);
+    impl Write for Feedback<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.hit(0, &Task::with(&[]));
+            self.1.write_str(text)
+        }
+    }
+    let bed = Bed::new("kprobe:f { printf(\"hit\\n\"); }");
+    bed.hit(0, &Task::with(&[])).hit(0, &Task { cpu: 1, ..Task::with(&[]) });
+    let mut out = Feedback(&bed, String::new());
+    assert_eq!(drain(&bed.code, &bed.store, &Image, &masked, &mut out), Ok(false));
+    assert_eq!(out.1, "hit\nhit\n");
 }
 
 #[test]

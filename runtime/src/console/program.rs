@@ -96,7 +96,10 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
 fn run(session: &mut Session, text: &str, command: Option<&str>) -> Result<(), Failure> {
     let program = match Program::start(text) {
         Ok(program) => program,
-        Err(refusal) => return Ok(show(&refusal, text)),
+        Err(refusal) => {
+            show(&refusal, text);
+            return Ok(());
+        }
     };
     describe(&program);
     // What `BEGIN` has put out comes before everything else; ^C is seen below.

@@ -91,18 +91,14 @@ fn registered<P>(
 }
 
 impl Attached {
-    fn probes(&self) -> impl Iterator<Item = &Registration> {
+    /// All of them.
+    pub fn probes(&self) -> impl Iterator<Item = &Registration> {
         self.kprobes.iter().map(Deref::deref).chain(self.kretprobes.iter().map(Deref::deref))
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
         self.kprobes.len() + self.kretprobes.len()
-    }
-
-    /// How many hits they have been told of.
-    pub fn hits(&self) -> u64 {
-        self.probes().map(Registration::hits).sum()
     }
 
     /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns how many hits they have missed.

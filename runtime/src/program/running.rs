@@ -8,6 +8,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use aarch64_kprobes::ProbeError;
+use aarch64_kprobes::probe::Registration;
 use kprobes_program::check::check;
 use kprobes_program::code::{Code, Routine};
 use kprobes_program::error::{Error, Span};
@@ -174,10 +175,9 @@ impl Program {
         self.attached.count() + self.shared.alone.len()
     }
 
-    /// How many hits its probes have been told of.
-    #[must_use]
-    pub fn hits(&self) -> u64 {
-        self.attached.hits()
+    /// The probes on code.
+    pub fn registrations(&self) -> impl Iterator<Item = &Registration> {
+        self.attached.probes()
     }
 
     /// The functions in which an instruction was to be probed that cannot be, each once, in the order of their addresses.
@@ -212,7 +212,6 @@ impl Program {
     }
 
     /// Takes its probes away, and ends its tasks: no clause runs any more. Returns what is left of it.
-    #[must_use]
     pub fn detach(self) -> Detached {
         let Self { attached, tasks, shared } = self;
         let missed = attached.detach();

@@ -1,5 +1,5 @@
 //! Where sessions with the console are written down: in `tests/console/`, one a file, and in the README files
-//! of the repository and of the board and in `docs/tracing.md`, where they tell people what to expect. Those of `tests/console/smpN/` are
+//! of the repository and of the board, in `docs/tracing.md` and in `docs/language.md`, where they tell people what to expect. Those of `tests/console/smpN/` are
 //! with machines of N CPUs, as are those in README files that are marked as `console smpN`; the others there are with
 //! the machine that one gets who asks for nothing else. Those of `tests/console/special/` are not with a machine that
 //! was just started, or not with a good one.
@@ -48,6 +48,7 @@ pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
     for (readme, name) in [
         (root.join("README.md"), "readme".into()),
         (root.join("docs/tracing.md"), "tracing".into()),
+        (root.join("docs/language.md"), "language".into()),
         (root.join("boards").join(board).join("README.md"), format!("readme-{board}")),
     ] {
         if is_plain {
