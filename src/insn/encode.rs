@@ -2,6 +2,8 @@
 //!
 //! Register numbers are those of the encoding; what 31 means is said where it may be given. Addresses are virtual.
 
+pub mod compute;
+
 use core::fmt;
 
 use super::op::Literal;
@@ -239,24 +241,29 @@ impl<const N: usize> Code<N> {
         }
     }
 
-    /// Has `rd` hold `value`, by as few of MOVZ, MOVN and MOVK as can do it: one to four (C6.2).
+    /// Has `rd` hold `value`, by the words of [`constant`].
     pub fn constant(&mut self, rd: u8, value: u64) {
-        const MOVN: u32 = 0x9280_0000;
-        const MOVZ: u32 = 0xd280_0000;
-        const MOVK: u32 = 0xf280_0000;
-        let halves = [0, 1, 2, 3].map(|index| (index, (value >> (16 * index)) as u16));
-        let count = |half| halves.iter().filter(|&&(_, other)| other == half).count();
-        // What the first word leaves in the halves that it does not name.
-        let (first, rest) = if count(0xffff) > count(0) { (MOVN, 0xffff) } else { (MOVZ, 0) };
-        let mut operation = first;
-        for (index, half) in halves.into_iter().filter(|&(_, half)| half != rest) {
-            let immediate = if operation == MOVN { !half } else { half };
-            self.push(operation | index << 21 | u32::from(immediate) << 5 | u32::from(rd));
-            operation = MOVK;
-        }
-        if operation == first {
-            self.push(first | u32::from(rd));
-        }
+        constant(rd, value, |word| self.push(word));
+    }
+}
+
+/// Calls `push` with the words that have `rd` hold `value`: as few of MOVZ, MOVN and MOVK as can do it, one to four (C6.2).
+pub fn constant(rd: u8, value: u64, mut push: impl FnMut(u32)) {
+    const MOVN: u32 = 0x9280_0000;
+    const MOVZ: u32 = 0xd280_0000;
+    const MOVK: u32 = 0xf280_0000;
+    let halves = [0, 1, 2, 3].map(|index| (index, (value >> (16 * index)) as u16));
+    let count = |half| halves.iter().filter(|&&(_, other)| other == half).count();
+    // What the first word leaves in the halves that it does not name.
+    let (first, rest) = if count(0xffff) > count(0) { (MOVN, 0xffff) } else { (MOVZ, 0) };
+    let mut operation = first;
+    for (index, half) in halves.into_iter().filter(|&(_, half)| half != rest) {
+        let immediate = if operation == MOVN { !half } else { half };
+        push(operation | index << 21 | u32::from(immediate) << 5 | u32::from(rd));
+        operation = MOVK;
+    }
+    if operation == first {
+        push(first | u32::from(rd));
     }
 }
 

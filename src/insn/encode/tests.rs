@@ -87,6 +87,82 @@ fn words_are_what_they_are_called() {
 }
 
 #[test]
+fn compiled_words_are_what_they_are_called() {
+    use compute::*;
+    for (how, name) in [
+        (Binary::Add, "add"),
+        (Binary::Subtract, "sub"),
+        (Binary::SubtractFlags, "subs"),
+        (Binary::And, "and"),
+        (Binary::Or, "orr"),
+        (Binary::Xor, "eor"),
+        (Binary::Multiply, "mul"),
+        (Binary::Divide, "udiv"),
+        (Binary::DivideSigned, "sdiv"),
+        (Binary::Left, "lsl"),
+        (Binary::Right, "lsr"),
+        (Binary::RightSigned, "asr"),
+    ] {
+        assert_eq!(text(compute(how, 1, 2, 30)), std::format!("{name} x1, x2, x30"));
+    }
+    for (word, expected) in [
+        (compute(Binary::SubtractFlags, 31, 2, 3), "cmp x2, x3"),
+        (add_shifted(1, 2, 3, 63), "add x1, x2, x3, lsl #63"),
+        (xor_shifted(1, 2, 3, 32), "eor x1, x2, x3, lsr #32"),
+        (copy(1, 2), "mov x1, x2"),
+        (multiply_add(1, 2, 3, 4), "madd x1, x2, x3, x4"),
+        (multiply_subtract(1, 2, 3, 4), "msub x1, x2, x3, x4"),
+        (compare(30, 0xfff), "cmp x30, #0xfff"),
+        (compare_if(Condition::Eq, 1, 2), "ccmp x1, x2, #0x0, eq"),
+        (select(Condition::Lt, 1, 31, 2), "csel x1, xzr, x2, lt"),
+        (set_if(Condition::Hi, 9), "cset x9, hi"),
+        (extend(false, 1, 2, 8), "ubfx x1, x2, #0x0, #0x8"),
+        (extend(false, 1, 2, 32), "ubfx x1, x2, #0x0, #0x20"),
+        (extend(true, 1, 2, 16), "sxth x1, w2"),
+        (extend(true, 1, 2, 3), "sbfx x1, x2, #0x0, #0x3"),
+        (shift_right(1, 2, 63), "lsr x1, x2, #0x3f"),
+        (shift_left(1, 2, 1), "lsl x1, x2, #0x1"),
+        (shift_left(1, 2, 63), "lsl x1, x2, #0x3f"),
+        (leading_zeros(1, 2), "clz x1, x2"),
+        (load_byte(1, 2), "ldrb w1, [x2]"),
+        (load_exclusive(1, 2), "ldaxr x1, [x2]"),
+        (store_exclusive(3, 1, 2), "stxr w3, x1, [x2]"),
+        (store_release(1, 2), "stlr x1, [x2]"),
+        (read_thread(1), "mrs x1, s3_0_c13_c0_4"),
+        (call_register(17), "blr x17"),
+        (RETURN, "ret"),
+        (STORE_BARRIER, "dmb ishst"),
+    ] {
+        assert_eq!(text(word), expected);
+    }
+}
+
+#[test]
+fn compiled_branches_reach_as_far_as_their_fields() {
+    use compute::{Branch, Condition};
+    const SMALL: i64 = 1 << 15;
+    const LARGE: i64 = 1 << 20;
+    for (branch, reach, expected) in [
+        (Branch::Always, 1 << 27, "b $+0x8"),
+        (Branch::If(Condition::Ls), LARGE, "b.ls $+0x8"),
+        (Branch::Zero(3), LARGE, "cbz x3, $+0x8"),
+        (Branch::NotZero(3), LARGE, "cbnz x3, $+0x8"),
+        (Branch::NotZeroWord(3), LARGE, "cbnz w3, $+0x8"),
+        (Branch::BitClear(3, 31), SMALL, "tbz w3, #0x1f, $+0x8"),
+        (Branch::BitSet(3, 0), SMALL, "tbnz w3, #0x0, $+0x8"),
+        (Branch::Literal(3), LARGE, "ldr x3, $+0x8"),
+    ] {
+        assert_eq!(branch.word(8).map(text).as_deref(), Some(expected));
+        assert!(branch.word(reach - 4).is_some() && branch.word(-reach).is_some(), "{expected}");
+        assert!(branch.word(reach).is_none() && branch.word(-reach - 4).is_none(), "{expected}");
+    }
+    for condition in [Condition::Eq, Condition::Hs, Condition::Hi, Condition::Ge, Condition::Gt] {
+        assert_eq!(condition.inverse() as u8, condition as u8 ^ 1);
+        assert_eq!(condition.inverse().inverse(), condition);
+    }
+}
+
+#[test]
 fn constants_take_as_few_words_as_can_hold_them() {
     for (value, expected) in [
         (0, &["mov x9, #0x0"][..]),

@@ -55,6 +55,24 @@ impl Entry {
     #[cfg(target_os = "none")]
     pub(super) const LINK: usize = offset_of!(Self, link);
 
+    /// From the address of an entry to the word that the probe was registered with: the address at the first offset, the one at
+    /// the second from there, the word at the third. In bytes; for handlers that are written while the kernel runs.
+    pub const DATA: [u16; 3] = Watcher::data_behind(offset_of!(Self, watcher));
+
+    /// Where register `xN` is in an entry, likewise, if it is there.
+    #[must_use]
+    pub const fn offset_of(register: u8) -> Option<u16> {
+        let offset = match register {
+            0..8 => offset_of!(Self, arguments) + 8 * register as usize,
+            8 => offset_of!(Self, indirect_result),
+            18 => offset_of!(Self, platform_register),
+            29 => offset_of!(Self, frame_pointer),
+            30 => offset_of!(Self, return_address),
+            _ => return None,
+        };
+        Some(offset as u16)
+    }
+
     /// What the function of `frame` is called with, for the probe of `watcher`.
     #[inline(always)]
     fn of(frame: &TrapFrame, watcher: &Watcher) -> Self {

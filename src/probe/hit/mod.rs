@@ -38,7 +38,7 @@ pub(crate) mod trampoline;
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::ptr;
+use core::{mem, ptr};
 
 use crate::exception::TrapFrame;
 use crate::insn;
@@ -64,6 +64,10 @@ pub struct Hit<'a> {
 }
 
 impl<'a> Hit<'a> {
+    /// From the address of a hit, at which its [`TrapFrame`] is, to the word that the probe was registered with, as
+    /// [`Entry::DATA`](entry::Entry::DATA) has it.
+    pub const DATA: [u16; 3] = Watcher::data_behind(mem::offset_of!(TrapFrame, watcher));
+
     /// The hit of the probe of `watcher`, which stays until it is over.
     #[inline]
     fn new(frame: &'a mut TrapFrame, watcher: &Watcher) -> &'a mut Self {

@@ -193,6 +193,11 @@ const _: () = {
 };
 
 impl Watcher {
+    /// From what has the address of a watcher at `offset` to the word that its probe was registered with.
+    pub(super) const fn data_behind(offset: usize) -> [u16; 3] {
+        [offset as u16, offset_of!(Self, probe) as u16, offset_of!(Probe, data) as u16]
+    }
+
     /// The one whose handler runs with `hit`.
     #[inline]
     pub(super) fn of(hit: &Hit<'_>) -> &'static Self {
