@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The text is read into a tree, the tree is checked and becomes code, and the code runs at every hit. This crate is all of
-//! that apart from the probes: it knows neither an engine nor a kernel, and what it needs of them are two traits.
+//! that apart from the probes: it knows no kernel, and of the engine what A64 words are. What it needs of them are two traits,
+//! and a table for the compiler.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -14,6 +15,7 @@
 //! | [`code`] | the checked form, which is interpreted, and can be compiled |
 //! | [`store`] | what a program keeps while it runs: maps, output, stacks |
 //! | [`run`] | the interpreter, which is the meaning of the checked form |
+//! | [`compile`](mod@compile) | the compiler, from it to A64 instructions that do the same |
 //! | [`report`] | output and maps as text |
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
@@ -38,6 +40,7 @@ extern crate alloc;
 mod atomic;
 pub mod check;
 pub mod code;
+pub mod compile;
 pub mod error;
 pub mod report;
 pub mod run;
@@ -45,7 +48,7 @@ pub mod shortcut;
 pub mod store;
 pub mod syntax;
 
-#[cfg(test)]
-mod random;
+#[cfg(any(test, feature = "generate"))]
+pub mod random;
 #[cfg(test)]
 mod tests;

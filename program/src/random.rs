@@ -1,7 +1,8 @@
 //! Numbers for tests: the same in every run, and for as many rounds as are asked for.
 
 /// A generator, xorshift64*.
-pub(crate) struct Random(u64);
+#[derive(Debug)]
+pub struct Random(u64);
 
 impl Random {
     /// A generator that `seed` begins.
@@ -10,6 +11,7 @@ impl Random {
     }
 
     /// The next number.
+    #[expect(clippy::should_implement_trait, reason = "there is always a next one")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -18,11 +20,19 @@ impl Random {
     }
 
     /// A number below `bound`, which is not 0.
+    ///
+    /// # Panics
+    ///
+    /// If it is.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() >> 33) as usize % bound
     }
 
     /// One of `all`.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
@@ -39,6 +49,7 @@ impl Random {
 }
 
 /// How many rounds a test goes: `usual`, times the number in the environment's `PROGRAM_ROUNDS`.
+#[cfg(test)]
 pub(crate) fn rounds(usual: u64) -> u64 {
     let factor = std::env::var("PROGRAM_ROUNDS").ok().and_then(|text| text.parse::<u64>().ok());
     usual * factor.unwrap_or(1)

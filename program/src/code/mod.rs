@@ -37,6 +37,7 @@ pub(crate) use data::rows;
 pub use data::{Action, Aggregate, HISTOGRAM_WORDS, Kept, Map, ROWS_MAX, Type};
 pub use op::{Builtin, COMM_WORDS, Op, Operand, Register, Word};
 pub use verify::Flaw;
+pub(crate) use verify::Touched;
 
 use crate::syntax::Probe;
 

@@ -41,9 +41,11 @@ fn both(left: Written, right: Written) -> Written {
 
 /// The words that an op touches.
 #[derive(Default)]
-struct Touched {
-    read: Vec<(Word, usize)>,
-    written: Vec<(Word, usize)>,
+pub(crate) struct Touched {
+    /// By the first of some words in a row, and how many.
+    pub read: Vec<(Word, usize)>,
+    /// Likewise.
+    pub written: Vec<(Word, usize)>,
 }
 
 impl Touched {
@@ -103,7 +105,7 @@ impl Code {
     }
 
     /// What `op` touches, if it is one that can be.
-    fn touched(&self, op: Op) -> Result<Touched, &'static str> {
+    pub(crate) fn touched(&self, op: Op) -> Result<Touched, &'static str> {
         let key = |map: u8| match self.maps.get(usize::from(map)) {
             Some(of) => Ok((of.key_words(), of.value.words())),
             None => Err("names no map"),

@@ -65,12 +65,29 @@ pub fn run<M: Machine>(code: &Code, clause: usize, store: &Store, machine: &M) {
     if store.is_over() && !routine.probes.iter().any(|probe| matches!(probe, Probe::End)) {
         return;
     }
-    let Some(lane) = store.lanes.get(machine.cpu()) else { return };
-    let Ok(frame) = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame) else { return };
-    Run { code, store, lane, frame, machine }.routine(routine);
+    if let Some(run) = Run::new(code, store, machine) {
+        run.routine(routine);
+    }
 }
 
-impl<M: Machine> Run<'_, M> {
+/// Does one op of a clause, by their numbers, with the values that the frame of this CPU has: what compiled code calls where it
+/// has no instructions for an op. Jumps do nothing. The rest is as for [`run`].
+#[inline]
+pub fn perform<M: Machine>(code: &Code, clause: usize, op: usize, store: &Store, machine: &M) {
+    let Some(op) = code.routines.get(clause).and_then(|routine| routine.ops.get(op)) else { return };
+    if let Some(run) = Run::new(code, store, machine) {
+        run.op(op);
+    }
+}
+
+impl<'a, M: Machine> Run<'a, M> {
+    #[inline]
+    fn new(code: &'a Code, store: &'a Store, machine: &'a M) -> Option<Self> {
+        let lane = store.lanes.get(machine.cpu())?;
+        let frame = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame).ok()?;
+        Some(Self { code, store, lane, frame, machine })
+    }
+
     fn routine(&self, routine: &Routine) {
         let mut next = 0;
         while let Some(op) = routine.ops.get(next) {

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 
 pub(crate) use ring::{Record, Ring};
 pub(crate) use stacks::Stacks;
-pub(crate) use table::{Cells, Table, cells};
+pub(crate) use table::{Cells, HEAD, MIX, Table, cells};
 
 use crate::atomic::{AtomicBool, AtomicU64};
 use crate::code::{Aggregate, Code, FRAME_WORDS, Flaw, Kept};
@@ -102,6 +102,11 @@ impl Store {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
+    }
+
+    /// The virtual address of the byte that says so, for as long as the store is where it is.
+    pub(crate) fn over_address(&self) -> u64 {
+        core::ptr::from_ref(&self.over).addr() as u64
     }
 
     #[inline]

@@ -20,7 +20,10 @@ use crate::atomic::{AtomicU64, fence, spin_loop};
 const WAYS: usize = 8;
 
 /// The words of a bucket before its slots: its sequence number, and which slots are taken.
-const HEAD: usize = 2;
+pub(crate) const HEAD: usize = 2;
+
+/// What a hash multiplies by.
+pub(crate) const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Words that several CPUs use.
 pub(crate) type Cells = [AtomicU64];
@@ -104,6 +107,16 @@ impl Table {
         self.value_words
     }
 
+    /// The virtual address of the first bucket; the others follow.
+    pub fn address(&self) -> u64 {
+        self.cells.as_ptr().addr() as u64
+    }
+
+    /// How many slots a bucket has.
+    pub fn ways(&self) -> usize {
+        self.ways
+    }
+
     /// How many new keys have found no place.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -133,7 +146,7 @@ impl Table {
     #[inline]
     fn hash(&self, key: &Cells) -> usize {
         let mix = |hash: u64, word: u64| {
-            let product = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let product = (hash ^ word).wrapping_mul(MIX);
             product ^ product >> 32
         };
         let hash = key.iter().fold(0, |hash, word| mix(hash, word.load(Ordering::Relaxed)));

@@ -3,6 +3,10 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+mod sound;
+
+pub use sound::{MEMORY, sound};
+
 use super::tree::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Spanned, Statement, StatementForm,
     Target, TypeName, Unary,
@@ -73,7 +77,7 @@ fn target(random: &mut Random, depth: usize) -> Spanned<Target> {
 }
 
 /// A value of numbers and arguments alone, that the checker cannot refuse on the entry of a function.
-pub(crate) fn pure(random: &mut Random, depth: usize) -> Expression {
+pub fn pure(random: &mut Random, depth: usize) -> Expression {
     use ExpressionForm as Form;
     if depth == 0 || random.below(6) == 0 {
         return value(match random.below(2) {
@@ -94,7 +98,7 @@ pub(crate) fn pure(random: &mut Random, depth: usize) -> Expression {
 }
 
 /// Any value.
-pub(crate) fn expression(random: &mut Random, depth: usize) -> Expression {
+fn expression(random: &mut Random, depth: usize) -> Expression {
     use ExpressionForm as Form;
     if depth == 0 || random.below(4) == 0 {
         return value(match random.below(8) {
@@ -190,7 +194,7 @@ fn probe(random: &mut Random) -> Probe {
 }
 
 /// Any program.
-pub(crate) fn program(random: &mut Random) -> Program {
+pub fn program(random: &mut Random) -> Program {
     let clauses = some(random, 1, 3, |random| Clause {
         probes: some(random, 1, 2, |random| one(probe(random))),
         predicate: (random.below(3) == 0).then(|| expression(random, 2)),

@@ -57,7 +57,7 @@ pub fn parse_probes(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
     parser::probes_alone(text)
 }
 
-#[cfg(test)]
-pub(crate) mod generate;
+#[cfg(any(test, feature = "generate"))]
+pub mod generate;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,203 @@
+//! Reads and changes values of maps, as the functions of a table do it: with the bucket held, for which the task that reads it looks.
+//!
+//! What takes more than a few instructions is left to the kernel's routine, aside: where another CPU holds the bucket, and where
+//! a key is new.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
+
+use super::assembler::Label;
+use super::emit::{Aside, Emitter};
+use super::{BUCKET, ONE, OTHER, RIGHT, ROW, SEQUENCE, SLOT, TAKEN, THIRD, load};
+use crate::code::{Arithmetic, Operand, Word};
+use crate::store::{HEAD, MIX};
+
+/// The most words of a key that are compared by instructions.
+const KEY_WORDS_MAX: usize = 2;
+
+/// Where a value is.
+#[derive(Clone, Copy)]
+pub(super) struct Value {
+    /// The register with the address.
+    pub base: u8,
+    /// In bytes from there.
+    pub offset: u16,
+}
+
+/// A table as instructions know it.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    map: u8,
+    /// The address of the one table; none if each CPU has its own.
+    alone: Option<u64>,
+    key_words: usize,
+    pub value_words: usize,
+    ways: usize,
+    buckets: usize,
+}
+
+/// The places of an op that is not done as usual.
+#[derive(Clone, Copy)]
+pub(super) struct Ways {
+    /// To the routine: nothing has been done.
+    pub aside: Label,
+    /// The key has no value; the bucket is held.
+    pub missing: Label,
+    /// The next op.
+    pub done: Label,
+}
+
+impl Emitter<'_> {
+    /// The tables of a map, if their values are found by instructions.
+    pub fn shape(&self, map: u8) -> Option<Shape> {
+        let tables = self.store.tables.get(usize::from(map))?;
+        let first = tables.first()?;
+        let alone = (tables.len() == 1).then(|| first.address());
+        let (key_words, value_words) = (first.key_words(), first.value_words());
+        let fits = key_words <= KEY_WORDS_MAX && (key_words == 0 || 8 * (key_words + value_words) < 4096);
+        let (ways, buckets) = (first.ways(), first.buckets());
+        fits.then_some(Shape { map, alone, key_words, value_words, ways, buckets })
+    }
+
+    /// The places for op `number`.
+    pub fn ways(&mut self) -> Ways {
+        Ways { aside: self.assembler.label(), missing: self.assembler.label(), done: self.assembler.label() }
+    }
+
+    /// Holds the bucket of the key, and finds its value.
+    pub fn hold(&mut self, number: usize, shape: Shape, key: Word, ways: Ways) -> Value {
+        let keys: Vec<u8> = (0_u8..)
+            .zip([RIGHT, THIRD])
+            .take(shape.key_words)
+            .map(|(part, register)| self.word(number, Word(key.0.wrapping_add(part)), register))
+            .collect();
+        match shape.alone {
+            Some(address) => self.assembler.constant(BUCKET, address),
+            None => {
+                self.row();
+                self.assembler.push(load(BUCKET, ROW, 8 * (1 + u16::from(shape.map))));
+            }
+        }
+        let slot_bytes = 8 * (shape.key_words + shape.value_words);
+        self.bucket(&keys, shape, 8 * HEAD + shape.ways * slot_bytes);
+        let assembler = &mut self.assembler;
+        assembler.push(a64::load_exclusive(SEQUENCE, BUCKET));
+        assembler.branch(Branch::BitSet(SEQUENCE, 0), ways.aside);
+        assembler.push(encode::add(ONE, SEQUENCE, 1));
+        assembler.push(a64::store_exclusive(OTHER, ONE, BUCKET));
+        assembler.branch(Branch::NotZeroWord(OTHER), ways.aside);
+        // Nobody may see a change with the number from before it; loads are behind the first by its acquiring.
+        assembler.push(a64::STORE_BARRIER);
+        assembler.push(load(TAKEN, BUCKET, 8));
+        let [first, rest @ ..] = keys.as_slice() else {
+            assembler.branch(Branch::BitClear(TAKEN, 0), ways.missing);
+            return Value { base: BUCKET, offset: 8 * HEAD as u16 };
+        };
+        let (again, next, found) = (assembler.label(), assembler.label(), assembler.label());
+        assembler.push(encode::add(SLOT, BUCKET, 8 * HEAD as u16));
+        assembler.bind(again);
+        assembler.branch(Branch::BitClear(TAKEN, 0), next);
+        assembler.push(load(ONE, SLOT, 0));
+        if let [second] = rest {
+            assembler.push(load(OTHER, SLOT, 8));
+            assembler.push(a64::compute(Binary::SubtractFlags, super::ZERO, ONE, *first));
+            assembler.push(a64::compare_if(Condition::Eq, OTHER, *second));
+        } else {
+            assembler.push(a64::compute(Binary::SubtractFlags, super::ZERO, ONE, *first));
+        }
+        assembler.branch(Branch::If(Condition::Eq), found);
+        assembler.bind(next);
+        assembler.push(encode::add(SLOT, SLOT, slot_bytes as u16));
+        assembler.push(a64::shift_right(TAKEN, TAKEN, 1));
+        assembler.branch(Branch::NotZero(TAKEN), again);
+        assembler.branch(Branch::Always, ways.missing);
+        assembler.bind(found);
+        Value { base: SLOT, offset: 8 * shape.key_words as u16 }
+    }
+
+    /// From the first bucket to that of the key: see `Table::hash`.
+    fn bucket(&mut self, keys: &[u8], shape: Shape, bytes: usize) {
+        if shape.buckets == 1 {
+            return;
+        }
+        let assembler = &mut self.assembler;
+        assembler.constant(SEQUENCE, MIX);
+        for (number, &key) in keys.iter().enumerate() {
+            let mixed = if number == 0 {
+                key
+            } else {
+                assembler.push(a64::compute(Binary::Xor, TAKEN, TAKEN, key));
+                TAKEN
+            };
+            assembler.push(a64::compute(Binary::Multiply, TAKEN, mixed, SEQUENCE));
+            assembler.push(a64::xor_shifted(TAKEN, TAKEN, TAKEN, 32));
+        }
+        assembler.push(a64::extend(false, TAKEN, TAKEN, shape.buckets.trailing_zeros() as u8));
+        assembler.constant(SLOT, bytes as u64);
+        assembler.push(a64::multiply_add(BUCKET, TAKEN, SLOT, BUCKET));
+    }
+
+    /// Lets others have the bucket, which has been changed.
+    pub fn release(&mut self) {
+        self.assembler.push(encode::add(SEQUENCE, SEQUENCE, 2));
+        self.assembler.push(a64::store_release(SEQUENCE, BUCKET));
+    }
+
+    /// Ends op `number`, which has been done as usual here; a key that is new is the routine's.
+    pub fn or_perform(&mut self, number: usize, ways: Ways) {
+        self.assembler.bind(ways.done);
+        self.asides.push(Aside::Release { from: ways.missing });
+        self.asides.push(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
+    }
+
+    /// The value of a map, 0 if the key has none.
+    pub fn get(&mut self, number: usize, to: Word, map: u8, key: Word) {
+        let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
+        let ways = self.ways();
+        let target = self.target(number, to);
+        let value = self.hold(number, shape, key, ways);
+        let read = self.assembler.label();
+        self.assembler.push(load(OTHER, value.base, value.offset));
+        self.assembler.bind(read);
+        // Nothing has been changed.
+        self.assembler.push(a64::store_release(SEQUENCE, BUCKET));
+        self.assembler.push(a64::copy(target, OTHER));
+        self.keep(number, to);
+        self.assembler.bind(ways.done);
+        self.asides.push(Aside::Nothing { from: ways.missing, back: read });
+        self.asides.push(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
+    }
+
+    /// Gives a map a value for a key.
+    pub fn put(&mut self, number: usize, map: u8, key: Word, from: Word) {
+        let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
+        let ways = self.ways();
+        let from = self.value(number, Operand::Word(from));
+        let value = self.hold(number, shape, key, ways);
+        self.assembler.push(encode::store(from, value.base, value.offset));
+        self.release();
+        self.or_perform(number, ways);
+    }
+
+    /// Computes with the value of a map.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the op")]
+    pub fn modify(&mut self, number: usize, to: Word, map: u8, key: Word, how: Arithmetic, by: Operand, after: bool) {
+        let Some(shape) = self.shape(map).filter(|shape| shape.value_words == 1) else { return self.perform(number) };
+        let ways = self.ways();
+        let by = self.value(number, by);
+        let value = self.hold(number, shape, key, ways);
+        self.assembler.push(load(ONE, value.base, value.offset));
+        self.registers(RIGHT, how, ONE, by);
+        self.assembler.push(encode::store(RIGHT, value.base, value.offset));
+        self.release();
+        let target = self.target(number, to);
+        let result = if after { RIGHT } else { ONE };
+        if target != result {
+            self.assembler.push(a64::copy(target, result));
+        }
+        self.keep(number, to);
+        self.or_perform(number, ways);
+    }
+}

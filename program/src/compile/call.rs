@@ -1,0 +1,142 @@
+//! Calls, and what is known of a hit, which may be one.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
+
+use super::emit::Emitter;
+use super::places::{Place, each};
+use super::{Call, FRAME, HIT, LEFT, ONE, OTHER, ROW, Source, THIRD, load};
+use crate::code::{Builtin, Operand, Word};
+
+/// What is on the stack around a call: x29 and x30, at which x29 points, x0 and x1.
+pub(super) const STACK: usize = 32;
+
+/// x29 and x30.
+const RECORD: u8 = 29;
+const LINK: u8 = 30;
+
+/// Saves what a call loses.
+pub(super) const ENTER: [u32; 3] = [
+    encode::store_pair_before(RECORD, LINK, encode::SP, -(STACK as i16)),
+    encode::add(RECORD, encode::SP, 0),
+    encode::store_pair(HIT, ROW, encode::SP, 16),
+];
+
+/// Takes it back.
+pub(super) const LEAVE: [u32; 3] = [
+    encode::load_pair(HIT, ROW, encode::SP, 16),
+    encode::load_pair_after(RECORD, LINK, encode::SP, STACK as i16),
+    load(FRAME, ROW, 0),
+];
+
+impl Emitter<'_> {
+    /// Calls the routine of the kernel for op `number`.
+    pub fn perform(&mut self, number: usize) {
+        self.frame();
+        let touched = self.touched(number);
+        let own = |(word, place)| if let Place::Register(register) = place { Some((word, register)) } else { None };
+        let across: Vec<_> = self.places.across(number).collect();
+        let read = each(&touched.read).map(|word| (word, self.places.before(word, number))).filter_map(own);
+        let mut before: Vec<_> = read.chain(across.iter().copied()).collect();
+        before.sort_unstable();
+        before.dedup();
+        let written = each(&touched.written).map(|word| (word, self.places.after(word, number))).filter_map(own);
+        let mut after: Vec<_> = written.chain(across).collect();
+        after.sort_unstable();
+        after.dedup();
+        for (word, register) in before {
+            self.assembler.push(encode::store(register, FRAME, Self::offset(word)));
+        }
+        self.push_all(&ENTER);
+        self.assembler.constant(1, (self.clause as u64) << 16 | number as u64);
+        self.assembler.constant(2, self.kernel.context);
+        self.call(self.kernel.perform);
+        self.push_all(&LEAVE);
+        for (word, register) in after {
+            self.assembler.push(load(register, FRAME, Self::offset(word)));
+        }
+    }
+
+    fn push_all(&mut self, words: &[u32]) {
+        words.iter().for_each(|&word| self.assembler.push(word));
+    }
+
+    fn call(&mut self, to: u64) {
+        self.assembler.constant(THIRD, to);
+        self.calls.push(Call { word: self.assembler.length(), to });
+        self.assembler.push(a64::call_register(THIRD));
+    }
+
+    /// Something of the hit.
+    pub fn load(&mut self, number: usize, to: Word, what: Builtin) {
+        let kernel = self.kernel;
+        let (source, since) = match what {
+            Builtin::Register(register) => {
+                let Some(offset) = (kernel.register)(register) else { return self.perform(number) };
+                let target = self.target(number, to);
+                self.assembler.push(load(target, HIT, offset));
+                return self.keep(number, to);
+            }
+            Builtin::Function => (kernel.function, None),
+            Builtin::Caller => (kernel.caller, None),
+            Builtin::Site => (kernel.site, None),
+            Builtin::Cpu => (Some(Source::Path(kernel.cpu)), None),
+            Builtin::Task => (kernel.task, None),
+            Builtin::Nanoseconds => (kernel.nanoseconds, None),
+            Builtin::Elapsed => (kernel.nanoseconds, Some(self.store.start)),
+        };
+        let Some(source) = source else { return self.perform(number) };
+        let target = self.target(number, to);
+        match source {
+            Source::Constant(value) => self.assembler.constant(target, value),
+            Source::Path(path) => self.follow(target, path),
+            Source::Call(function) => {
+                self.frame();
+                let across: Vec<_> = self.places.across(number).collect();
+                for &(word, register) in &across {
+                    self.assembler.push(encode::store(register, FRAME, Self::offset(word)));
+                }
+                self.push_all(&ENTER);
+                self.call(function);
+                self.assembler.push(a64::copy(OTHER, HIT));
+                self.push_all(&LEAVE);
+                for (word, register) in across {
+                    self.assembler.push(load(register, FRAME, Self::offset(word)));
+                }
+                self.assembler.push(a64::copy(target, OTHER));
+            }
+        }
+        if let Some(start) = since.filter(|start| *start != 0) {
+            self.assembler.constant(LEFT, start);
+            self.assembler.push(a64::compute(Binary::Subtract, target, target, LEFT));
+        }
+        self.keep(number, to);
+    }
+
+    /// The name of the task, whose two words are in the frame.
+    pub fn comm(&mut self, number: usize, to: Word) {
+        let Some(path) = self.kernel.comm else { return self.perform(number) };
+        self.frame();
+        self.follow(
+            ONE,
+            super::Path { offsets: path.offsets.split_last().map_or(&[], |(_, offsets)| offsets), ..path },
+        );
+        let last = path.offsets.last().copied().unwrap_or(0);
+        let base = if path.base == super::Base::Hit && path.offsets.len() == 1 { HIT } else { ONE };
+        self.assembler.push(load(OTHER, base, last.wrapping_add(8)));
+        self.assembler.push(load(ONE, base, last));
+        let word = usize::from(to.0);
+        self.assembler.push(encode::store(ONE, FRAME, Self::offset(word)));
+        self.assembler.push(encode::store(OTHER, FRAME, Self::offset(word + 1)));
+        debug_assert!(
+            [word, word + 1].iter().all(|&word| !matches!(self.places.after(word, number), Place::Register(_)))
+        );
+    }
+
+    /// The operand, in a register that op `number` may use as it likes, or in its own.
+    pub fn value(&mut self, number: usize, value: Operand) -> u8 {
+        self.operand(number, value, LEFT)
+    }
+}

@@ -1,0 +1,100 @@
+//! Collects values, as the interpreter's `add` does it.
+
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
+
+use super::access::Value;
+use super::emit::Emitter;
+use super::{LEFT, ONE, OTHER, RIGHT, SLOT, TAKEN, ZERO, load};
+use crate::code::{Aggregate, Kept, Operand, Word, rows};
+
+impl Emitter<'_> {
+    /// Collects a value, on this CPU.
+    pub fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) {
+        let kept = self.code.maps.get(usize::from(map)).map(|map| map.value);
+        let (Some(Kept::Aggregate(aggregate)), Some(shape)) = (kept, self.shape(map)) else {
+            return self.perform(number);
+        };
+        let ways = self.ways();
+        let value = match aggregate {
+            Aggregate::Count => ZERO,
+            _ => self.operand(number, value, LEFT),
+        };
+        let place = self.hold(number, shape, key, ways);
+        self.add(aggregate, place, value);
+        self.release();
+        self.or_perform(number, ways);
+    }
+
+    /// Adds to what has been collected at `place`. The bucket is held.
+    fn add(&mut self, aggregate: Aggregate, place: Value, value: u8) {
+        let Value { base, offset } = place;
+        match aggregate {
+            Aggregate::Count => self.increase(base, offset),
+            Aggregate::Sum { .. } => {
+                self.assembler.push(load(ONE, base, offset));
+                self.assembler.push(a64::compute(Binary::Add, ONE, ONE, value));
+                self.assembler.push(encode::store(ONE, base, offset));
+            }
+            Aggregate::Average { .. } | Aggregate::Statistics { .. } => {
+                self.assembler.push(encode::load_pair(ONE, OTHER, base, offset.cast_signed()));
+                self.assembler.push(encode::add(ONE, ONE, 1));
+                self.assembler.push(a64::compute(Binary::Add, OTHER, OTHER, value));
+                self.assembler.push(encode::store_pair(ONE, OTHER, base, offset.cast_signed()));
+            }
+            Aggregate::Least { signed } => self.best(place, value, if signed { Condition::Ge } else { Condition::Hs }),
+            Aggregate::Greatest { signed } => {
+                self.best(place, value, if signed { Condition::Le } else { Condition::Ls })
+            }
+            Aggregate::Histogram => {
+                self.assembler.push(a64::leading_zeros(ONE, value));
+                self.assembler.constant(OTHER, 65);
+                self.assembler.push(a64::compute(Binary::Subtract, ONE, OTHER, ONE));
+                self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, value, ZERO));
+                self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, ONE));
+                self.row_of(place);
+            }
+            Aggregate::Linear { least, most, step } => {
+                // The key and what slots are taken are not needed any more.
+                self.assembler.constant(ONE, least.cast_unsigned());
+                self.assembler.constant(OTHER, step.unsigned_abs());
+                self.assembler.push(a64::compute(Binary::Subtract, RIGHT, value, ONE));
+                self.assembler.push(a64::compute(Binary::Divide, RIGHT, RIGHT, OTHER));
+                self.assembler.constant(OTHER, rows(least, most, step) as u64);
+                self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, RIGHT, OTHER));
+                self.assembler.push(a64::select(Condition::Lo, RIGHT, RIGHT, OTHER));
+                self.assembler.push(encode::add(RIGHT, RIGHT, 1));
+                self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, value, ONE));
+                self.assembler.push(a64::select(Condition::Lt, ONE, ZERO, RIGHT));
+                self.row_of(place);
+            }
+        }
+    }
+
+    /// Adds 1 to a word.
+    fn increase(&mut self, base: u8, offset: u16) {
+        self.assembler.push(load(OTHER, base, offset));
+        self.assembler.push(encode::add(OTHER, OTHER, 1));
+        self.assembler.push(encode::store(OTHER, base, offset));
+    }
+
+    /// Adds 1 to the row that `ONE` is the number of.
+    fn row_of(&mut self, place: Value) {
+        self.assembler.push(a64::add_shifted(SLOT, place.base, ONE, 3));
+        self.increase(SLOT, place.offset);
+    }
+
+    /// Keeps a value, unless there is one already, and the condition holds of the new with that.
+    fn best(&mut self, place: Value, value: u8, unless: Condition) {
+        let Value { base, offset } = place;
+        let (better, kept) = (self.assembler.label(), self.assembler.label());
+        self.assembler.push(encode::load_pair(ONE, OTHER, base, offset.cast_signed()));
+        self.assembler.branch(Branch::Zero(ONE), better);
+        self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, value, OTHER));
+        self.assembler.branch(Branch::If(unless), kept);
+        self.assembler.bind(better);
+        self.assembler.constant(TAKEN, 1);
+        self.assembler.push(encode::store_pair(TAKEN, value, base, offset.cast_signed()));
+        self.assembler.bind(kept);
+    }
+}

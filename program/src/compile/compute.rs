@@ -1,0 +1,128 @@
+//! Computes with numbers and strings, and decides by them.
+
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
+
+use super::emit::Emitter;
+use super::{LEFT, ONE, OTHER, RIGHT, ZERO};
+use crate::code::{Arithmetic, Comparison, Operand, Word};
+
+/// The condition of a comparison of two registers, the left with the right.
+pub(super) fn condition(how: Comparison) -> Condition {
+    match how {
+        Comparison::Equal => Condition::Eq,
+        Comparison::Unequal => Condition::Ne,
+        Comparison::Below => Condition::Lo,
+        Comparison::BelowEqual => Condition::Ls,
+        Comparison::Above => Condition::Hi,
+        Comparison::AboveEqual => Condition::Hs,
+        Comparison::Less => Condition::Lt,
+        Comparison::LessEqual => Condition::Le,
+        Comparison::Greater => Condition::Gt,
+        Comparison::GreaterEqual => Condition::Ge,
+    }
+}
+
+/// The constant that an instruction can hold.
+fn immediate(operand: Operand) -> Option<u16> {
+    match operand {
+        Operand::Constant(value @ 0..4096) => Some(value as u16),
+        _ => None,
+    }
+}
+
+impl Emitter<'_> {
+    /// Sets the flags by `left` and `right`.
+    pub fn compare(&mut self, number: usize, left: Operand, right: Operand) {
+        let left = self.operand(number, left, LEFT);
+        match immediate(right) {
+            Some(value) if left != ZERO => self.assembler.push(a64::compare(left, value)),
+            _ => {
+                let right = self.operand(number, right, RIGHT);
+                self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, left, right));
+            }
+        }
+    }
+
+    pub fn branch(&mut self, number: usize, how: Comparison, left: Operand, right: Operand, target: usize) {
+        let branch = match (how, right) {
+            (Comparison::Equal, Operand::Constant(0)) => Branch::Zero(self.operand(number, left, LEFT)),
+            (Comparison::Unequal, Operand::Constant(0)) => Branch::NotZero(self.operand(number, left, LEFT)),
+            _ => {
+                self.compare(number, left, right);
+                Branch::If(condition(how))
+            }
+        };
+        self.go_to(branch, target);
+    }
+
+    /// Has `target` hold what is computed of two operands of op `number`.
+    pub fn arithmetic(&mut self, number: usize, target: u8, how: Arithmetic, left: Operand, right: Operand) {
+        let one = self.operand(number, left, LEFT);
+        let word = match (how, right) {
+            (Arithmetic::Add, _) if one != ZERO && immediate(right).is_some() => {
+                immediate(right).map(|value| encode::add(target, one, value))
+            }
+            (Arithmetic::Subtract, _) if one != ZERO && immediate(right).is_some() => {
+                immediate(right).map(|value| encode::subtract(target, one, value))
+            }
+            (Arithmetic::Left, Operand::Constant(value)) => Some(a64::shift_left(target, one, (value & 63) as u8)),
+            (Arithmetic::Right, Operand::Constant(value)) => Some(a64::shift_right(target, one, (value & 63) as u8)),
+            _ => None,
+        };
+        if let Some(word) = word {
+            return self.assembler.push(word);
+        }
+        let other = self.operand(number, right, RIGHT);
+        self.registers(target, how, one, other);
+    }
+
+    /// Has `target` hold what is computed of two registers.
+    pub fn registers(&mut self, target: u8, how: Arithmetic, left: u8, right: u8) {
+        let binary = match how {
+            Arithmetic::Add => Binary::Add,
+            Arithmetic::Subtract => Binary::Subtract,
+            Arithmetic::Multiply => Binary::Multiply,
+            Arithmetic::Divide | Arithmetic::Remainder => Binary::Divide,
+            Arithmetic::DivideSigned | Arithmetic::RemainderSigned => Binary::DivideSigned,
+            Arithmetic::And => Binary::And,
+            Arithmetic::Or => Binary::Or,
+            Arithmetic::Xor => Binary::Xor,
+            Arithmetic::Left => Binary::Left,
+            Arithmetic::Right => Binary::Right,
+            Arithmetic::RightSigned => Binary::RightSigned,
+        };
+        if matches!(how, Arithmetic::Remainder | Arithmetic::RemainderSigned) {
+            self.assembler.push(a64::compute(binary, OTHER, left, right));
+            self.assembler.push(a64::multiply_subtract(target, OTHER, right, left));
+        } else {
+            self.assembler.push(a64::compute(binary, target, left, right));
+        }
+    }
+
+    /// 0 if the first bytes are the same: the words but the last as they are, of the last those that count.
+    pub fn differ(&mut self, number: usize, to: Word, left: Word, right: Word, bytes: u8) {
+        let words = bytes.div_ceil(8);
+        for word in 0..words {
+            let left = self.word(number, Word(left.0.wrapping_add(word)), LEFT);
+            let right = self.word(number, Word(right.0.wrapping_add(word)), RIGHT);
+            let result = if word == 0 { OTHER } else { ONE };
+            self.assembler.push(a64::compute(Binary::Xor, result, left, right));
+            let rest = bytes - 8 * word;
+            if rest < 8 {
+                self.assembler.push(a64::shift_left(result, result, 64 - 8 * rest));
+            }
+            if word > 0 {
+                self.assembler.push(a64::compute(Binary::Or, OTHER, OTHER, ONE));
+            }
+        }
+        let target = self.target(number, to);
+        if words == 0 {
+            self.assembler.constant(target, 0);
+        } else {
+            self.assembler.push(a64::compare(OTHER, 0));
+            self.assembler.push(a64::set_if(Condition::Ne, target));
+        }
+        self.keep(number, to);
+    }
+}

@@ -1,0 +1,205 @@
+//! Where each value of a clause is: in a register, or in its word of the frame.
+//!
+//! Control goes forward alone, so it is enough to look at the ops in their order: a word has a value *behind* an op if one that
+//! can be reached from there, by going on or by a jump over it, reads what is in it now. The ops in a row behind which a word has
+//! a value are a *span*, which has one place; nothing goes from one span to another. Registers are given to spans in the order in
+//! which they begin; if there are not enough, the span that ends last has none.
+//!
+//! Strings are in the frame, and what is in a register has its word there to be put into for a call.
+
+use alloc::vec::Vec;
+
+use super::VARIABLES;
+use crate::code::{Code, FRAME_WORDS, Op, Word};
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the register of that number.
+    Register(u8),
+    /// In its word of the frame.
+    Memory,
+    /// Nobody reads it.
+    Nowhere,
+}
+
+/// A word, the ops between which it has a value, and where.
+#[derive(Debug)]
+struct Span {
+    word: usize,
+    /// The number of the op that gives it, and of the last behind which it is.
+    first: usize,
+    last: usize,
+    place: Place,
+}
+
+/// The places of all values.
+#[derive(Debug)]
+pub(super) struct Places {
+    spans: Vec<Span>,
+    /// For each word, the numbers of its spans, in their order.
+    of: Vec<Vec<usize>>,
+}
+
+/// A set of words.
+#[derive(Clone, Copy, Default)]
+struct Words([u64; FRAME_WORDS / 64]);
+
+impl Words {
+    fn insert(&mut self, word: usize) {
+        if let Some(bits) = self.0.get_mut(word / 64) {
+            *bits |= 1 << (word % 64);
+        }
+    }
+
+    fn remove(&mut self, word: usize) {
+        if let Some(bits) = self.0.get_mut(word / 64) {
+            *bits &= !(1 << (word % 64));
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(bits, others)| *bits |= others);
+    }
+
+    fn iter(self) -> impl Iterator<Item = usize> {
+        (0..FRAME_WORDS).filter(move |word| self.0.get(word / 64).is_some_and(|bits| bits >> (word % 64) & 1 == 1))
+    }
+}
+
+/// The words in rows, one by one.
+pub(super) fn each(rows: &[(Word, usize)]) -> impl Iterator<Item = usize> + '_ {
+    rows.iter().flat_map(|&(Word(first), count)| usize::from(first)..usize::from(first) + count)
+}
+
+/// Where an op may go on besides the next, and whether it may go on there.
+pub(super) fn ways(op: Op) -> (Option<usize>, bool) {
+    match op {
+        Op::Branch { target, .. } => (Some(target.into()), true),
+        Op::Jump { target } => (Some(target.into()), false),
+        _ => (None, true),
+    }
+}
+
+impl Places {
+    /// The places of the values of `ops`, which are of `code` and keep the rules of its form.
+    pub fn new(code: &Code, ops: &[Op]) -> Self {
+        let mut places = Self { spans: Vec::new(), of: Vec::new() };
+        places.of.resize_with(FRAME_WORDS, Vec::new);
+        places.find(code, ops);
+        places.assign();
+        places
+    }
+
+    /// Finds the spans.
+    fn find(&mut self, code: &Code, ops: &[Op]) {
+        let mut needed = Vec::new();
+        needed.resize(ops.len() + 1, Words::default());
+        for (number, op) in ops.iter().enumerate().rev() {
+            let Ok(touched) = code.touched(*op) else { continue };
+            let (target, falls) = ways(*op);
+            let mut words = Words::default();
+            let next = target.into_iter().chain(falls.then_some(number + 1));
+            next.filter_map(|next| needed.get(next)).for_each(|others| words.join(*others));
+            each(&touched.written).for_each(|word| words.remove(word));
+            each(&touched.read).for_each(|word| words.insert(word));
+            if let Some(place) = needed.get_mut(number) {
+                *place = words;
+            }
+        }
+        // For each word, up to which op a jump takes a value of it.
+        let mut until = [0; FRAME_WORDS];
+        for (number, op) in ops.iter().enumerate() {
+            let Ok(touched) = code.touched(*op) else { continue };
+            let (target, falls) = ways(*op);
+            let of = |next: usize| needed.get(next).copied().unwrap_or_default();
+            for word in target.into_iter().flat_map(|target| of(target).iter()) {
+                if let Some(until) = until.get_mut(word) {
+                    *until = target.unwrap_or(0).max(*until);
+                }
+            }
+            let mut behind = if falls { of(number + 1) } else { Words::default() };
+            until.iter().enumerate().filter(|(_, until)| **until > number).for_each(|(word, _)| behind.insert(word));
+            let text = touched.written.iter().any(|&(_, words)| words > 1);
+            for word in behind.iter() {
+                self.extend(word, number, text && each(&touched.written).any(|written| written == word));
+            }
+        }
+    }
+
+    /// A word has a value behind an op, in memory if it must be.
+    fn extend(&mut self, word: usize, op: usize, in_memory: bool) {
+        let Some(of) = self.of.get_mut(word) else { return };
+        let known = of.last().and_then(|&last| self.spans.get_mut(last)).filter(|span| span.last + 1 == op);
+        let span = match known {
+            Some(span) => {
+                span.last = op;
+                span
+            }
+            None => {
+                of.push(self.spans.len());
+                self.spans.push(Span { word, first: op, last: op, place: Place::Nowhere });
+                let Some(span) = self.spans.last_mut() else { return };
+                span
+            }
+        };
+        if in_memory {
+            span.place = Place::Memory;
+        }
+    }
+
+    /// Gives registers to spans, which are in the order in which they begin.
+    fn assign(&mut self) {
+        let mut free: Vec<u8> = VARIABLES.rev().collect();
+        let mut active: Vec<(usize, u8)> = Vec::new();
+        for number in 0..self.spans.len() {
+            let Some(&Span { first, last, place, .. }) = self.spans.get(number) else { continue };
+            active.retain(|&(other, register)| {
+                let stays = self.spans.get(other).is_some_and(|other| other.last >= first);
+                if !stays {
+                    free.push(register);
+                }
+                stays
+            });
+            if place == Place::Memory {
+                continue;
+            }
+            let register = free.pop().or_else(|| {
+                let ends = |&(other, _): &(usize, u8)| self.spans.get(other).map_or(0, |other| other.last);
+                let (at, &(other, register)) = active.iter().enumerate().max_by_key(|(_, one)| ends(one))?;
+                let longest = self.spans.get_mut(other).filter(|other| other.last > last)?;
+                longest.place = Place::Memory;
+                active.swap_remove(at);
+                Some(register)
+            });
+            active.extend(register.map(|register| (number, register)));
+            if let Some(span) = self.spans.get_mut(number) {
+                span.place = register.map_or(Place::Memory, Place::Register);
+            }
+        }
+    }
+
+    fn behind(&self, word: usize, op: usize) -> Option<&Span> {
+        let spans = self.of.get(word)?.iter().filter_map(|&number| self.spans.get(number));
+        spans.take_while(|span| span.first <= op).find(|span| op <= span.last)
+    }
+
+    /// Where op `number` finds `word`.
+    pub fn before(&self, word: usize, number: usize) -> Place {
+        number.checked_sub(1).and_then(|op| self.behind(word, op)).map_or(Place::Nowhere, |span| span.place)
+    }
+
+    /// Where op `number` puts `word`.
+    pub fn after(&self, word: usize, number: usize) -> Place {
+        self.behind(word, number).map_or(Place::Nowhere, |span| span.place)
+    }
+
+    /// The words that have a value before op `number` and behind it, and are in registers.
+    pub fn across(&self, number: usize) -> impl Iterator<Item = (usize, u8)> {
+        let spans = self.spans.iter().filter(move |span| span.first < number && number <= span.last);
+        spans.filter_map(|span| match span.place {
+            Place::Register(register) => Some((span.word, register)),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,267 @@
+//! Whether instructions keep the rules of handlers. The compiler makes no others; this says so of each clause, by its words alone,
+//! before it may run.
+//!
+//! The words are of few forms, none of which touches floating point, waits, or takes an exception. Branches lead to instructions,
+//! and nothing is executed twice but the search in a bucket, which forgets a slot each time. Registers that a function preserves
+//! are touched around a call only, by the words for that. Stores go to the frame of the CPU, to a bucket, and to a slot of it.
+//! Calls lead where the kernel has said.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::insn::encode::{self, compute as a64};
+
+use super::call::{ENTER, LEAVE};
+use super::{BUCKET, Compiled, FRAME, SLOT, TAKEN, THIRD};
+
+/// A rule that instructions break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flaw {
+    /// The number of the word.
+    pub word: usize,
+    /// The rule, as what is wrong.
+    pub what: &'static str,
+}
+
+/// What a word writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    /// The flags, if anything.
+    Nothing,
+    /// The register in bits 4 to 0.
+    D,
+    /// That, and the one in bits 14 to 10.
+    T,
+    /// Memory, at the address in the register in bits 9 to 5.
+    M,
+    /// The same, and the register in bits 20 to 16.
+    S,
+}
+
+/// Forms of words: the bits that say so, what they are, and what such a word writes. The encodings are those of `encode`.
+const FORMS: [(u32, u32, Writes); 33] = [
+    (0xffc0_0000, 0x9100_0000, Writes::D), // add, sub (immediate)
+    (0xffc0_0000, 0xd100_0000, Writes::D),
+    (0xffc0_001f, 0xf100_001f, Writes::Nothing), // cmp
+    (0xffe0_0000, 0x8b00_0000, Writes::D),       // add, sub, subs, and, orr, eor with lsl; eor with lsr
+    (0xffe0_0000, 0xcb00_0000, Writes::D),
+    (0xffe0_0000, 0xeb00_0000, Writes::D),
+    (0xffe0_0000, 0x8a00_0000, Writes::D),
+    (0xffe0_0000, 0xaa00_0000, Writes::D),
+    (0xffe0_0000, 0xca00_0000, Writes::D),
+    (0xffe0_0000, 0xca40_0000, Writes::D),
+    (0xffe0_0000, 0x9b00_0000, Writes::D), // madd, msub
+    (0xffe0_fc00, 0x9ac0_0800, Writes::D), // udiv, sdiv, lsl, lsr, asr
+    (0xffe0_fc00, 0x9ac0_0c00, Writes::D),
+    (0xffe0_fc00, 0x9ac0_2000, Writes::D),
+    (0xffe0_fc00, 0x9ac0_2400, Writes::D),
+    (0xffe0_fc00, 0x9ac0_2800, Writes::D),
+    (0xffff_fc00, 0xdac0_1000, Writes::D), // clz
+    (0xffc0_0000, 0xd340_0000, Writes::D), // ubfm, sbfm
+    (0xffc0_0000, 0x9340_0000, Writes::D),
+    (0xffe0_0800, 0x9a80_0000, Writes::D),       // csel, csinc
+    (0xffe0_0c1f, 0xfa40_0000, Writes::Nothing), // ccmp
+    (0xff80_0000, 0xd280_0000, Writes::D),       // movz, movn, movk
+    (0xff80_0000, 0x9280_0000, Writes::D),
+    (0xff80_0000, 0xf280_0000, Writes::D),
+    (0xffc0_0000, 0xf940_0000, Writes::D), // ldr, ldrb, ldp
+    (0xffff_fc00, 0x3940_0000, Writes::D),
+    (0xffc0_0000, 0xa940_0000, Writes::T),
+    (0xffc0_0000, 0xf900_0000, Writes::M), // str, stp
+    (0xffc0_0000, 0xa900_0000, Writes::M),
+    (0xffff_fc00, 0xc85f_fc00, Writes::D), // ldaxr, stxr, stlr
+    (0xffe0_fc00, 0xc800_7c00, Writes::S),
+    (0xffff_fc00, 0xc89f_fc00, Writes::M),
+    (0xffff_ffe0, 0xd538_d080, Writes::D), // mrs tpidr_el1
+];
+
+/// Where a word may go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Behind it.
+    Falls,
+    /// At the number of a word, and behind it.
+    Either(usize),
+    /// At the number of a word.
+    Goes(usize),
+    /// Nowhere.
+    Ends,
+}
+
+/// The field of `bits` bits from bit `low` on, as a distance in words from word `at`.
+fn target(word: u32, at: usize, low: u32, bits: u32) -> Option<usize> {
+    let away = 32 - bits;
+    at.checked_add_signed(((word >> low << away).cast_signed() >> away) as isize)
+}
+
+fn register(word: u32, low: u32) -> u8 {
+    (word >> low & 31) as u8
+}
+
+/// What a word does, if it is of a form that is allowed by itself.
+fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static str> {
+    const ELSEWHERE: &str = "leads out of the instructions";
+    if word == a64::RETURN {
+        return Ok(Next::Ends);
+    }
+    if word == a64::STORE_BARRIER || word == a64::call_register(THIRD) || ENTER.contains(&word) || LEAVE.contains(&word)
+    {
+        return Ok(Next::Falls);
+    }
+    let next = match (word >> 24, word >> 26) {
+        (_, 0x05) => Next::Goes(target(word, at, 0, 26).ok_or(ELSEWHERE)?),
+        (0x54 | 0x34 | 0x35 | 0xb4 | 0xb5, _) if word >> 24 != 0x54 || word & 16 == 0 => {
+            Next::Either(target(word, at, 5, 19).ok_or(ELSEWHERE)?)
+        }
+        (0x36 | 0x37, _) => Next::Either(target(word, at, 5, 14).ok_or(ELSEWHERE)?),
+        (0x58, _) if register(word, 0) < 18 => {
+            let literal = target(word, at, 5, 19).filter(|literal| (words..all).contains(literal) && literal % 2 == 0);
+            return literal.map(|_| Next::Falls).ok_or("loads what is no literal");
+        }
+        _ => {
+            let form = FORMS.iter().find(|(mask, value, _)| word & mask == *value);
+            let &(_, value, writes) = form.ok_or("is no word of a handler")?;
+            // 31 is the stack pointer where an immediate is added.
+            let may = |number: u8| number < 18 || number == 31 && !matches!(value, 0x9100_0000 | 0xd100_0000);
+            let is_right = match writes {
+                Writes::Nothing => true,
+                Writes::D => may(register(word, 0)),
+                Writes::T => may(register(word, 0)) && may(register(word, 10)),
+                Writes::S => may(register(word, 16)) && register(word, 5) == BUCKET,
+                Writes::M => matches!(register(word, 5), FRAME | BUCKET | SLOT),
+            };
+            return if is_right { Ok(Next::Falls) } else { Err("writes what is not its own") };
+        }
+    };
+    match next {
+        Next::Goes(to) | Next::Either(to) if to >= words => Err(ELSEWHERE),
+        next => Ok(next),
+    }
+}
+
+impl Compiled {
+    /// Checks the rules; `may` says of a virtual address if it may be called.
+    ///
+    /// # Errors
+    ///
+    /// The first that is broken.
+    pub(super) fn verify(&self, may: impl Fn(u64) -> bool) -> Result<(), Flaw> {
+        let flaw = |word, what| Flaw { word, what };
+        let instructions = self.words.get(..self.instructions).ok_or(flaw(0, "has fewer words than instructions"))?;
+        let mut all = Vec::with_capacity(instructions.len());
+        for (at, &word) in instructions.iter().enumerate() {
+            all.push(look(word, at, instructions.len(), self.words.len()).map_err(|what| flaw(at, what))?);
+        }
+        if !matches!(all.last(), Some(Next::Ends | Next::Goes(_))) {
+            return Err(flaw(instructions.len(), "runs out of its end"));
+        }
+        self.calls(instructions, &all, may)?;
+        // How many ways lead to each word; a search is gone through once.
+        let forgets = |at: usize| {
+            let before = at.checked_sub(1).and_then(|before| instructions.get(before));
+            before == Some(&a64::shift_right(TAKEN, TAKEN, 1))
+                && instructions.get(at).map(|word| word & 0xff00_001f) == Some(SEARCHES)
+        };
+        let ways = |at: usize| {
+            let next = all.get(at).copied().unwrap_or(Next::Ends);
+            let target = match next {
+                Next::Either(to) if to <= at && forgets(at) => None,
+                Next::Either(to) | Next::Goes(to) => Some(to),
+                _ => None,
+            };
+            target.into_iter().chain(matches!(next, Next::Falls | Next::Either(_)).then_some(at + 1))
+        };
+        let mut leading = alloc::vec![0_usize; all.len()];
+        for to in (0..all.len()).flat_map(ways) {
+            if let Some(count) = leading.get_mut(to) {
+                *count += 1;
+            }
+        }
+        let mut ready: Vec<usize> = (0..all.len()).filter(|&at| leading.get(at) == Some(&0)).collect();
+        let mut left = all.len();
+        while let Some(at) = ready.pop() {
+            left -= 1;
+            for to in ways(at) {
+                let Some(count) = leading.get_mut(to) else { continue };
+                *count -= 1;
+                if *count == 0 {
+                    ready.push(to);
+                }
+            }
+        }
+        match leading.iter().position(|count| *count > 0) {
+            Some(at) if left > 0 => Err(flaw(at, "may be executed again and again")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that calls are what they are said to be, with the words around them that save what a call loses, and none besides.
+    fn calls(&self, instructions: &[u32], all: &[Next], may: impl Fn(u64) -> bool) -> Result<(), Flaw> {
+        let flaw = |word, what| Flaw { word, what };
+        let mut calls = self.calls.iter();
+        let mut inside = alloc::vec![false; instructions.len()];
+        let mut at = 0;
+        while at < instructions.len() {
+            let rest = instructions.get(at..).unwrap_or(&[]);
+            if !rest.starts_with(&ENTER) {
+                if rest.first().is_some_and(|word| touches_stack(*word) || *word == CALLS) {
+                    return Err(flaw(at, "touches the stack beside a call"));
+                }
+                at += 1;
+                continue;
+            }
+            let length =
+                rest.windows(LEAVE.len()).position(|words| words == LEAVE).ok_or(flaw(at, "does not come back"))?;
+            let call = calls.next().filter(|call| call.word > at && call.word < at + length && may(call.to));
+            let call = call.ok_or(flaw(at, "calls what it may not"))?;
+            let within = rest.get(ENTER.len()..length).unwrap_or(&[]);
+            if within.iter().filter(|word| **word == CALLS).count() != 1
+                || instructions.get(call.word) != Some(&CALLS)
+                || within.iter().any(|word| touches_stack(*word))
+                || self.loaded(call.word) != Some(call.to)
+            {
+                return Err(flaw(call.word, "is not the call that it is said to be"));
+            }
+            let end = at + length + LEAVE.len();
+            inside.iter_mut().take(end).skip(at + 1).for_each(|inside| *inside = true);
+            at = end;
+        }
+        if calls.next().is_some() {
+            return Err(flaw(instructions.len(), "has fewer calls than it says"));
+        }
+        for (at, next) in all.iter().enumerate() {
+            let to = match *next {
+                Next::Either(to) | Next::Goes(to) => inside.get(to) == Some(&true),
+                _ => false,
+            };
+            if to || inside.get(at) == Some(&true) && *next != Next::Falls {
+                return Err(flaw(at, "branches within a call"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the words before word `at` have the register for calls hold.
+    fn loaded(&self, at: usize) -> Option<u64> {
+        let before = self.words.get(..at)?;
+        let last = *before.last()?;
+        if last & 0xff00_001f == 0x5800_0000 | u32::from(THIRD) {
+            let literal = target(last, at - 1, 5, 19)?;
+            let &[low, high] = self.words.get(literal..literal.checked_add(2)?)? else { return None };
+            return Some(u64::from(low) | u64::from(high) << 32);
+        }
+        let call = self.calls.iter().find(|call| call.word == at)?;
+        let mut moves = Vec::new();
+        encode::constant(THIRD, call.to, |word| moves.push(word));
+        before.ends_with(&moves).then_some(call.to)
+    }
+}
+
+/// Whether it is one of the words around a call that have to do with the stack.
+fn touches_stack(word: u32) -> bool {
+    ENTER.contains(&word) || LEAVE.iter().take(2).any(|leave| *leave == word)
+}
+
+/// BLR, as it is here.
+const CALLS: u32 = a64::call_register(THIRD);
+/// `cbnz` of the slots that are left to be searched, without its distance.
+const SEARCHES: u32 = 0xb500_0000 | TAKEN as u32;
