@@ -13,6 +13,7 @@
 extern crate alloc;
 
 mod block;
+mod compiled;
 mod coverage;
 mod entry;
 mod events;

@@ -190,7 +190,7 @@ fn read(address: usize) -> u32 {
 }
 
 /// Writes instructions or literals, which lie in one page.
-fn write(address: usize, words: &[u32]) {
+pub fn write(address: usize, words: &[u32]) {
     let length = size_of_val(words);
     memory::with_writable(address, length, &mut |alias| {
         for (index, &word) in words.iter().enumerate() {

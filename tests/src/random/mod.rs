@@ -16,7 +16,7 @@
 //!
 //! Each word is executed with [`SETS`] sets of registers.
 
-mod arena;
+pub mod arena;
 mod features;
 pub mod sequence;
 mod words;
@@ -44,8 +44,8 @@ const SETS: usize = 4;
 const COMPARED: u64 = 0b1111 << 28 | TrapFrame::DAIF;
 
 /// A number that was given to the build, or another.
-fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
-    text.map_or(otherwise, |text| text.parse().expect("RANDOM_WORDS and RANDOM_SEED are decimal numbers"))
+pub fn parameter(text: Option<&str>, otherwise: u64) -> u64 {
+    text.map_or(otherwise, |text| text.parse().expect("what is given to a build is a decimal number"))
 }
 
 /// A word in its cell, what it is executed with, and what came of it in place.
@@ -72,8 +72,9 @@ fn see(which: usize, hit: &Hit<'_>) {
     lose_registers();
 }
 
+/// Loses what a function that is called may.
 #[inline(always)]
-fn lose_registers() {
+pub fn lose_registers() {
     // What the exception does not restore is lost for good: a handler may use any of these.
     // SAFETY: registers that a call may change, and nothing else.
     unsafe {

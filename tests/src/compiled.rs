@@ -1,0 +1,335 @@
+//! Programs as instructions do what the interpreter does: random programs are run by both, for the same hits that are made up, and
+//! whatever can be told afterwards is the same.
+//!
+//! The seed and the number of programs are chosen when the image is built, and the test prints both:
+//!
+//! ```text
+//! RANDOM_PROGRAMS=100000 RANDOM_SEED=1 cargo xtask test --timeout 3600 compiled
+//! ```
+//!
+//! Each program is run for [`HITS`] hits.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::arch::asm;
+use core::fmt;
+use core::mem::offset_of;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use kprobes_program::check::{Symbols, check};
+use kprobes_program::code::{Code, Register};
+use kprobes_program::compile::{Base, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
+use kprobes_program::random::Random;
+use kprobes_program::report::{Names, drain, write_maps};
+use kprobes_program::run::{self, Machine};
+use kprobes_program::store::{Limits, Store};
+use kprobes_program::syntax::{generate, parse};
+use runtime::memory::{self, layout};
+use runtime::sync::IrqMask;
+use runtime::task::JoinHandle;
+use runtime::{println, smp, task};
+
+use crate::random::arena;
+use crate::random::{lose_registers, parameter};
+use crate::test;
+
+/// Hits that every program is run for.
+const HITS: usize = 6;
+/// CPUs that they are on.
+const CPUS: usize = 2;
+
+/// The functions of an image, with their addresses; each is 0x100 long.
+const IMAGE: [(&str, u64); 3] = [("blk::submit", 0x1000), ("blk::read", 0x1100), ("main", 0x1200)];
+
+struct Image;
+
+impl Symbols for Image {
+    fn address(&self, name: &str) -> Option<u64> {
+        IMAGE.iter().find(|(of, _)| *of == name).map(|&(_, address)| address)
+    }
+}
+
+impl Names for Image {
+    fn symbol(&self, address: u64) -> Option<(&str, u64)> {
+        IMAGE.iter().find(|(_, start)| (*start..start + 0x100).contains(&address)).map(|&(name, start)| (name, start))
+    }
+
+    fn site(&self, number: u64, out: &mut dyn fmt::Write) -> fmt::Result {
+        write!(out, "site {number}")
+    }
+}
+
+/// A hit, as it is in memory.
+#[repr(C)]
+struct Hit {
+    /// x0 to x30, sp, pc, pstate.
+    registers: [u64; 34],
+    /// Where the next four are.
+    more: *const [u64; 4],
+    /// The function, its caller, the probe, and the time.
+    words: [u64; 4],
+    cpu: u64,
+    task: u64,
+    comm: [u8; 16],
+    stack: [u64; 3],
+    memory: [u8; 64],
+}
+
+impl Hit {
+    fn random(random: &mut Random) -> Box<Self> {
+        let mut memory = [0; 64];
+        memory.fill_with(|| random.of(b"abcdef \0\xff\x80"));
+        let mut comm = [0; 16];
+        let name: &[u8] = random.of(&[&b"worker"[..], b"idle", b"a long name ...", b""]);
+        comm[..name.len()].copy_from_slice(name);
+        let functions = [0x1000, 0x1100, 0x1234];
+        let mut hit = Box::new(Self {
+            registers: [0; 34],
+            more: ptr::null(),
+            words: [random.of(&functions), random.of(&functions), random.next() % 4, random.next()],
+            cpu: random.below(CPUS) as u64,
+            task: random.next() % 3,
+            comm,
+            stack: [random.of(&functions), 0x1110, random.of(&functions)],
+            memory,
+        });
+        hit.registers.fill_with(|| random.number());
+        hit.more = &raw const hit.words;
+        hit
+    }
+}
+
+impl Machine for Hit {
+    fn register(&self, register: Register) -> u64 {
+        self.registers[usize::from(number(register))]
+    }
+
+    fn function(&self) -> u64 {
+        self.words[0]
+    }
+
+    fn caller(&self) -> u64 {
+        self.words[1]
+    }
+
+    fn site(&self) -> u64 {
+        self.words[2]
+    }
+
+    fn cpu(&self) -> usize {
+        self.cpu as usize
+    }
+
+    fn task(&self) -> u64 {
+        self.task
+    }
+
+    fn comm(&self) -> [u8; 16] {
+        self.comm
+    }
+
+    fn nanoseconds(&self) -> u64 {
+        self.words[3]
+    }
+
+    fn read(&self, address: u64, bytes: u8) -> Option<u64> {
+        let start = usize::try_from(address.checked_sub(generate::MEMORY)?).ok()?;
+        let found = self.memory.get(start..start.checked_add(bytes.into())?)?;
+        let mut word = [0; 8];
+        word[..found.len()].copy_from_slice(found);
+        Some(u64::from_le_bytes(word))
+    }
+
+    fn stack(&self, frames: &[AtomicU64]) -> usize {
+        frames.iter().zip(self.stack).map(|(to, frame)| to.store(frame, Relaxed)).count()
+    }
+}
+
+/// The number of a register in a hit.
+fn number(register: Register) -> u8 {
+    match register {
+        Register::X(number) => number,
+        Register::Sp => 31,
+        Register::Pc => 32,
+        Register::Pstate => 33,
+    }
+}
+
+const CPU: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, cpu) as u16] };
+const TASK: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, task) as u16] };
+const COMM: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, comm) as u16] };
+const FUNCTION: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, more) as u16, 0] };
+const CALLER: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, words) as u16 + 8] };
+
+/// A program that is loaded.
+struct Loaded {
+    code: Code,
+    store: Store,
+}
+
+impl Loaded {
+    fn new(program: &str, limits: &Limits) -> Option<Box<Self>> {
+        let code = parse(program).and_then(|tree| check(&tree, &Image)).ok()?;
+        let store = Store::new(&code, limits, 1_000).expect("the checker keeps the rules");
+        Some(Box::new(Self { code, store }))
+    }
+
+    /// All that has been put out, and is kept.
+    fn report(&self) -> String {
+        let mut text = String::new();
+        let masked = |action: &mut dyn FnMut()| {
+            let _mask = IrqMask::new();
+            action();
+        };
+        drain(&self.code, &self.store, &Image, &masked, &mut text).expect("strings take all");
+        write_maps(&self.code, &self.store, &Image, &mut text).expect("strings take all");
+        for (number, map) in self.code.maps.iter().enumerate() {
+            text.push_str(&format!("{} {:x?}\n", map.name, self.store.read(number, map.value)));
+        }
+        text
+    }
+}
+
+/// What compiled code calls for what it has no instructions for.
+extern "C" fn perform(hit: &Hit, number: u64, context: &Loaded) {
+    run::perform(&context.code, (number >> 16) as usize, (number & 0xffff) as usize, &context.store, hit);
+    lose_registers();
+}
+
+extern "C" fn nanoseconds(hit: &Hit) -> u64 {
+    lose_registers();
+    hit.words[3]
+}
+
+/// A kernel that has everything by a call, or by loads, as `random` has it.
+fn kernel(random: &mut Random, context: &Loaded) -> Kernel {
+    let mut some = |source| (random.below(3) > 0).then_some(source);
+    Kernel {
+        function: some(Source::Path(FUNCTION)),
+        caller: some(Source::Path(CALLER)),
+        site: None,
+        cpu: CPU,
+        cpus: CPUS,
+        task: some(Source::Path(TASK)),
+        comm: (random.below(2) == 0).then_some(COMM),
+        nanoseconds: (random.below(2) == 0).then_some(Source::Call(nanoseconds as *const () as u64)),
+        register: match random.below(2) {
+            0 => |register| Some(8 * u16::from(number(register))),
+            _ => |register| Some(number(register)).filter(|&number| number < 8).map(|number| 8 * u16::from(number)),
+        },
+        perform: perform as *const () as u64,
+        context: ptr::from_ref(context).addr() as u64,
+    }
+}
+
+/// Memory for the instructions of a clause.
+struct Memory(usize);
+
+impl Memory {
+    fn new() -> Self {
+        let bytes = (4 * WORDS_MAX).next_multiple_of(layout::PAGE_SIZE);
+        Self(memory::allocate_executable(bytes, false).expect("there is memory"))
+    }
+
+    fn fill(&self, compiled: &Compiled) {
+        for (page, words) in compiled.words.chunks(layout::PAGE_SIZE / 4).enumerate() {
+            arena::write(self.0 + page * layout::PAGE_SIZE, words);
+        }
+    }
+
+    /// Calls the handler, which preserves what a function does.
+    fn call(&self, hit: &Hit) {
+        const KEPT: u64 = 0x5eed;
+        let (mut x20, mut x21, mut x22, mut x23, mut x24) = (KEPT, KEPT, KEPT, KEPT, KEPT);
+        let (mut x25, mut x26, mut x27) = (KEPT, KEPT, KEPT);
+        let lost: u64;
+        // SAFETY: the words are a function that takes a hit of this kind, and what it leads to is there.
+        unsafe {
+            asm!(
+                "mov x28, sp",
+                "blr x9",
+                "mov x0, sp",
+                "sub x0, x28, x0",
+                in("x9") self.0,
+                inout("x0") hit => lost,
+                out("x28") _,
+                inout("x20") x20, inout("x21") x21, inout("x22") x22, inout("x23") x23, inout("x24") x24,
+                inout("x25") x25, inout("x26") x26, inout("x27") x27,
+                clobber_abi("C"),
+            );
+        }
+        assert_eq!([x20, x21, x22, x23, x24, x25, x26, x27], [KEPT; 8]);
+        assert_eq!(lost, 0);
+    }
+}
+
+test!(
+    fn random_programs_do_what_the_interpreter_does() {
+        let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
+        let count = parameter(option_env!("RANDOM_PROGRAMS"), 2_000);
+        println!("seed {seed}, {count} programs, {HITS} hits each");
+        let mut random = Random::new(seed);
+        let memory = Memory::new();
+        let limits = Limits { cpus: CPUS, entries: 16, table_bytes: 1 << 10, output_bytes: 2 << 10 };
+        let (mut words, mut calls, mut done) = (0, 0, 0);
+        while done < count {
+            let program = generate::sound(&mut random);
+            let Some(interpreted) = Loaded::new(&program, &limits) else { continue };
+            let other = Loaded::new(&program, &limits).expect("it has been loaded");
+            let directory = Directory::new(&other.store);
+            let kernel = kernel(&mut random, &other);
+            let compiled = match compile(&other.code, 0, &other.store, &directory, &kernel) {
+                Ok(compiled) => compiled,
+                Err(error) => panic!("{error}: {program}"),
+            };
+            memory.fill(&compiled);
+            for _ in 0..HITS {
+                let hit = Hit::random(&mut random);
+                let _mask = IrqMask::new();
+                run::run(&interpreted.code, 0, &interpreted.store, &*hit);
+                memory.call(&hit);
+            }
+            let (expected, found) = (interpreted.report(), other.report());
+            assert!(expected == found, "{program}\n{}{expected}but instructions make\n{found}", interpreted.code);
+            words += compiled.words.len();
+            calls += compiled.calls.len();
+            done += 1;
+        }
+        println!("{words} words, {calls} calls");
+    }
+);
+
+test!(
+    fn cpus_that_change_the_same_values_lose_nothing() {
+        const CALLS: u64 = 20_000;
+        const PROGRAM: &str =
+            "kprobe:f { @n++; @k[arg0 % 3]++; @kk[arg0 % 2, arg0 % 3] += 2; @c = count(); @h[arg0 % 5] = hist(arg0); }";
+        let cpus = smp::running().count();
+        let loaded: &'static Loaded = Box::leak(Loaded::new(PROGRAM, &Limits::usual(cpus)).expect("it is right"));
+        let directory: &'static Directory = Box::leak(Box::new(Directory::new(&loaded.store)));
+        let kernel = Kernel { cpus, ..kernel(&mut Random::new(1), loaded) };
+        let memory: &'static Memory = Box::leak(Box::new(Memory::new()));
+        memory.fill(&compile(&loaded.code, 0, &loaded.store, directory, &kernel).expect("it is short"));
+        let call = |cpu: usize| {
+            move || {
+                let mut hit = Hit::random(&mut Random::new(2));
+                hit.cpu = cpu as u64;
+                for number in 0..CALLS {
+                    hit.registers = [number; 34];
+                    let _mask = IrqMask::new();
+                    memory.call(&hit);
+                }
+            }
+        };
+        let tasks: Vec<JoinHandle> = smp::running().map(|cpu| task::spawn_on(cpu, "caller", call(cpu))).collect();
+        tasks.into_iter().for_each(JoinHandle::join);
+        let all = CALLS * cpus as u64;
+        for (map, total) in [(0, all), (1, all), (2, 2 * all), (3, all), (4, all)] {
+            let values = loaded.store.read(map, loaded.code.maps[map].value);
+            assert_eq!(values.values().flatten().sum::<u64>(), total, "{:?}", loaded.code.maps[map]);
+        }
+    }
+);
