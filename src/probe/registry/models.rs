@@ -15,11 +15,14 @@ use crate::probe::hit::point::Pre;
 use crate::probe::hit::returns::{self, Call, ReturnProbe};
 use crate::probe::hit::{self, Breakpoint, table, trampoline};
 use crate::probe::kretprobe::make_pool;
-use crate::probe::tests::computer::{Host, NOP, OUTSIDE, mask, write};
+use crate::probe::tests::computer::{Host, OUTSIDE, mask, write};
 use crate::text;
 
 /// The counts that a model leaves to the next: they are never given back to the heap.
 static COUNTERS: Mutex<FreeCounters> = Mutex::new(FreeCounters::new());
+
+/// The instruction that is probed: a branch to the next one. Whoever finds a branch asks the table whether it is a probe's.
+const NEXT: u32 = 0x1400_0001;
 
 /// What the handlers of a probe are given: a word that is not atomic, and theirs while there is the probe.
 type Word = Cell<()>;
@@ -52,7 +55,7 @@ impl Registrar {
     fn new() -> Self {
         Cpu::current().leave();
         let address = Host::text().start;
-        write(address, &[NOP]);
+        write(address, &[NEXT]);
         let counters = mem::replace(&mut *COUNTERS.lock().unwrap_or_else(PoisonError::into_inner), FreeCounters::new());
         Self { registry: Registry { counters, ..Registry::new() }, address }
     }
@@ -131,13 +134,13 @@ fn come_and_go() -> Model {
         let other = spawn(move || {
             let _masked = mask();
             execute(address, SP);
-            assert_eq!(crate::probe::instruction(address), Some(NOP));
+            assert_eq!(crate::probe::instruction(address), Some(NEXT));
         });
         let first = registrar.register(kprobe);
         let second = registrar.register(kprobe);
         registrar.unregister(first);
         registrar.unregister(second);
-        assert_eq!((text::read(address), table::original(address)), (NOP, None));
+        assert_eq!((text::read(address), table::original(address)), (NEXT, None));
         other.join().unwrap();
     })
     .preempted_at_most(2)
@@ -216,7 +219,9 @@ static TURN: Mutex<()> = Mutex::new(());
 #[test]
 fn probes_come_and_go_while_they_are_hit() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    verify(&["table.rs", "publish.rs"], &[come_and_go()], &[]);
+    // The pages, which only the assembly looks at without their number.
+    let elsewhere = ["src/probe/hit/table.rs: store: Release to Relaxed"];
+    verify(&["table.rs", "publish.rs"], &[come_and_go()], &elsewhere);
 }
 
 #[test]
