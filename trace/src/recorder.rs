@@ -72,7 +72,8 @@ impl Recorder {
         self.is_of_a_call
     }
 
-    /// Where a number of a record is had from: from a register, or a word in memory, if the field is nothing but that.
+    /// Where a number of a record is had from: from a register, if the field is nothing but that. Memory may change meanwhile, so
+    /// all that look at a word of it look at the record, for which it is read once.
     pub(crate) fn source(&self, number: Number) -> Number {
         const TASK: Number = Number::Field { offset: 4, size: 4, signed: true };
         let Number::Field { offset, size: 8, signed } = number else {
@@ -80,8 +81,7 @@ impl Recorder {
         };
         match self.words.iter().find(|(place, _)| *place == offset) {
             Some(&(_, Word { register, is_memory: false, .. })) => Number::Register { register, signed },
-            Some(&(_, Word { register, is_memory: true, offset })) => Number::Memory { register, offset, signed },
-            None => number,
+            _ => number,
         }
     }
 

@@ -68,7 +68,8 @@ impl<P: Protocol + Default> Service<P> {
         for connection in &mut self.connections {
             let socket = sockets.get_mut::<Socket<'_>>(connection.socket);
             match socket.state() {
-                State::Listen => continue,
+                // A client that went away before it was there leaves it so.
+                State::Listen => connection.deadline = None,
                 State::Closed => connection.listen(socket, self.port),
                 State::TimeWait if waiting < SPARE => {
                     waiting += 1;

@@ -43,6 +43,14 @@ pub(super) struct Place {
     pub is_caller_in_link: bool,
 }
 
+impl Place {
+    /// How many bytes of memory it takes at most to probe it, by and large.
+    pub fn memory(&self) -> usize {
+        // Of a return probe each call that is in progress takes an instance besides.
+        if matches!(self.way, Way::Return) { 4096 } else { 512 }
+    }
+}
+
 /// All that a program probes.
 #[derive(Debug, Default)]
 pub(super) struct Places {

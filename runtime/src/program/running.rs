@@ -20,6 +20,7 @@ use super::alone;
 use super::attach::{self, Attached};
 use super::names::{Image, Known};
 use super::places::{Place, Places};
+use crate::memory::{self, Statistics};
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
 use crate::{smp, symbol, time};
@@ -92,6 +93,20 @@ impl Refusal {
     }
 }
 
+/// Refuses what would leave less than an eighth of the heap to others: a single line can ask for more probes than there is room for.
+fn check_memory(places: &[Place]) -> Result<(), Refusal> {
+    let Statistics { heap_used, heap_size, .. } = memory::statistics();
+    let free = (heap_size - heap_size / 8).saturating_sub(heap_used);
+    let needed: usize = places.iter().map(Place::memory).sum();
+    if needed <= free {
+        return Ok(());
+    }
+    let (probes, needed, free) = (places.len(), needed >> 10, free >> 10);
+    let sentence =
+        format!("{probes} probes take about {needed} KiB, and {free} KiB are free for them: name fewer instructions");
+    Err(Refusal { sentence, cause: None })
+}
+
 impl Shared {
     /// Reads a program, checks it, finds the instructions that it is about, and takes the memory that it needs.
     fn load(text: &str) -> Result<(Self, Vec<Place>), Refusal> {
@@ -101,6 +116,7 @@ impl Shared {
         for (number, (clause, routine)) in tree.clauses.iter().zip(&code.routines).enumerate() {
             for probe in &clause.probes {
                 all.add(number, routine, probe)?;
+                check_memory(&all.places)?;
             }
         }
         let Places { places, names, alone } = all;

@@ -54,7 +54,7 @@ impl Table {
     #[inline]
     pub(crate) fn set(&self, base: usize, pages: &'static [AtomicPtr<Page>]) {
         self.base.store(base, Ordering::Relaxed);
-        // Of itself, as the assembly asks for pages, and not for their number.
+        // Of itself: nothing orders the load of the pages in the assembly after that of their number.
         self.pages.store(pages.as_ptr().cast_mut(), Ordering::Release);
         self.length.store(pages.len(), Ordering::Release);
     }

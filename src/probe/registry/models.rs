@@ -219,7 +219,7 @@ static TURN: Mutex<()> = Mutex::new(());
 #[test]
 fn probes_come_and_go_while_they_are_hit() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // The pages, which only the assembly looks at without their number.
+    // The store of the pages, which only the assembly loads in no order with their number.
     let elsewhere = ["src/probe/hit/table.rs: store: Release to Relaxed"];
     verify(&["table.rs", "publish.rs"], &[come_and_go()], &elsewhere);
 }

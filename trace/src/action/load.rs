@@ -1,7 +1,6 @@
 //! Numbers and texts from a record.
 
 use super::Moment;
-use crate::fetch::Word;
 use crate::filter::{Number, Text};
 
 /// The number in the record, extended to 64 bits. 0 where the record has no such place: it is too short for its format.
@@ -10,9 +9,6 @@ pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> u64 {
     let (offset, size, signed) = match number {
         Number::Field { offset, size, signed } => (offset, size, signed),
         Number::Register { register, .. } => return moment.registers.get(register),
-        Number::Memory { register, offset, .. } => {
-            return moment.registers.fetch(&Word { register, is_memory: true, offset }).unwrap_or(0);
-        }
         Number::Task => return moment.context.task as i32 as u64,
         Number::Cpu => return moment.context.cpu as u64,
     };

@@ -203,9 +203,9 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
     let filters: [(&str, bool, Kept); 10] = [
         ("0", true, |_, _| true),
         ("n == 3", true, |n, _| n == 3),
-        ("m != 3", true, |_, m| m != 3),
-        ("n < 2 || m > 5", true, |n, m| n < 2 || m > 5),
-        ("!(n & 1) && m >= 4", true, |n, m| n & 1 == 0 && m >= 4),
+        ("m != 3", false, |_, m| m != 3),
+        ("n < 2 || m > 5", false, |n, m| n < 2 || m > 5),
+        ("!(n & 1) && m >= 4", false, |n, m| n & 1 == 0 && m >= 4),
         ("null == 0 && n <= 1", true, |n, _| n <= 1),
         ("null < 0 || null > 0", true, |_, _| false),
         ("n == 3 && comm == 'main'", false, |n, _| n == 3),
@@ -214,6 +214,8 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
     ];
     for line in [words, more, returns] {
         for (filter, is_quick, kept) in filters {
+            // Where it is a word of memory, the record is looked at.
+            let is_quick = is_quick && (line == returns || !filter.contains("null"));
             let filter = if line == returns { filter.into() } else { filter.replace("__probe_func", "__probe_ip") };
             let recorded = [hit, hit_unusually].map(|hit| {
                 let mut events = events();

@@ -138,8 +138,6 @@ pub(crate) enum Number {
     Field { offset: u16, size: u8, signed: bool },
     /// A whole register: where a field has nothing else, and nothing else of the record is needed, that is not even made.
     Register { register: Register, signed: bool },
-    /// Likewise a whole word of memory, so many bytes from where a register points to. It may have changed when it is recorded.
-    Memory { register: Register, offset: i32, signed: bool },
     /// The task, as `common_pid` has it.
     Task,
     /// The CPU.
@@ -155,7 +153,7 @@ impl Number {
     /// Whether it is compared as a signed number.
     pub(crate) fn is_signed(self) -> bool {
         match self {
-            Self::Field { signed, .. } | Self::Register { signed, .. } | Self::Memory { signed, .. } => signed,
+            Self::Field { signed, .. } | Self::Register { signed, .. } => signed,
             Self::Task => true,
             Self::Cpu => false,
         }
@@ -165,7 +163,6 @@ impl Number {
     pub(crate) fn word(self) -> Option<Word> {
         match self {
             Self::Register { register, .. } => Some(Word { register, is_memory: false, offset: 0 }),
-            Self::Memory { register, offset, .. } => Some(Word { register, is_memory: true, offset }),
             Self::Field { .. } | Self::Task | Self::Cpu => None,
         }
     }

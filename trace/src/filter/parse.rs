@@ -326,7 +326,7 @@ fn narrow(number: Number, value: u64) -> u64 {
         Number::Field { size, signed, .. } => (u32::from(size), signed),
         Number::Cpu => (4, false),
         Number::Task => (4, true),
-        Number::Register { signed, .. } | Number::Memory { signed, .. } => (8, signed),
+        Number::Register { signed, .. } => (8, signed),
     };
     let unused = 64 - 8 * size.min(8);
     if signed { ((value << unused) as i64 >> unused) as u64 } else { value << unused >> unused }

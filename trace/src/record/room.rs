@@ -57,11 +57,16 @@ impl Ring {
     /// recording, or the page has no room: nothing was done then.
     #[inline(always)]
     pub(crate) fn reserve_here(&self, size: usize) -> Option<Room<'_>> {
-        let position = self.position.load(Ordering::Relaxed);
-        if self.busy.load(Ordering::Relaxed) != 0 || place(position) + size > PAGE {
+        if self.busy.load(Ordering::Relaxed) != 0 {
             return None;
         }
         self.busy.store(1, Ordering::Relaxed);
+        // A hit that comes before this has moved it, and one that comes after finds the ring busy.
+        let position = self.position.load(Ordering::Relaxed);
+        if place(position) + size > PAGE {
+            self.leave();
+            return None;
+        }
         // SAFETY: as in `reserve`.
         let words = unsafe { (*self.page.get()).add(place(position) / 8) };
         Some(Room { ring: self, words, end: position + size as u64 })

@@ -69,8 +69,8 @@ impl Rings {
         })
     }
 
-    /// Gives each ring at least `bytes` bytes, if all together take no more than `free` bytes of memory: the old ones are given back
-    /// when the new ones are there. The newest records stay, as many as there is room for.
+    /// Gives each ring at least `bytes` bytes, if all together take no more than `free` bytes of memory, or less than now: the old
+    /// ones are given back when the new ones are there. The newest records stay, as many as there is room for.
     ///
     /// # Errors
     ///
@@ -89,8 +89,10 @@ impl Rings {
         // What an allocator may add to a page, or lose by its alignment, is not more than this.
         const OVERHEAD: usize = 64;
         let of_a_page = PAGE + mem::size_of::<Page>() + OVERHEAD;
-        let needed = page_count(bytes).saturating_mul(of_a_page).saturating_mul(self.rings.len());
-        if needed > free {
+        let count = page_count(bytes);
+        let needed = count.saturating_mul(of_a_page).saturating_mul(self.rings.len());
+        // Smaller ones leave more memory than there was, though for a moment there are both.
+        if count > page_count(self.bytes()) && needed > free {
             return Err(ResizeError::TooLarge { needed, free });
         }
         let mut all = Vec::new();

@@ -157,7 +157,11 @@ impl Drop for Archive {
 }
 
 fn fetch(url: &str, file: &str) -> Result<()> {
-    Step::run(&["curl", "--fail", "--location", "--silent", "--show-error", "--output", file, url]).take()
+    // Not by another protocol where it is sent on to another place, and not for ever where nothing comes.
+    let secure = ["--proto", "=https", "--proto-redir", "=https"];
+    let patient = ["--connect-timeout", "30", "--speed-limit", "1", "--speed-time", "60", "--retry", "3"];
+    let usual = ["--fail", "--location", "--silent", "--show-error", "--output", file, url];
+    Step::run(&[&["curl"][..], &secure, &patient, &usual].concat()).take()
 }
 
 /// Takes the files `members` out of a package, into `directory`.

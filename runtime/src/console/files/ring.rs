@@ -7,7 +7,7 @@ use kprobes_trace::errno::Errno;
 
 use super::super::session::Session;
 use super::tracefs::{Fault, number, switch};
-use crate::{task, tracing, uart};
+use crate::{println, task, tracing, uart};
 
 /// How long `trace_pipe` waits until it looks again: a hit cannot wake a task.
 const PIPE_PERIOD: Duration = Duration::from_millis(20);
@@ -50,7 +50,10 @@ pub(super) fn read_size(session: &Session, _: &[&str], out: &mut dyn Write) -> R
 pub(super) fn write_size(_: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
     let bytes = number(text)?.checked_mul(1024).and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.filter(|&bytes| bytes > 0).ok_or(Errno::Invalid)?;
-    tracing::resize_rings(bytes).map_err(|_| Errno::NoMemory)
+    tracing::resize_rings(bytes).map_err(|error| {
+        println!("{error}");
+        Errno::NoMemory
+    })
 }
 
 pub(super) fn read_overwrite(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
