@@ -182,6 +182,26 @@ test!(
     }
 );
 
+/// Needs a frame, and ends with a jump to `next`, which is in a register.
+#[inline(never)]
+fn pass_on(next: fn(u64) -> u64, number: u64) -> u64 {
+    let number = target(number, core::ptr::null());
+    next(number)
+}
+
+#[inline(never)]
+fn caller_of_pass_on(number: u64) -> u64 {
+    black_box(pass_on(black_box(collatz), number))
+}
+
+test!(
+    fn the_caller_is_known_where_a_jump_leaves_a_function() {
+        let text = "return:tests::programs::pass_on { @[caller] = count(); }";
+        let out = printed(text, || (1..=5).for_each(|number| _ = black_box(caller_of_pass_on(black_box(number)))));
+        assert_eq!(out, "@[tests::programs::caller_of_pass_on]: 5\n");
+    }
+);
+
 test!(
     fn what_has_no_place_in_a_map_is_counted() {
         let before = CALLS.load(Relaxed);

@@ -164,7 +164,9 @@ impl Places {
     fn push(&mut self, way: Way, clause: usize, name: usize, function: &Symbol<'_>, offset: usize, wants: &Wants) {
         let function = range(function);
         let address = function.start + offset;
-        let is_caller_in_link = wants.caller && (offset == 0 || backtrace::is_caller_in_link(address));
+        // A function that is left has given up its frame, whatever leads out of it.
+        let is_certain = offset == 0 || matches!(way, Way::Exit(_));
+        let is_caller_in_link = wants.caller && (is_certain || backtrace::is_caller_in_link(address));
         self.places.push(Place { way, address, clause, name, function, is_caller_in_link });
     }
 }
