@@ -222,6 +222,10 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: Vec<(usize, usi
     if let Some(&second) = arguments.first().filter(|_| arguments.len() > ARGUMENTS_MAX) {
         return Err(second.fault(Problem::TooManyArguments));
     }
+    // Where it ends would depend on what follows it, and no symbol is so.
+    if !token::is_closed(place.text) {
+        return Err(place.fault(Problem::Place));
+    }
     let (place, is_return) = parse_place_token(place)?;
     let kind = match kind {
         Kind::Probe if is_return => Kind::Return { maxactive: None },

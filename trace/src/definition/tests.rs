@@ -224,7 +224,7 @@ fn places_are_refused_with_their_column() {
     assert_eq!(refused("p:x f+4%return", "    ^"), Problem::ReturnOffset);
     assert_eq!(refused("p:x f%ret", "     ^"), Problem::PlaceSuffix);
     assert_eq!(define("r:x f+0").place.offset, 0);
-    assert_eq!(define("p:x a<b %x0").place.base, Base::Symbol("a<b".to_string()));
+    assert_eq!(refused("p:x a<b %x0", "    ^"), Problem::Place);
 }
 
 #[test]

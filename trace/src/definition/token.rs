@@ -75,12 +75,14 @@ impl Brackets {
 /// The characters that still belong to the character literal whose opening quote precedes `rest`; 0 if the
 /// quote begins a lifetime.
 fn literal_length(rest: &str) -> usize {
+    /// As many characters as follow the `u` of the longest escape, `'\u{10FFFF}'`.
+    const LONGEST: usize = 9;
     let mut characters = rest.chars();
     match characters.next() {
-        Some('\\') => match characters.skip(1).position(|character| character == '\'') {
-            Some(position) => position + 3,
-            None => 0,
-        },
+        Some('\\') => {
+            let mut word = characters.skip(1).take(LONGEST).take_while(|character| !character.is_whitespace());
+            word.position(|character| character == '\'').map_or(0, |position| position + 3)
+        }
         Some(_) if characters.next() == Some('\'') => 2,
         _ => 0,
     }
@@ -108,7 +110,7 @@ pub(crate) fn tokens(line: &str) -> Vec<Token<'_>> {
 }
 
 /// Whether all brackets in `text` are closed.
-fn is_closed(text: &str) -> bool {
+pub(crate) fn is_closed(text: &str) -> bool {
     let mut brackets = Brackets::default();
     text.char_indices()
         .fold(true, |_, (position, character)| brackets.outside(character, &text[position + character.len_utf8()..]))
@@ -138,6 +140,8 @@ mod tests {
         assert_eq!(texts("p f::<[u8; 4]> %x0"), ["p", "f::<[u8; 4]>", "%x0"]);
         assert_eq!(texts("p <fn(u8) -> u8 as T>::f %x0"), ["p", "<fn(u8) -> u8 as T>::f", "%x0"]);
         assert_eq!(texts("p f::<'>'>::g::<'\\'', '('> %x0"), ["p", "f::<'>'>::g::<'\\'', '('>", "%x0"]);
+        assert_eq!(texts("p f::<'\\u{10FFFF}'>::<'>'> %x0"), ["p", "f::<'\\u{10FFFF}'>::<'>'>", "%x0"]);
+        assert_eq!(texts("p f[5'\\ a] %x0'"), ["p", "f[5'\\ a]", "%x0'"]);
         assert_eq!(texts("p <&'a T as U<'b, 'c>>::f %x0"), ["p", "<&'a T as U<'b, 'c>>::f", "%x0"]);
         assert_eq!(texts(""), Vec::<&str>::new());
     }
