@@ -8,9 +8,11 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use virtio_drivers::transport::mmio::{MmioError, MmioTransport};
+use virtio_drivers::transport::{DeviceType, Transport};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
 use crate::device_tree::{Device, Interrupt, Machine, Registers};
+use crate::interrupt::InterruptError;
 use crate::memory::{self, MapError, dma};
 
 /// Why a device cannot be used.
@@ -63,6 +65,45 @@ pub(crate) fn find(machine: &Machine, mut complain: impl FnMut(VirtioError)) -> 
         }
     }
     found
+}
+
+/// Why a device cannot be used by its driver.
+#[derive(Debug)]
+pub(crate) enum DeviceError {
+    Virtio(VirtioError),
+    Interrupt(InterruptError),
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Virtio(error) => error.fmt(f),
+            Self::Interrupt(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Takes the devices of one kind, called `name`, out of `devices`: what `open` makes of each, with its interrupt. Calls
+/// `complain` with what is wrong with those that cannot be used.
+pub(crate) fn take<T>(
+    devices: &mut Vec<Found>,
+    kind: DeviceType,
+    name: &'static str,
+    open: impl Fn(MmioTransport<'static>) -> virtio_drivers::Result<T>,
+    complain: &mut impl FnMut(DeviceError),
+) -> Vec<(T, Interrupt)> {
+    let mut taken = Vec::new();
+    for Found { address, interrupt, transport } in
+        devices.extract_if(.., |device| device.transport.device_type() == kind)
+    {
+        let opened = open(transport).map_err(|error| DeviceError::Virtio(VirtioError::Driver(address, error)));
+        let no_interrupt = DeviceError::Interrupt(InterruptError::None(name));
+        match opened.and_then(|opened| Ok((opened, interrupt.ok_or(no_interrupt)?))) {
+            Ok(device) => taken.push(device),
+            Err(error) => complain(error),
+        }
+    }
+    taken
 }
 
 /// The way to a device, or nothing where the slot is empty.

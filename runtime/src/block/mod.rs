@@ -18,11 +18,11 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use spin::Once;
-use virtio_drivers::transport::{DeviceType, Transport};
+use virtio_drivers::transport::DeviceType;
 
-use crate::interrupt::{self, InterruptError};
+use crate::interrupt;
 use crate::sync::IrqLock;
-use crate::virtio::{Found, VirtioError};
+use crate::virtio::{self, DeviceError, Found};
 use queue::Queue;
 use request::{Completion, Operation, Request, Status};
 
@@ -37,22 +37,6 @@ pub struct Disk {
     capacity: u64,
     is_read_only: bool,
     queue: IrqLock<Queue>,
-}
-
-/// Why a disk cannot be used.
-#[derive(Debug)]
-pub(crate) enum DiskError {
-    Virtio(VirtioError),
-    Interrupt(InterruptError),
-}
-
-impl fmt::Display for DiskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Virtio(error) => error.fmt(f),
-            Self::Interrupt(error) => error.fmt(f),
-        }
-    }
 }
 
 /// Why sectors were not read or written.
@@ -80,30 +64,18 @@ impl fmt::Display for BlockError {
 }
 
 /// Takes the disks out of `devices`. Calls `complain` with what is wrong with those that cannot be used.
-pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DiskError)) {
-    let mut disks = Vec::new();
-    let mut interrupts = Vec::new();
-    for Found { address, interrupt, transport } in
-        devices.extract_if(.., |device| device.transport.device_type() == DeviceType::Block)
-    {
-        let queue = Queue::new(transport).map_err(|error| DiskError::Virtio(VirtioError::Driver(address, error)));
-        let no_interrupt = DiskError::Interrupt(InterruptError::None("disk"));
-        match queue.and_then(|queue| Ok((queue, interrupt.ok_or(no_interrupt)?))) {
-            Ok((queue, interrupt)) => {
-                disks.push(Disk {
-                    capacity: queue.capacity(),
-                    is_read_only: queue.is_read_only(),
-                    queue: IrqLock::new(queue),
-                });
-                interrupts.push(interrupt);
-            }
-            Err(error) => complain(error),
-        }
-    }
-    DISKS.call_once(|| disks);
+pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DeviceError)) {
+    let queues = virtio::take(devices, DeviceType::Block, "disk", Queue::new, &mut complain);
+    let (queues, interrupts): (Vec<_>, Vec<_>) = queues.into_iter().unzip();
+    let disk = |queue: Queue| Disk {
+        capacity: queue.capacity(),
+        is_read_only: queue.is_read_only(),
+        queue: IrqLock::new(queue),
+    };
+    DISKS.call_once(|| queues.into_iter().map(disk).collect());
     for interrupt in interrupts {
         if let Err(error) = interrupt::register(interrupt, disk_interrupt) {
-            complain(DiskError::Interrupt(error));
+            complain(DeviceError::Interrupt(error));
         }
     }
 }

@@ -38,51 +38,23 @@ pub use target::{interfaces, start};
 #[cfg(target_os = "none")]
 mod target {
     use alloc::vec::Vec;
-    use core::fmt;
 
     use spin::Once;
-    use virtio_drivers::transport::{DeviceType, Transport};
+    use virtio_drivers::transport::DeviceType;
 
     use super::card::Card;
     use super::interface::Interface;
     use super::station;
-    use crate::interrupt::{self, InterruptError};
-    use crate::task;
-    use crate::virtio::{Found, VirtioError};
+    use crate::virtio::{self, DeviceError, Found};
+    use crate::{interrupt, task};
 
     /// Every interface, in the order of their numbers. Set once, at boot.
     static INTERFACES: Once<Vec<Interface>> = Once::new();
 
-    /// Why a card cannot be used.
-    #[derive(Debug)]
-    pub(crate) enum CardError {
-        Virtio(VirtioError),
-        Interrupt(InterruptError),
-    }
-
-    impl fmt::Display for CardError {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match self {
-                Self::Virtio(error) => error.fmt(f),
-                Self::Interrupt(error) => error.fmt(f),
-            }
-        }
-    }
-
     /// Takes the network cards out of `devices`. Calls `complain` with what is wrong with those that cannot be used. Nothing is
     /// sent before [`start`].
-    pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(CardError)) {
-        let mut cards = Vec::new();
-        for Found { address, interrupt, transport } in
-            devices.extract_if(.., |device| device.transport.device_type() == DeviceType::Network)
-        {
-            let card = Card::new(transport).map_err(|error| CardError::Virtio(VirtioError::Driver(address, error)));
-            let no_interrupt = CardError::Interrupt(InterruptError::None("network card"));
-            match card.and_then(|card| Ok((card, interrupt.ok_or(no_interrupt)?))) {
-                Ok(card) => cards.push(card),
-                Err(error) => complain(error),
-            }
-        }
+    pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DeviceError)) {
+        let mut cards = virtio::take(devices, DeviceType::Network, "network card", Card::new, &mut complain);
         // The slots that they are in do not tell which is which, but this does.
         cards.sort_by_key(|(card, _)| card.hardware_address());
         let (cards, interrupts): (Vec<_>, Vec<_>) = cards.into_iter().unzip();
@@ -90,7 +62,7 @@ mod target {
         INTERFACES.call_once(|| interfaces.collect());
         for interrupt in interrupts {
             if let Err(error) = interrupt::register(interrupt, card_interrupt) {
-                complain(CardError::Interrupt(error));
+                complain(DeviceError::Interrupt(error));
             }
         }
     }
