@@ -5,7 +5,7 @@
 //   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher; of that the address,
 //                  which the post-handler follows; FULL and LEAN, each a handler and counts; the shortcut, which the slot
 //                  follows; and the operands
-//   INSTANCE_*     of `Instance`: the stack pointer follows the return address, and what is known of the hit the link
+//   INSTANCE_*     of `Instance`: the return address follows the stack pointer, and what is known of the hit the link
 //   SLOT_SHIFT     log2 of the distance between the slots of two CPUs, the first of which is at the beginning of a `ReturnProbe`
 //   TABLE_*        of `Table`; the number of its pages follows its base
 //   ENTRY_*        of `Entry`: the arguments, and what follows them; cpu and watcher; link and masks
@@ -32,7 +32,7 @@
     .set    POINT_OPERANDS, {POINT_OPERANDS}
     .set    POINT_ENTRY, {POINT_ENTRY}
     .set    POINT_RETURNS, {POINT_RETURNS}
-    .set    INSTANCE_RETURN_ADDRESS, {INSTANCE_RETURN_ADDRESS}
+    .set    INSTANCE_STACK_POINTER, {INSTANCE_STACK_POINTER}
     .set    INSTANCE_NEXT, {INSTANCE_NEXT}
     .set    SLOT_SHIFT, {SLOT_SHIFT}
     .set    FOLLOW_SIZE, {FOLLOW_SIZE}
@@ -101,7 +101,7 @@
 // Makes that instance the one of the newest call of the task. It is the only one of the hit, which a zero says.
 // In: x11, x12 as above, x13 = what is in x30, x10 = the stack pointer. Out: x13 = what x30 is to be.
 .macro returns_follow
-    stp     x13, x10, [x11, #INSTANCE_RETURN_ADDRESS]
+    stp     x10, x13, [x11, #INSTANCE_STACK_POINTER]
     ldr     x13, [x12, #:lo12:kprobes_calls_offset]
     stp     x13, xzr, [x11, #INSTANCE_NEXT]
     str     x11, [x12, #:lo12:kprobes_calls_offset]

@@ -12,7 +12,6 @@
 // No exception return is used: that would have to compose all of PSTATE, with fields that only some CPUs can read.
 // Flags and interrupt masks are put back by hand instead, and the rest of PSTATE is never touched.
 
-    .set    INSTANCE_STACK_POINTER, {INSTANCE_STACK_POINTER}
     .set    INSTANCE_OWNER, {INSTANCE_OWNER}
     .set    CPU_NUMBER, {CPU_NUMBER}
     .set    RETURNS_HANDLER, {RETURNS_HANDLER}
@@ -42,7 +41,7 @@ kretprobe_trampoline:
     add     x2, x2, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
     adr     x3, kretprobe_trampoline
     cbz     x19, kretprobe_unusual
-    ldp     x1, x4, [x19, #INSTANCE_RETURN_ADDRESS]
+    ldp     x4, x1, [x19, #INSTANCE_STACK_POINTER]
     cmp     x4, x0
     b.ne    kretprobe_unusual
     cmp     x1, x3
@@ -67,7 +66,7 @@ kretprobe_trampoline:
 kretprobe_give_back:
     ldr     x9, [x24, #CPU_NUMBER]
     add     x23, x23, x9, lsl #SLOT_SHIFT
-    str     xzr, [x19, #INSTANCE_STACK_POINTER]
+    stlr    xzr, [x19]                      // its stack pointer: whoever reads that sees what the handler has stored
     ldr     x9, [x23]
     cbnz    x9, kretprobe_recycle
     stlr    x19, [x23]                      // the slot stays empty meanwhile: other CPUs do not fill it

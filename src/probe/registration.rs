@@ -58,7 +58,8 @@ impl Registration {
         self.probe.counters.missed()
     }
 
-    /// How many calls of a return-probed function are in progress.
+    /// How many calls of a return-probed function are in progress. The returns of the others are in what
+    /// [`hits`](Self::hits) and [`missed`](Self::missed) say after this.
     #[must_use]
     pub fn active(&self) -> u32 {
         self.probe.active()

@@ -23,15 +23,16 @@ use crate::platform::MAX_CPUS;
 /// A call in progress of a return-probed function.
 ///
 /// Between [`Pool::take`] and [`Pool::give_back`] it belongs to the hit path of the task that made the call. The fields are
-/// atomic, with relaxed accesses, because they live in memory that is shared. `trampoline/kretprobe.S` knows them.
+/// atomic, with relaxed accesses but for one, because they live in memory that is shared. `trampoline/kretprobe.S` knows them.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Instance {
+    /// The stack pointer at the entry of the function, and so at its return; 0 while no call is followed with it, which
+    /// is stored with release order, after all that the call has counted.
+    pub(super) stack_pointer: AtomicU64,
     /// What was in x30: the true return address, or `kretprobe_trampoline` where another instance, older and
     /// with the same stack pointer, holds it.
     pub(super) return_address: AtomicU64,
-    /// The stack pointer at the entry of the function, and so at its return; 0 while no call is followed with it.
-    pub(super) stack_pointer: AtomicU64,
     /// The instance of the next older call in the same list.
     pub(super) next: AtomicPtr<Instance>,
     /// What is known of the hit that has put it into the list: one of the constants below.
@@ -46,14 +47,14 @@ pub(crate) struct Instance {
 const _: () = {
     // The atomics of a model are larger.
     let is_model = cfg!(all(test, loom));
-    assert!(is_model || Instance::STACK_POINTER == Instance::RETURN_ADDRESS + 8);
+    assert!(Instance::STACK_POINTER == 0);
+    assert!(is_model || offset_of!(Instance, return_address) == Instance::STACK_POINTER + 8);
     assert!(is_model || offset_of!(Instance, hit) == Instance::NEXT + 8);
     assert!(is_model || size_of::<Slot>() == 1 << Pool::SLOT_SHIFT);
 };
 
 impl Instance {
     // For the assembly.
-    pub(super) const RETURN_ADDRESS: usize = offset_of!(Self, return_address);
     pub(super) const STACK_POINTER: usize = offset_of!(Self, stack_pointer);
     pub(super) const NEXT: usize = offset_of!(Self, next);
     #[cfg(target_os = "none")]
@@ -69,8 +70,8 @@ impl Instance {
     /// The instance with the number `index` among `count` that are all free, in the order of their numbers.
     pub(crate) fn free(index: u32, count: u32) -> Self {
         Self {
-            return_address: AtomicU64::new(0),
             stack_pointer: AtomicU64::new(0),
+            return_address: AtomicU64::new(0),
             next: AtomicPtr::default(),
             hit: AtomicU64::new(Self::ALONE),
             owner: AtomicPtr::default(),
@@ -189,7 +190,7 @@ impl Pool {
     /// Until this CPU has left the hit path, the pool is not freed, though none of its instances is taken.
     #[inline]
     pub(super) fn give_back(&self, cpu: &Cpu, instance: &Instance) {
-        instance.stack_pointer.store(0, Relaxed);
+        instance.stack_pointer.store(0, Release);
         if !self.slot(cpu).fill(instance) {
             self.push(instance);
         }
@@ -239,9 +240,9 @@ impl Pool {
         }
     }
 
-    /// How many calls are in progress.
+    /// How many calls are in progress. What the others have counted is seen after this.
     pub(crate) fn taken(&self) -> u32 {
-        self.instances.iter().filter(|instance| instance.stack_pointer.load(Relaxed) != 0).count() as u32
+        self.instances.iter().filter(|instance| instance.stack_pointer.load(Acquire) != 0).count() as u32
     }
 }
 

@@ -36,7 +36,6 @@ mod routines {
         POINT_OPERANDS = const offset_of!(Point, operands),
         POINT_ENTRY = const offset_of!(Point, entry),
         POINT_RETURNS = const offset_of!(Point, returns),
-        INSTANCE_RETURN_ADDRESS = const Instance::RETURN_ADDRESS,
         INSTANCE_STACK_POINTER = const Instance::STACK_POINTER,
         INSTANCE_NEXT = const Instance::NEXT,
         INSTANCE_OWNER = const Instance::OWNER,
