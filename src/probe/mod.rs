@@ -35,11 +35,12 @@ pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use registration::Registration;
 pub use registry::{list, memory};
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::interrupts;
 use crate::platform;
-use crate::text;
+use crate::text::{self, Word};
 use hit::{returns, trampoline};
 
 /// The largest number of calls that a return probe can follow at a time (the limit of Linux `kprobe_events`).
@@ -142,6 +143,20 @@ pub fn task_exited(calls: &TaskCalls) {
 /// Where [`Platform::hold_cpus`](crate::platform::Platform::hold_cpus) does: if interrupts are masked.
 pub fn synchronize() {
     text::patch::<arena::Used>(&[], &mut []);
+}
+
+/// Writes `words`, which are instructions and what these load, to the virtual address `address` and behind it, as probes are
+/// written, with all that makes instructions of them. A handler may begin there: a CPU has refetched when it comes to a probe that
+/// was armed since.
+///
+/// # Safety
+///
+/// `address` is a multiple of 4, in memory that [`Platform::allocate_executable`](crate::platform::Platform::allocate_executable)
+/// has mapped, with room for all words, which is the caller's, and which nobody executes.
+pub unsafe fn write_instructions(address: usize, words: &[u32]) {
+    let word = |(address, &word)| Word { address, words: [word] };
+    let words: Vec<Word> = (address..).step_by(size_of::<u32>()).zip(words).map(word).collect();
+    text::write(&words);
 }
 
 /// Whether the virtual address `address`, found as a return address, is that of the return-probe trampoline,

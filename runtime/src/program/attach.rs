@@ -8,6 +8,7 @@ use aarch64_kprobes::probe::Registration;
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use super::Shared;
+use super::compiled::{Clauses, View};
 use super::exits::Exit;
 use super::hit::{INTERPRETER, Site};
 use super::places::{Place, Way};
@@ -20,6 +21,8 @@ pub(super) struct Attached {
     kretprobes: Vec<Kretprobe>,
     /// What the handlers of each are given. They stay where they are.
     _sites: Box<[Site]>,
+    /// The handlers that were made for them.
+    pub clauses: Clauses,
     /// Those that are not, with the place that was refused.
     pub refused: Vec<(Place, ProbeError)>,
 }
@@ -29,7 +32,9 @@ unsafe impl Send for Site {}
 // SAFETY: as above.
 unsafe impl Sync for Site {}
 
-/// Registers and arms probes that run clauses of `shared` at all `places` where one can be.
+/// Registers and arms probes that run clauses of `shared` at all `places` where one can be: as instructions, or by the interpreter
+/// alone. What runs where functions have returned to, and where it depends on the registers whether a function is left, is
+/// interpreted.
 ///
 /// # Errors
 ///
@@ -37,17 +42,28 @@ unsafe impl Sync for Site {}
 ///
 /// # Safety
 ///
-/// `shared` outlives what is returned.
-pub(super) unsafe fn attach(shared: *const Shared, places: Vec<Place>) -> Result<Attached, ProbeError> {
+/// `shared` outlives what is returned, and stays where it is.
+pub(super) unsafe fn attach(
+    shared: *const Shared,
+    places: Vec<Place>,
+    is_interpreted: bool,
+) -> Result<Attached, ProbeError> {
     let site = |place: &Place| Site {
         shared,
         clause: place.clause,
         name: place.name as u64,
-        function: place.function.start as u64..place.function.end as u64,
+        function: place.function.start as u64,
+        function_end: place.function.end as u64,
         is_caller_in_link: place.is_caller_in_link,
         exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
     };
     let sites: Box<[Site]> = places.iter().map(site).collect();
+    let is_wanted = |clause, view| places.iter().any(|place| place.clause == clause && place.way.view() == Some(view));
+    let clauses = match is_interpreted {
+        true => Clauses::default(),
+        // SAFETY: by the caller; and the probes go before these.
+        false => unsafe { Clauses::of(&*shared, is_wanted) },
+    };
     let mut kprobes = Vec::new();
     let mut kretprobes = Vec::new();
     let (mut at, mut returning) = (Vec::new(), Vec::new());
@@ -60,8 +76,10 @@ pub(super) unsafe fn attach(shared: *const Shared, places: Vec<Place>) -> Result
                 returning.push(place);
                 continue;
             }
-            Way::Entry => kprobes.push(kprobe.entry(INTERPRETER.entered)),
-            Way::Instruction => kprobes.push(kprobe.pre(INTERPRETER.reached)),
+            Way::Entry => kprobes.push(kprobe.entry(clauses.entered(place.clause).unwrap_or(INTERPRETER.entered))),
+            Way::Instruction | Way::Exit(Exit::Always) => {
+                kprobes.push(kprobe.pre(clauses.reached(place.clause).unwrap_or(INTERPRETER.reached)));
+            }
             Way::Exit(_) => kprobes.push(kprobe.pre(INTERPRETER.left)),
         }
         at.push(place);
@@ -69,7 +87,7 @@ pub(super) unsafe fn attach(shared: *const Shared, places: Vec<Place>) -> Result
     let mut refused = Vec::new();
     let kprobes = registered(at, Kprobe::register_all(kprobes), &mut refused);
     let kretprobes = registered(returning, Kretprobe::register_all(kretprobes), &mut refused);
-    let attached = Attached { kprobes, kretprobes, _sites: sites, refused };
+    let attached = Attached { kprobes, kretprobes, _sites: sites, clauses, refused };
     Registration::set_all_enabled(attached.probes(), true)?;
     Ok(attached)
 }
@@ -88,6 +106,17 @@ fn registered<P>(
         }
     }
     probes
+}
+
+impl Way {
+    /// What a handler is told that is made for the clause.
+    fn view(self) -> Option<View> {
+        match self {
+            Self::Entry => Some(View::Entry),
+            Self::Instruction | Self::Exit(Exit::Always) => Some(View::Frame),
+            Self::Exit(_) | Self::Return => None,
+        }
+    }
 }
 
 impl Attached {

@@ -102,9 +102,8 @@ impl Places {
             Probe::Entry { glob } => {
                 for function in names::functions(glob) {
                     let name = self.name(Probe::Entry { glob: function.name.into() });
-                    // Who writes assembly may have other rules for what a call leaves alone.
-                    let is_compiled = function.name.contains("::");
-                    let way = if is_compiled && !wants.registers { Way::Entry } else { Way::Instruction };
+                    // What is called otherwise than functions are cannot be probed: see `tracing::Names`.
+                    let way = if wants.registers { Way::Instruction } else { Way::Entry };
                     self.push(way, clause, name, &function, 0, &wants);
                 }
             }

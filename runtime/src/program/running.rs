@@ -18,6 +18,7 @@ use kprobes_program::syntax::{self, Probe};
 
 use super::alone;
 use super::attach::{self, Attached};
+use super::compiled::Reason;
 use super::names::{Image, Known};
 use super::places::{Place, Places};
 use crate::memory::{self, Statistics};
@@ -171,12 +172,25 @@ impl Program {
     ///
     /// What is wrong with it, or why nothing that it is about can be probed.
     pub fn start(text: &str) -> Result<Self, Refusal> {
+        Self::run(text, false)
+    }
+
+    /// The same, by the interpreter alone, to be compared with it.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn interpret(text: &str) -> Result<Self, Refusal> {
+        Self::run(text, true)
+    }
+
+    fn run(text: &str, is_interpreted: bool) -> Result<Self, Refusal> {
         let (shared, places) = Shared::load(text)?;
         let shared = Arc::new(shared);
         alone::run(&shared, |probe| *probe == Probe::Begin);
         let wanted = places.len();
         // SAFETY: the field with the probes goes before that which shares this, and `finish` keeps the order.
-        let attached = unsafe { attach::attach(Arc::as_ptr(&shared), places) };
+        let attached = unsafe { attach::attach(Arc::as_ptr(&shared), places, is_interpreted) };
         let attached = attached.map_err(|error| Refusal { sentence: error.to_string(), cause: None })?;
         if let Some((_, error)) = attached.refused.first().filter(|_| attached.refused.len() == wanted) {
             return Err(nothing_probed(wanted, error));
@@ -203,6 +217,19 @@ impl Program {
         functions.sort_unstable();
         functions.dedup();
         functions.into_iter().filter_map(symbol::lookup).map(|function| function.name).collect()
+    }
+
+    /// The clauses that the interpreter runs as there are no instructions for them, by their numbers from 0 on, and why; none if it
+    /// was asked to.
+    #[must_use]
+    pub fn interpreted(&self) -> &[(usize, Reason)] {
+        &self.attached.clauses.interpreted
+    }
+
+    /// How many handlers were made of its clauses.
+    #[must_use]
+    pub fn handlers(&self) -> usize {
+        self.attached.clauses.count()
     }
 
     /// Whether it has ended itself, by `exit()`.

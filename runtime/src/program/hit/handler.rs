@@ -22,7 +22,7 @@ pub(crate) fn reached(hit: &mut Hit<'_>) {
 pub(crate) fn left(hit: &mut Hit<'_>) {
     // SAFETY: as above.
     let site = unsafe { Site::at(hit.data()) };
-    if site.exit.is_taken(hit.frame(), &site.function) {
+    if site.exit.is_taken(hit.frame(), &(site.function..site.function_end)) {
         Moment { site, registers: hit.frame(), return_address: None }.run();
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Everything in this module and below runs with interrupts masked, while a probe is handled: no lock but those of the maps, no
 //! allocation, no panic, and no call out of the closed region of the image, where the linker script places it by its path, and
-//! the interpreter with it.
+//! the interpreter with it. What a clause is compiled to lies elsewhere, and keeps the same rules: it is looked over before it may
+//! run, and of this kernel it calls [`compiled`] alone.
 
+pub(super) mod compiled;
 pub(super) mod handler;
 
-use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
@@ -18,8 +19,8 @@ use super::Shared;
 use super::exits::Exit;
 use crate::{task, time};
 
-/// What the engine calls at the hits of a clause: each is given a [`Site`] as its data. Code that does what the clause does can
-/// take the place of the interpreter.
+/// What the engine calls at the hits of a clause: each is given a [`Site`] as its data. What the clause is compiled to takes the
+/// place of the first two.
 pub(super) struct Handlers {
     /// At the first instruction of a function, if what a call passes is all that the clause wants.
     pub entered: ArgumentHandler,
@@ -35,8 +36,9 @@ pub(super) struct Handlers {
 pub(super) const INTERPRETER: Handlers =
     Handlers { entered: handler::entered, reached: handler::reached, left: handler::left, returned: handler::returned };
 
-/// A probe of a program: what it is to a hit of it.
+/// A probe of a program: what it is to a hit of it. Compiled code loads the name and the function from here.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Site {
     /// What runs there. It outlives the probe.
     pub shared: *const Shared,
@@ -44,8 +46,9 @@ pub(super) struct Site {
     pub clause: usize,
     /// The number of the probe's name.
     pub name: u64,
-    /// The virtual addresses of the function.
-    pub function: Range<u64>,
+    /// The virtual address of the function, and of what is behind it.
+    pub function: u64,
+    pub function_end: u64,
     /// Where the function returns to is in x30, and in no frame record.
     pub is_caller_in_link: bool,
     /// When the instruction leaves the function.
@@ -69,7 +72,8 @@ impl Site {
 /// with interrupts masked.
 #[inline(never)]
 pub(super) fn run_alone(shared: &Shared, clause: usize, name: u64) {
-    let site = Site { shared, clause, name, function: 0..0, is_caller_in_link: false, exit: Exit::Always };
+    let (function, function_end) = (0, 0);
+    let site = Site { shared, clause, name, function, function_end, is_caller_in_link: false, exit: Exit::Always };
     Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None }.run();
 }
 
@@ -172,7 +176,7 @@ impl<R: Registers> Machine for Moment<'_, R> {
 
     #[inline(always)]
     fn function(&self) -> u64 {
-        self.site.function.start
+        self.site.function
     }
 
     #[inline]

@@ -1,0 +1,168 @@
+//! The clauses of a program as instructions of this kernel.
+//!
+//! A clause is compiled for each view of a hit that it is probed by: for what a call passes, and for all registers. What becomes of
+//! it is a handler, which the engine calls with the address of an [`Entry`] or a [`Hit`]; from there it finds the site, and by
+//! TPIDR_EL1 the task and the CPU, at the places that the trace layer is told of, too.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem::{offset_of, transmute};
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::probe::{ArgumentHandler, Entry, Hit, PreHandler};
+use kprobes_program::code::Register;
+use kprobes_program::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
+
+use super::Shared;
+use super::hit::{Site, compiled};
+use super::room::Room;
+use crate::{smp, task};
+
+/// Why a clause is interpreted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The compiler does not take it.
+    Refused(Refused),
+    /// There is no memory for its instructions.
+    NoMemory,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => refused.fmt(f),
+            Self::NoMemory => f.write_str("there is no executable memory for its instructions"),
+        }
+    }
+}
+
+/// What a handler is told of a hit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// What a call passes.
+    Entry,
+    /// All registers.
+    Frame,
+}
+
+const fn in_task(offset: &'static [u16]) -> Path {
+    Path { base: Base::Thread, offsets: offset }
+}
+
+/// From a hit to `field` of its site.
+const fn in_site([first, second, third]: [u16; 3], field: usize) -> [u16; 4] {
+    [first, second, third, field as u16]
+}
+
+fn register_of_call(register: Register) -> Option<u16> {
+    match register {
+        Register::X(number) => Entry::offset_of(number),
+        Register::Sp | Register::Pc | Register::Pstate => None,
+    }
+}
+
+fn register_of_frame(register: Register) -> Option<u16> {
+    let offset = match register {
+        Register::X(number) => offset_of!(TrapFrame, x) + 8 * usize::from(number),
+        Register::Sp => offset_of!(TrapFrame, sp),
+        Register::Pc => offset_of!(TrapFrame, pc),
+        Register::Pstate => offset_of!(TrapFrame, pstate),
+    };
+    Some(offset as u16)
+}
+
+impl View {
+    /// What compiled code of `shared` is told of this kernel.
+    fn kernel(self, shared: &Shared) -> Kernel {
+        let (register, [function, name]): (fn(Register) -> Option<u16>, [&'static [u16]; 2]) = match self {
+            Self::Entry => (
+                register_of_call,
+                const {
+                    [&in_site(Entry::DATA, offset_of!(Site, function)), &in_site(Entry::DATA, offset_of!(Site, name))]
+                },
+            ),
+            Self::Frame => (
+                register_of_frame,
+                const { [&in_site(Hit::DATA, offset_of!(Site, function)), &in_site(Hit::DATA, offset_of!(Site, name))] },
+            ),
+        };
+        let perform = match self {
+            Self::Entry => compiled::entered as *const (),
+            Self::Frame => compiled::reached as *const (),
+        };
+        let of_hit = |offsets| Some(Source::Path(Path { base: Base::Hit, offsets }));
+        Kernel {
+            register,
+            function: of_hit(function),
+            // It may have to be looked for.
+            caller: None,
+            site: of_hit(name),
+            cpu: in_task(&[task::CPU_NUMBER_OFFSET as u16]),
+            cpus: smp::running().max().map_or(1, |last| last + 1),
+            task: Some(Source::Path(in_task(&[task::NUMBER_OFFSET as u16]))),
+            comm: Some(in_task(&[task::NAME_OFFSET as u16])),
+            nanoseconds: Some(Source::Call(compiled::nanoseconds as *const () as u64)),
+            perform: perform as u64,
+            context: core::ptr::from_ref(shared).addr() as u64,
+        }
+    }
+}
+
+/// Clauses that are compiled, as far as they are.
+#[derive(Debug, Default)]
+pub(super) struct Clauses {
+    /// By their numbers.
+    of_calls: Vec<Option<Room>>,
+    of_frames: Vec<Option<Room>>,
+    /// What the instructions have the address of.
+    _directory: Option<Directory>,
+    /// Those that could not be, by their numbers, and why.
+    pub interpreted: Vec<(usize, Reason)>,
+}
+
+impl Clauses {
+    /// Compiles the clauses of `shared` for the views in which `is_wanted` of them.
+    ///
+    /// # Safety
+    ///
+    /// `shared` stays where it is for as long as a handler of these may run.
+    pub unsafe fn of(shared: &Shared, is_wanted: impl Fn(usize, View) -> bool) -> Self {
+        let directory = Directory::new(&shared.store);
+        let mut interpreted = Vec::new();
+        let mut all = |view: View| -> Vec<Option<Room>> {
+            let kernel = view.kernel(shared);
+            let clause = |number| {
+                let words = compile::compile(&shared.code, number, &shared.store, &directory, &kernel);
+                let words = words.map_err(Reason::Refused)?.words;
+                Room::new(&words).map_err(|_| Reason::NoMemory)
+            };
+            let clauses = (0..shared.code.routines.len()).map(|number| {
+                is_wanted(number, view).then(|| clause(number))?.map_err(|reason| interpreted.push((number, reason))).ok()
+            });
+            clauses.collect()
+        };
+        let (of_calls, of_frames) = (all(View::Entry), all(View::Frame));
+        interpreted.sort_unstable_by_key(|(number, _)| *number);
+        interpreted.dedup_by_key(|(number, _)| *number);
+        Self { of_calls, of_frames, _directory: Some(directory), interpreted }
+    }
+
+    /// The handler of clause `number` for what a call passes, if there is one.
+    pub fn entered(&self, number: usize) -> Option<ArgumentHandler> {
+        let room = self.of_calls.get(number)?.as_ref()?;
+        // SAFETY: the words are a function that takes an address and returns nothing (AAPCS64), made for that of an entry.
+        Some(unsafe { transmute::<*const (), ArgumentHandler>(core::ptr::with_exposed_provenance(room.start())) })
+    }
+
+    /// Likewise, for all registers.
+    pub fn reached(&self, number: usize) -> Option<PreHandler> {
+        let room = self.of_frames.get(number)?.as_ref()?;
+        // SAFETY: as above, for that of a hit, which it leaves as it is.
+        Some(unsafe { transmute::<*const (), PreHandler>(core::ptr::with_exposed_provenance(room.start())) })
+    }
+
+    /// How many clauses there are as instructions, each for every view of it.
+    pub fn count(&self) -> usize {
+        self.of_calls.iter().chain(&self.of_frames).flatten().count()
+    }
+}
