@@ -13,7 +13,7 @@ use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::Events;
 use kprobes_trace::trigger::controls::Controls;
-use runtime::program::Program;
+use runtime::program::{Program, Refusal};
 use runtime::{symbol, tracing};
 
 use crate::measure::Stopwatch;
@@ -123,10 +123,11 @@ pub static CASES: &[Case] = &[
             controls.set_trigger(events, EVENT, "hist:keys=common_pid,x")
         })
     }),
-    hit("prog.count", target::add, Mode::Optimized, |at, _| program(at, "{ @ = count(); }")),
-    hit("prog.hist", target::add, Mode::Optimized, |at, _| program(at, "{ @ = hist(arg0); }")),
-    hit("prog.predicate-false", target::add, Mode::Optimized, |at, _| program(at, "/arg0 == 7/ { @ = count(); }")),
-    hit("prog.keyed-count", target::add, Mode::Optimized, |at, _| program(at, "{ @[func] = count(); }")),
+    hit("prog.count", target::add, Mode::Lean, |at, _| compiled(at, COUNT)),
+    hit("prog.hist", target::add, Mode::Lean, |at, _| compiled(at, "{ @ = hist(arg0); }")),
+    hit("prog.predicate-false", target::add, Mode::Lean, |at, _| compiled(at, "/arg0 == 7/ { @ = count(); }")),
+    hit("prog.keyed-count", target::add, Mode::Lean, |at, _| compiled(at, "{ @[func] = count(); }")),
+    hit("prog.count.interpreted", target::add, Mode::Lean, |at, _| program(at, COUNT, Program::interpret)),
     change("register.one", 1, |stopwatch| {
         let at = target::add().probed();
         drop(stopwatch.time(|| Kprobe::at(at).pre(before).register()));
@@ -193,10 +194,18 @@ impl Deref for OneProbe {
     }
 }
 
-/// A program about the function at `at`, which does `what` at its entry.
-fn program(at: usize, what: &str) -> Armed {
+/// What the program does that is measured as instructions and interpreted.
+const COUNT: &str = "{ @ = count(); }";
+
+/// A program about the function at `at`, which does `what` at its entry, by instructions.
+fn compiled(at: usize, what: &str) -> Armed {
+    program(at, what, |text| Program::start(text).inspect(|program| assert_eq!(program.handlers(), 1, "{text}")))
+}
+
+/// The same, that `start` begins with.
+fn program(at: usize, what: &str, start: fn(&str) -> Result<Program, Refusal>) -> Armed {
     let function = symbol::lookup(at).expect("a function has a symbol").name;
-    let Ok(program) = Program::start(&format!("kprobe:{function} {what}")) else { panic!("{what} does not run") };
+    let Ok(program) = start(&format!("kprobe:{function} {what}")) else { panic!("{what} does not run") };
     Armed { probes: vec![Box::new(OneProbe(program))], counted: 1, _others: vec![] }
 }
 

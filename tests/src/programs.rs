@@ -10,7 +10,9 @@ use core::time::Duration;
 
 use aarch64_kprobes::insn::{self, Op, Verdict};
 use aarch64_kprobes::probe;
-use runtime::program::Program;
+use kprobes_program::compile::Refused;
+use runtime::memory;
+use runtime::program::{Program, Reason, Refusal};
 use runtime::task::JoinHandle;
 use runtime::{smp, symbol, task, workload};
 
@@ -19,12 +21,19 @@ use crate::test;
 
 /// Starts a program that is right.
 fn start(text: &str) -> Program {
-    Program::start(text).unwrap_or_else(|refusal| {
+    started(text, Program::start)
+}
+
+/// The same, that is begun with by `start`.
+fn started(text: &str, start: Start) -> Program {
+    start(text).unwrap_or_else(|refusal| {
         let mut why = String::new();
         let _ = refusal.write(text, &mut why);
         panic!("{why}")
     })
 }
+
+type Start = fn(&str) -> Result<Program, Refusal>;
 
 /// What a program prints that runs while `act` does.
 fn printed(text: &str, act: impl FnOnce()) -> String {
@@ -353,5 +362,104 @@ test!(
         assert_eq!((program.probes(), program.refused()), (1, Vec::from(["aarch64_kprobes::exception::handle_sync"])));
         drop(program);
         black_box(target(0, core::ptr::null()));
+    }
+);
+
+/// What is probed while it runs, by one program after the other: the same each time.
+#[inline(never)]
+fn work() {
+    static TEXT: &[u8; 8] = b"a text\xff\0";
+    call_on_all_cpus(1_000);
+    for number in 0..30 {
+        black_box(collatz(black_box(number)));
+        black_box(caller_of_target(black_box(number)));
+        black_box(target(number, TEXT.as_ptr().wrapping_add(number as usize % 8)));
+    }
+    black_box(recurse(black_box(20)));
+    fixture::TAIL_CALL.call(7);
+}
+
+/// Programs, and how many handlers they become, whose maps and output are the same whenever [`work`] is done.
+const PROGRAMS: [(&str, usize); 7] = [
+    (
+        "kprobe:tests::programs::target { @n = count(); @s = sum(arg0); @a = avg(arg0); @least = min(arg0); @most = max(arg0); \
+         @both = stats((s64)arg0 - 5); @h = hist(arg0); @l = lhist(arg0, 10, 900, 90); @all++; @odd += arg0 % 2; }",
+        1,
+    ),
+    (
+        "kprobe:tests::programs::target /arg0 % 3 == 1/ { @by[arg0 & 7, comm] = count(); @cpus[cpu] = count(); @f[func] = \
+         count(); @p[probe, arg0 % 2] = count(); if (arg0 > 100 && comm == \"caller\") { @big++; } else { @small += arg0; } \
+         @c[ksym(caller)] = count(); @t[tid > 0, nsecs > 0, elapsed < nsecs] = count(); }",
+        1,
+    ),
+    (
+        "insn:tests::programs::collatz:* { @at[reg(\"pc\")] = count(); @x[reg(\"x0\") % 5, func] = hist(reg(\"sp\") % 16); \
+         @of[probe] = sum(reg(\"x0\")); }",
+        1,
+    ),
+    (
+        "return:tests::programs::recurse, return:fixture_tail_call { @left[func, retval] = count(); } \
+         kprobe:tests::programs::recurse { @in[arg0] = sum(arg0 * 3); @depth = max(arg0); } \
+         kretprobe:tests::programs::recurse { @back[retval] = count(); }",
+        2,
+    ),
+    (
+        "kprobe:tests::programs::target /comm != \"caller\"/ { printf(\"%d %s %d %s\\n\", arg0, str(arg1), *(u8 *)arg1, probe); \
+         @t[str(arg1, 5)] = count(); @[kstack(2)] = count(); $x = arg0 * 7; unroll (3) { $x = $x / 2 + arg0 % 5; } @x = sum($x); \
+         @g[arg0 / 2] = arg0; delete(@g[arg0]); if (arg0 == 9) { clear(@t); } }",
+        1,
+    ),
+    (
+        "kprobe:tests::programs::collatz { @ = count(); @sp[reg(\"sp\") % 16, reg(\"pc\") == func] = count(); if (arg0 == 4) { \
+         exit(); } } kprobe:tests::programs::recurse { @after = count(); } END { printf(\"done\\n\"); }",
+        2,
+    ),
+    // One clause in two views.
+    ("kprobe:tests::programs::target, insn:tests::programs::target:4 { @[func, cpu] = count(); }", 2),
+];
+
+test!(
+    fn compiled_programs_find_what_interpreted_ones_do() {
+        for (text, handlers) in PROGRAMS {
+            let [interpreted, compiled] = [Program::interpret as Start, Program::start].map(|start| {
+                let program = started(text, start);
+                assert_eq!(program.interpreted(), [], "{text}");
+                let handlers = program.handlers();
+                work();
+                (handlers, finished(program))
+            });
+            assert_eq!((interpreted.0, compiled.0), (0, handlers), "{text}");
+            assert!(interpreted.1 == compiled.1, "{text}\n{}but instructions find\n{}", interpreted.1, compiled.1);
+            assert!(!compiled.1.is_empty() && !compiled.1.contains("Missed"), "{text}\n{}", compiled.1);
+        }
+    }
+);
+
+test!(
+    fn what_is_not_compiled_is_interpreted_and_said_to_be() {
+        let text = "kprobe:tests::programs::recurse { @n = count(); } \
+                    kprobe:tests::programs::recurse { unroll (100) { unroll (5) { @[arg0] = count(); } } } \
+                    kretprobe:tests::programs::recurse { @back = count(); }";
+        let program = start(text);
+        assert_eq!((program.handlers(), program.interpreted()), (1, &[(1, Reason::Refused(Refused::Long))][..]));
+        assert_eq!(program.interpreted()[0].1.to_string(), "the clause has more than 8191 words as instructions");
+        black_box(recurse(black_box(2)));
+        assert_eq!(finished(program), "@[0]: 500\n@[1]: 500\n@[2]: 500\n@back: 3\n@n: 3\n");
+    }
+);
+
+test!(
+    fn instructions_are_where_those_of_others_were() {
+        let text = "kprobe:tests::programs::recurse, insn:tests::programs::recurse:4 { @[reg(\"x0\")] = hist(cpu); print(nsecs); }";
+        let run = |number: usize| {
+            let programs: Vec<Program> = (0..number).map(|_| start(text)).collect();
+            black_box(recurse(black_box(2)));
+            drop(programs);
+        };
+        run(20);
+        let before = memory::usage().executable;
+        (0..20).rev().for_each(run);
+        run(20);
+        assert_eq!(memory::usage().executable, before);
     }
 );

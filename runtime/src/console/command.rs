@@ -17,8 +17,8 @@ pub(super) struct Command {
 static COMMANDS: [Command; 24] = [
     Command {
         name: "trace",
-        arguments: "PROGRAM [-c COMMAND]",
-        help: "run a program until ^C, its exit(), or the end of the command",
+        arguments: "[-i] PROGRAM [-c COMMAND]",
+        help: "run a program until ^C, its exit(), or the end of the command; -i: by the interpreter",
         run: program::trace,
     },
     Command {

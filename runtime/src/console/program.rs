@@ -60,10 +60,15 @@ fn unquoted(command: &str) -> String {
     }
 }
 
-/// `trace PROGRAM [-c COMMAND]`
+/// `trace [-i] PROGRAM [-c COMMAND]`
 pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let mut start: Start = Program::start;
+    if words.clone().next().is_some_and(|word| word.text == "-i") {
+        words.next();
+        start = Program::interpret;
+    }
     let Typed { text, command, .. } = typed(words, "a program, as in kprobe:f { @ = count(); },")?;
-    run(session, &text, command.as_deref())
+    run(session, &text, command.as_deref(), start)
 }
 
 /// `funccount GLOB [-c COMMAND]`
@@ -89,12 +94,15 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     };
     let program = shortcut.program(&text).map_err(refused)?;
     println!("{program}");
-    run(session, &program, command.as_deref())
+    run(session, &program, command.as_deref(), Program::start)
 }
 
-/// Runs a program, with `command` or until it ends.
-fn run(session: &mut Session, text: &str, command: Option<&str>) -> Result<(), Failure> {
-    let program = match Program::start(text) {
+/// A way to begin with a program.
+type Start = fn(&str) -> Result<Program, Refusal>;
+
+/// Runs a program that `start` begins with, with `command` or until it ends.
+fn run(session: &mut Session, text: &str, command: Option<&str>, start: Start) -> Result<(), Failure> {
+    let program = match start(text) {
         Ok(program) => program,
         Err(refusal) => {
             show(&refusal, text);
@@ -144,6 +152,9 @@ fn describe(program: &Program) {
         [] => println!(),
         [one] => println!("; 1 function cannot be probed: `why {one}`"),
         [first, ..] => println!("; {} functions cannot be probed, as `why {first}` tells of the first", refused.len()),
+    }
+    for (number, reason) in program.interpreted() {
+        println!("clause {} is interpreted: {reason}", number + 1);
     }
 }
 

@@ -77,9 +77,7 @@ impl View {
         let (register, [function, name]): (fn(Register) -> Option<u16>, [&'static [u16]; 2]) = match self {
             Self::Entry => (
                 register_of_call,
-                const {
-                    [&in_site(Entry::DATA, offset_of!(Site, function)), &in_site(Entry::DATA, offset_of!(Site, name))]
-                },
+                const { [&in_site(Entry::DATA, offset_of!(Site, function)), &in_site(Entry::DATA, offset_of!(Site, name))] },
             ),
             Self::Frame => (
                 register_of_frame,
@@ -137,7 +135,10 @@ impl Clauses {
                 Room::new(&words).map_err(|_| Reason::NoMemory)
             };
             let clauses = (0..shared.code.routines.len()).map(|number| {
-                is_wanted(number, view).then(|| clause(number))?.map_err(|reason| interpreted.push((number, reason))).ok()
+                is_wanted(number, view)
+                    .then(|| clause(number))?
+                    .map_err(|reason| interpreted.push((number, reason)))
+                    .ok()
             });
             clauses.collect()
         };

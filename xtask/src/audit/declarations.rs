@@ -37,6 +37,8 @@ struct File {
     #[serde(default)]
     groups: BTreeMap<String, BTreeMap<String, String>>,
     #[serde(default)]
+    generated: Vec<GeneratedText>,
+    #[serde(default)]
     frames: BTreeMap<String, FrameText>,
     #[serde(default)]
     recursion: BTreeMap<String, RecursionText>,
@@ -63,6 +65,15 @@ struct TableText {
 struct IndirectText {
     r#in: String,
     sites: usize,
+    reaches: Vec<String>,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GeneratedText {
+    group: String,
+    bytes: i64,
     reaches: Vec<String>,
     reason: String,
 }
@@ -146,6 +157,15 @@ pub struct Indirect {
     pub reaches: Vec<String>,
 }
 
+/// How functions are called by code that is not in the image, as it is written while the kernel runs.
+#[derive(Debug)]
+pub struct Generated {
+    /// The code is a member of this group.
+    pub group: String,
+    /// The bytes of stack that it has in use when it calls.
+    pub bytes: i64,
+}
+
 /// The stacks of the kernel.
 #[derive(Clone, Debug)]
 pub struct Stack {
@@ -176,6 +196,8 @@ pub struct Declarations {
     pub indirect: Vec<Entry<Indirect>>,
     /// Functions that belong to a group.
     pub groups: Vec<Entry<String>>,
+    /// Functions that generated code calls.
+    pub generated: Vec<Entry<Generated>>,
     /// The bytes of stack of functions that set their stack pointer.
     pub frames: Vec<Entry<i64>>,
     /// How often functions can be on one path.
@@ -220,6 +242,11 @@ impl Declarations {
             let members = members.into_iter().map(|(pattern, reason)| (pattern, group.clone(), reason));
             extend(&mut self.groups, "groups", file, members)?;
         }
+        for GeneratedText { group, bytes, reaches, reason } in text.generated {
+            let called = reaches.into_iter();
+            let called = called.map(|pattern| (pattern, Generated { group: group.clone(), bytes }, reason.clone()));
+            extend(&mut self.generated, "generated", file, called)?;
+        }
         let frames = text.frames.into_iter().map(|(pattern, frame)| (pattern, frame.bytes, frame.reason));
         extend(&mut self.frames, "frames", file, frames)?;
         let recursion = text.recursion.into_iter().map(|(pattern, found)| (pattern, found.depth, found.reason));
@@ -255,6 +282,7 @@ impl Declarations {
             of(self, &self.elsewhere),
             of(self, &self.indirect),
             of(self, &self.groups),
+            of(self, &self.generated),
             of(self, &self.frames),
             of(self, &self.recursion),
         ]

@@ -251,19 +251,19 @@ impl Walk<'_> {
         let mut indirect = 0;
         for &Site { at, target, depth } in &body.sites {
             let targets = match target {
-                Some(target) => vec![target],
+                Some(target) => vec![(target, 0)],
                 None => {
                     indirect += 1;
                     self.indirect(entry, function, at)
                 }
             };
-            for target in targets {
+            for (target, more) in targets {
                 let ends = self
                     .program
                     .function(target)
                     .is_some_and(|callee| applying(&self.declarations.ends, callee).is_some());
                 if !ends && self.reach(target, Some(entry)) {
-                    leads_to.push((target, depth));
+                    leads_to.push((target, depth + more));
                 }
             }
         }
@@ -272,8 +272,9 @@ impl Walk<'_> {
         }
     }
 
-    /// What the indirect call at `at`, in the function that was reached by `entry`, is declared to reach.
-    fn indirect(&mut self, entry: u64, function: &Function, at: u64) -> Vec<u64> {
+    /// What the indirect call at `at`, in the function that was reached by `entry`, is declared to reach, each with the bytes of
+    /// stack that code has in use which is between and not in the image.
+    fn indirect(&mut self, entry: u64, function: &Function, at: u64) -> Vec<(u64, i64)> {
         let Some(declared) = applying(&self.declarations.indirect, function) else {
             let what = format!(
                 "has an indirect call at {at:#x} ({}) that is not declared in [[indirect]]",
@@ -289,7 +290,7 @@ impl Walk<'_> {
                 Some(group) => targets.extend(self.members(group)),
                 None => {
                     let named = |callee: &&Function| callee.names.iter().any(|name| glob_match(pattern, name));
-                    targets.extend(self.program.functions().filter(named).map(|callee| callee.range.start));
+                    targets.extend(self.program.functions().filter(named).map(|callee| (callee.range.start, 0)));
                 }
             }
             if targets.len() == before && !pattern.starts_with('@') {
@@ -300,8 +301,8 @@ impl Walk<'_> {
         targets
     }
 
-    /// The functions of a group.
-    fn members(&self, group: &str) -> Vec<u64> {
+    /// The functions of a group, and those that generated code of the group calls.
+    fn members(&self, group: &str) -> Vec<(u64, i64)> {
         let declared = self.declarations.groups.iter().filter(|member| member.value == group);
         let declared = declared.flat_map(|member| {
             let named = self.program.functions().filter(|function| member.matches(function));
@@ -309,7 +310,12 @@ impl Walk<'_> {
         });
         let placed = self.program.functions().map(|function| function.range.start);
         let placed = placed.filter(|start| group == HANDLERS && self.program.handlers.contains(start));
-        declared.chain(placed).collect()
+        let generated = self.declarations.generated.iter().filter(|called| called.value.group == group);
+        let generated = generated.flat_map(|called| {
+            let named = self.program.functions().filter(|function| called.matches(function));
+            named.inspect(|_| called.is_needed()).map(|function| (function.range.start, called.value.bytes))
+        });
+        declared.chain(placed).map(|start| (start, 0)).chain(generated).collect()
     }
 
     /// Every declaration of indirect calls tells how many they are, so that a new one is noticed.

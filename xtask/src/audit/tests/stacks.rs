@@ -141,3 +141,26 @@ fn every_entry_of_a_table_of_vectors_is_a_root() {
     let depths = Depths::of(&program, &declarations, &graph);
     assert_eq!(graph.roots.iter().map(|&root| depths.get(root).bytes).collect::<Vec<_>>(), [64, 128, 0]);
 }
+
+#[test]
+fn what_generated_code_calls_is_followed_with_its_stack() {
+    /// `blr x0`.
+    const BLR: u32 = 0xd63f_0000;
+    let root = [PUSH, BLR, POP, RET];
+    let functions: [(&str, u64, &[u32]); 3] =
+        [("root", 0, &root), ("one", 0x100, &[RET]), ("other", 0x200, &[DOWN, UP, RET])];
+    let declared = "[[indirect]]\nin = \"root\"\nsites = 1\nreaches = [\"@callees\"]\nreason = \"test\"\n\
+                    [groups.callees]\none = \"test\"\n";
+    let generated = |group: &str| {
+        format!("{declared}[[generated]]\ngroup = {group:?}\nbytes = 48\nreaches = [\"other\"]\nreason = \"test\"\n")
+    };
+    assert_eq!(deepest(&functions, &generated("callees")), 32 + 48 + 64);
+    let found = audit(&Program::of(&functions), &format!("{ROOT}{}", generated("others")));
+    assert_eq!(
+        found,
+        [
+            ": other is in the region, and no root reaches it: declare it in [roots] or [elsewhere]",
+            ": test.toml: [generated] \"other\" applies to nothing"
+        ]
+    );
+}
