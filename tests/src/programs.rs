@@ -387,8 +387,8 @@ const PROGRAMS: [(&str, usize); 7] = [
         1,
     ),
     (
-        "kprobe:tests::programs::target /arg0 % 3 == 1/ { @by[arg0 & 7, comm] = count(); @cpus[cpu] = count(); @f[func] = \
-         count(); @p[probe, arg0 % 2] = count(); if (arg0 > 100 && comm == \"caller\") { @big++; } else { @small += arg0; } \
+        "kprobe:tests::programs::target /arg0 % 3 == 1/ { @by[arg0 & 7, comm] = count(); if (comm == \"caller\") { \
+         @cpus[cpu] = count(); } @f[func] = count(); @p[probe, arg0 % 2] = count(); if (arg0 > 100 && comm == \"caller\") { @big++; } else { @small += arg0; } \
          @c[ksym(caller)] = count(); @t[tid > 0, nsecs > 0, elapsed < nsecs] = count(); }",
         1,
     ),
@@ -415,7 +415,7 @@ const PROGRAMS: [(&str, usize); 7] = [
         2,
     ),
     // One clause in two views.
-    ("kprobe:tests::programs::target, insn:tests::programs::target:4 { @[func, cpu] = count(); }", 2),
+    ("kprobe:tests::programs::target, insn:tests::programs::target:4 { @[func, comm] = count(); }", 2),
 ];
 
 test!(

@@ -4,9 +4,6 @@
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
-/// What handlers are aligned to, in bytes: numbers that they load follow the instructions.
-const ALIGNMENT: usize = 8;
-
 /// Memory that nobody uses: the virtual addresses at which stretches of it begin and end. None touches another.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Free(BTreeMap<usize, usize>);
@@ -48,10 +45,13 @@ mod target {
 
     use aarch64_kprobes::probe;
 
-    use super::{ALIGNMENT, Free};
+    use super::Free;
     use crate::memory::layout::PAGE_SIZE;
     use crate::memory::{OutOfMemory, allocate_executable};
     use crate::sync::PreemptLock;
+
+    /// What handlers are aligned to, in bytes: numbers that they load follow the instructions.
+    const ALIGNMENT: usize = 8;
 
     /// What programs have used.
     static FREE: PreemptLock<Free> = PreemptLock::new(Free::new());
