@@ -32,6 +32,8 @@ fn the_files_of_the_repository_can_be_read() {
 fn every_declaration_has_a_reason() {
     assert_eq!(error("[roots]\nroot = \"\"\n"), "[roots] \"root\" has no reason");
     assert_eq!(error("[locks]\nlock = \" \"\n"), "[locks] \"lock\" has no reason");
+    let generated = "[[generated]]\ngroup = \"g\"\nbytes = 8\nreaches = [\"f\"]\nreason = \"\"\n";
+    assert_eq!(error(generated), "[generated] \"f\" has no reason");
     assert!(error("[frames]\nlock = { bytes = 3 }\n").contains("missing field `reason`"));
     assert!(error("[lock]\nlock = \"x\"\n").contains("unknown field `lock`"));
     assert_eq!(error("[stack]\nsize = 4096\nmargin = 1\nreason = \"\"\n"), "[stack] has no reason");
