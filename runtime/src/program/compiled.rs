@@ -49,9 +49,10 @@ const fn in_task(offset: &'static [u16]) -> Path {
     Path { base: Base::Thread, offsets: offset }
 }
 
-/// From a hit to `field` of its site.
-const fn in_site([first, second, third]: [u16; 3], field: usize) -> [u16; 4] {
-    [first, second, third, field as u16]
+/// From a hit, by way of the address of its site, to the function and the name there.
+const fn in_site([first, second, third]: [u16; 3]) -> [[u16; 4]; 2] {
+    let (function, name) = (offset_of!(Site, function) as u16, offset_of!(Site, name) as u16);
+    [[first, second, third, function], [first, second, third, name]]
 }
 
 fn register_of_call(register: Register) -> Option<u16> {
@@ -74,15 +75,13 @@ fn register_of_frame(register: Register) -> Option<u16> {
 impl View {
     /// What compiled code of `shared` is told of this kernel.
     fn kernel(self, shared: &Shared) -> Kernel {
-        let (register, [function, name]): (fn(Register) -> Option<u16>, [&'static [u16]; 2]) = match self {
-            Self::Entry => (
-                register_of_call,
-                const { [&in_site(Entry::DATA, offset_of!(Site, function)), &in_site(Entry::DATA, offset_of!(Site, name))] },
-            ),
-            Self::Frame => (
-                register_of_frame,
-                const { [&in_site(Hit::DATA, offset_of!(Site, function)), &in_site(Hit::DATA, offset_of!(Site, name))] },
-            ),
+        let [function, name]: &'static [[u16; 4]; 2] = match self {
+            Self::Entry => &const { in_site(Entry::DATA) },
+            Self::Frame => &const { in_site(Hit::DATA) },
+        };
+        let register = match self {
+            Self::Entry => register_of_call,
+            Self::Frame => register_of_frame,
         };
         let perform = match self {
             Self::Entry => compiled::entered as *const (),
