@@ -103,7 +103,7 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
                 state.call();
                 goes_to.push(next);
             }
-            Flow::JumpRegister(number) => match jump_table(program, &range, state.get(number)) {
+            Flow::JumpRegister(number) => match jump_table(program, &range, at, state.get(number)) {
                 Some(targets) => goes_to.extend(targets),
                 None => {
                     let target = constant(state.get(number));
@@ -157,11 +157,12 @@ fn constant(value: Value) -> Option<u64> {
     }
 }
 
-/// Where the jump table leads to that a branch to `value` uses, in the function at `range`.
+/// Where the jump table leads to that the branch at `at`, to `value`, uses, in the function at `range`.
 ///
 /// The table has no end that could be read, but it ends at the first entry that leads out of the function at the
-/// latest, as all of its own stay within. What is read behind its end only adds to what is taken to be reached.
-fn jump_table(program: &Program, range: &std::ops::Range<u64>, value: Value) -> Option<BTreeSet<u64>> {
+/// latest, as all of its own stay within; or to the branch, or the load and the addition before it, as none leads into the
+/// block that reads it. What is read behind its end only adds to what is taken to be reached.
+fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: Value) -> Option<BTreeSet<u64>> {
     let Value::Target { base, shift, table: Table { address, size, signed } } = value else { return None };
     let mut targets = BTreeSet::new();
     for index in 0..LONGEST_TABLE {
@@ -170,7 +171,7 @@ fn jump_table(program: &Program, range: &std::ops::Range<u64>, value: Value) -> 
         let unused = 64 - 8 * size as u32;
         let entry = if signed { ((entry << unused).cast_signed() >> unused).cast_unsigned() } else { entry };
         let target = base.wrapping_add(entry << shift);
-        if !range.contains(&target) || target % 4 != 0 {
+        if !range.contains(&target) || target % 4 != 0 || (at.saturating_sub(8)..=at).contains(&target) {
             break;
         }
         targets.insert(target);

@@ -31,7 +31,11 @@ fn tables_of_every_width_are_read() {
     let table = |entries: [i32; 3]| entries.map(i32::to_le_bytes).concat();
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([0, 4, 4000])), [""; 0]);
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([0, 8, 4000])), [TRAP]);
-    assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([-4, 4, 4000])), [""; 0]);
+    assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([-20, 4, 4000])), [""; 0]);
+    // What leads to the branch is none of its entries.
+    assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -4, 8])), [""; 0]);
+    assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -12, 8])), [""; 0]);
+    assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -16, 8])), [TRAP]);
 }
 
 #[test]
