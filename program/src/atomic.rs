@@ -3,7 +3,7 @@
 #[cfg(not(all(test, loom)))]
 pub(crate) use core::{
     hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicU64, fence},
+    sync::atomic::{AtomicBool, AtomicU64},
 };
 #[cfg(all(test, loom))]
-pub(crate) use kprobes_models::{AtomicBool, AtomicU64, fence, spin_loop};
+pub(crate) use kprobes_models::{AtomicBool, AtomicU64, spin_loop};

@@ -20,7 +20,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kprobes_program::check::{Symbols, check};
-use kprobes_program::code::{Code, Register};
+use kprobes_program::code::{Code, Op, Operand, Register, Word};
 use kprobes_program::compile::{Base, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
 use kprobes_program::random::Random;
 use kprobes_program::report::{Names, drain, write_maps};
@@ -180,17 +180,18 @@ impl Loaded {
     /// All that has been put out, and is kept.
     fn report(&self) -> String {
         let mut text = String::new();
-        let masked = |action: &mut dyn FnMut()| {
-            let _mask = IrqMask::new();
-            action();
-        };
         drain(&self.code, &self.store, &Image, &masked, &mut text).expect("strings take all");
-        write_maps(&self.code, &self.store, &Image, &mut text).expect("strings take all");
+        write_maps(&self.code, &self.store, &Image, &masked, &mut text).expect("strings take all");
         for (number, map) in self.code.maps.iter().enumerate() {
-            text.push_str(&format!("{} {:x?}\n", map.name, self.store.read(number, map.value)));
+            text.push_str(&format!("{} {:x?}\n", map.name, self.store.read(number, map.value, &masked)));
         }
         text
     }
+}
+
+fn masked(action: &mut dyn FnMut()) {
+    let _mask = IrqMask::new();
+    action();
 }
 
 /// What compiled code calls for what it has no instructions for.
@@ -266,6 +267,39 @@ impl Memory {
     }
 }
 
+/// A program that was run by both, for the same hits.
+struct Outcome {
+    interpreted: Box<Loaded>,
+    compiled: Compiled,
+    /// What they leave behind.
+    expected: String,
+    found: String,
+}
+
+/// Runs a program by the interpreter, and as the instructions for what `change` makes of its ops. None if the program is too
+/// large for the limits.
+fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl FnOnce(&mut [Op])) -> Option<Outcome> {
+    let limits = Limits { cpus: CPUS, entries: 16, table_bytes: 1 << 10, output_bytes: 2 << 10 };
+    let interpreted = Loaded::new(program, &limits)?;
+    let mut other = Loaded::new(program, &limits).expect("it has been loaded");
+    change(&mut other.code.routines[0].ops);
+    let directory = Directory::new(&other.store);
+    let kernel = kernel(random, &other);
+    let compiled = match compile(&other.code, 0, &other.store, &directory, &kernel) {
+        Ok(compiled) => compiled,
+        Err(error) => panic!("{error}: {program}"),
+    };
+    memory.fill(&compiled);
+    for _ in 0..HITS {
+        let hit = Hit::random(random);
+        let _mask = IrqMask::new();
+        run::run(&interpreted.code, 0, &interpreted.store, &*hit);
+        memory.call(&hit);
+    }
+    let (expected, found) = (interpreted.report(), other.report());
+    Some(Outcome { interpreted, compiled, expected, found })
+}
+
 test!(
     fn random_programs_do_what_the_interpreter_does() {
         let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
@@ -273,26 +307,11 @@ test!(
         println!("seed {seed}, {count} programs, {HITS} hits each");
         let mut random = Random::new(seed);
         let memory = Memory::new();
-        let limits = Limits { cpus: CPUS, entries: 16, table_bytes: 1 << 10, output_bytes: 2 << 10 };
         let (mut words, mut calls, mut done) = (0, 0, 0);
         while done < count {
             let program = generate::sound(&mut random);
-            let Some(interpreted) = Loaded::new(&program, &limits) else { continue };
-            let other = Loaded::new(&program, &limits).expect("it has been loaded");
-            let directory = Directory::new(&other.store);
-            let kernel = kernel(&mut random, &other);
-            let compiled = match compile(&other.code, 0, &other.store, &directory, &kernel) {
-                Ok(compiled) => compiled,
-                Err(error) => panic!("{error}: {program}"),
-            };
-            memory.fill(&compiled);
-            for _ in 0..HITS {
-                let hit = Hit::random(&mut random);
-                let _mask = IrqMask::new();
-                run::run(&interpreted.code, 0, &interpreted.store, &*hit);
-                memory.call(&hit);
-            }
-            let (expected, found) = (interpreted.report(), other.report());
+            let Some(outcome) = run_both(&program, &mut random, &memory, |_| ()) else { continue };
+            let Outcome { interpreted, compiled, expected, found } = outcome;
             assert!(expected == found, "{program}\n{}{expected}but instructions make\n{found}", interpreted.code);
             words += compiled.words.len();
             calls += compiled.calls.len();
@@ -302,11 +321,72 @@ test!(
     }
 );
 
+/// An op that does not what `op` does.
+fn broken(op: Op) -> Op {
+    match op {
+        Op::Set { to, .. }
+        | Op::Load { to, .. }
+        | Op::Comm { to }
+        | Op::Stack { to, .. }
+        | Op::Compute { to, .. }
+        | Op::Extend { to, .. }
+        | Op::Compare { to, .. }
+        | Op::Differ { to, .. }
+        | Op::Read { to, .. }
+        | Op::ReadText { to, .. }
+        | Op::Get { to, .. }
+        | Op::Total { to, .. }
+        | Op::Modify { to, .. } => Op::Set { to, from: Operand::Constant(0x5eed_5eed) },
+        Op::Copy { .. }
+        | Op::Branch { .. }
+        | Op::Jump { .. }
+        | Op::Put { .. }
+        | Op::Collect { .. }
+        | Op::Delete { .. }
+        | Op::Emit { .. }
+        | Op::Exit => Op::Copy { to: Word(0), from: Word(0), words: 0 },
+    }
+}
+
+test!(
+    fn an_op_of_any_kind_that_is_compiled_wrong_makes_a_difference() {
+        const KINDS: [&str; 21] = [
+            "Set", "Copy", "Load", "Comm", "Stack", "Compute", "Extend", "Compare", "Differ", "Branch", "Jump", "Read",
+            "ReadText", "Get", "Total", "Put", "Modify", "Collect", "Delete", "Emit", "Exit",
+        ];
+        let mut random = Random::new(3);
+        let memory = Memory::new();
+        let mut unnoticed = Vec::from(KINDS);
+        for _ in 0..20_000 {
+            if unnoticed.is_empty() {
+                break;
+            }
+            let program = generate::sound(&mut random);
+            let mut kind = None;
+            let number = random.number() as usize;
+            let outcome = run_both(&program, &mut random, &memory, |ops| {
+                let of = |op: &Op| unnoticed.iter().position(|kind| format!("{op:?}").split(' ').next() == Some(kind));
+                let places: Vec<usize> = (0..ops.len()).filter(|&at| of(&ops[at]).is_some()).collect();
+                if let Some(&at) = places.get(number % places.len().max(1)) {
+                    kind = of(&ops[at]);
+                    ops[at] = broken(ops[at]);
+                }
+            });
+            if let (Some(kind), Some(outcome)) = (kind, outcome)
+                && outcome.expected != outcome.found
+            {
+                unnoticed.swap_remove(kind);
+            }
+        }
+        assert_eq!(unnoticed, [""; 0]);
+    }
+);
+
 test!(
     fn cpus_that_change_the_same_values_lose_nothing() {
         const CALLS: u64 = 20_000;
-        const PROGRAM: &str =
-            "kprobe:f { @n++; @k[arg0 % 3]++; @kk[arg0 % 2, arg0 % 3] += 2; @c = count(); @h[arg0 % 5] = hist(arg0); }";
+        const PROGRAM: &str = "kprobe:f { @n++; @k[arg0 % 3]++; @kk[arg0 % 2, arg0 % 3] += 2; @c = count(); @h[arg0 % 5] = hist(arg0); \
+             @p[arg0 % 300] = arg0 % 300; if (@p[arg0 * 7 % 300] != arg0 * 7 % 300 && @p[arg0 * 7 % 300]) { @wrong++; } }";
         let cpus = smp::running().count();
         let loaded: &'static Loaded = Box::leak(Loaded::new(PROGRAM, &Limits::usual(cpus)).expect("it is right"));
         let directory: &'static Directory = Box::leak(Box::new(Directory::new(&loaded.store)));
@@ -327,8 +407,10 @@ test!(
         let tasks: Vec<JoinHandle> = smp::running().map(|cpu| task::spawn_on(cpu, "caller", call(cpu))).collect();
         tasks.into_iter().for_each(JoinHandle::join);
         let all = CALLS * cpus as u64;
-        for (map, total) in [(0, all), (1, all), (2, 2 * all), (3, all), (4, all)] {
-            let values = loaded.store.read(map, loaded.code.maps[map].value);
+        // A value that is put and read at a time is whole, and that of its key.
+        let put: u64 = (0..300).sum();
+        for (map, total) in [(0, all), (1, all), (2, 2 * all), (3, all), (4, all), (5, put), (6, 0)] {
+            let values = loaded.store.read(map, loaded.code.maps[map].value, &masked);
             assert_eq!(values.values().flatten().sum::<u64>(), total, "{:?}", loaded.code.maps[map]);
         }
     }

@@ -1,7 +1,7 @@
 //! Reads and changes values of maps, as the functions of a table do it: with the bucket held, for which the task that reads it looks.
 //!
 //! What takes more than a few instructions is left to the kernel's routine, aside: where another CPU holds the bucket, and where
-//! a key is new.
+//! a key is new, or behind its home.
 
 use alloc::vec::Vec;
 
@@ -10,9 +10,9 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 
 use super::assembler::Label;
 use super::emit::{Aside, Emitter};
-use super::{BUCKET, ONE, OTHER, RIGHT, ROW, SEQUENCE, SLOT, TAKEN, THIRD, load};
+use super::{BUCKET, HOLDER, ONE, OTHER, RIGHT, ROW, SLOT, TAKEN, THIRD, ZERO, load};
 use crate::code::{Arithmetic, Operand, Word};
-use crate::store::{HEAD, MIX};
+use crate::store::{HEAD, MIX, Store};
 
 /// The most words of a key that are compared by instructions.
 const KEY_WORDS_MAX: usize = 2;
@@ -31,11 +31,11 @@ pub(super) struct Value {
 pub(super) struct Shape {
     map: u8,
     /// The address of the one table; none if each CPU has its own.
-    alone: Option<u64>,
-    key_words: usize,
+    pub alone: Option<u64>,
+    pub key_words: usize,
     pub value_words: usize,
-    ways: usize,
-    buckets: usize,
+    pub ways: usize,
+    pub home_bits: u32,
 }
 
 /// The places of an op that is not done as usual.
@@ -43,22 +43,39 @@ pub(super) struct Shape {
 pub(super) struct Ways {
     /// To the routine: nothing has been done.
     pub aside: Label,
-    /// The key has no value; the bucket is held.
+    /// The key has no value in its home, which is held.
     pub missing: Label,
     /// The next op.
     pub done: Label,
 }
 
-impl Emitter<'_> {
-    /// The tables of a map, if their values are found by instructions.
-    pub fn shape(&self, map: u8) -> Option<Shape> {
-        let tables = self.store.tables.get(usize::from(map))?;
+impl Shape {
+    /// That of the tables of a map, if their values are found by instructions.
+    pub fn of(store: &Store, map: u8) -> Option<Self> {
+        let tables = store.tables.get(usize::from(map))?;
         let first = tables.first()?;
         let alone = (tables.len() == 1).then(|| first.address());
         let (key_words, value_words) = (first.key_words(), first.value_words());
         let fits = key_words <= KEY_WORDS_MAX && (key_words == 0 || 8 * (key_words + value_words) < 4096);
-        let (ways, buckets) = (first.ways(), first.buckets());
-        fits.then_some(Shape { map, alone, key_words, value_words, ways, buckets })
+        let (ways, home_bits) = (first.ways(), first.home_bits());
+        fits.then_some(Self { map, alone, key_words, value_words, ways, home_bits })
+    }
+
+    /// The bytes of a slot.
+    pub fn slot_bytes(&self) -> usize {
+        8 * (self.key_words + self.value_words)
+    }
+
+    /// The bytes of a bucket.
+    pub fn bucket_bytes(&self) -> usize {
+        8 * HEAD + self.ways * self.slot_bytes()
+    }
+}
+
+impl Emitter<'_> {
+    /// The tables of a map, if their values are found by instructions.
+    pub fn shape(&self, map: u8) -> Option<Shape> {
+        Shape::of(self.store, map)
     }
 
     /// The places for op `number`.
@@ -80,16 +97,13 @@ impl Emitter<'_> {
                 self.assembler.push(load(BUCKET, ROW, 8 * (1 + u16::from(shape.map))));
             }
         }
-        let slot_bytes = 8 * (shape.key_words + shape.value_words);
-        self.bucket(&keys, shape, 8 * HEAD + shape.ways * slot_bytes);
+        self.home(&keys, shape);
         let assembler = &mut self.assembler;
-        assembler.push(a64::load_exclusive(SEQUENCE, BUCKET));
-        assembler.branch(Branch::BitSet(SEQUENCE, 0), ways.aside);
-        assembler.push(encode::add(ONE, SEQUENCE, 1));
-        assembler.push(a64::store_exclusive(OTHER, ONE, BUCKET));
+        assembler.push(a64::load_exclusive(HOLDER, BUCKET));
+        assembler.branch(Branch::NotZero(HOLDER), ways.aside);
+        // Anything but 0.
+        assembler.push(a64::store_exclusive(OTHER, BUCKET, BUCKET));
         assembler.branch(Branch::NotZeroWord(OTHER), ways.aside);
-        // Nobody may see a change with the number from before it; loads are behind the first by its acquiring.
-        assembler.push(a64::STORE_BARRIER);
         assembler.push(load(TAKEN, BUCKET, 8));
         let [first, rest @ ..] = keys.as_slice() else {
             assembler.branch(Branch::BitClear(TAKEN, 0), ways.missing);
@@ -109,7 +123,7 @@ impl Emitter<'_> {
         }
         assembler.branch(Branch::If(Condition::Eq), found);
         assembler.bind(next);
-        assembler.push(encode::add(SLOT, SLOT, slot_bytes as u16));
+        assembler.push(encode::add(SLOT, SLOT, shape.slot_bytes() as u16));
         assembler.push(a64::shift_right(TAKEN, TAKEN, 1));
         assembler.branch(Branch::NotZero(TAKEN), again);
         assembler.branch(Branch::Always, ways.missing);
@@ -117,35 +131,34 @@ impl Emitter<'_> {
         Value { base: SLOT, offset: 8 * shape.key_words as u16 }
     }
 
-    /// From the first bucket to that of the key: see `Table::hash`.
-    fn bucket(&mut self, keys: &[u8], shape: Shape, bytes: usize) {
-        if shape.buckets == 1 {
+    /// From the first bucket to the home of the key: see `Table::home`.
+    fn home(&mut self, keys: &[u8], shape: Shape) {
+        if shape.home_bits == 0 {
             return;
         }
         let assembler = &mut self.assembler;
-        assembler.constant(SEQUENCE, MIX);
+        assembler.constant(HOLDER, MIX);
         for (number, &key) in keys.iter().enumerate() {
             let mixed = if number == 0 {
                 key
             } else {
+                assembler.push(a64::xor_shifted(TAKEN, TAKEN, TAKEN, 32));
                 assembler.push(a64::compute(Binary::Xor, TAKEN, TAKEN, key));
                 TAKEN
             };
-            assembler.push(a64::compute(Binary::Multiply, TAKEN, mixed, SEQUENCE));
-            assembler.push(a64::xor_shifted(TAKEN, TAKEN, TAKEN, 32));
+            assembler.push(a64::compute(Binary::Multiply, TAKEN, mixed, HOLDER));
         }
-        assembler.push(a64::extend(false, TAKEN, TAKEN, shape.buckets.trailing_zeros() as u8));
-        assembler.constant(SLOT, bytes as u64);
+        assembler.push(a64::shift_right(TAKEN, TAKEN, (u64::BITS - shape.home_bits) as u8));
+        assembler.constant(SLOT, shape.bucket_bytes() as u64);
         assembler.push(a64::multiply_add(BUCKET, TAKEN, SLOT, BUCKET));
     }
 
-    /// Lets others have the bucket, which has been changed.
+    /// Lets others have the bucket.
     pub fn release(&mut self) {
-        self.assembler.push(encode::add(SEQUENCE, SEQUENCE, 2));
-        self.assembler.push(a64::store_release(SEQUENCE, BUCKET));
+        self.assembler.push(a64::store_release(ZERO, BUCKET));
     }
 
-    /// Ends op `number`, which has been done as usual here; a key that is new is the routine's.
+    /// Ends op `number`, which has been done as usual here; a key that is not in its home is the routine's.
     pub fn or_perform(&mut self, number: usize, ways: Ways) {
         self.assembler.bind(ways.done);
         self.asides.push(Aside::Release { from: ways.missing });
@@ -161,8 +174,7 @@ impl Emitter<'_> {
         let read = self.assembler.label();
         self.assembler.push(load(OTHER, value.base, value.offset));
         self.assembler.bind(read);
-        // Nothing has been changed.
-        self.assembler.push(a64::store_release(SEQUENCE, BUCKET));
+        self.release();
         self.assembler.push(a64::copy(target, OTHER));
         self.keep(number, to);
         self.assembler.bind(ways.done);

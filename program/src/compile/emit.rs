@@ -9,7 +9,7 @@ use super::assembler::Label;
 use super::compute::condition;
 use super::places::{Place, each, ways};
 use super::{
-    Assembler, BUCKET, Call, Compiled, Directory, FRAME, HIT, Kernel, LEFT, ONE, OTHER, Places, ROW, Refused, SEQUENCE,
+    Assembler, BUCKET, Call, Compiled, Directory, FRAME, HIT, Kernel, LEFT, ONE, OTHER, Places, ROW, Refused,
     WORDS_MAX, ZERO, load,
 };
 use crate::code::{Code, Op, Operand, Routine, Touched, Word};
@@ -29,7 +29,7 @@ pub(super) struct Ready {
 pub(super) enum Aside {
     /// The bucket that is held has not been changed; others may have it. Goes on with the next of these.
     Release { from: Label },
-    /// The key has no value, which is 0.
+    /// The bucket has not the key: its value is 0, unless it is behind. Goes on with the next of these then.
     Nothing { from: Label, back: Label },
     /// The op is done by the routine of the kernel.
     Perform { op: usize, from: Label, back: Label, ready: Ready },
@@ -116,12 +116,13 @@ impl<'a> Emitter<'a> {
         match aside {
             Aside::Release { from } => {
                 self.assembler.bind(from);
-                self.assembler.push(a64::store_release(SEQUENCE, BUCKET));
+                self.release();
             }
             Aside::Nothing { from, back } => {
                 self.assembler.bind(from);
-                self.assembler.constant(OTHER, 0);
-                self.assembler.branch(Branch::Always, back);
+                self.assembler.push(load(OTHER, BUCKET, 16));
+                self.assembler.branch(Branch::Zero(OTHER), back);
+                self.release();
             }
             Aside::Perform { op, from, back, ready } => {
                 self.assembler.bind(from);

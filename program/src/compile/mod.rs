@@ -8,7 +8,7 @@
 //! Computations, comparisons, jumps, loads of what is known of a hit, and what changes or reads a value of one word in a map
 //! whose key has at most two words, are instructions. The rest is a call of the kernel's routine, which does the same op by
 //! [`run::perform`](crate::run::perform): reads of memory, stacks, output, strings in maps, sums over all CPUs; and, of what
-//! is compiled, what is not usual: a new key, and a value that another CPU is changing.
+//! is compiled, what is not usual: a new key, one that is behind its home, and a value that another CPU is changing.
 //!
 //! # Registers and memory
 //!
@@ -18,7 +18,7 @@
 //! them. So the stack has 32 bytes at most: a frame record, x0 and x1.
 //!
 //! It writes nothing but these, the store, and its frame in the store. Control goes forward, but for the search in a bucket,
-//! which has a bit for each of its slots. That all this is so is looked over once more in the finished words (`verify`).
+//! which has a bit for each of its slots. That all this is so is looked over once more in the finished words (`verify`, `reach`).
 
 mod access;
 mod assembler;
@@ -27,6 +27,7 @@ mod collect;
 mod compute;
 mod emit;
 mod places;
+mod reach;
 mod verify;
 
 use alloc::boxed::Box;
@@ -39,6 +40,7 @@ use aarch64_kprobes::insn::{Literal, encode};
 use assembler::Assembler;
 use emit::Emitter;
 use places::Places;
+use reach::Reach;
 
 use crate::code::{Code, Register};
 use crate::store::Store;
@@ -53,8 +55,8 @@ const FRAME: u8 = 2;
 const VARIABLES: RangeInclusive<u8> = 3..=8;
 /// The bucket.
 const BUCKET: u8 = 9;
-/// Its sequence number.
-const SEQUENCE: u8 = 10;
+/// What holds it, and the number that its keys are mixed with.
+const HOLDER: u8 = 10;
 /// Which of its slots are taken.
 const TAKEN: u8 = 11;
 /// One of them.
@@ -246,7 +248,9 @@ pub fn compile(
     let compiled = Emitter::new(code, clause, routine, store, directory, kernel, places).emit()?;
     let sources = [kernel.function, kernel.caller, kernel.site, kernel.task, kernel.nanoseconds];
     let may_be_called = |to| to == kernel.perform || sources.contains(&Some(Source::Call(to)));
-    compiled.verify(may_be_called).map_err(|flaw| Refused::Flaw { word: flaw.word, what: flaw.what })?;
+    compiled
+        .verify(may_be_called, Reach { store, directory, cpu: kernel.cpu })
+        .map_err(|flaw| Refused::Flaw { word: flaw.word, what: flaw.what })?;
     Ok(compiled)
 }
 

@@ -3,15 +3,16 @@
 //!
 //! The words are of few forms, none of which touches floating point, waits, or takes an exception. Branches lead to instructions,
 //! and nothing is executed twice but the search in a bucket, which forgets a slot each time. Registers that a function preserves
-//! are touched around a call only, by the words for that. Stores go to the frame of the CPU, to a bucket, and to a slot of it.
-//! Calls lead where the kernel has said.
+//! are touched around a call only, by the words for that. Calls lead where the kernel has said. Where stores go is looked at by
+//! `reach`.
 
 use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::encode::{self, compute as a64};
 
 use super::call::{ENTER, LEAVE};
-use super::{BUCKET, Compiled, FRAME, SLOT, TAKEN, THIRD};
+use super::reach::Reach;
+use super::{Compiled, TAKEN, THIRD};
 
 /// A rule that instructions break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ enum Writes {
     D,
     /// That, and the one in bits 14 to 10.
     T,
-    /// Memory, at the address in the register in bits 9 to 5.
+    /// Memory.
     M,
     /// The same, and the register in bits 20 to 16.
     S,
@@ -88,12 +89,12 @@ enum Next {
 }
 
 /// The field of `bits` bits from bit `low` on, as a distance in words from word `at`.
-fn target(word: u32, at: usize, low: u32, bits: u32) -> Option<usize> {
+pub(super) fn target(word: u32, at: usize, low: u32, bits: u32) -> Option<usize> {
     let away = 32 - bits;
     at.checked_add_signed(((word >> low << away).cast_signed() >> away) as isize)
 }
 
-fn register(word: u32, low: u32) -> u8 {
+pub(super) fn register(word: u32, low: u32) -> u8 {
     (word >> low & 31) as u8
 }
 
@@ -103,8 +104,7 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
     if word == a64::RETURN {
         return Ok(Next::Ends);
     }
-    if word == a64::STORE_BARRIER || word == a64::call_register(THIRD) || ENTER.contains(&word) || LEAVE.contains(&word)
-    {
+    if word == a64::call_register(THIRD) || ENTER.contains(&word) || LEAVE.contains(&word) {
         return Ok(Next::Falls);
     }
     let next = match (word >> 24, word >> 26) {
@@ -123,11 +123,10 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
             // 31 is the stack pointer where an immediate is added.
             let may = |number: u8| number < 18 || number == 31 && !matches!(value, 0x9100_0000 | 0xd100_0000);
             let is_right = match writes {
-                Writes::Nothing => true,
+                Writes::Nothing | Writes::M => true,
                 Writes::D => may(register(word, 0)),
                 Writes::T => may(register(word, 0)) && may(register(word, 10)),
-                Writes::S => may(register(word, 16)) && register(word, 5) == BUCKET,
-                Writes::M => matches!(register(word, 5), FRAME | BUCKET | SLOT),
+                Writes::S => may(register(word, 16)),
             };
             return if is_right { Ok(Next::Falls) } else { Err("writes what is not its own") };
         }
@@ -139,12 +138,12 @@ fn look(word: u32, at: usize, words: usize, all: usize) -> Result<Next, &'static
 }
 
 impl Compiled {
-    /// Checks the rules; `may` says of a virtual address if it may be called.
+    /// Checks the rules; `may` says of a virtual address if it may be called, and `reach` what a clause has.
     ///
     /// # Errors
     ///
     /// The first that is broken.
-    pub(super) fn verify(&self, may: impl Fn(u64) -> bool) -> Result<(), Flaw> {
+    pub(super) fn verify(&self, may: impl Fn(u64) -> bool, reach: Reach<'_>) -> Result<(), Flaw> {
         let flaw = |word, what| Flaw { word, what };
         let instructions = self.words.get(..self.instructions).ok_or(flaw(0, "has fewer words than instructions"))?;
         let mut all = Vec::with_capacity(instructions.len());
@@ -177,9 +176,9 @@ impl Compiled {
             }
         }
         let mut ready: Vec<usize> = (0..all.len()).filter(|&at| leading.get(at) == Some(&0)).collect();
-        let mut left = all.len();
+        let mut order = Vec::with_capacity(all.len());
         while let Some(at) = ready.pop() {
-            left -= 1;
+            order.push(at);
             for to in ways(at) {
                 let Some(count) = leading.get_mut(to) else { continue };
                 *count -= 1;
@@ -188,10 +187,10 @@ impl Compiled {
                 }
             }
         }
-        match leading.iter().position(|count| *count > 0) {
-            Some(at) if left > 0 => Err(flaw(at, "may be executed again and again")),
-            _ => Ok(()),
+        if let Some(at) = leading.iter().position(|count| *count > 0) {
+            return Err(flaw(at, "may be executed again and again"));
         }
+        reach.check(self, &order, ways).map_err(|(at, what)| flaw(at, what))
     }
 
     /// Checks that calls are what they are said to be, with the words around them that save what a call loses, and none besides.
@@ -262,6 +261,6 @@ fn touches_stack(word: u32) -> bool {
 }
 
 /// BLR, as it is here.
-const CALLS: u32 = a64::call_register(THIRD);
+pub(super) const CALLS: u32 = a64::call_register(THIRD);
 /// `cbnz` of the slots that are left to be searched, without its distance.
-const SEARCHES: u32 = 0xb500_0000 | TAKEN as u32;
+pub(super) const SEARCHES: u32 = 0xb500_0000 | TAKEN as u32;

@@ -44,7 +44,7 @@ impl Reporter<'_> {
     /// Writes the `top` greatest entries of a map, or all if `top` is 0, with numbers divided by `divisor`.
     pub(super) fn map(&self, number: usize, top: u64, divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let Some(of) = self.code.maps.get(number) else { return Ok(()) };
-        let mut entries = self.by_function(of, self.store.read(number, of.value));
+        let mut entries = self.by_function(of, self.store.read(number, of.value, self.masked));
         if entries.is_empty() {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use core::fmt::{self, Write};
 pub use conversion::{Conversion, Piece, Shown};
 
 use crate::code::{Action, Code, Kept, Type};
-use crate::store::{Record, Store};
+use crate::store::{Masked, Record, Store};
 
 /// The names of what a program has met.
 pub trait Names {
@@ -30,10 +30,11 @@ struct Reporter<'a> {
     code: &'a Code,
     store: &'a Store,
     names: &'a dyn Names,
+    masked: Masked<'a>,
 }
 
 /// Writes what `code` has put out since the last time and before this one, in the order of time, and does what it has asked for: prints and clears
-/// its maps, with steps of the latter within calls of `masked`, as [`Store::clear`] has it. Returns whether it has asked to
+/// its maps, with steps of that within calls of `masked`. Returns whether it has asked to
 /// end; nothing that it has put out after that is written.
 ///
 /// # Errors
@@ -43,10 +44,10 @@ pub fn drain(
     code: &Code,
     store: &Store,
     names: &dyn Names,
-    masked: &dyn Fn(&mut dyn FnMut()),
+    masked: Masked<'_>,
     out: &mut dyn Write,
 ) -> Result<bool, fmt::Error> {
-    let reporter = Reporter { code, store, names };
+    let reporter = Reporter { code, store, names, masked };
     // Writing may be what the program is about, and put out more: that is for the next time.
     let ends: Vec<u64> = store.lanes.iter().map(|lane| lane.ring.end()).collect();
     while let Some(record) = next(store, &ends) {
@@ -68,14 +69,20 @@ fn next(store: &Store, ends: &[u64]) -> Option<Record> {
     timed.min_by_key(|&(time, _)| time)?.1.ring.take()
 }
 
-/// Writes all maps that have keys, as at the end of a program, in the order of their names; then, a line each, what has been
-/// lost and has failed.
+/// Writes all maps that have keys, as at the end of a program, in the order of their names, which it reads within calls of `masked`;
+/// then, a line each, what has been lost and has failed.
 ///
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write_maps(code: &Code, store: &Store, names: &dyn Names, out: &mut dyn Write) -> fmt::Result {
-    let reporter = Reporter { code, store, names };
+pub fn write_maps(
+    code: &Code,
+    store: &Store,
+    names: &dyn Names,
+    masked: Masked<'_>,
+    out: &mut dyn Write,
+) -> fmt::Result {
+    let reporter = Reporter { code, store, names, masked };
     let mut order: Vec<usize> = (0..code.maps.len()).collect();
     order.sort_by_key(|&number| code.maps.get(number).map(|map| map.name.as_str()));
     for number in order {

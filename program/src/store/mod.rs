@@ -17,6 +17,9 @@ pub(crate) use table::{Cells, HEAD, MIX, Table, cells};
 use crate::atomic::{AtomicBool, AtomicU64};
 use crate::code::{Aggregate, Code, FRAME_WORDS, Flaw, Kept};
 
+/// Calls what it is given with interrupts masked: what hits wait for is held meanwhile.
+pub type Masked<'a> = &'a dyn Fn(&mut dyn FnMut());
+
 /// How much a program may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -150,9 +153,8 @@ impl Store {
         self.tables.get(map).into_iter().flatten().map(Table::dropped).sum()
     }
 
-    /// Takes all keys out of a map, or, if `keep`, makes their values zeros; each step of it within a call of `masked`, which
-    /// calls what it is given with interrupts masked.
-    pub fn clear(&self, map: usize, keep: bool, masked: &dyn Fn(&mut dyn FnMut())) {
+    /// Takes all keys out of a map, or, if `keep`, makes their values zeros; each step of it within a call of `masked`.
+    pub fn clear(&self, map: usize, keep: bool, masked: Masked<'_>) {
         for table in self.tables.get(map).into_iter().flatten() {
             for bucket in 0..table.buckets() {
                 masked(&mut || table.clear(bucket, keep));
@@ -161,12 +163,12 @@ impl Store {
     }
 
     /// The keys and values of a map that keeps `kept`, in ascending order of keys; what each CPU has collected is put
-    /// together.
+    /// together. Each step of it is within a call of `masked`, as for [`clear`](Self::clear).
     #[must_use]
-    pub fn read(&self, map: usize, kept: Kept) -> BTreeMap<Vec<u64>, Vec<u64>> {
+    pub fn read(&self, map: usize, kept: Kept, masked: Masked<'_>) -> BTreeMap<Vec<u64>, Vec<u64>> {
         let mut all = BTreeMap::new();
         for table in self.tables.get(map).into_iter().flatten() {
-            for (key, value) in (0..table.buckets()).flat_map(|bucket| table.read(bucket)) {
+            for (key, value) in (0..table.buckets()).flat_map(|bucket| table.read(bucket, masked)) {
                 let Kept::Aggregate(aggregate) = &kept else {
                     all.insert(key, value);
                     continue;

@@ -164,7 +164,7 @@ impl Bed {
     /// All that is printed, to the end.
     pub fn finish(mut self) -> String {
         self.drain();
-        write_maps(&self.code, &self.store, &Image, &mut self.text).unwrap();
+        write_maps(&self.code, &self.store, &Image, &|action| action(), &mut self.text).unwrap();
         self.text
     }
 }

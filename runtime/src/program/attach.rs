@@ -131,6 +131,9 @@ impl Attached {
     }
 
     /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns how many hits they have missed.
+    ///
+    /// The instructions of clauses go behind that. Nobody is in them then: to be unregistered, a probe waits until every CPU was
+    /// held outside of handlers, and no task is preempted in one, as interrupts are masked.
     pub fn detach(self) -> u64 {
         // Where there is no memory for that, they go armed.
         let _ = Registration::set_all_enabled(self.probes(), false);

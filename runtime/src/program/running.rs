@@ -108,6 +108,12 @@ fn check_memory(places: &[Place]) -> Result<(), Refusal> {
     Err(Refusal { sentence, cause: None })
 }
 
+/// Calls `action` with interrupts masked.
+fn masked(action: &mut dyn FnMut()) {
+    let _mask = IrqMask::new();
+    action();
+}
+
 impl Shared {
     /// Reads a program, checks it, finds the instructions that it is about, and takes the memory that it needs.
     fn load(text: &str) -> Result<(Self, Vec<Place>), Refusal> {
@@ -138,10 +144,6 @@ impl Shared {
         if self.reading.swap(true, Ordering::Acquire) {
             return Ok(false);
         }
-        let masked = |action: &mut dyn FnMut()| {
-            let _mask = IrqMask::new();
-            action();
-        };
         let outcome = report::drain(&self.code, &self.store, &Known(&self.names), &masked, out);
         self.reading.store(false, Ordering::Release);
         outcome
@@ -290,7 +292,7 @@ impl Detached {
         alone::run(&shared, |probe| *probe == Probe::End);
         // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
         while shared.drain(out)? {}
-        report::write_maps(&shared.code, &shared.store, &Known(&shared.names), out)?;
+        report::write_maps(&shared.code, &shared.store, &Known(&shared.names), &masked, out)?;
         match missed {
             0 => Ok(()),
             1 => writeln!(out, "Missed 1 hit"),

@@ -94,8 +94,6 @@ pub enum Branch {
     NotZeroWord(u8),
     /// `tbz xt, #bit`, with a bit below 32.
     BitClear(u8, u8),
-    /// `tbnz xt, #bit`, with a bit below 32.
-    BitSet(u8, u8),
     /// `ldr xt, label`: no branch, but as they are.
     Literal(u8),
 }
@@ -113,7 +111,6 @@ impl Branch {
             Self::NotZero(rt) => redirect::<19>(0xb500_0000 | rt as u32, 0, to),
             Self::NotZeroWord(rt) => redirect::<19>(0x3500_0000 | rt as u32, 0, to),
             Self::BitClear(rt, bit) => redirect::<14>(0x3600_0000 | (bit as u32 & 31) << 19 | rt as u32, 0, to),
-            Self::BitSet(rt, bit) => redirect::<14>(0x3700_0000 | (bit as u32 & 31) << 19 | rt as u32, 0, to),
             Self::Literal(rt) => redirect::<19>(0x5800_0000 | rt as u32, 0, to),
         }
     }
@@ -247,6 +244,3 @@ pub const fn call_register(rn: u8) -> u32 {
 
 /// `ret` (C6.2, RET).
 pub const RETURN: u32 = 0xd65f_03c0;
-
-/// `dmb ishst`: stores before it are seen before stores behind it (C6.2, DMB).
-pub const STORE_BARRIER: u32 = 0xd503_3abf;

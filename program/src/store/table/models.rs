@@ -16,7 +16,7 @@ fn step(table: &Table) {
 }
 
 fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
-    (0..table.buckets()).flat_map(|bucket| table.read(bucket)).collect()
+    (0..table.buckets()).flat_map(|bucket| table.read(bucket, &|action| action())).collect()
 }
 
 /// Two CPUs change a value: nothing is lost. It is read while it is changed: it is whole.

@@ -1,0 +1,256 @@
+//! Where the stores of instructions go. What registers hold is followed through the words, along every way, from the first on.
+//!
+//! A store through anything but the address of something that a clause has is refused, and so is one past the end of that, and one
+//! to a bucket, or a slot of it, that is not held. A bucket is taken by one sequence of words, and is let go of on every way, before
+//! a call and before the end.
+//!
+//! This is taken for granted: the number of the CPU, where the kernel says that it is, is below that of the rows of the directory;
+//! the rows hold the addresses of what the store has; the word in a bucket tells of no more slots than there are. Loads are not
+//! looked at: they go where the kernel has said that something is found.
+
+mod value;
+
+use alloc::collections::BTreeMap;
+
+use aarch64_kprobes::insn::encode::compute as a64;
+
+use super::call::{ENTER, LEAVE};
+use super::verify::{CALLS, SEARCHES, register, target};
+use super::{BUCKET, Base, Compiled, Directory, HIT, HOLDER, ONE, OTHER, Path, ROW, SLOT, TAKEN, ZERO};
+use crate::store::Store;
+use value::{Area, Value};
+
+/// How a rule is broken.
+type Broken = &'static str;
+const NOT_ITS_OWN: Broken = "writes what is not its own";
+
+/// What is known before a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    registers: [Value; 18],
+    /// The registers that the flags compare.
+    compared: Option<(u8, u8)>,
+    /// What `HIT` and `ROW` held before a call.
+    saved: [Value; 2],
+    /// The map whose bucket, at `BUCKET`, is held.
+    held: Option<u8>,
+}
+
+impl State {
+    fn get(&self, number: u8) -> Value {
+        match number {
+            ZERO => Value::Is(0),
+            _ => self.registers.get(usize::from(number)).copied().unwrap_or(Value::Any),
+        }
+    }
+
+    fn set(&mut self, number: u8, value: Value) -> Result<(), Broken> {
+        if number == BUCKET && self.held.is_some() {
+            return Err("loses the bucket that it holds");
+        }
+        self.compared = self.compared.filter(|&(one, two)| one != number && two != number);
+        if let Some(place) = self.registers.get_mut(usize::from(number)) {
+            *place = value;
+        }
+        Ok(())
+    }
+
+    /// Nothing is known any more of slots.
+    fn forget_slots(&mut self) {
+        let slots = self.registers.iter_mut().filter(|value| value.is_of_slots());
+        slots.for_each(|value| *value = Value::Any);
+    }
+
+    /// Keeps what is known of another state, too.
+    fn join(&mut self, other: &Self) -> Result<(), Broken> {
+        let values = self.registers.iter_mut().chain(&mut self.saved);
+        values.zip(other.registers.iter().chain(&other.saved)).for_each(|(value, other)| *value = value.join(*other));
+        self.compared = self.compared.filter(|_| self.compared == other.compared);
+        if self.held == other.held { Ok(()) } else { Err("holds a bucket or not, by how it came there") }
+    }
+
+    /// What is known where a search goes on from here with the next slot; none if there may be no such slot.
+    fn searched(&self) -> Option<Self> {
+        let (Value::Taken(map), Value::Next(of)) = (self.get(TAKEN), self.get(SLOT)) else { return None };
+        let mut next = self.clone();
+        next.set(SLOT, Value::In(Area::Slot(map), 0)).ok()?;
+        (map == of).then_some(next)
+    }
+
+    /// Whether all that is known here holds in `other`.
+    fn holds_in(&self, other: &Self) -> bool {
+        let mut both = self.clone();
+        both.join(other).is_ok() && both == *self
+    }
+}
+
+/// What a clause has.
+#[derive(Clone, Copy)]
+pub(super) struct Reach<'a> {
+    pub store: &'a Store,
+    pub directory: &'a Directory,
+    /// The path to the number of this CPU.
+    pub cpu: Path,
+}
+
+impl Reach<'_> {
+    /// Follows the words in `order`, in which each comes behind all that lead to it, but for the ends of searches; `ways` tells where
+    /// each leads besides.
+    ///
+    /// # Errors
+    ///
+    /// The number of the first word that breaks a rule, and how.
+    pub fn check<W: Iterator<Item = usize>>(
+        &self,
+        compiled: &Compiled,
+        order: &[usize],
+        ways: impl Fn(usize) -> W,
+    ) -> Result<(), (usize, Broken)> {
+        let words = compiled.words.as_slice();
+        let mut leading = alloc::vec![0_usize; words.len()];
+        for to in order.iter().flat_map(|&at| ways(at)) {
+            if let Some(count) = leading.get_mut(to) {
+                *count += 1;
+            }
+        }
+        let mut first = State { registers: [Value::Any; 18], compared: None, saved: [Value::Any; 2], held: None };
+        if self.cpu.base == Base::Hit {
+            first.registers[usize::from(HIT)] = Value::Path(0);
+        }
+        let mut states = BTreeMap::from([(0, first)]);
+        // What is known where searches begin; by the numbers of their first words.
+        let mut searches: BTreeMap<usize, Option<State>> =
+            order.iter().filter_map(|&at| searches_from(words, at)).map(|head| (head, None)).collect();
+        for &at in order {
+            // What nothing leads to is not executed.
+            let Some(mut state) = states.remove(&at) else { continue };
+            let broken = |how| (at, how);
+            if let Some(head) = searches.get_mut(&at) {
+                // The search changes these; where it goes on, all else has to be as it is here.
+                state.set(ONE, Value::Any).and(state.set(OTHER, Value::Any)).map_err(broken)?;
+                state.compared = None;
+                *head = Some(state.clone());
+            }
+            if words.get(at).is_some_and(|word| word & 0xffe0_fc00 == 0xc800_7c00) {
+                self.take(&state, words, &leading, at).map_err(broken)?;
+            }
+            self.execute(&mut state, words, at).map_err(broken)?;
+            if let Some(head) = searches_from(words, at).map(|head| searches.get(&head).cloned().flatten()) {
+                let holds = head.zip(state.searched()).is_some_and(|(head, next)| head.holds_in(&next));
+                holds.then_some(()).ok_or(broken("searches past the end of a bucket"))?;
+            }
+            let is_taken = at.checked_sub(1).and_then(|at| words.get(at)) == Some(&TAKE);
+            for to in ways(at) {
+                let mut state = state.clone();
+                if is_taken && to == at + 1 {
+                    state.held = self.bucket(state.get(BUCKET));
+                }
+                match states.get_mut(&to) {
+                    Some(known) => known.join(&state).map_err(|how| (to, how))?,
+                    None => drop(states.insert(to, state)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Word `at` stores exclusively. Checks that it does so in the sequence that takes a bucket: `ldaxr`, `cbnz`, `stxr`, `cbnz`; no
+    /// way leads into it but from its beginning.
+    fn take(&self, state: &State, words: &[u32], leading: &[usize], at: usize) -> Result<(), Broken> {
+        let sequence =
+            at.checked_sub(2).and_then(|start| Some((words.get(start..at + 2)?, leading.get(start + 1..at + 2)?)));
+        let is_whole = sequence.is_some_and(|(words, leading)| {
+            let branch = |word: u32, form: u32, of: u8| word & 0xff00_001f == form | u32::from(of);
+            matches!(*words, [load, held, TAKE, failed] if load == a64::load_exclusive(HOLDER, BUCKET)
+                && branch(held, 0xb500_0000, HOLDER)
+                && branch(failed, 0x3500_0000, OTHER))
+                && leading == [1; 3]
+        });
+        let takes = is_whole && state.held.is_none() && self.bucket(state.get(BUCKET)).is_some();
+        if takes { Ok(()) } else { Err("takes no bucket") }
+    }
+
+    /// What word `at` changes in what is known, and whether it may.
+    fn execute(&self, state: &mut State, words: &[u32], at: usize) -> Result<(), Broken> {
+        let word = words.get(at).copied().unwrap_or(0);
+        let (d, n, second) = (register(word, 0), register(word, 5), register(word, 10));
+        let is = |mask: u32, value: u32| word & mask == value;
+        if word == a64::RETURN || word == ENTER[0] {
+            return if state.held.is_none() { Ok(()) } else { Err("keeps the bucket that it holds") };
+        }
+        if word == ENTER[1]
+            || word == LEAVE[1]
+            || word >> 26 == 5
+            || matches!(word >> 24, 0x54 | 0x34..=0x37 | 0xb4 | 0xb5)
+        {
+            return Ok(());
+        }
+        if word == ENTER[2] {
+            state.saved = [state.get(HIT), state.get(ROW)];
+            return Ok(());
+        }
+        if word == CALLS {
+            (state.registers, state.compared) = ([Value::Any; 18], None);
+            return Ok(());
+        }
+        if word == LEAVE[0] {
+            let [hit, row] = state.saved;
+            return state.set(HIT, hit).and(state.set(ROW, row));
+        }
+        // STLR, STXR; STR, STP; LDP.
+        if is(0xffff_fc00, 0xc89f_fc00) {
+            state.forget_slots();
+            let is_right = state.held.take().is_some() && word == a64::store_release(ZERO, BUCKET);
+            return if is_right { Ok(()) } else { Err("lets go of a bucket that it does not hold") };
+        }
+        if is(0xffe0_fc00, 0xc800_7c00) {
+            return state.set(register(word, 16), Value::Any);
+        }
+        if is(0xffc0_0000, 0xf900_0000) {
+            return self.store(state, n, u64::from(word >> 10 & 0xfff), 1);
+        }
+        if is(0xffc0_0000, 0xa900_0000) {
+            let is_ahead = word >> 21 & 1 == 0;
+            return if is_ahead { self.store(state, n, u64::from(word >> 15 & 0x3f), 2) } else { Err(NOT_ITS_OWN) };
+        }
+        if is(0xffc0_0000, 0xa940_0000) {
+            return state.set(d, Value::Any).and(state.set(second, Value::Any));
+        }
+        // CMP (shifted register); CMP (immediate), CCMP.
+        if is(0xffe0_fc1f, 0xeb00_001f) {
+            state.compared = Some((n, register(word, 16)));
+            return Ok(());
+        }
+        if is(0xffc0_001f, 0xf100_001f) || is(0xffe0_0c1f, 0xfa40_0000) {
+            state.compared = None;
+            return Ok(());
+        }
+        let value = self.computed(state, words, at);
+        if is(0xffe0_0000, 0xeb00_0000) {
+            state.compared = None;
+        }
+        if is(0xffc0_0000, 0xf940_0000) && matches!(value, Value::Taken(_)) {
+            state.forget_slots();
+        }
+        state.set(d, value)
+    }
+
+    /// Whether `words` words may be stored at the address in register `base`, `offset` words behind.
+    fn store(&self, state: &State, base: u8, offset: u64, words: u64) -> Result<(), Broken> {
+        let (area, most) = self.area(state.get(base)).ok_or(NOT_ITS_OWN)?;
+        let (bytes, map) = self.writable(area).ok_or(NOT_ITS_OWN)?;
+        if 8 * offset < bytes.start || most.saturating_add(8 * (offset + words)) > bytes.end {
+            return Err("writes past the end of what it has");
+        }
+        if map.is_none() || map == state.held { Ok(()) } else { Err("changes a bucket that it does not hold") }
+    }
+}
+
+/// The word that takes a bucket, if nobody has it: any number but 0 does.
+const TAKE: u32 = a64::store_exclusive(OTHER, BUCKET, BUCKET);
+
+/// The number of the first word of the search that word `at` ends, if it does.
+fn searches_from(words: &[u32], at: usize) -> Option<usize> {
+    let word = words.get(at).filter(|word| *word & 0xff00_001f == SEARCHES)?;
+    target(*word, at, 5, 19).filter(|&head| head <= at)
+}
