@@ -473,11 +473,17 @@ test!(
              @b[arg0 & 7] = sum(1); }",
         ];
         static IS_OVER: AtomicBool = AtomicBool::new(false);
-        let call = |number: u64| _ = black_box(target(black_box(number), core::ptr::null()));
-        let caller = move || (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(call);
+        let caller = || {
+            for number in (0..).take_while(|_| !IS_OVER.load(Relaxed)) {
+                black_box(target(black_box(number), core::ptr::null()));
+                if number % 256 == 0 {
+                    task::yield_now();
+                }
+            }
+        };
         let callers: Vec<JoinHandle> = smp::running().map(|cpu| task::spawn_on(cpu, "caller", caller)).collect();
         let mut all = 0;
-        for text in TEXTS.into_iter().cycle().take(60) {
+        for text in TEXTS.into_iter().cycle().take(20) {
             let out = printed(text, || {
                 let before = CALLS.load(Relaxed);
                 while CALLS.load(Relaxed) < before + 500 {
