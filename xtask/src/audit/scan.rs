@@ -160,10 +160,13 @@ fn constant(value: Value) -> Option<u64> {
 /// Where the jump table leads to that the branch at `at`, to `value`, uses, in the function at `range`.
 ///
 /// The table has no end that could be read, but it ends at the first entry that leads out of the function at the
-/// latest, as all of its own stay within; or to the branch, or the load and the addition before it, as none leads into the
-/// block that reads it. What is read behind its end only adds to what is taken to be reached.
+/// latest, as all of its own stay within; or to the branch, or the load and the addition before it, or to the ADR of itself
+/// that the base is had by, as none leads into the block that reads it. What is read behind its end only adds to what is
+/// taken to be reached.
 fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: Value) -> Option<BTreeSet<u64>> {
     let Value::Target { base, shift, table: Table { address, size, signed } } = value else { return None };
+    let has_own_base = program.word(base).is_some_and(|word| word & !31 == 0x1000_0000);
+    let reads = if has_own_base { base } else { at.saturating_sub(8) }..=at;
     let mut targets = BTreeSet::new();
     for index in 0..LONGEST_TABLE {
         let Some(bytes) = program.bytes(address + (index * size) as u64, size) else { break };
@@ -171,7 +174,7 @@ fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: V
         let unused = 64 - 8 * size as u32;
         let entry = if signed { ((entry << unused).cast_signed() >> unused).cast_unsigned() } else { entry };
         let target = base.wrapping_add(entry << shift);
-        if !range.contains(&target) || target % 4 != 0 || (at.saturating_sub(8)..=at).contains(&target) {
+        if !range.contains(&target) || target % 4 != 0 || reads.contains(&target) {
             break;
         }
         targets.insert(target);

@@ -36,6 +36,13 @@ fn tables_of_every_width_are_read() {
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -4, 8])), [""; 0]);
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -12, 8])), [""; 0]);
     assert_eq!(found(0xb8a8_792b, 0x8b0b_014a, &table([4, -16, 8])), [TRAP]);
+    // Nor is what leads to `adr x10, .`, where entries count from that.
+    let words = [TABLE, 0x1000_000a, 0xb8a8_792b, 0x8b0b_014a, BRANCH, RET, RET, BRK, BRK];
+    let found = |last| {
+        let entries = table([16, last, 24]);
+        audit(&Program::of(&[("root", 0, &words)]).with_data(0x1000, &entries), ROOT)
+    };
+    assert_eq!((found(0), found(20)), (Vec::new(), Vec::from([TRAP.to_owned()])));
 }
 
 #[test]
