@@ -77,13 +77,7 @@ impl Queue {
 
     /// Adds `task` before the first one that is `later`, so behind those that are not.
     pub fn insert(&mut self, task: Arc<Task>, later: impl Fn(&Task) -> bool) {
-        let mut place = &mut self.first;
-        while place.as_deref().is_some_and(|other| !later(other)) {
-            if let Some(other) = place {
-                // SAFETY: `other` is in this queue, which has its link to itself, and `place` moves on to it.
-                place = unsafe { &mut *other.link.next.get() };
-            }
-        }
+        let (place, _) = self.find(later);
         if place.is_none() {
             return self.push(task);
         }
@@ -107,15 +101,7 @@ impl Queue {
 
     /// Removes and returns `task`, if it is in this queue.
     pub fn remove(&mut self, task: &Task) -> Option<Arc<Task>> {
-        let mut previous = ptr::null();
-        let mut place = &mut self.first;
-        while place.as_deref().is_some_and(|other| !ptr::eq(other, task)) {
-            if let Some(other) = place {
-                previous = Arc::as_ptr(other);
-                // SAFETY: `other` is in this queue, which has its link to itself, and `place` moves on to it.
-                place = unsafe { &mut *other.link.next.get() };
-            }
-        }
+        let (place, previous) = self.find(|other| ptr::eq(other, task));
         let task = place.take()?;
         // SAFETY: the task was in this queue until now, and is released below.
         *place = unsafe { (*task.link.next.get()).take() };
@@ -125,6 +111,20 @@ impl Queue {
         task.link.queued.store(false, Ordering::Release);
         self.length -= 1;
         Some(task)
+    }
+
+    /// The place of the first task that is `wanted`, or that behind all others; and the task before it, or null.
+    fn find(&mut self, wanted: impl Fn(&Task) -> bool) -> (&mut Option<Arc<Task>>, *const Task) {
+        let mut previous = ptr::null();
+        let mut place = &mut self.first;
+        while place.as_deref().is_some_and(|other| !wanted(other)) {
+            if let Some(other) = place {
+                previous = Arc::as_ptr(other);
+                // SAFETY: `other` is in this queue, which has its link to itself, and `place` moves on to it.
+                place = unsafe { &mut *other.link.next.get() };
+            }
+        }
+        (place, previous)
     }
 }
 

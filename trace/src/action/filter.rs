@@ -1,30 +1,31 @@
 //! Filters, carried out.
 
 use super::{Moment, load};
-use crate::filter::{ACCEPT, Pattern, Question, Test, WordTest};
+use crate::filter::{ACCEPT, Pattern, Question, Test, WordQuestion};
 use crate::record::Registers;
 
-/// Whether the tests accept the record. Each leads to a later one, so there are at most as many steps as tests.
+/// Whether the tests accept the record.
 #[inline]
 pub(super) fn accepts(tests: &[Test], record: &[u8], moment: Moment<'_>) -> bool {
-    let mut next = 0;
-    while let Some(test) = tests.get(usize::from(next)) {
-        let answer = match &test.question {
-            Question::Number { number, range } => range.has(load::number(*number, record, moment)),
-            Question::Text { text, pattern } => matches(pattern, load::text(*text, record, moment)),
-        };
-        next = if answer { test.yes } else { test.no };
-    }
-    next == ACCEPT
+    walk(tests, |question| match question {
+        Question::Number { number, range } => range.has(load::number(*number, record, moment)),
+        Question::Text { text, pattern } => matches(pattern, load::text(*text, record, moment)),
+    })
 }
 
 /// The same for tests of words, for which nothing but the registers is needed. A word that cannot be read is 0, as in the record.
 #[inline(always)]
-pub(super) fn accepts_words(tests: &[WordTest], registers: Registers<'_>) -> bool {
+pub(super) fn accepts_words(tests: &[Test<WordQuestion>], registers: Registers<'_>) -> bool {
+    walk(tests, |question| question.range.has(registers.fetch(&question.word).unwrap_or(0)))
+}
+
+/// Whether the tests, begun with the first, lead to [`ACCEPT`]. Each leads to a later one, so there are at most as many steps as
+/// tests.
+#[inline(always)]
+fn walk<Q>(tests: &[Test<Q>], answer: impl Fn(&Q) -> bool) -> bool {
     let mut next = 0;
     while let Some(test) = tests.get(usize::from(next)) {
-        let word = registers.fetch(&test.word).unwrap_or(0);
-        next = if test.range.has(word) { test.yes } else { test.no };
+        next = if answer(&test.question) { test.yes } else { test.no };
     }
     next == ACCEPT
 }

@@ -91,19 +91,12 @@ impl Numbers {
     /// The cell of `key`, or the one that it has from now on; `None` if there are as many as there may be.
     #[inline(always)]
     fn cell(&self, key: u64) -> Option<&Cell> {
-        let count = self.cells.len();
-        let first = place(key.wrapping_mul(MULTIPLIER), count);
-        // Half of them are free, so one is found before all have been looked at.
-        for step in 0..count {
-            let cell = self.cells.get((first + step) & count.wrapping_sub(1))?;
-            if cell.hits.load(Relaxed) == 0 {
-                return self.begin(cell, key);
-            }
-            if cell.key.load(Relaxed) == key {
-                return Some(cell);
-            }
-        }
-        None
+        let found = search(&self.cells, key.wrapping_mul(MULTIPLIER), |cell| {
+            let is_free = cell.hits.load(Relaxed) == 0;
+            (is_free || cell.key.load(Relaxed) == key).then_some((cell, is_free))
+        });
+        let (cell, is_free) = found?;
+        if is_free { self.begin(cell, key) } else { Some(cell) }
     }
 
     /// Makes a free cell that of `key`, if there may be one more.
@@ -165,23 +158,33 @@ impl Keys {
     /// Looks for an entry of this key, or for the slot that it would have.
     #[inline(always)]
     fn find(&self, key: &[AtomicU64], hash: u64) -> Option<Found<'_>> {
-        let count = self.slots.len();
-        let first = place(hash, count);
-        for step in 0..count {
-            let slot = self.slots.get((first + step) & count.wrapping_sub(1))?;
+        search(&self.slots, hash, |slot| {
             let Some(number) = slot.load(Relaxed).checked_sub(1) else { return Some(Found::Free(slot)) };
             let entry = self.entry(number)?;
-            if key.iter().zip(entry).all(|(one, other)| one.load(Relaxed) == other.load(Relaxed)) {
-                return Some(Found::Entry(entry));
-            }
-        }
-        None
+            let is_same = key.iter().zip(entry).all(|(one, other)| one.load(Relaxed) == other.load(Relaxed));
+            is_same.then_some(Found::Entry(entry))
+        })
     }
 }
 
 enum Found<'a> {
     Entry(&'a [AtomicU64]),
     Free(&'a AtomicU32),
+}
+
+/// What `look` finds in the first of these, from the place of this hash on, in which it finds something. Of a power of two half
+/// are free, so that is before all have been looked at.
+#[inline(always)]
+fn search<'a, S, F>(all: &'a [S], hash: u64, look: impl Fn(&'a S) -> Option<F>) -> Option<F> {
+    let count = all.len();
+    let first = place(hash, count);
+    for step in 0..count {
+        let found = look(all.get((first + step) & count.wrapping_sub(1))?);
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
 }
 
 /// The place that a key with this hash has among `count`, a power of two, if it is free: the upper bits.

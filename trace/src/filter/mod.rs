@@ -73,10 +73,10 @@ impl Filter {
     }
 
     /// The same tests, if they look at nothing but words.
-    pub(crate) fn words(&self) -> Option<Box<[WordTest]>> {
+    pub(crate) fn words(&self) -> Option<Box<[Test<WordQuestion>]>> {
         let of = |Test { question, yes, no }: &Test| {
             let Question::Number { number, range } = question else { return None };
-            Some(WordTest { word: number.word()?, range: *range, yes: *yes, no: *no })
+            Some(Test { question: WordQuestion { word: number.word()?, range: *range }, yes: *yes, no: *no })
         };
         self.tests.iter().map(of).collect()
     }
@@ -101,17 +101,17 @@ pub(crate) const ACCEPT: Next = Next::MAX;
 /// The hit does not count.
 pub(crate) const REJECT: Next = Next::MAX - 1;
 
-/// A question to a record.
+/// A question, and where its answers lead.
 #[derive(Clone, Debug)]
-pub(crate) struct Test {
-    pub(crate) question: Question,
+pub(crate) struct Test<Q = Question> {
+    pub(crate) question: Q,
     /// What is next if the answer is yes.
     pub(crate) yes: Next,
     /// What is next if it is no.
     pub(crate) no: Next,
 }
 
-/// What is asked.
+/// What is asked of a record.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
     /// Of a number: whether it is in the range.
@@ -120,15 +120,11 @@ pub(crate) enum Question {
     Text { text: Text, pattern: Pattern },
 }
 
-/// A question to a word of the hit itself.
+/// What is asked of a word of the hit itself: whether it is in the range.
 #[derive(Clone, Debug)]
-pub(crate) struct WordTest {
+pub(crate) struct WordQuestion {
     pub(crate) word: Word,
     pub(crate) range: Range,
-    /// What is next if it is in the range.
-    pub(crate) yes: Next,
-    /// What is next if it is not.
-    pub(crate) no: Next,
 }
 
 /// A number of a hit.

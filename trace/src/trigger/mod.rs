@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 pub use parse::{Error, Kind, Request};
 
-use crate::filter::{Filter, Number, WordTest};
+use crate::filter::{Filter, Number, Test, WordQuestion};
 use crate::histogram::{Histogram, Key, Tally};
 
 /// What is printed where an event has no triggers.
@@ -41,7 +41,7 @@ pub struct Plan {
     /// Nothing here looks at the record: what is not to be kept need not be made.
     pub(crate) is_direct: bool,
     /// The filter, if there is nothing to do but to record what it accepts, and it looks at nothing but words.
-    pub(crate) words: Option<Box<[WordTest]>>,
+    pub(crate) words: Option<Box<[Test<WordQuestion>]>>,
 }
 
 /// A trigger, with what it looks at as this probe has it.
