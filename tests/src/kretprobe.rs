@@ -142,7 +142,7 @@ test!(
     fn the_entry_handler_can_decline_and_leave_data() {
         fn entry(call: &mut Call<'_>) -> Decision {
             let argument = call.frame().x[0];
-            call.instance_data()[0] = argument;
+            call.instance_data_mut()[0] = argument;
             if argument < 10 { Decision::Decline } else { Decision::Follow }
         }
         fn check(call: &mut Call<'_>) {
@@ -230,7 +230,7 @@ test!(
         }
         fn entry(call: &mut Call<'_>) -> Decision {
             let argument = call.frame().x[0];
-            call.instance_data()[0] = argument;
+            call.instance_data_mut()[0] = argument;
             Decision::Follow
         }
         fn check(call: &mut Call<'_>) {

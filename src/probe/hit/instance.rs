@@ -137,8 +137,8 @@ impl Slot {
     }
 }
 
-// SAFETY: the data words of an instance are reached only through `Pool::data`, the contract of which gives them
-// to whoever holds the instance; everything else is atomic or never changes.
+// SAFETY: the data words of an instance are used only by whoever holds the instance; everything else is atomic or never
+// changes.
 unsafe impl Sync for Pool {}
 
 impl Pool {
@@ -177,7 +177,7 @@ impl Pool {
         let instance =
             self.slot(cpu).take().or_else(|| self.pop()).or_else(|| self.slots.iter().find_map(Slot::take))?;
         // SAFETY: the instance has just been taken, so nobody else holds it.
-        for word in unsafe { self.data(instance) } {
+        for word in unsafe { &mut *self.data(instance) } {
             // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memset, which
             // can be probed.
             unsafe { ptr::from_mut(word).write_volatile(0) };
@@ -222,22 +222,12 @@ impl Pool {
         }
     }
 
-    /// The private data of `instance`.
-    ///
-    /// # Safety
-    ///
-    /// The caller holds the instance, and keeps no other reference to its data.
-    #[expect(clippy::mut_from_ref, reason = "the words are in cells, and belong to whoever holds the instance")]
-    pub(super) unsafe fn data(&self, instance: &Instance) -> &mut [u64] {
-        if self.data_words == 0 {
-            return &mut [];
-        }
+    /// The private data of `instance`, for whoever holds that.
+    pub(super) fn data(&self, instance: &Instance) -> *mut [u64] {
         let start = instance.index as usize * self.data_words;
-        match self.data.get(start..start + self.data_words) {
-            // SAFETY: `UnsafeCell<u64>` has the layout of `u64`, and the caller has these words to itself.
-            Some(words) => unsafe { core::slice::from_raw_parts_mut(UnsafeCell::raw_get(words.as_ptr()), words.len()) },
-            None => &mut [],
-        }
+        let words = self.data.get(start..start + self.data_words).unwrap_or(&[]);
+        // `UnsafeCell<u64>` has the layout of `u64`.
+        ptr::slice_from_raw_parts_mut(UnsafeCell::raw_get(words.as_ptr()), words.len())
     }
 
     /// How many calls are in progress. What the others have counted is seen after this.
@@ -333,15 +323,15 @@ mod tests {
         let (first, second) = (pool.take(cpu(0)).unwrap(), pool.take(cpu(0)).unwrap());
         // SAFETY: both instances are held by this test, and each reference is dropped at once.
         unsafe {
-            pool.data(first).fill(1);
-            pool.data(second).fill(2);
+            (&mut *pool.data(first)).fill(1);
+            (&mut *pool.data(second)).fill(2);
             assert_eq!(*pool.data(first), [1, 1, 1]);
             assert_eq!(*pool.data(second), [2, 2, 2]);
         }
         pool.give_back(cpu(0), first);
         let again = pool.take(cpu(0)).unwrap();
         // SAFETY: as above.
-        assert_eq!(*unsafe { pool.data(again) }, [0, 0, 0]);
+        assert_eq!(unsafe { &*pool.data(again) }, [0, 0, 0]);
     }
 
     #[test]

@@ -127,10 +127,19 @@ impl<'a> Call<'a> {
     /// The private words of this call: zero at the entry, and at the return what the entry handler left.
     #[inline]
     #[must_use]
-    pub fn instance_data(&mut self) -> &mut [u64] {
+    pub fn instance_data(&self) -> &[u64] {
         let instance = self.instance();
-        // SAFETY: the instance is held for this call, and the reference is bound to a borrow of all there is of the call.
-        unsafe { instance.owner().pool.data(instance) }
+        // SAFETY: the instance is held for this call, which is borrowed as long as the reference is used.
+        unsafe { &*instance.owner().pool.data(instance) }
+    }
+
+    /// The same words, to be changed.
+    #[inline]
+    #[must_use]
+    pub fn instance_data_mut(&mut self) -> &mut [u64] {
+        let instance = self.instance();
+        // SAFETY: as above, and nobody else borrows it.
+        unsafe { &mut *instance.owner().pool.data(instance) }
     }
 }
 

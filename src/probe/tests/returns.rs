@@ -25,7 +25,7 @@ fn an_entry_handler_can_decline_and_leave_data_for_the_return() {
     fn odd_only(call: &mut Call<'_>) -> Decision {
         let argument = call.frame().x[0];
         assert_eq!(call.instance_data(), [0, 0]);
-        call.instance_data()[1] = argument;
+        call.instance_data_mut()[1] = argument;
         if argument % 2 == 1 { Decision::Follow } else { Decision::Decline }
     }
     fn sum(call: &mut Call<'_>) {

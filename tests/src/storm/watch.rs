@@ -146,7 +146,7 @@ pub const DATA_WORDS: usize = 2;
 pub fn entry(call: &mut Call<'_>) -> Decision {
     armed_watch(call.data()).before.fetch_add(1, Relaxed);
     let argument = call.frame().x[0];
-    call.instance_data().copy_from_slice(&[argument, task::current_task_number()]);
+    call.instance_data_mut().copy_from_slice(&[argument, task::current_task_number()]);
     Decision::Follow
 }
 
@@ -156,7 +156,7 @@ pub fn returned(call: &mut Call<'_>) {
     let address = call.function();
     let function = FUNCTIONS.iter().find(|function| function.address() == address);
     let result = call.return_value();
-    let &mut [argument, task] = call.instance_data() else { return };
+    let &[argument, task] = call.instance_data() else { return };
     if task != task::current_task_number() || function.is_none_or(|function| (function.answer)(argument) != result) {
         OFFENCES.crossed.fetch_add(1, Relaxed);
     }

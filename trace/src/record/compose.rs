@@ -21,15 +21,19 @@ struct Draft<'a> {
 
 impl Recorder {
     /// Records a hit, if `plan` does not have it otherwise, by composing the record aside.
+    ///
+    /// # Safety
+    ///
+    /// This hit has entered the ring.
     #[inline(never)]
-    pub(super) fn record_composed(
+    pub(super) unsafe fn record_composed(
         &self,
         ring: &Ring,
         plan: Option<&Plan>,
         registers: Registers<'_>,
         moment: &Moment<'_>,
     ) {
-        // SAFETY: there is one for each CPU, and nobody else records on it: the caller has entered.
+        // SAFETY: there is one for each ring, and nobody else records there, as the caller has entered.
         let words = unsafe { &mut *ring.bench.0.get() };
         let context = &moment.context;
         let [common, address, return_address, ..] = words;
@@ -61,7 +65,11 @@ impl Recorder {
     }
 
     /// Records the stack at a hit.
-    pub(super) fn record_stack(&self, ring: &Ring, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
+    ///
+    /// # Safety
+    ///
+    /// As of [`record_composed`](Self::record_composed).
+    pub(super) unsafe fn record_stack(&self, ring: &Ring, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
         // SAFETY: as above.
         let words = unsafe { &mut *ring.bench.0.get() };
         let mut draft = Draft { words, length: 0, faults: 0 };

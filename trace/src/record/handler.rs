@@ -10,12 +10,87 @@ use super::{Moment, Registers};
 use crate::host::Context;
 use crate::recorder::{Kept, Recorder};
 
+/// What the engine shows to a handler.
+trait Seen {
+    /// The word that the probe was registered with.
+    fn data(&self) -> usize;
+    /// The registers of the probed code.
+    fn registers(&self) -> Registers<'_>;
+    /// What else there is to record, where this is what was kept at the entry of the function.
+    fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a>;
+
+    /// What was kept at the entry of the function.
+    #[inline(always)]
+    fn kept(&self) -> &[u64] {
+        &[]
+    }
+}
+
 /// The recorder of a probe that was registered with `data`.
+///
+/// # Safety
+///
+/// `data` is the address of one, which stays as long as the reference is used.
 #[inline(always)]
-fn recorder(data: usize) -> &'static Recorder {
-    // SAFETY: only `crate::engine` registers handlers of this module, which nobody else can name, with the address of a recorder
-    // that outlives the probe, as the caller of `Armed::register` promises. No handler keeps it.
+unsafe fn recorder<'a>(data: usize) -> &'a Recorder {
+    // SAFETY: by the caller.
     unsafe { &*(data as *const Recorder) }
+}
+
+impl Seen for Hit<'_> {
+    #[inline(always)]
+    fn data(&self) -> usize {
+        self.data()
+    }
+
+    #[inline(always)]
+    fn registers(&self) -> Registers<'_> {
+        Registers::Frame(self.frame())
+    }
+
+    #[inline(always)]
+    fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a> {
+        moment(self.address(), None, kept)
+    }
+}
+
+impl Seen for Entry {
+    #[inline(always)]
+    fn data(&self) -> usize {
+        self.data()
+    }
+
+    #[inline(always)]
+    fn registers(&self) -> Registers<'_> {
+        Registers::Entry(self)
+    }
+
+    #[inline(always)]
+    fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a> {
+        moment(self.address(), None, kept)
+    }
+}
+
+impl Seen for Call<'_> {
+    #[inline(always)]
+    fn data(&self) -> usize {
+        self.data()
+    }
+
+    #[inline(always)]
+    fn registers(&self) -> Registers<'_> {
+        Registers::Frame(self.frame())
+    }
+
+    #[inline(always)]
+    fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a> {
+        moment(self.function(), Some(self.return_address()), kept)
+    }
+
+    #[inline(always)]
+    fn kept(&self) -> &[u64] {
+        self.instance_data()
+    }
 }
 
 #[inline(always)]
@@ -26,64 +101,52 @@ fn moment(address: usize, return_address: Option<usize>, entry: &[u64]) -> Momen
 
 /// Records that an instruction is about to be executed.
 pub(crate) fn hit(hit: &mut Hit<'_>) {
-    if !recorder(hit.data()).record_quickly(Registers::Frame(hit.frame()), || moment(hit.address(), None, &[])) {
-        hit_unusually(hit);
-    }
-}
-
-#[inline(never)]
-fn hit_unusually(hit: &mut Hit<'_>) {
-    let (recorder, registers) = (recorder(hit.data()), Registers::Frame(hit.frame()));
-    if !recorder.tallies(registers, Context::cpu_here()) {
-        recorder.record(registers, &moment(hit.address(), None, &[]));
-    }
+    record(&*hit);
 }
 
 /// Records that a function is called. Only for recorders that ask for no register but those of a call.
 pub(crate) fn called(entry: &Entry) {
-    if !recorder(entry.data()).record_quickly(Registers::Entry(entry), || moment(entry.address(), None, &[])) {
-        called_unusually(entry);
-    }
+    record(entry);
 }
 
-#[inline(never)]
-fn called_unusually(entry: &Entry) {
-    let (recorder, registers) = (recorder(entry.data()), Registers::Entry(entry));
-    if !recorder.tallies(registers, Context::cpu_here()) {
-        recorder.record(registers, &moment(entry.address(), None, &[]));
-    }
+/// Records that a function has returned.
+pub(crate) fn returned(call: &mut Call<'_>) {
+    record(&*call);
 }
 
 /// Keeps what is asked for when the function returns.
 pub(crate) fn entered(call: &mut Call<'_>) -> Decision {
-    for (index, &kept) in recorder(call.data()).entry.iter().enumerate() {
+    // SAFETY: as in `record`.
+    let recorder = unsafe { recorder(call.data()) };
+    for (index, &kept) in recorder.entry.iter().enumerate() {
         let value = match kept {
-            Kept::Register(from) => Registers::Frame(call.frame()).get(from),
+            Kept::Register(from) => call.registers().get(from),
             Kept::Stack(offset) => nofault::read(call.frame().sp.wrapping_add(offset.into()) as usize).unwrap_or(0),
         };
-        if let Some(word) = call.instance_data().get_mut(index) {
+        if let Some(word) = call.instance_data_mut().get_mut(index) {
             *word = value;
         }
     }
     Decision::Follow
 }
 
-/// Records that a function has returned.
-pub(crate) fn returned(call: &mut Call<'_>) {
-    let quickly = || moment(call.function(), Some(call.return_address()), &[]);
-    if !recorder(call.data()).record_quickly(Registers::Frame(call.frame()), quickly) {
-        returned_unusually(call);
+#[inline(always)]
+fn record(seen: &impl Seen) {
+    // SAFETY: only `crate::engine` registers handlers of this module, which nobody else can name, with the address of a recorder
+    // that outlives the probe, as the caller of `Armed::register` promises; and there is the probe while its handler runs.
+    let recorder = unsafe { recorder(seen.data()) };
+    // SAFETY: this is a hit of its probe, and the moment is that of the hit. What was kept is no word of the hit itself.
+    if !unsafe { recorder.record_quickly(seen.registers(), || seen.moment(&[])) } {
+        record_unusually(seen);
     }
 }
 
 #[inline(never)]
-fn returned_unusually(call: &mut Call<'_>) {
-    if recorder(call.data()).tallies(Registers::Frame(call.frame()), Context::cpu_here()) {
-        return;
+fn record_unusually(seen: &impl Seen) {
+    // SAFETY: as above.
+    let recorder = unsafe { recorder(seen.data()) };
+    if !recorder.tallies(seen.registers(), Context::cpu_here()) {
+        // SAFETY: as above.
+        unsafe { recorder.record(seen.registers(), &seen.moment(seen.kept())) };
     }
-    let entry: *const [u64] = call.instance_data();
-    // SAFETY: the words stay until the handler returns, and are not written.
-    let entry = unsafe { &*entry };
-    let moment = moment(call.function(), Some(call.return_address()), entry);
-    recorder(call.data()).record(Registers::Frame(call.frame()), &moment);
 }

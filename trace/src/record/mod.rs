@@ -41,25 +41,39 @@ pub struct Moment<'a> {
 
 impl Recorder {
     /// Records a hit, of whose `registers` those that are asked for were looked at when this returns.
+    ///
+    /// # Safety
+    ///
+    /// The hit is being handled, on the CPU of `moment`, and with interrupts masked; and `moment` has a return address if the
+    /// event is one of returns, and only then.
     #[inline(never)]
-    pub fn record(&self, registers: Registers<'_>, moment: &Moment<'_>) {
-        match self.plan.get() {
-            None if self.rings.is_on() => self.enter(None, registers, moment),
-            None => {}
-            Some(plan) if plan.is_direct => self.act(plan, registers, moment),
-            Some(plan) => self.enter(Some(plan), registers, moment),
+    pub unsafe fn record(&self, registers: Registers<'_>, moment: &Moment<'_>) {
+        // SAFETY: by the caller.
+        unsafe {
+            match self.plan.get() {
+                None if self.rings.is_on() => self.enter(None, registers, moment),
+                None => {}
+                Some(plan) if plan.is_direct => self.act(plan, registers, moment),
+                Some(plan) => self.enter(Some(plan), registers, moment),
+            }
         }
     }
 
     /// Does what `plan` says, which looks at no record; it does so also while nothing is recorded.
+    ///
+    /// # Safety
+    ///
+    /// As of [`record`](Self::record).
     #[inline(always)]
-    fn act(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
+    unsafe fn act(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
         let Verdict { keep, stack } = plan.run(&[], self.known(registers, moment), &self.rings.on);
         if keep {
-            self.enter(None, registers, moment);
+            // SAFETY: by the caller.
+            unsafe { self.enter(None, registers, moment) };
         }
         if stack {
-            self.enter_stack(plan, registers, moment);
+            // SAFETY: by the caller.
+            unsafe { self.enter_stack(plan, registers, moment) };
         }
     }
 
@@ -69,8 +83,13 @@ impl Recorder {
         action::Moment { registers, context: &moment.context, address: moment.return_address.unwrap_or(moment.address) }
     }
 
+    /// Records the hit, unless `plan` has it otherwise.
+    ///
+    /// # Safety
+    ///
+    /// As of [`record`](Self::record).
     #[inline(never)]
-    fn enter(&self, plan: Option<&Plan>, registers: Registers<'_>, moment: &Moment<'_>) {
+    unsafe fn enter(&self, plan: Option<&Plan>, registers: Registers<'_>, moment: &Moment<'_>) {
         let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
         if !ring.enter() {
             return;
@@ -78,20 +97,28 @@ impl Recorder {
         match (&self.program, plan) {
             (Program::Words(words), None) => {
                 if let Some(room) = ring.reserve(self.size) {
-                    self.fill(ring, &room, words, registers, moment);
+                    // SAFETY: the room is that of a record, and the moment is one of the event.
+                    unsafe { self.fill(ring, &room, words, registers, moment) };
                     room.commit();
                 }
             }
-            (_, plan) => self.record_composed(ring, plan, registers, moment),
+            // SAFETY: it has been entered above.
+            (_, plan) => unsafe { self.record_composed(ring, plan, registers, moment) },
         }
         ring.leave();
     }
 
+    /// Records the stack.
+    ///
+    /// # Safety
+    ///
+    /// As of [`record`](Self::record).
     #[inline(never)]
-    fn enter_stack(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
+    unsafe fn enter_stack(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
         let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
         if ring.enter() {
-            self.record_stack(ring, plan, registers, moment);
+            // SAFETY: it has been entered just now.
+            unsafe { self.record_stack(ring, plan, registers, moment) };
             ring.leave();
         }
     }
@@ -105,8 +132,12 @@ impl Recorder {
 
     /// The same as [`record`](Self::record), where nothing is unusual: there is nothing to do but to filter by words, the record is
     /// one of words, and there is room in the page. Returns false otherwise, and nothing was done.
+    ///
+    /// # Safety
+    ///
+    /// As of [`record`](Self::record).
     #[inline(always)]
-    pub fn record_quickly<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
+    pub unsafe fn record_quickly<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
         match self.plan.get().map(|plan| plan.keeps_quickly(registers)) {
             None | Some(Some(true)) => {}
             Some(Some(false)) => return true,
@@ -119,17 +150,24 @@ impl Recorder {
         let moment = moment();
         let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return true };
         let Some(room) = ring.reserve_here(self.size) else { return false };
-        self.fill(ring, &room, words, registers, &moment);
+        // SAFETY: as in `enter`.
+        unsafe { self.fill(ring, &room, words, registers, &moment) };
         room.commit();
         ring.leave();
         true
     }
 
+    /// Writes a record of words.
+    ///
+    /// # Safety
+    ///
+    /// `room` is for `size` bytes, and `moment` has a return address if the event is one of returns, and only then.
     #[inline(always)]
-    fn fill(&self, ring: &Ring, room: &Room<'_>, words: &[Word], registers: Registers<'_>, moment: &Moment<'_>) {
+    unsafe fn fill(&self, ring: &Ring, room: &Room<'_>, words: &[Word], registers: Registers<'_>, moment: &Moment<'_>) {
         const FIRST: usize = RECORD_HEADER / 8;
         let context = &moment.context;
-        // SAFETY: of the size of a record of words these are the first, and its fields are the others, one for each word.
+        // SAFETY: of the size of a record of words these are the first, and its fields are the others, one for each word; an event
+        // of returns has one more, as the caller knows.
         unsafe {
             room.set(1, context.time);
             room.set(2, context.name[0]);

@@ -37,7 +37,8 @@ fn record(rings: &'static Rings, cpu: usize, number: u64) {
     let sources: Vec<_> = (0..ARGUMENTS).map(|number| Source::Register(Register::x(number).unwrap())).collect();
     let mut frame = TrapFrame::default();
     frame.x.fill(number);
-    recorder(rings, &sources).record(Registers::Frame(&frame), &moment(cpu, number));
+    // SAFETY: the tests have one writer for each CPU, and the event is not one of returns.
+    unsafe { recorder(rings, &sources).record(Registers::Frame(&frame), &moment(cpu, number)) };
 }
 
 /// The number that all numbers of `record` must be.
@@ -203,9 +204,11 @@ fn what_is_recorded_is_the_state_of_the_probed_code() {
     (frame.sp, frame.pc, frame.pstate) = (2, 3, TrapFrame::IRQ_MASKED);
     frame.x[30] = 1;
     let recorder = recorder(rings, &sources);
-    recorder.record(Registers::Frame(&frame), &moment(1, 4));
+    // SAFETY: as in `record`.
+    unsafe { recorder.record(Registers::Frame(&frame), &moment(1, 4)) };
     frame.pstate = !TrapFrame::IRQ_MASKED;
-    recorder.record(Registers::Frame(&frame), &moment(0, 5));
+    // SAFETY: as above.
+    unsafe { recorder.record(Registers::Frame(&frame), &moment(0, 5)) };
     let snapshot = rings.snapshot().unwrap();
     let records: Vec<_> = snapshot.records().collect();
     assert_eq!([8, 16, 24, 32, 40].map(|at| records[0].word(at)), [4, 1, 2, 3, TrapFrame::IRQ_MASKED]);
