@@ -33,9 +33,17 @@ impl Registration {
         outcome.unwrap_or(Err(ProbeError::OutOfMemory { address }))
     }
 
-    /// Unregisters many probes at once.
+    /// Unregisters many probes: at once, as far as there is memory for a list of them.
     pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) {
-        registry::unregister(&mut registrations.into_iter().collect::<Vec<_>>());
+        let mut listed = Vec::new();
+        for registration in registrations {
+            if listed.try_reserve(1).is_ok() {
+                listed.push(registration);
+            } else {
+                drop(registration);
+            }
+        }
+        registry::unregister(&mut listed);
     }
 
     /// The virtual address of the probed instruction; of a return probe, that of the function.
@@ -77,7 +85,7 @@ impl Registration {
     ///
     /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
     pub fn enable(&self) -> Result<(), ProbeError> {
-        Self::set_all_enabled([self], true)
+        registry::set_enabled(&[self], true)
     }
 
     /// Disarms the probe. When this returns, no handler of it is running; but a return probe still reports the returns
@@ -86,9 +94,9 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
+    /// [`ProbeError::InterruptsMasked`]; nothing has changed then. It takes no memory.
     pub fn disable(&self) -> Result<(), ProbeError> {
-        Self::set_all_enabled([self], false)
+        registry::set_enabled(&[self], false)
     }
 }
 
@@ -97,12 +105,18 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
+    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`], which may also be about the list of them; nothing has
+    /// changed then.
     pub fn set_all_enabled<'a>(
         registrations: impl IntoIterator<Item = &'a Self>,
         enabled: bool,
     ) -> Result<(), ProbeError> {
-        let probes: Vec<_> = registrations.into_iter().collect();
+        let mut probes = Vec::new();
+        for registration in registrations {
+            let address = registration.address;
+            probes.try_reserve(1).map_err(|_| ProbeError::OutOfMemory { address })?;
+            probes.push(registration);
+        }
         registry::set_enabled(&probes, enabled)
     }
 }

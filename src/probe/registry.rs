@@ -14,9 +14,7 @@ mod entries;
 mod models;
 mod shortcut;
 
-use alloc::alloc::{Layout, handle_alloc_error};
 use alloc::vec::Vec;
-use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 
 use spin::mutex::{SpinMutex, SpinMutexGuard};
@@ -43,7 +41,9 @@ struct Registry {
     points: Slab<Point>,
     /// Return probes that have been unregistered while calls were in progress.
     lingering: Vec<ProbeRef>,
-    /// Slots that a task was in when their points had no more use for them.
+    /// How many return probes are registered. There is always room for them among those.
+    returns: usize,
+    /// Cells that a task was in when their points had no more use for them. There is room for one more after each registration.
     occupied: Vec<Used>,
 }
 
@@ -65,6 +65,8 @@ struct Entry {
     fallback: Option<Fallback>,
     /// Why not only calls lead to the instruction: known where a probe is there that asks.
     not_entry: Option<NotEntry>,
+    /// What changed has not taken effect, as there was no memory.
+    is_pending: bool,
 }
 
 /// What is asked for when a probe is registered.
@@ -118,38 +120,45 @@ pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Registration, Probe
         addresses.extend(result.as_ref().map(Registration::address));
         results.push(result);
     }
-    let failed = registry.change(&mut addresses);
-    if !failed.is_empty() {
-        let mut removed = Vec::new();
-        for result in &mut results {
-            if let Ok(registration) = result
-                && let address = registration.address
-                && failed.binary_search(&address).is_ok()
-            {
-                removed.extend(mem::replace(result, Err(ProbeError::OutOfMemory { address })));
+    if registry.change(&mut addresses).is_some() {
+        for registration in results.iter_mut().flatten() {
+            if registry.is_pending(registration.address) {
+                registration.state = State::Unregistered;
             }
         }
-        registry.remove(&removed);
-        removed.iter_mut().for_each(|registration| registration.state = State::Unregistered);
+        registry.remove(results.iter().flatten().filter(|registration| registration.state == State::Unregistered));
+        for result in &mut results {
+            if let Ok(Registration { address, state: State::Unregistered, .. }) = *result {
+                *result = Err(ProbeError::OutOfMemory { address });
+            }
+        }
     }
     registry.sweep();
     results
 }
 
-/// Arms or disarms registered probes. Where there is no memory for one of them, all are as they were.
+/// Arms or disarms registered probes. Where there is no memory to arm one of them, all are as they were; to disarm them takes
+/// none.
 pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(), ProbeError> {
-    let Some(first) = probes.first() else { return Ok(()) };
-    let mut registry = lock(first.address)?;
-    let before: Vec<bool> = probes.iter().map(|each| each.probe.enabled.swap(enabled, Relaxed)).collect();
-    let mut addresses: Vec<usize> = probes.iter().map(|each| each.address).collect();
-    let failed = registry.change(&mut addresses);
-    let Some(&address) = failed.first() else { return Ok(()) };
+    let Some(&&Registration { address: first, .. }) = probes.first() else { return Ok(()) };
+    let mut registry = lock(first)?;
+    let addresses = probes.iter().map(|each| each.address);
+    if !enabled {
+        probes.iter().for_each(|each| each.probe.enabled.store(false, Relaxed));
+        registry.reduce(addresses);
+        return Ok(());
+    }
+    let (mut before, mut changed) = (Vec::new(), Vec::new());
+    let room = before.try_reserve_exact(probes.len()).and_then(|()| changed.try_reserve_exact(probes.len()));
+    room.map_err(|_| ProbeError::OutOfMemory { address: first })?;
+    before.extend(probes.iter().map(|each| each.probe.enabled.swap(true, Relaxed)));
+    changed.extend(addresses.clone());
+    let Some(address) = registry.change(&mut changed) else { return Ok(()) };
     // In reverse, lest one that is there twice keep what it was given by its first mention.
     for (each, before) in probes.iter().zip(before).rev() {
         each.probe.enabled.store(before, Relaxed);
     }
-    // Back to where it was: what it takes, there was before.
-    let _ = registry.change(&mut addresses);
+    registry.reduce(addresses);
     Err(ProbeError::OutOfMemory { address })
 }
 
@@ -162,7 +171,7 @@ pub(super) fn unregister(probes: &mut [Registration]) {
     let Some(first) = probes.first() else { return };
     match lock(first.address) {
         Ok(mut registry) => {
-            registry.remove(probes);
+            registry.remove(probes.iter());
             registry.sweep();
         }
         Err(error) => panic!("a probe must not be unregistered in a handler: {error}"),
@@ -175,7 +184,8 @@ impl Entry {
     #[inline(always)]
     fn new(address: usize, page: &'static Page, site: Site, guarded: bool) -> Self {
         let (probes, wanted) = (Probes::NONE, Mode::FASTEST);
-        Self { address, page, guarded, site, probes, execution: None, wanted, fallback: None, not_entry: None }
+        let (execution, fallback, not_entry, is_pending) = (None, None, None, false);
+        Self { address, page, guarded, site, probes, execution, wanted, fallback, not_entry, is_pending }
     }
 
     /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.
@@ -200,6 +210,7 @@ impl Registry {
             probes: Slab::new(),
             points: Slab::new(),
             lingering: Vec::new(),
+            returns: 0,
             occupied: Vec::new(),
         }
     }
@@ -225,6 +236,10 @@ impl Registry {
         self.entries.reserve(address)?;
         self.probes.reserve()?;
         self.counters.reserve()?;
+        self.occupied.try_reserve(1).ok()?;
+        if let Kind::Return(_) = kind {
+            self.lingering.try_reserve(self.returns + 1).ok()?;
+        }
         let counters = self.counters.take()?;
         let entered = match &mut kind {
             Kind::Kprobe { .. } => counters,
@@ -242,39 +257,54 @@ impl Registry {
             self.entries.get_or_add(address, || Entry::new(address, page, site, checker.is_guarded(address)))?;
         entry.not_entry = entry.not_entry.or(not_entry);
         entry.probes.push(probe);
+        self.returns += usize::from(matches!(probe.kind, Kind::Return(_)));
         Some(Registration { address, probe, state: State::Registered })
     }
 
-    /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns those,
-    /// sorted, at which there was no memory to do so, and nothing has changed.
-    fn change(&mut self, addresses: &mut Vec<usize>) -> Vec<usize> {
+    /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns the first
+    /// at which there was no memory to do so: there, nothing has changed, and the change is pending.
+    fn change(&mut self, addresses: &mut Vec<usize>) -> Option<usize> {
         addresses.sort_unstable();
         addresses.dedup();
         change::apply(self, addresses)
     }
 
-    /// Takes the probes out, and their points when they were the last ones there.
-    fn remove(&mut self, probes: &[Registration]) {
-        let mut addresses = Vec::with_capacity(probes.len());
-        for &Registration { address, probe, .. } in probes {
+    fn is_pending(&mut self, address: usize) -> bool {
+        self.entries.get_mut(address).is_some_and(|entry| entry.is_pending)
+    }
+
+    /// The same as [`change`](Self::change), where probes have only gone: all at once, or one by one where there is no memory.
+    fn reduce(&mut self, addresses: impl Iterator<Item = usize> + Clone) {
+        for address in addresses.clone() {
+            if let Some(entry) = self.entries.get_mut(address) {
+                entry.is_pending = true;
+            }
+        }
+        let mut all = Vec::new();
+        if all.try_reserve_exact(addresses.clone().count()).is_ok() {
+            all.extend(addresses.clone());
+            self.change(&mut all);
+        }
+        for address in addresses {
+            if self.is_pending(address) {
+                change::reduce(self, address);
+            }
+        }
+    }
+
+    /// Takes the probes out, and their points when they were the last ones there. It takes no memory.
+    fn remove<'a>(&mut self, probes: impl Iterator<Item = &'a Registration> + Clone) {
+        for &Registration { address, probe, .. } in probes.clone() {
             if let Kind::Return(return_probe) = &probe.kind {
                 return_probe.retire();
             }
+            probe.enabled.store(false, Relaxed);
             if let Some(entry) = self.entries.get_mut(address) {
                 entry.probes.remove(probe);
-                addresses.push(address);
             }
         }
-        let mut failed = self.change(&mut addresses);
-        while !failed.is_empty() {
-            // Others are still registered there, and what they need is not to be had. Something has been freed since, unless
-            // this was so everywhere.
-            let before = failed.len();
-            failed = self.change(&mut failed);
-            if failed.len() == before {
-                handle_alloc_error(Layout::new::<Point>());
-            }
-        }
+        let addresses = probes.clone().map(|registration| registration.address);
+        self.reduce(addresses.clone());
         for address in addresses {
             if self.entries.get_mut(address).is_some_and(|entry| entry.probes.is_empty()) {
                 self.entries.remove(address);
@@ -284,7 +314,10 @@ impl Registry {
             match probe.kind {
                 // SAFETY: no point has it any more, and every CPU has been held since that was so.
                 Kind::Kprobe { .. } => unsafe { self.free(probe) },
-                Kind::Return(_) => self.lingering.push(probe),
+                Kind::Return(_) => {
+                    self.returns -= 1;
+                    self.lingering.push(probe);
+                }
             }
         }
     }
@@ -305,17 +338,23 @@ impl Registry {
         if self.lingering.is_empty() && self.occupied.is_empty() {
             return;
         }
-        let (kept, ended): (Vec<_>, Vec<_>) =
-            mem::take(&mut self.lingering).into_iter().partition(|probe| probe.active() != 0);
-        self.lingering = kept;
-        if ended.is_empty() && self.occupied.is_empty() {
+        let mut kept = 0;
+        for index in 0..self.lingering.len() {
+            if self.lingering[index].active() != 0 {
+                self.lingering.swap(kept, index);
+                kept += 1;
+            }
+        }
+        if kept == self.lingering.len() && self.occupied.is_empty() {
             return;
         }
         // The CPU that gave back the last instance may still be about to leave the probe: this waits for it.
         self.change(&mut Vec::new());
-        for probe in ended {
+        while self.lingering.len() > kept
+            && let Some(ended) = self.lingering.pop()
+        {
             // SAFETY: it was unregistered before it came here, and has been waited for.
-            unsafe { self.free(probe) };
+            unsafe { self.free(ended) };
         }
     }
 }

@@ -1,11 +1,13 @@
 //! A probe point: one instruction that is probed, how it is executed, and the probes that watch it.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::slice;
 use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::counters::Counters;
 use super::cpu::Cpu;
@@ -31,8 +33,8 @@ pub(crate) enum Execution {
 
 /// One instruction that is probed, and what a hit of it does.
 ///
-/// The hit path finds it by address, without a lock, and nothing in it changes: another takes its place. It is freed only
-/// after every CPU has been held outside the hit path since. `trampoline/hit.S` knows the beginning.
+/// The hit path finds it by address, without a lock, and nothing in it changes while a CPU is in there: another takes its place.
+/// It is freed only after every CPU has been held outside the hit path since. `trampoline/hit.S` knows the beginning.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Point {
@@ -60,7 +62,7 @@ pub(crate) struct Point {
     /// Whether branch targets are checked in its page.
     pub(crate) guarded: bool,
     /// The enabled probes, in the order in which they run, if there are several. There is seldom more than the first.
-    pub(crate) several: Box<[Watcher]>,
+    pub(crate) several: Vec<Watcher>,
 }
 
 /// An enabled probe at a point, as the hit path sees it.
@@ -152,6 +154,33 @@ impl Point {
         if self.several.is_empty() { slice::from_ref(&self.first) } else { &self.several }
     }
 
+    /// Makes this the point at `place`, with those of its watchers whose probes are enabled.
+    ///
+    /// Here, and word by word, lest it run into the probe whose point is half another.
+    ///
+    /// # Safety
+    ///
+    /// A point is there, and no CPU is in the hit path; this one has no watchers of its own, and is not dropped.
+    #[inline(never)]
+    pub(crate) unsafe fn take_place(&mut self, place: NonNull<Self>) {
+        // SAFETY: the watchers are moved as the words that they consist of; the vector has no more of them than it had, and goes
+        // over to this point, as this point does to the place.
+        unsafe {
+            let several = &raw mut (*place.as_ptr()).several;
+            let (first, count) = ((*several).as_mut_ptr(), (*several).len());
+            let mut kept = 0;
+            for watcher in 0..count {
+                if (&*first.add(watcher)).probe.enabled.load(Relaxed) {
+                    copy_words(first.add(watcher), first.add(kept));
+                    kept += 1;
+                }
+            }
+            (*several).set_len(kept);
+            copy_words(several, &raw mut self.several);
+            copy_words(self, place.as_ptr());
+        }
+    }
+
     /// Counts a hit that none of the probes has been told of.
     pub(super) fn miss(&self, cpu: &Cpu) {
         for watcher in self.watchers() {
@@ -179,6 +208,20 @@ impl Point {
     pub(crate) fn miss_entry(entry: &Entry) {
         // SAFETY: likewise.
         unsafe { Self::of(entry.watcher()) }.miss(Cpu::current());
+    }
+}
+
+/// Copies a value of whole words by loads and stores of these, and no call.
+///
+/// # Safety
+///
+/// As of [`ptr::copy`].
+#[inline(always)]
+unsafe fn copy_words<T>(from: *const T, to: *mut T) {
+    const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() >= 8) };
+    for word in 0..size_of::<T>() / 8 {
+        // SAFETY: by the caller.
+        unsafe { to.cast::<u64>().add(word).write_volatile(from.cast::<u64>().add(word).read_volatile()) };
     }
 }
 

@@ -5,14 +5,14 @@
 //! CPU has been held outside the hit path. Where probes are disarmed, the point stays in the table until then, and every CPU
 //! is held once more before it is freed.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Entry, Registry, shortcut};
 use crate::insn::{self, Guard, Verdict};
+use crate::platform;
 use crate::probe::arena::{Arena, Cell, Used};
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::machine::guard;
@@ -22,7 +22,7 @@ use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
 use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
-use crate::probe::{Fallback, Mode, stub as builder};
+use crate::probe::{Fallback, Mode, Site, stub as builder};
 use crate::text::{self, Word};
 
 /// What is to be found at an address from now on.
@@ -34,50 +34,97 @@ struct Staged {
     word: u32,
     /// The point; null where the probes are to be disarmed.
     point: *mut Point,
+    /// The point that was there, or null: freed when every CPU has been held.
+    replaced: *mut Point,
 }
 
-/// What is freed when every CPU has been held.
-struct Replaced {
-    points: Vec<NonNull<Point>>,
-    cells: Vec<Used>,
-}
-
-/// Makes the changes to the probes at `addresses`, sorted and each once, take effect. Returns those, sorted, at which there
-/// was no memory to do so, and nothing has changed.
-pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Vec<usize> {
-    let mut failed = Vec::new();
-    let mut staged = Vec::with_capacity(addresses.len());
-    let mut words = Vec::with_capacity(addresses.len());
-    let mut replaced = Replaced { points: Vec::new(), cells: mem::take(&mut registry.occupied) };
+/// Makes the changes to the probes at `addresses`, sorted and each once, take effect. Returns the first at which there
+/// was no memory to do so: nothing has changed there, and it is pending.
+pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usize> {
+    let (mut staged, mut words) = (Vec::new(), Vec::new());
+    let has_room = staged.try_reserve_exact(addresses.len()).is_ok()
+        && words.try_reserve_exact(addresses.len()).is_ok()
+        && registry.occupied.try_reserve(addresses.len()).is_ok();
+    let mut failed = None;
+    let mut cells = mem::take(&mut registry.occupied);
     for &address in addresses {
         let Some(entry) = registry.entries.get_mut(address) else { continue };
-        match entry.stage(&mut registry.arena, &mut registry.points, &mut replaced.cells) {
-            Some(point) => {
-                let word = entry.word();
-                staged.push(Staged { address, page: entry.page, word: entry.site.word, point });
-                if text::read(address) != word {
-                    words.push(Word { address, words: [word] });
-                }
-            }
-            None => failed.push(address),
-        }
+        let point = if has_room { entry.stage(&mut registry.arena, &mut registry.points, &mut cells) } else { None };
+        entry.is_pending = point.is_none();
+        let Some(point) = point else {
+            failed = failed.or(Some(address));
+            continue;
+        };
+        words.extend(entry.change_of_text());
+        staged.push(entry.staged(point));
     }
-    registry.arena.write();
-    for &Staged { address, page, word, point } in staged.iter().filter(|staged| !staged.point.is_null()) {
-        replaced.points.extend(NonNull::new(page.set(address, point, word)));
-    }
-    replaced.cells.sort_unstable();
-    text::patch(&words, &mut replaced.cells);
-    let before = replaced.points.len();
-    for &Staged { address, page, word, .. } in staged.iter().filter(|staged| staged.point.is_null()) {
-        replaced.points.extend(NonNull::new(page.set(address, ptr::null_mut(), word)));
-    }
-    if replaced.points.len() > before {
-        // Who was in a stub, before it asked for its point, may have been given one that was withdrawn since.
-        text::patch(&[], &mut replaced.cells);
-    }
-    registry.occupied = replaced.free(&mut registry.points, &mut registry.arena);
+    carry_out(registry, &mut staged, &words, &mut cells);
+    cells.retain_mut(|cell| registry.is_left(cell));
+    registry.occupied = cells;
     failed
+}
+
+/// Makes a change at `address` take effect by which fewer probes are enabled. It takes no memory: where some are left, their
+/// point is made another in its place.
+pub(super) fn reduce(registry: &mut Registry, address: usize) {
+    let Some(entry) = registry.entries.get_mut(address) else { return };
+    entry.is_pending = false;
+    let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else { return };
+    // SAFETY: it was made in `stage`, and only the holder of the registry's lock frees it, or changes it below.
+    if let Some(point) = entry.point(!unsafe { place.as_ref() }.several.is_empty()) {
+        let mut point = ManuallyDrop::new(point);
+        // SAFETY: the other CPUs are held outside the hit path, as this one is. Watchers of probes that are not enabled go.
+        return platform::hold_cpus(&mut || unsafe { point.take_place(place) });
+    }
+    let cell = entry.cell();
+    entry.execution = None;
+    let (word, staged) = (entry.change_of_text(), entry.staged(ptr::null_mut()));
+    // There was room for one more than those that are occupied when the probe was registered.
+    while cell.is_some() && registry.occupied.len() == registry.occupied.capacity() {
+        platform::yield_now();
+        apply(registry, &[]);
+    }
+    let mut cells = mem::take(&mut registry.occupied);
+    cells.extend(cell);
+    carry_out(registry, &mut [staged], word.as_slice(), &mut cells);
+    cells.retain_mut(|cell| registry.is_left(cell));
+    registry.occupied = cells;
+}
+
+/// Publishes what is staged, writes `words` to the text, and frees the points that were replaced. Marks those of `cells` that
+/// somebody is in.
+fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cells: &mut [Used]) {
+    registry.arena.write();
+    for Staged { address, page, word, point, replaced } in staged.iter_mut().filter(|staged| !staged.point.is_null()) {
+        *replaced = page.set(*address, *point, *word);
+    }
+    cells.sort_unstable();
+    text::patch(words, cells);
+    let mut is_withdrawn = false;
+    for Staged { address, page, word, replaced, .. } in staged.iter_mut().filter(|staged| staged.point.is_null()) {
+        *replaced = page.set(*address, ptr::null_mut(), *word);
+        is_withdrawn |= !replaced.is_null();
+    }
+    if is_withdrawn {
+        // Who was in a stub, before it asked for its point, may have been given one that was withdrawn since.
+        text::patch(&[], cells);
+    }
+    for point in staged.iter().filter_map(|staged| NonNull::new(staged.replaced)) {
+        // SAFETY: it came from there in `stage`. Since it was replaced or withdrawn, every CPU has been held outside the hit
+        // path.
+        unsafe { registry.points.remove(point) };
+    }
+}
+
+impl Registry {
+    /// Whether somebody is in the cell, of which nobody has any use; it is free otherwise.
+    fn is_left(&mut self, cell: &mut Used) -> bool {
+        let is_occupied = mem::take(&mut cell.is_occupied);
+        if !is_occupied {
+            self.arena.free(*cell);
+        }
+        is_occupied
+    }
 }
 
 impl Entry {
@@ -110,9 +157,23 @@ impl Entry {
                 (None, _) => return None,
             }
         }
+        let point = self.point(!several.is_empty())?;
         let place = points.allocate()?;
-        self.write_point(place, several);
+        // SAFETY: it is a place for one.
+        unsafe { place.write(Point { several, ..point }) };
         Some(place.as_ptr())
+    }
+
+    /// What is staged where `point` is to be found.
+    fn staged(&self, point: *mut Point) -> Staged {
+        let &Self { address, page, site: Site { word, .. }, .. } = self;
+        Staged { address, page, word, point, replaced: ptr::null_mut() }
+    }
+
+    /// What is to be written to the text, unless it stands there.
+    fn change_of_text(&self) -> Option<Word> {
+        let word = self.word();
+        (text::read(self.address) != word).then_some(Word { address: self.address, words: [word] })
     }
 
     /// What is to stand in the text.
@@ -130,19 +191,21 @@ impl Entry {
         self.probes.iter().copied().filter(|probe| probe.enabled.load(Relaxed))
     }
 
-    /// The probes that are enabled, if there are several and there is memory for them: return probes last, so that the other
-    /// handlers see the true x30.
-    fn several(&self) -> Option<Box<[Watcher]>> {
-        if self.enabled().nth(1).is_none() {
-            return Some(Box::default());
-        }
+    /// Those that are enabled, in the order in which they run: return probes last, so that the other handlers see the true x30.
+    fn in_order(&self) -> impl Iterator<Item = ProbeRef> {
+        let is_return = |probe: &ProbeRef| matches!(probe.kind, Kind::Return(_));
+        self.enabled().filter(move |probe| !is_return(probe)).chain(self.enabled().filter(is_return))
+    }
+
+    /// The watchers of the probes that are enabled, if there are several and there is memory for them.
+    fn several(&self) -> Option<Vec<Watcher>> {
         let mut watchers = Vec::new();
-        watchers.try_reserve_exact(self.enabled().count()).ok()?;
-        for returns in [false, true] {
-            let is_next = |probe: &ProbeRef| matches!(probe.kind, Kind::Return(_)) == returns;
-            watchers.extend(self.enabled().filter(is_next).map(|probe| self.watcher(probe)));
+        let count = self.enabled().count();
+        if count > 1 {
+            watchers.try_reserve_exact(count).ok()?;
+            watchers.extend(self.in_order().map(|probe| self.watcher(probe)));
         }
-        Some(watchers.into_boxed_slice())
+        Some(watchers)
     }
 
     fn watcher(&self, probe: ProbeRef) -> Watcher {
@@ -155,16 +218,15 @@ impl Entry {
         Watcher { handler, counters: probe.entered, address: self.address, post, probe }
     }
 
-    /// Makes the point for the probes that are enabled, of which there is one at least, and those if there are `several`.
-    fn write_point(&self, place: NonNull<Point>, several: Box<[Watcher]>) {
-        let (Some(execution), Some(only)) = (self.execution, self.enabled().next()) else { return };
-        let first = match several.first() {
-            Some(first) => Watcher { handler: call_all, ..*first },
-            None if matches!(only.kind, Kind::Return(_)) => {
-                Watcher { handler: returns::function_entered, ..self.watcher(only) }
-            }
-            None => self.watcher(only),
-        };
+    /// The point for the probes that are enabled, if there is one: without their watchers, which it `has_several` of.
+    fn point(&self, has_several: bool) -> Option<Point> {
+        let (execution, only) = (self.execution?, self.in_order().next()?);
+        let mut first = self.watcher(only);
+        if has_several {
+            first.handler = call_all;
+        } else if let Kind::Return(_) = only.kind {
+            first.handler = returns::function_entered;
+        }
         let (full, full_counters) = match execution {
             Execution::Boosted { .. } | Execution::Optimized { .. } => (first.handler, first.counters),
             Execution::Simulated(_) | Execution::Stepped { .. } => (Point::miss_hit as _, Counters::NOBODY),
@@ -175,14 +237,14 @@ impl Entry {
             }
             _ => (Point::miss_entry as _, Counters::NOBODY),
         };
-        let has_post = first.post.is_some() || several.iter().any(|watcher| watcher.post.is_some());
+        let has_post = self.enabled().any(|probe| matches!(probe.kind, Kind::Kprobe { post: Some(_), .. }));
         let (shortcut, slot, operands) = match execution {
             Execution::Boosted { slot } => (Point::BOOSTED, slot, [0; 3]),
             Execution::Optimized { stub, form } => (Point::BOOSTED, stub + 4 * form.copy(), [0; 3]),
             Execution::Simulated(operation) if !has_post => {
                 operation.resolve(self.address as u64, self.guard()).map_or((0, 0, [0; 3]), shortcut::to)
             }
-            Execution::Stepped { slot } if several.is_empty() && has_post => (Point::STEPPED, slot, [0; 3]),
+            Execution::Stepped { slot } if !has_several && has_post => (Point::STEPPED, slot, [0; 3]),
             Execution::Simulated(_) | Execution::Stepped { .. } => (0, 0, [0; 3]),
         };
         let returns = self.only_follows();
@@ -193,25 +255,22 @@ impl Entry {
         };
         // SAFETY: a probe stays as long as a point has it.
         let returns = returns.map(|probe| unsafe { &*ptr::from_ref(probe) });
-        let guarded = self.guarded;
-        // SAFETY: it is a place for one.
-        unsafe {
-            place.write(Point {
-                first,
-                full,
-                full_counters,
-                lean,
-                lean_counters,
-                shortcut,
-                slot,
-                entry,
-                returns,
-                operands,
-                execution,
-                guarded,
-                several,
-            });
-        }
+        let (guarded, several) = (self.guarded, Vec::new());
+        Some(Point {
+            first,
+            full,
+            full_counters,
+            lean,
+            lean_counters,
+            shortcut,
+            slot,
+            entry,
+            returns,
+            operands,
+            execution,
+            guarded,
+            several,
+        })
     }
 
     fn guard(&self) -> Guard {
@@ -291,22 +350,6 @@ impl Entry {
             Execution::Simulated(_) => return None,
         };
         Some(Used::new(address, kind, self.guarded))
-    }
-}
-
-impl Replaced {
-    /// Frees everything but those cells that are occupied, which are returned.
-    fn free(self, points: &mut Slab<Point>, arena: &mut Arena) -> Vec<Used> {
-        for point in self.points {
-            // SAFETY: it came from there in `stage`. Since it was replaced or withdrawn, every CPU has been held outside the hit
-            // path.
-            unsafe { points.remove(point) };
-        }
-        let mut occupied = Vec::new();
-        for mut cell in self.cells {
-            if mem::take(&mut cell.is_occupied) { occupied.push(cell) } else { arena.free(cell) }
-        }
-        occupied
     }
 }
 

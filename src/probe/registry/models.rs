@@ -1,5 +1,6 @@
 //! Probes come and go while another CPU runs into them, in every order.
 
+use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use kprobes_models::loom::{cell::Cell, thread, thread::JoinHandle};
@@ -69,12 +70,12 @@ impl Registrar {
         let mut registration = self.registry.add(request, &mut Checker::locked()).unwrap();
         // It is not in the registry that it would be taken out of when it is dropped.
         registration.state = State::Unregistered;
-        assert!(self.registry.change(&mut vec![self.address]).is_empty());
+        assert_eq!(self.registry.change(&mut vec![self.address]), None);
         (registration, word)
     }
 
     fn unregister(&mut self, (registration, word): (Registration, &Word)) {
-        self.registry.remove(&[registration]);
+        self.registry.remove([registration].iter());
         word.set(());
     }
 }

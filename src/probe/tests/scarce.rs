@@ -1,5 +1,7 @@
-//! What there is no memory for changes nothing; and what is given back is as good as new.
+//! What there is no memory for changes nothing; what goes needs none; and what is given back is as good as new.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
@@ -27,6 +29,99 @@ impl Drop for Exhausted {
     }
 }
 
+/// The heap of the tests, which gives each thread no more than it is allowed.
+struct Heap;
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+std::thread_local! {
+    /// How often memory is there when it is asked for.
+    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+// SAFETY: that of the system does it, or there is no memory.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let Some(left) = LEFT.get().checked_sub(1) else { return std::ptr::null_mut() };
+        LEFT.set(left);
+        // SAFETY: by the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: by the caller.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// Carries out `action`, which gets memory so often.
+fn with_memory<T>(times: usize, action: impl FnOnce() -> T) -> T {
+    LEFT.set(times);
+    let result = action();
+    LEFT.set(usize::MAX);
+    result
+}
+
+fn without_memory<T>(action: impl FnOnce() -> T) -> T {
+    with_memory(0, action)
+}
+
+fn mode(address: usize) -> Option<Mode> {
+    list().into_iter().find(|probe| probe.address == address).and_then(|probe| probe.mode)
+}
+
+fn never(_: &mut Hit<'_>) {
+    panic!("its probe is not armed");
+}
+
+/// Of four probes at the entry of a function one goes after the other, and the others are told of every hit.
+#[test]
+fn probes_go_where_there_is_no_memory_at_all() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    let before = (memory().points, memory().slots, memory().stubs);
+    let stays = Kprobe::at(function).pre(see_x0).register().unwrap();
+    let goes = Kprobe::at(function).pre(see_x0).post(see_x0).register().unwrap();
+    let disabled = Kprobe::at(function).pre(never).disabled().register().unwrap();
+    fn see_value(call: &mut Call<'_>) {
+        SEEN.fetch_add(call.return_value(), Relaxed);
+    }
+    let returns = Kretprobe::at(function).handler(see_value).register().unwrap();
+    assert_eq!((computer.call(function, 10), SEEN.swap(0, Relaxed)), (11, 10 + 10 + 11 + 11));
+    without_memory(|| drop(disabled));
+    assert_eq!((computer.call(function, 10), SEEN.swap(0, Relaxed)), (11, 10 + 10 + 11 + 11));
+    without_memory(|| drop(goes));
+    assert_eq!((computer.call(function, 10), SEEN.swap(0, Relaxed), stays.hits()), (11, 10 + 11, 3));
+    assert_eq!(mode(function), Some(Mode::Stepped));
+    without_memory(|| stays.disable()).unwrap();
+    assert_eq!((computer.call(function, 10), SEEN.swap(0, Relaxed), returns.hits()), (11, 11, 4));
+    assert_eq!(without_memory(|| stays.enable()), Err(ProbeError::OutOfMemory { address: function }));
+    assert_eq!((computer.call(function, 10), SEEN.swap(0, Relaxed), stays.is_enabled()), (11, 11, false));
+    without_memory(|| drop((returns, stays)));
+    assert_eq!((text::read(function), computer.call(function, 10), SEEN.load(Relaxed)), (add(1), 11, 0));
+    assert_eq!((memory().points, memory().slots, memory().stubs), before);
+}
+
+/// All at once; and a slot that somebody is in is kept for as long.
+#[test]
+fn many_probes_go_where_there_is_no_memory_at_all() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), add(2), add(4), RET]);
+    let before = (memory().points, memory().slots);
+    let outcomes = Kprobe::register_all([0, 4, 8].map(|offset| Kprobe::at(function + offset).pre(see_x0)));
+    let probes: Vec<Kprobe> = outcomes.into_iter().map(Result::unwrap).collect();
+    computer.frame.pc = function as u64;
+    computer.step();
+    INTERRUPTED.lock().unwrap().push(computer.frame.pc as usize);
+    without_memory(|| Kprobe::unregister_all(probes));
+    assert_eq!((memory().points, memory().slots), (before.0, before.1 + 1));
+    assert_eq!(computer.call(function, 0), 7);
+    INTERRUPTED.lock().unwrap().clear();
+    drop(Kprobe::at(function).register().unwrap());
+    assert_eq!((memory().points, memory().slots), before);
+}
+
 /// A slot is in use, so that there are slots.
 fn some_slot(computer: &Computer) -> Kprobe {
     Kprobe::at(computer.function(1, &[add(1), RET])).at_most(Mode::Boosted).register().unwrap()
@@ -52,20 +147,16 @@ fn a_probe_without_memory_for_a_slot_is_refused_and_the_others_are_not() {
 fn a_probe_goes_where_there_is_no_memory_to_execute_the_others_faster() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    fn never(_: &mut Hit<'_>) {
-        panic!("its probe has been unregistered");
-    }
     let stays = Kprobe::at(function).pre(see_x0).at_most(Mode::Boosted).register().unwrap();
     let goes = Kprobe::at(function).pre(never).post(never).register().unwrap();
-    let mode = || list().into_iter().find(|probe| probe.address == function).and_then(|probe| probe.mode);
     let exhausted = Exhausted::new(&computer);
     goes.unregister();
-    assert_eq!(mode(), Some(Mode::Stepped));
+    assert_eq!(mode(function), Some(Mode::Stepped));
     assert_eq!((computer.call(function, 5), SEEN.load(Relaxed), stays.hits()), (6, 5, 1));
     drop(exhausted);
     stays.disable().unwrap();
     stays.enable().unwrap();
-    assert_eq!(mode(), Some(Mode::Boosted));
+    assert_eq!(mode(function), Some(Mode::Boosted));
     assert_eq!((computer.call(function, 5), stays.hits()), (6, 2));
 }
 
@@ -98,6 +189,31 @@ fn probes_are_armed_together_or_not_at_all() {
     exhausted.0.pop();
     enable().unwrap();
     assert_eq!((computer.call(function, 0), SEEN.load(Relaxed)), (3, 1));
+}
+
+/// Wherever in it the memory ends.
+#[test]
+fn what_there_is_no_memory_to_arm_is_as_it_was() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), add(2), RET]);
+    let stays = Kprobe::at(function).pre(see_x0).at_most(Mode::Boosted).register().unwrap();
+    let probes = [Kprobe::at(function).post(see_x0), Kprobe::at(function), Kprobe::at(function + 4).pre(see_x0)]
+        .map(|probe| probe.disabled().register().unwrap());
+    let state =
+        || (mode(function), text::read(function + 4), memory().slots, probes.each_ref().map(|one| one.is_enabled()));
+    let before = state();
+    let arm = || Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true);
+    let mut times = 0;
+    while let Err(error) = with_memory(times, arm) {
+        assert!(matches!(error, ProbeError::OutOfMemory { .. }));
+        let (found, hits) = (state(), stays.hits());
+        // The probe that stays may be left with a slot that suits all, until there is memory for another.
+        assert_eq!((found.1, found.2, found.3), (before.1, before.2, before.3));
+        assert_eq!((computer.call(function, 1), SEEN.swap(0, Relaxed), stays.hits()), (4, 1, hits + 1));
+        times += 1;
+    }
+    assert!(times > 6, "it asks for memory {times} times");
+    assert_eq!((computer.call(function, 1), SEEN.load(Relaxed)), (4, 1 + 2 + 2));
 }
 
 #[test]
