@@ -95,12 +95,12 @@ impl Ring {
         }
         let page = pages.get(number.checked_rem(count)? as usize)?;
         self.begun.store(number, Ordering::Relaxed);
-        // Before everything that is written to the page from here on.
-        fence(Ordering::Release);
         // At this moment another hit may interrupt this one.
         let interrupting = self.interrupting.swap(0, Ordering::Relaxed);
         let refused = self.refused.load(Ordering::Relaxed).wrapping_add(interrupting);
         self.refused.store(0, Ordering::Relaxed);
+        // Before everything that is written to the page from here on, and the number that these are in.
+        fence(Ordering::Release);
         let first = self.number.load(Ordering::Relaxed).wrapping_add(refused);
         self.number.store(first, Ordering::Relaxed);
         page.first()?.store(first, Ordering::Relaxed);

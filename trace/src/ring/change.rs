@@ -51,10 +51,8 @@ impl Rings {
             let mut reader = ring.reader.lock();
             let position = ring.position.load(Ordering::Acquire);
             // Records that came between the two loads are taken for cleared; they are shown none the less.
-            let number = ring.number.load(Ordering::Relaxed)
-                + ring.refused.load(Ordering::Relaxed)
-                + ring.interrupting.load(Ordering::Relaxed);
-            *reader = Reader { position, number, lost: 0 };
+            let (number, missing) = ring.next_number();
+            *reader = Reader { position, number: number + missing, lost: 0 };
             ring.taken.store(position, Ordering::Release);
         }
     }

@@ -37,15 +37,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use spin::Mutex;
 
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, fence};
 use crate::recorder::{Bench, COMPOSED};
 use crate::trigger::Switch;
 
 pub use change::ResizeError;
 pub use snapshot::{Record, Snapshot};
 
-/// Bytes of a page. In models small enough for one record.
-pub(crate) const PAGE: usize = if cfg!(all(test, loom)) { 64 } else { 4096 };
+/// Bytes of a page. In models small enough for two records.
+pub(crate) const PAGE: usize = if cfg!(all(test, loom)) { 128 } else { 4096 };
 const WORDS: usize = PAGE / 8;
 /// Bytes before the first record of a page.
 pub(crate) const PAGE_HEADER: usize = 8;
@@ -138,6 +138,16 @@ impl Ring {
             bench: Box::new(Bench(UnsafeCell::new([0; COMPOSED]))),
             reader: Mutex::new(Reader { position: PAGE as u64, number: 0, lost: 0 }),
         }
+    }
+}
+
+impl Ring {
+    /// The number of the next record that finds room, and how many before it have found none and are not in it yet.
+    fn next_number(&self) -> (u64, u64) {
+        let number = self.number.load(Ordering::Relaxed);
+        // Those that are in the number are not counted any more.
+        fence(Ordering::Acquire);
+        (number, self.refused.load(Ordering::Relaxed) + self.interrupting.load(Ordering::Relaxed))
     }
 }
 

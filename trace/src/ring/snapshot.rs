@@ -119,9 +119,8 @@ impl Ring {
         }
         reader.lost = copied.counts.lost;
         // These are in front of no record yet; when they are, they are found there. The reader may have cleared some of them.
-        let missing = self.refused.load(Ordering::Relaxed) + self.interrupting.load(Ordering::Relaxed);
-        let next = self.number.load(Ordering::Relaxed) + missing;
-        copied.counts.lost += missing.min(next.saturating_sub(reader.number));
+        let (number, missing) = self.next_number();
+        copied.counts.lost += missing.min((number + missing).saturating_sub(reader.number));
         reader.position = end;
         Ok((copied, reader))
     }
