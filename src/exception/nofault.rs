@@ -137,6 +137,9 @@ fn load(address: usize, size: usize) -> Outcome {
                     inlateout("x0") address => value,
                     lateout("x1") syndrome,
                     lateout("x30") _,
+                    // A veneer that the linker puts in between may use these (AAPCS64, section 6.1.1).
+                    lateout("x16") _,
+                    lateout("x17") _,
                     options(preserves_flags)
                 );
             }
