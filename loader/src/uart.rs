@@ -44,6 +44,8 @@ impl Uart {
     /// # Safety
     /// Such a controller is there.
     pub unsafe fn initialize(&self, pins: Option<usize>) {
+        // What it still sends is for whoever the pins are with.
+        self.registers.wait_until_sent();
         let is_new = match pins {
             // SAFETY: the caller says so.
             Some(pins) => unsafe { take_pins(pins) },
