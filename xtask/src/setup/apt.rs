@@ -38,10 +38,12 @@ pub fn install_qemu(machines: &[&str]) -> Result<()> {
     bail!("only root can install {PACKAGE}; type\n{}", lines.join("\n"));
 }
 
-/// The mirror of Debian that this system's own packages come from, if they do and apt is told of one.
-pub fn mirror() -> Result<Option<String>> {
-    let system = System::parse(&fs::read_to_string("/etc/os-release").unwrap_or_default());
-    Ok(if system.id == "debian" { uri(&targets()?, &system.codename).map(String::from) } else { None })
+/// The mirror of Debian that this system's own packages come from, and the release that they are of, if they do and apt is
+/// told of one.
+pub fn mirror() -> Result<Option<(String, String)>> {
+    let System { id, codename, .. } = System::parse(&fs::read_to_string("/etc/os-release").unwrap_or_default());
+    let mirror = if id == "debian" { uri(&targets()?, &codename).map(String::from) } else { None };
+    Ok(mirror.map(|mirror| (mirror, codename)))
 }
 
 /// The sources that apt is configured with: lines of release, component and URI.

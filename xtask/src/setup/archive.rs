@@ -6,7 +6,7 @@
 mod index;
 
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -29,11 +29,14 @@ const SUITE: &str = "stable";
 /// The architecture whose packages are looked for; those of all are among them.
 const ARCHITECTURE: &str = "arm64";
 
-/// One component of the archive, for as long as something is taken out of it.
+/// One component of the archive, for as long as something is taken out of it. There is one at a time.
 pub struct Archive {
-    /// What is there is gone with this.
+    /// What is there is gone with this; or, where this was ended before, with the next.
     scratch: PathBuf,
+    /// The release.
+    suite: String,
     index: Index,
+    _turn: File,
 }
 
 /// What packages there are.
@@ -47,26 +50,48 @@ enum Index {
 impl Archive {
     /// The component of this name, as it is now.
     pub fn open(component: &str) -> Result<Self> {
-        let scratch = workspace::root().join(format!("target/archive-{}", std::process::id()));
+        let target = workspace::root().join("target");
+        let (scratch, lock) = (target.join("archive"), target.join("archive.lock"));
+        fs::create_dir_all(&target).with_context(|| format!("{} cannot be made", target.display()))?;
+        let turn = File::create(&lock).and_then(|file| file.lock().map(|()| file));
+        let turn = turn.with_context(|| format!("{} cannot be locked", lock.display()))?;
+        let mut archive = Self { scratch, suite: SUITE.into(), index: Index::Text(String::new()), _turn: turn };
+        archive.clear();
         let made = |name: &str| {
-            let directory = scratch.join(name);
+            let directory = archive.scratch.join(name);
             fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))
         };
         ["lists/partial", "cache/archives/partial", "unpacked"].into_iter().try_for_each(made)?;
-        let mut archive = Self { scratch, index: Index::Text(String::new()) };
         let is_debian = Path::new(KEYRING).is_file() && text_of(Command::new("apt-get").arg("--version")).is_ok();
         archive.index = if is_debian { archive.ask_apt(component)? } else { archive.ask_mirror(component)? };
         Ok(archive)
+    }
+
+    fn clear(&self) {
+        // What cannot be removed is in nobody's way.
+        let _ = fs::remove_dir_all(&self.scratch);
     }
 
     fn file(&self, name: &str) -> String {
         self.scratch.join(name).to_string_lossy().into_owned()
     }
 
-    fn ask_apt(&self, component: &str) -> Result<Index> {
-        let mirror = apt::mirror()?.unwrap_or_else(|| MIRROR.into());
+    /// Asks this system's own mirror for the release that there always is; where it has none of that name, for the system's own.
+    fn ask_apt(&mut self, component: &str) -> Result<Index> {
+        let (mirror, own) = apt::mirror()?.unwrap_or_else(|| (MIRROR.into(), SUITE.into()));
+        let error = match self.ask_apt_for(&mirror, SUITE, component) {
+            Err(error) if own != SUITE => error,
+            outcome => return outcome,
+        };
+        let index = self.ask_apt_for(&mirror, &own, component);
+        let index = index.with_context(|| format!("{mirror} has neither {SUITE} nor {own} of Debian: {error:#}"))?;
+        self.suite = own;
+        Ok(index)
+    }
+
+    fn ask_apt_for(&self, mirror: &str, suite: &str, component: &str) -> Result<Index> {
         let (sources, configuration) = (self.file("sources.list"), self.file("apt.conf"));
-        Step::write(&sources, format!("deb [signed-by={KEYRING}] {mirror} {SUITE} {component}\n")).take()?;
+        Step::write(&sources, format!("deb [signed-by={KEYRING}] {mirror} {suite} {component}\n")).take()?;
         let options = [
             ("Dir::Etc::SourceList", sources.as_str()),
             ("Dir::Etc::SourceParts", "/dev/null"),
@@ -103,7 +128,7 @@ impl Archive {
             }
             Index::Text(text) => text,
         };
-        Stanza::find(text, package).ok_or_else(|| anyhow!("Debian {SUITE} has no package {package}"))
+        Stanza::find(text, package).ok_or_else(|| anyhow!("Debian {} has no package {package}", self.suite))
     }
 
     /// The package that begins with `prefix` among those that `package` depends on.
@@ -136,10 +161,10 @@ impl Archive {
         match &self.index {
             Index::Apt { configuration } => {
                 Step::run(&["apt-get", "-c", configuration, "download", package]).take_in(&self.scratch)?;
-                let is_package = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "deb");
-                let entries = fs::read_dir(&self.scratch)?.filter_map(|entry| Some(entry.ok()?.path()));
-                let downloaded = entries.into_iter().find(is_package).context("apt-get downloaded no package")?;
-                fs::rename(&downloaded, &file)?;
+                let entries = fs::read_dir(&self.scratch)?.filter_map(Result::ok);
+                let downloaded = entries.into_iter().find(|entry| is_of(package, &entry.file_name().to_string_lossy()));
+                let downloaded = downloaded.with_context(|| format!("apt-get has not downloaded {package}"))?;
+                fs::rename(downloaded.path(), &file)?;
             }
             Index::Text(_) => fetch(&format!("{MIRROR}/{path}"), &file.to_string_lossy())?,
         }
@@ -151,9 +176,13 @@ impl Archive {
 
 impl Drop for Archive {
     fn drop(&mut self) {
-        // What cannot be removed is in nobody's way.
-        let _ = fs::remove_dir_all(&self.scratch);
+        self.clear();
     }
+}
+
+/// Whether a file of this name is the package, of whatever version: no name has the character that ends it there.
+fn is_of(package: &str, file: &str) -> bool {
+    file.strip_prefix(package).is_some_and(|rest| rest.starts_with('_') && rest.ends_with(".deb"))
 }
 
 fn fetch(url: &str, file: &str) -> Result<()> {
@@ -194,7 +223,17 @@ fn checksum(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::checksum;
+    use super::{checksum, is_of};
+
+    #[test]
+    fn the_file_of_a_package_is_told_from_those_of_others() {
+        assert!(is_of("linux-image-6.12", "linux-image-6.12_6.12.5-1_arm64.deb"));
+        for other in
+            ["package.deb", "linux-image-6.12-rt_6.12.5-1_arm64.deb", "linux-image-6.12_6.12.5-1_arm64.deb.part"]
+        {
+            assert!(!is_of("linux-image-6.12", other), "{other}");
+        }
+    }
 
     #[test]
     fn checksums_are_those_of_the_standard() {
