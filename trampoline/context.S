@@ -22,11 +22,7 @@
     .type   context_switch, %function
 context_switch:
     add     x0, x0, #{TASK_CONTEXT}
-    stp     x19, x20, [x0, #0]
-    stp     x21, x22, [x0, #16]
-    stp     x23, x24, [x0, #32]
-    stp     x25, x26, [x0, #48]
-    stp     x27, x28, [x0, #64]
+    preserved_store x0, 0
     stp     x29, x30, [x0, #80]
     mov     x9, sp
     str     x9, [x0, #{CONTEXT_SP}]
@@ -38,11 +34,7 @@ context_switch:
     // Stack and identity change together: between these two, a probe would be charged to the wrong task.
     mov     sp, x9
     msr     tpidr_el1, x1
-    ldp     x19, x20, [x0, #0]
-    ldp     x21, x22, [x0, #16]
-    ldp     x23, x24, [x0, #32]
-    ldp     x25, x26, [x0, #48]
-    ldp     x27, x28, [x0, #64]
+    preserved_load x0, 0
     ldp     x29, x30, [x0, #80]
     ret
     .size   context_switch, . - context_switch

@@ -11,11 +11,7 @@
 entry_call:
     stp     x29, x30, [sp, #-96]!
     mov     x29, sp
-    stp     x19, x20, [sp, #16]
-    stp     x21, x22, [sp, #32]
-    stp     x23, x24, [sp, #48]
-    stp     x25, x26, [sp, #64]
-    stp     x27, x28, [sp, #80]
+    preserved_store sp, 16
     mov     x9, x0
     mov     x10, x1
     ldp     x0, x1, [x10], #16
@@ -23,17 +19,9 @@ entry_call:
     ldp     x4, x5, [x10], #16
     ldp     x6, x7, [x10], #16
     ldp     x8, x18, [x10], #16
-    ldp     x19, x20, [x10], #16
-    ldp     x21, x22, [x10], #16
-    ldp     x23, x24, [x10], #16
-    ldp     x25, x26, [x10], #16
-    ldp     x27, x28, [x10], #16
+    preserved_load x10, 0
     blr     x9
-    ldp     x19, x20, [sp, #16]
-    ldp     x21, x22, [sp, #32]
-    ldp     x23, x24, [sp, #48]
-    ldp     x25, x26, [sp, #64]
-    ldp     x27, x28, [sp, #80]
+    preserved_load sp, 16
     ldp     x29, x30, [sp], #96
     ret
     .size   entry_call, . - entry_call
@@ -48,11 +36,7 @@ entry_save:
     stp     x4, x5, [x8, #32]
     stp     x6, x7, [x8, #48]
     stp     x8, x18, [x8, #64]
-    stp     x19, x20, [x8, #80]
-    stp     x21, x22, [x8, #96]
-    stp     x23, x24, [x8, #112]
-    stp     x25, x26, [x8, #128]
-    stp     x27, x28, [x8, #144]
+    preserved_store x8, 80
     mov     x9, sp
     stp     x29, x30, [x8, #160]
     str     x9, [x8, #176]

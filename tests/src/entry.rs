@@ -13,7 +13,10 @@ use runtime::{smp, task};
 use crate::fixture;
 use crate::test;
 
-core::arch::global_asm!(include_str!("entry.S"));
+core::arch::global_asm!(
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/preserved.S")),
+    include_str!("entry.S"),
+);
 
 unsafe extern "C" {
     fn entry_call(function: usize, registers: *const [u64; 20]) -> u64;

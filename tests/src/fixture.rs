@@ -2,7 +2,10 @@
 
 use core::ops::Range;
 
-core::arch::global_asm!(include_str!("../fixtures.S"));
+core::arch::global_asm!(
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/preserved.S")),
+    include_str!("../fixtures.S"),
+);
 
 macro_rules! fixtures {
     ($($name:ident = $symbol:ident;)*) => {

@@ -39,6 +39,7 @@ unsafe extern "C" {
 }
 
 core::arch::global_asm!(
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/preserved.S")),
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/context.S")),
     TASK_CONTEXT = const offset_of!(Task, context),
     CONTEXT_SP = const offset_of!(Context, stack_pointer),

@@ -24,6 +24,7 @@ const PAD: usize = 8;
 pub const MEMORY: usize = 64;
 
 core::arch::global_asm!(
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../trampoline/preserved.S")),
     include_str!("harness.S"),
     IN = const offset_of!(Run, before),
     OUT = const offset_of!(Run, after),

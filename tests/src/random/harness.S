@@ -66,11 +66,7 @@ random_pads_above:
     .type   random_run, %function
 random_run:
     stp     x29, x30, [sp, #-96]!
-    stp     x19, x20, [sp, #16]
-    stp     x21, x22, [sp, #32]
-    stp     x23, x24, [sp, #48]
-    stp     x25, x26, [sp, #64]
-    stp     x27, x28, [sp, #80]
+    preserved_store sp, 16
     adrp    x30, random_run_state
     add     x30, x30, :lo12:random_run_state
     mov     x0, sp
@@ -137,11 +133,7 @@ random_exit:
     ldp     x0, x1, [x30, #({CALLER} - {OUT})]
     mov     sp, x0
     msr     daif, x1
-    ldp     x19, x20, [sp, #16]
-    ldp     x21, x22, [sp, #32]
-    ldp     x23, x24, [sp, #48]
-    ldp     x25, x26, [sp, #64]
-    ldp     x27, x28, [sp, #80]
+    preserved_load sp, 16
     ldp     x29, x30, [sp], #96
     ret
     .size   random_exit, . - random_exit
