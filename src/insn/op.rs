@@ -109,6 +109,15 @@ impl Op {
             _ => None,
         }
     }
+
+    /// Whether it branches to where a register says, and neither calls nor returns.
+    #[must_use]
+    pub const fn is_jump(self) -> bool {
+        matches!(
+            self,
+            Self::BranchRegister { kind: Indirect::Jump, .. } | Self::BranchAuthenticated { kind: Indirect::Jump, .. }
+        )
+    }
 }
 
 const _: () = assert!(size_of::<Op>() <= 16);

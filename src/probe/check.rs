@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::insn::{self, Sequences, Verdict, encode};
+use crate::insn::{self, Op, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -116,7 +116,9 @@ impl Checker {
         match self.not_entry(address) {
             None => Ok(site),
             Some(NotEntry::Inside { .. }) => Err(ProbeError::NotEntry { address, function: self.function.clone() }),
-            Some(NotEntry::Loop { branch }) => Err(ProbeError::EntryIsLoop { address, branch }),
+            Some(NotEntry::Loop { branch } | NotEntry::Jump { branch }) => {
+                Err(ProbeError::EntryIsLoop { address, branch })
+            }
         }
     }
 
@@ -127,11 +129,26 @@ impl Checker {
         if function.start != address {
             return Some(NotEntry::Inside { function: function.start });
         }
-        let branches_here = |&branch: &usize| {
-            let Verdict::Simulate(operation) = insn::classify((self.read)(branch)) else { return false };
+        let branches_here = |branch: usize, operation: Op| {
             operation.branch_offset().is_some_and(|offset| branch.wrapping_add_signed(offset as isize) == address)
         };
-        function.step_by(4).find(branches_here).map(|branch| NotEntry::Loop { branch })
+        self.find_operation(branches_here).map(|branch| NotEntry::Loop { branch })
+    }
+
+    /// Why it cannot be told that only calls lead to the instruction at the virtual address `address`, which has just been checked;
+    /// nothing if it can: where a branch by a register leads is known to nobody.
+    pub(super) fn not_certainly_entry(&self, address: usize) -> Option<NotEntry> {
+        let is_jump = |_, operation: Op| operation.is_jump();
+        self.not_entry(address).or_else(|| Some(NotEntry::Jump { branch: self.find_operation(is_jump)? }))
+    }
+
+    /// The virtual address of the first instruction of the function that is simulated and as it is `wanted`.
+    fn find_operation(&self, wanted: impl Fn(usize, Op) -> bool) -> Option<usize> {
+        let is_wanted = |&address: &usize| match insn::classify((self.read)(address)) {
+            Verdict::Simulate(operation) => wanted(address, operation),
+            _ => false,
+        };
+        self.function.clone().step_by(4).find(is_wanted)
     }
 }
 

@@ -16,7 +16,7 @@ pub enum Fallback {
     Shared,
 }
 
-/// Why not only calls lead to an instruction. Addresses are virtual.
+/// Why not only calls lead to an instruction, or may do so. Addresses are virtual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotEntry {
     /// It is not the first one of its function, which begins at `function`.
@@ -26,6 +26,11 @@ pub enum NotEntry {
     },
     /// The function branches back to it, at `branch`.
     Loop {
+        /// It.
+        branch: usize,
+    },
+    /// The function branches to where a register says, at `branch`: that may be here, as where cases are told by a table.
+    Jump {
         /// It.
         branch: usize,
     },
@@ -50,6 +55,9 @@ impl fmt::Display for Fallback {
                 write!(f, "it is not the first instruction of its function, which begins at {function:#x}")
             }
             Self::NotEntry(NotEntry::Loop { branch }) => write!(f, "its function comes back to it, at {branch:#x}"),
+            Self::NotEntry(NotEntry::Jump { branch }) => {
+                write!(f, "its function may come back to it by the register that it branches to at {branch:#x}")
+            }
             Self::Shared => f.write_str("there is another probe at the instruction"),
         }
     }

@@ -86,7 +86,8 @@ impl KprobeBuilder {
     /// It sees what a call passes, and changes nothing, so that the first instruction of a function costs less:
     /// [`Mode::Lean`]. A function that is probed so must begin as the procedure call standard has it (AAPCS64, section 6.1),
     /// as all do that a compiler has made: what is in x9 to x17 and in the flags when it is called is lost. Assembly with
-    /// other rules is to be probed by [`pre`](Self::pre).
+    /// other rules is to be probed by [`pre`](Self::pre). Where a branch of the function leads to its first instruction, or one by a
+    /// register may do so, all registers are saved as for that: [`NotEntry`](super::NotEntry).
     pub const fn entry(mut self, handler: ArgumentHandler) -> Self {
         self.pre = Pre::Entry(handler);
         self

@@ -229,7 +229,7 @@ impl Registry {
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, mut kind, data, enabled, fastest } = request;
         let not_entry = match kind {
-            Kind::Kprobe { pre: Pre::Entry(_), .. } => checker.not_entry(address),
+            Kind::Kprobe { pre: Pre::Entry(_), .. } => checker.not_certainly_entry(address),
             Kind::Kprobe { .. } | Kind::Return(_) => None,
         };
         let page = publish::prepare(address)?;

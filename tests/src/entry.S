@@ -57,6 +57,23 @@ entry_loop:
     ret
     .size   entry_loop, . - entry_loop
 
+// The same, but it comes back by a table.
+    .balign 16
+    .global entry_table
+    .type   entry_table, %function
+entry_table:
+    cbz     x0, 1f
+    mov     x9, #10
+    sub     x0, x0, #1
+    adr     x10, 2f
+    ldrsw   x11, [x10]
+    add     x10, x10, x11
+    br      x10
+1:  mov     x0, x9
+    ret
+    .size   entry_table, . - entry_table
+2:  .word   entry_table - 2b
+
 // Returns x0 + 1, and is what instructions of it are executed for.
     .balign 16
     .global entry_add

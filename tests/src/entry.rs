@@ -21,6 +21,7 @@ core::arch::global_asm!(
 unsafe extern "C" {
     fn entry_call(function: usize, registers: *const [u64; 20]) -> u64;
     safe fn entry_loop(turns: u64) -> u64;
+    safe fn entry_table(turns: u64) -> u64;
     safe fn entry_add(argument: u64) -> u64;
     fn entry_save();
 }
@@ -132,13 +133,15 @@ test!(
 
 test!(
     fn an_instruction_that_not_only_calls_lead_to_is_probed_as_others_are() {
-        let (loops, inside) = (entry_loop as *const () as usize, address_of_add() + 4);
-        let probes = [loops, inside].map(|address| Kprobe::at(address).entry(count).register().unwrap());
+        let (loops, table) = (entry_loop as *const () as usize, entry_table as *const () as usize);
+        let inside = address_of_add() + 4;
+        let probes = [loops, table, inside].map(|address| Kprobe::at(address).entry(count).register().unwrap());
         assert_eq!(mode_at(loops), (Mode::Optimized, Some(Fallback::NotEntry(NotEntry::Loop { branch: loops + 12 }))));
         let reason = NotEntry::Inside { function: address_of_add() };
         assert_eq!(mode_at(inside), (Mode::Optimized, Some(Fallback::NotEntry(reason))));
-        assert_eq!((entry_loop(3), entry_add(1)), (10, 2));
-        assert_eq!((probes[0].hits(), probes[1].hits(), SEEN.load(Relaxed)), (4, 1, 5));
+        assert_eq!(mode_at(table), (Mode::Optimized, Some(Fallback::NotEntry(NotEntry::Jump { branch: table + 24 }))));
+        assert_eq!((entry_loop(3), entry_table(3), entry_add(1)), (10, 10, 2));
+        assert_eq!((probes.map(|probe| probe.hits()), SEEN.load(Relaxed)), ([4, 4, 1], 9));
     }
 );
 
