@@ -19,6 +19,8 @@ use core::fmt::{self, Write};
 
 pub use resolve::resolve;
 
+use spin::Mutex;
+
 use crate::definition::{Definition, Error, Kind, Problem, Removal};
 use crate::format::{Format, Shape};
 use crate::host::{Clock, Symbols};
@@ -144,13 +146,22 @@ pub struct Events<P> {
     removed: Vec<(u16, String, Format)>,
     last: u16,
     rings: &'static Rings,
+    pipe: Mutex<Pipe>,
+}
+
+/// What was taken away from the rings to be written as `trace_pipe`.
+#[derive(Debug, Default)]
+struct Pipe {
+    taken: Snapshot,
+    /// How many records of it were written. The others are, when `trace_pipe` is written next.
+    written: usize,
 }
 
 impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
     #[must_use]
     pub fn new(rings: &'static Rings) -> Self {
-        Self { events: Vec::new(), removed: Vec::new(), last: FIXED, rings }
+        Self { events: Vec::new(), removed: Vec::new(), last: FIXED, rings, pipe: Mutex::default() }
     }
 
     /// The rings.
@@ -265,7 +276,9 @@ impl<P: Armed> Events<P> {
         if let Ok(snapshot) = self.rings.snapshot()
             && !self.removed.is_empty()
         {
-            let recorded: BTreeSet<u16> = snapshot.records().map(|record| record.event()).collect();
+            let pipe = self.pipe.get_mut();
+            let recorded: BTreeSet<u16> =
+                snapshot.records().chain(pipe.taken.records()).map(|record| record.event()).collect();
             self.removed.retain(|(number, ..)| recorded.contains(number));
         }
     }
@@ -305,6 +318,7 @@ impl<P: Armed> Events<P> {
     /// Empties the rings.
     pub fn clear_trace(&mut self) {
         self.rings.clear();
+        *self.pipe.get_mut() = Pipe::default();
         self.removed.clear();
     }
 
@@ -346,16 +360,27 @@ impl<P: Armed> Events<P> {
         self.write_records(out, &snapshot, limit, symbols, clock)
     }
 
-    /// Takes what is in the rings away, and writes it as `trace_pipe` does: without a header. Returns how many records there
-    /// were.
+    /// Takes what is in the rings away, and writes it as `trace_pipe` does: without a header. Returns how many records it has
+    /// written.
     ///
     /// # Errors
     ///
-    /// Those of `out`; also where there is no memory for the records.
-    pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<u64, fmt::Error> {
-        let snapshot = self.rings.take().map_err(|_| fmt::Error)?;
-        self.write_records(out, &snapshot, usize::MAX, symbols, clock)?;
-        Ok(snapshot.present())
+    /// Those of `out`: the record that it has not taken whole comes first when this is called next. Also where there is no memory
+    /// for the records.
+    pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<usize, fmt::Error> {
+        let mut pipe = self.pipe.lock();
+        if pipe.written == 0 {
+            pipe.taken = self.rings.take().map_err(|_| fmt::Error)?;
+        }
+        let Pipe { taken, written } = &mut *pipe;
+        let before = *written;
+        for record in taken.records().skip(before) {
+            text::write_record(out, &record, self.described(record.event()), symbols, clock)?;
+            *written += 1;
+        }
+        let count = *written - before;
+        *pipe = Pipe::default();
+        Ok(count)
     }
 
     fn write_records(

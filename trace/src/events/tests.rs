@@ -358,6 +358,33 @@ fn an_event_can_have_several_probes() {
     assert_eq!(remove(&mut events, "-:one"), Ok(1));
 }
 
+/// What the place does not take is written the next time, from the first record on that it has not taken whole.
+#[test]
+fn what_was_taken_for_the_pipe_and_not_written_is_not_lost() {
+    struct Narrow(String, usize);
+    impl Write for Narrow {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 += text;
+            if self.0.len() > self.1 { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+    let clock = Clock { frequency: 1_000_000, origin: 0 };
+    let mut events = events();
+    define(&mut events, "p:one f x=%x20").unwrap();
+    (0..5).for_each(|time| hit(0x1000, time));
+    let line = trace(&events, 1).len();
+    let mut narrow = Narrow(String::new(), 2 * line + line / 2);
+    events.write_pipe(&mut narrow, &Names, clock).unwrap_err();
+    assert_eq!(trace(&events, 9), "");
+    assert_eq!(remove(&mut events, "-:one"), Ok(1));
+    let mut rest = Narrow(String::new(), usize::MAX);
+    assert_eq!(events.write_pipe(&mut rest, &Names, clock), Ok(3));
+    assert!(rest.0.starts_with(&narrow.0[2 * line..]), "{rest:?}", rest = rest.0);
+    let times: Vec<_> = rest.0.lines().map(|text| text.rsplit_once("x=0x").expect(text).1).collect();
+    assert_eq!(times, ["2", "3", "4"]);
+    assert_eq!(events.write_pipe(&mut rest, &Names, clock), Ok(0));
+}
+
 #[test]
 fn removing_unregisters_and_keeps_what_was_recorded() {
     let mut events = events();
