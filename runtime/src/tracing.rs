@@ -39,10 +39,14 @@ pub fn rings() -> &'static Rings {
 ///
 /// No memory, of which an eighth is left to others: nothing has changed.
 pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
-    let Statistics { heap_used, heap_size, .. } = memory::statistics();
-    let free = (heap_size - heap_size / 8).saturating_sub(heap_used);
     // SAFETY: what is called here has interrupts masked, and every other CPU is held where it handles no hit.
-    unsafe { rings().resize(bytes, free, &mut |action| smp::hold_cpus(action)) }
+    unsafe { rings().resize(bytes, free(), &mut |action| smp::hold_cpus(action)) }
+}
+
+/// Bytes of the heap that are free, but for an eighth of all that is left to others.
+fn free() -> usize {
+    let Statistics { heap_used, heap_size, .. } = memory::statistics();
+    (heap_size - heap_size / 8).saturating_sub(heap_used)
 }
 
 /// What is set about events: nothing yet.
@@ -52,6 +56,7 @@ pub fn controls() -> Controls {
         synchronize: aarch64_kprobes::probe::synchronize,
         in_link: |address| backtrace::is_caller_in_link(address as usize),
         now: || time::now().as_micros() as u64,
+        free,
     })
 }
 

@@ -3,11 +3,15 @@
 use super::*;
 use crate::filter::Filter;
 use crate::format::{Base, Field, Format, Shape, Type};
+use crate::trigger::control::Room;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::vec::Vec;
 
 /// Everything is recorded.
 pub(crate) static ON: Switch = Switch::new(true);
+
+/// Four CPUs, and no end of memory.
+pub(crate) const ROOM: Room = Room { cpus: 4, free: usize::MAX };
 
 /// A hit of `u:u8 s:s32 x:x64 t:string`, of task 7, `main`, on CPU 2.
 pub(crate) struct Hit {

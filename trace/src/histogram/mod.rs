@@ -101,14 +101,7 @@ impl Histogram {
     pub fn new(definition: Definition, cpus: usize) -> Result<Self, TryReserveError> {
         let keys: Box<[Key]> = definition.keys.iter().map(Key::of).collect();
         let values: Box<[Number]> = definition.values.iter().map(|value| value.number).collect();
-        let has_name = definition.keys.iter().any(|key| key.modifier == Some(Modifier::Execname));
-        let shape = match *keys {
-            [Key { source: Source::Number { transform, .. }, .. }] if !has_name => match transform {
-                Transform::Log2 => Shape::Exponent,
-                Transform::None | Transform::Buckets(_) => Shape::Number,
-            },
-            _ => Shape::Words { key: words_of(&keys), name: if has_name { NAME_WORDS } else { 0 } },
-        };
+        let shape = Shape::of(&definition, &keys);
         let mut tables = Vec::new();
         tables.try_reserve_exact(cpus)?;
         for _ in 0..cpus {
@@ -118,15 +111,11 @@ impl Histogram {
         Ok(Self { definition, keys, values, tables: tables.into(), paused })
     }
 
-    /// The same, empty.
-    ///
-    /// # Errors
-    ///
-    /// No memory for the tables.
-    pub fn cleared(&self) -> Result<Self, TryReserveError> {
-        let cleared = Self::new(self.definition.clone(), self.tables.len())?;
-        cleared.set_paused(self.is_paused());
-        Ok(cleared)
+    /// Bytes of memory that the tables of such a histogram take for so many CPUs.
+    #[must_use]
+    pub fn bytes(definition: &Definition, cpus: usize) -> usize {
+        let keys: Vec<Key> = definition.keys.iter().map(Key::of).collect();
+        Table::bytes(definition.size, Shape::of(definition, &keys), definition.values.len()).saturating_mul(cpus)
     }
 
     /// What was asked for.
@@ -160,6 +149,18 @@ impl Histogram {
     /// The words of the keys.
     fn key_words(&self) -> usize {
         words_of(&self.keys)
+    }
+}
+
+impl Shape {
+    /// Of the tables of such a histogram, which has these keys.
+    fn of(definition: &Definition, keys: &[Key]) -> Self {
+        let has_name = definition.keys.iter().any(|key| key.modifier == Some(Modifier::Execname));
+        match keys {
+            [Key { source: Source::Number { transform: Transform::Log2, .. }, .. }] if !has_name => Self::Exponent,
+            [Key { source: Source::Number { .. }, .. }] if !has_name => Self::Number,
+            _ => Self::Words { key: words_of(keys), name: if has_name { NAME_WORDS } else { 0 } },
+        }
     }
 }
 

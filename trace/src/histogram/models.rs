@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 
 use kprobes_models::{Model, loom::thread, verify};
 
-use crate::action::tests::{Hit, ON};
-use crate::trigger::control::Control;
+use crate::action::tests::{Hit, ON, ROOM};
+use crate::trigger::control::{Control, Room};
 use crate::trigger::{Kind, Plan, Request};
 
 /// What `x` is in every hit.
@@ -21,7 +21,7 @@ fn counting(trigger: &'static str) -> Model {
             definition.size = 1;
         }
         let mut control = Control::new(false);
-        control.set_trigger(request, 1, None).unwrap();
+        control.set_trigger(request, Room { cpus: 1, ..ROOM }, None).unwrap();
         let plan: Arc<Plan> = Arc::from(control.plan(true, &|number| number).unwrap());
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");

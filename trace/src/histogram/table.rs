@@ -108,6 +108,19 @@ impl Table {
         Ok(Self { store, dropped: AtomicU64::new(0) })
     }
 
+    /// Bytes of memory that [`new`](Self::new) takes for such a table, the table itself included.
+    pub(super) fn bytes(size: u32, shape: Shape, values: usize) -> usize {
+        let size = size as usize;
+        size_of::<Self>()
+            + match shape {
+                Shape::Exponent => EXPONENTS as usize * size_of::<Cell>(),
+                Shape::Number => 2 * size * size_of::<Cell>(),
+                Shape::Words { key, name } => {
+                    2 * size * size_of::<AtomicU32>() + (size + 1) * (key + 1 + values + name) * size_of::<AtomicU64>()
+                }
+            }
+    }
+
     /// Appends the entries, with so many values: the words of the key, hits, values, the task's name.
     pub(super) fn read(&self, values: usize, entries: &mut Vec<Vec<u64>>) -> Result<(), TryReserveError> {
         match &self.store {

@@ -1,7 +1,7 @@
 //! Histograms count, and are shown as Linux shows them.
 
 use super::*;
-use crate::action::tests::{Hit, ON};
+use crate::action::tests::{Hit, ON, ROOM};
 use crate::fetch::Register;
 use crate::host::{Function, Symbols};
 use crate::trigger::control::Control;
@@ -26,7 +26,7 @@ fn definition(text: &str) -> Result<Definition, Error> {
 /// An event with this trigger, after `hits`.
 fn control(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Control {
     let mut control = Control::new(true);
-    control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), 4, None).unwrap();
+    control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
     let plan = control.plan(true, &|number| number).unwrap();
     for hit in hits {
         assert!(plan.run(&hit.record, hit.moment(), &ON).keep);
@@ -134,7 +134,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
     };
     let control = |trigger: &str, enabled: bool| {
         let mut control = Control::new(enabled);
-        control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), 4, None).unwrap();
+        control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
         let plan = control.plan(true, &word).unwrap();
         (control, plan)
     };
@@ -180,7 +180,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     };
     let entries = |control: &Control| shown(control).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |control: &mut Control, trigger: &str| {
-        control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), 4, None)
+        control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None)
     };
     assert!(shown(&control).contains("if u == 1 [paused]\n"));
     assert_eq!(entries(&control), 0);

@@ -4,7 +4,6 @@
 //! is just not recorded, as its [`Switch`] says. Linux calls this soft mode, and marks it in `enable` by a star.
 
 use alloc::boxed::Box;
-use alloc::collections::TryReserveError;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,7 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::{Action, Kind, Plan, Request, Switch, Trigger};
 use crate::filter::{self, Filter, Number};
 use crate::format::Field;
-use crate::histogram::{self, Command, Histogram};
+use crate::histogram::{self, Command, Definition, Histogram};
 
 /// What is set about an event.
 #[derive(Debug)]
@@ -37,8 +36,17 @@ pub enum SetError {
     Exists,
     /// What is wrong with a histogram.
     Histogram(histogram::Problem),
-    /// No memory for the tables of a histogram.
-    Memory(TryReserveError),
+    /// No memory for the tables of a histogram, or too little would be left.
+    Memory,
+}
+
+/// What there is for a histogram.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// How many CPUs there are: each has a table.
+    pub cpus: usize,
+    /// Bytes of memory that all tables may take.
+    pub free: usize,
 }
 
 impl Control {
@@ -200,13 +208,13 @@ impl Control {
         self.triggers.retain(|trigger| trigger.histogram().is_none());
     }
 
-    /// Sets the trigger that `request` names, with a table for each of so many CPUs if it is a histogram; or pauses, continues
-    /// or clears a histogram. `switch` is what the trigger switches, if it switches something.
+    /// Sets the trigger that `request` names, which there is `room` for if it is a histogram; or pauses, continues or clears a
+    /// histogram. `switch` is what the trigger switches, if it switches something.
     ///
     /// # Errors
     ///
     /// It is there already, or has nothing to act on; or there is no memory. Nothing has changed then.
-    pub fn set_trigger(&mut self, request: Request, cpus: usize, switch: Option<Arc<Switch>>) -> Result<(), SetError> {
+    pub fn set_trigger(&mut self, request: Request, room: Room, switch: Option<Arc<Switch>>) -> Result<(), SetError> {
         let place = self.position(&request);
         let is_taken = match &request.kind {
             Kind::Tracing { on } => self.has(&Kind::Tracing { on: !on }),
@@ -217,14 +225,14 @@ impl Control {
         };
         let name = request.kind.name();
         let action = match (request.kind, place) {
-            (Kind::Histogram(definition), Some(place)) => return self.command(place, definition.command),
+            (Kind::Histogram(definition), Some(place)) => return self.command(place, definition.command, room),
             (_, Some(_)) => return Err(SetError::Exists),
             (_, None) if is_taken => return Err(SetError::Exists),
             (Kind::Histogram(definition), None) => match definition.command {
                 Some(Command::Continue | Command::Clear) => {
                     return Err(SetError::Histogram(histogram::Problem::NotThere));
                 }
-                _ => Action::Histogram(Arc::new(Histogram::new(definition, cpus).map_err(SetError::Memory)?)),
+                _ => Action::Histogram(Arc::new(room.histogram(definition)?)),
             },
             (Kind::Stacktrace, None) => Action::Stacktrace,
             (Kind::Tracing { on } | Kind::Event { on, .. }, None) => match switch {
@@ -244,7 +252,7 @@ impl Control {
     }
 
     /// Does something with the histogram at `place`.
-    fn command(&mut self, place: usize, command: Option<Command>) -> Result<(), SetError> {
+    fn command(&mut self, place: usize, command: Option<Command>, room: Room) -> Result<(), SetError> {
         let Some(trigger) = self.triggers.get_mut(place) else { return Ok(()) };
         let Some(histogram) = trigger.histogram() else { return Ok(()) };
         match command {
@@ -252,7 +260,9 @@ impl Control {
             Some(Command::Pause) => histogram.set_paused(true),
             Some(Command::Continue) => histogram.set_paused(false),
             Some(Command::Clear) => {
-                let action = Action::Histogram(Arc::new(histogram.cleared().map_err(SetError::Memory)?));
+                let cleared = room.histogram(histogram.definition().clone())?;
+                cleared.set_paused(histogram.is_paused());
+                let action = Action::Histogram(Arc::new(cleared));
                 // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
                 let filter = trigger.filter.clone();
                 let (limit, name) = (trigger.limit, trigger.name.clone());
@@ -260,5 +270,15 @@ impl Control {
             }
         }
         Ok(())
+    }
+}
+
+impl Room {
+    /// A histogram that has counted nothing yet.
+    fn histogram(self, definition: Definition) -> Result<Histogram, SetError> {
+        if Histogram::bytes(&definition, self.cpus) > self.free {
+            return Err(SetError::Memory);
+        }
+        Histogram::new(definition, self.cpus).map_err(|_| SetError::Memory)
     }
 }

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::control::{Control, SetError};
+use super::control::{Control, Room, SetError};
 use super::{Error, Kind, Request};
 use crate::definition::Definition;
 use crate::errno::Errno;
@@ -24,6 +24,8 @@ pub struct Services {
     pub in_link: fn(u64) -> bool,
     /// The time, in microseconds.
     pub now: fn() -> u64,
+    /// How many bytes of memory there are for histograms.
+    pub free: fn() -> usize,
 }
 
 /// The events that have been enabled or given a filter or triggers.
@@ -166,10 +168,10 @@ impl Controls {
             (_, Some(target)) => Some(self.get_mut(target).recording().clone()),
             _ => None,
         };
-        let cpus = events.rings().cpus();
-        self.get_mut(name).set_trigger(request, cpus, switch).map_err(|error| match error {
+        let room = Room { cpus: events.rings().cpus(), free: (self.services.free)() };
+        self.get_mut(name).set_trigger(request, room, switch).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
-            SetError::Memory(_) => Errno::NoMemory,
+            SetError::Memory => Errno::NoMemory,
             SetError::Histogram(problem) => {
                 self.refuse_histogram(name, text, &problem, 0);
                 if problem == crate::histogram::Problem::Exists { Errno::Exists } else { Errno::NotFound }

@@ -1,8 +1,8 @@
 //! Triggers are read, printed, set and removed, and act at hits.
 
-use super::control::{Control, SetError};
+use super::control::{Control, Room, SetError};
 use super::*;
-use crate::action::tests::{Hit, ON};
+use crate::action::tests::{Hit, ON, ROOM};
 use alloc::vec::Vec;
 
 fn request(text: &str) -> Result<Request, Error> {
@@ -10,7 +10,7 @@ fn request(text: &str) -> Result<Request, Error> {
 }
 
 fn set(control: &mut Control, text: &str, switch: &Arc<Switch>) -> Result<(), SetError> {
-    control.set_trigger(request(text).unwrap(), 4, Some(switch.clone()))
+    control.set_trigger(request(text).unwrap(), ROOM, Some(switch.clone()))
 }
 
 fn printed(control: &Control) -> String {
@@ -256,6 +256,25 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     assert!(text.contains("{ x:         77 } hitcount:          1  x:         77\n"), "{text}");
 }
 
+/// A histogram that would leave no memory is refused, and what there is stays as it is.
+#[test]
+fn a_histogram_has_to_leave_memory() {
+    for (text, needed) in [
+        ("hist:keys=u:size=256", 2 * 256 * 32),
+        ("hist:keys=u.log2:size=256", 65 * 32),
+        ("hist:keys=u,s:vals=x:size=256", 2 * 256 * 4 + 257 * 4 * 8),
+    ] {
+        let mut control = Control::new(true);
+        let mut set = |text: &str, free| control.set_trigger(request(text).unwrap(), Room { cpus: 2, free }, None);
+        assert_eq!(set(text, 2 * needed), Err(SetError::Memory), "{text}");
+        set(text, 2 * (needed + 256)).unwrap();
+        assert_eq!(set(&alloc::format!("{text}:clear"), 2 * needed), Err(SetError::Memory), "{text}");
+        set(&alloc::format!("{text}:pause"), 0).unwrap();
+        set(&alloc::format!("{text}:clear"), 2 * (needed + 256)).unwrap();
+        assert!(printed(&control).ends_with(" [paused]\n"));
+    }
+}
+
 /// Whatever is typed is a trigger that prints as one that is the same, or is refused.
 #[test]
 fn noise_is_answered() {
@@ -312,7 +331,7 @@ fn noise_is_answered() {
         }
         good += 1;
         let mut control = Control::new(true);
-        control.set_trigger(wanted, 1, Some(switch.clone())).unwrap();
+        control.set_trigger(wanted, ROOM, Some(switch.clone())).unwrap();
         let once = printed(&control);
         let mut again = Control::new(true);
         set(&mut again, once.trim_end().trim_end_matches(" [active]"), &switch)
