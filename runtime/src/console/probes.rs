@@ -18,8 +18,8 @@ pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
         None => Ok(()),
         Some(Command::Define(definition)) => {
             let (group, event) = (definition.group.clone(), definition.event.clone());
-            session.events.define(definition, &tracing::Names).map_err(fail)?;
             let Session { controls, events, .. } = session;
+            controls.define(events, definition, &tracing::Names).map_err(fail)?;
             controls.set_enabled(events, Some(&group), Some(&event), true).map_err(Failure::new)
         }
         Some(Command::Remove(removal)) => {

@@ -27,6 +27,7 @@ use crate::host::{Clock, Symbols};
 use crate::recorder::{Recorder, STACK_EVENT};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings, Snapshot};
 use crate::text;
+use crate::trigger::Plan;
 
 /// What a probe is to save of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,12 +171,28 @@ impl<P: Armed> Events<P> {
         self.rings
     }
 
-    /// Defines an event, which is then disabled; or gives one that there is another probe, which is armed if the others are.
+    /// Defines an event, which is then disabled; or gives one that there is another probe, which is armed if the others are, and
+    /// all of whose hits are recorded then.
     ///
     /// # Errors
     ///
     /// Why not, with the place in the definition's line; nothing has changed then.
     pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), Error> {
+        self.define_with(definition, symbols, &|_, _| None)
+    }
+
+    /// The same, where what is done at a hit besides recording it is what `plan` says for the recorder, and the virtual address
+    /// of the probe: from its first hit on.
+    ///
+    /// # Errors
+    ///
+    /// As of [`define`](Self::define).
+    pub fn define_with(
+        &mut self,
+        definition: Definition,
+        symbols: &dyn Symbols,
+        plan: &dyn Fn(&Recorder, u64) -> Option<Box<Plan>>,
+    ) -> Result<(), Error> {
         let mut siblings = self.events.iter().filter(|event| event.is_sibling(&definition)).peekable();
         let sibling = siblings.peek().map(|event| (event.number, event.probe.is_enabled(), &event.definition));
         if let Some((_, _, other)) = sibling {
@@ -204,6 +221,8 @@ impl<P: Armed> Events<P> {
             None => self.free_number().ok_or_else(|| definition.error(0, Problem::OutOfMemory, None))?,
         };
         let recorder = Box::new(Recorder::new(number, &format, &fetches, entry.into(), self.rings));
+        // There was none before.
+        drop(recorder.plan().replace(plan(&recorder, address)));
         let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };
         // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and `remove`, which
         // takes both out, keeps the order.

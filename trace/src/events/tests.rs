@@ -5,6 +5,7 @@ use crate::definition::{Command, parse};
 use crate::host::{Context, Function};
 use crate::record::{Moment, Registers};
 use crate::trigger::control::Control;
+use crate::trigger::controls::{Controls, Services};
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -356,6 +357,25 @@ fn an_event_can_have_several_probes() {
     assert_eq!(events.set_all_enabled(Some("kprobes"), false), Ok(1));
     assert_eq!(remove(&mut events, "-:one f"), Ok(0));
     assert_eq!(remove(&mut events, "-:one"), Ok(1));
+}
+
+/// The first hit of a second probe finds what is set about the event.
+#[test]
+fn a_probe_that_is_armed_as_others_are_has_a_plan_before() {
+    let mut events = events();
+    let services = Services { synchronize: || {}, in_link: |_| false, now: || 0, free: || usize::MAX };
+    let mut controls = Controls::new(services);
+    let define = |events: &mut Events<Counter>, controls: &Controls, line| {
+        let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
+        controls.define(events, definition, &Names).unwrap();
+    };
+    define(&mut events, &controls, "p:one f x=%x20");
+    controls.set_enabled(&events, None, Some("one"), true).unwrap();
+    controls.set_filter(&events, ("kprobes", "one"), "x == 2").unwrap();
+    define(&mut events, &controls, "p:one a::b<c, d> x=%x20");
+    assert!(events.iter().all(|event| event.probe().is_enabled()));
+    [1, 2].into_iter().for_each(|time| hit(0x2000, time));
+    assert_eq!(trace(&events, 9).lines().count(), 1);
 }
 
 /// What the place does not take is written the next time, from the first record on that it has not taken whole.

@@ -9,11 +9,12 @@ use alloc::vec::Vec;
 
 use super::control::{Control, Room, SetError};
 use super::{Error, Kind, Request};
-use crate::definition::Definition;
+use crate::definition::{self, Definition};
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
 use crate::events::{Armed, Event, Events};
 use crate::filter;
+use crate::host::Symbols;
 
 /// What is needed of the kernel to change plans.
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +218,25 @@ impl Controls {
         changed.iter().try_for_each(|(group, event)| self.apply(events, (group, event)))
     }
 
-    /// Has the handlers of an event do what is set. Also for a probe that was added to the event.
+    /// Defines an event, or another probe of one, as [`Events::define`] does: its handlers do what is set about the event.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Events::define`].
+    pub fn define<P: Armed>(
+        &self,
+        events: &mut Events<P>,
+        definition: Definition,
+        symbols: &dyn Symbols,
+    ) -> Result<(), definition::Error> {
+        let control = self.get((&definition.group, &definition.event));
+        let in_link = self.services.in_link;
+        events.define_with(definition, symbols, &|recorder, address| {
+            control?.plan(in_link(address), &|number| recorder.source(number))
+        })
+    }
+
+    /// Has the handlers of an event do what is set.
     ///
     /// # Errors
     ///

@@ -28,10 +28,8 @@ fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
     match definition::parse(line).map_err(|error| refuse(session, line, &error))? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
-            let (group, event) = (definition.group.clone(), definition.event.clone());
-            let outcome = session.events.define(definition, &tracing::Names);
-            outcome.map_err(|error| refuse(session, line, &error))?;
-            session.controls.apply(&session.events, (&group, &event))
+            let outcome = session.controls.define(&mut session.events, definition, &tracing::Names);
+            outcome.map_err(|error| refuse(session, line, &error))
         }
         Some(Command::Remove(removal)) => {
             let outcome = session.events.remove(&removal);
