@@ -252,6 +252,19 @@ impl<P: Armed> Events<P> {
     ///
     /// [`Problem::Busy`]: the last probe of an event that is enabled is not removed, nor what would come after it.
     pub fn remove(&mut self, removal: &Removal) -> Result<usize, Problem> {
+        self.remove_unless(removal, &|event| event.probe.is_enabled())
+    }
+
+    /// The same, where it is told otherwise whether an event is enabled.
+    ///
+    /// # Errors
+    ///
+    /// As of [`remove`](Self::remove).
+    pub fn remove_unless(
+        &mut self,
+        removal: &Removal,
+        is_enabled: &dyn Fn(&Event<P>) -> bool,
+    ) -> Result<usize, Problem> {
         let mut count = 0;
         let mut at = 0;
         while let Some(event) = self.events.get(at) {
@@ -260,7 +273,7 @@ impl<P: Armed> Events<P> {
                 continue;
             }
             let others = self.events.iter().filter(|other| other.is_sibling(&event.definition)).count() - 1;
-            if others == 0 && event.probe.is_enabled() {
+            if others == 0 && is_enabled(event) {
                 self.forget();
                 return Err(Problem::Busy);
             }

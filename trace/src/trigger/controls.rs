@@ -218,6 +218,14 @@ impl Controls {
         changed.iter().try_for_each(|(group, event)| self.apply(events, (group, event)))
     }
 
+    /// Whether the event is in use, so that its last probe is not to be removed: it is enabled, or has triggers, or is the target
+    /// of one, though no event may be armed.
+    #[must_use]
+    pub fn is_busy<P: Armed>(&self, event: &Event<P>) -> bool {
+        let Definition { group, event, .. } = event.definition();
+        self.get((group, event)).is_some_and(Control::is_armed)
+    }
+
     /// Defines an event, or another probe of one, as [`Events::define`] does: its handlers do what is set about the event.
     ///
     /// # Errors

@@ -14,12 +14,19 @@ pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Writ
     Ok(session.events.write_definitions(out)?)
 }
 
-/// Carries out each line. Without appending, all events are removed first.
-pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str, append: bool) -> Result<(), Errno> {
-    if !append {
-        session.events.remove_all().map_err(errno)?;
-        session.controls.forget(&session.events);
+/// Removes all events, unless one is enabled.
+pub(super) fn remove_all(session: &mut Session) -> Result<(), Errno> {
+    let Session { events, controls, .. } = session;
+    if events.iter().any(|event| controls.is_busy(event)) {
+        return Err(Errno::Busy);
     }
+    events.remove_all().map_err(errno)?;
+    controls.forget(events);
+    Ok(())
+}
+
+/// Carries out each line.
+pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
     text.lines().try_for_each(|line| define(session, line))
 }
 
@@ -32,8 +39,9 @@ fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
             outcome.map_err(|error| refuse(session, line, &error))
         }
         Some(Command::Remove(removal)) => {
-            let outcome = session.events.remove(&removal);
-            session.controls.forget(&session.events);
+            let Session { events, controls, .. } = session;
+            let outcome = events.remove_unless(&removal, &|event| controls.is_busy(event));
+            controls.forget(events);
             match outcome {
                 Ok(0) => Err(Errno::NotFound),
                 Ok(_) => Ok(()),

@@ -15,20 +15,24 @@ type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), Fault>;
 /// Writes text, which ends like a line, to a file, which is emptied before unless that is to be appended.
 type WriteText = fn(&mut Session, &[&str], &str, bool) -> Result<(), Errno>;
 
+/// Empties a file as it is opened to be written from its beginning, where that can be refused.
+type Empty = fn(&mut Session) -> Result<(), Errno>;
+
 /// A file.
 struct Node {
     /// Its path, in which `*` stands for the name of a group or an event.
     path: &'static str,
     read: Option<Read>,
+    empty: Option<Empty>,
     write: Option<WriteText>,
 }
 
 const fn file(path: &'static str, read: Read, write: WriteText) -> Node {
-    Node { path, read: Some(read), write: Some(write) }
+    Node { path, read: Some(read), empty: None, write: Some(write) }
 }
 
 const fn read_only(path: &'static str, read: Read) -> Node {
-    Node { path, read: Some(read), write: None }
+    Node { path, read: Some(read), empty: None, write: None }
 }
 
 static NODES: [Node; 20] = [
@@ -43,7 +47,10 @@ static NODES: [Node; 20] = [
     read_only("events/*/*/hist", event::read_histograms),
     read_only("events/*/*/id", event::read_number),
     file("events/*/*/trigger", event::read_triggers, event::write_trigger),
-    file("kprobe_events", kprobes::read_definitions, kprobes::write_definitions),
+    Node {
+        empty: Some(kprobes::remove_all),
+        ..file("kprobe_events", kprobes::read_definitions, kprobes::write_definitions)
+    },
     read_only("kprobe_profile", kprobes::read_profile),
     read_only("kprobes/blacklist", kprobes::read_blacklist),
     file("kprobes/enabled", kprobes::read_armed, kprobes::write_armed),
@@ -123,6 +130,9 @@ pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool)
     let parts = path::parts(path);
     let node = find(session, &parts).map_err(WriteFault::Open)?;
     let write = node.write.ok_or(WriteFault::Open(Errno::NotPermitted))?;
+    if let (Some(empty), false) = (node.empty, append) {
+        empty(session).map_err(WriteFault::Open)?;
+    }
     write(session, &parts, text, append).map_err(WriteFault::Write)
 }
 
