@@ -288,8 +288,17 @@ pub enum Problem {
     NoMatch,
     /// An offset that is no instruction of its function.
     NoInstruction,
-    /// A probe on what is inlined, of which nothing is known.
+    /// A probe on copies of a function, of which there are none.
     NoInlined,
+    /// A probe on copies of a function, of which no instruction tells when control passes.
+    UntoldInlined,
+    /// A probe on copies of a function, whose table takes more memory than is free.
+    InlinedMemory {
+        /// How much it takes.
+        bytes: usize,
+    },
+    /// A probe on copies of a function, in an image whose table of them is damaged.
+    InlinedDamaged,
     /// More instructions than a program can have.
     LongCode {
         /// The most.
@@ -383,7 +392,12 @@ impl fmt::Display for Problem {
             Self::NoSymbol => "there is no function of this name",
             Self::NoMatch => "no function matches this",
             Self::NoInstruction => "this is past the end of the function",
-            Self::NoInlined => "this image does not tell where functions are inlined, so inline: cannot be probed",
+            Self::NoInlined => "no function that matches this is inlined anywhere",
+            Self::UntoldInlined => "no instruction tells when control passes here, in any of the copies",
+            Self::InlinedMemory { bytes } => {
+                return write!(f, "the table of inlined copies takes {bytes} bytes, which are not free");
+            }
+            Self::InlinedDamaged => "the table of inlined copies of this image is damaged",
             Self::LongCode { most } => return write!(f, "the program becomes longer than {most} instructions here"),
             Self::Room { most } => return write!(f, "the values need more than {most} words here"),
             Self::Many { most } => return write!(f, "there are at most {most} of these"),

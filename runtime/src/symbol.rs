@@ -47,6 +47,11 @@ pub fn table() -> Option<&'static SymbolTable<'static>> {
     TABLE.get()?.as_ref()
 }
 
+/// The virtual address of the table, at which no instruction is.
+pub(crate) fn table_address() -> usize {
+    layout::image().end
+}
+
 /// The function that contains the virtual address `address`.
 #[must_use]
 pub fn lookup(address: usize) -> Option<Symbol<'static>> {

@@ -6,6 +6,7 @@ use core::{fmt, str};
 
 use zerocopy::FromBytes;
 
+use crate::inlined::{InlinedCopies, InlinedError, Packed};
 use crate::{ALIGNMENT, CHECKED_FROM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION, checksum::crc32};
 
 /// One word of the table as it lies in memory: little-endian.
@@ -92,6 +93,7 @@ pub struct SymbolTable<'a> {
     /// Entry numbers, in ascending order of name.
     by_name: &'a [Word],
     names: &'a [u8],
+    inlined: Packed<'a>,
 }
 
 /// An entry, decoded.
@@ -118,7 +120,8 @@ impl<'a> SymbolTable<'a> {
         let truncated = |needed| SymbolError::Truncated { needed, present: bytes.len() };
         let (words, _) = bytes.as_chunks::<4>();
         let (header, _) = words.split_first_chunk::<HEADER_WORDS>().ok_or(truncated(HEADER_BYTES))?;
-        let [_, _, checksum, version, length, count, base_low, base_high] = header.map(u32::from_le_bytes);
+        let [_, _, checksum, version, length, count, base_low, base_high, inlined, inlined_at, unpacked] =
+            header.map(u32::from_le_bytes);
         if !bytes.starts_with(&MAGIC) {
             return Err(SymbolError::Magic);
         }
@@ -134,19 +137,24 @@ impl<'a> SymbolTable<'a> {
         if found != checksum {
             return Err(SymbolError::Checksum { expected: checksum, found });
         }
-        let table = Self::split(bytes, count as usize, u64::from(base_low) | u64::from(base_high) << 32)
+        let base = u64::from(base_low) | u64::from(base_high) << 32;
+        let (bytes, copies) = bytes
+            .split_at_checked(inlined_at as usize)
+            .ok_or(SymbolError::Inconsistent { part: "where inlined copies begin" })?;
+        let inlined = Packed { base, count: inlined as usize, length: unpacked as usize, bytes: copies };
+        let table = Self::split(bytes, count as usize, base, inlined)
             .ok_or(SymbolError::Inconsistent { part: "its number of symbols" })?;
         table.check()?;
         Ok(table)
     }
 
     /// Cuts the bytes after the header into the parts, or `None` if `count` symbols do not fit.
-    fn split(bytes: &'a [u8], count: usize, base: u64) -> Option<Self> {
+    fn split(bytes: &'a [u8], count: usize, base: u64, inlined: Packed<'a>) -> Option<Self> {
         let (_, bytes) = bytes.split_at_checked(HEADER_BYTES)?;
         let (entries, bytes) = bytes.split_at_checked(count.checked_mul(12)?)?;
         let (by_name, names) = bytes.split_at_checked(count.checked_mul(4)?)?;
         let (entries, by_name) = (FromBytes::ref_from_bytes(entries).ok()?, FromBytes::ref_from_bytes(by_name).ok()?);
-        Some(Self { base, entries, by_name, names })
+        Some(Self { base, entries, by_name, names, inlined })
     }
 
     /// Whether every entry stands for a symbol and both orders hold.
@@ -238,6 +246,15 @@ impl<'a> SymbolTable<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         let table = *self;
         table.entries.iter().filter_map(move |words| table.symbol(words))
+    }
+
+    /// The inlined copies of functions. This allocates, unlike everything else.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory, or they contradict the format.
+    pub fn inlined(&self) -> Result<InlinedCopies, InlinedError> {
+        self.inlined.unpack()
     }
 
     /// How many functions the table names.

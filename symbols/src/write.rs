@@ -1,13 +1,19 @@
 //! The writer, for the host tool and the tests.
 
+mod inlined;
+
 use std::{fmt, string::String, string::ToString, vec::Vec};
 
 use crate::{CHECKED_FROM, HEADER_BYTES, MAGIC, Symbol, VERSION, checksum::crc32};
 
+pub use inlined::Inlined;
+#[cfg(test)]
+pub(crate) use inlined::{encode, pack};
+
 /// Why symbols do not fit into a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// A function begins below the base, or ends 4 GiB or more above it.
+    /// A function begins below the base, or ends 4 GiB or more above it; or a copy of it does, or has parts so far apart.
     OutOfRange {
         /// Its name.
         name: String,
@@ -39,12 +45,12 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// The table of `symbols`, in any order, with `base` at or below the lowest of their addresses.
+/// The table of `symbols` and `copies`, in any order, with `base` at or below the lowest of their addresses.
 ///
 /// # Errors
 ///
 /// If something does not fit into the fields of the format.
-pub fn write(base: u64, symbols: &[Symbol<'_>]) -> Result<Vec<u8>, WriteError> {
+pub fn write(base: u64, symbols: &[Symbol<'_>], copies: &[Inlined]) -> Result<Vec<u8>, WriteError> {
     let mut symbols = symbols.to_vec();
     symbols.sort_by_key(|symbol| (symbol.address, symbol.name));
 
@@ -69,7 +75,11 @@ pub fn write(base: u64, symbols: &[Symbol<'_>]) -> Result<Vec<u8>, WriteError> {
     let mut by_name: Vec<usize> = (0..symbols.len()).collect();
     by_name.sort_by_key(|&number| (symbols[number].name, symbols[number].address));
 
-    let length = HEADER_BYTES + entries.len() + 4 * by_name.len() + names.len();
+    let (inlined, copies) = inlined::encode(base, copies)?;
+    let unpacked = copies.len();
+    let copies = inlined::pack(&copies);
+    let inlined_at = HEADER_BYTES + entries.len() + 4 * by_name.len() + names.len();
+    let length = inlined_at + copies.len();
     let mut table = Vec::with_capacity(length);
     table.extend(MAGIC);
     table.extend([0; 4]);
@@ -77,11 +87,15 @@ pub fn write(base: u64, symbols: &[Symbol<'_>]) -> Result<Vec<u8>, WriteError> {
     table.extend(word(length)?);
     table.extend(word(symbols.len())?);
     table.extend(base.to_le_bytes());
+    table.extend(word(inlined)?);
+    table.extend(word(inlined_at)?);
+    table.extend(word(unpacked)?);
     table.extend(entries);
     for number in by_name {
         table.extend(word(number)?);
     }
     table.extend(names);
+    table.extend(copies);
     seal(&mut table);
     Ok(table)
 }
@@ -100,14 +114,14 @@ mod tests {
 
     #[test]
     fn refuses_what_does_not_fit() {
-        let at = |address, size| write(0x1000, &[Symbol { name: "f", address, size }]);
+        let at = |address, size| write(0x1000, &[Symbol { name: "f", address, size }], &[]);
         let out_of_range = |address| Err(WriteError::OutOfRange { name: "f".to_string(), address });
         assert_eq!(at(0xfff, 1), out_of_range(0xfff));
         assert_eq!(at(0x1_0000_1000, 4), out_of_range(0x1_0000_1000));
         assert_eq!(at(0x1000, u64::MAX), out_of_range(0x1000));
         assert!(at(0x1000, 0xffff_ffff).is_ok());
         let name = "n".repeat(0x1_0000);
-        let long = write(0, &[Symbol { name: &name, address: 8, size: 4 }]);
+        let long = write(0, &[Symbol { name: &name, address: 8, size: 4 }], &[]);
         assert_eq!(long, Err(WriteError::NameTooLong { address: 8 }));
     }
 }

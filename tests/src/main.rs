@@ -21,6 +21,7 @@ mod everything;
 mod exclusive;
 mod fault;
 mod fixture;
+mod inlined;
 mod kprobe;
 mod kretprobe;
 mod machine;

@@ -2,6 +2,7 @@
 //! everything that can run while a probe is being handled to everything that it calls. `docs/audit.md` says what is
 //! checked, and how.
 
+mod control;
 mod declarations;
 mod instruction;
 mod output;
@@ -20,9 +21,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+pub use control::with_control;
 use declarations::{Declarations, Size, Stack};
+pub use instruction::{Flow, flow};
 use output::Tree;
-use program::Program;
+pub use program::Program;
 use stack::Depths;
 use walk::{Graph, Violation};
 

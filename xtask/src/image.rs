@@ -3,6 +3,9 @@
 //! finish because it knows nothing of the symbols, is told the whole length (Linux,
 //! Documentation/arch/arm64/booting.rst).
 
+mod inlined;
+mod region;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -123,7 +126,7 @@ fn address_of(file: &ElfFile64<'_>, name: &str) -> Result<u64> {
     Ok(symbol.address())
 }
 
-/// The table of all functions of the program.
+/// The table of all functions of the program, and of their inlined copies.
 fn symbols(file: &ElfFile64<'_>, base: u64) -> Result<Vec<u8>> {
     let executable = |symbol: &ElfSymbol64<'_, '_>| {
         let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
@@ -139,7 +142,7 @@ fn symbols(file: &ElfFile64<'_>, base: u64) -> Result<Vec<u8>> {
     }
     let functions: Vec<_> =
         functions.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect();
-    Ok(kprobes_symbols::write(base, &functions)?)
+    Ok(kprobes_symbols::write(base, &functions, &inlined::copies(file)?)?)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Clause<'_, '_> {
         let one = self.value(left)?;
         // The path of a function stands for its address where one is compared.
         let other = match &*right.form {
-            ExpressionForm::Text(path) if one.of == Type::Symbol => self.symbol(path, right.span)?,
+            ExpressionForm::Text(path) if one.of == Type::Symbol => self.function(path, right.span)?,
             _ => self.value(right)?,
         };
         let is_equality = matches!(operator, Operator::Equal | Operator::Unequal);
@@ -107,6 +107,12 @@ impl Clause<'_, '_> {
     pub fn symbol(&self, path: &str, span: Span) -> Result<Value, Error> {
         let address = self.checker.symbols.address(path).ok_or(span.error(Problem::NoSymbol))?;
         Ok(Value { at: Operand::Constant(address), of: Type::Symbol })
+    }
+
+    /// What stands for the function called `path`, which may be only in copies.
+    fn function(&self, path: &str, span: Span) -> Result<Value, Error> {
+        let inlined = || Some(Value { at: Operand::Constant(self.checker.symbols.inlined(path)?), of: Type::Symbol });
+        self.symbol(path, span).or_else(|error| inlined().ok_or(error))
     }
 
     /// 1 if `condition` holds, 0 if not.

@@ -23,6 +23,12 @@ use map::Known;
 pub trait Symbols {
     /// The virtual address of the function whose demangled path is `name`; the lowest, if there are several.
     fn address(&self, name: &str) -> Option<u64>;
+
+    /// What stands for the function whose demangled path is `name` in the place of an address, if it is only in copies that were
+    /// inlined.
+    fn inlined(&self, _name: &str) -> Option<u64> {
+        None
+    }
 }
 
 /// Checks a program, and makes code of it.

@@ -153,6 +153,11 @@ fn describe(program: &Program) {
         [one] => println!("; 1 function cannot be probed: `why {one}`"),
         [first, ..] => println!("; {} functions cannot be probed, as `why {first}` tells of the first", refused.len()),
     }
+    match program.untold() {
+        0 => {}
+        1 => println!("1 inlined copy is not probed: no instruction tells when control passes"),
+        untold => println!("{untold} inlined copies are not probed: no instruction tells when control passes"),
+    }
     for (number, reason) in program.interpreted() {
         println!("clause {} is interpreted: {reason}", number + 1);
     }

@@ -52,10 +52,11 @@ pub(super) unsafe fn attach(
         shared,
         clause: place.clause,
         name: place.name as u64,
-        function: place.function.start as u64,
+        function: place.inlined.map_or(place.function.start as u64, |inlined| inlined.function),
         function_end: place.function.end as u64,
         is_caller_in_link: place.is_caller_in_link,
         exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
+        caller: place.inlined.map(|inlined| inlined.caller),
     };
     let sites: Box<[Site]> = places.iter().map(site).collect();
     let is_wanted = |clause, view| places.iter().any(|place| place.clause == clause && place.way.view() == Some(view));

@@ -15,6 +15,8 @@ pub enum Exit {
     Always,
     /// If its condition holds: the target of this branch is elsewhere.
     Conditional(Op),
+    /// If its condition does not hold.
+    Unless(Op),
     /// If the register has no address within the function: a tail call through a pointer, or else a jump table.
     Register(u8),
 }
@@ -46,16 +48,23 @@ impl Exit {
                 let target = frame.register(number);
                 target < function.start || target >= function.end
             }
-            Self::Conditional(Op::BranchConditional { condition, .. }) => insn::holds(condition, frame.pstate),
-            Self::Conditional(Op::CompareBranch { rt, wide, nonzero, .. }) => {
-                let value = frame.register(rt);
-                (if wide { value } else { value & 0xffff_ffff } != 0) == nonzero
-            }
-            Self::Conditional(Op::TestBranch { rt, bit, nonzero, .. }) => {
-                (frame.register(rt) >> (bit & 63) & 1 != 0) == nonzero
-            }
-            Self::Conditional(_) => true,
+            Self::Conditional(op) => branches(op, frame),
+            Self::Unless(op) => !branches(op, frame),
         }
+    }
+}
+
+/// Whether a branch is taken with these registers.
+#[inline(always)]
+fn branches(op: Op, frame: &TrapFrame) -> bool {
+    match op {
+        Op::BranchConditional { condition, .. } => insn::holds(condition, frame.pstate),
+        Op::CompareBranch { rt, wide, nonzero, .. } => {
+            let value = frame.register(rt);
+            (if wide { value } else { value & 0xffff_ffff } != 0) == nonzero
+        }
+        Op::TestBranch { rt, bit, nonzero, .. } => (frame.register(rt) >> (bit & 63) & 1 != 0) == nonzero,
+        _ => true,
     }
 }
 
@@ -97,6 +106,11 @@ mod tests {
         frame.pstate = 1 << 30;
         assert_eq!(taken(0x5400_0800, &frame), Some(true), "b.eq with Z set");
         assert_eq!(taken(0x5400_0020, &frame), None, "b.eq to the next");
+        for (word, leaves) in [(0x5400_0800, true), (0x5400_0801, false), (0xb400_0803, false), (0x3400_0803, true)] {
+            let Some(Exit::Conditional(op)) = exit(word) else { panic!("{word:#x} is no conditional branch") };
+            assert_eq!(taken(word, &frame), Some(leaves), "{word:#x}");
+            assert_eq!(Exit::Unless(op).is_taken(&frame, &(0x1000..0x1100)), !leaves, "{word:#x}, not taken");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `names` | functions by their names |
 //! | `exits` | where a function is left |
+//! | `inlined` | copies of functions in others |
 //! | `places` | from probes to instructions |
 //! | `compiled` | clauses as instructions |
 //! | `room` | where these are |
@@ -28,6 +29,8 @@ mod attach;
 mod compiled;
 #[cfg(target_os = "none")]
 mod hit;
+#[cfg(target_os = "none")]
+mod inlined;
 #[cfg(target_os = "none")]
 mod names;
 #[cfg(target_os = "none")]

@@ -1,5 +1,7 @@
 //! The names that programs are about, from the table of the image.
 
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 use core::fmt::{self, Write};
 
 use kprobes_program::check::Symbols;
@@ -7,6 +9,7 @@ use kprobes_program::report::Names;
 use kprobes_program::syntax::{Probe, matches};
 use kprobes_symbols::Symbol;
 
+use super::inlined;
 use crate::symbol;
 
 /// The functions of the image, for the checker.
@@ -16,18 +19,27 @@ impl Symbols for Image {
     fn address(&self, name: &str) -> Option<u64> {
         symbol::find(name).map(|symbol| symbol.address).next()
     }
+
+    fn inlined(&self, name: &str) -> Option<u64> {
+        inlined::find(name)
+    }
 }
 
 /// The functions of the image, and the probes of a program by their numbers.
-pub(super) struct Known<'a>(pub &'a [Probe]);
+pub(super) struct Known<'a> {
+    pub probes: &'a [Probe],
+    /// The functions of which copies are probed, and those that they are in, by what stands for them.
+    pub inlined: &'a BTreeMap<u64, String>,
+}
 
 impl Names for Known<'_> {
     fn symbol(&self, address: u64) -> Option<(&str, u64)> {
-        symbol::lookup(address as usize).map(|symbol| (symbol.name, symbol.address))
+        let inlined = self.inlined.get(&address).map(|name| (name.as_str(), address));
+        inlined.or_else(|| symbol::lookup(address as usize).map(|symbol| (symbol.name, symbol.address)))
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
-        match self.0.get(number as usize) {
+        match self.probes.get(number as usize) {
             Some(probe) => write!(out, "{probe}"),
             None => write!(out, "{number}"),
         }

@@ -1,5 +1,6 @@
 //! From the probes of a program to instructions of the image.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -11,7 +12,8 @@ use kprobes_program::syntax::{Probe, Spanned};
 use kprobes_symbols::Symbol;
 
 use super::exits::{Exit, exit_at};
-use super::{hit, names};
+use super::inlined::{Copies, Site};
+use super::{hit, inlined, names};
 use crate::backtrace;
 
 /// How an instruction is probed.
@@ -41,6 +43,15 @@ pub(super) struct Place {
     pub function: Range<usize>,
     /// Where the function returns to is in x30 there, and in no frame record; not set where nobody asks.
     pub is_caller_in_link: bool,
+    /// What it is about, if that is not the function but a copy in it.
+    pub inlined: Option<Inlined>,
+}
+
+/// What stands for a function of which a copy is probed, and for the function that it is in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inlined {
+    pub function: u64,
+    pub caller: u64,
 }
 
 impl Place {
@@ -59,6 +70,10 @@ pub(super) struct Places {
     pub names: Vec<Probe>,
     /// Clauses that run by themselves, each with the number of its name.
     pub alone: Vec<(usize, usize)>,
+    /// The functions of which copies are probed, and those that they are in, by what stands for them.
+    pub inlined: BTreeMap<u64, String>,
+    /// How many copies are not probed, as no instruction tells when control passes.
+    pub untold: usize,
 }
 
 /// What a clause wants to know.
@@ -98,7 +113,11 @@ impl Places {
                 self.names.push(probe.node.clone());
                 return Ok(());
             }
-            Probe::Inline { .. } => return Err(probe.span.error(Problem::NoInlined)),
+            Probe::Inline { function, exit } => {
+                let found = inlined::copies(function, *exit);
+                let outcome = found.and_then(|found| self.push_copies(clause, found, *exit, &wants));
+                return outcome.map_err(|problem| probe.span.error(problem));
+            }
             Probe::Entry { glob } => {
                 for function in names::functions(glob) {
                     let name = self.name(Probe::Entry { glob: function.name.into() });
@@ -154,6 +173,38 @@ impl Places {
         Err(probe.span.error(if is_past_end { Problem::NoInstruction } else { Problem::NoMatch }))
     }
 
+    /// Adds where control passes into the copies that were found, or out of them.
+    fn push_copies(&mut self, clause: usize, found: Copies, exit: bool, wants: &Wants) -> Result<(), Problem> {
+        let untold = found.copies.iter().filter(|copy| copy.sites.is_none()).count();
+        if untold == found.copies.len() {
+            return Err(Problem::UntoldInlined);
+        }
+        self.untold += untold;
+        self.inlined.extend(found.names);
+        let mut last: Option<(u64, usize)> = None;
+        for copy in found.copies {
+            let Some(sites) = copy.sites else { continue };
+            let name = match last {
+                Some((function, name)) if function == copy.function => name,
+                _ => self.name(Probe::Inline { function: copy.name, exit }),
+            };
+            last = Some((copy.function, name));
+            for Site { way, address } in sites {
+                let is_certain = address == copy.host.start;
+                self.places.push(Place {
+                    way,
+                    address,
+                    clause,
+                    name,
+                    function: copy.host.clone(),
+                    is_caller_in_link: wants.caller && (is_certain || backtrace::is_caller_in_link(address)),
+                    inlined: Some(Inlined { function: copy.function, caller: copy.caller }),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// The number of a new name.
     fn name(&mut self, probe: Probe) -> usize {
         self.names.push(probe);
@@ -166,7 +217,7 @@ impl Places {
         // A function that is left has given up its frame, whatever leads out of it.
         let is_certain = offset == 0 || matches!(way, Way::Exit(_));
         let is_caller_in_link = wants.caller && (is_certain || backtrace::is_caller_in_link(address));
-        self.places.push(Place { way, address, clause, name, function, is_caller_in_link });
+        self.places.push(Place { way, address, clause, name, function, is_caller_in_link, inlined: None });
     }
 }
 

@@ -1,5 +1,6 @@
 //! A program from its text to what it has found out.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -19,6 +20,7 @@ use kprobes_program::syntax::{self, Probe};
 use super::alone;
 use super::attach::{self, Attached};
 use super::compiled::Reason;
+use super::inlined;
 use super::names::{Image, Known};
 use super::places::{Place, Places};
 use crate::memory::{self, Statistics};
@@ -35,6 +37,10 @@ pub struct Shared {
     pub(super) names: Vec<Probe>,
     /// Clauses that run by themselves, with the numbers of their names.
     pub(super) alone: Vec<(usize, usize)>,
+    /// The functions of which copies are probed, and those that they are in, by what stands for them.
+    inlined: BTreeMap<u64, String>,
+    /// How many copies are not probed, as no instruction tells when control passes.
+    untold: usize,
     /// Whether the tasks of the program are to end.
     ending: AtomicBool,
     /// Whether somebody takes what was put out: one at a time can.
@@ -126,13 +132,13 @@ impl Shared {
                 check_memory(&all.places)?;
             }
         }
-        let Places { places, names, alone } = all;
+        let Places { places, names, alone, inlined, untold } = all;
         let cpus = smp::running().max().map_or(1, |last| last + 1);
         let store = Store::new(&code, &Limits::usual(cpus), time::nanoseconds());
         let store =
             store.map_err(|flaw| Refusal { sentence: format!("the program cannot run: {flaw}"), cause: None })?;
         let (ending, reading) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok((Self { code, store, names, alone, ending, reading }, places))
+        Ok((Self { code, store, names, alone, inlined, untold, ending, reading }, places))
     }
 
     /// Whether the tasks of the program are to end.
@@ -140,11 +146,16 @@ impl Shared {
         self.ending.load(Ordering::Relaxed) || self.store.is_over()
     }
 
+    /// What its output names.
+    fn known(&self) -> Known<'_> {
+        Known { probes: &self.names, inlined: &self.inlined }
+    }
+
     fn drain(&self, out: &mut dyn Write) -> Result<bool, fmt::Error> {
         if self.reading.swap(true, Ordering::Acquire) {
             return Ok(false);
         }
-        let outcome = report::drain(&self.code, &self.store, &Known(&self.names), &masked, out);
+        let outcome = report::drain(&self.code, &self.store, &self.known(), &masked, out);
         self.reading.store(false, Ordering::Release);
         outcome
     }
@@ -221,6 +232,12 @@ impl Program {
         functions.into_iter().filter_map(symbol::lookup).map(|function| function.name).collect()
     }
 
+    /// How many inlined copies are not probed, as no instruction tells when control passes into them, or out of them.
+    #[must_use]
+    pub fn untold(&self) -> usize {
+        self.shared.untold
+    }
+
     /// The clauses that the interpreter runs as there are no instructions for them, by their numbers from 0 on, and why; none if it
     /// was asked to.
     #[must_use]
@@ -292,7 +309,7 @@ impl Detached {
         alone::run(&shared, |probe| *probe == Probe::End);
         // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
         while shared.drain(out)? {}
-        report::write_maps(&shared.code, &shared.store, &Known(&shared.names), &masked, out)?;
+        report::write_maps(&shared.code, &shared.store, &shared.known(), &masked, out)?;
         match missed {
             0 => Ok(()),
             1 => writeln!(out, "Missed 1 hit"),
@@ -301,18 +318,24 @@ impl Detached {
     }
 }
 
-/// The probes that `text`, probes separated by commas, means in this image.
+/// The probes that `text`, probes separated by commas, means in this image, a line for each.
 ///
 /// # Errors
 ///
 /// What is wrong with it, or that it means none.
-pub fn list(text: &str) -> Result<Vec<Probe>, Refusal> {
-    let mut all = Places::default();
+pub fn list(text: &str) -> Result<Vec<String>, Refusal> {
+    let mut lines = Vec::new();
     let routine = Routine { probes: Vec::new(), ops: Vec::new() };
     for probe in syntax::parse_probes(text)? {
+        if let Probe::Inline { function, exit } = &probe.node {
+            lines.extend(inlined::list(function, *exit).map_err(|problem| probe.span.error(problem))?);
+            continue;
+        }
+        let mut all = Places::default();
         all.add(0, &routine, &probe)?;
+        lines.extend(all.names.iter().map(Probe::to_string));
     }
-    Ok(all.names)
+    Ok(lines)
 }
 
 /// Why a program is refused of whose `wanted` instructions none can be probed, the first for `error`.

@@ -1,9 +1,11 @@
 //! Tables that the writer made are read back whole; any other bytes are refused or harmless.
 
-use std::{string::ToString, vec, vec::Vec};
+use std::{format, string::ToString, vec, vec::Vec};
 
 use super::{Symbol, SymbolError, SymbolTable};
-use crate::write::{seal, write};
+use crate::inlined::{InlinedCopies, InlinedError};
+use crate::write::{Inlined, WriteError, encode, pack, seal, write};
+use crate::{Passage, When};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
@@ -21,6 +23,32 @@ fn symbols() -> Vec<Symbol<'static>> {
     ]
 }
 
+fn passage(offset: u64, when: When) -> Passage {
+    Passage { address: BASE + offset, when }
+}
+
+/// A copy of `name` in `caller`, entered where it begins, and left two instructions before that if a branch is not taken.
+fn copy(name: &str, offset: u64, caller: Option<&str>) -> Inlined {
+    Inlined {
+        name: name.to_string(),
+        address: BASE + offset,
+        caller: caller.map(ToString::to_string),
+        is_in_pieces: offset % 8 == 0,
+        entries: Some(vec![passage(offset, When::Always)]),
+        exits: Some(vec![passage(offset - 8, When::NotTaken), passage(offset + 0x1000, When::Taken)]),
+    }
+}
+
+fn copies() -> Vec<Inlined> {
+    vec![
+        copy("zeta::small", 0x44, None),
+        Inlined { entries: None, ..copy("gr\u{fc}n", 0x24, Some("zeta::small")) },
+        copy("gr\u{fc}\u{df}", 0x2c, Some("zeta::never_itself")),
+        Inlined { exits: Some(vec![]), ..copy("zeta::small", 0x4c, Some("zeta::small")) },
+        Inlined { exits: None, ..copy("zeta::small", 0x10, None) },
+    ]
+}
+
 /// Calls everything; that it comes back is the test.
 fn exercise(table: &SymbolTable<'_>) {
     assert!(table.iter().count() <= table.len());
@@ -34,11 +62,15 @@ fn exercise(table: &SymbolTable<'_>) {
         table.lookup(address);
     }
     table.find("").chain(table.find("duplicate")).for_each(drop);
+    for copy in table.inlined().iter().flat_map(InlinedCopies::functions).flat_map(|function| function.copies()) {
+        copy.entries().into_iter().flatten().for_each(drop);
+        copy.exits().into_iter().flatten().for_each(drop);
+    }
 }
 
 #[test]
 fn reads_back_what_was_written() {
-    let bytes = write(BASE, &symbols()).unwrap();
+    let bytes = write(BASE, &symbols(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     let mut expected = symbols();
     expected.sort_by_key(|symbol| (symbol.address, symbol.name));
@@ -49,7 +81,7 @@ fn reads_back_what_was_written() {
 
 #[test]
 fn looks_up_every_address() {
-    let bytes = write(BASE, &symbols()).unwrap();
+    let bytes = write(BASE, &symbols(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     for offset in 0..0x100 {
         let mut containing: Vec<_> = symbols();
@@ -70,7 +102,7 @@ fn looks_up_every_address() {
 
 #[test]
 fn finds_every_symbol_of_a_name() {
-    let bytes = write(BASE, &symbols()).unwrap();
+    let bytes = write(BASE, &symbols(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     for symbol in symbols() {
         let mut same = symbols();
@@ -85,8 +117,66 @@ fn finds_every_symbol_of_a_name() {
 }
 
 #[test]
+fn reads_back_the_copies_that_were_written() {
+    let bytes = write(BASE, &symbols(), &copies()).unwrap();
+    let table = SymbolTable::parse(&bytes).unwrap();
+    let inlined = table.inlined().unwrap();
+    let names: Vec<_> = inlined.functions().map(|function| function.name).collect();
+    assert_eq!(names, ["gr\u{fc}n", "gr\u{fc}\u{df}", "zeta::never_itself", "zeta::small"]);
+    let numbers: Vec<_> = inlined.functions().map(|function| function.number).collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+    let mut read = Vec::new();
+    for function in inlined.functions() {
+        read.extend(function.copies().map(|copy| Inlined {
+            name: function.name.clone(),
+            address: copy.address,
+            caller: copy.caller.map(|number| names[number].clone()),
+            is_in_pieces: copy.is_in_pieces,
+            entries: copy.entries().map(Iterator::collect),
+            exits: copy.exits().map(Iterator::collect),
+        }));
+    }
+    let mut expected = copies();
+    expected.sort();
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn the_same_copies_in_any_order_are_the_same_bytes() {
+    let mut reversed = copies();
+    reversed.reverse();
+    assert_eq!(write(BASE, &symbols(), &reversed), write(BASE, &symbols(), &copies()));
+}
+
+#[test]
+fn copies_that_do_not_fit_are_refused() {
+    let far = BASE + 8 + 0x1_0000_0000;
+    let wrong = [
+        Inlined { address: BASE - 4, ..copy("f", 8, None) },
+        Inlined { address: BASE + 10, ..copy("f", 8, None) },
+        Inlined { entries: Some(vec![Passage { address: far, when: When::Always }]), ..copy("f", 8, None) },
+    ];
+    for copy in wrong {
+        let error = WriteError::OutOfRange { name: "f".to_string(), address: copy.address };
+        assert_eq!(write(BASE, &[], &[copy]), Err(error));
+    }
+}
+
+#[test]
+fn copies_take_few_bytes() {
+    let many: Vec<_> = (0..1000).map(|number| copy("f", 0x100 + 0x40 * number, None)).collect();
+    let taken = write(BASE, &[], &many).unwrap().len() - write(BASE, &[], &[]).unwrap().len();
+    assert!(taken < 10 * many.len(), "{taken} bytes");
+    // What names have in common is there once.
+    let named =
+        |count| (0..count).map(|number| copy(&format!("{}{number:03}", "n".repeat(100)), 8, None)).collect::<Vec<_>>();
+    let taken = write(BASE, &[], &named(101)).unwrap().len() - write(BASE, &[], &named(1)).unwrap().len();
+    assert!(taken < 20 * 100, "{taken} bytes");
+}
+
+#[test]
 fn an_empty_table_is_a_table() {
-    let bytes = write(BASE, &[]).unwrap();
+    let bytes = write(BASE, &[], &[]).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     assert!(table.is_empty());
     exercise(&table);
@@ -95,7 +185,7 @@ fn an_empty_table_is_a_table() {
 
 #[test]
 fn works_where_words_are_aligned_and_with_bytes_behind_it() {
-    let table = write(BASE, &symbols()).unwrap();
+    let table = write(BASE, &symbols(), &copies()).unwrap();
     for shift in 0..8 {
         let mut bytes = vec![0xa5; shift];
         bytes.extend(&table);
@@ -109,9 +199,9 @@ fn works_where_words_are_aligned_and_with_bytes_behind_it() {
 
 #[test]
 fn every_truncation_is_refused() {
-    let bytes = write(BASE, &symbols()).unwrap();
+    let bytes = write(BASE, &symbols(), &copies()).unwrap();
     for present in 0..bytes.len() {
-        let needed = if present < 32 { 32 } else { bytes.len() };
+        let needed = if present < 44 { 44 } else { bytes.len() };
         let error = SymbolTable::parse(&bytes[..present]).unwrap_err();
         assert_eq!(error, SymbolError::Truncated { needed, present });
     }
@@ -119,7 +209,7 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn every_flipped_bit_is_noticed() {
-    let bytes = write(BASE, &symbols()).unwrap();
+    let bytes = write(BASE, &symbols(), &copies()).unwrap();
     for bit in 0..8 * bytes.len() {
         let mut damaged = bytes.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
@@ -129,7 +219,7 @@ fn every_flipped_bit_is_noticed() {
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let bytes = write(BASE, &symbols()).unwrap();
+    let bytes = write(BASE, &symbols(), &copies()).unwrap();
     let changed = |at: usize, value: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = value;
@@ -138,14 +228,15 @@ fn errors_say_what_is_wrong() {
         (unsealed, SymbolTable::parse(&bytes).err())
     };
     assert_eq!(changed(0, b'X').0, SymbolError::Magic);
-    assert_eq!(changed(12, 2).0, SymbolError::Version { found: 2 });
+    assert_eq!(changed(12, 1).0, SymbolError::Version { found: 1 });
     assert!(matches!(changed(20, 200).0, SymbolError::Checksum { .. }));
     let inconsistent = |part| Some(SymbolError::Inconsistent { part });
     assert_eq!(changed(20, 200).1, inconsistent("its number of symbols"));
-    assert_eq!(changed(32, 0x11).1, inconsistent("the order of its addresses"));
-    assert_eq!(changed(32 + 8 + 3, 1).1, inconsistent("an entry"));
-    assert_eq!(changed(32 + 12 * 8, 8).1, inconsistent("an entry number"));
-    assert_eq!(changed(32 + 12 * 8, 7).1, inconsistent("the order of its names"));
+    assert_eq!(changed(44, 0x11).1, inconsistent("the order of its addresses"));
+    assert_eq!(changed(44 + 8 + 3, 1).1, inconsistent("an entry"));
+    assert_eq!(changed(44 + 12 * 8, 8).1, inconsistent("an entry number"));
+    assert_eq!(changed(44 + 12 * 8, 7).1, inconsistent("the order of its names"));
+    assert_eq!(changed(38, 1).1, inconsistent("where inlined copies begin"));
     // The last function would end beyond the end of the address space.
     let mut high = bytes.clone();
     high[24..32].copy_from_slice(&(u64::MAX - 0xc2).to_le_bytes());
@@ -154,8 +245,81 @@ fn errors_say_what_is_wrong() {
     let mut short = bytes.clone();
     short[16..20].copy_from_slice(&[11, 0, 0, 0]);
     assert_eq!(SymbolTable::parse(&short).unwrap_err(), SymbolError::Inconsistent { part: "its length" });
-    let sentence = SymbolTable::parse(&bytes[..40]).unwrap_err().to_string();
+    let sentence = SymbolTable::parse(&bytes[..50]).unwrap_err().to_string();
     assert!(sentence.starts_with("the symbol table is truncated: it needs "), "{sentence}");
+}
+
+/// A table whose part of copies is these bytes, of `count` functions.
+fn with_part(count: u8, part: &[u8]) -> Vec<u8> {
+    let mut bytes = write(BASE, &symbols(), &[]).unwrap();
+    let begin = usize::from(u16::from_le_bytes([bytes[36], bytes[37]]));
+    bytes.truncate(begin);
+    bytes.extend(pack(part));
+    let length = bytes.len() as u32;
+    bytes[16..20].copy_from_slice(&length.to_le_bytes());
+    bytes[32] = count;
+    bytes[40..44].copy_from_slice(&(part.len() as u32).to_le_bytes());
+    seal(&mut bytes);
+    bytes
+}
+
+#[test]
+fn copies_that_contradict_the_format_are_refused() {
+    let inlined = |count, part: &[u8]| {
+        let bytes = with_part(count, part);
+        let table = SymbolTable::parse(&bytes).expect("a table");
+        table.inlined().map(|copies| copies.functions().map(|function| function.copies().count()).sum::<usize>())
+    };
+    // A function `f` with a copy at the base, without entries and exits.
+    assert_eq!(inlined(1, &[0, 1, b'f', 4, 0, 0, 0, 0]), Ok(1));
+    assert_eq!(inlined(0, &[]), Ok(0));
+    let wrong: [(u8, &[u8], &str); 10] = [
+        (2, &[0, 1, b'f', 4, 0, 0, 0, 0], "more functions than there are"),
+        (0, &[0, 1, b'f', 4, 0, 0, 0, 0], "fewer"),
+        (1, &[1, 1, b'f', 0], "begins as no name does"),
+        (1, &[0, 1, 0xff, 0], "no text"),
+        (1, &[0, 9, b'f', 0], "a name past the end"),
+        (1, &[0, 1, b'f', 5, 0, 0, 0, 0], "copies past the end"),
+        (1, &[0, 1, b'f', 4, 0, 2 << 3, 0, 0], "in a function that there is not"),
+        (1, &[0, 1, b'f', 4, 0, 0, 1, 0], "an entry less than there are"),
+        (1, &[0, 1, b'f', 5, 0, 0, 1, 3, 0], "passed in no way"),
+        (1, &[0, 1, b'f', 4, 0, 0, 0, 0x80], "a number without its end"),
+    ];
+    for (count, part, what) in wrong {
+        assert_eq!(inlined(count, part), Err(InlinedError::Inconsistent), "{what}");
+    }
+    // What is packed is less, or more, or claims to be much more than there can be.
+    for length in [7, 9, 0xff] {
+        let mut bytes = with_part(1, &[0, 1, b'f', 4, 0, 0, 0, 0]);
+        bytes[if length == 0xff { 43 } else { 40 }] = length;
+        seal(&mut bytes);
+        assert_eq!(SymbolTable::parse(&bytes).unwrap().inlined().err(), Some(InlinedError::Inconsistent), "{length}");
+    }
+}
+
+#[test]
+fn no_copies_make_it_panic() {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) as usize % below
+    };
+    let (_, original) = encode(BASE, &copies()).unwrap();
+    let mut accepted = 0;
+    for _ in 0..10_000 {
+        let mut part = original.clone();
+        for _ in 0..=random(3) {
+            let at = random(part.len());
+            part[at] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
+        }
+        let bytes = with_part(4, &part);
+        let table = SymbolTable::parse(&bytes).expect("a table");
+        accepted += usize::from(table.inlined().is_ok());
+        exercise(&table);
+    }
+    assert!(accepted > 300, "only {accepted} of the mutations reached the readers");
 }
 
 #[test]
@@ -167,7 +331,7 @@ fn no_bytes_make_it_panic() {
         state ^= state << 17;
         (state >> 16) as usize % below
     };
-    let original = write(BASE, &symbols()).unwrap();
+    let original = write(BASE, &symbols(), &copies()).unwrap();
     let mut accepted = 0;
     for _ in 0..200_000 {
         let mut bytes = original.clone();

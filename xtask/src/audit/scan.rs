@@ -43,6 +43,8 @@ pub struct Body {
     pub synchronizes: Option<(u64, &'static str)>,
     /// Calls of functions at which the path ends.
     pub ended: BTreeSet<u64>,
+    /// The instructions that are reached, each with those in the function that control may go to from it.
+    pub successors: BTreeMap<u64, Vec<u64>>,
 }
 
 /// What has to be known of other functions to read one.
@@ -147,6 +149,7 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
     // A site that was first seen with less known of the stack pointer has been replaced by the last.
     body.sites = sites.into_values().collect();
     body.synchronizes = waiting::find(program, &successors, &states);
+    body.successors = successors;
     Some(body)
 }
 

@@ -61,7 +61,7 @@ pub struct Graph {
 /// Which functions may come back to their callers, as far as it has been asked.
 ///
 /// A function is taken not to return until a way back is found, as what calls itself for ever does not return.
-struct Returning<'a> {
+pub(super) struct Returning<'a> {
     program: &'a Program,
     declarations: &'a Declarations,
     known: RefCell<BTreeMap<u64, bool>>,
@@ -92,7 +92,19 @@ impl Callees for Returning<'_> {
     }
 }
 
-impl Returning<'_> {
+impl<'a> Returning<'a> {
+    /// Nothing is known yet.
+    pub fn new(program: &'a Program, declarations: &'a Declarations) -> Self {
+        Self { program, declarations, known: RefCell::new(BTreeMap::new()), asked: Cell::new(false) }
+    }
+
+    /// Asks for all functions at once: for who reads them all, that is less work than one after the other.
+    pub fn ask_for_all(&self) {
+        let entries = self.program.functions().map(|function| (function.range.start, false));
+        self.known.borrow_mut().extend(entries);
+        self.settle();
+    }
+
     /// Finds out which of the functions that were asked for return.
     fn settle(&self) {
         loop {
@@ -112,7 +124,7 @@ impl Returning<'_> {
     }
 
     /// What the function at `entry` does, with all known that it depends on.
-    fn read(&self, entry: u64) -> Option<Body> {
+    pub fn read(&self, entry: u64) -> Option<Body> {
         loop {
             self.asked.set(false);
             let body = scan(self.program, self, entry);
@@ -126,7 +138,7 @@ impl Returning<'_> {
 
 /// Follows everything from the declared roots.
 pub fn walk(program: &Program, declarations: &Declarations) -> Graph {
-    let returning = Returning { program, declarations, known: RefCell::new(BTreeMap::new()), asked: Cell::new(false) };
+    let returning = Returning::new(program, declarations);
     let mut walk = Walk { program, declarations, returning, graph: Graph::default(), pending: VecDeque::new() };
     walk.begin();
     while let Some(entry) = walk.pending.pop_front() {

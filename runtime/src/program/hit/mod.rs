@@ -51,8 +51,10 @@ pub(super) struct Site {
     pub function_end: u64,
     /// Where the function returns to is in x30, and in no frame record.
     pub is_caller_in_link: bool,
-    /// When the instruction leaves the function.
+    /// When the instruction leaves the function, or passes into a copy of it or out of one.
     pub exit: Exit,
+    /// What stands for the function that it is in, if this is about a copy.
+    pub caller: Option<u64>,
 }
 
 impl Site {
@@ -73,7 +75,16 @@ impl Site {
 #[inline(never)]
 pub(super) fn run_alone(shared: &Shared, clause: usize, name: u64) {
     let (function, function_end) = (0, 0);
-    let site = Site { shared, clause, name, function, function_end, is_caller_in_link: false, exit: Exit::Always };
+    let site = Site {
+        shared,
+        clause,
+        name,
+        function,
+        function_end,
+        is_caller_in_link: false,
+        exit: Exit::Always,
+        caller: None,
+    };
     Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None }.run();
 }
 
@@ -181,6 +192,9 @@ impl<R: Registers> Machine for Moment<'_, R> {
 
     #[inline]
     fn caller(&self) -> u64 {
+        if let Some(caller) = self.site.caller {
+            return caller;
+        }
         match self.return_address {
             Some(address) => address,
             None if self.site.is_caller_in_link => self.link(),

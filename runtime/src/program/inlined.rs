@@ -1,0 +1,152 @@
+//! Copies of functions that the compiler has put into others, from the table of the image.
+//!
+//! Programs know functions by their addresses, and a function of which there are copies may have none. What stands for it then is an
+//! address in the table, where no instruction is.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use aarch64_kprobes::insn::{self, Verdict};
+use aarch64_kprobes::probe;
+use kprobes_program::error::Problem;
+use kprobes_program::syntax::{Probe, matches};
+use kprobes_symbols::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
+
+use super::exits::Exit;
+use super::places::Way;
+use crate::symbol;
+
+/// An instruction at which control passes into a copy, or out of it.
+pub(super) struct Site {
+    pub way: Way,
+    /// Its virtual address.
+    pub address: usize,
+}
+
+/// A copy, at one of its ends.
+pub(super) struct Copy {
+    /// What stands for the function, and for the one that it is in in the source.
+    pub function: u64,
+    pub caller: u64,
+    /// The demangled name of the function.
+    pub name: String,
+    /// The virtual addresses of the function of the image that it is in.
+    pub host: Range<usize>,
+    /// The virtual address of its first instruction.
+    address: usize,
+    is_in_pieces: bool,
+    /// Where control passes, if instructions tell.
+    pub sites: Option<Vec<Site>>,
+}
+
+/// The copies that a glob means.
+#[derive(Default)]
+pub(super) struct Copies {
+    pub copies: Vec<Copy>,
+    /// The names of the functions that they are of, and of those that they are in, by what stands for them.
+    pub names: BTreeMap<u64, String>,
+}
+
+/// The table of copies, unpacked.
+fn table() -> Result<InlinedCopies, Problem> {
+    symbol::table().ok_or(Problem::NoInlined)?.inlined().map_err(|error| match error {
+        InlinedError::NoMemory { bytes } => Problem::InlinedMemory { bytes },
+        InlinedError::Inconsistent => Problem::InlinedDamaged,
+    })
+}
+
+/// What stands for a function of which there are copies.
+fn value(function: &InlinedFunction<'_>) -> u64 {
+    let address = symbol::find(&function.name).next().map(|symbol| symbol.address);
+    // In the table each of them has more than a byte.
+    address.unwrap_or_else(|| (symbol::table_address() + function.number) as u64)
+}
+
+/// What stands for the function `name`, if there are copies of it.
+pub(super) fn find(name: &str) -> Option<u64> {
+    table().ok()?.functions().find(|function| function.name == name).map(|function| value(&function))
+}
+
+/// Where the copies of the functions that `glob` matches begin, or end if `exit`.
+///
+/// # Errors
+///
+/// There are none, or none to be had.
+pub(super) fn copies(glob: &str, exit: bool) -> Result<Copies, Problem> {
+    let table = table()?;
+    let mut found = Copies::default();
+    let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for function in table.functions().filter(|function| matches(glob, &function.name)) {
+        let stands_for = value(&function);
+        for stored in function.copies() {
+            let Some(host) = symbol::function(stored.address as usize) else { continue };
+            if let Some(caller) = stored.caller {
+                callers.entry(caller).or_default().push(found.copies.len());
+            }
+            found.copies.push(Copy {
+                function: stands_for,
+                caller: host.start as u64,
+                name: function.name.clone(),
+                address: stored.address as usize,
+                is_in_pieces: stored.is_in_pieces,
+                sites: sites(&stored, exit, &host),
+                host,
+            });
+            found.names.entry(stands_for).or_insert_with(|| function.name.clone());
+        }
+    }
+    for function in table.functions() {
+        let Some(numbers) = callers.get(&function.number) else { continue };
+        let caller = value(&function);
+        for &number in numbers {
+            found.copies.get_mut(number).into_iter().for_each(|copy| copy.caller = caller);
+        }
+        found.names.insert(caller, function.name);
+    }
+    if found.copies.is_empty() { Err(Problem::NoInlined) } else { Ok(found) }
+}
+
+/// The instructions of `host` at which control passes into a copy, or out of it.
+fn sites(copy: &InlinedCopy<'_>, exit: bool, host: &Range<usize>) -> Option<Vec<Site>> {
+    let site = |Passage { address, when }: Passage| {
+        let address = address as usize;
+        let way = match when {
+            When::Always => Way::Instruction,
+            When::Taken => Way::Exit(Exit::Conditional(branch_at(address)?)),
+            When::NotTaken => Way::Exit(Exit::Unless(branch_at(address)?)),
+        };
+        host.contains(&address).then_some(Site { way, address })
+    };
+    if exit { copy.exits()?.map(site).collect() } else { copy.entries()?.map(site).collect() }
+}
+
+/// The conditional branch at the virtual address `address`.
+fn branch_at(address: usize) -> Option<insn::Op> {
+    match insn::classify(probe::instruction(address)?) {
+        Verdict::Simulate(op) if op.branch_offset().is_some() => Some(op),
+        _ => None,
+    }
+}
+
+/// A line for each copy that a probe means: the probe, where the copy is, and what is to be known of it.
+///
+/// # Errors
+///
+/// As above.
+pub(super) fn list(glob: &str, exit: bool) -> Result<Vec<String>, Problem> {
+    let line = |copy: Copy| {
+        let Copy { name, host, address, is_in_pieces, sites, .. } = copy;
+        let host_name = symbol::lookup(host.start).map_or("", |symbol| symbol.name);
+        let offset = address - host.start;
+        let about = match sites {
+            None => ", which no instruction tells",
+            Some(_) if is_in_pieces => ", in pieces",
+            Some(_) => "",
+        };
+        format!("{} in {host_name}+{offset:#x}{about}", Probe::Inline { function: name, exit })
+    };
+    Ok(copies(glob, exit)?.copies.into_iter().map(line).collect())
+}

@@ -1,0 +1,285 @@
+//! The copies of functions that the compiler has put into others. They have no symbols, but whoever probes a kernel asks for
+//! them by name as for any function; so the host finds out where each is entered and left, and this reads it.
+//!
+//! There are many copies, hence each takes few bytes, and all of it is packed; it is read from the first byte on, once for a
+//! question. A number is in groups of seven bits, the lowest first, with bit 7 set in all bytes but the last. A function is, in ascending order of name:
+//!
+//! | number of | what |
+//! |---|---|
+//! | bytes | at the start of its name that are those of the name before it |
+//! | bytes | that follow them; and these bytes |
+//! | bytes | that its copies take; and its copies, in ascending order of address |
+//!
+//! A copy is numbers: words between its address and that of the copy before it, or the base; [`flags`](FLAGS) and, in the bits
+//! above, the number of the function from which it was called plus 1, or 0; then its entries, and its exits. They are how many,
+//! and each a number: how it is passed in two bits, and above these its distance in words from the copy, with the sign in the
+//! lowest bit.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::{fmt, str};
+
+use miniz_oxide::inflate::TINFLStatus;
+use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
+use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
+
+/// Bits of flags: it is in pieces, its entries are not known, its exits are not known.
+pub(crate) const FLAGS: u32 = 3;
+pub(crate) const IN_PIECES: u64 = 1;
+pub(crate) const NO_ENTRIES: u64 = 2;
+pub(crate) const NO_EXITS: u64 = 4;
+
+/// When control passes into a copy, or out of it, at an instruction that is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// Always.
+    Always,
+    /// If it branches.
+    Taken,
+    /// If it does not branch.
+    NotTaken,
+}
+
+impl When {
+    /// All of them, by their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::Always, Self::Taken, Self::NotTaken];
+}
+
+/// Where control passes into a copy, or out of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Passage {
+    /// The virtual (link) address of the instruction.
+    pub address: u64,
+    /// When it does.
+    pub when: When,
+}
+
+/// A function of which there are copies, or which others were copied into in a copy.
+#[derive(Clone, Debug)]
+pub struct InlinedFunction<'a> {
+    /// Its number among all of them, in ascending order of name.
+    pub number: usize,
+    /// The demangled name.
+    pub name: String,
+    base: u64,
+    copies: Numbers<'a>,
+}
+
+impl<'a> InlinedFunction<'a> {
+    /// Its copies, in ascending order of address.
+    pub fn copies(&self) -> impl Iterator<Item = InlinedCopy<'a>> + use<'a> {
+        let (mut numbers, mut last) = (self.copies, self.base);
+        core::iter::from_fn(move || {
+            let copy = numbers.copy(last)?;
+            last = copy.address;
+            Some(copy)
+        })
+    }
+}
+
+/// A copy of a function.
+#[derive(Clone, Copy, Debug)]
+pub struct InlinedCopy<'a> {
+    /// The virtual (link) address of its first instruction.
+    pub address: u64,
+    /// The number of the function that it was copied into, if that is itself a copy.
+    pub caller: Option<usize>,
+    /// What is passed into and out of is more, or less, than the instructions of the copy: the compiler has mixed them with others.
+    pub is_in_pieces: bool,
+    entries: Option<Numbers<'a>>,
+    exits: Option<Numbers<'a>>,
+}
+
+impl<'a> InlinedCopy<'a> {
+    /// Where it is entered, if instructions tell.
+    pub fn entries(&self) -> Option<impl Iterator<Item = Passage> + use<'a>> {
+        Some(self.entries?.passages(self.address))
+    }
+
+    /// Where it is left, if instructions tell.
+    pub fn exits(&self) -> Option<impl Iterator<Item = Passage> + use<'a>> {
+        Some(self.exits?.passages(self.address))
+    }
+}
+
+/// Bytes that numbers are read from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers<'a>(&'a [u8]);
+
+impl<'a> Numbers<'a> {
+    fn next(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn bytes(&mut self, length: u64) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(usize::try_from(length).ok()?)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// A copy behind one at the virtual address `last`.
+    fn copy(&mut self, last: u64) -> Option<InlinedCopy<'a>> {
+        let address = last.checked_add(self.next()?.checked_mul(4)?)?;
+        let about = self.next()?;
+        let entries = self.counted()?;
+        let exits = self.counted()?;
+        Some(InlinedCopy {
+            address,
+            caller: (about >> FLAGS).checked_sub(1).and_then(|number| usize::try_from(number).ok()),
+            is_in_pieces: about & IN_PIECES != 0,
+            entries: (about & NO_ENTRIES == 0).then_some(entries),
+            exits: (about & NO_EXITS == 0).then_some(exits),
+        })
+    }
+
+    /// So many numbers as the first says.
+    fn counted(&mut self) -> Option<Self> {
+        let count = self.next()?;
+        let all = self.0;
+        for _ in 0..count {
+            self.next()?;
+        }
+        let length = all.len() - self.0.len();
+        Some(Self(all.get(..length)?))
+    }
+
+    /// Those of a copy at the virtual address `copy`.
+    fn passages(mut self, copy: u64) -> impl Iterator<Item = Passage> + use<'a> {
+        core::iter::from_fn(move || {
+            let number = self.next()?;
+            let when = *When::ALL.get((number & 3) as usize)?;
+            let distance = (number >> 3).checked_mul(4)?;
+            let address = if number & 4 == 0 { copy.checked_add(distance) } else { copy.checked_sub(distance) }?;
+            Some(Passage { address, when })
+        })
+    }
+}
+
+/// Why there are no copies to be had of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InlinedError {
+    /// So many bytes of memory are not to be had.
+    NoMemory {
+        /// How many.
+        bytes: usize,
+    },
+    /// They contradict the format.
+    Inconsistent,
+}
+
+impl fmt::Display for InlinedError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMemory { bytes } => {
+                write!(out, "the table of inlined copies takes {bytes} bytes, which are not free")
+            }
+            Self::Inconsistent => write!(out, "the symbol table contradicts itself in its inlined copies"),
+        }
+    }
+}
+
+impl core::error::Error for InlinedError {}
+
+/// The part of a table that tells of copies, as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed<'a> {
+    pub base: u64,
+    pub count: usize,
+    /// How many bytes it has unpacked.
+    pub length: usize,
+    pub bytes: &'a [u8],
+}
+
+impl Packed<'_> {
+    pub fn unpack(self) -> Result<InlinedCopies, InlinedError> {
+        let Self { base, count, length, bytes: packed } = self;
+        // DEFLATE makes nothing more than 1,032 times as short: what claims more is not worth its memory.
+        if length / 1032 > packed.len() {
+            return Err(InlinedError::Inconsistent);
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|_| InlinedError::NoMemory { bytes: length })?;
+        bytes.resize(length, 0);
+        let flags = TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
+        let (status, _, written) = decompress(&mut DecompressorOxide::new(), packed, &mut bytes, 0, flags);
+        let copies = InlinedCopies { base, count, bytes };
+        let is_right = status == TINFLStatus::Done && written == length && copies.is_consistent();
+        if is_right { Ok(copies) } else { Err(InlinedError::Inconsistent) }
+    }
+}
+
+/// The inlined copies of functions, unpacked.
+#[derive(Clone, Debug)]
+pub struct InlinedCopies {
+    base: u64,
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+/// What is stored of a function.
+struct Stored<'a> {
+    shared: usize,
+    rest: &'a str,
+    copies: Numbers<'a>,
+}
+
+impl<'a> Stored<'a> {
+    fn next(numbers: &mut Numbers<'a>) -> Option<Self> {
+        let shared = usize::try_from(numbers.next()?).ok()?;
+        let length = numbers.next()?;
+        let rest = str::from_utf8(numbers.bytes(length)?).ok()?;
+        let length = numbers.next()?;
+        let copies = Numbers(numbers.bytes(length)?);
+        Some(Self { shared, rest, copies })
+    }
+}
+
+impl InlinedCopies {
+    /// Every function of which there are copies, and every one that others were copied into in such a copy, in ascending order of
+    /// name.
+    pub fn functions(&self) -> impl Iterator<Item = InlinedFunction<'_>> {
+        let (mut numbers, mut name) = (Numbers(&self.bytes), String::new());
+        (0..self.count).map_while(move |number| {
+            let Stored { shared, rest, copies } = Stored::next(&mut numbers)?;
+            // What is written begins with whole characters.
+            name.truncate(name.is_char_boundary(shared).then_some(shared)?);
+            name.push_str(rest);
+            Some(InlinedFunction { number, name: name.clone(), base: self.base, copies })
+        })
+    }
+
+    /// Whether all of it can be read.
+    fn is_consistent(&self) -> bool {
+        let (mut numbers, mut last_length) = (Numbers(&self.bytes), 0);
+        let mut is_right = |numbers: &mut Numbers<'_>| {
+            let Stored { shared, rest, mut copies } = Stored::next(numbers)?;
+            let is_known = |caller: Option<usize>| caller.is_none_or(|caller| caller < self.count);
+            let mut address = self.base;
+            while !copies.0.is_empty() {
+                let copy = copies.copy(address).filter(|copy| is_known(copy.caller))?;
+                address = copy.address;
+                for part in [copy.entries, copy.exits].into_iter().flatten() {
+                    let mut stored = part;
+                    let mut count = 0;
+                    while stored.next().is_some() {
+                        count += 1;
+                    }
+                    (part.passages(address).count() == count).then_some(())?;
+                }
+            }
+            (shared <= last_length).then_some(())?;
+            last_length = shared + rest.len();
+            Some(())
+        };
+        (0..self.count).all(|_| is_right(&mut numbers).is_some()) && numbers.0.is_empty()
+    }
+}
