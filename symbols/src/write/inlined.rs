@@ -82,7 +82,7 @@ fn put_copy(out: &mut Vec<u8>, copy: &Inlined, from: u64, numbers: &BTreeMap<&st
     let flags = flag(copy.is_in_pieces, IN_PIECES)
         | flag(copy.entries.is_none(), NO_ENTRIES)
         | flag(copy.exits.is_none(), NO_EXITS);
-    put(out, caller << FLAGS | flags);
+    put(out, (caller << FLAGS) | flags);
     for passages in [&copy.entries, &copy.exits] {
         let passages = passages.as_deref().unwrap_or_default();
         put(out, passages.len() as u64);
@@ -92,7 +92,7 @@ fn put_copy(out: &mut Vec<u8>, copy: &Inlined, from: u64, numbers: &BTreeMap<&st
                 return Err(out_of_range());
             }
             let when = When::ALL.iter().position(|one| one == when).unwrap_or(0) as u64;
-            put(out, distance / 4 << 3 | u64::from(*address < copy.address) << 2 | when);
+            put(out, (distance / 4) << 3 | u64::from(*address < copy.address) << 2 | when);
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! section 3.3.8, and 5).
 
 use std::collections::{BTreeMap, HashMap};
+use std::iter;
 use std::ops::Range;
 
 use anyhow::{Context, Result, anyhow};
@@ -39,7 +40,8 @@ pub fn copies(file: &ElfFile64<'_>) -> Result<Vec<Inlined>> {
     if file.section_by_name(".debug_info").is_none() {
         return Ok(Vec::new());
     }
-    let (names, found) = read(file).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
+    let contents = |name: &str| file.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
+    let (names, found) = read(contents).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
     let program = Program::parse(file.data())?;
     let mut by_function: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
     for copy in found {
@@ -57,8 +59,9 @@ pub fn copies(file: &ElfFile64<'_>) -> Result<Vec<Inlined>> {
             let words = function.range.clone().step_by(4).map(|address| program.word(address).unwrap_or(0)).collect();
             let host = Function::new(start, words, &control(start).unwrap_or_default());
             for copy in found {
-                let within = copy.ranges.into_iter().flat_map(|range| range.step_by(4));
-                let within = within.filter(|address| function.range.contains(address));
+                let Range { start, end } = function.range;
+                let within =
+                    copy.ranges.iter().flat_map(|range| (range.start.max(start)..range.end.min(end)).step_by(4));
                 let numbers: Vec<usize> = within.map(|address| ((address - start) / 4) as usize).collect();
                 let Some(name) = demangled.name(copy.of) else { continue };
                 let Some(region) = host.region(&numbers) else { continue };
@@ -97,25 +100,22 @@ struct Demangled<'a> {
 impl Demangled<'_> {
     /// The name that an entry has.
     fn name(&mut self, of: usize) -> Option<String> {
-        let mut named = self.names.get(&of)?;
-        while named.linkage_name.is_none()
-            && let Some(next) = named.completes.and_then(|next| self.names.get(&next))
-        {
-            named = next;
-        }
+        /// How many entries complete one another at most: a copy, a definition and a declaration.
+        const ENTRIES_MAX: usize = 3;
+        let first = self.names.get(&of)?;
+        let all = iter::successors(Some(first), |named| self.names.get(&named.completes?)).take(ENTRIES_MAX);
+        let named = all.clone().find(|named| named.linkage_name.is_some()).or(all.last())?;
         let name = named.linkage_name.as_ref().or(named.name.as_ref())?;
         let demangled = self.known.entry(name).or_insert_with(|| format!("{:#}", rustc_demangle::demangle(name)));
         Some(demangled.clone())
     }
 }
 
-/// The names of all functions, and all copies.
-fn read(file: &ElfFile64<'_>) -> gimli::Result<(HashMap<usize, Named>, Vec<Found>)> {
-    let contents = |id: SectionId| -> gimli::Result<Bytes<'_>> {
-        let section = file.section_by_name(id.name());
-        Ok(EndianSlice::new(section.and_then(|section| section.data().ok()).unwrap_or_default(), LittleEndian))
-    };
-    let dwarf = gimli::Dwarf::load(contents)?;
+/// The names of all functions, and all copies, from the contents of sections by their names.
+fn read<'a>(contents: impl Fn(&str) -> &'a [u8]) -> gimli::Result<(HashMap<usize, Named>, Vec<Found>)> {
+    let section =
+        |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };
+    let dwarf = gimli::Dwarf::load(section)?;
     let mut names = HashMap::new();
     let mut found = Vec::new();
     let mut headers = dwarf.units();
@@ -174,3 +174,6 @@ fn refers(unit: &Unit<Bytes<'_>>, entry: &Entry<'_>, at: gimli::DwAt) -> Option<
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

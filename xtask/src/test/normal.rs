@@ -5,7 +5,7 @@
 //! |---|---|
 //! | an address of the image, 16 hexadecimal digits from `ffffff` on, `0x` or not | `ADDRESS` |
 //! | the size of a function, after `+0xOFFSET/`, after the address of a row of `symbols`, in `has 0x… bytes` | `SIZE` |
-//! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace, in a histogram of stacks; in a stack that a program prints | `OFFSET` |
+//! | the offset before it, of a place that is returned to: in a backtrace, before ` <- ` in a trace, in a histogram of stacks; in a stack that a program prints; and of an inlined copy in its function | `OFFSET` |
 //! | how many functions there are, in `N of … functions` | `COUNT` |
 //! | how many KiB, in the last line of `list`: what was needed before is kept | `N` |
 //! | a number of milliseconds, a time in a trace or in a log of errors | `TIME` |
@@ -28,6 +28,11 @@ pub fn normal(line: &str) -> String {
         && is_number(count)
     {
         line = format!("ADDRESS SIZE  {rest}");
+    }
+    if let Some((before, place)) = line.rsplit_once("+0x")
+        && line.starts_with("inline:")
+    {
+        line = format!("{before}+OFFSET{}", place.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
     }
     if let Some((some, all)) = line.strip_suffix(" functions").and_then(|counts| counts.split_once(" of "))
         && is_number(some)
@@ -211,6 +216,7 @@ mod tests {
             ("         <a as b>::c+0x290/0x408", "         <a as b>::c+OFFSET/SIZE"),
             ("    <a as b>::c+104", "    <a as b>::c+OFFSET"),
             ("kprobe:a+104", "kprobe:a+104"),
+            ("inline:<a as b>::c:entry in d::e+0x3b0, in pieces", "inline:<a as b>::c:entry in d::e+OFFSET, in pieces"),
             (
                 "{ n: ~ 2^4 , common_pid: sha256/0        [         6] } hitcount:          1",
                 "{ n: ~ 2^4 , common_pid: sha256/N [N] } hitcount:          1",
