@@ -245,8 +245,8 @@ fn dominated(successors: &[Vec<usize>], predecessors: &[Vec<usize>]) -> Vec<Opti
         }
     }
     let mut children = vec![Vec::new(); order.len()];
-    for number in 1..order.len() {
-        nearest[number].into_iter().for_each(|parent| children[parent].push(number));
+    for (number, parent) in nearest.iter().enumerate().skip(1) {
+        parent.iter().for_each(|&parent| children[parent].push(number));
     }
     let mut places = vec![None; successors.len()];
     let mut count = 0;
