@@ -33,7 +33,7 @@ fn copy(name: &str, offset: u64, caller: Option<&str>) -> Inlined {
         name: name.to_string(),
         address: BASE + offset,
         caller: caller.map(ToString::to_string),
-        is_in_pieces: offset % 8 == 0,
+        is_in_pieces: offset.is_multiple_of(8),
         entries: Some(vec![passage(offset, When::Always)]),
         exits: Some(vec![passage(offset - 8, When::NotTaken), passage(offset + 0x1000, When::Taken)]),
     }
