@@ -47,7 +47,8 @@ impl Buffer {
 
 /// A card.
 pub(super) struct Card {
-    driver: VirtIONetRaw<Memory, MmioTransport<'static>, DEPTH>,
+    /// Long, and not to be moved from stack to stack while the kernel boots.
+    driver: Box<VirtIONetRaw<Memory, MmioTransport<'static>, DEPTH>>,
     /// The buffers that the device receives into, by its number; null where it has none. Each is a `Box` that only this has.
     receiving: [*mut Bytes; DEPTH],
     /// Likewise those that it sends from, with the lengths of header and packet together.
@@ -62,7 +63,7 @@ unsafe impl Send for Card {}
 impl Card {
     /// Starts the device.
     pub(super) fn new(transport: MmioTransport<'static>) -> Result<Self, Error> {
-        let driver = VirtIONetRaw::new(transport)?;
+        let driver = Box::new(VirtIONetRaw::new(transport)?);
         let free: Vec<_> = (0..DEPTH).map(|_| Buffer::new()).collect();
         if driver.fill_buffer_header(&mut *Buffer::new().0)? != HEADER {
             return Err(Error::Unsupported);
