@@ -81,13 +81,14 @@ impl Kretprobe {
         results
     }
 
-    /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one.
+    /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one. Returns how many hits they have
+    /// [missed](Registration::missed), up to the last.
     ///
     /// # Panics
     ///
     /// If interrupts are masked.
-    pub fn unregister_all(probes: impl IntoIterator<Item = Self>) {
-        Registration::unregister_all(probes.into_iter().map(|probe| probe.0));
+    pub fn unregister_all(probes: impl IntoIterator<Item = Self>) -> u64 {
+        Registration::unregister_all(probes.into_iter().map(|probe| probe.0))
     }
 }
 

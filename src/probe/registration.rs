@@ -33,17 +33,19 @@ impl Registration {
         outcome.unwrap_or(Err(ProbeError::OutOfMemory { address }))
     }
 
-    /// Unregisters many probes: at once, as far as there is memory for a list of them.
-    pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) {
+    /// Unregisters many probes: at once, as far as there is memory for a list of them. Returns how many hits they have missed, up
+    /// to the last.
+    pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) -> u64 {
         let mut listed = Vec::new();
-        for registration in registrations {
+        let mut missed = 0;
+        for mut registration in registrations {
             if listed.try_reserve(1).is_ok() {
                 listed.push(registration);
             } else {
-                drop(registration);
+                missed += registry::unregister(slice::from_mut(&mut registration));
             }
         }
-        registry::unregister(&mut listed);
+        missed + registry::unregister(&mut listed)
     }
 
     /// The virtual address of the probed instruction; of a return probe, that of the function.
@@ -129,7 +131,7 @@ impl Drop for Registration {
     /// If interrupts are masked.
     fn drop(&mut self) {
         if self.state == State::Registered {
-            registry::unregister(slice::from_mut(self));
+            let _ = registry::unregister(slice::from_mut(self));
         }
     }
 }

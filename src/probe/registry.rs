@@ -126,7 +126,7 @@ pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Registration, Probe
                 registration.state = State::Unregistered;
             }
         }
-        registry.remove(results.iter().flatten().filter(|registration| registration.state == State::Unregistered));
+        let _ = registry.remove(results.iter().flatten().filter(|registration| registration.state == State::Unregistered));
         for result in &mut results {
             if let Ok(Registration { address, state: State::Unregistered, .. }) = *result {
                 *result = Err(ProbeError::OutOfMemory { address });
@@ -162,21 +162,23 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     Err(ProbeError::OutOfMemory { address })
 }
 
-/// Unregisters probes. When this returns, no handler of them is running, and none will run.
+/// Unregisters probes. When this returns, no handler of them is running, and none will run. Returns how many hits they have missed.
 ///
 /// # Panics
 ///
 /// If interrupts are masked.
-pub(super) fn unregister(probes: &mut [Registration]) {
-    let Some(first) = probes.first() else { return };
-    match lock(first.address) {
+pub(super) fn unregister(probes: &mut [Registration]) -> u64 {
+    let Some(first) = probes.first() else { return 0 };
+    let missed = match lock(first.address) {
         Ok(mut registry) => {
-            registry.remove(probes.iter());
+            let missed = registry.remove(probes.iter());
             registry.sweep();
+            missed
         }
         Err(error) => panic!("a probe must not be unregistered in a handler: {error}"),
-    }
+    };
     probes.iter_mut().for_each(|registration| registration.state = State::Unregistered);
+    missed
 }
 
 impl Entry {
@@ -292,8 +294,9 @@ impl Registry {
         }
     }
 
-    /// Takes the probes out, and their points when they were the last ones there. It takes no memory.
-    fn remove<'a>(&mut self, probes: impl Iterator<Item = &'a Registration> + Clone) {
+    /// Takes the probes out, and their points when they were the last ones there. It takes no memory. Returns how many hits they
+    /// have missed.
+    fn remove<'a>(&mut self, probes: impl Iterator<Item = &'a Registration> + Clone) -> u64 {
         for &Registration { address, probe, .. } in probes.clone() {
             if let Kind::Return(return_probe) = &probe.kind {
                 return_probe.retire();
@@ -310,6 +313,8 @@ impl Registry {
                 self.entries.remove(address);
             }
         }
+        // No CPU counts any more.
+        let missed = probes.clone().map(Registration::missed).sum();
         for &Registration { probe, .. } in probes {
             match probe.kind {
                 // SAFETY: no point has it any more, and every CPU has been held since that was so.
@@ -320,6 +325,7 @@ impl Registry {
                 }
             }
         }
+        missed
     }
 
     /// Frees a probe, and its counts.

@@ -20,7 +20,9 @@ pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result
         Some(word) => match word.text {
             "on" if session.everything.is_empty() => session.everything = probe_everything()?,
             "on" => return Err(word.failure("everything is probed already")),
-            "off" => Kprobe::unregister_all(session.everything.drain(..)),
+            "off" => {
+                Kprobe::unregister_all(session.everything.drain(..));
+            }
             _ => return Err(word.failure("`on`, `off` or nothing is expected here")),
         },
     }

@@ -193,6 +193,8 @@ fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
     assert_eq!((returned.hits(), returned.missed(), returned.active()), (0, 1, 0));
     computer.call(inner, 0);
     assert_eq!((stepped.hits(), simulated.hits(), returned.hits()), (1, 1, 1), "the CPU is out of the hit");
+    assert_eq!(Kprobe::unregister_all([stepped, outer, simulated]), 2, "what they have missed is told at the end");
+    assert_eq!(Kretprobe::unregister_all([returned]), 1);
 }
 
 #[test]

@@ -147,11 +147,15 @@ impl Probe {
         }
         match (instructions.len(), instructions.pop()) {
             (1, Some(one)) => one.unregister(),
-            (_, last) => Kprobe::unregister_all(instructions.into_iter().chain(last)),
+            (_, last) => {
+                Kprobe::unregister_all(instructions.into_iter().chain(last));
+            }
         }
         match (returns.len(), returns.pop()) {
             (1, Some(one)) => one.unregister(),
-            (_, last) => Kretprobe::unregister_all(returns.into_iter().chain(last)),
+            (_, last) => {
+                Kretprobe::unregister_all(returns.into_iter().chain(last));
+            }
         }
         watches.iter().for_each(|&watch| Watch::of(watch).end());
         watches
