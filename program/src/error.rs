@@ -288,6 +288,8 @@ pub enum Problem {
     NoMatch,
     /// An offset that is no instruction of its function.
     NoInstruction,
+    /// Functions that are never left.
+    NoExit,
     /// A probe on copies of a function, of which there are none.
     NoInlined,
     /// A probe on copies of a function, of which no instruction tells when control passes.
@@ -392,6 +394,7 @@ impl fmt::Display for Problem {
             Self::NoSymbol => "there is no function of this name",
             Self::NoMatch => "no function matches this",
             Self::NoInstruction => "this is past the end of the function",
+            Self::NoExit => "no instruction leaves what this matches: it never returns",
             Self::NoInlined => "no function that matches this is inlined anywhere",
             Self::UntoldInlined => "no instruction tells when control passes here, in any of the copies",
             Self::InlinedMemory { bytes } => {

@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use core::arch::asm;
 use core::fmt;
 use core::mem::offset_of;
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,7 +27,7 @@ use kprobes_program::random::Random;
 use kprobes_program::report::{Names, drain, write_maps};
 use kprobes_program::run::{self, Machine};
 use kprobes_program::store::{Limits, Store};
-use kprobes_program::syntax::{generate, parse};
+use kprobes_program::syntax::{generate, matches, parse};
 use runtime::memory::{self, layout};
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
@@ -49,6 +50,10 @@ struct Image;
 impl Symbols for Image {
     fn address(&self, name: &str) -> Option<u64> {
         IMAGE.iter().find(|(of, _)| *of == name).map(|&(_, address)| address)
+    }
+
+    fn functions(&self, path: &str) -> Vec<Range<u64>> {
+        IMAGE.iter().filter(|(name, _)| matches(path, name)).map(|&(_, start)| start..start + 0x100).collect()
     }
 }
 

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::clause::Clause;
-use super::value::{SIGNED, Value, join, number};
-use crate::code::{Comparison, Op, Operand, Type};
+use super::value::{SIGNED, UNSIGNED, Value, join, number};
+use crate::code::{Arithmetic, Comparison, Op, Operand, Type};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Unary};
 
@@ -66,11 +66,23 @@ impl Clause<'_, '_> {
         right: &Expression,
     ) -> Result<(Comparison, Operand, Operand), Error> {
         let span = left.span.to(right.span);
-        let one = self.value(left)?;
-        // The path of a function stands for its address where one is compared.
-        let other = match &*right.form {
-            ExpressionForm::Text(path) if one.of == Type::Symbol => self.function(path, right.span)?,
-            _ => self.value(right)?,
+        let (one, other) = match (&*left.form, &*right.form) {
+            // A path stands for functions where one is compared with it.
+            (ExpressionForm::Text(path), form) if !matches!(form, ExpressionForm::Text(_)) => {
+                let other = self.value(right)?;
+                if other.of == Type::Symbol {
+                    return self.within(operator, other.at, path, left.span, span);
+                }
+                (self.value(left)?, other)
+            }
+            (_, ExpressionForm::Text(path)) => {
+                let one = self.value(left)?;
+                if one.of == Type::Symbol {
+                    return self.within(operator, one.at, path, right.span, span);
+                }
+                (one, self.value(right)?)
+            }
+            _ => (self.value(left)?, self.value(right)?),
         };
         let is_equality = matches!(operator, Operator::Equal | Operator::Unequal);
         let nouns = Problem::Types { left: one.of.noun(), right: other.of.noun() };
@@ -95,6 +107,55 @@ impl Clause<'_, '_> {
         }
     }
 
+    /// A comparison that holds if the function that contains `address` is, or is not, one of those that `path`, which is said at
+    /// `at`, means.
+    fn within(
+        &mut self,
+        operator: Operator,
+        address: Operand,
+        path: &str,
+        at: Span,
+        span: Span,
+    ) -> Result<(Comparison, Operand, Operand), Error> {
+        if !matches!(operator, Operator::Equal | Operator::Unequal) {
+            return Err(span.error(Problem::Order));
+        }
+        let functions = self.checker.symbols.functions(path);
+        let truth = comparison(operator, false);
+        match (address, functions.as_slice()) {
+            (_, []) => Err(at.error(Problem::NoSymbol)),
+            (Operand::Constant(address), all) => {
+                let is_one = all.iter().any(|function| function.contains(&address));
+                Ok((truth, Operand::Constant(is_one.into()), Operand::Constant(1)))
+            }
+            (Operand::Word(_), [one]) => {
+                let how = if truth == Comparison::Equal { Comparison::Below } else { Comparison::AboveEqual };
+                let start = Operand::Constant(one.start);
+                let distance = self.compute(Arithmetic::Subtract, address, start, UNSIGNED, span)?;
+                Ok((how, distance.at, Operand::Constant(one.end - one.start)))
+            }
+            (Operand::Word(_), all) => {
+                let found = self.give(SIGNED, |to| Op::Set { to, from: Operand::Constant(1) }, span)?;
+                let distance = self.room(1, span)?;
+                let mut exits = Vec::new();
+                for function in all {
+                    let start = Operand::Constant(function.start);
+                    self.push(
+                        Op::Compute { to: distance, how: Arithmetic::Subtract, left: address, right: start },
+                        span,
+                    )?;
+                    let size = Operand::Constant(function.end - function.start);
+                    self.branch_if(Comparison::Below, Operand::Word(distance), size, &mut exits, span)?;
+                }
+                if let Operand::Word(to) = found.at {
+                    self.push(Op::Set { to, from: Operand::Constant(0) }, span)?;
+                }
+                self.land(&exits);
+                Ok((truth, found.at, Operand::Constant(1)))
+            }
+        }
+    }
+
     /// 0 if two strings are the same, 1 if not.
     fn differ(&mut self, one: Value, other: Value, span: Span) -> Result<Value, Error> {
         let words = one.of.words().max(other.of.words());
@@ -107,12 +168,6 @@ impl Clause<'_, '_> {
     pub fn symbol(&self, path: &str, span: Span) -> Result<Value, Error> {
         let address = self.checker.symbols.address(path).ok_or(span.error(Problem::NoSymbol))?;
         Ok(Value { at: Operand::Constant(address), of: Type::Symbol })
-    }
-
-    /// What stands for the function called `path`, which may be only in copies.
-    fn function(&self, path: &str, span: Span) -> Result<Value, Error> {
-        let inlined = || Some(Value { at: Operand::Constant(self.checker.symbols.inlined(path)?), of: Type::Symbol });
-        self.symbol(path, span).or_else(|error| inlined().ok_or(error))
     }
 
     /// 1 if `condition` holds, 0 if not.

@@ -12,6 +12,7 @@ mod map;
 mod value;
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::code::{Action, Code, MANY_MAX, Routine};
 use crate::error::{Error, Problem, Span};
@@ -21,14 +22,13 @@ use map::Known;
 
 /// The functions of the image.
 pub trait Symbols {
-    /// The virtual address of the function whose demangled path is `name`; the lowest, if there are several.
-    fn address(&self, name: &str) -> Option<u64>;
+    /// The virtual address of the function whose demangled path is `path`, perhaps with its number behind it, as
+    /// [`numbered`](crate::syntax::numbered) reads it; the lowest, if there are several.
+    fn address(&self, path: &str) -> Option<u64>;
 
-    /// What stands for the function whose demangled path is `name` in the place of an address, if it is only in copies that were
-    /// inlined.
-    fn inlined(&self, _name: &str) -> Option<u64> {
-        None
-    }
+    /// The virtual addresses of all functions that a probe on `path` means, none twice, and what stands for one that is only in
+    /// copies.
+    fn functions(&self, path: &str) -> Vec<Range<u64>>;
 }
 
 /// Checks a program, and makes code of it.

@@ -217,7 +217,7 @@ pub enum Builtin {
     Register(Register),
     /// The virtual address of the function that the probe is in.
     Function,
-    /// The virtual address that the function returns to.
+    /// The virtual address of the call that the function returns behind.
     Caller,
     /// The number of the probe.
     Site,

@@ -20,6 +20,12 @@ pub trait Names {
     /// The demangled path of the function that contains the virtual address `address`, and the address that it begins at.
     fn symbol(&self, address: u64) -> Option<(&str, u64)>;
 
+    /// Which one that is of the functions that have the same path, from 1 on in the order of their addresses; 0 if there is no
+    /// other.
+    fn number(&self, _address: u64) -> usize {
+        0
+    }
+
     /// Writes the name of the probe of that number, as in `kprobe:f`.
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
 }
@@ -33,7 +39,7 @@ struct Reporter<'a> {
     masked: Masked<'a>,
 }
 
-/// Writes what `code` has put out since the last time and before this one, in the order of time, and does what it has asked for: prints and clears
+/// Writes what `code` has put out since the last time and before this one, and does what it has asked for: prints and clears
 /// its maps, with steps of that within calls of `masked`. Returns whether it has asked to
 /// end; nothing that it has put out after that is written.
 ///
@@ -154,6 +160,15 @@ impl Reporter<'_> {
         Ok(text)
     }
 
+    /// Writes the function that contains `address` and has the path `name`, as [`numbered`](crate::syntax::numbered) reads it.
+    fn function(&self, name: &str, address: u64, out: &mut dyn Write) -> fmt::Result {
+        out.write_str(name)?;
+        match self.names.number(address) {
+            0 => Ok(()),
+            number => write!(out, "#{number}"),
+        }
+    }
+
     /// Writes a value; a number divided by `divisor`.
     fn value(&self, of: Type, words: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let word = words.first().copied().unwrap_or(0);
@@ -169,7 +184,7 @@ impl Reporter<'_> {
                 out.write_str(&String::from_utf8_lossy(&bytes))
             }
             Type::Symbol => match self.names.symbol(word) {
-                Some((name, _)) => out.write_str(name),
+                Some((name, _)) => self.function(name, word, out),
                 None => write!(out, "{word:#x}"),
             },
             Type::Site => self.names.site(word, out),
@@ -179,7 +194,11 @@ impl Reporter<'_> {
                     // Behind a call that does not return, the return address may be that of the next function.
                     let within = if depth == 0 { frame } else { frame.wrapping_sub(1) };
                     match self.names.symbol(within) {
-                        Some((name, start)) => writeln!(out, "    {name}+{}", frame.wrapping_sub(start))?,
+                        Some((name, start)) => {
+                            out.write_str("    ")?;
+                            self.function(name, within, out)?;
+                            writeln!(out, "+{}", frame.wrapping_sub(start))?;
+                        }
                         None => writeln!(out, "    {frame:#x}")?,
                     }
                 }

@@ -21,7 +21,7 @@ pub trait Machine {
     /// The virtual address of the function that the probe is in.
     fn function(&self) -> u64;
 
-    /// The virtual address that the function returns to.
+    /// The virtual address of the call that the function returns behind.
     fn caller(&self) -> u64;
 
     /// The number of the probe, which [`Names::site`](crate::report::Names::site) is asked for.

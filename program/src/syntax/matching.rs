@@ -13,6 +13,15 @@ pub fn matches(glob: &str, name: &str) -> bool {
     glob_match(glob, name) || glob_match(glob, &plain_path(name))
 }
 
+/// `path` without the `#N` that it may end with, and N: which one is meant of the functions that have the same path, from 1 on
+/// in the order of their addresses.
+#[must_use]
+pub fn numbered(path: &str) -> (&str, Option<usize>) {
+    let number = |digits: &str| digits.parse().ok().filter(|&number| number > 0 && !digits.starts_with(['0', '+']));
+    let split = path.rsplit_once('#').and_then(|(path, digits)| Some((path, number(digits)?)));
+    split.map_or((path, None), |(path, number)| (path, Some(number)))
+}
+
 /// The demangled path `name` without what tells the copies of one function apart: generic arguments, and suffixes like
 /// `.cold`. `<a::B<u8>>::f::<u32>` becomes `a::B::f`, and `<a::B<u8> as c::D<u8>>::f` becomes `<a::B as c::D>::f`.
 #[must_use]

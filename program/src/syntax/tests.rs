@@ -2,7 +2,7 @@
 
 use std::string::ToString;
 
-use super::{Probe, matches, parse, parse_probes, plain_path};
+use super::{Probe, matches, numbered, parse, parse_probes, plain_path};
 use crate::error::Problem;
 
 /// The text that `program` reads as.
@@ -178,6 +178,26 @@ fn copies_of_one_function_have_one_plain_path() {
         ("", ""),
     ] {
         assert_eq!(plain_path(name), plain, "{name}");
+    }
+}
+
+#[test]
+fn functions_of_one_path_have_numbers() {
+    for (text, path, number) in [
+        ("a::f#2", "a::f", Some(2)),
+        ("a::f::<u8>#10", "a::f::<u8>", Some(10)),
+        ("a::{closure#0}", "a::{closure#0}", None),
+        ("a::{closure#0}#1", "a::{closure#0}", Some(1)),
+        ("a::*#3", "a::*", Some(3)),
+        ("a::f", "a::f", None),
+        ("a::f#", "a::f#", None),
+        ("a::f#0", "a::f#0", None),
+        ("a::f#02", "a::f#02", None),
+        ("a::f#+2", "a::f#+2", None),
+        ("a::f#99999999999999999999", "a::f#99999999999999999999", None),
+        ("", "", None),
+    ] {
+        assert_eq!(numbered(text), (path, number), "{text}");
     }
 }
 

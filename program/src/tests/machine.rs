@@ -1,8 +1,10 @@
 //! A machine that is made up: a memory, an image with functions, and hits.
 
 use std::fmt::{self, Write};
+use std::ops::Range;
 use std::string::{String, ToString};
 use std::sync::atomic::Ordering;
+use std::vec::Vec;
 
 use crate::atomic::AtomicU64;
 use crate::check::{Symbols, check};
@@ -10,24 +12,51 @@ use crate::code::{Code, Register};
 use crate::report::{Names, drain, write_maps};
 use crate::run::{Machine, run};
 use crate::store::{Limits, Store};
-use crate::syntax::parse;
+use crate::syntax::{matches, numbered, parse};
 
 /// The functions of the image, with their addresses; each is 0x100 long.
-pub(crate) const IMAGE: [(&str, u64); 4] =
-    [("blk::submit", 0x1000), ("blk::read", 0x1100), ("net::send", 0x1200), ("main", 0x1300)];
+pub(crate) const IMAGE: [(&str, u64); 8] = [
+    ("blk::submit", 0x1000),
+    ("blk::read", 0x1100),
+    ("net::send", 0x1200),
+    ("main", 0x1300),
+    // Two instances of a generic function, and two functions of one path.
+    ("net::check::<u32>", 0x1400),
+    ("net::twin", 0x1500),
+    ("net::check::<u64>", 0x1600),
+    ("net::twin", 0x1700),
+];
 
 /// The names of the image.
 pub(crate) struct Image;
 
 impl Symbols for Image {
     fn address(&self, name: &str) -> Option<u64> {
-        IMAGE.iter().find(|(of, _)| *of == name).map(|&(_, address)| address)
+        let (path, number) = numbered(name);
+        IMAGE
+            .iter()
+            .filter(|(of, _)| *of == path)
+            .nth(number.map_or(0, |number| number - 1))
+            .map(|&(_, address)| address)
+    }
+
+    fn functions(&self, path: &str) -> Vec<Range<u64>> {
+        let (path, wanted) = numbered(path);
+        let meant = IMAGE.iter().filter(|(name, _)| matches(path, name));
+        let meant = meant.filter(|&&(_, start)| wanted.is_none_or(|wanted| self.number(start).max(1) == wanted));
+        meant.map(|&(_, start)| start..start + 0x100).collect()
     }
 }
 
 impl Names for Image {
     fn symbol(&self, address: u64) -> Option<(&str, u64)> {
         IMAGE.iter().find(|(_, start)| (*start..start + 0x100).contains(&address)).map(|&(name, start)| (name, start))
+    }
+
+    fn number(&self, address: u64) -> usize {
+        let Some((name, start)) = self.symbol(address) else { return 0 };
+        let same: Vec<u64> = IMAGE.iter().filter(|(of, _)| *of == name).map(|&(_, start)| start).collect();
+        if same.len() == 1 { 0 } else { 1 + same.iter().filter(|other| **other < start).count() }
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! What each construct does, by what it prints.
 
 use std::fmt::{self, Write};
+use std::format;
 use std::string::String;
 
 use super::machine::{Bed, Image, Task, masked, printed, refused};
@@ -135,6 +136,47 @@ fn a_hit_is_known_by_its_builtins() {
         assert_eq!(value(expression), shown, "{expression}");
     }
     assert_eq!(printed("kretprobe:f, return:g { print(retval); }", &[&[42]]), "42\n");
+}
+
+#[test]
+fn functions_of_one_path_match_together_and_are_told_apart() {
+    let hits = |program: &str| {
+        let bed = Bed::new(program);
+        for (function, caller) in [(0x1400, 0x1510), (0x1500, 0x1710), (0x1600, 0x1610), (0x1700, 0x1310)] {
+            bed.hit(0, &Task { function, caller, ..Task::with(&[]) });
+        }
+        bed.finish()
+    };
+    assert_eq!(
+        hits("kprobe:net::* { @[func] = count(); @from[caller] = count(); }"),
+        "@[net::check::<u32>]: 1\n@[net::twin#1]: 1\n@[net::check::<u64>]: 1\n@[net::twin#2]: 1\n\
+         @from[main]: 1\n@from[net::twin#1]: 1\n@from[net::check::<u64>]: 1\n@from[net::twin#2]: 1\n"
+    );
+    for (condition, count) in [
+        ("func == \"net::twin\"", 2),
+        ("\"net::twin\" == func", 2),
+        ("func != \"net::twin\"", 2),
+        ("func == \"net::twin#1\"", 1),
+        ("func == \"net::twin#2\"", 1),
+        ("func == \"net::check\"", 2),
+        ("func == \"net::check::<u64>\"", 1),
+        ("func != \"net::check::<u64>\"", 3),
+        ("func == kaddr(\"net::twin\")", 1),
+        ("func == kaddr(\"net::twin#2\") || func == \"net::check\"", 3),
+        ("caller == \"net::twin\"", 2),
+        ("caller == \"main\"", 1),
+        ("ksym(0x1710) == \"net::twin\"", 4),
+        ("ksym(0x1710) != \"net::twin#1\" && \"net::twin#1\" != ksym(arg0)", 4),
+        ("ksym(0x1710) == \"net::check\"", 0),
+    ] {
+        let found = hits(&format!("kprobe:net::* /{condition}/ {{ @ = count(); }}"));
+        assert_eq!(found, if count > 0 { format!("@: {count}\n") } else { String::new() }, "{condition}");
+        let found = hits(&format!("kprobe:net::* {{ @ = sum({condition}); }}"));
+        assert_eq!(found, format!("@: {count}\n"), "{condition}");
+    }
+    let stack = Bed::new("kprobe:net::twin { @[kstack] = count(); }");
+    stack.hit(0, &Task { stack: &[0x1704, 0x1500], ..Task::with(&[]) });
+    assert_eq!(stack.finish(), "@[\n    net::twin#2+4\n    net::check::<u32>+256\n]: 1\n");
 }
 
 #[test]

@@ -53,7 +53,17 @@ fn number(random: &mut Random, depth: usize) -> String {
         6 => format!("@kk[{}, {}]", small(random, depth), small(random, depth)),
         7 => format!("strncmp({}, {}, {})", text(random, depth), text(random, depth), 1 + random.below(16)),
         8 => format!("({} {} {})", text(random, depth), random.of(&["==", "!="]), text(random, depth)),
-        9 => random.of(&["(func == caller)", "(caller != kaddr(\"main\"))", "(kstack(2) == kstack(3))"]).into(),
+        9 => random
+            .of(&[
+                "(func == caller)",
+                "(caller != kaddr(\"main\"))",
+                "(kstack(2) == kstack(3))",
+                "(func == \"blk::submit\")",
+                "(caller != \"main\")",
+                "(\"blk::*\" == caller)",
+                "(ksym(arg0) != \"blk::*\")",
+            ])
+            .into(),
         _ => {
             let operator = random.of(&OPERATORS);
             format!("({}) {operator} ({})", number(random, depth), number(random, depth))

@@ -190,16 +190,18 @@ impl<R: Registers> Machine for Moment<'_, R> {
         self.site.function
     }
 
+    /// Behind a call that does not return, the return address may be that of the next function: so it is the call that is told.
     #[inline]
     fn caller(&self) -> u64 {
         if let Some(caller) = self.site.caller {
             return caller;
         }
-        match self.return_address {
+        let return_address = match self.return_address {
             Some(address) => address,
             None if self.site.is_caller_in_link => self.link(),
             None => record_at(self.registers.register(FRAME_POINTER)).map_or(0, |(_, address)| address),
-        }
+        };
+        return_address.saturating_sub(4)
     }
 
     #[inline(always)]
