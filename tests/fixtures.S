@@ -224,6 +224,42 @@ function fixture_tail_call
     b       fixture_identity
 end fixture_tail_call
 
+// Leaves by a branch to fixture_identity if its argument is 0; otherwise returns 7 more than that.
+function fixture_conditional_tail_call
+    cbz     x0, fixture_identity
+    add     x0, x0, #7
+    ret
+end fixture_conditional_tail_call
+
+// Counts its argument down to 0, together with the next: each calls the other at its end.
+function fixture_count_down
+    cbz     x0, 1f
+    sub     x0, x0, #1
+    b       fixture_count_further_down
+1:  ret
+end fixture_count_down
+
+function fixture_count_further_down
+    cbz     x0, 1f
+    sub     x0, x0, #1
+    b       fixture_count_down
+1:  ret
+end fixture_count_further_down
+
+// Ends with a call that does not come back here, what it calls returns in its place; and ends where the next begins.
+function fixture_last_call
+    nop
+    nop
+    mov     x1, x30
+    bl      fixture_leave
+end fixture_last_call
+
+// Returns to x1.
+function fixture_leave
+    mov     x30, x1
+    ret
+end fixture_leave
+
 // Returns all of x1 to x18 and the flags as it found them, and x0 plus one: whoever calls it can compare.
 function fixture_registers
     add     x0, x0, #1

@@ -38,6 +38,9 @@ fixtures! {
     STACK_POINTER = fixture_stack_pointer;
     IDENTITY = fixture_identity;
     TAIL_CALL = fixture_tail_call;
+    CONDITIONAL_TAIL_CALL = fixture_conditional_tail_call;
+    COUNT_DOWN = fixture_count_down;
+    LAST_CALL = fixture_last_call;
     REGISTERS = fixture_registers;
     CHECK_REGISTERS = fixture_check_registers;
     SIGNED_RETURN = fixture_signed_return;

@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
@@ -12,7 +13,7 @@ use aarch64_kprobes::insn::{self, Op, Verdict};
 use aarch64_kprobes::probe;
 use kprobes_program::compile::Refused;
 use runtime::memory::{self, layout};
-use runtime::program::{Program, Reason, Refusal};
+use runtime::program::{Program, Reason, Refusal, list};
 use runtime::task::JoinHandle;
 use runtime::{smp, symbol, task, workload};
 
@@ -150,6 +151,13 @@ test!(
         for address in function.clone().step_by(4).skip(1).filter(|address| !leaders.contains(address)) {
             assert_eq!(counts.get(&address), counts.get(&(address - 4)), "{address:#x}: {out}");
         }
+        let is_return = |address: &usize| {
+            let word = probe::instruction(*address).expect("an instruction");
+            matches!(insn::classify(word), Verdict::Simulate(Op::BranchRegister { .. }))
+        };
+        let returns: u64 =
+            function.clone().step_by(4).filter(is_return).filter_map(|address| counts.get(&address)).sum();
+        assert_eq!(returns, CALLS, "it is left as often as it is called: {out}");
         // Each by itself, and the same.
         for address in function.clone().step_by(4) {
             let text = format!("insn:tests::programs::collatz:{} {{ @ = count(); }}", address - function.start);
@@ -187,7 +195,168 @@ test!(
         let text = "kretprobe:fixture_tail_call { @back = count(); } return:fixture_tail_call { @left = count(); } \
                     return:fixture_identity { @value[retval] = count(); }";
         let out = printed(text, || (0..5).for_each(|number| _ = fixture::TAIL_CALL.call(number)));
-        assert!(out.starts_with("@back: 5\n@left: 5\n"), "{out}");
+        assert_eq!(out, "@back: 5\n@left: 5\n@value[1]: 1\n@value[2]: 1\n@value[3]: 1\n@value[4]: 1\n@value[5]: 1\n");
+    }
+);
+
+test!(
+    fn returns_by_each_way_to_see_them_have_the_same_values() {
+        // What is called at the end returns what it is given, so that what is passed on is what comes back.
+        let functions =
+            ["fixture_tail_call", "fixture_conditional_tail_call", "fixture_identity", "tests::programs::recurse"];
+        let of = |kind: &str| functions.map(|function| format!("{kind}:{function}")).join(", ");
+        let text = format!(
+            "{} {{ @back[func, retval] = count(); }} {} {{ @left[func, retval] = count(); }}",
+            of("kretprobe"),
+            of("return")
+        );
+        let out = printed(&text, || {
+            for number in 0..5 {
+                assert_eq!(fixture::TAIL_CALL.call(number), number + 1);
+                assert_eq!(fixture::CONDITIONAL_TAIL_CALL.call(number), if number == 0 { 0 } else { number + 7 });
+            }
+            assert_eq!(recurse(black_box(20)), 20);
+        });
+        let (back, left) = (map(&out, "back"), map(&out, "left"));
+        assert_eq!(back, left, "{out}");
+        let count =
+            |function: &str| left.iter().filter(|(key, _)| key.starts_with(function)).map(|(_, count)| count).sum();
+        let counts: [u64; 4] = functions.map(count);
+        assert_eq!(counts, [5, 5, 6, 21], "{out}");
+        assert!(!out.contains("Missed"), "{out}");
+    }
+);
+
+test!(
+    fn tail_calls_are_seen_at_any_depth() {
+        let text = "return:fixture_count_down, return:fixture_count_further_down { @left[retval] = count(); @n = count(); } \
+                    kprobe:fixture_count_down, kprobe:fixture_count_further_down { @entered = count(); }";
+        let out = printed(text, || assert_eq!(fixture::COUNT_DOWN.call(1_000), 0));
+        assert!(out.contains("@entered: 1001\n") && out.contains("@n: 1001\n") && !out.contains("Missed"), "{out}");
+        let mut left = map(&out, "left");
+        assert_eq!(left.remove("0"), Some(2), "the last branch passes it on, and then it is returned: {out}");
+        assert_eq!(left.len(), 999, "{out}");
+        assert!(left.values().all(|&count| count == 1), "{out}");
+        let text = "kretprobe:fixture_count_down, kretprobe:fixture_count_further_down { @back[retval] = count(); }";
+        let out = printed(text, || assert_eq!(fixture::COUNT_DOWN.call(40), 0));
+        assert_eq!(out, "@back[0]: 41\n");
+    }
+);
+
+test!(
+    fn a_call_that_does_not_return_is_of_the_function_that_it_is_in() {
+        let text = "kprobe:fixture_leave { @[caller] = count(); @is[caller == \"fixture_last_call\", \
+                    caller == \"fixture_leave\", kaddr(\"fixture_leave\") - (u64)caller] = count(); }";
+        for start in [Program::interpret as Start, Program::start] {
+            let program = started(text, start);
+            assert_eq!(fixture::LAST_CALL.call(3), 3);
+            assert_eq!(finished(program), "@[fixture_last_call]: 1\n@is[1, 0, 4]: 1\n");
+        }
+    }
+);
+
+/// One function of the source, and one in the image for each type.
+#[inline(never)]
+fn generic<T: Copy + Into<u64>>(value: T) -> u64 {
+    black_box(value).into() + size_of::<T>() as u64
+}
+
+/// Two functions of one path, as there are where two crates have the same name.
+#[inline(never)]
+#[unsafe(export_name = "_RNvCs1_5twins4call")]
+extern "C" fn first_twin(number: u64) -> u64 {
+    black_box(number) + 1
+}
+
+/// See above.
+#[inline(never)]
+#[unsafe(export_name = "_RNvCs2_5twins4call")]
+extern "C" fn second_twin(number: u64) -> u64 {
+    black_box(number) + 2
+}
+
+test!(
+    fn functions_of_one_path_match_together_and_are_told_apart() {
+        let call = || {
+            black_box(generic(black_box(1_u32)));
+            (0..2).for_each(|_| _ = black_box(generic(black_box(1_u64))));
+            (0..3).for_each(|number| _ = black_box(first_twin(black_box(number))));
+            (0..4).for_each(|number| _ = black_box(second_twin(black_box(number))));
+        };
+        let first = if (first_twin as *const ()) < second_twin as *const () { 3 } else { 4 };
+        let second = 7 - first;
+        let (small, large) = ("tests::programs::generic::<u32>", "tests::programs::generic::<u64>");
+        let out = printed("kprobe:tests::programs::generic, kprobe:twins::* { @[func] = count(); }", call);
+        let counts = BTreeMap::from([(small, 1), (large, 2), ("twins::call#1", first), ("twins::call#2", second)]);
+        let counts: BTreeMap<String, u64> = counts.into_iter().map(|(name, count)| (name.into(), count)).collect();
+        assert_eq!(map(&out, ""), counts);
+        let out = printed("kprobe:tests::programs::generic, kprobe:twins::call { @[probe] = count(); }", call);
+        let probes: BTreeMap<String, u64> =
+            counts.iter().map(|(name, &count)| (format!("kprobe:{name}"), count)).collect();
+        assert_eq!(map(&out, ""), probes);
+        // As it is printed, each means the one.
+        for (probe, count) in probes {
+            assert_eq!(printed(&format!("{probe} {{ @ = count(); }}"), call), format!("@: {count}\n"), "{probe}");
+        }
+        for (path, count) in [
+            ("tests::programs::generic", 3),
+            (small, 1),
+            (large, 2),
+            ("twins::call", 7),
+            ("twins::call#1", first),
+            ("twins::call#2", second),
+            ("tests::programs::target", 0),
+        ] {
+            let text =
+                format!("kprobe:tests::programs::generic, kprobe:twins::* /func == \"{path}\"/ {{ @ = count(); }}");
+            let counted = if count > 0 { format!("@: {count}\n") } else { String::new() };
+            for start in [Program::interpret as Start, Program::start] {
+                let program = started(&text, start);
+                call();
+                assert_eq!(finished(program), counted, "{path}");
+            }
+        }
+        assert!(refused("kprobe:twins::call#3 { @ = count(); }").starts_with("error: no function matches this\n"));
+    }
+);
+
+test!(
+    fn a_program_can_be_stopped_while_it_arms_its_probes() {
+        let text = "BEGIN { printf(\"begin\\n\"); } kprobe:* /0/ { @ = count(); } END { printf(\"end\\n\"); }";
+        let armed = |program: &Program| program.registrations().filter(|probe| probe.is_enabled()).count();
+        let looks = Cell::new(0);
+        let start = |most: usize| {
+            looks.set(0);
+            Program::start_unless(text, false, &|| looks.replace(looks.get() + 1) >= most)
+        };
+        let program = start(usize::MAX).expect("nobody stops it");
+        let (all, whole) = (looks.get(), armed(&program));
+        assert!(all >= 4 && whole == program.probes() - 2, "{whole} probes are armed after {all} looks");
+        drop(program);
+        let mut begun = 0;
+        for most in 0..all {
+            match start(most) {
+                Ok(program) => {
+                    begun += 1;
+                    assert!(armed(&program) < whole, "{most}");
+                    assert_eq!(finished(program), "begin\nend\n");
+                }
+                Err(refusal) => assert!(refusal.is_stopped() && begun == 0, "{most}"),
+            }
+            assert!(probe::list().is_empty());
+        }
+        assert_eq!(begun, all / 2, "as often while they are armed as while they are registered");
+    }
+);
+
+test!(
+    fn what_is_left_out_of_a_function_is_counted_as_that() {
+        let program = start("insn:fixture_exclusive:* { @ = count(); }");
+        let size = symbol::find("fixture_exclusive").next().expect("a symbol").size as usize;
+        assert_eq!(program.refused(), Vec::<&str>::new());
+        let left_out = program.refused_instructions();
+        assert!(!left_out.is_empty() && left_out.is_sorted());
+        assert_eq!(4 * (program.probes() + left_out.len()), size);
     }
 );
 
@@ -355,13 +524,19 @@ test!(
         );
         let why = refused("BEGIN { } inline:f:entry { @ = count(); }");
         assert!(why.contains("so inline: cannot be probed\n"), "{why}");
-        let why = refused("kprobe:aarch64_kprobes::exception::handle_sync { @ = count(); }");
-        assert!(why.contains("runs while probes are being handled"), "{why}");
-        let program =
-            start("kprobe:tests::programs::target, kprobe:aarch64_kprobes::exception::handle_sync { @ = count(); }");
-        assert_eq!((program.probes(), program.refused()), (1, Vec::from(["aarch64_kprobes::exception::handle_sync"])));
-        drop(program);
-        black_box(target(0, core::ptr::null()));
+        for before in ["", "BEGIN { } kprobe:tests::programs::target, "] {
+            let text = format!("{before}kprobe:aarch64_kprobes::exception::handle_sync {{ @ = count(); }}");
+            let why = refused(&text);
+            assert!(why.contains("runs while probes are being handled"), "{why}");
+            let caret = format!("\n  {:1$}{2}\n", "", before.len(), "^".repeat(46));
+            assert!(why.ends_with(&caret), "{why}{caret}");
+        }
+        let program = start("kprobe:* /0/ { @ = count(); }");
+        let refused = program.refused();
+        assert!(
+            refused.contains(&"aarch64_kprobes::exception::handle_sync") && program.refused_instructions().is_empty()
+        );
+        assert_eq!(program.probes() + refused.len(), list("kprobe:*").expect("there are some").len());
     }
 );
 

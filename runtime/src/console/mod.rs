@@ -11,6 +11,8 @@ pub mod line_editor;
 #[cfg(any(target_os = "none", test))]
 mod nearest;
 pub mod shell;
+#[cfg(any(target_os = "none", test))]
+mod typed;
 pub mod words;
 
 #[cfg(target_os = "none")]

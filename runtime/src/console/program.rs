@@ -3,6 +3,7 @@
 //! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. A task of its own shows
 //! meanwhile what it puts out; its maps come at the end.
 
+use alloc::format;
 use alloc::string::String;
 use core::fmt::{self, Write};
 use core::time::Duration;
@@ -11,64 +12,22 @@ use kprobes_program::error::Error;
 use kprobes_program::shortcut::Shortcut;
 
 use super::session::{Screen, Session};
-use super::shell::Line;
+use super::typed::{Typed, typed};
 use super::words::{Failure, Words};
 use crate::program::{Program, Reader, Refusal};
-use crate::{print, println, program, task, uart};
+use crate::{print, println, program, symbol, task, uart};
 
 /// How long who waits for a program, or for its output, sleeps at a time: a hit cannot wake a task.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What is typed behind the name of a command: a program or a glob, and perhaps a command to run with it.
-struct Typed {
-    text: String,
-    /// How many characters of the line precede the text, if it is there as it is.
-    column: usize,
-    command: Option<String>,
-}
-
-/// `TEXT [-c COMMAND]`, each as it is, or in quotes as in a shell.
-fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
-    let rest = words.rest();
-    if rest.text.is_empty() {
-        words.expect(what)?;
-    }
-    if !rest.text.starts_with(['\'', '"']) {
-        let (text, command) = match rest.text.rsplit_once(" -c ") {
-            Some((text, command)) => (text.trim_end(), Some(unquoted(command))),
-            None => (rest.text, None),
-        };
-        return Ok(Typed { text: text.into(), column: rest.column, command });
-    }
-    let line = Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
-    let (text, command) = match &line.words[..] {
-        [text] => (text, None),
-        [text, option, command] if option == "-c" => (text, Some(command.clone())),
-        _ => return Err(rest.failure("one text in quotes is expected here, and perhaps -c 'COMMAND' behind it")),
-    };
-    if line.output.is_some() {
-        return Err(rest.failure("the output of a program goes to the screen only"));
-    }
-    Ok(Typed { text: text.clone(), column: rest.column + 1, command })
-}
-
-/// A command that may be in quotes.
-fn unquoted(command: &str) -> String {
-    match Line::parse(command) {
-        Ok(Line { words, output: None }) if words.len() == 1 => words.concat(),
-        _ => command.into(),
-    }
-}
-
 /// `trace [-i] PROGRAM [-c COMMAND]`
 pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let mut start: Start = Program::start;
-    if words.clone().next().is_some_and(|word| word.text == "-i") {
+    let is_interpreted = words.clone().next().is_some_and(|word| word.text == "-i");
+    if is_interpreted {
         words.next();
-        start = Program::interpret;
     }
     let Typed { text, command, .. } = typed(words, "a program, as in kprobe:f { @ = count(); },")?;
-    run(session, &text, command.as_deref(), start)
+    run(session, &text, command.as_deref(), is_interpreted)
 }
 
 /// `funccount GLOB [-c COMMAND]`
@@ -94,16 +53,15 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     };
     let program = shortcut.program(&text).map_err(refused)?;
     println!("{program}");
-    run(session, &program, command.as_deref(), Program::start)
+    run(session, &program, command.as_deref(), false)
 }
 
-/// A way to begin with a program.
-type Start = fn(&str) -> Result<Program, Refusal>;
-
-/// Runs a program that `start` begins with, with `command` or until it ends.
-fn run(session: &mut Session, text: &str, command: Option<&str>, start: Start) -> Result<(), Failure> {
-    let program = match start(text) {
+/// Runs a program, with `command` or until it ends, by the interpreter if `is_interpreted`.
+fn run(session: &mut Session, text: &str, command: Option<&str>, is_interpreted: bool) -> Result<(), Failure> {
+    let program = match Program::start_unless(text, is_interpreted, &uart::is_interrupted) {
         Ok(program) => program,
+        // Whoever has this command carried out says `^C`.
+        Err(refusal) if refusal.is_stopped() => return Ok(()),
         Err(refusal) => {
             show(&refusal, text);
             return Ok(());
@@ -115,7 +73,7 @@ fn run(session: &mut Session, text: &str, command: Option<&str>, start: Start) -
     let reader = program.reader();
     let reader = task::spawn("trace", move || follow(&reader));
     let outcome = match command {
-        Some(command) if !program.is_over() => session.execute(command),
+        Some(command) if !program.is_over() && !uart::is_interrupted() => session.execute(command),
         Some(_) => Ok(()),
         None => {
             while !uart::is_interrupted() && !program.is_over() {
@@ -146,13 +104,29 @@ fn show(refusal: &Refusal, text: &str) {
 
 /// Says how much is probed.
 fn describe(program: &Program) {
-    let refused = program.refused();
     print!("{} probe{}", program.probes(), if program.probes() == 1 { "" } else { "s" });
-    match refused[..] {
-        [] => println!(),
-        [one] => println!("; 1 function cannot be probed: `why {one}`"),
-        [first, ..] => println!("; {} functions cannot be probed, as `why {first}` tells of the first", refused.len()),
+    let functions = program.refused();
+    match functions[..] {
+        [] => {}
+        [one] => print!("; 1 function cannot be probed: `why {one}`"),
+        [first, ..] => print!("; {} functions cannot be probed, as `why {first}` tells of the first", functions.len()),
     }
+    let instructions = program.refused_instructions();
+    let place = |address: usize| {
+        let function = symbol::lookup(address);
+        function
+            .map_or_else(String::new, |function| format!("{}+{:#x}", function.name, address as u64 - function.address))
+    };
+    match *instructions {
+        [] => {}
+        [one] => print!("; of functions that are, 1 instruction cannot be probed: `why {}`", place(one)),
+        [first, ..] => print!(
+            "; of functions that are, {} instructions cannot be probed, as `why {}` tells of the first",
+            instructions.len(),
+            place(first)
+        ),
+    }
+    println!();
     match program.untold() {
         0 => {}
         1 => println!("1 inlined copy is not probed: no instruction tells when control passes"),

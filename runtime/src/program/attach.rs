@@ -1,4 +1,5 @@
-//! The probes of a program, made by the engine: all are armed at a time, and go at a time.
+//! The probes of a program, made by the engine: all are registered before the first is armed, so that what cannot be probed is
+//! known before the program does anything.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,6 +13,10 @@ use super::compiled::{Clauses, View};
 use super::exits::Exit;
 use super::hit::{INTERPRETER, Site};
 use super::places::{Place, Way};
+use super::refused::{Refused, Wanted};
+
+/// How many probes are registered or armed between one look and the next whether to go on.
+const AT_ONCE: usize = 256;
 
 /// Probes that are registered.
 #[derive(Debug, Default)]
@@ -23,22 +28,26 @@ pub(super) struct Attached {
     _sites: Box<[Site]>,
     /// The handlers that were made for them.
     pub clauses: Clauses,
-    /// Those that are not, with the place that was refused.
-    pub refused: Vec<(Place, ProbeError)>,
+    /// What cannot be probed.
+    pub refused: Refused,
 }
+
+/// Somebody wants it to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopped;
 
 // SAFETY: sites point to what is shared by all CPUs, and are not changed.
 unsafe impl Send for Site {}
 // SAFETY: as above.
 unsafe impl Sync for Site {}
 
-/// Registers and arms probes that run clauses of `shared` at all `places` where one can be: as instructions, or by the interpreter
-/// alone. What runs where functions have returned to, and where it depends on the registers whether a function is left, is
-/// interpreted.
+/// Registers probes, which are not armed yet, that run clauses of `shared` at all `places` where one can be: as instructions, or by
+/// the interpreter alone. What runs where functions have returned to, and where it depends on the registers whether a function is
+/// left, is interpreted.
 ///
 /// # Errors
 ///
-/// They cannot be armed: nothing is probed then.
+/// `is_stopped` has become true: nothing is registered then.
 ///
 /// # Safety
 ///
@@ -47,7 +56,8 @@ pub(super) unsafe fn attach(
     shared: *const Shared,
     places: Vec<Place>,
     is_interpreted: bool,
-) -> Result<Attached, ProbeError> {
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Attached, Stopped> {
     let site = |place: &Place| Site {
         shared,
         clause: place.clause,
@@ -65,48 +75,54 @@ pub(super) unsafe fn attach(
         // SAFETY: by the caller; and the probes go before these.
         false => unsafe { Clauses::of(&*shared, is_wanted) },
     };
-    let mut kprobes = Vec::new();
-    let mut kretprobes = Vec::new();
     let (mut at, mut returning) = (Vec::new(), Vec::new());
     for (place, site) in places.into_iter().zip(&sites) {
         let data = core::ptr::from_ref(site) as usize;
         let kprobe = Kprobe::at(place.address).data(data).disabled();
-        match place.way {
+        let kprobe = match place.way {
             Way::Return => {
-                kretprobes.push(Kretprobe::at(place.address).handler(INTERPRETER.returned).data(data).disabled());
-                returning.push(place);
+                let kretprobe = Kretprobe::at(place.address).handler(INTERPRETER.returned).data(data).disabled();
+                returning.push((place.wanted(), kretprobe));
                 continue;
             }
-            Way::Entry => kprobes.push(kprobe.entry(clauses.entered(place.clause).unwrap_or(INTERPRETER.entered))),
+            Way::Entry => kprobe.entry(clauses.entered(place.clause).unwrap_or(INTERPRETER.entered)),
             Way::Instruction | Way::Exit(Exit::Always) => {
-                kprobes.push(kprobe.pre(clauses.reached(place.clause).unwrap_or(INTERPRETER.reached)));
+                kprobe.pre(clauses.reached(place.clause).unwrap_or(INTERPRETER.reached))
             }
-            Way::Exit(_) => kprobes.push(kprobe.pre(INTERPRETER.left)),
-        }
-        at.push(place);
+            Way::Exit(_) => kprobe.pre(INTERPRETER.left),
+        };
+        at.push((place.wanted(), kprobe));
     }
-    let mut refused = Vec::new();
-    let kprobes = registered(at, Kprobe::register_all(kprobes), &mut refused);
-    let kretprobes = registered(returning, Kretprobe::register_all(kretprobes), &mut refused);
-    let attached = Attached { kprobes, kretprobes, _sites: sites, clauses, refused };
-    Registration::set_all_enabled(attached.probes(), true)?;
-    Ok(attached)
+    let mut outcomes = Vec::new();
+    let kprobes = registered(&at, Kprobe::register_all, &mut outcomes, is_stopped)?;
+    let kretprobes = registered(&returning, Kretprobe::register_all, &mut outcomes, is_stopped)?;
+    Ok(Attached { kprobes, kretprobes, _sites: sites, clauses, refused: Refused::of(outcomes) })
 }
 
-/// The probes that could be registered; the others are added to `refused`.
-fn registered<P>(
-    places: Vec<Place>,
-    outcomes: Vec<Result<P, ProbeError>>,
-    refused: &mut Vec<(Place, ProbeError)>,
-) -> Vec<P> {
-    let mut probes = Vec::with_capacity(outcomes.len());
-    for (place, outcome) in places.into_iter().zip(outcomes) {
-        match outcome {
-            Ok(probe) => probes.push(probe),
-            Err(error) => refused.push((place, error)),
+/// The probes of `requests` that can be registered; what became of each is added to `outcomes`.
+fn registered<B: Clone, P>(
+    requests: &[(Wanted, B)],
+    register: impl Fn(Vec<B>) -> Vec<Result<P, ProbeError>>,
+    outcomes: &mut Vec<(Wanted, Result<(), ProbeError>)>,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Vec<P>, Stopped> {
+    let mut probes = Vec::with_capacity(requests.len());
+    for some in requests.chunks(AT_ONCE) {
+        if is_stopped() {
+            return Err(Stopped);
+        }
+        let found = register(some.iter().map(|(_, request)| request.clone()).collect());
+        for ((wanted, _), found) in some.iter().zip(found) {
+            outcomes.push((*wanted, found.map(|probe| probes.push(probe))));
         }
     }
-    probes
+    Ok(probes)
+}
+
+impl Place {
+    fn wanted(&self) -> Wanted {
+        Wanted { probe: self.probe, function: self.function.start, address: self.address }
+    }
 }
 
 impl Way {
@@ -131,6 +147,17 @@ impl Attached {
         self.kprobes.len() + self.kretprobes.len()
     }
 
+    /// Arms them, until `is_stopped` is true.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for that: some may be armed then.
+    pub fn arm(&self, is_stopped: &dyn Fn() -> bool) -> Result<(), ProbeError> {
+        let probes: Vec<&Registration> = self.probes().collect();
+        let mut some = probes.chunks(AT_ONCE).take_while(|_| !is_stopped());
+        some.try_for_each(|some| Registration::set_all_enabled(some.iter().copied(), true))
+    }
+
     /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns how many hits they have missed.
     ///
     /// The instructions of clauses go behind that. Nobody is in them then: to be unregistered, a probe waits until every CPU was
@@ -138,9 +165,6 @@ impl Attached {
     pub fn detach(self) -> u64 {
         // Where there is no memory for that, they go armed.
         let _ = Registration::set_all_enabled(self.probes(), false);
-        let missed = self.probes().map(Registration::missed).sum();
-        Kprobe::unregister_all(self.kprobes);
-        Kretprobe::unregister_all(self.kretprobes);
-        missed
+        Kprobe::unregister_all(self.kprobes) + Kretprobe::unregister_all(self.kretprobes)
     }
 }

@@ -1,6 +1,6 @@
 //! Programs in the language of [`kprobes_program`], on the probes of the engine and with what this kernel knows of a hit.
 //!
-//! [`Program::start`] reads a program, finds the instructions that it is about, and probes them all at a time. From then on
+//! [`Program::start`] reads a program, finds the instructions that it is about, and probes them. From then on
 //! its clauses run at their hits, as instructions that they were compiled to; [`Program::drain`] shows what they put out, and [`Program::finish`]
 //! ends it and shows its maps.
 //!
@@ -13,11 +13,14 @@
 //! | `compiled` | clauses as instructions |
 //! | `room` | where these are |
 //! | `attach` | the probes |
+//! | `refused` | what cannot be probed |
 //! | `hit` | what a clause is told of a hit: the part that runs then |
 //! | `alone` | clauses that run at no hit: `BEGIN`, `END`, `interval:` |
 
 #[cfg(any(target_os = "none", test))]
 mod exits;
+#[cfg(any(target_os = "none", test))]
+mod refused;
 #[cfg(any(target_os = "none", test))]
 mod room;
 

@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::probe;
 use kprobes_program::code::{Builtin, Op, Routine};
-use kprobes_program::error::{Error, Problem};
+use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::syntax::{Probe, Spanned};
 use kprobes_symbols::Symbol;
 
@@ -37,6 +37,8 @@ pub(super) struct Place {
     pub address: usize,
     /// The number of the clause.
     pub clause: usize,
+    /// The number of the probe in the text of the program.
+    pub probe: usize,
     /// The number of the name of its probe.
     pub name: usize,
     /// The virtual addresses of its function.
@@ -66,6 +68,8 @@ impl Place {
 #[derive(Debug, Default)]
 pub(super) struct Places {
     pub places: Vec<Place>,
+    /// Where the text names each probe, by their numbers.
+    pub spans: Vec<Span>,
     /// Each probe by its number, with the function that it is in; also those of clauses that run by themselves.
     pub names: Vec<Probe>,
     /// Clauses that run by themselves, each with the number of its name.
@@ -107,6 +111,7 @@ impl Places {
     pub fn add(&mut self, clause: usize, routine: &Routine, probe: &Spanned<Probe>) -> Result<(), Error> {
         let wants = Wants::of(routine);
         let before = self.places.len();
+        self.spans.push(probe.span);
         match &probe.node {
             Probe::Begin | Probe::End | Probe::Interval { .. } => {
                 self.alone.push((clause, self.names.len()));
@@ -120,7 +125,7 @@ impl Places {
             }
             Probe::Entry { glob } => {
                 for function in names::functions(glob) {
-                    let name = self.name(Probe::Entry { glob: function.name.into() });
+                    let name = self.name(Probe::Entry { glob: names::path(&function) });
                     // What is called otherwise than functions are cannot be probed: see `tracing::Names`.
                     let way = if wants.registers { Way::Instruction } else { Way::Entry };
                     self.push(way, clause, name, &function, 0, &wants);
@@ -128,13 +133,13 @@ impl Places {
             }
             Probe::Return { glob } => {
                 for function in names::functions(glob) {
-                    let name = self.name(Probe::Return { glob: function.name.into() });
+                    let name = self.name(Probe::Return { glob: names::path(&function) });
                     self.push(Way::Return, clause, name, &function, 0, &wants);
                 }
             }
             Probe::Exit { glob } => {
                 for function in names::functions(glob) {
-                    let name = self.name(Probe::Exit { glob: function.name.into() });
+                    let name = self.name(Probe::Exit { glob: names::path(&function) });
                     let range = range(&function);
                     for address in range.clone().step_by(4) {
                         let exit = probe::instruction(address).and_then(|word| exit_at(address, word, &range));
@@ -146,13 +151,14 @@ impl Places {
             }
             Probe::Offset { function, offset } => {
                 for function in names::functions(function).filter(|function| *offset < function.size) {
-                    let name = self.name(Probe::Offset { function: function.name.into(), offset: *offset });
+                    let name = self.name(Probe::Offset { function: names::path(&function), offset: *offset });
                     self.push(Way::Instruction, clause, name, &function, *offset as usize, &wants);
                 }
             }
             Probe::Instruction { function, offset } => {
                 for function in names::functions(function) {
-                    let named = |offset| Probe::Instruction { function: String::from(function.name), offset };
+                    let path = names::path(&function);
+                    let named = |offset| Probe::Instruction { function: path.clone(), offset };
                     let all = (0..function.size).step_by(4);
                     for offset in all.filter(|at| offset.is_none_or(|offset| offset == *at)) {
                         let name = self.name(named(Some(offset)));
@@ -164,13 +170,13 @@ impl Places {
         if self.places.len() > before {
             return Ok(());
         }
-        let is_past_end = match &probe.node {
-            Probe::Offset { function, .. } | Probe::Instruction { function, .. } => {
-                names::functions(function).next().is_some()
-            }
-            _ => false,
+        let (function, problem) = match &probe.node {
+            Probe::Offset { function, .. } | Probe::Instruction { function, .. } => (function, Problem::NoInstruction),
+            Probe::Exit { glob } => (glob, Problem::NoExit),
+            _ => return Err(probe.span.error(Problem::NoMatch)),
         };
-        Err(probe.span.error(if is_past_end { Problem::NoInstruction } else { Problem::NoMatch }))
+        let is_there = names::functions(function).next().is_some();
+        Err(probe.span.error(if is_there { problem } else { Problem::NoMatch }))
     }
 
     /// Adds where control passes into the copies that were found, or out of them.
@@ -195,6 +201,7 @@ impl Places {
                     way,
                     address,
                     clause,
+                    probe: self.probe(),
                     name,
                     function: copy.host.clone(),
                     is_caller_in_link: wants.caller && (is_certain || backtrace::is_caller_in_link(address)),
@@ -203,6 +210,11 @@ impl Places {
             }
         }
         Ok(())
+    }
+
+    /// The number of the probe that is being added.
+    fn probe(&self) -> usize {
+        self.spans.len().saturating_sub(1)
     }
 
     /// The number of a new name.
@@ -217,7 +229,8 @@ impl Places {
         // A function that is left has given up its frame, whatever leads out of it.
         let is_certain = offset == 0 || matches!(way, Way::Exit(_));
         let is_caller_in_link = wants.caller && (is_certain || backtrace::is_caller_in_link(address));
-        self.places.push(Place { way, address, clause, name, function, is_caller_in_link, inlined: None });
+        let probe = self.probe();
+        self.places.push(Place { way, address, clause, probe, name, function, is_caller_in_link, inlined: None });
     }
 }
 

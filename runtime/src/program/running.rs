@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::probe::Registration;
 use kprobes_program::check::check;
 use kprobes_program::code::{Code, Routine};
@@ -18,7 +17,7 @@ use kprobes_program::store::{Limits, Store};
 use kprobes_program::syntax::{self, Probe};
 
 use super::alone;
-use super::attach::{self, Attached};
+use super::attach::{self, Attached, Stopped};
 use super::compiled::Reason;
 use super::inlined;
 use super::names::{Image, Known};
@@ -27,6 +26,9 @@ use crate::memory::{self, Statistics};
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
 use crate::{smp, symbol, time};
+
+/// Starts a program that nobody stops.
+const GO_ON: &dyn Fn() -> bool = &|| false;
 
 /// What the tasks and the hits of a program share.
 #[derive(Debug)]
@@ -79,15 +81,37 @@ pub struct Refusal {
     sentence: String,
     /// The part of the text that is the cause.
     cause: Option<Span>,
+    /// Somebody wanted it to end.
+    is_stopped: bool,
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self { sentence: error.problem.to_string(), cause: Some(error.span) }
+        Self::at(error.problem.to_string(), error.span)
+    }
+}
+
+impl From<Stopped> for Refusal {
+    fn from(_: Stopped) -> Self {
+        Self { is_stopped: true, ..Self::new("the program was stopped before it ran".into()) }
     }
 }
 
 impl Refusal {
+    fn new(sentence: String) -> Self {
+        Self { sentence, cause: None, is_stopped: false }
+    }
+
+    fn at(sentence: String, cause: Span) -> Self {
+        Self { cause: Some(cause), ..Self::new(sentence) }
+    }
+
+    /// Whether nothing is wrong, but [`Program::start_unless`] was to stop.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
     /// Writes why, and the place in `source`, the text of the program, marked below it.
     ///
     /// # Errors
@@ -111,7 +135,7 @@ fn check_memory(places: &[Place]) -> Result<(), Refusal> {
     let (probes, needed, free) = (places.len(), needed >> 10, free >> 10);
     let sentence =
         format!("{probes} probes take about {needed} KiB, and {free} KiB are free for them: name fewer instructions");
-    Err(Refusal { sentence, cause: None })
+    Err(Refusal::new(sentence))
 }
 
 /// Calls `action` with interrupts masked.
@@ -121,8 +145,9 @@ fn masked(action: &mut dyn FnMut()) {
 }
 
 impl Shared {
-    /// Reads a program, checks it, finds the instructions that it is about, and takes the memory that it needs.
-    fn load(text: &str) -> Result<(Self, Vec<Place>), Refusal> {
+    /// Reads a program, checks it, finds the instructions that it is about, and takes the memory that it needs. Returns these, and
+    /// where the text names each of its probes, too.
+    fn load(text: &str) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
         let tree = syntax::parse(text)?;
         let code = check(&tree, &Image)?;
         let mut all = Places::default();
@@ -132,13 +157,12 @@ impl Shared {
                 check_memory(&all.places)?;
             }
         }
-        let Places { places, names, alone, inlined, untold } = all;
+        let Places { places, spans, names, alone, inlined, untold } = all;
         let cpus = smp::running().max().map_or(1, |last| last + 1);
         let store = Store::new(&code, &Limits::usual(cpus), time::nanoseconds());
-        let store =
-            store.map_err(|flaw| Refusal { sentence: format!("the program cannot run: {flaw}"), cause: None })?;
+        let store = store.map_err(|flaw| Refusal::new(format!("the program cannot run: {flaw}")))?;
         let (ending, reading) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok((Self { code, store, names, alone, inlined, untold, ending, reading }, places))
+        Ok((Self { code, store, names, alone, inlined, untold, ending, reading }, places, spans))
     }
 
     /// Whether the tasks of the program are to end.
@@ -183,9 +207,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, or why nothing that it is about can be probed.
+    /// What is wrong with it, or why nothing that one of its probes means can be probed: it has done nothing then.
     pub fn start(text: &str) -> Result<Self, Refusal> {
-        Self::run(text, false)
+        Self::run(text, false, GO_ON)
     }
 
     /// The same, by the interpreter alone, to be compared with it.
@@ -194,20 +218,30 @@ impl Program {
     ///
     /// As above.
     pub fn interpret(text: &str) -> Result<Self, Refusal> {
-        Self::run(text, true)
+        Self::run(text, true, GO_ON)
     }
 
-    fn run(text: &str, is_interpreted: bool) -> Result<Self, Refusal> {
-        let (shared, places) = Shared::load(text)?;
+    /// The same, by the interpreter if `is_interpreted`, unless `is_stopped` becomes true, as it does when ^C is pressed: what is
+    /// to be probed may be much. If that was before its `BEGIN` has run, it is refused. If it was later, not all of its probes
+    /// are armed, and it is to be ended.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn start_unless(text: &str, is_interpreted: bool, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+        Self::run(text, is_interpreted, is_stopped)
+    }
+
+    fn run(text: &str, is_interpreted: bool, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+        let (shared, places, spans) = Shared::load(text)?;
         let shared = Arc::new(shared);
-        alone::run(&shared, |probe| *probe == Probe::Begin);
-        let wanted = places.len();
         // SAFETY: the field with the probes goes before that which shares this, and `finish` keeps the order.
-        let attached = unsafe { attach::attach(Arc::as_ptr(&shared), places, is_interpreted) };
-        let attached = attached.map_err(|error| Refusal { sentence: error.to_string(), cause: None })?;
-        if let Some((_, error)) = attached.refused.first().filter(|_| attached.refused.len() == wanted) {
-            return Err(nothing_probed(wanted, error));
+        let attached = unsafe { attach::attach(Arc::as_ptr(&shared), places, is_interpreted, is_stopped) }?;
+        if let Some((&probe, sentence)) = attached.refused.probes.first_key_value() {
+            return Err(Refusal::at(sentence.clone(), spans.get(probe).copied().unwrap_or_default()));
         }
+        alone::run(&shared, |probe| *probe == Probe::Begin);
+        attached.arm(is_stopped).map_err(|error| Refusal::new(error.to_string()))?;
         let tasks = Tasks { intervals: alone::start_intervals(&shared), shared: shared.clone() };
         Ok(Self { attached, tasks, shared })
     }
@@ -223,13 +257,18 @@ impl Program {
         self.attached.probes()
     }
 
-    /// The functions in which an instruction was to be probed that cannot be, each once, in the order of their addresses.
+    /// The functions that one of its probes means and cannot reach, each once, in the order of their addresses.
     #[must_use]
     pub fn refused(&self) -> Vec<&'static str> {
-        let mut functions: Vec<usize> = self.attached.refused.iter().map(|(place, _)| place.function.start).collect();
-        functions.sort_unstable();
-        functions.dedup();
-        functions.into_iter().filter_map(symbol::lookup).map(|function| function.name).collect()
+        let functions = self.attached.refused.functions.iter().copied();
+        functions.filter_map(symbol::lookup).map(|function| function.name).collect()
+    }
+
+    /// The virtual addresses of the instructions that one of its probes means and cannot reach, in functions of which it reaches
+    /// others; each once, in ascending order.
+    #[must_use]
+    pub fn refused_instructions(&self) -> &[usize] {
+        &self.attached.refused.instructions
     }
 
     /// How many inlined copies are not probed, as no instruction tells when control passes into them, or out of them.
@@ -336,13 +375,4 @@ pub fn list(text: &str) -> Result<Vec<String>, Refusal> {
         lines.extend(all.names.iter().map(Probe::to_string));
     }
     Ok(lines)
-}
-
-/// Why a program is refused of whose `wanted` instructions none can be probed, the first for `error`.
-fn nothing_probed(wanted: usize, error: &ProbeError) -> Refusal {
-    let sentence = match wanted {
-        1 => error.to_string(),
-        _ => format!("none of {wanted} instructions can be probed; of the first: {error}"),
-    };
-    Refusal { sentence, cause: None }
 }

@@ -1,0 +1,146 @@
+//! What is typed behind the name of a command about programs: a program or a glob, and perhaps a command to carry out meanwhile.
+
+use alloc::string::String;
+
+use super::shell::Line;
+use super::words::{Failure, Words};
+
+/// What was typed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Typed {
+    /// The program or the glob.
+    pub text: String,
+    /// How many characters of the line precede the text, if it is there as it is.
+    pub column: usize,
+    /// The command.
+    pub command: Option<String>,
+}
+
+/// `TEXT [-c COMMAND]`, each as it is, or in quotes as in a shell; `what` says of the text what is expected.
+///
+/// # Errors
+///
+/// There is no text, a quote is not closed, or something else follows.
+pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
+    let rest = words.rest();
+    if rest.text.is_empty() {
+        words.expect(what)?;
+    }
+    if !rest.text.starts_with(['\'', '"']) {
+        let (text, command) = match option(rest.text) {
+            Some((_, "")) => {
+                let end = rest.column + rest.text.chars().count();
+                return Err(Failure::at(end + 1, "a command, as in run sha256, is missing here"));
+            }
+            Some((text, command)) => (text, Some(unquoted(command))),
+            None => (rest.text, None),
+        };
+        return Ok(Typed { text: text.into(), column: rest.column, command });
+    }
+    let line = Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
+    let (text, command) = match &line.words[..] {
+        [text] => (text, None),
+        [text, option, command] if option == "-c" => (text, Some(command.clone())),
+        _ => return Err(rest.failure("one text in quotes is expected here, and perhaps -c 'COMMAND' behind it")),
+    };
+    if line.output.is_some() {
+        return Err(rest.failure("the output of a program goes to the screen only"));
+    }
+    Ok(Typed { text: text.clone(), column: rest.column + 1, command })
+}
+
+/// What precedes the first `-c` that is a word of its own, and what follows it; not one in a string of a program or in a comment.
+fn option(text: &str) -> Option<(&str, &str)> {
+    let mut rest = text;
+    let mut follows_blank = false;
+    while let Some(c) = rest.chars().next() {
+        let at = text.len() - rest.len();
+        let length = match c {
+            '"' => string_length(rest),
+            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+            '-' if follows_blank
+                && let Some(command) = rest.strip_prefix("-c")
+                && (command.is_empty() || command.starts_with(char::is_whitespace)) =>
+            {
+                return Some((text.get(..at)?.trim_end(), command.trim()));
+            }
+            _ => c.len_utf8(),
+        };
+        follows_blank = c.is_whitespace();
+        rest = rest.get(length..)?;
+    }
+    None
+}
+
+/// How long the string is that `text` begins with, in bytes, with its quotes.
+fn string_length(text: &str) -> usize {
+    let mut is_escaped = true;
+    let end = text.char_indices().find(|&(_, c)| {
+        let ends = c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        ends
+    });
+    end.map_or(text.len(), |(at, _)| at + 1)
+}
+
+/// A command that may be in quotes.
+fn unquoted(command: &str) -> String {
+    match Line::parse(command) {
+        Ok(Line { words, output: None }) if words.len() == 1 => words.concat(),
+        _ => command.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> (String, Option<String>) {
+        let Typed { text, command, .. } =
+            typed(&mut Words::new(line), "a program").unwrap_or_else(|error| panic!("{error:?}"));
+        (text, command)
+    }
+
+    #[test]
+    fn a_command_follows_the_program() {
+        for (line, program, command) in [
+            ("kprobe:f { @ = count(); } -c run sha256 10", "kprobe:f { @ = count(); }", Some("run sha256 10")),
+            ("kprobe:f { @ = count(); }  -c  'run sha256'", "kprobe:f { @ = count(); }", Some("run sha256")),
+            ("kprobe:f { @ = count(); }", "kprobe:f { @ = count(); }", None),
+            ("kprobe:f -c run", "kprobe:f", Some("run")),
+            (r#"kprobe:f { printf("a -c b"); } -c run"#, r#"kprobe:f { printf("a -c b"); }"#, Some("run")),
+            (r#"kprobe:f { printf("a -c b"); }"#, r#"kprobe:f { printf("a -c b"); }"#, None),
+            (r#"kprobe:f { printf("\" -c \\"); } -c run"#, r#"kprobe:f { printf("\" -c \\"); }"#, Some("run")),
+            (
+                r#"kprobe:f { printf("\\"); } -c echo "a -c b""#,
+                r#"kprobe:f { printf("\\"); }"#,
+                Some(r#"echo "a -c b""#),
+            ),
+            ("kprobe:f { /* -c */ } -c run", "kprobe:f { /* -c */ }", Some("run")),
+            ("kprobe:f { @ = 1 -cpu; } -c run", "kprobe:f { @ = 1 -cpu; }", Some("run")),
+            (
+                "kprobe:f { @ = 1-c; } -c trace BEGIN { } -c run",
+                "kprobe:f { @ = 1-c; }",
+                Some("trace BEGIN { } -c run"),
+            ),
+            ("kprobe:<&'a T>::f { } -c run", "kprobe:<&'a T>::f { }", Some("run")),
+            (r#"kprobe:f { printf("open -c run"#, r#"kprobe:f { printf("open -c run"#, None),
+            ("kprobe:f { /* open -c run", "kprobe:f { /* open -c run", None),
+            (
+                "'kprobe:f { print(\"a -c b\"); }' -c 'run sha256'",
+                "kprobe:f { print(\"a -c b\"); }",
+                Some("run sha256"),
+            ),
+        ] {
+            assert_eq!(read(line), (program.into(), command.map(String::from)), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_pointed_at() {
+        let refused = |line: &str| typed(&mut Words::new(line), "a program").expect_err(line);
+        assert_eq!(refused("kprobe:f { } -c "), Failure::at(16, "a command, as in run sha256, is missing here"));
+        assert_eq!(refused("'kprobe:f"), Failure::at(0, "this quote is not closed"));
+        assert_eq!(refused(""), Failure::at(1, "a program is missing here"));
+    }
+}
