@@ -10,26 +10,39 @@ use super::token::Token;
 use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, TypeName, Unary};
 use crate::error::{Error, Problem, Span};
 
+/// What may stand before a value.
+enum Prefix {
+    Operator(Unary),
+    Step { up: bool },
+    Cast(TypeName),
+}
+
+// What is not on the way from a value to one within it is not inlined into it: the stack has to do for all of them.
 impl Parser<'_> {
     /// A value.
     pub fn value(&mut self) -> Result<Expression, Error> {
         self.deeper(|parser| {
             let condition = parser.binary(Operator::WEAKEST)?;
-            if !parser.accept("?")? {
-                return Ok(condition);
-            }
-            let start = condition.span;
-            let then = parser.value()?;
-            parser.expect(":")?;
-            let otherwise = parser.value()?;
-            parser.node(ExpressionForm::Choice { condition, then, otherwise }, start)
+            if parser.token == Token::Sign("?") { parser.choice(condition) } else { Ok(condition) }
         })
     }
 
+    /// The rest of a choice behind its condition.
+    #[inline(never)]
+    fn choice(&mut self, condition: Expression) -> Result<Expression, Error> {
+        self.advance()?;
+        let start = condition.span;
+        let then = self.value()?;
+        self.expect(":")?;
+        let otherwise = self.value()?;
+        self.node(ExpressionForm::Choice { condition, then, otherwise }, start)
+    }
+
     /// The value that is `form`, from `start` to the last token.
+    #[inline(never)]
     fn node(&self, form: ExpressionForm, start: Span) -> Result<Expression, Error> {
         let value = Expression::new(form, start.to(self.last));
-        if value.height > DEPTH_MAX { Err(value.span.error(Problem::Deep)) } else { Ok(value) }
+        if value.height + self.depth > DEPTH_MAX { Err(value.span.error(Problem::Deep)) } else { Ok(value) }
     }
 
     /// Values between operators that bind at least as strongly as `weakest`.
@@ -39,93 +52,133 @@ impl Parser<'_> {
             let Some(operator) = Operator::of_sign(sign).filter(|operator| operator.strength() >= weakest) else {
                 break;
             };
-            self.advance()?;
-            let right = self.deeper(|parser| parser.binary(operator.strength() + 1))?;
-            let start = left.span;
-            left = self.node(ExpressionForm::Binary { operator, left, right }, start)?;
+            left = self.behind(operator, left)?;
         }
         Ok(left)
     }
 
+    /// `left`, the operator that is next, and the value behind it.
+    #[inline(never)]
+    fn behind(&mut self, operator: Operator, left: Expression) -> Result<Expression, Error> {
+        self.advance()?;
+        let right = self.deeper(|parser| parser.binary(operator.strength() + 1))?;
+        let start = left.span;
+        self.node(ExpressionForm::Binary { operator, left, right }, start)
+    }
+
     fn unary(&mut self) -> Result<Expression, Error> {
         let start = self.span;
-        let operator = match self.token {
-            Token::Sign("-") => Unary::Negate,
-            Token::Sign("~") => Unary::Invert,
-            Token::Sign("!") => Unary::Not,
-            Token::Sign("*") => Unary::Read,
-            Token::Sign(sign @ ("++" | "--")) => {
-                self.advance()?;
-                let operand = self.deeper(Self::unary)?;
-                let form = ExpressionForm::Step { target: target(operand)?, up: sign == "++", first: true };
-                return self.node(form, start);
-            }
+        match self.prefix()? {
+            Some(prefix) => self.prefixed(prefix, start),
+            None => self.postfix(),
+        }
+    }
+
+    /// What stands before the value that is next.
+    #[inline(never)]
+    fn prefix(&mut self) -> Result<Option<Prefix>, Error> {
+        let prefix = match self.token {
+            Token::Sign("-") => Prefix::Operator(Unary::Negate),
+            Token::Sign("~") => Prefix::Operator(Unary::Invert),
+            Token::Sign("!") => Prefix::Operator(Unary::Not),
+            Token::Sign("*") => Prefix::Operator(Unary::Read),
+            Token::Sign(sign @ ("++" | "--")) => Prefix::Step { up: sign == "++" },
             Token::Sign("(") => {
-                if let Token::Word(word) = self.second()?
-                    && let Some(to) = TypeName::integer(word)
-                {
-                    self.advance()?;
-                    self.advance()?;
-                    let to = TypeName { pointer: self.accept("*")?, ..to };
-                    self.expect(")")?;
-                    let operand = self.deeper(Self::unary)?;
-                    return self.node(ExpressionForm::Cast { to, operand }, start);
-                }
-                return self.postfix();
+                let Token::Word(word) = self.second()? else { return Ok(None) };
+                let Some(to) = TypeName::integer(word) else { return Ok(None) };
+                self.advance()?;
+                self.advance()?;
+                let to = TypeName { pointer: self.accept("*")?, ..to };
+                self.expect(")")?;
+                return Ok(Some(Prefix::Cast(to)));
             }
-            _ => return self.postfix(),
+            _ => return Ok(None),
         };
         self.advance()?;
+        Ok(Some(prefix))
+    }
+
+    /// The value behind `prefix`, with that.
+    #[inline(never)]
+    fn prefixed(&mut self, prefix: Prefix, start: Span) -> Result<Expression, Error> {
         let operand = self.deeper(Self::unary)?;
-        self.node(ExpressionForm::Unary { operator, operand }, start)
+        let form = match prefix {
+            Prefix::Operator(operator) => ExpressionForm::Unary { operator, operand },
+            Prefix::Step { up } => ExpressionForm::Step { target: target(operand)?, up, first: true },
+            Prefix::Cast(to) => ExpressionForm::Cast { to, operand },
+        };
+        self.node(form, start)
     }
 
     /// A value with what may follow it: `[i]`, `++`, `--`.
     fn postfix(&mut self) -> Result<Expression, Error> {
         let start = self.span;
-        let mut value = self.primary()?;
-        loop {
-            if self.accept("[")? {
-                let index = self.value()?;
-                self.expect("]")?;
-                value = self.node(ExpressionForm::Index { pointer: value, index }, start)?;
-            } else if let Token::Sign(sign @ ("++" | "--")) = self.token {
-                let target = target(value)?;
-                self.advance()?;
-                value = self.node(ExpressionForm::Step { target, up: sign == "++", first: false }, start)?;
-            } else {
-                return Ok(value);
-            }
+        let mut value = match self.token {
+            Token::Sign("(") => self.parenthesized()?,
+            Token::Map(_) | Token::Word(_) => self.named()?,
+            _ => self.literal()?,
+        };
+        while let Token::Sign("[" | "++" | "--") = self.token {
+            value = self.suffixed(value, start)?;
         }
+        Ok(value)
     }
 
-    fn primary(&mut self) -> Result<Expression, Error> {
+    /// `value` with what follows it.
+    #[inline(never)]
+    fn suffixed(&mut self, value: Expression, start: Span) -> Result<Expression, Error> {
+        if self.accept("[")? {
+            let index = self.value()?;
+            self.expect("]")?;
+            return self.node(ExpressionForm::Index { pointer: value, index }, start);
+        }
+        let (target, up) = (target(value)?, self.token == Token::Sign("++"));
+        self.advance()?;
+        self.node(ExpressionForm::Step { target, up, first: false }, start)
+    }
+
+    #[inline(never)]
+    fn parenthesized(&mut self) -> Result<Expression, Error> {
         let start = self.span;
-        let form = match self.token.clone() {
-            Token::Integer(value) => ExpressionForm::Integer(value),
-            Token::Text(text) => ExpressionForm::Text(text),
-            Token::Variable(name) => ExpressionForm::Variable(name.to_owned()),
+        self.advance()?;
+        let mut value = self.value()?;
+        self.expect(")")?;
+        value.span = start.to(self.last);
+        Ok(value)
+    }
+
+    /// A map, a call, or a value that is there.
+    #[inline(never)]
+    fn named(&mut self) -> Result<Expression, Error> {
+        let start = self.span;
+        let form = match self.token {
             Token::Map(name) => {
                 self.advance()?;
                 let keys = if self.accept("[")? { self.values("]")? } else { Vec::new() };
-                return self.node(ExpressionForm::Map(MapReference { name: name.to_owned(), keys }), start);
+                ExpressionForm::Map(MapReference { name: name.to_owned(), keys })
             }
             Token::Word(word) => {
                 self.advance()?;
-                if !self.accept("(")? {
-                    return self.node(ExpressionForm::Builtin(word.to_owned()), start);
+                if self.accept("(")? {
+                    let name: Spanned<String> = Spanned { node: word.to_owned(), span: start };
+                    let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
+                    ExpressionForm::Call { name, arguments }
+                } else {
+                    ExpressionForm::Builtin(word.to_owned())
                 }
-                let name: Spanned<String> = Spanned { node: word.to_owned(), span: start };
-                let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
-                return self.node(ExpressionForm::Call { name, arguments }, start);
             }
-            Token::Sign("(") => {
-                self.advance()?;
-                let mut value = self.value()?;
-                self.expect(")")?;
-                value.span = start.to(self.last);
-                return Ok(value);
-            }
+            _ => return Err(self.here(Problem::Value)),
+        };
+        self.node(form, start)
+    }
+
+    #[inline(never)]
+    fn literal(&mut self) -> Result<Expression, Error> {
+        let start = self.span;
+        let form = match &self.token {
+            Token::Integer(value) => ExpressionForm::Integer(*value),
+            Token::Text(text) => ExpressionForm::Text(text.clone()),
+            Token::Variable(name) => ExpressionForm::Variable((*name).to_owned()),
             _ => return Err(self.here(Problem::Value)),
         };
         self.advance()?;

@@ -33,8 +33,8 @@ use crate::error::{Error, Problem, Span};
 /// The longest text of a program, in bytes.
 pub const PROGRAM_MAX: usize = 4096;
 
-/// How deep values and blocks may be nested. It bounds the stack that reading and checking take.
-pub const DEPTH_MAX: usize = 32;
+/// How deep values and blocks may be nested, together. It bounds the stack that reading and checking take: less than 24 KiB.
+pub const DEPTH_MAX: usize = 16;
 
 /// Reads the text of a program.
 ///

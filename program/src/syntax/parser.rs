@@ -16,7 +16,7 @@ pub(super) struct Parser<'a> {
     pub span: Span,
     /// Where the one before it is.
     pub last: Span,
-    depth: usize,
+    pub depth: usize,
 }
 
 /// Reads all clauses.

@@ -30,7 +30,7 @@ pub(super) enum Token<'a> {
 }
 
 /// All signs, those first that begin with another.
-const SIGNS: [&str; 43] = [
+static SIGNS: [&str; 43] = [
     "<<=", ">>=", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "/=", "%=", "&=", "|=",
     "^=", "(", ")", "{", "}", "[", "]", ";", ",", "?", ":", "<", ">", "=", "+", "-", "*", "/", "%", "&", "|", "^", "!",
     "~",
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
             }
             _ if first.is_ascii_alphabetic() || first == '_' => Token::Word(self.word()),
             _ => {
-                let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) else {
+                let Some(sign) = SIGNS.iter().copied().find(|sign| rest.starts_with(sign)) else {
                     self.position += first.len_utf8();
                     return Err(self.since(start).error(Problem::Character));
                 };

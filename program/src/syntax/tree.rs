@@ -347,8 +347,8 @@ pub enum Operator {
     Remainder,
 }
 
-/// Every operator with its sign, and how strongly it binds.
-const OPERATORS: [(Operator, &str, u8); 18] = [
+/// Every operator with its sign, and how strongly it binds. Not copied to the stack, which values within values need.
+static OPERATORS: [(Operator, &str, u8); 18] = [
     (Operator::Or, "||", 1),
     (Operator::And, "&&", 2),
     (Operator::BitOr, "|", 3),
@@ -376,7 +376,7 @@ impl Operator {
     /// The operator of this sign.
     #[must_use]
     pub fn of_sign(sign: &str) -> Option<Self> {
-        OPERATORS.into_iter().find(|&(_, of, _)| of == sign).map(|(operator, ..)| operator)
+        OPERATORS.iter().find(|(_, of, _)| *of == sign).map(|&(operator, ..)| operator)
     }
 
     /// The operator that `sign` assigns with: that of `+` for `+=`.
@@ -389,13 +389,13 @@ impl Operator {
     /// Its sign.
     #[must_use]
     pub fn sign(self) -> &'static str {
-        OPERATORS.into_iter().find(|&(of, ..)| of == self).map_or("", |(_, sign, _)| sign)
+        OPERATORS.iter().find(|(of, ..)| *of == self).map_or("", |(_, sign, _)| sign)
     }
 
     /// How strongly it binds.
     #[must_use]
     pub fn strength(self) -> u8 {
-        OPERATORS.into_iter().find(|&(of, ..)| of == self).map_or(0, |(.., strength)| strength)
+        OPERATORS.iter().find(|(of, ..)| *of == self).map_or(0, |(.., strength)| *strength)
     }
 
     /// Whether it compares.

@@ -5,7 +5,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::pure;
+use crate::error::Problem;
 use crate::random::Random;
+use crate::syntax::parse;
 
 /// Where memory can be read in part, as programs have it that are made up.
 pub const MEMORY: u64 = 0x8000;
@@ -161,6 +163,16 @@ fn statements(random: &mut Random, depth: usize) -> String {
 
 /// A program of one clause on the entry of a function, `kprobe:f`, that the checker takes unless it is too long.
 pub fn sound(random: &mut Random) -> String {
+    loop {
+        let program = program(random);
+        if !parse(&program).is_err_and(|error| error.problem == Problem::Deep) {
+            return program;
+        }
+    }
+}
+
+/// The same, unless it is too deep.
+fn program(random: &mut Random) -> String {
     let predicate = match random.below(3) {
         0 => format!("/{}/ ", pure(random, 3)),
         _ => String::new(),
