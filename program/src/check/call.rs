@@ -201,7 +201,19 @@ impl Clause<'_, '_> {
                 self.is_kept(map, what.span)?;
                 self.push(Op::Delete { map, key }, span)
             }
-            ("clear" | "zero" | "delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
+            // The key behind the map, instead of in its brackets.
+            ("delete", [what, key]) => {
+                let reference = map(what)?;
+                if !reference.keys.is_empty() {
+                    return Err(what.span.error(Problem::NotAMap));
+                }
+                let entry = MapReference { name: reference.name.clone(), keys: alloc::vec![key.clone()] };
+                let (map, key) = self.entry(&entry, what.span)?;
+                self.is_kept(map, what.span)?;
+                self.push(Op::Delete { map, key }, span)
+            }
+            ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
+            ("clear" | "zero", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
             ("exit", []) => {
                 self.emit(Action::Exit, Word(0), 0, span)?;
                 self.push(Op::Exit, span)?;

@@ -55,11 +55,7 @@ impl Reporter<'_> {
             self.entry(of.value, value, divisor, out)?;
             out.write_char('\n')?;
         }
-        // What is collected in pairs is followed by an empty line, as histograms are.
-        match of.value {
-            Kept::Aggregate(Aggregate::Average { .. } | Aggregate::Statistics { .. }) => out.write_char('\n'),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// The entries of a map. What is collected for several addresses of one function is put together, as it is shown by that.

@@ -40,8 +40,8 @@ struct Reporter<'a> {
 }
 
 /// Writes what `code` has put out since the last time and before this one, and does what it has asked for: prints and clears
-/// its maps, with steps of that within calls of `masked`. Returns whether it has asked to
-/// end; nothing that it has put out after that is written.
+/// its maps, with steps of that within calls of `masked`. What one CPU has put out is in its order; what several have, in that of
+/// time, as far as it is there. Returns whether it has asked to end; nothing that it has put out after that is written.
 ///
 /// # Errors
 ///
@@ -68,7 +68,8 @@ pub fn drain(
     Ok(false)
 }
 
-/// The earliest record of all CPUs, of those up to the `ends` of each.
+/// The earliest record of all CPUs, of those up to the `ends` of each. What a CPU puts out after its end was looked at is for the next
+/// time, though the end of another CPU was looked at later.
 fn next(store: &Store, ends: &[u64]) -> Option<Record> {
     let unread = store.lanes.iter().zip(ends).filter(|(lane, end)| !lane.ring.is_read(**end));
     let timed = unread.filter_map(|(lane, _)| Some((lane.ring.next_time()?, lane)));

@@ -217,6 +217,7 @@ fn maps_keep_values_by_key() {
         once("@x[1] = 5; @x[2] = 6; delete(@x[1]); print(@x[2]); print(@x[3]);", &[]),
         "@x[2]: 6\n@x[3]: 0\n@x[2]: 6\n"
     );
+    assert_eq!(once("@x[1] = 5; @x[2] = 6; delete(@x, 1); @y = 1; delete(@y);", &[]), "@x[2]: 6\n");
     assert_eq!(once("@x = 10; @x -= 12; @y = @x++; @z = --@x; print(@x + 1);", &[]), "-1\n@x: -2\n@y: -2\n@z: -2\n");
     assert_eq!(once("@a[\"a\"] = 1; @a[\"longer than that\"] = 2;", &[]), "@a[a]: 1\n@a[longer than that]: 2\n");
     assert_eq!(once("@[kstack] = count();", &[]), "@[\n    blk::submit+4\n    blk::read+16\n    main+32\n]: 1\n");
@@ -256,8 +257,8 @@ fn what_is_collected_is_put_together_from_all_cpus() {
     }
     assert_eq!(
         bed.finish(),
-        "@a: 15\n\n@c: 4\n@g: 31\n@l: 2\n@low[2]: -31\n@low[1]: -20\n@low[0]: -10\n@neg: -63\n@s: 63\n\
-         @st: count 4, average 15, total 63\n\n"
+        "@a: 15\n@c: 4\n@g: 31\n@l: 2\n@low[2]: -31\n@low[1]: -20\n@low[0]: -10\n@neg: -63\n@s: 63\n\
+         @st: count 4, average 15, total 63\n"
     );
     assert_eq!(
         once("@c = count(); @c = count(); @s = sum(5); print(@c * 10); print(@s);", &[]),
@@ -265,7 +266,7 @@ fn what_is_collected_is_put_together_from_all_cpus() {
     );
     assert_eq!(
         once("@c[1] = count(); @m[2] = avg(9); print(@c[1]); print(@m[2]);", &[]),
-        "@c[1]: 1\n@m[2]: 9\n@c[1]: 1\n@m[2]: 9\n\n"
+        "@c[1]: 1\n@m[2]: 9\n@c[1]: 1\n@m[2]: 9\n"
     );
 }
 
@@ -376,7 +377,7 @@ fn exit_ends_the_clause_and_all_others_but_end() {
 }
 
 #[test]
-fn output_is_in_the_order_of_time() {
+fn output_that_is_there_is_in_the_order_of_time() {
     let bed = Bed::new("kprobe:f { print(arg0); }");
     for (cpu, time) in [(0, 30), (0, 50), (1, 20), (2, 40)] {
         bed.hit(0, &Task { cpu, time, ..Task::with(&[time]) });
