@@ -1,5 +1,6 @@
 //! Whole programs: what they print for hits that are made up.
 
+mod golden;
 mod machine;
 mod output;
 mod random;

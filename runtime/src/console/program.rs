@@ -6,6 +6,7 @@
 use alloc::format;
 use alloc::string::String;
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use kprobes_program::error::Error;
@@ -56,8 +57,19 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     run(session, &program, command.as_deref(), false)
 }
 
-/// Runs a program, with `command` or until it ends, by the interpreter if `is_interpreted`.
+/// Runs a program, with `command` or until it ends, by the interpreter if `is_interpreted`. One at a time: the stack does not do for
+/// a program that the command of another runs, and so on.
 fn run(session: &mut Session, text: &str, command: Option<&str>, is_interpreted: bool) -> Result<(), Failure> {
+    static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+    if IS_RUNNING.swap(true, Ordering::Relaxed) {
+        return Err(Failure::new("a program runs already, with this command"));
+    }
+    let outcome = run_alone(session, text, command, is_interpreted);
+    IS_RUNNING.store(false, Ordering::Relaxed);
+    outcome
+}
+
+fn run_alone(session: &mut Session, text: &str, command: Option<&str>, is_interpreted: bool) -> Result<(), Failure> {
     let program = match Program::start_unless(text, is_interpreted, &uart::is_interrupted) {
         Ok(program) => program,
         // Whoever has this command carried out says `^C`.

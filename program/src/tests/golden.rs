@@ -1,0 +1,195 @@
+//! What is written down of sessions with the console shows every error and every construct. That the console replies so is for
+//! tests with a machine; here it is seen to that nothing is missing, and what the errors are is found out at once.
+
+use std::format;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use super::machine::Image;
+use crate::check::check;
+use crate::error::{Noun, Problem};
+use crate::syntax::{Operator, PROGRAM_MAX, parse};
+
+const ERRORS: &str = include_str!("../../../tests/console/program-errors.txt");
+const PROGRAMS: &str = include_str!("../../../tests/console/programs.txt");
+const REFERENCE: &str = include_str!("../../../docs/language.md");
+const PROMPT: &str = "kprobes> ";
+
+/// One of each kind of problem; if one is missing, this does not compile.
+macro_rules! each_problem {
+    ($($problem:ident $({ $($field:ident: $value:expr),* })?,)*) => {{
+        const fn _is_listed(problem: Problem) {
+            match problem {
+                $(Problem::$problem { .. } => {})*
+            }
+        }
+        [$(Problem::$problem $({ $($field: $value),* })?),*]
+    }};
+}
+
+#[test]
+fn every_error_is_shown() {
+    let all = each_problem![
+        Character,
+        OpenComment,
+        OpenText,
+        Escape,
+        LongText { most: 7 },
+        Number,
+        VariableName,
+        LongProgram { most: PROGRAM_MAX },
+        Empty,
+        ProbeKind,
+        ProbeName,
+        OpenBracket,
+        Offset,
+        GlobOffset,
+        OneGlob,
+        Interval,
+        InlineWhere,
+        Block,
+        OpenBlock,
+        Expected { sign: ";" },
+        Statement,
+        Value,
+        OpenPredicate,
+        Deep,
+        NoTarget,
+        Useless,
+        Word,
+        Function,
+        ArgumentNumber,
+        ArgumentAway,
+        NoReturnValue,
+        NoHit,
+        Register,
+        ArgumentCount { least: 1, most: 2 },
+        Type { wanted: Noun::Integer, found: Noun::Text },
+        Types { left: Noun::Text, right: Noun::Integer },
+        Order,
+        NotAPointer,
+        NotLiteral,
+        NotConstant,
+        Range { least: 1, most: 100 },
+        Unset,
+        UnknownMap,
+        NoKey,
+        NotAMap,
+        KeyParts { wanted: 2 },
+        KeyType { wanted: Noun::Integer, found: Noun::Text },
+        MapKind,
+        NoNumber,
+        AggregateAlone,
+        NotAValue,
+        Bounds { most: 1000 },
+        Conversion,
+        Conversions { conversions: 1, arguments: 0 },
+        ConversionType { wanted: Noun::Text, found: Noun::Integer },
+        NoSymbol,
+        NoMatch,
+        NoInstruction,
+        NoExit,
+        NoInlined,
+        LongCode { most: 4096 },
+        Room { most: 256 },
+        Many { most: 256 },
+    ];
+    for problem in all {
+        let line = format!("error: {problem}");
+        let is_shown = ERRORS.lines().any(|shown| shown == line);
+        // The console takes no line that is long enough for these.
+        let is_too_long = matches!(problem, Problem::LongProgram { .. } | Problem::Many { .. });
+        assert!(is_shown != is_too_long, "{line}");
+    }
+}
+
+#[test]
+fn errors_that_no_line_of_the_console_is_long_enough_for() {
+    let refused = |program: &str| {
+        let error = parse(program).and_then(|tree| check(&tree, &Image)).unwrap_err();
+        let shown = error.within(program).to_string();
+        shown.lines().skip(1).collect::<Vec<_>>().join("\n").trim_start().to_string()
+    };
+    assert_eq!(refused(&" ".repeat(PROGRAM_MAX + 1)), "^\na program has at most 4096 bytes");
+    assert_eq!(refused(&"BEGIN{}".repeat(257)), "^^^^^\nthere are at most 256 of these");
+}
+
+/// The lines that are typed, and the replies.
+fn exchanges(session: &str) -> impl Iterator<Item = (&str, String)> {
+    let after_prompts = session.split(PROMPT).skip(1);
+    after_prompts.filter_map(|text| text.split_once('\n')).map(|(typed, reply)| (typed, reply.to_string()))
+}
+
+#[test]
+fn errors_are_shown_as_they_are() {
+    let mut refused = 0;
+    for (typed, reply) in exchanges(ERRORS) {
+        let Some(program) = typed.strip_prefix("trace ").filter(|program| !program.contains("' -")) else { continue };
+        let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
+        let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else { continue };
+        if reply.contains("  Command: ") {
+            continue;
+        }
+        let mark = error.span.mark(program).to_string();
+        let shown: Vec<String> = mark.lines().map(|line| format!("  {line}\n")).collect();
+        assert_eq!(reply, format!("error: {}\n{}", error.problem, shown.concat()), "{typed}");
+        refused += 1;
+    }
+    assert!(refused > 50, "{refused}");
+}
+
+/// The words of `text`.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+#[test]
+fn every_construct_of_the_reference_is_shown() {
+    let typed: String = exchanges(PROGRAMS).chain(exchanges(ERRORS)).map(|(typed, _)| format!("{typed}\n")).collect();
+    let (_, tables) = REFERENCE.split_once("\n## Probes\n").unwrap();
+    let (tables, _) = tables.split_once("\n## As instructions\n").unwrap();
+    let mut count = 0;
+    for cell in tables.lines().filter_map(|line| line.strip_prefix("| `")?.split('|').next()) {
+        for span in format!("`{cell}").split('`').skip(1).step_by(2) {
+            // What collects is behind a map.
+            let name = words(span.split_once("= ").map_or(span, |(_, value)| value)).next().unwrap_or("");
+            if ["x", "value", "target"].contains(&name) || name.is_empty() {
+                continue;
+            }
+            assert!(words(&typed).any(|word| word == name), "{name} of {span} is not shown");
+            count += 1;
+        }
+    }
+    assert!(count > 50, "{count}");
+    let conversions = REFERENCE.split_once("`%d ").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+    for conversion in conversions.split(' ') {
+        assert!(typed.contains(conversion), "{conversion} is not shown");
+    }
+    for sign in "|| && | ^ & == != < <= > >= << >> + - * / %".split(' ') {
+        assert!(typed.contains(&format!(" {sign} ")), "{sign} is not shown");
+        if Operator::of_sign(sign).is_some_and(Operator::is_arithmetic) {
+            assert!(typed.contains(&format!("$x {sign}= ")) && typed.contains(&format!("@x {sign}= ")), "{sign}=");
+        }
+    }
+    for sign in [
+        "$x++",
+        "++$x",
+        "$x--",
+        "--$x",
+        "@x++",
+        "++@x",
+        "@x--",
+        "--@x",
+        " ? ",
+        "!5",
+        "~0",
+        "-7",
+        "*(u64 *)",
+        "$state[1]",
+    ] {
+        assert!(typed.contains(sign), "{sign} is not shown");
+    }
+    for reply in ["\n^C\n", "\nerror: ", "(..., -5)", "[5, ...)", " reads of memory failed", "[8M, 16M)"] {
+        assert!(PROGRAMS.contains(reply) || ERRORS.contains(reply), "{reply}");
+    }
+}
