@@ -55,6 +55,9 @@ pub(super) struct Card {
     sending: [(*mut Bytes, usize); DEPTH],
     /// Those to send from that the device does not have. It has room for all.
     free: Vec<Buffer>,
+    /// The device has said that it has done with a buffer that it was not given: nothing more that it says can be relied on, and
+    /// it would say this again and again.
+    is_broken: bool,
 }
 
 // SAFETY: the buffers are this card's own, as boxes would be, and may be used by any CPU.
@@ -69,7 +72,7 @@ impl Card {
             return Err(Error::Unsupported);
         }
         let (receiving, sending) = ([ptr::null_mut(); DEPTH], [(ptr::null_mut(), 0); DEPTH]);
-        let mut card = Self { driver, receiving, sending, free };
+        let mut card = Self { driver, receiving, sending, free, is_broken: false };
         for _ in 0..DEPTH {
             card.offer(Buffer::new())?;
         }
@@ -86,19 +89,27 @@ impl Card {
         !self.driver.ack_interrupt().is_empty()
     }
 
+    /// Whether it cannot be used any more: nothing is received, and there is no room to send.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
     /// Whether the device has done something that it may not interrupt for, as it has done it before it could know that it
     /// should.
     pub(super) fn has_work(&mut self) -> bool {
         // What was stored to ask for an interrupt is seen before what the device has done is read (Virtio 1.2, 2.7.13).
         fence(Ordering::SeqCst);
-        self.driver.poll_receive().is_some() || self.free.is_empty() && self.driver.poll_transmit().is_some()
+        self.is_broken
+            || self.driver.poll_receive().is_some()
+            || self.free.is_empty() && self.driver.poll_transmit().is_some()
     }
 
-    /// The packet that has come first, if one has: its buffer and its length, or an error where the device says what cannot be.
+    /// The packet that has come first, if one has: its buffer and its length, or an error where there is none that can be used.
     /// The buffer is to be given back by [`offer`](Self::offer).
     pub(super) fn take_received(&mut self) -> Option<Result<(Buffer, usize), Error>> {
-        let token = self.driver.poll_receive()?;
+        let token = self.driver.poll_receive().filter(|_| !self.is_broken)?;
         let Some(place) = self.receiving.get_mut(usize::from(token)).filter(|place| !place.is_null()) else {
+            self.is_broken = true;
             return Some(Err(Error::WrongToken));
         };
         let buffer = core::mem::replace(place, ptr::null_mut());
@@ -134,7 +145,7 @@ impl Card {
         if self.free.is_empty() {
             self.reclaim();
         }
-        !self.free.is_empty()
+        !self.free.is_empty() && !self.is_broken
     }
 
     /// A buffer to send from, if there is one.
@@ -168,8 +179,9 @@ impl Card {
 
     /// Takes back what the device has sent.
     fn reclaim(&mut self) {
-        while let Some(token) = self.driver.poll_transmit() {
+        while let Some(token) = self.driver.poll_transmit().filter(|_| !self.is_broken) {
             let Some(place) = self.sending.get_mut(usize::from(token)).filter(|(buffer, _)| !buffer.is_null()) else {
+                self.is_broken = true;
                 return;
             };
             let (buffer, length) = core::mem::replace(place, (ptr::null_mut(), 0));

@@ -158,6 +158,11 @@ impl Interface {
         self.card.lock().has_room()
     }
 
+    /// Whether its card cannot be used any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.card.lock().is_broken()
+    }
+
     /// The packet that has come first, if one has: its buffer, and its length.
     pub(super) fn take_received(&self) -> Option<(Buffer, usize)> {
         match self.card.lock().take_received()? {

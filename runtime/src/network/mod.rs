@@ -25,7 +25,7 @@ mod card;
 mod device;
 #[cfg(target_os = "none")]
 pub mod interface;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod service;
 #[cfg(target_os = "none")]
 mod station;
@@ -45,6 +45,7 @@ mod target {
     use super::card::Card;
     use super::interface::Interface;
     use super::station;
+    use crate::sync::IrqMask;
     use crate::virtio::{self, DeviceError, Found};
     use crate::{interrupt, task};
 
@@ -57,14 +58,17 @@ mod target {
         let mut cards = virtio::take(devices, DeviceType::Network, "network card", Card::new, &mut complain);
         // The slots that they are in do not tell which is which, but this does.
         cards.sort_by_key(|(card, _)| card.hardware_address());
-        let (cards, interrupts): (Vec<_>, Vec<_>) = cards.into_iter().unzip();
-        let interfaces = cards.into_iter().enumerate().map(|(number, card)| Interface::new(number, card));
-        INTERFACES.call_once(|| interfaces.collect());
-        for interrupt in interrupts {
-            if let Err(error) = interrupt::register(interrupt, card_interrupt) {
-                complain(DeviceError::Interrupt(error));
+        // One that interrupts before it is among the interfaces would do so for ever.
+        let _mask = IrqMask::new();
+        let mut interfaces = Vec::new();
+        for (card, interrupt) in cards {
+            match interrupt::register(interrupt, card_interrupt) {
+                Ok(()) => interfaces.push(Interface::new(interfaces.len(), card)),
+                // What tells of packets would not come.
+                Err(error) => complain(DeviceError::Interrupt(error)),
             }
         }
+        INTERFACES.call_once(|| interfaces);
     }
 
     /// Handles the interrupt of a card, whichever it is.

@@ -8,10 +8,9 @@ use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::{Duration, Instant};
 
-use super::interface::Interface;
 use super::protocol::Protocol;
 
-/// How long a connection may stand still.
+/// How long a connection may stand still: nothing comes, and nothing that was said arrives.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// So many at least wait for clients, while others are of no more use than to keep late packets from being taken for those of a
 /// new connection (RFC 9293, 3.6.1: TIME-WAIT).
@@ -38,6 +37,8 @@ struct Connection<P> {
     protocol: P,
     /// When it has stood still for too long; none while nobody is connected.
     deadline: Option<Instant>,
+    /// Bytes that were said and had not arrived when it was looked at last.
+    underway: usize,
 }
 
 impl<P: Protocol + Default> Service<P> {
@@ -49,18 +50,19 @@ impl<P: Protocol + Default> Service<P> {
                 let mut socket = Socket::new(buffer(buffers.receive), buffer(buffers.transmit));
                 // What is short is meant to arrive.
                 socket.set_nagle_enabled(false);
-                Connection { socket: sockets.add(socket), protocol: P::default(), deadline: None }
+                Connection { socket: sockets.add(socket), protocol: P::default(), deadline: None, underway: 0 }
             })
             .collect();
         Self { port, connections }
     }
 
-    /// Lets every connection say what it has to say. Returns when it is to be called again at the latest.
+    /// Lets every connection say what it has to say, and calls `connected` for each that somebody has begun. Returns when it is to
+    /// be called again at the latest.
     pub(super) fn serve(
         &mut self,
-        interface: &Interface,
         sockets: &mut SocketSet<'_>,
         now: Instant,
+        mut connected: impl FnMut(),
     ) -> Option<Instant> {
         let states = self.connections.iter().map(|connection| sockets.get::<Socket<'_>>(connection.socket).state());
         let mut waiting = states.filter(|state| matches!(state, State::Listen | State::Closed)).count();
@@ -77,7 +79,10 @@ impl<P: Protocol + Default> Service<P> {
                 }
                 State::TimeWait => {}
                 _ => {
-                    let deadline = connection.speak(socket, interface, now);
+                    if connection.deadline.is_none() {
+                        connected();
+                    }
+                    let deadline = connection.speak(socket, now);
                     next = Some(next.map_or(deadline, |next| next.min(deadline)));
                 }
             }
@@ -91,16 +96,15 @@ impl<P: Protocol + Default> Connection<P> {
     fn listen(&mut self, socket: &mut Socket<'_>, port: u16) {
         self.protocol = P::default();
         self.deadline = None;
+        self.underway = 0;
         // Refused where the socket is open, or the port is 0; both cannot be.
         let _ = socket.listen(port);
     }
 
     /// Talks to the client that there is. Returns when it has stood still for too long.
-    fn speak(&mut self, socket: &mut Socket<'_>, interface: &Interface, now: Instant) -> Instant {
-        if self.deadline.is_none() {
-            interface.count_connection();
-        }
-        let mut is_moving = self.deadline.is_none();
+    fn speak(&mut self, socket: &mut Socket<'_>, now: Instant) -> Instant {
+        // What was said may arrive for long after the last of it was said.
+        let mut is_moving = self.deadline.is_none() || socket.send_queue() != self.underway;
         loop {
             // Neither fails where it can.
             let heard =
@@ -112,6 +116,7 @@ impl<P: Protocol + Default> Connection<P> {
             }
             is_moving |= !self.protocol.is_over();
         }
+        self.underway = socket.send_queue();
         let has_left = socket.state() == State::CloseWait && !socket.can_recv();
         if self.protocol.is_over() || has_left && !self.protocol.is_speaking() {
             socket.close();

@@ -13,7 +13,7 @@ use super::device::Device;
 use super::interface::Interface;
 use super::service::{Buffers, Service};
 use super::{echo, http};
-use crate::time;
+use crate::{println, time};
 
 /// Where nothing can be sent that should be, the card will interrupt as soon as it can. It is not asked again before.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const HTTP: Buffers = Buffers { connections: 16, receive: 4 << 10, transmit: 32 << 10 };
 const ECHO: Buffers = Buffers { connections: 8, receive: 8 << 10, transmit: 8 << 10 };
 
-/// Serves on `interface`, for ever.
+/// Serves on `interface`, as long as its card can be used.
 pub(super) fn run(interface: &'static Interface) {
     let mut device = Device::new(interface);
     let mut config = Config::new(EthernetAddress(interface.hardware_address().0).into());
@@ -38,8 +38,16 @@ pub(super) fn run(interface: &'static Interface) {
         if let Some(event) = sockets.get_mut::<dhcpv4::Socket<'_>>(dhcp).poll() {
             configure(interface, &mut stack, &event);
         }
-        let serviced = now();
-        let patience = [http.serve(interface, &mut sockets, serviced), echo.serve(interface, &mut sockets, serviced)];
+        if interface.is_broken() {
+            println!(
+                "{}: the card gives back what it was not given: the interface is not used any more",
+                interface.name()
+            );
+            interface.set_address(None);
+            return;
+        }
+        let (serviced, connected) = (now(), || interface.count_connection());
+        let patience = [http.serve(&mut sockets, serviced, connected), echo.serve(&mut sockets, serviced, connected)];
         let next = stack.poll_at(now(), &sockets);
         let next = next.into_iter().chain(patience.into_iter().flatten()).min();
         let wait = next.map(|next| Duration::from(next - now().min(next)));
