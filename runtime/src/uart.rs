@@ -140,6 +140,13 @@ impl Foreground {
         Self(())
     }
 
+    /// Reads the input by `reader`, within a command that runs: ^C is for what that has begun, and not for the command.
+    pub(crate) fn lend(reader: impl FnOnce()) {
+        FOREGROUND.store(IDLE, Ordering::Relaxed);
+        reader();
+        FOREGROUND.store(RUNNING, Ordering::Relaxed);
+    }
+
     /// The command is over. Whether ^C was pressed.
     #[must_use]
     pub fn end(self) -> bool {

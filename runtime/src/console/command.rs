@@ -1,7 +1,7 @@
 //! The commands: what each is called by, and what it says of itself.
 
 use super::nearest::nearest;
-use super::session::Session;
+use super::session::{self, Session};
 use super::words::{Failure, Word, Words};
 use super::{coverage, everything, files, network, probes, program, system, why};
 use crate::println;
@@ -14,7 +14,7 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-static COMMANDS: [Command; 24] = [
+static COMMANDS: [Command; 26] = [
     Command {
         name: "trace",
         arguments: "[-i] PROGRAM [-c COMMAND]",
@@ -106,6 +106,13 @@ static COMMANDS: [Command; 24] = [
         help: "where a task is, given by its number or name",
         run: system::backtrace,
     },
+    Command {
+        name: "console",
+        arguments: "",
+        help: "more commands, until exit: as the command of trace, to run meanwhile",
+        run: session::lend,
+    },
+    Command { name: "exit", arguments: "", help: "leave what console has begun", run: session::exit },
     Command { name: "help", arguments: "", help: "this", run: help },
     Command { name: "poweroff", arguments: "", help: "switch the machine off", run: system::power_off },
     Command { name: "reboot", arguments: "", help: "reset the machine, which boots again", run: system::reboot },

@@ -154,10 +154,11 @@ fn follow(reader: &Reader) {
     loop {
         let is_ending = reader.is_ending();
         match reader.drain(&mut Lines::default()) {
-            // It has asked to end, or ^C was pressed.
-            Ok(true) | Err(fmt::Error) => return,
-            Ok(false) if is_ending => return,
-            Ok(false) => task::sleep(PERIOD),
+            // It has asked to end.
+            Ok(true) => return,
+            _ if is_ending => return,
+            // An error is ^C, which may have been for the program's command only.
+            Ok(false) | Err(fmt::Error) => task::sleep(PERIOD),
         }
     }
 }

@@ -13,6 +13,7 @@ use kprobes_trace::trigger::controls::Controls;
 use super::line_editor::LineEditor;
 use super::words::{Failure, Words};
 use super::{command, files, probes};
+use crate::uart::Foreground;
 use crate::{print, println, tracing, uart};
 
 const PROMPT: &str = "kprobes> ";
@@ -28,6 +29,9 @@ pub(super) struct Session {
     pub controls: Controls,
     /// The probes on every instruction, if there are any.
     pub everything: Vec<Kprobe>,
+    editor: LineEditor,
+    /// A command has lent the console, until [`exit`].
+    is_lent: bool,
 }
 
 /// The UART as a place to write text to.
@@ -46,29 +50,35 @@ impl Write for Screen {
 
 /// Reads lines from the UART and carries them out, for ever.
 pub fn run() -> ! {
-    let mut session =
-        Session { events: Events::new(tracing::rings()), controls: tracing::controls(), everything: Vec::new() };
-    let mut editor = LineEditor::new(PROMPT);
+    let mut session = Session {
+        events: Events::new(tracing::rings()),
+        controls: tracing::controls(),
+        everything: Vec::new(),
+        editor: LineEditor::new(PROMPT),
+        is_lent: false,
+    };
     println!("Type `help` to see what there is.");
-    let mut lost = uart::overruns();
     loop {
-        let line = read_line(&mut editor);
-        let outcome = match uart::overruns() {
-            before if before == lost => {
-                let foreground = uart::Foreground::begin();
-                let outcome = session.execute(&line);
-                if foreground.end() {
-                    println!("^C");
-                    continue;
-                }
-                outcome
-            }
-            now => Err(Failure::new(Lost(now - mem::replace(&mut lost, now)))),
-        };
-        if let Err(failure) = outcome {
-            // The screen gives no errors.
-            let _ = failure.write(&line, &mut Screen);
-        }
+        session.converse(|_| false);
+    }
+}
+
+/// `console`
+pub(super) fn lend(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    if mem::replace(&mut session.is_lent, true) {
+        return Err(Failure::new("this is a console within a command already; `exit` leaves it"));
+    }
+    Foreground::lend(|| session.converse(|session| !session.is_lent));
+    Ok(())
+}
+
+/// `exit`
+pub(super) fn exit(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    match mem::take(&mut session.is_lent) {
+        true => Ok(()),
+        false => Err(Failure::new("there is nothing to leave; `poweroff` switches the machine off")),
     }
 }
 
@@ -93,6 +103,30 @@ fn read_line(editor: &mut LineEditor) -> String {
 }
 
 impl Session {
+    /// Reads lines from the UART and carries them out, until `is_over` after one.
+    fn converse(&mut self, is_over: impl Fn(&Self) -> bool) {
+        let mut lost = uart::overruns();
+        while !is_over(self) {
+            let line = read_line(&mut self.editor);
+            let outcome = match uart::overruns() {
+                before if before == lost => {
+                    let foreground = Foreground::begin();
+                    let outcome = self.execute(&line);
+                    if foreground.end() {
+                        println!("^C");
+                        continue;
+                    }
+                    outcome
+                }
+                now => Err(Failure::new(Lost(now - mem::replace(&mut lost, now)))),
+            };
+            if let Err(failure) = outcome {
+                // The screen gives no errors.
+                let _ = failure.write(&line, &mut Screen);
+            }
+        }
+    }
+
     /// Carries a line out.
     pub fn execute(&mut self, line: &str) -> Result<(), Failure> {
         let mut words = Words::new(line);

@@ -349,11 +349,14 @@ impl Detached {
         // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
         while shared.drain(out)? {}
         report::write_maps(&shared.code, &shared.store, &shared.known(), &masked, out)?;
-        match missed {
-            0 => Ok(()),
-            1 => writeln!(out, "Missed 1 hit"),
-            _ => writeln!(out, "Missed {missed} hits"),
-        }
+        let hits = match missed {
+            0 => return Ok(()),
+            1 => "1 hit",
+            _ => &format!("{missed} hits"),
+        };
+        let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
+        let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
+        writeln!(out, "Missed {hits}, as another was being handled on the same CPU{or}")
     }
 }
 
