@@ -77,6 +77,13 @@ pub struct Configuration {
     machine_options: BTreeMap<String, String>,
 }
 
+impl Configuration {
+    /// Whether only the number of CPUs may be another one than that of the board.
+    pub fn is_plain(&self) -> bool {
+        self.cpu.is_none() && self.machine_options.is_empty()
+    }
+}
+
 /// What the command line changes about a configuration.
 #[derive(clap::Args, Default)]
 pub struct Overrides {

@@ -39,6 +39,11 @@ pub struct Plugged {
     pub lines: Vec<Line>,
 }
 
+/// Whether this is what QEMU complains of if somebody else has taken a port in the meantime.
+pub fn is_port_taken(complaint: &str) -> bool {
+    complaint.contains("host forwarding")
+}
+
 /// Chooses free ports for these cards. QEMU is to take them soon: until then, somebody else could.
 pub fn plug(cards: &[Card]) -> Result<Plugged> {
     let mut plugged = Plugged { arguments: Vec::new(), lines: Vec::new() };

@@ -36,7 +36,7 @@ pub fn everything() -> Result<()> {
     tools()?;
     let machines: Vec<_> = boards.iter().filter_map(|board| board.machine().ok()).collect();
     eprintln!(
-        "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, the device trees and the firmware of the Raspberry Pi, and programs that read cards",
+        "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, the device trees and the firmware of the Raspberry Pi, and programs that the tests need",
         machines.join(", ")
     );
     Ok(())

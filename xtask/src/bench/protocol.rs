@@ -2,8 +2,6 @@
 
 use serde::Deserialize;
 
-use crate::console::stop_reason;
-
 /// The prompt of the image.
 pub const PROMPT: &str = "bench> ";
 
@@ -24,8 +22,6 @@ pub enum Line {
     Traced,
     /// Why it will not do what it was told.
     Refused(String),
-    /// Why it cannot go on.
-    Stopped(String),
 }
 
 /// A case.
@@ -70,9 +66,6 @@ impl Line {
         struct Done {
             name: String,
         }
-        if let Some(reason) = stop_reason(line) {
-            return Some(Self::Stopped(format!("the machine stopped: {reason}")));
-        }
         if line.starts_with('{') {
             let measured = serde_json::from_str(line).ok().filter(|measured: &Measured| measured.count != 0);
             let throughput = || serde_json::from_str(line).ok().map(Self::Throughput);
@@ -112,7 +105,6 @@ mod tests {
             ("armed a.b", Some(Line::Armed)),
             ("traced a.b", Some(Line::Traced)),
             ("error: no clock", Some(Line::Refused("no clock".into()))),
-            ("machine stopped: panic", Some(Line::Stopped("the machine stopped: panic".into()))),
             ("bench> run a.b", None),
             ("case a.b other 1", None),
             ("case a.b hit", None),

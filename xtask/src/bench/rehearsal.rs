@@ -47,7 +47,7 @@ impl Subject<()> for Rehearsal {
                         self.current = None;
                         self.done += 1;
                     }
-                    Some(Line::Refused(sentence) | Line::Stopped(sentence)) => return Reply::Done(Err(sentence)),
+                    Some(Line::Refused(sentence)) => return Reply::Done(Err(sentence)),
                     _ => {}
                 }
                 Reply::Wait
@@ -68,7 +68,7 @@ mod tests {
     fn rehearse(stream: &str) -> (Vec<String>, Option<Result<(), String>>) {
         let (mut rehearsal, mut typed) = (Rehearsal::default(), Vec::new());
         for event in Console::new(rehearsal.prompt()).feed(stream.as_bytes()) {
-            match rehearsal.event(event) {
+            match rehearsal.hear(event) {
                 Reply::Type(line) => typed.push(line),
                 Reply::Done(result) => return (typed, Some(result)),
                 _ => {}

@@ -132,7 +132,6 @@ impl<'a> Session<'a> {
                 return Ok(Reply::Type(String::new()));
             }
             Line::Refused(sentence) => return Ok(Reply::Done(Ok(Err(sentence)))),
-            Line::Stopped(sentence) => return Ok(Reply::Done(Err(sentence))),
             Line::Case(_) | Line::Done(_) | Line::Throughput(_) => {}
         }
         Ok(Reply::Wait)

@@ -59,7 +59,7 @@ impl Subject<Vec<Throughput>> for Session<'_> {
                 match Line::parse(&text) {
                     Some(Line::Case(case)) if case.copies >= CPUS && (self.wanted)(&case.name) => self.add(&case.name),
                     Some(Line::Throughput(result)) => self.results.push(result),
-                    Some(Line::Refused(sentence) | Line::Stopped(sentence)) => return Reply::Done(Err(sentence)),
+                    Some(Line::Refused(sentence)) => return Reply::Done(Err(sentence)),
                     _ => {}
                 }
                 Reply::Wait
@@ -132,7 +132,7 @@ mod tests {
         let is_wanted = |name: &str| name != "d";
         let mut session = Session::new(&is_wanted);
         let replies: Vec<_> =
-            Console::new("bench> ").feed(stream.as_bytes()).into_iter().map(|event| session.event(event)).collect();
+            Console::new("bench> ").feed(stream.as_bytes()).into_iter().map(|event| session.hear(event)).collect();
         let typed: Vec<_> = replies
             .iter()
             .filter_map(|reply| match reply {

@@ -1,4 +1,5 @@
-//! Programs that read cards, by which the tests find out whether one is right. Nothing else needs them.
+//! Programs that the tests are made with: those that read cards, to find out whether one is right, and one that fetches what the
+//! kernel serves.
 
 use std::{
     io::ErrorKind,
@@ -10,7 +11,8 @@ use anyhow::{Result, bail, ensure};
 use super::{Step, is_root, text_of};
 
 /// The programs, and Debian's packages that they are in.
-const TOOLS: [(&str, &str); 3] = [("mcopy", "mtools"), ("fsck.fat", "dosfstools"), ("sfdisk", "fdisk")];
+const TOOLS: [(&str, &str); 4] =
+    [("mcopy", "mtools"), ("fsck.fat", "dosfstools"), ("sfdisk", "fdisk"), ("curl", "curl")];
 
 /// Gets the programs that are missing, or says what to type.
 pub fn get() -> Result<()> {
@@ -19,9 +21,9 @@ pub fn get() -> Result<()> {
         return Ok(());
     }
     let list = packages.join(" ");
-    eprintln!("setup: programs to read cards with are missing: {list}");
+    eprintln!("setup: programs that the tests need are missing: {list}");
     if text_of(Command::new("apt-get").arg("--version")).is_err() {
-        bail!("the tests of cards need mtools, dosfstools and util-linux: install what is missing of them, {list}");
+        bail!("the tests need mtools, dosfstools, util-linux and curl: install what is missing of them, {list}");
     }
     let mut install = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
     install.extend(&packages);

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     board::{Board, Configuration, Overrides},
-    console::{Event, stop_reason},
+    console::Event,
     conversation::PROMPT,
     image, machine,
 };
@@ -239,16 +239,15 @@ impl Subject<()> for Stops {
     }
 
     fn event(&mut self, event: Event) -> Reply<()> {
-        match &event {
-            Event::Line(line) => match stop_reason(line) {
-                Some(reason) => {
-                    let difference = differ::compare(&[self.reason.into()], &[reason.into()], &mut Numbers::new());
-                    Reply::Done(difference.map_err(|difference| format!("{difference}the reason is another one")))
-                }
-                None => Reply::Wait,
-            },
+        match event {
+            Event::Line(_) => Reply::Wait,
             Event::Prompt => Reply::Done(Err("it booted, but was to stop".into())),
         }
+    }
+
+    fn stopped(&mut self, reason: &str) -> Result<(), String> {
+        let difference = differ::compare(&[self.reason.into()], &[reason.into()], &mut Numbers::new());
+        difference.map_err(|difference| format!("{difference}the reason is another one"))
     }
 }
 
@@ -263,11 +262,11 @@ mod tests {
     #[test]
     fn only_the_right_reason_passes() {
         let mut stops = Stops { reason: "at ${offset}: no" };
-        let mut line = |text: &str| stops.event(Event::Line(text.into()));
+        let mut line = |text: &str| stops.hear(Event::Line(text.into()));
         assert_eq!(line("at 0x10: no"), Reply::Wait);
         assert_eq!(line("machine stopped: at 0x10: no"), Reply::Done(Ok(())));
         assert!(matches!(line("machine stopped: at 0x10: yes"), Reply::Done(Err(_))));
-        assert!(matches!(stops.event(Event::Prompt), Reply::Done(Err(_))));
+        assert!(matches!(stops.hear(Event::Prompt), Reply::Done(Err(_))));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    console::{Console, Event},
+    console::{Console, Event, stop_reason},
     machine::{Output, Start},
 };
 
@@ -35,18 +35,38 @@ pub trait Subject<T> {
     /// What the machine asks with.
     fn prompt(&self) -> &'static str;
 
-    /// The machine wrote this.
+    /// The machine wrote this, and goes on.
     fn event(&mut self, event: Event) -> Reply<T>;
+
+    /// The machine cannot go on, for this reason.
+    fn stopped(&mut self, reason: &str) -> Result<T, String> {
+        Err(stopped(reason))
+    }
+
+    /// The machine wrote this.
+    fn hear(&mut self, event: Event) -> Reply<T> {
+        if let Event::Line(line) = &event
+            && let Some(reason) = stop_reason(line)
+        {
+            return Reply::Done(self.stopped(reason));
+        }
+        self.event(event)
+    }
 
     /// The machine has powered off.
     fn ended(&mut self) -> Result<T, String> {
         Err("the machine powered off without a result".into())
     }
 
-    /// The machine has written nothing for a while: what is typed, if it should have.
-    fn silence(&mut self) -> Option<Vec<u8>> {
-        None
+    /// The machine has written nothing for a while.
+    fn silence(&mut self) -> Reply<T> {
+        Reply::Wait
     }
+}
+
+/// What is wrong with a machine that cannot go on, for this reason.
+pub fn stopped(reason: &str) -> String {
+    format!("the machine stopped: {reason}")
 }
 
 /// Talks to a fresh machine until it is decided, for so many seconds from one line to the next. The error is
@@ -79,35 +99,43 @@ fn talk<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>, log: &
     let mut console = Console::new(subject.prompt());
     let timeout = Duration::from_secs(seconds);
     let mut deadline = Instant::now() + timeout;
-    loop {
-        match outputs.recv_timeout(deadline.saturating_duration_since(Instant::now()).min(SILENCE)) {
+    // Looked at however much the machine writes.
+    while let remaining = deadline.saturating_duration_since(Instant::now())
+        && !remaining.is_zero()
+    {
+        // None is silence.
+        let happenings: Vec<_> = match outputs.recv_timeout(remaining.min(SILENCE)) {
             Ok(Output::Bytes(bytes)) => {
                 log.extend(&bytes);
                 log.drain(..log.len().saturating_sub(KEPT_OUTPUT));
-                for happening in console.feed(&bytes) {
-                    match subject.event(happening) {
-                        Reply::Wait => continue,
-                        Reply::Type(line) => machine.type_line(&line),
-                        Reply::Keys(keys) => machine.type_keys(keys),
-                        Reply::Done(result) => return result,
-                    }
-                    deadline = Instant::now() + timeout;
-                }
+                console.feed(&bytes).into_iter().map(Some).collect()
             }
             Ok(Output::End) => match machine.end() {
                 Ok(()) => return subject.ended(),
                 Err(how) => return Err(format!("QEMU ended without a result: {how}")),
             },
-            Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {
-                if let Some(keys) = subject.silence() {
-                    machine.type_keys(keys);
-                }
+            Err(RecvTimeoutError::Timeout) => vec![None],
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        for happening in happenings {
+            let is_event = happening.is_some();
+            let reply = match happening {
+                Some(event) => subject.hear(event),
+                None => subject.silence(),
+            };
+            match reply {
+                Reply::Wait => continue,
+                Reply::Type(line) => machine.type_line(&line),
+                Reply::Keys(keys) => machine.type_keys(keys),
+                Reply::Done(result) => return result,
             }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                return Err(format!("there is no result within {seconds} s"));
+            // What is typed again and again as nothing comes gives no more time.
+            if is_event {
+                deadline = Instant::now() + timeout;
             }
         }
     }
+    Err(format!("there is no result within {seconds} s"))
 }
 
 #[cfg(test)]

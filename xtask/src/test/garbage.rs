@@ -7,10 +7,7 @@ use super::{
     dialogue::{Reply, Subject},
     session::{Player, Session},
 };
-use crate::{
-    console::{Event, stop_reason},
-    conversation::PROMPT,
-};
+use crate::{console::Event, conversation::PROMPT};
 
 /// How much garbage there is.
 const LENGTH: usize = 256 * 1024;
@@ -124,11 +121,6 @@ impl Subject<()> for Garbage {
     }
 
     fn event(&mut self, event: Event) -> Reply<()> {
-        if let Event::Line(line) = &event
-            && let Some(reason) = stop_reason(line)
-        {
-            return Reply::Done(Err(format!("the machine stopped: {reason}")));
-        }
         match (&self.state, event) {
             (State::Before, event) => match self.before.event(event) {
                 Reply::Done(Ok(())) => {
@@ -148,8 +140,13 @@ impl Subject<()> for Garbage {
     }
 
     /// The line behind a piece may be lost with the rest, as it may be when a person types it.
-    fn silence(&mut self) -> Option<Vec<u8>> {
-        matches!(self.state, State::During).then(|| self.mark())
+    fn silence(&mut self) -> Reply<()> {
+        match self.state {
+            State::During => Reply::Keys(self.mark()),
+            State::Before => self.before.silence(),
+            State::After => self.after.silence(),
+            State::Between => Reply::Wait,
+        }
     }
 }
 
@@ -185,7 +182,7 @@ mod tests {
         let Reply::Keys(first) = test.event(Event::Prompt) else { panic!() };
         assert!(first.len() > LENGTH && first.ends_with(b"\x03\r#1\r"));
         // The mark was lost.
-        assert_eq!(test.silence(), Some(b"\x03\r#2\r".to_vec()));
+        assert_eq!(test.silence(), Reply::Keys(b"\x03\r#2\r".to_vec()));
         let mut mark = 2;
         while let Reply::Keys(piece) = test.event(line(&format!("kprobes> #{mark}"))) {
             mark += 1;
@@ -196,7 +193,7 @@ mod tests {
         assert!(mark > 80);
         assert_eq!(test.event(Event::Prompt), Reply::Type("two".into()));
         test.event(line("kprobes> two"));
-        assert_eq!(test.silence(), None);
+        assert_eq!(test.silence(), Reply::Wait);
         assert!(matches!(test.event(Event::Prompt), Reply::Done(Err(_))));
     }
 }

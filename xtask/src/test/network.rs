@@ -1,248 +1,206 @@
-//! The network of the kernel, from the other end: what its servers say to a client on the host, byte for byte, and whether its
-//! interfaces have counted every packet that QEMU has seen pass.
+//! The network of the kernel, from the other end: what its servers say to a client on the host, byte for byte; whether its
+//! interfaces have counted every packet that QEMU has seen pass; and whether a program that traces them has.
 //!
 //! A machine is asked for its interfaces until each has an address. Then clients of all kinds come, by way of the ports of
-//! the host. When they have gone, the counts of the interfaces are compared with QEMU's own capture of the same traffic, once
-//! both have come to rest.
+//! the host. How long a machine on which every function is probed is under load, in seconds, can be said:
+//!
+//! ```text
+//! NETWORK_SECONDS=60 cargo xtask test network::every_function
+//! ```
 
 mod capture;
 mod clients;
+mod curl;
+mod listed;
+mod printed;
+mod traced;
+mod visited;
+mod visiting;
 
 use std::{
     ffi::OsString,
-    fs, mem,
+    fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use super::dialogue::{Reply, Subject};
+use super::{dialogue::Subject, sessions};
 use crate::{
-    board::{Board, Card},
-    console::{Event, stop_reason},
-    conversation::PROMPT,
-    machine::{Output, Start, Uart},
+    board::{Board, Card, Configuration},
+    machine::{Machine, Output, Start, Uart},
     network::{self, Line},
+    setup,
 };
-use capture::Capture;
+use capture::Packet;
+use listed::Interface;
+use traced::Traced;
+use visited::Visited;
+use visiting::Visit;
 
-/// What is typed to hear of the interfaces.
-const COMMAND: &str = "network";
 /// How long the kernel may take to have addresses, and how long to come to rest when the clients have gone.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// What clients do.
-type Visit = fn(&[Line]) -> Result<()>;
+/// How long QEMU may take to say something. One that does not get its ports says that at once.
+const TIME_TO_START: Duration = Duration::from_secs(30);
+/// How often other ports are tried.
+const ATTEMPTS: usize = 5;
+/// The program that is tried under load on machines with so many CPUs.
+const EVERYTHING: &str = "kprobe:* { @[func] = count(); }";
+const CPUS: u32 = 4;
 
 /// A visit, and the machine for it.
 pub struct Trial {
     pub name: &'static str,
     pub machine: Networked,
-    pub subject: Visited,
+    pub subject: Result<Box<dyn Subject<()> + Send>, String>,
 }
 
 /// Every visit to this board, if it has cards; `arguments` are those of the machine without them. What passes is captured
-/// in `directory`.
-pub fn all(board: &Board, arguments: &[OsString], directory: &Path) -> Result<Vec<Trial>> {
+/// in `directory`. What only depends on how many CPUs there are is tried where nothing else is special.
+pub fn all(
+    board: &Board,
+    configuration: &Configuration,
+    arguments: &[OsString],
+    directory: &Path,
+) -> Result<Vec<Trial>> {
     if board.cards().is_empty() {
         return Ok(Vec::new());
     }
+    setup::tools()?;
     fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
-    let visits: [(&str, Visit); 3] = [("http", clients::http), ("echo", clients::echo), ("rough", clients::rough)];
-    let trial = |(name, visit): (&'static str, Visit)| {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let captures: Vec<_> =
-            board.cards().iter().map(|card| directory.join(format!("{name}-{}.pcap", card.name))).collect();
-        let machine = Networked {
-            arguments: arguments.to_vec(),
-            cards: board.cards().to_vec(),
-            captures: captures.clone(),
-            lines: lines.clone(),
-        };
-        let subject = Visited { visit, lines, captures, state: State::Booting, reply: Vec::new(), is_pending: false };
-        Trial { name, machine, subject }
+    let machine = |name: &str| {
+        let captures = board.cards().iter().map(|card| directory.join(format!("{name}-{}.pcap", card.name)));
+        let host = Host { lines: Arc::default(), captures: captures.collect() };
+        Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), host }
     };
-    Ok(visits.into_iter().map(trial).collect())
+    let mut trials = Vec::new();
+    let visits: [(&str, Visit); 4] =
+        [("http", clients::http), ("echo", clients::echo), ("rough", clients::rough), ("full", clients::full)];
+    for (name, visit) in visits {
+        let machine = machine(name);
+        let subject = Box::new(Visited::new(machine.host.clone(), visit));
+        trials.push(Trial { name, machine, subject: Ok(subject) });
+    }
+    if !configuration.is_plain() {
+        return Ok(trials);
+    }
+    let command = sessions::live_command();
+    for (name, makes) in [
+        ("one_liner", Traced::transmitted as fn(Host, &str) -> Result<Traced, String>),
+        ("one_liner_received", Traced::received),
+    ] {
+        let machine = machine(name);
+        let traced = command.clone().and_then(|command| makes(machine.host.clone(), &command));
+        let subject = traced.map(|traced| Box::new(traced) as Box<dyn Subject<()> + Send>);
+        trials.push(Trial { name, machine, subject });
+    }
+    if board.cpus(configuration) == CPUS {
+        let name = "every_function";
+        let machine = machine(name);
+        let subject = Box::new(Traced::everything(machine.host.clone(), EVERYTHING));
+        trials.push(Trial { name, machine, subject: Ok(subject) });
+    }
+    Ok(trials)
 }
+
+/// The networks of a machine, as the host knows them.
+#[derive(Clone)]
+struct Host {
+    /// How its cards are reached, once it was started.
+    lines: Arc<Mutex<Vec<Line>>>,
+    /// For each card, the file that QEMU writes what passes to.
+    captures: Vec<PathBuf>,
+}
+
+impl Host {
+    fn lines(&self) -> Vec<Line> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether all interfaces are among these, and have addresses.
+    fn is_reached(&self, interfaces: &[Interface]) -> bool {
+        self.lines().iter().map(|line| &line.name).eq(interfaces.iter().map(|interface| &interface.name))
+            && interfaces.iter().all(|interface| interface.has_address)
+    }
+
+    /// How long the captures are.
+    fn lengths(&self) -> Result<Vec<u64>, String> {
+        let length = |file: &PathBuf| match fs::metadata(file) {
+            Ok(metadata) => Ok(metadata.len()),
+            Err(error) => Err(format!("{} cannot be looked at: {error}", file.display())),
+        };
+        self.captures.iter().map(length).collect()
+    }
+
+    /// What was captured of each interface since the captures had these lengths.
+    fn packets(&self, interfaces: &[Interface], since: &[u64]) -> Result<Vec<Vec<Packet>>, String> {
+        let packets = self.captures.iter().zip(interfaces).zip(since).map(|((file, interface), &since)| {
+            capture::read(file, &interface.hardware_address, since).map_err(|error| format!("{error:#}"))
+        });
+        packets.collect()
+    }
+}
+
+/// Who hears what a machine says.
+type Listener = Arc<Mutex<Box<dyn Fn(Output) + Send>>>;
 
 /// A machine with cards, whose ports are chosen when it is started.
 pub struct Networked {
     arguments: Vec<OsString>,
     cards: Vec<Card>,
-    /// For each card, the file that QEMU writes what passes to.
-    captures: Vec<PathBuf>,
-    /// How its cards are reached, once it was started.
-    lines: Arc<Mutex<Vec<Line>>>,
+    host: Host,
 }
 
-impl Start for Networked {
-    fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+impl Networked {
+    /// Starts it with the ports that are free now. Gives the sentence of a QEMU that has ended at once instead.
+    fn attempt(&self, output: &Listener) -> Result<Result<Box<dyn Uart>, String>> {
         let plugged = network::plug(&self.cards)?;
         let mut arguments = self.arguments.clone();
         arguments.extend(plugged.arguments);
-        for (card, file) in self.cards.iter().zip(&self.captures) {
+        for (card, file) in self.cards.iter().zip(&self.host.captures) {
             let mut dump = OsString::from(format!("filter-dump,id=capture-{0},netdev={0},file=", card.name));
             dump.push(file.to_string_lossy().replace(',', ",,"));
             arguments.extend(["-object".into(), dump]);
         }
-        *self.lines.lock().unwrap_or_else(PoisonError::into_inner) = plugged.lines;
-        arguments.start(output)
-    }
-}
-
-/// What an interface says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Interface {
-    name: String,
-    hardware_address: String,
-    has_address: bool,
-    /// Packets and bytes of them that it has received and transmitted.
-    passed: Capture,
-    lost: u64,
-}
-
-impl Interface {
-    /// The interface that a line of the list is about.
-    fn parse(line: &str) -> Option<Self> {
-        let mut words: Vec<&str> = line.split_whitespace().collect();
-        let has_address = words.len() == 9;
-        if has_address {
-            words.remove(1);
-        }
-        let [name, hardware_address, packets_received, bytes_received, packets_transmitted, bytes_transmitted, lost, _] =
-            words[..]
-        else {
-            return None;
-        };
-        let passed = Capture {
-            packets_received: packets_received.parse().ok()?,
-            bytes_received: bytes_received.parse().ok()?,
-            packets_transmitted: packets_transmitted.parse().ok()?,
-            bytes_transmitted: bytes_transmitted.parse().ok()?,
-        };
-        let lost = lost.parse().ok()?;
-        Some(Self { name: name.into(), hardware_address: hardware_address.into(), has_address, passed, lost })
-    }
-}
-
-/// How many bytes of the heap are in use, if this line tells.
-fn heap(line: &str) -> Option<u64> {
-    line.strip_prefix("memory: ")?.strip_suffix(" bytes of the heap")?.parse().ok()
-}
-
-/// How far it is.
-enum State {
-    /// It has not asked yet.
-    Booting,
-    /// The interfaces are to have addresses before this.
-    Arriving(Instant),
-    /// The clients have gone. Before this, the counts are to be those of the captures, and so many bytes of the heap in use, as
-    /// before they came.
-    Resting(Instant, u64),
-}
-
-/// A machine that is visited.
-pub struct Visited {
-    visit: Visit,
-    lines: Arc<Mutex<Vec<Line>>>,
-    captures: Vec<PathBuf>,
-    state: State,
-    /// What was said since the command was typed.
-    reply: Vec<String>,
-    /// The command is to be typed again.
-    is_pending: bool,
-}
-
-impl Visited {
-    /// Looks at what the machine has said. Gives the result, or nothing if it is to be asked again.
-    fn look(&mut self) -> Result<Option<()>, String> {
-        let reply = mem::take(&mut self.reply);
-        let interfaces: Vec<_> = reply.iter().filter_map(|line| Interface::parse(line)).collect();
-        let heap = reply.iter().find_map(|line| heap(line));
-        let shown = || reply.join("\n");
-        match self.state {
-            State::Booting => self.state = State::Arriving(Instant::now() + PATIENCE),
-            State::Arriving(deadline) => {
-                let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let are_there = lines.iter().map(|line| &line.name).eq(interfaces.iter().map(|one| &one.name))
-                    && interfaces.iter().all(|interface| interface.has_address);
-                match heap {
-                    Some(heap) if are_there => {
-                        (self.visit)(&lines).map_err(|error| format!("{error:#}"))?;
-                        self.state = State::Resting(Instant::now() + PATIENCE, heap);
-                    }
-                    _ if deadline < Instant::now() => {
-                        return Err(format!("{}\nnot all of the interfaces have addresses", shown()));
-                    }
-                    _ => {}
+        *self.host.lines.lock().unwrap_or_else(PoisonError::into_inner) = plugged.lines;
+        let (said, heard) = mpsc::channel();
+        let (is_first, output) = (AtomicBool::new(true), output.clone());
+        let machine = Machine::start(&arguments, move |what| {
+            if is_first.swap(false, Ordering::Relaxed) {
+                let has_ended = matches!(what, Output::End);
+                // Who does not listen any more has got tired of it.
+                let _ = said.send(has_ended);
+                if has_ended {
+                    return;
                 }
             }
-            State::Resting(deadline, before) => {
-                let captured = self.captures.iter().zip(&interfaces).map(|(file, interface)| {
-                    Capture::read(file, &interface.hardware_address).map_err(|error| format!("{error:#}"))
-                });
-                let captured = captured.collect::<Result<Vec<_>, String>>()?;
-                let counted: Vec<_> = interfaces.iter().map(|interface| interface.passed).collect();
-                let are_whole = interfaces.iter().all(|interface| interface.lost == 0);
-                if captured.len() == self.captures.len() && captured == counted && are_whole && heap == Some(before) {
-                    return Ok(Some(()));
-                }
-                if deadline < Instant::now() {
-                    let sentence =
-                        format!("QEMU has captured {captured:?}; {before} bytes of the heap were in use before");
-                    return Err(format!("{}\n{sentence}", shown()));
-                }
-            }
-        }
-        Ok(None)
+            output.lock().unwrap_or_else(PoisonError::into_inner)(what);
+        })?;
+        let machine: Box<dyn Uart> = Box::new(machine);
+        Ok(match heard.recv_timeout(TIME_TO_START) {
+            Ok(true) => Err(machine.end().err().unwrap_or_else(|| "it powered off".into())),
+            Ok(false) | Err(_) => Ok(machine),
+        })
     }
 }
 
-impl Subject<()> for Visited {
-    fn prompt(&self) -> &'static str {
-        PROMPT
-    }
-
-    fn event(&mut self, event: Event) -> Reply<()> {
-        match event {
-            Event::Line(line) => {
-                if let Some(reason) = stop_reason(&line) {
-                    return Reply::Done(Err(format!("the machine stopped: {reason}")));
-                }
-                self.reply.push(line);
+impl Start for Networked {
+    fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
+        let output = Arc::new(Mutex::new(output));
+        let mut attempt = 1;
+        loop {
+            match self.attempt(&output)? {
+                Ok(machine) => return Ok(machine),
+                // Somebody else has taken one in the meantime.
+                Err(how) if network::is_port_taken(&how) && attempt < ATTEMPTS => attempt += 1,
+                Err(how) => bail!("QEMU ended without a result: {how}"),
             }
-            Event::Prompt => match self.look() {
-                Ok(Some(())) => return Reply::Done(Ok(())),
-                Ok(None) => self.is_pending = true,
-                Err(sentence) => return Reply::Done(Err(sentence)),
-            },
         }
-        Reply::Wait
-    }
-
-    fn silence(&mut self) -> Option<Vec<u8>> {
-        mem::take(&mut self.is_pending).then(|| format!("{COMMAND}\r").into_bytes())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Capture, Interface, heap};
-
-    #[test]
-    fn the_list_is_read() {
-        let passed =
-            Capture { packets_received: 2, bytes_received: 1180, packets_transmitted: 3, bytes_transmitted: 620 };
-        let line = "net0  10.0.2.15/24        52:54:00:12:34:56         2        1180            3         620     4            0";
-        let interface = Interface::parse(line).unwrap();
-        assert_eq!((interface.passed, interface.lost, interface.has_address), (passed, 4, true));
-        let interface = Interface::parse(&line.replace("10.0.2.15/24", "")).unwrap();
-        assert_eq!((interface.passed, interface.lost, interface.has_address), (passed, 4, false));
-        assert_eq!((&*interface.name, &*interface.hardware_address), ("net0", "52:54:00:12:34:56"));
-        assert_eq!(Interface::parse(&line.replace("1180", "many")), None);
-        assert_eq!(heap("memory: 12 bytes of the heap"), Some(12));
-        assert_eq!(heap("memory: no bytes of the heap"), None);
     }
 }

@@ -2,10 +2,10 @@
 //! results the other. The image may be broken in any way, so whatever else comes is passed over.
 
 use super::{
-    dialogue::{Reply, Subject},
+    dialogue::{Reply, Subject, stopped},
     report::Outcome,
 };
-use crate::console::{Event, stop_reason};
+use crate::console::Event;
 
 /// The prompt of the tests image.
 pub const PROMPT: &str = "tests> ";
@@ -53,9 +53,8 @@ impl Subject<Vec<Test>> for Listing {
             }
             Event::Prompt if self.tests.is_empty() => Reply::Done(Err("the tests image lists no test".into())),
             Event::Prompt => Reply::Done(Ok(std::mem::take(&mut self.tests))),
-            Event::Line(line) => match (stop_reason(&line), Test::parse(&line)) {
-                (Some(reason), _) => Reply::Done(Err(format!("the machine stopped: {reason}"))),
-                (None, Some(test)) if self.asked => {
+            Event::Line(line) => match Test::parse(&line) {
+                Some(test) if self.asked => {
                     if self.tests.iter().any(|other| other.name == test.name) {
                         return Reply::Done(Err(format!("the tests image lists {} twice", test.name)));
                     }
@@ -105,15 +104,6 @@ impl Trial {
             _ => outcome.strip_prefix(" failed: ").map(|sentence| Err(sentence.into())),
         }
     }
-
-    /// Whether it was right to stop for this reason.
-    fn stopped(&self, reason: &str, running: bool) -> Result<Outcome, String> {
-        match &self.test.stops {
-            Some(text) if running && reason.contains(text) => Ok(Outcome::Passed),
-            Some(text) => Err(format!("the machine stopped: {reason}; it was to stop with {text:?}")),
-            None => Err(format!("the machine stopped: {reason}")),
-        }
-    }
 }
 
 impl Subject<Outcome> for Trial {
@@ -131,9 +121,6 @@ impl Subject<Outcome> for Trial {
             (State::Over(outcome), Event::Prompt) => Reply::Done(Ok(outcome.clone())),
             (state, Event::Line(line)) => {
                 let running = matches!(state, State::Running);
-                if let Some(reason) = stop_reason(&line) {
-                    return Reply::Done(self.stopped(reason, running));
-                }
                 match self.result(&line) {
                     Some(Ok(outcome)) if running => {
                         self.state = State::Over(outcome);
@@ -148,6 +135,15 @@ impl Subject<Outcome> for Trial {
                     _ => Reply::Wait,
                 }
             }
+        }
+    }
+
+    fn stopped(&mut self, reason: &str) -> Result<Outcome, String> {
+        let sentence = stopped(reason);
+        match &self.test.stops {
+            Some(text) if matches!(self.state, State::Running) && reason.contains(text) => Ok(Outcome::Passed),
+            Some(text) => Err(format!("{sentence}; it was to stop with {text:?}")),
+            None => Err(sentence),
         }
     }
 }
@@ -171,7 +167,7 @@ mod tests {
     fn trial(stops: Option<&str>, stream: &str) -> Result<Outcome, String> {
         let mut trial = Trial::new(test("m::f", stops), vec!["disk".into()]);
         let stream = format!("boot\r\ntests> {stream}");
-        let mut replies = replies(stream.as_bytes(), |event| trial.event(event)).into_iter();
+        let mut replies = replies(stream.as_bytes(), |event| trial.hear(event)).into_iter();
         assert_eq!(replies.next(), Some(Reply::Type("run m::f".into())));
         match replies.next() {
             Some(Reply::Done(result)) => result,
@@ -187,7 +183,7 @@ mod tests {
             test two words\r\n test e\r\n\0\x1b[Ktest f\r\ntest \r\ntests> ";
         let mut listing = Listing::default();
         let expected = vec![test("a::b", None), test("c::d", Some("guard page"))];
-        let replies = replies(stream, |event| listing.event(event));
+        let replies = replies(stream, |event| listing.hear(event));
         assert_eq!(replies, [Reply::Type("list".into()), Reply::Done(Ok(expected))]);
     }
 
@@ -199,7 +195,7 @@ mod tests {
             ("machine stopped: no memory\n", "the machine stopped: no memory"),
         ] {
             let mut listing = Listing::default();
-            let replies = replies(stream.as_bytes(), |event| listing.event(event));
+            let replies = replies(stream.as_bytes(), |event| listing.hear(event));
             assert_eq!(replies.last(), Some(&Reply::Done(Err(sentence.into()))), "{stream}");
         }
     }
@@ -242,7 +238,7 @@ mod tests {
             assert_eq!(trial(Some("guard"), stream), Err(sentence.into()), "{stream}");
         }
         let mut early = Trial::new(test("m::f", Some("guard")), Vec::new());
-        let replies = replies(b"machine stopped: guard page at boot\n", |event| early.event(event));
+        let replies = replies(b"machine stopped: guard page at boot\n", |event| early.hear(event));
         assert!(matches!(&replies[..], [Reply::Done(Err(_))]), "{replies:?}");
     }
 }

@@ -7,21 +7,26 @@
 //! one to a command that goes on for ever: when all lines before that have come, and nothing comes any more, that key is
 //! pressed.
 
-use std::mem;
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
 
 use super::{
     dialogue::{Reply, Subject},
     differ::{self, GAP, Numbers},
 };
 use crate::{
-    console::{Event, stop_reason},
+    console::Event,
     conversation::{POWER_OFF, PROMPT},
 };
 
 /// The line that the console writes when a command was interrupted.
 const INTERRUPTED: &str = "^C";
 /// The key that does it.
-const INTERRUPT_KEY: u8 = 0x03;
+pub const INTERRUPT_KEY: u8 = 0x03;
+/// How long a command may take to end after that.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A session that is written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +67,14 @@ impl Session {
         self
     }
 
+    /// What is typed, if that is one line.
+    pub fn only_command(&self) -> Result<String, String> {
+        match &self.exchanges[..] {
+            [only] => Ok(only.typed.clone()),
+            _ => Err("more than one line is typed".into()),
+        }
+    }
+
     /// The sessions in the blocks of a Markdown text that are marked as `mark`.
     pub fn in_markdown(text: &str, mark: &str) -> Vec<Result<Self, String>> {
         let start = format!("```{mark}");
@@ -87,15 +100,15 @@ pub struct Player {
     typed: usize,
     /// What came since.
     reply: Vec<String>,
-    /// Since the last line was typed, the key was pressed.
-    interrupted: bool,
+    /// When the key was pressed, if it was since the last line was typed.
+    interrupted: Option<Instant>,
     numbers: Numbers,
 }
 
 impl Player {
     /// To have this session with a machine that was just started.
     pub fn new(session: Session) -> Self {
-        Self { session, typed: 0, reply: Vec::new(), interrupted: false, numbers: Numbers::new() }
+        Self { session, typed: 0, reply: Vec::new(), interrupted: None, numbers: Numbers::new() }
     }
 
     /// Compares what came since the last line was typed.
@@ -132,9 +145,6 @@ impl Subject<()> for Player {
     fn event(&mut self, event: Event) -> Reply<()> {
         match event {
             Event::Line(line) => {
-                if let Some(reason) = stop_reason(&line) {
-                    return Reply::Done(Err(format!("the machine stopped: {reason}")));
-                }
                 self.reply.push(line);
                 Reply::Wait
             }
@@ -144,22 +154,29 @@ impl Subject<()> for Player {
                 }
                 let Some(next) = self.session.exchanges.get(self.typed) else { return Reply::Done(Ok(())) };
                 self.typed += 1;
-                self.interrupted = false;
+                self.interrupted = None;
                 Reply::Type(next.typed.clone())
             }
         }
     }
 
-    fn silence(&mut self) -> Option<Vec<u8>> {
-        let exchange = self.session.exchanges.get(self.typed.checked_sub(1)?)?;
+    fn silence(&mut self) -> Reply<()> {
+        let Some(exchange) = self.typed.checked_sub(1).and_then(|last| self.session.exchanges.get(last)) else {
+            return Reply::Wait;
+        };
+        if let Some(pressed) = self.interrupted {
+            let sentence = || format!("`{}` goes on though ^C was pressed", exchange.typed);
+            return if pressed.elapsed() > PATIENCE { Reply::Done(Err(sentence())) } else { Reply::Wait };
+        }
         let before = exchange.reply.iter().take_while(|line| *line != INTERRUPTED).count();
-        let waits = !self.interrupted && before < exchange.reply.len();
+        let waits = before < exchange.reply.len();
         // Not before the line was taken: the editor has a meaning of its own for the key. A gap may stand for nothing.
         let least = exchange.reply.iter().take(before).filter(|line| *line != GAP).count();
-        (waits && self.reply.len() > least).then(|| {
-            self.interrupted = true;
-            vec![INTERRUPT_KEY]
-        })
+        if !waits || self.reply.len() <= least {
+            return Reply::Wait;
+        }
+        self.interrupted = Some(Instant::now());
+        Reply::Keys(vec![INTERRUPT_KEY])
     }
 
     fn ended(&mut self) -> Result<(), String> {
@@ -195,11 +212,12 @@ fn check_claim(claim: &str, numbers: &Numbers) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Player, Session, check_claim};
+    use super::{PATIENCE, Player, Session, check_claim};
     use crate::{
         console::Console,
         test::dialogue::{Reply, Subject},
     };
+    use std::time::Instant;
 
     const TEXT: &str = "hello\nkprobes> one\n1\nkprobes> two\n...\n${n} times\nkprobes> # ${n} > 2\n";
 
@@ -207,7 +225,7 @@ mod tests {
     fn play(text: &str, stream: &str) -> Result<(), String> {
         let mut player = Player::new(Session::parse(text).unwrap());
         for event in Console::new("kprobes> ").feed(stream.as_bytes()) {
-            if let Reply::Done(result) = player.event(event) {
+            if let Reply::Done(result) = player.hear(event) {
                 return result;
             }
         }
@@ -234,20 +252,23 @@ mod tests {
     #[test]
     fn what_goes_on_for_ever_is_interrupted_once_and_when_nothing_comes() {
         let mut player = Player::new(Session::parse("kprobes> trace x\none\n...\n^C\n@: 1\nkprobes> help\n").unwrap());
-        assert_eq!(player.silence(), None);
+        assert_eq!(player.silence(), Reply::Wait);
         for event in Console::new("kprobes> ").feed(b"kprobes> ") {
             player.event(event);
         }
-        assert_eq!(player.silence(), None, "the line was not echoed");
+        assert_eq!(player.silence(), Reply::Wait, "the line was not echoed");
         for event in Console::new("kprobes> ").feed(b"kprobes> trace x\r\n") {
             player.event(event);
         }
-        assert_eq!(player.silence(), None, "what comes before has not come");
+        assert_eq!(player.silence(), Reply::Wait, "what comes before has not come");
         for event in Console::new("kprobes> ").feed(b"one\r\n") {
             player.event(event);
         }
-        assert_eq!(player.silence(), Some(vec![3]));
-        assert_eq!(player.silence(), None);
+        assert_eq!(player.silence(), Reply::Keys(vec![3]));
+        assert_eq!(player.silence(), Reply::Wait);
+        player.interrupted = Instant::now().checked_sub(2 * PATIENCE);
+        assert_eq!(player.silence(), Reply::Done(Err("`trace x` goes on though ^C was pressed".into())));
+        assert_eq!(player.silence(), Reply::Wait);
     }
 
     #[test]

@@ -15,6 +15,9 @@ use super::{
 };
 use crate::workspace;
 
+/// The mark of a session that needs somebody at the other end of the network.
+const LIVE: &str = "console network";
+
 /// A text that shows a session, and what it is called.
 pub struct Written {
     pub name: String,
@@ -57,6 +60,13 @@ pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
         all.extend(in_readme(&readme, &format!("console {smp}"), &format!("{name}-{smp}"))?);
     }
     Ok(all)
+}
+
+/// The line that `README.md` begins with, which traces traffic.
+pub fn live_command() -> Result<String, String> {
+    let text = read(&workspace::root().join("README.md")).map_err(|error| format!("{error:#}"))?;
+    let session = Session::in_markdown(&text, LIVE).into_iter().next();
+    session.ok_or_else(|| format!("README.md has no session that is marked as `{LIVE}`"))??.only_command()
 }
 
 /// The session of every file in `directory`, called by its name behind `prefix`.

@@ -147,11 +147,13 @@ impl Bench<'_> {
             }));
             let mut captures = image.as_os_str().to_owned();
             captures.push(format!(".captures/{}-{}", self.board.name, configuration.name));
-            jobs.extend(network::all(self.board, &arguments, captures.as_ref())?.into_iter().map(|trial| Job {
-                name: format!("{place}::network::{}", trial.name),
-                machine: Box::new(trial.machine),
-                subject: Ok(Talk::Other(Box::new(trial.subject))),
-            }));
+            jobs.extend(network::all(self.board, configuration, &arguments, captures.as_ref())?.into_iter().map(
+                |trial| Job {
+                    name: format!("{place}::network::{}", trial.name),
+                    machine: Box::new(trial.machine),
+                    subject: trial.subject.map(Talk::Other),
+                },
+            ));
         }
         Ok(jobs)
     }

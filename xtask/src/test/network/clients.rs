@@ -1,7 +1,7 @@
 //! Clients of all kinds: those that want something, and those that only make trouble.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
@@ -20,7 +20,8 @@ const FETCHES: usize = 3;
 /// Connections to the echo server of each card at a time, and bytes that go to and fro on each.
 const ECHOES: usize = 6;
 const ECHOED: usize = 100_000;
-/// More connections than a server takes at a time.
+/// Connections that the server of HTTP takes at a time, and more than that.
+const CONNECTIONS: usize = 16;
 const CROWD: usize = 40;
 
 /// What was answered.
@@ -32,15 +33,14 @@ struct Response {
 
 /// The megabyte is fetched on all cards at once, on several connections and again and again on one.
 pub fn http(lines: &[Line]) -> Result<()> {
-    let megabyte = &disk::contents()[..MEGABYTE];
     on_each(lines, |line| {
         for _ in 0..FETCHES {
-            fetch_whole(line.http, megabyte)?;
+            fetch_whole(line.http)?;
         }
         let mut connection = connect(line.http)?;
         for _ in 0..FETCHES {
             let response = ask(&mut connection, "GET /megabyte HTTP/1.1\r\nHost: kernel\r\n\r\n")?;
-            is_megabyte(&response, megabyte)?;
+            has_megabyte(&response)?;
         }
         let index = ask(&mut connection, "GET / HTTP/1.1\r\nHost: kernel\r\n\r\n")?;
         let text = String::from_utf8(index.content)?;
@@ -81,10 +81,9 @@ pub fn echo(lines: &[Line]) -> Result<()> {
     })
 }
 
-/// What is wrong is answered as it should be, who leaves without a word does no harm, and who comes when all connections are
-/// taken is refused: behind it all, the megabyte is whole.
+/// What is wrong is answered as it should be, and who leaves without a word does no harm, be they more than are taken at a time:
+/// behind it all, the megabyte is whole.
 pub fn rough(lines: &[Line]) -> Result<()> {
-    let megabyte = &disk::contents()[..MEGABYTE];
     on_each(lines, |line| {
         let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "k".repeat(4000));
         for (request, status) in [
@@ -109,16 +108,41 @@ pub fn rough(lines: &[Line]) -> Result<()> {
         }
         let crowd: Vec<_> = (0..CROWD).map(|_| annoy(line.http, "")).collect();
         drop(crowd);
-        // The last of them may be on their way still.
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match fetch_whole(line.http, megabyte) {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() > deadline => return Err(error),
-                Err(_) => {}
-            }
-        }
+        fetch_at_last(line.http)
     })
+}
+
+/// Who comes when all connections are taken is refused at once; those who are there are served, and others when they have gone.
+pub fn full(lines: &[Line]) -> Result<()> {
+    const REQUEST: &str = "GET / HTTP/1.1\r\nHost: kernel\r\n\r\n";
+    on_each(lines, |line| {
+        let mut served: Vec<_> = (0..CONNECTIONS).map(|_| connect(line.http)).collect::<Result<_>>()?;
+        // Who has an answer has been accepted.
+        served.iter_mut().try_for_each(|connection| ask(connection, REQUEST).map(drop))?;
+        let mut refused = connect(line.http)?;
+        // It may have been refused before this.
+        let _ = refused.get_mut().write_all(REQUEST.as_bytes());
+        match refused.read(&mut [0]) {
+            Ok(0) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            other => bail!("who comes when all connections are taken hears {other:?}"),
+        }
+        served.iter_mut().try_for_each(|connection| ask(connection, REQUEST).map(drop))?;
+        drop(served);
+        fetch_at_last(line.http)
+    })
+}
+
+/// Fetches the megabyte when those who were there before have gone: the last of them may be on their way still.
+fn fetch_at_last(address: SocketAddr) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match fetch_whole(address) {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => {}
+        }
+    }
 }
 
 /// Comes, says something, and wants no answer. Whether it gets through is a matter of chance: QEMU's queue is short.
@@ -129,7 +153,7 @@ fn annoy(address: SocketAddr, beginning: &str) -> Option<BufReader<TcpStream>> {
 }
 
 /// Does the same on each card, on all at once.
-fn on_each(lines: &[Line], visit: impl Fn(&Line) -> Result<()> + Sync) -> Result<()> {
+pub fn on_each(lines: &[Line], visit: impl Fn(&Line) -> Result<()> + Sync) -> Result<()> {
     let visit = &visit;
     in_parallel(lines.iter().map(|line| move || visit(line).with_context(|| line.name.clone())))
 }
@@ -152,17 +176,24 @@ fn connect(address: SocketAddr) -> Result<BufReader<TcpStream>> {
 }
 
 /// Fetches the megabyte on a connection of its own, which the server ends.
-fn fetch_whole(address: SocketAddr, megabyte: &[u8]) -> Result<()> {
+fn fetch_whole(address: SocketAddr) -> Result<()> {
     let mut connection = connect(address)?;
     let response = ask(&mut connection, "GET /megabyte HTTP/1.1\r\nHost: kernel\r\nConnection: close\r\n\r\n")?;
-    is_megabyte(&response, megabyte)?;
+    has_megabyte(&response)?;
     ensure!(connection.read(&mut [0])? == 0, "more follows the megabyte");
     Ok(())
 }
 
-fn is_megabyte(response: &Response, megabyte: &[u8]) -> Result<()> {
+/// Whether the answer is the megabyte.
+fn has_megabyte(response: &Response) -> Result<()> {
     let Response { head, content } = response;
     ensure!(head.starts_with("HTTP/1.1 200 OK\r\n"), "it is answered by {head:?}");
+    is_megabyte(content)
+}
+
+/// Whether this is the megabyte, which the disk begins with.
+pub fn is_megabyte(content: &[u8]) -> Result<()> {
+    let megabyte = &disk::contents()[..MEGABYTE];
     let wrong = content.iter().zip(megabyte).position(|(one, other)| one != other);
     ensure!(
         wrong.is_none() && content.len() == megabyte.len(),

@@ -1,0 +1,64 @@
+//! `curl`, which everybody has: it fetches the known megabyte, again and again.
+
+use std::{
+    env,
+    process::{Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::clients::{self, on_each};
+use crate::network::Line;
+
+/// How often it is fetched, on all cards together.
+const FETCHES: u64 = 100;
+/// Of so many, the first card gets all but one, so that no two cards pass the same.
+const SHARE: u64 = 3;
+/// How long it is fetched if [`SECONDS`] does not say.
+const DEFAULT_SECONDS: u64 = 5;
+/// The variable that says how long it is fetched, in seconds.
+const SECONDS: &str = "NETWORK_SECONDS";
+/// How long one may take, in seconds.
+const PATIENCE: &str = "120";
+
+/// Fetches the megabyte so often that it makes [`FETCHES`], on all cards at once.
+pub fn a_hundred_times(lines: &[Line]) -> Result<()> {
+    let others = lines.len().saturating_sub(1) as u64;
+    on_each(lines, |line| {
+        let is_first = lines.first() == Some(line);
+        let share = FETCHES.checked_div(SHARE * others).unwrap_or_default();
+        (0..if is_first { FETCHES - share * others } else { share }).try_for_each(|_| fetch(line))
+    })
+}
+
+/// Fetches the megabyte for some time, on all cards at once, twice on each.
+pub fn for_some_time(lines: &[Line]) -> Result<()> {
+    let seconds = match env::var(SECONDS) {
+        Ok(text) => text.parse().with_context(|| format!("{SECONDS} is no number of seconds"))?,
+        Err(_) => DEFAULT_SECONDS,
+    };
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (fetched, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
+    on_each(&[lines, lines].concat(), |line| {
+        while Instant::now() < end && !has_failed.load(Ordering::Relaxed) {
+            fetch(line).inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?;
+            fetched.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    })?;
+    ensure!(fetched.into_inner() > 0, "nothing was fetched");
+    Ok(())
+}
+
+/// Fetches it once, and compares every byte.
+fn fetch(line: &Line) -> Result<()> {
+    let mut curl = Command::new("curl");
+    // What the user has set for himself is not for this.
+    curl.args(["-q", "--noproxy", "*", "--silent", "--show-error", "--fail", "--max-time", PATIENCE]);
+    let output = curl.arg(format!("http://{}/megabyte", line.http)).stdin(Stdio::null()).output();
+    let output = output.context("curl cannot be started")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    clients::is_megabyte(&output.stdout)
+}

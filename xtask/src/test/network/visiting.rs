@@ -1,0 +1,27 @@
+//! Clients that come while somebody else listens to what the machine says, so that nothing of that is missed.
+
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Result, anyhow};
+
+use crate::network::Line;
+
+/// What clients do.
+pub type Visit = fn(&[Line]) -> Result<()>;
+
+/// Clients that are there, or have gone and were not asked how it went. If they are forgotten, they go when they notice that the
+/// machine is off.
+pub struct Visiting(Option<JoinHandle<Result<()>>>);
+
+impl Visiting {
+    pub fn begin(visit: Visit, lines: Vec<Line>) -> Self {
+        Self(Some(thread::spawn(move || visit(&lines))))
+    }
+
+    /// How it went, once: when all have gone.
+    pub fn poll(&mut self) -> Option<Result<(), String>> {
+        let clients = self.0.take_if(|clients| clients.is_finished())?;
+        let result = clients.join().unwrap_or_else(|_| Err(anyhow!("a client has panicked")));
+        Some(result.map_err(|error| format!("{error:#}")))
+    }
+}
