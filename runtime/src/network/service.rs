@@ -136,3 +136,140 @@ impl<P: Protocol + Default> Connection<P> {
 fn once(count: usize) -> (usize, usize) {
     (count, count)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smoltcp::iface::{Config, Interface};
+    use smoltcp::phy::{Loopback, Medium};
+    use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
+    use std::vec::Vec;
+
+    const PORT: u16 = 80;
+    const ADDRESS: IpAddress = IpAddress::v4(127, 0, 0, 1);
+    /// Bytes that are said to everybody: all of them fit into what is on the way.
+    const LENGTH: usize = 4000;
+    const BUFFERS: Buffers = Buffers { connections: 2, receive: 512, transmit: 8192 };
+    /// Bytes that a client has room for.
+    const WINDOW: usize = 500;
+
+    #[derive(Default)]
+    struct Lecture {
+        said: usize,
+    }
+
+    impl Protocol for Lecture {
+        fn hear(&mut self, bytes: &[u8]) -> usize {
+            bytes.len()
+        }
+
+        fn say(&mut self, room: &mut [u8]) -> usize {
+            let count = room.len().min(LENGTH - self.said);
+            room[..count].fill(b'x');
+            self.said += count;
+            count
+        }
+
+        fn is_speaking(&self) -> bool {
+            self.said < LENGTH
+        }
+
+        fn is_over(&self) -> bool {
+            self.said == LENGTH
+        }
+    }
+
+    /// A server and its clients, at a time that is made.
+    struct World {
+        device: Loopback,
+        stack: Interface,
+        sockets: SocketSet<'static>,
+        service: Service<Lecture>,
+        now: Instant,
+        connected: usize,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let mut device = Loopback::new(Medium::Ethernet);
+            let config = Config::new(EthernetAddress([2, 0, 0, 0, 0, 1]).into());
+            let mut stack = Interface::new(config, &mut device, Instant::ZERO);
+            stack.update_ip_addrs(|addresses| addresses.extend([IpCidr::new(ADDRESS, 8)]));
+            let mut sockets = SocketSet::new(Vec::new());
+            let service = Service::new(PORT, &BUFFERS, &mut sockets);
+            let mut world = Self { device, stack, sockets, service, now: Instant::ZERO, connected: 0 };
+            world.pass(1);
+            world
+        }
+
+        /// Lets so many tenths of a second pass.
+        fn pass(&mut self, tenths: u64) {
+            for _ in 0..tenths {
+                self.now += Duration::from_millis(100);
+                self.stack.poll(self.now, &mut self.device, &mut self.sockets);
+                self.service.serve(&mut self.sockets, self.now, || self.connected += 1);
+                self.stack.poll(self.now, &mut self.device, &mut self.sockets);
+            }
+        }
+
+        /// A client that has come.
+        fn client(&mut self, port: u16) -> SocketHandle {
+            let buffer = |length| SocketBuffer::new(vec![0; length]);
+            let handle = self.sockets.add(Socket::new(buffer(WINDOW), buffer(64)));
+            let socket = self.sockets.get_mut::<Socket<'_>>(handle);
+            socket.connect(self.stack.context(), (ADDRESS, PORT), port).expect("a port and an address");
+            self.pass(10);
+            handle
+        }
+
+        fn socket(&mut self, handle: SocketHandle) -> &mut Socket<'static> {
+            self.sockets.get_mut(handle)
+        }
+
+        /// How many connections there are.
+        fn taken(&self) -> usize {
+            let states = self.service.connections.iter().map(|one| self.sockets.get::<Socket<'_>>(one.socket).state());
+            states.filter(|state| !matches!(state, State::Listen | State::Closed | State::TimeWait)).count()
+        }
+    }
+
+    /// It takes minutes, and has been said in a moment.
+    #[test]
+    fn a_slow_client_hears_the_end() {
+        let mut world = World::new();
+        let client = world.client(1000);
+        let mut heard = 0;
+        while world.socket(client).may_recv() {
+            let count = world.socket(client).recv(|bytes| once(bytes.len())).expect("it may be received");
+            assert!(count > 0 || heard == LENGTH, "nothing came for 25 s, behind {heard} bytes");
+            heard += count;
+            world.pass(250);
+        }
+        assert_eq!(heard, LENGTH);
+        assert!(world.now > Instant::ZERO + PATIENCE * 5);
+    }
+
+    #[test]
+    fn who_stands_still_is_sent_away() {
+        let mut world = World::new();
+        let client = world.client(1000);
+        let tenths = PATIENCE.total_millis() / 100;
+        world.pass(tenths - 20);
+        assert_eq!(world.taken(), 1);
+        world.pass(20);
+        assert_eq!((world.taken(), world.socket(client).state()), (0, State::Closed));
+    }
+
+    #[test]
+    fn who_comes_when_all_connections_are_taken_is_refused() {
+        let mut world = World::new();
+        let clients = [1000, 1001].map(|port| world.client(port));
+        let late = world.client(1002);
+        assert_eq!((world.taken(), world.connected, world.socket(late).state()), (2, 2, State::Closed));
+        assert!(clients.into_iter().all(|client| world.socket(client).may_recv()));
+        world.socket(clients[0]).abort();
+        world.pass(10);
+        let late = world.client(1003);
+        assert!(world.socket(late).may_recv() && world.connected == 3);
+    }
+}

@@ -5,6 +5,7 @@
 //! at a few instructions that do what its own boot loader does: pass the tree and jump to the image. That needs
 //! to know the memory of the machine, which is here that of `virt`.
 
+mod cards;
 mod cpus;
 
 use std::{
@@ -126,6 +127,7 @@ fn with_damaged_tree(
         Ok(Boot { name, arguments, subject: Ok(Box::new(Stops { reason })) })
     })
     .chain(cpus::boots(board, configuration, &machine, &good, image, directory)?.into_iter().map(Ok))
+    .chain([cards::boot(&machine, &good, image, directory)])
     .collect()
 }
 
