@@ -126,7 +126,8 @@ pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Registration, Probe
                 registration.state = State::Unregistered;
             }
         }
-        let _ = registry.remove(results.iter().flatten().filter(|registration| registration.state == State::Unregistered));
+        let _ =
+            registry.remove(results.iter().flatten().filter(|registration| registration.state == State::Unregistered));
         for result in &mut results {
             if let Ok(Registration { address, state: State::Unregistered, .. }) = *result {
                 *result = Err(ProbeError::OutOfMemory { address });

@@ -103,7 +103,10 @@ fn every_error_is_shown() {
         // The console takes no line that is long enough for the first two; the others are of a machine that is not whole.
         let cannot_be_shown = matches!(
             problem,
-            Problem::LongProgram { .. } | Problem::Many { .. } | Problem::InlinedMemory { .. } | Problem::InlinedDamaged
+            Problem::LongProgram { .. }
+                | Problem::Many { .. }
+                | Problem::InlinedMemory { .. }
+                | Problem::InlinedDamaged
         );
         assert!(is_shown != cannot_be_shown, "{line}");
     }
