@@ -340,28 +340,34 @@ impl Registry {
         unsafe { self.probes.remove(probe.place()) };
     }
 
-    /// Frees the unregistered return probes that no call is in any more, and the slots that tasks have left.
+    /// Frees the unregistered return probes that no call is in any more, and the slots that tasks have left; and where nothing is
+    /// probed, the memory of both lists.
     fn sweep(&mut self) {
-        if self.lingering.is_empty() && self.occupied.is_empty() {
-            return;
-        }
-        let mut kept = 0;
-        for index in 0..self.lingering.len() {
-            if self.lingering[index].active() != 0 {
-                self.lingering.swap(kept, index);
-                kept += 1;
+        let is_used = |probe: &ProbeRef| probe.active() != 0;
+        if !self.occupied.is_empty() || !self.lingering.iter().all(is_used) {
+            let mut kept = 0;
+            for index in 0..self.lingering.len() {
+                if is_used(&self.lingering[index]) {
+                    self.lingering.swap(kept, index);
+                    kept += 1;
+                }
+            }
+            // The CPU that gave back the last instance may still be about to leave the probe: this waits for it.
+            self.change(&mut Vec::new());
+            while self.lingering.len() > kept
+                && let Some(ended) = self.lingering.pop()
+            {
+                // SAFETY: it was unregistered before it came here, and has been waited for.
+                unsafe { self.free(ended) };
             }
         }
-        if kept == self.lingering.len() && self.occupied.is_empty() {
-            return;
-        }
-        // The CPU that gave back the last instance may still be about to leave the probe: this waits for it.
-        self.change(&mut Vec::new());
-        while self.lingering.len() > kept
-            && let Some(ended) = self.lingering.pop()
-        {
-            // SAFETY: it was unregistered before it came here, and has been waited for.
-            unsafe { self.free(ended) };
+        if self.entries.len() == 0 {
+            if self.occupied.is_empty() {
+                self.occupied = Vec::new();
+            }
+            if self.lingering.is_empty() {
+                self.lingering = Vec::new();
+            }
         }
     }
 }

@@ -59,8 +59,7 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usiz
         staged.push(entry.staged(point));
     }
     carry_out(registry, &mut staged, &words, &mut cells);
-    cells.retain_mut(|cell| registry.is_left(cell));
-    registry.occupied = cells;
+    registry.keep(cells);
     failed
 }
 
@@ -87,8 +86,7 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
     let mut cells = mem::take(&mut registry.occupied);
     cells.extend(cell);
     carry_out(registry, &mut [staged], word.as_slice(), &mut cells);
-    cells.retain_mut(|cell| registry.is_left(cell));
-    registry.occupied = cells;
+    registry.keep(cells);
 }
 
 /// Publishes what is staged, writes `words` to the text, and frees the points that were replaced. Marks those of `cells` that
@@ -117,13 +115,22 @@ fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cel
 }
 
 impl Registry {
-    /// Whether somebody is in the cell, of which nobody has any use; it is free otherwise.
-    fn is_left(&mut self, cell: &mut Used) -> bool {
-        let is_occupied = mem::take(&mut cell.is_occupied);
-        if !is_occupied {
-            self.arena.free(*cell);
+    /// Frees those of `cells` that nobody is in, and keeps the others, in not much more memory than a list of them takes.
+    fn keep(&mut self, mut cells: Vec<Used>) {
+        cells.retain_mut(|cell| {
+            let is_occupied = mem::take(&mut cell.is_occupied);
+            if !is_occupied {
+                self.arena.free(*cell);
+            }
+            is_occupied
+        });
+        let mut few = Vec::new();
+        // One more than those is what may have to be added without memory.
+        if cells.capacity() > 8 * (cells.len() + 1) && few.try_reserve_exact(cells.len() + 1).is_ok() {
+            few.append(&mut cells);
+            cells = few;
         }
-        is_occupied
+        self.occupied = cells;
     }
 }
 
