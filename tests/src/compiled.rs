@@ -391,7 +391,7 @@ test!(
     fn cpus_that_change_the_same_values_lose_nothing() {
         const CALLS: u64 = 20_000;
         const PROGRAM: &str = "kprobe:f { @n++; @k[arg0 % 3]++; @kk[arg0 % 2, arg0 % 3] += 2; @c = count(); @h[arg0 % 5] = hist(arg0); \
-             @p[arg0 % 300] = arg0 % 300; if (@p[arg0 * 7 % 300] != arg0 * 7 % 300 && @p[arg0 * 7 % 300]) { @wrong++; } }";
+             @p[arg0 % 300] = arg0 % 300; $p = @p[arg0 * 7 % 300]; if ($p != arg0 * 7 % 300 && $p) { @wrong++; } }";
         let cpus = smp::running().count();
         let loaded: &'static Loaded = Box::leak(Loaded::new(PROGRAM, &Limits::usual(cpus)).expect("it is right"));
         let directory: &'static Directory = Box::leak(Box::new(Directory::new(&loaded.store)));

@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::mem;
 use core::ops::Deref;
 
 use aarch64_kprobes::probe::Registration;
@@ -162,9 +163,21 @@ impl Attached {
     ///
     /// The instructions of clauses go behind that. Nobody is in them then: to be unregistered, a probe waits until every CPU was
     /// held outside of handlers, and no task is preempted in one, as interrupts are masked.
-    pub fn detach(self) -> u64 {
+    pub fn detach(mut self) -> u64 {
         // Where there is no memory for that, they go armed.
         let _ = Registration::set_all_enabled(self.probes(), false);
-        Kprobe::unregister_all(self.kprobes) + Kretprobe::unregister_all(self.kretprobes)
+        self.unregister()
+    }
+
+    fn unregister(&mut self) -> u64 {
+        Kprobe::unregister_all(mem::take(&mut self.kprobes))
+            + Kretprobe::unregister_all(mem::take(&mut self.kretprobes))
+    }
+}
+
+impl Drop for Attached {
+    /// All at once: one by one, each would have all CPUs held.
+    fn drop(&mut self) {
+        self.unregister();
     }
 }

@@ -65,9 +65,10 @@ fn value(function: &InlinedFunction<'_>) -> u64 {
     address.unwrap_or_else(|| (symbol::table_address() + function.number) as u64)
 }
 
-/// What stands for the function `name`, if there are copies of it.
-pub(super) fn find(name: &str) -> Option<u64> {
-    table().ok()?.functions().find(|function| function.name == name).map(|function| value(&function))
+/// What stands for the functions that `glob` means of which there are copies.
+pub(super) fn find(glob: &str) -> Vec<u64> {
+    let Ok(table) = table() else { return Vec::new() };
+    table.functions().filter(|function| matches(glob, &function.name)).map(|function| value(&function)).collect()
 }
 
 /// Where the copies of the functions that `glob` matches begin, or end if `exit`.

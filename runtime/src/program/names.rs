@@ -28,7 +28,7 @@ impl Symbols for Image {
         let mut all: Vec<_> =
             functions(path).map(|function| function.address..function.address + function.size).collect();
         if all.is_empty() {
-            all.extend(inlined::find(path).map(|copies| copies..copies + 1));
+            all.extend(inlined::find(path).into_iter().map(|copies| copies..copies + 1));
         }
         all
     }

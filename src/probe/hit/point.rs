@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::mem::offset_of;
+use core::mem::{MaybeUninit, offset_of};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -220,8 +220,10 @@ impl Point {
 unsafe fn copy_words<T>(from: *const T, to: *mut T) {
     const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() >= 8) };
     for word in 0..size_of::<T>() / 8 {
+        // What is copied has pointers in it, and padding.
+        let (from, to) = (from.cast::<MaybeUninit<u64>>(), to.cast::<MaybeUninit<u64>>());
         // SAFETY: by the caller.
-        unsafe { to.cast::<u64>().add(word).write_volatile(from.cast::<u64>().add(word).read_volatile()) };
+        unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
     }
 }
 

@@ -226,6 +226,7 @@ impl Entry {
     }
 
     /// The point for the probes that are enabled, if there is one: without their watchers, which it `has_several` of.
+    #[inline(always)]
     fn point(&self, has_several: bool) -> Option<Point> {
         let (execution, only) = (self.execution?, self.in_order().next()?);
         let mut first = self.watcher(only);

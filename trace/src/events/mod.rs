@@ -401,8 +401,8 @@ impl<P: Armed> Events<P> {
     /// for the records.
     pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<usize, fmt::Error> {
         let mut pipe = self.pipe.lock();
-        if pipe.written == 0 {
-            pipe.taken = self.rings.take().map_err(|_| fmt::Error)?;
+        if pipe.taken.records().nth(pipe.written).is_none() {
+            *pipe = Pipe { taken: self.rings.take().map_err(|_| fmt::Error)?, written: 0 };
         }
         let Pipe { taken, written } = &mut *pipe;
         let before = *written;

@@ -81,12 +81,28 @@ fn share() -> Model {
     .preempted_at_most(3)
 }
 
+/// Whoever sees that no call is in progress sees what was done in the last.
+fn end() -> Model {
+    Model::new(|| {
+        let watched = Watched::new(1);
+        watched.take(0).unwrap().stack_pointer.store(1, Relaxed);
+        let other = thread::spawn({
+            let watched = watched.clone();
+            move || watched.give_back(1, &watched.pool.instances[0])
+        });
+        if watched.pool.taken() == 0 {
+            watched.held[0].set(());
+        }
+        other.join().unwrap();
+    })
+}
+
 #[test]
 fn instances_are_held_by_one() {
     // The tag is never the same again, so the swap succeeds only on what the load before it has acquired.
     verify(
         &["instance.rs"],
-        &[exchange(), share()],
+        &[exchange(), share(), end()],
         &["src/probe/hit/instance.rs: compare_exchange_weak, success: Acquire to Relaxed"],
     );
 }
