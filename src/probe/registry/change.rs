@@ -55,7 +55,9 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usiz
             failed = failed.or(Some(address));
             continue;
         };
-        words.extend(entry.change_of_text());
+        if let Some(word) = entry.change_of_text() {
+            words.push(word);
+        }
         staged.push(entry.staged(point));
     }
     carry_out(registry, &mut staged, &words, &mut cells);
@@ -70,8 +72,9 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
     entry.is_pending = false;
     let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else { return };
     // SAFETY: it was made in `stage`, and only the holder of the registry's lock frees it, or changes it below.
-    if let Some(point) = entry.point(!unsafe { place.as_ref() }.several.is_empty()) {
-        let mut point = ManuallyDrop::new(point);
+    let has_several = !unsafe { place.as_ref() }.several.is_empty();
+    if let Some((execution, first)) = entry.in_effect(has_several) {
+        let mut point = ManuallyDrop::new(entry.point(execution, first, Vec::new(), has_several));
         // SAFETY: the other CPUs are held outside the hit path, as this one is. Watchers of probes that are not enabled go.
         return platform::hold_cpus(&mut || unsafe { point.take_place(place) });
     }
@@ -157,17 +160,20 @@ impl Entry {
             match (self.new_execution(wanted, arena), self.mode()) {
                 (Some((execution, fallback)), _) => {
                     (self.execution, self.wanted, self.fallback) = (Some(execution), wanted, fallback);
-                    replaced.extend(before);
+                    if let Some(cell) = before {
+                        replaced.push(cell);
+                    }
                 }
                 // It serves those that are left as well, though another would be faster.
                 (None, Some(mode)) if mode <= wanted && (is_of_form || is_full) => {}
                 (None, _) => return None,
             }
         }
-        let point = self.point(!several.is_empty())?;
+        let has_several = !several.is_empty();
+        let (execution, first) = self.in_effect(has_several)?;
         let place = points.allocate()?;
         // SAFETY: it is a place for one.
-        unsafe { place.write(Point { several, ..point }) };
+        unsafe { place.write(self.point(execution, first, several, has_several)) };
         Some(place.as_ptr())
     }
 
@@ -205,8 +211,12 @@ impl Entry {
     }
 
     /// The watchers of the probes that are enabled, if there are several and there is memory for them.
+    #[inline(always)]
     fn several(&self) -> Option<Vec<Watcher>> {
         let mut watchers = Vec::new();
+        if self.probes.len() == 1 {
+            return Some(watchers);
+        }
         let count = self.enabled().count();
         if count > 1 {
             watchers.try_reserve_exact(count).ok()?;
@@ -225,14 +235,23 @@ impl Entry {
         Watcher { handler, counters: probe.entered, address: self.address, post, probe }
     }
 
-    /// The point for the probes that are enabled, if there is one: without their watchers, which it `has_several` of.
+    /// How the instruction is executed, and the first of the probes that are enabled, if there is one.
     #[inline(always)]
-    fn point(&self, has_several: bool) -> Option<Point> {
-        let (execution, only) = (self.execution?, self.in_order().next()?);
-        let mut first = self.watcher(only);
+    fn in_effect(&self, has_several: bool) -> Option<(Execution, ProbeRef)> {
+        let first = if has_several { self.in_order().next() } else { self.enabled().next() };
+        Some((self.execution?, first?))
+    }
+
+    /// The point for the probes that are enabled: `first`, or, if it `has_several`, these watchers, which may still have to be added.
+    ///
+    /// Inlined, so that it is made in its place.
+    #[inline(always)]
+    fn point(&self, execution: Execution, first: ProbeRef, several: Vec<Watcher>, has_several: bool) -> Point {
+        let kind = &first.kind;
+        let mut first = self.watcher(first);
         if has_several {
             first.handler = call_all;
-        } else if let Kind::Return(_) = only.kind {
+        } else if let Kind::Return(_) = kind {
             first.handler = returns::function_entered;
         }
         let (full, full_counters) = match execution {
@@ -245,7 +264,8 @@ impl Entry {
             }
             _ => (Point::miss_entry as _, Counters::NOBODY),
         };
-        let has_post = self.enabled().any(|probe| matches!(probe.kind, Kind::Kprobe { post: Some(_), .. }));
+        let is_post = |probe: ProbeRef| matches!(probe.kind, Kind::Kprobe { post: Some(_), .. });
+        let has_post = first.post.is_some() || has_several && self.enabled().any(is_post);
         let (shortcut, slot, operands) = match execution {
             Execution::Boosted { slot } => (Point::BOOSTED, slot, [0; 3]),
             Execution::Optimized { stub, form } => (Point::BOOSTED, stub + 4 * form.copy(), [0; 3]),
@@ -263,8 +283,8 @@ impl Entry {
         };
         // SAFETY: a probe stays as long as a point has it.
         let returns = returns.map(|probe| unsafe { &*ptr::from_ref(probe) });
-        let (guarded, several) = (self.guarded, Vec::new());
-        Some(Point {
+        let guarded = self.guarded;
+        Point {
             first,
             full,
             full_counters,
@@ -278,7 +298,7 @@ impl Entry {
             execution,
             guarded,
             several,
-        })
+        }
     }
 
     fn guard(&self) -> Guard {
