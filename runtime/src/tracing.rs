@@ -6,8 +6,7 @@ use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
 use spin::Once;
 
-use crate::memory::{self, Statistics};
-use crate::{backtrace, interrupt, smp, symbol, task, time};
+use crate::{backtrace, interrupt, memory, smp, symbol, task, time};
 
 /// How many bytes the ring of a CPU has.
 const BYTES: usize = 512 << 10;
@@ -40,13 +39,7 @@ pub fn rings() -> &'static Rings {
 /// No memory, of which an eighth is left to others: nothing has changed.
 pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
     // SAFETY: what is called here has interrupts masked, and every other CPU is held where it handles no hit.
-    unsafe { rings().resize(bytes, free(), &mut |action| smp::hold_cpus(action)) }
-}
-
-/// Bytes of the heap that are free, but for an eighth of all that is left to others.
-fn free() -> usize {
-    let Statistics { heap_used, heap_size, .. } = memory::statistics();
-    (heap_size - heap_size / 8).saturating_sub(heap_used)
+    unsafe { rings().resize(bytes, memory::statistics().heap_to_spare(), &mut |action| smp::hold_cpus(action)) }
 }
 
 /// What is set about events: nothing yet.
@@ -56,7 +49,7 @@ pub fn controls() -> Controls {
         synchronize: aarch64_kprobes::probe::synchronize,
         in_link: |address| backtrace::is_caller_in_link(address as usize),
         now: || time::now().as_micros() as u64,
-        free,
+        free: || memory::statistics().heap_to_spare(),
     })
 }
 

@@ -343,15 +343,14 @@ impl Registry {
     /// Frees the unregistered return probes that no call is in any more, and the slots that tasks have left; and where nothing is
     /// probed, the memory of both lists.
     fn sweep(&mut self) {
-        let is_used = |probe: &ProbeRef| probe.active() != 0;
-        if !self.occupied.is_empty() || !self.lingering.iter().all(is_used) {
-            let mut kept = 0;
-            for index in 0..self.lingering.len() {
-                if is_used(&self.lingering[index]) {
-                    self.lingering.swap(kept, index);
-                    kept += 1;
-                }
+        let mut kept = 0;
+        for index in 0..self.lingering.len() {
+            if self.lingering[index].active() != 0 {
+                self.lingering.swap(kept, index);
+                kept += 1;
             }
+        }
+        if kept < self.lingering.len() || !self.occupied.is_empty() {
             // The CPU that gave back the last instance may still be about to leave the probe: this waits for it.
             self.change(&mut Vec::new());
             while self.lingering.len() > kept

@@ -17,7 +17,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::{fmt, str};
+use core::str;
 
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
@@ -175,19 +175,6 @@ pub enum InlinedError {
     /// They contradict the format.
     Inconsistent,
 }
-
-impl fmt::Display for InlinedError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoMemory { bytes } => {
-                write!(out, "the table of inlined copies takes {bytes} bytes, which are not free")
-            }
-            Self::Inconsistent => write!(out, "the symbol table contradicts itself in its inlined copies"),
-        }
-    }
-}
-
-impl core::error::Error for InlinedError {}
 
 /// The part of a table that tells of copies, as it is stored.
 #[derive(Clone, Copy, Debug)]

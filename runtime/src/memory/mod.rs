@@ -160,6 +160,14 @@ mod target {
         Usage { heap: heap::statistics().used, frames: frames.saturating_sub(executable), executable }
     }
 
+    impl Statistics {
+        /// Bytes of the heap that one may ask for: those that are free, but for an eighth of all that is left to others.
+        #[must_use]
+        pub fn heap_to_spare(&self) -> usize {
+            (self.heap_size - self.heap_size / 8).saturating_sub(self.heap_used)
+        }
+    }
+
     impl fmt::Display for Statistics {
         fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
             let Self { free_frames, heap_used, heap_size, heap_allocations } = self;

@@ -22,10 +22,9 @@ use super::compiled::Reason;
 use super::inlined;
 use super::names::{Image, Known};
 use super::places::{Place, Places};
-use crate::memory::{self, Statistics};
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
-use crate::{smp, symbol, time};
+use crate::{memory, smp, symbol, time};
 
 /// Starts a program that nobody stops.
 const GO_ON: &dyn Fn() -> bool = &|| false;
@@ -126,8 +125,7 @@ impl Refusal {
 
 /// Refuses what would leave less than an eighth of the heap to others: a single line can ask for more probes than there is room for.
 fn check_memory(places: &[Place]) -> Result<(), Refusal> {
-    let Statistics { heap_used, heap_size, .. } = memory::statistics();
-    let free = (heap_size - heap_size / 8).saturating_sub(heap_used);
+    let free = memory::statistics().heap_to_spare();
     let needed: usize = places.iter().map(Place::memory).sum();
     if needed <= free {
         return Ok(());
