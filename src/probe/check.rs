@@ -64,6 +64,7 @@ impl Checker {
     /// # Errors
     ///
     /// The [`ProbeError`] that registering a kprobe there would give.
+    #[inline]
     pub fn check(&mut self, address: usize) -> Result<Site, ProbeError> {
         if !address.is_multiple_of(4) {
             return Err(ProbeError::Misaligned { address });
@@ -110,11 +111,10 @@ impl Checker {
         }
     }
 
-    /// The same as [`check`](Self::check), for a return probe.
-    pub(super) fn check_entry(&mut self, address: usize) -> Result<Site, ProbeError> {
-        let site = self.check(address)?;
+    /// Tells what keeps a return probe from the virtual address `address`, which has just been checked.
+    pub(super) fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
         match self.not_entry(address) {
-            None => Ok(site),
+            None => Ok(()),
             Some(NotEntry::Inside { .. }) => Err(ProbeError::NotEntry { address, function: self.function.clone() }),
             Some(NotEntry::Loop { branch } | NotEntry::Jump { branch }) => {
                 Err(ProbeError::EntryIsLoop { address, branch })

@@ -221,10 +221,10 @@ impl Registry {
     /// Adds a probe, not armed yet, to the point at its address; to a new one if there is none.
     fn add(&mut self, request: Request, checker: &mut Checker) -> Result<Registration, ProbeError> {
         let address = request.address;
-        let site = match &request.kind {
-            Kind::Kprobe { .. } => checker.check(address)?,
-            Kind::Return(_) => checker.check_entry(address)?,
-        };
+        let site = checker.check(address)?;
+        if let Kind::Return(_) = request.kind {
+            checker.check_entry(address)?;
+        }
         self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
     }
 
@@ -258,8 +258,12 @@ impl Registry {
         let probe = unsafe { ProbeRef::new(place) };
         let entry =
             self.entries.get_or_add(address, || Entry::new(address, page, site, checker.is_guarded(address)))?;
+        if entry.probes.push(probe).is_none() {
+            // SAFETY: nobody knows it yet.
+            unsafe { self.free(probe) };
+            return None;
+        }
         entry.not_entry = entry.not_entry.or(not_entry);
-        entry.probes.push(probe);
         self.returns += usize::from(matches!(probe.kind, Kind::Return(_)));
         Some(Registration { address, probe, state: State::Registered })
     }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::{mem, slice};
+use core::slice;
 
 use super::Entry;
 use crate::platform;
@@ -71,6 +71,9 @@ impl Entries {
     }
 
     /// The entry of the virtual address `address`, for which there is room: a new one if it has none.
+    ///
+    /// Inlined, so that it is made in its place.
+    #[inline(always)]
     pub(super) fn get_or_add(&mut self, address: usize, new: impl FnOnce() -> Entry) -> Option<&mut Entry> {
         let mut entry = match *self.word(address)? {
             Some(entry) => entry,
@@ -116,15 +119,23 @@ impl Entries {
 impl Probes {
     pub(super) const NONE: Self = Self::Several(Vec::new());
 
-    pub(super) fn push(&mut self, probe: ProbeRef) {
-        *self = match mem::replace(self, Self::NONE) {
-            Self::One(first) => Self::Several([first, probe].into()),
-            Self::Several(probes) if probes.is_empty() => Self::One(probe),
-            Self::Several(mut probes) => {
+    /// Adds a probe, if there is memory for it; the first takes none.
+    #[inline]
+    pub(super) fn push(&mut self, probe: ProbeRef) -> Option<()> {
+        match self {
+            Self::Several(probes) if probes.is_empty() => *self = Self::One(probe),
+            Self::Several(probes) => {
+                probes.try_reserve(1).ok()?;
                 probes.push(probe);
-                Self::Several(probes)
             }
-        };
+            Self::One(first) => {
+                let mut probes = Vec::new();
+                probes.try_reserve_exact(2).ok()?;
+                probes.extend([*first, probe]);
+                *self = Self::Several(probes);
+            }
+        }
+        Some(())
     }
 
     pub(super) fn remove(&mut self, probe: ProbeRef) {
