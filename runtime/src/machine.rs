@@ -74,6 +74,16 @@ pub fn stop(reason: fmt::Arguments) -> ! {
     halt()
 }
 
+/// Stops the machine because it was told to, by whoever has no other answer from it, and says what this CPU was doing.
+pub(crate) fn stop_as_told(reason: fmt::Arguments) -> ! {
+    mask_all();
+    exception::abandon_cpu();
+    if begin_report() == Extent::Full {
+        println!("\n{}", backtrace::current());
+    }
+    stop(reason)
+}
+
 /// Leaves the reason to a debugger, before the attempt to report it. The first reason counts: what fails while it is
 /// reported does not replace it.
 pub(crate) fn write_epitaph(reason: fmt::Arguments) {

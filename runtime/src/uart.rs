@@ -2,7 +2,7 @@
 //!
 //! All CPUs write to it in turn, a call of [`print!`](crate::print) each. A task yields until it has its turn. Code that runs
 //! with interrupts masked (handlers) waits for a moment only, as whoever has the turn may be what it interrupted, and then
-//! writes, be it into somebody's line; so does [`urge`]. Where the machine stops, the CPU that reports has the UART alone:
+//! writes, be it into somebody's line; so does [`urge`]. A kernel that answers nothing any more still takes the quit key. Where the machine stops, the CPU that reports has the UART alone:
 //! others that want to write stop. Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
 
 use core::fmt::{self, Write};
@@ -50,6 +50,13 @@ const INTERRUPTED: u8 = 2;
 
 /// What ^C sends.
 const INTERRUPT_KEY: u8 = 0x03;
+
+/// What ^\ sends.
+const QUIT_KEY: u8 = 0x1c;
+/// How often in a row it stops the machine: more often than noise or a slip of the hand has it.
+const QUITS: u8 = 5;
+/// How often it was the last that came.
+static QUIT: AtomicU8 = AtomicU8::new(0);
 
 /// Maps the UART and makes it ready for output. Its speed becomes [`SPEED`] if the frequency of its clock in Hz is known;
 /// else it stays as the firmware has set it.
@@ -108,14 +115,20 @@ fn receive(uart: &Pl011) {
             break;
         }
         let data = uart.data.extract();
-        if data.read(Data::BYTE) as u8 == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
+        let byte = data.read(Data::BYTE) as u8;
+        let quits = if byte == QUIT_KEY { QUIT.load(Ordering::Relaxed) + 1 } else { 0 };
+        QUIT.store(quits, Ordering::Relaxed);
+        if quits == QUITS {
+            machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
+        }
+        if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
             // What was typed ahead is not meant any more.
             ring.clear();
             // Not if the command, on another CPU, is over in this moment.
             let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
             continue;
         }
-        let lost = ring.push_back(data.read(Data::BYTE) as u8).is_err() || data.is_set(Data::OVERRUN);
+        let lost = ring.push_back(byte).is_err() || data.is_set(Data::OVERRUN);
         OVERRUNS.fetch_add(u64::from(lost), Ordering::Relaxed);
     }
     drop(ring);

@@ -14,7 +14,7 @@ use std::{
         mpsc::{self, Sender, TryRecvError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -23,9 +23,12 @@ use kprobes_loader_protocol::{Reply, package::Package};
 use crate::machine::{Output, Start, Uart};
 use line::{Heard, Line};
 use load::Load;
+pub use load::QUIT;
 
 /// How long a loader may take to answer, unless somebody says otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a board takes at most from the order to reset until its loader says that it is there.
+const TIME_TO_RESET: Duration = Duration::from_secs(10);
 /// After this time without a byte, keys are looked for.
 const TURN: Duration = Duration::from_millis(5);
 
@@ -113,12 +116,25 @@ impl Start for Image<'_> {
                 match typed.try_recv() {
                     Ok(keys) => line.send(&keys),
                     Err(TryRecvError::Empty) => {}
-                    // For the next one, which else would have to find out who is there.
-                    Err(TryRecvError::Disconnected) => return line.send(load::RESET),
+                    Err(TryRecvError::Disconnected) => return give_back(&mut line),
                 }
             }
         });
         Ok(Box::new(Running { keys }))
+    }
+}
+
+/// Has the kernel that was started give the board back to the loader, for the next one, which else would have to find out who is
+/// there: at its prompt, and if it does not come to one, by what it takes in any state in which it takes interrupts.
+fn give_back(line: &mut Line) {
+    for keys in [load::RESET, QUIT] {
+        line.send(keys);
+        let begin = Instant::now();
+        while begin.elapsed() < TIME_TO_RESET {
+            if let Some(Heard::Reply(Reply::Ready { .. })) = line.hear(TURN) {
+                return;
+            }
+        }
     }
 }
 

@@ -24,6 +24,8 @@ const TURN: Duration = Duration::from_millis(20);
 const TIME_TO_ASK: Duration = Duration::from_secs(2);
 /// What has the kernels of this repository give the board back to its loader, whatever stands at their prompt.
 pub const RESET: &[u8] = b"\rreboot\r";
+/// What stops a kernel of this repository that comes to no prompt, and so resets the board.
+pub const QUIT: &[u8] = b"\x1c\x1c\x1c\x1c\x1c";
 /// As much is remembered of what comes from somebody else.
 const REMEMBERED: usize = 400;
 

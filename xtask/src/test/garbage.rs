@@ -161,6 +161,7 @@ mod tests {
     use super::{LENGTH, garbage, parse};
     use crate::{
         console::Event,
+        serial::QUIT,
         test::dialogue::{Reply, Subject},
     };
 
@@ -171,6 +172,7 @@ mod tests {
         assert!((0..=255).all(|byte| bytes.contains(&byte)));
         let longest = bytes.split(|byte| !matches!(byte, b' '..=b'~')).map(<[u8]>::len).max();
         assert!(longest > Some(1024));
+        assert!(!bytes.windows(QUIT.len()).any(|piece| piece == QUIT), "it would stop the machine, as it is to");
     }
 
     #[test]

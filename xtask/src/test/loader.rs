@@ -14,13 +14,15 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{
-    dialogue::{Subject, converse},
+    dialogue::{Reply, Subject, converse},
     protocol::{Listing, Test, Trial},
     report::{Outcome, Report},
     session::{Player, Session},
 };
 use crate::{
     board::{BASE, Board, Overrides},
+    console::Event,
+    conversation::PROMPT,
     flash, image,
     machine::Start,
     serial::{Options, Station},
@@ -43,11 +45,12 @@ pub fn test(report: &mut Report, board: &Board, seconds: u64) {
     if !BOARDS.contains(&board.name.as_str()) {
         return;
     }
-    let tests: [(&str, Try); 6] = [
+    let tests: [(&str, Try); 7] = [
         ("console", console),
         ("noise", noise),
         ("cut_cable", cut_cable),
         ("suite", suite),
+        ("no_prompt", no_prompt),
         ("another_board", another_board),
         ("no_loader", no_loader),
     ];
@@ -156,6 +159,34 @@ fn suite(bed: &Bed) -> Result<()> {
         ensure!(applies == (module != "block"), "{} has the outcome {outcome:?}", test.name);
     }
     Ok(())
+}
+
+/// A kernel that comes to no prompt any more gives the board back none the less.
+fn no_prompt(bed: &Bed) -> Result<()> {
+    let (_cable, station) = bed.station("no-prompt", Faults::default())?;
+    bed.talk(&station.with(&bed.kernel)?, &mut Busy)?;
+    bed.have_session(&station)
+}
+
+/// Leaves the kernel with something to do that it does not end.
+struct Busy;
+
+impl Busy {
+    const COMMAND: &str = "run sha256 1000000000";
+}
+
+impl Subject<()> for Busy {
+    fn prompt(&self) -> &'static str {
+        PROMPT
+    }
+
+    fn event(&mut self, event: Event) -> Reply<()> {
+        match event {
+            Event::Prompt => Reply::Type(Self::COMMAND.into()),
+            Event::Line(line) if line.ends_with(Self::COMMAND) => Reply::Done(Ok(())),
+            Event::Line(_) => Reply::Wait,
+        }
+    }
 }
 
 /// Who asks for another board than the one that is there is told which it is.
