@@ -318,7 +318,7 @@ impl Registry {
                 self.entries.remove(address);
             }
         }
-        // No CPU counts any more.
+        // No CPU counts hits any more. Calls that are in progress may still be missed, which nobody is told.
         let missed = probes.clone().map(Registration::missed).sum();
         for &Registration { probe, .. } in probes {
             match probe.kind {

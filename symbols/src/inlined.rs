@@ -196,8 +196,13 @@ impl Packed<'_> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(length).map_err(|_| InlinedError::NoMemory { bytes: length })?;
         bytes.resize(length, 0);
+        // On the heap: whoever asks may have little stack.
+        let mut state: Vec<DecompressorOxide> = Vec::new();
+        let too_large = |_| InlinedError::NoMemory { bytes: size_of::<DecompressorOxide>() };
+        state.try_reserve_exact(1).map_err(too_large)?;
+        state.resize_with(1, DecompressorOxide::new);
         let flags = TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
-        let (status, _, written) = decompress(&mut DecompressorOxide::new(), packed, &mut bytes, 0, flags);
+        let (status, _, written) = decompress(&mut state[0], packed, &mut bytes, 0, flags);
         let copies = InlinedCopies { base, count, bytes };
         let is_right = status == TINFLStatus::Done && written == length && copies.is_consistent();
         if is_right { Ok(copies) } else { Err(InlinedError::Inconsistent) }

@@ -23,6 +23,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kprobes_program::check::{Symbols, check};
 use kprobes_program::code::{Code, Op, Operand, Register, Word};
 use kprobes_program::compile::{Base, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
+use kprobes_program::error::Problem;
 use kprobes_program::random::Random;
 use kprobes_program::report::{Names, drain, write_maps};
 use kprobes_program::run::{self, Machine};
@@ -52,8 +53,8 @@ impl Symbols for Image {
         IMAGE.iter().find(|(of, _)| *of == name).map(|&(_, address)| address)
     }
 
-    fn functions(&self, path: &str) -> Vec<Range<u64>> {
-        IMAGE.iter().filter(|(name, _)| matches(path, name)).map(|&(_, start)| start..start + 0x100).collect()
+    fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {
+        Ok(IMAGE.iter().filter(|(name, _)| matches(path, name)).map(|&(_, start)| start..start + 0x100).collect())
     }
 }
 

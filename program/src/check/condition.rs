@@ -120,7 +120,7 @@ impl Clause<'_, '_> {
         if !matches!(operator, Operator::Equal | Operator::Unequal) {
             return Err(span.error(Problem::Order));
         }
-        let functions = self.checker.symbols.functions(path);
+        let functions = self.checker.symbols.functions(path).map_err(|problem| at.error(problem))?;
         let truth = comparison(operator, false);
         match (address, functions.as_slice()) {
             (_, []) => Err(at.error(Problem::NoSymbol)),

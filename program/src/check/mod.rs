@@ -28,7 +28,11 @@ pub trait Symbols {
 
     /// The virtual addresses of all functions that a probe on `path` means, none twice, and what stands for one that is only in
     /// copies.
-    fn functions(&self, path: &str) -> Vec<Range<u64>>;
+    ///
+    /// # Errors
+    ///
+    /// That cannot be found out.
+    fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem>;
 }
 
 /// Checks a program, and makes code of it.

@@ -9,6 +9,7 @@ use std::vec::Vec;
 use crate::atomic::AtomicU64;
 use crate::check::{Symbols, check};
 use crate::code::{Code, Register};
+use crate::error::Problem;
 use crate::report::{Names, drain, write_maps};
 use crate::run::{Machine, run};
 use crate::store::{Limits, Store};
@@ -40,11 +41,11 @@ impl Symbols for Image {
             .map(|&(_, address)| address)
     }
 
-    fn functions(&self, path: &str) -> Vec<Range<u64>> {
+    fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {
         let (path, wanted) = numbered(path);
         let meant = IMAGE.iter().filter(|(name, _)| matches(path, name));
         let meant = meant.filter(|&&(_, start)| wanted.is_none_or(|wanted| self.number(start).max(1) == wanted));
-        meant.map(|&(_, start)| start..start + 0x100).collect()
+        Ok(meant.map(|&(_, start)| start..start + 0x100).collect())
     }
 }
 

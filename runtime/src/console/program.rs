@@ -5,7 +5,9 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt::{self, Write};
+use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
@@ -16,6 +18,7 @@ use super::session::{Screen, Session};
 use super::typed::{Typed, typed};
 use super::words::{Failure, Words};
 use crate::program::{Program, Reader, Refusal};
+use crate::sync::PreemptLock;
 use crate::{print, println, program, symbol, task, uart};
 
 /// How long who waits for a program, or for its output, sleeps at a time: a hit cannot wake a task.
@@ -83,7 +86,14 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, is_interp
     // What `BEGIN` has put out comes before everything else; ^C is seen below.
     let _ = program.drain(&mut Lines::default());
     let reader = program.reader();
-    let reader = task::spawn("trace", move || follow(&reader));
+    let left = Arc::new(PreemptLock::new(Lines::default()));
+    let reader = task::spawn("trace", {
+        let left = left.clone();
+        move || {
+            let lines = follow(&reader);
+            *left.lock() = lines;
+        }
+    });
     let outcome = match command {
         Some(command) if !program.is_over() && !uart::is_interrupted() => session.execute(command),
         Some(_) => Ok(()),
@@ -103,8 +113,9 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, is_interp
     if uart::take_interrupt() {
         println!("^C");
     }
+    let mut lines = mem::take(&mut *left.lock());
     // ^C once more: the rest is not shown.
-    let _ = program.finish(&mut Lines::default());
+    let _ = program.finish(&mut lines);
     Ok(())
 }
 
@@ -149,40 +160,50 @@ fn describe(program: &Program) {
     }
 }
 
-/// Shows what a program puts out, until nothing more comes.
-fn follow(reader: &Reader) {
+/// Shows what a program puts out, until nothing more comes. Returns what was taken and could not be shown.
+fn follow(reader: &Reader) -> Lines {
+    let mut lines = Lines::default();
     loop {
         let is_ending = reader.is_ending();
-        match reader.drain(&mut Lines::default()) {
-            // It has asked to end.
-            Ok(true) => return,
-            _ if is_ending => return,
-            // An error is ^C, which may have been for the program's command only.
-            Ok(false) | Err(fmt::Error) => task::sleep(PERIOD),
+        // An error is ^C, which may have been for the program's command only.
+        let outcome = reader.drain(&mut lines).and_then(|is_over| lines.flush().map(|()| is_over));
+        // It has asked to end, or was told to.
+        if is_ending || outcome == Ok(true) {
+            return lines;
         }
+        task::sleep(PERIOD);
     }
 }
 
-/// The screen, line by line: a line that several tasks had a part in could not be read.
+/// The screen, line by line: a line that several tasks had a part in could not be read. What it cannot show is kept, for later.
 #[derive(Default)]
 struct Lines(String);
+
+impl Lines {
+    /// Shows what is no whole line, too.
+    fn flush(&mut self) -> fmt::Result {
+        if !self.0.is_empty() {
+            Screen.write_str(&self.0)?;
+            self.0.clear();
+        }
+        Ok(())
+    }
+}
 
 impl Write for Lines {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.push_str(text);
         let Some(end) = self.0.rfind('\n') else { return Ok(()) };
-        let rest = self.0.split_off(end + 1);
-        let lines = core::mem::replace(&mut self.0, rest);
-        Screen.write_str(&lines)
+        Screen.write_str(&self.0[..=end])?;
+        self.0.drain(..=end);
+        Ok(())
     }
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        if !self.0.is_empty() {
-            // The screen gives no errors but for ^C.
-            let _ = Screen.write_str(&self.0);
-        }
+        // The screen gives no errors but for ^C.
+        let _ = self.flush();
     }
 }
 

@@ -7,6 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 use core::ops::Range;
 
 use aarch64_kprobes::insn::{self, Verdict};
@@ -50,13 +51,9 @@ pub(super) struct Copies {
     pub names: BTreeMap<u64, String>,
 }
 
-/// The table of copies, unpacked.
-fn table() -> Result<InlinedCopies, Problem> {
-    symbol::table().ok_or(Problem::NoInlined)?.inlined().map_err(|error| match error {
-        InlinedError::NoMemory { bytes } => Problem::InlinedMemory { bytes },
-        InlinedError::Inconsistent => Problem::InlinedDamaged,
-    })
-}
+/// The table of copies: unpacked when a program asks for it first, and kept until that has been read.
+#[derive(Default)]
+pub(super) struct Table(OnceCell<Result<InlinedCopies, Problem>>);
 
 /// What stands for a function of which there are copies.
 fn value(function: &InlinedFunction<'_>) -> u64 {
@@ -65,49 +62,89 @@ fn value(function: &InlinedFunction<'_>) -> u64 {
     address.unwrap_or_else(|| (symbol::table_address() + function.number) as u64)
 }
 
-/// What stands for the functions that `glob` means of which there are copies.
-pub(super) fn find(glob: &str) -> Vec<u64> {
-    let Ok(table) = table() else { return Vec::new() };
-    table.functions().filter(|function| matches(glob, &function.name)).map(|function| value(&function)).collect()
-}
+impl Table {
+    fn get(&self) -> Result<&InlinedCopies, Problem> {
+        let unpack = || {
+            symbol::table().ok_or(Problem::NoInlined)?.inlined().map_err(|error| match error {
+                InlinedError::NoMemory { bytes } => Problem::InlinedMemory { bytes },
+                InlinedError::Inconsistent => Problem::InlinedDamaged,
+            })
+        };
+        self.0.get_or_init(unpack).as_ref().map_err(|problem| *problem)
+    }
 
-/// Where the copies of the functions that `glob` matches begin, or end if `exit`.
-///
-/// # Errors
-///
-/// There are none, or none to be had.
-pub(super) fn copies(glob: &str, exit: bool) -> Result<Copies, Problem> {
-    let table = table()?;
-    let mut found = Copies::default();
-    let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for function in table.functions().filter(|function| matches(glob, &function.name)) {
-        let stands_for = value(&function);
-        for stored in function.copies() {
-            let Some(host) = symbol::function(stored.address as usize) else { continue };
-            if let Some(caller) = stored.caller {
-                callers.entry(caller).or_default().push(found.copies.len());
+    /// What stands for the functions that `glob` means of which there are copies.
+    ///
+    /// # Errors
+    ///
+    /// The table is damaged, or there is no memory for it.
+    pub fn find(&self, glob: &str) -> Result<Vec<u64>, Problem> {
+        let table = match self.get() {
+            Err(Problem::NoInlined) => return Ok(Vec::new()),
+            table => table?,
+        };
+        let meant = table.functions().filter(|function| matches(glob, &function.name));
+        Ok(meant.map(|function| value(&function)).collect())
+    }
+
+    /// Where the copies of the functions that `glob` matches begin, or end if `exit`.
+    ///
+    /// # Errors
+    ///
+    /// As above, or there are none.
+    pub fn copies(&self, glob: &str, exit: bool) -> Result<Copies, Problem> {
+        let table = self.get()?;
+        let mut found = Copies::default();
+        let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for function in table.functions().filter(|function| matches(glob, &function.name)) {
+            let stands_for = value(&function);
+            for stored in function.copies() {
+                let Some(host) = symbol::function(stored.address as usize) else { continue };
+                if let Some(caller) = stored.caller {
+                    callers.entry(caller).or_default().push(found.copies.len());
+                }
+                found.copies.push(Copy {
+                    function: stands_for,
+                    caller: host.start as u64,
+                    name: function.name.clone(),
+                    address: stored.address as usize,
+                    is_in_pieces: stored.is_in_pieces,
+                    sites: sites(&stored, exit, &host),
+                    host,
+                });
+                found.names.entry(stands_for).or_insert_with(|| function.name.clone());
             }
-            found.copies.push(Copy {
-                function: stands_for,
-                caller: host.start as u64,
-                name: function.name.clone(),
-                address: stored.address as usize,
-                is_in_pieces: stored.is_in_pieces,
-                sites: sites(&stored, exit, &host),
-                host,
-            });
-            found.names.entry(stands_for).or_insert_with(|| function.name.clone());
         }
-    }
-    for function in table.functions() {
-        let Some(numbers) = callers.get(&function.number) else { continue };
-        let caller = value(&function);
-        for &number in numbers {
-            found.copies.get_mut(number).into_iter().for_each(|copy| copy.caller = caller);
+        for function in table.functions() {
+            let Some(numbers) = callers.get(&function.number) else { continue };
+            let caller = value(&function);
+            for &number in numbers {
+                found.copies.get_mut(number).into_iter().for_each(|copy| copy.caller = caller);
+            }
+            found.names.insert(caller, function.name);
         }
-        found.names.insert(caller, function.name);
+        if found.copies.is_empty() { Err(Problem::NoInlined) } else { Ok(found) }
     }
-    if found.copies.is_empty() { Err(Problem::NoInlined) } else { Ok(found) }
+
+    /// A line for each copy that a probe means: the probe, where the copy is, and what is to be known of it.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn list(&self, glob: &str, exit: bool) -> Result<Vec<String>, Problem> {
+        let line = |copy: Copy| {
+            let Copy { name, host, address, is_in_pieces, sites, .. } = copy;
+            let host_name = symbol::lookup(host.start).map_or("", |symbol| symbol.name);
+            let offset = address - host.start;
+            let about = match sites {
+                None => ", which no instruction tells",
+                Some(_) if is_in_pieces => ", in pieces",
+                Some(_) => "",
+            };
+            format!("{} in {host_name}+{offset:#x}{about}", Probe::Inline { function: name, exit })
+        };
+        Ok(self.copies(glob, exit)?.copies.into_iter().map(line).collect())
+    }
 }
 
 /// The instructions of `host` at which control passes into a copy, or out of it.
@@ -130,24 +167,4 @@ fn branch_at(address: usize) -> Option<insn::Op> {
         Verdict::Simulate(op) if op.branch_offset().is_some() => Some(op),
         _ => None,
     }
-}
-
-/// A line for each copy that a probe means: the probe, where the copy is, and what is to be known of it.
-///
-/// # Errors
-///
-/// As above.
-pub(super) fn list(glob: &str, exit: bool) -> Result<Vec<String>, Problem> {
-    let line = |copy: Copy| {
-        let Copy { name, host, address, is_in_pieces, sites, .. } = copy;
-        let host_name = symbol::lookup(host.start).map_or("", |symbol| symbol.name);
-        let offset = address - host.start;
-        let about = match sites {
-            None => ", which no instruction tells",
-            Some(_) if is_in_pieces => ", in pieces",
-            Some(_) => "",
-        };
-        format!("{} in {host_name}+{offset:#x}{about}", Probe::Inline { function: name, exit })
-    };
-    Ok(copies(glob, exit)?.copies.into_iter().map(line).collect())
 }

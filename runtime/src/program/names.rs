@@ -8,6 +8,7 @@ use core::fmt::{self, Write};
 use core::ops::Range;
 
 use kprobes_program::check::Symbols;
+use kprobes_program::error::Problem;
 use kprobes_program::report::Names;
 use kprobes_program::syntax::{Probe, matches, numbered};
 use kprobes_symbols::Symbol;
@@ -16,21 +17,21 @@ use super::inlined;
 use crate::symbol;
 
 /// The functions of the image, for the checker.
-pub(super) struct Image;
+pub(super) struct Image<'a>(pub &'a inlined::Table);
 
-impl Symbols for Image {
+impl Symbols for Image<'_> {
     fn address(&self, path: &str) -> Option<u64> {
         let (name, wanted) = numbered(path);
         symbol::find(name).find(|function| is_meant(function, wanted)).map(|function| function.address)
     }
 
-    fn functions(&self, path: &str) -> Vec<Range<u64>> {
+    fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {
         let mut all: Vec<_> =
             functions(path).map(|function| function.address..function.address + function.size).collect();
         if all.is_empty() {
-            all.extend(inlined::find(path).into_iter().map(|copies| copies..copies + 1));
+            all.extend(self.0.find(path)?.into_iter().map(|copies| copies..copies + 1));
         }
-        all
+        Ok(all)
     }
 }
 

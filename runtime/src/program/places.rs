@@ -12,8 +12,8 @@ use kprobes_program::syntax::{Probe, Spanned};
 use kprobes_symbols::Symbol;
 
 use super::exits::{Exit, exit_at};
-use super::inlined::{Copies, Site};
-use super::{hit, inlined, names};
+use super::inlined::{Copies, Site, Table};
+use super::{hit, names};
 use crate::backtrace;
 
 /// How an instruction is probed.
@@ -103,12 +103,18 @@ impl Wants {
 }
 
 impl Places {
-    /// Adds where clause `clause`, which is `routine`, runs for `probe`.
+    /// Adds where clause `clause`, which is `routine`, runs for `probe`; in copies of functions, those of `table`.
     ///
     /// # Errors
     ///
     /// There is no such place.
-    pub fn add(&mut self, clause: usize, routine: &Routine, probe: &Spanned<Probe>) -> Result<(), Error> {
+    pub fn add(
+        &mut self,
+        clause: usize,
+        routine: &Routine,
+        probe: &Spanned<Probe>,
+        table: &Table,
+    ) -> Result<(), Error> {
         let wants = Wants::of(routine);
         let before = self.places.len();
         self.spans.push(probe.span);
@@ -119,7 +125,7 @@ impl Places {
                 return Ok(());
             }
             Probe::Inline { function, exit } => {
-                let found = inlined::copies(function, *exit);
+                let found = table.copies(function, *exit);
                 let outcome = found.and_then(|found| self.push_copies(clause, found, *exit, &wants));
                 return outcome.map_err(|problem| probe.span.error(problem));
             }

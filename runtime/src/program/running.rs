@@ -19,7 +19,7 @@ use kprobes_program::syntax::{self, Probe};
 use super::alone;
 use super::attach::{self, Attached, Stopped};
 use super::compiled::Reason;
-use super::inlined;
+use super::inlined::Table;
 use super::names::{Image, Known};
 use super::places::{Place, Places};
 use crate::sync::IrqMask;
@@ -147,11 +147,12 @@ impl Shared {
     /// where the text names each of its probes, too.
     fn load(text: &str) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
         let tree = syntax::parse(text)?;
-        let code = check(&tree, &Image)?;
+        let table = Table::default();
+        let code = check(&tree, &Image(&table))?;
         let mut all = Places::default();
         for (number, (clause, routine)) in tree.clauses.iter().zip(&code.routines).enumerate() {
             for probe in &clause.probes {
-                all.add(number, routine, probe)?;
+                all.add(number, routine, probe, &table)?;
                 check_memory(&all.places)?;
             }
         }
@@ -205,7 +206,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, or why nothing that one of its probes means can be probed: it has done nothing then.
+    /// What is wrong with it, or why nothing that one of its probes means can be probed: it has done nothing then. Or there is no
+    /// memory to arm its probes: no more than its `BEGIN` has run then.
     pub fn start(text: &str) -> Result<Self, Refusal> {
         Self::run(text, false, GO_ON)
     }
@@ -364,15 +366,15 @@ impl Detached {
 ///
 /// What is wrong with it, or that it means none.
 pub fn list(text: &str) -> Result<Vec<String>, Refusal> {
-    let mut lines = Vec::new();
+    let (mut lines, table) = (Vec::new(), Table::default());
     let routine = Routine { probes: Vec::new(), ops: Vec::new() };
     for probe in syntax::parse_probes(text)? {
         if let Probe::Inline { function, exit } = &probe.node {
-            lines.extend(inlined::list(function, *exit).map_err(|problem| probe.span.error(problem))?);
+            lines.extend(table.list(function, *exit).map_err(|problem| probe.span.error(problem))?);
             continue;
         }
         let mut all = Places::default();
-        all.add(0, &routine, &probe)?;
+        all.add(0, &routine, &probe, &table)?;
         lines.extend(all.names.iter().map(Probe::to_string));
     }
     Ok(lines)

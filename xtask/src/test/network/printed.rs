@@ -64,6 +64,12 @@ pub fn of_packets(interface: &str, packets: &[Packet]) -> Numbers {
     numbers
 }
 
+/// How much is lost, by a line that says so: the first number in it.
+pub fn number_of(loss: &str) -> Result<u64, String> {
+    let number = loss.split(' ').find_map(|word| word.parse().ok());
+    number.ok_or_else(|| format!("{loss:?} does not say how much is lost"))
+}
+
 /// What differs, a line each.
 pub fn difference(printed: &Numbers, captured: &Numbers) -> String {
     let mut text = String::new();
