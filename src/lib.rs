@@ -26,6 +26,8 @@
 //! The engine needs `alloc`, for registration only. A kernel
 //!
 //! - implements [`Platform`](platform::Platform) and exports it with [`platform!`];
+//! - has in TPIDR_EL1 the address from which the engine's state of the CPU and the calls of the task are found, at
+//!   [`CPU_OFFSET`](platform::Platform::CPU_OFFSET) and [`CALLS_OFFSET`](platform::Platform::CALLS_OFFSET);
 //! - calls [`exception::handle_sync`] first thing in its handler of synchronous exceptions from EL1, and
 //!   [`exception::abandon`] before it reports something that it will not survive; its vectors may have `kprobes_exception`
 //!   (`trampoline/hit.S`) deal with the usual hits before that, and return from them, as `trampoline/vectors.S` does;
