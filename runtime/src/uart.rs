@@ -2,8 +2,9 @@
 //!
 //! All CPUs write to it in turn, a call of [`print!`](crate::print) each. A task yields until it has its turn. Code that runs
 //! with interrupts masked (handlers) waits for a moment only, as whoever has the turn may be what it interrupted, and then
-//! writes, be it into somebody's line; so does [`urge`]. A kernel that answers nothing any more still takes the quit key. Where the machine stops, the CPU that reports has the UART alone:
-//! others that want to write stop. Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
+//! writes, be it into somebody's line; so does [`urge`]. Where the machine stops, the CPU that reports has the UART alone:
+//! others that want to write stop. A kernel that answers nothing any more still takes the quit key, if its interrupts come.
+//! Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -119,6 +120,8 @@ fn receive(uart: &Pl011) {
         let quits = if byte == QUIT_KEY { QUIT.load(Ordering::Relaxed) + 1 } else { 0 };
         QUIT.store(quits, Ordering::Relaxed);
         if quits == QUITS {
+            // Somebody may wait for it who is to stop.
+            drop(ring);
             machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
         }
         if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {

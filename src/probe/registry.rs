@@ -254,7 +254,7 @@ impl Registry {
         let place = self.probes.allocate()?;
         // SAFETY: it is a place for one.
         unsafe { place.write(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered }) };
-        // SAFETY: `free` alone takes it away, in `remove` and `sweep`.
+        // SAFETY: `free` alone takes it away: below, where nobody has been told of it, in `remove`, and in `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
         let entry =
             self.entries.get_or_add(address, || Entry::new(address, page, site, checker.is_guarded(address)))?;
@@ -337,7 +337,7 @@ impl Registry {
     ///
     /// # Safety
     ///
-    /// It has been unregistered, no CPU knows it any more, and no call is in it.
+    /// It has been unregistered, or was never registered at a point; no CPU knows it, and no call is in it.
     unsafe fn free(&mut self, probe: ProbeRef) {
         self.counters.give_back(probe.counters);
         // SAFETY: as the caller guarantees. It came from there in `add_checked`.

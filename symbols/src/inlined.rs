@@ -198,8 +198,8 @@ impl Packed<'_> {
         bytes.resize(length, 0);
         // On the heap: whoever asks may have little stack.
         let mut state: Vec<DecompressorOxide> = Vec::new();
-        let too_large = |_| InlinedError::NoMemory { bytes: size_of::<DecompressorOxide>() };
-        state.try_reserve_exact(1).map_err(too_large)?;
+        let bytes_needed = length + size_of::<DecompressorOxide>();
+        state.try_reserve_exact(1).map_err(|_| InlinedError::NoMemory { bytes: bytes_needed })?;
         state.resize_with(1, DecompressorOxide::new);
         let flags = TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
         let (status, _, written) = decompress(&mut state[0], packed, &mut bytes, 0, flags);

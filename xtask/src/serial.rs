@@ -20,7 +20,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use kprobes_loader_protocol::{Reply, package::Package};
 
-use crate::machine::{Output, Start, Uart};
+use crate::{
+    machine::{Output, Start, Uart},
+    test::dialogue::printable,
+};
 use line::{Heard, Line};
 use load::Load;
 pub use load::QUIT;
@@ -82,6 +85,13 @@ impl Station {
     }
 }
 
+impl Drop for Station {
+    /// Waits until what was started last has given the board back.
+    fn drop(&mut self) {
+        drop(self.line.lock());
+    }
+}
+
 fn package(image: &[u8]) -> Result<Package> {
     Package::new(image).context("the image is longer than 4 GiB")
 }
@@ -127,15 +137,26 @@ impl Start for Image<'_> {
 /// Has the kernel that was started give the board back to the loader, for the next one, which else would have to find out who is
 /// there: at its prompt, and if it does not come to one, by what it takes in any state in which it takes interrupts.
 fn give_back(line: &mut Line) {
-    for keys in [load::RESET, QUIT] {
-        line.send(keys);
-        let begin = Instant::now();
-        while begin.elapsed() < TIME_TO_RESET {
-            if let Some(Heard::Reply(Reply::Ready { .. })) = line.hear(TURN) {
-                return;
-            }
+    line.send(load::RESET);
+    if await_loader(line, |_| ()) {
+        return;
+    }
+    eprintln!("the kernel comes to no prompt, and is stopped; it says:");
+    line.send(QUIT);
+    await_loader(line, |text| eprint!("{}", printable(text)));
+}
+
+/// Whether the loader says in time that it is there. What somebody else says before is for `heard`.
+fn await_loader(line: &mut Line, heard: impl Fn(&str)) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < TIME_TO_RESET {
+        match line.hear(TURN) {
+            Some(Heard::Reply(Reply::Ready { .. })) => return true,
+            Some(Heard::Text(text)) => heard(&String::from_utf8_lossy(&text)),
+            Some(Heard::Reply(_)) | None => {}
         }
     }
+    false
 }
 
 /// What was started, until it is dropped or the loader is back.

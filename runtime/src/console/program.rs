@@ -84,13 +84,14 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, is_interp
     };
     describe(&program);
     // What `BEGIN` has put out comes before everything else; ^C is seen below.
-    let _ = program.drain(&mut Lines::default());
+    let mut lines = Lines::default();
+    let _ = program.drain(&mut lines);
     let reader = program.reader();
     let left = Arc::new(PreemptLock::new(Lines::default()));
     let reader = task::spawn("trace", {
         let left = left.clone();
         move || {
-            let lines = follow(&reader);
+            let lines = follow(&reader, lines);
             *left.lock() = lines;
         }
     });
@@ -160,13 +161,16 @@ fn describe(program: &Program) {
     }
 }
 
-/// Shows what a program puts out, until nothing more comes. Returns what was taken and could not be shown.
-fn follow(reader: &Reader) -> Lines {
-    let mut lines = Lines::default();
+/// Shows what a program puts out, behind `lines`, until nothing more comes. Returns what was taken and could not be shown: the
+/// beginning of what was being written when ^C was pressed.
+fn follow(reader: &Reader, mut lines: Lines) -> Lines {
     loop {
         let is_ending = reader.is_ending();
-        // An error is ^C, which may have been for the program's command only.
-        let outcome = reader.drain(&mut lines).and_then(|is_over| lines.flush().map(|()| is_over));
+        // ^C may have been for the program's command only: until that is over, nothing is taken that could not be shown.
+        let outcome = match uart::is_interrupted() {
+            true => Ok(false),
+            false => reader.drain(&mut lines).and_then(|is_over| lines.flush().map(|()| is_over)),
+        };
         // It has asked to end, or was told to.
         if is_ending || outcome == Ok(true) {
             return lines;
@@ -175,7 +179,7 @@ fn follow(reader: &Reader) -> Lines {
     }
 }
 
-/// The screen, line by line: a line that several tasks had a part in could not be read. What it cannot show is kept, for later.
+/// The screen, line by line: a line that several tasks had a part in could not be read. The first that it cannot show is kept, for later.
 #[derive(Default)]
 struct Lines(String);
 

@@ -156,6 +156,7 @@ impl Shared {
                 check_memory(&all.places)?;
             }
         }
+        drop(table);
         let Places { places, spans, names, alone, inlined, untold } = all;
         let cpus = smp::running().max().map_or(1, |last| last + 1);
         let store = Store::new(&code, &Limits::usual(cpus), time::nanoseconds());
@@ -207,7 +208,7 @@ impl Program {
     /// # Errors
     ///
     /// What is wrong with it, or why nothing that one of its probes means can be probed: it has done nothing then. Or there is no
-    /// memory to arm its probes: no more than its `BEGIN` has run then.
+    /// memory to arm its probes: its `BEGIN` has run then, and others may have, where probes were armed before.
     pub fn start(text: &str) -> Result<Self, Refusal> {
         Self::run(text, false, GO_ON)
     }

@@ -78,7 +78,7 @@ pub fn converse<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>
 }
 
 /// What a terminal may be sent: of control characters only the ends of lines, the others by their numbers.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
