@@ -102,7 +102,7 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     or_stop("emergency stack", set_emergency_stack());
     symbol::init();
     if let Some(conduit) = machine.psci {
-        power::initialize(conduit);
+        power::initialize(conduit, machine.is_raspberry_pi);
     }
     if let Some(registers) = &machine.broadcom.power {
         or_stop("watchdog", watchdog::initialize(registers));

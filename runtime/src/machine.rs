@@ -19,11 +19,10 @@ use aarch64_cpu::registers::{DAIF, Writeable};
 use aarch64_kprobes::exception;
 use heapless::String;
 
-use crate::broadcom::watchdog;
 use crate::interrupt::{self, Ipi};
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::IrqLock;
-use crate::{backtrace, println, smp, task, time, uart};
+use crate::{backtrace, power, println, smp, task, time, uart};
 
 /// How long the CPU that reports waits for the others to stop.
 const TIME_TO_STOP: Duration = Duration::from_secs(1);
@@ -61,8 +60,8 @@ pub(crate) fn begin_report() -> Extent {
     }
 }
 
-/// Reports `machine stopped: REASON` and stops this CPU for ever, with interrupts masked. A machine with a watchdog is reset
-/// then, for the next kernel.
+/// Reports `machine stopped: REASON` and stops this CPU for ever, with interrupts masked. A Raspberry Pi is reset then,
+/// for the next kernel.
 pub fn stop(reason: fmt::Arguments) -> ! {
     mask_all();
     exception::abandon_cpu();
@@ -70,7 +69,7 @@ pub fn stop(reason: fmt::Arguments) -> ! {
     write_epitaph(reason);
     println!("\nmachine stopped: {reason}");
     uart::flush();
-    watchdog::reset();
+    power::reset_stopped();
     halt()
 }
 

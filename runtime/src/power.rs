@@ -40,11 +40,13 @@ impl fmt::Display for PsciError {
     }
 }
 
-static CONDUIT: Once<Conduit> = Once::new();
+/// How PSCI is called, and whether it resets a machine that has stopped.
+static PSCI: Once<(Conduit, bool)> = Once::new();
 
-/// Tells how PSCI is called here.
-pub(crate) fn initialize(conduit: Conduit) {
-    CONDUIT.call_once(|| conduit);
+/// Tells how PSCI is called here, and whether this is a board that has to come back by itself when it has stopped. One that is
+/// watched, as a virtual machine is, stays as it is.
+pub(crate) fn initialize(conduit: Conduit, is_board: bool) {
+    PSCI.call_once(|| (conduit, is_board));
 }
 
 /// Calls a PSCI function. Returns what is in w0 then; None where there is no PSCI.
@@ -67,7 +69,7 @@ fn call(function: u64, arguments: [u64; 3]) -> Option<Result<(), PsciError>> {
             }
         };
     }
-    match CONDUIT.get()? {
+    match PSCI.get()?.0 {
         Conduit::Hvc => conduit!("hvc #0"),
         Conduit::Smc => conduit!("smc #0"),
     }
@@ -90,6 +92,14 @@ pub fn off() -> ! {
 /// Resets the machine, which boots again; in the same ways.
 pub fn reset() -> ! {
     end("reset", SYSTEM_RESET, watchdog::reset)
+}
+
+/// Resets a board that has stopped, for its loader to bring the next kernel; in the same ways. Returns on other machines.
+pub(crate) fn reset_stopped() {
+    watchdog::reset();
+    if let Some((_, true)) = PSCI.get() {
+        let _ = call(SYSTEM_RESET, [0; 3]);
+    }
 }
 
 fn end(what: &str, function: u64, by_watchdog: fn()) -> ! {

@@ -53,9 +53,23 @@ pub fn stop_reason(line: &str) -> Option<&str> {
     line.strip_prefix("machine stopped: ")
 }
 
+/// What a terminal may be sent: of control characters only the ends of lines, the others by their numbers.
+pub fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\r' => {}
+            '\n' => printable.push('\n'),
+            _ if character.is_control() => printable.extend(character.escape_default()),
+            _ => printable.push(character),
+        }
+    }
+    printable
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Console, Event, LONGEST_LINE, stop_reason};
+    use super::{Console, Event, LONGEST_LINE, printable, stop_reason};
 
     fn line(text: &str) -> Event {
         Event::Line(text.into())
@@ -96,5 +110,10 @@ mod tests {
         assert_eq!(stop_reason("machine stopped: panic"), Some("panic"));
         assert_eq!(stop_reason(" machine stopped: panic"), None);
         assert_eq!(stop_reason("the machine stopped: panic"), None);
+    }
+
+    #[test]
+    fn a_terminal_is_not_spoiled() {
+        assert_eq!(printable("caf\u{e9}\r\n\x1b[2J\t\u{9b}"), "caf\u{e9}\n\\u{1b}[2J\\t\\u{9b}");
     }
 }

@@ -21,8 +21,8 @@ use anyhow::{Context, Result, bail};
 use kprobes_loader_protocol::{Reply, package::Package};
 
 use crate::{
+    console::printable,
     machine::{Output, Start, Uart},
-    test::dialogue::printable,
 };
 use line::{Heard, Line};
 use load::Load;

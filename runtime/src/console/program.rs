@@ -179,7 +179,8 @@ fn follow(reader: &Reader, mut lines: Lines) -> Lines {
     }
 }
 
-/// The screen, line by line: a line that several tasks had a part in could not be read. The first that it cannot show is kept, for later.
+/// The screen, line by line: a line that several tasks had a part in could not be read. The first that it cannot show is
+/// kept, for later.
 #[derive(Default)]
 struct Lines(String);
 

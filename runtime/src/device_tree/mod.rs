@@ -47,6 +47,8 @@ pub struct Machine {
     pub timer: Option<Interrupt>,
     /// How PSCI is called.
     pub psci: Option<Conduit>,
+    /// Whether it is a Raspberry Pi, of whatever generation.
+    pub is_raspberry_pi: bool,
     /// What there is of a Raspberry Pi.
     pub broadcom: Broadcom,
     /// The CPUs, in the order of the tree, but for [`put_boot_cpu_first`](Self::put_boot_cpu_first). Then the place of
@@ -148,6 +150,7 @@ impl Machine {
             interrupt_controller: None,
             timer: None,
             psci: None,
+            is_raspberry_pi: root.is_of("raspberrypi"),
             broadcom: Broadcom::default(),
             cpus: Vec::new(),
             surplus_cpus: 0,

@@ -79,6 +79,12 @@ impl<'a> Node<'_, 'a> {
         self.property("compatible").is_some_and(|value| strings(value).any(|name| wanted.contains(&name)))
     }
 
+    /// Whether `compatible` names something of this vendor.
+    pub(super) fn is_of(&self, vendor: &str) -> bool {
+        let is_of = |name: &str| name.split_once(',').is_some_and(|(of, _)| of == vendor);
+        self.property("compatible").is_some_and(|value| strings(value).any(is_of))
+    }
+
     /// Whether the device is there and may be used (Devicetree Specification, 2.3.4).
     pub(super) fn is_enabled(&self) -> bool {
         self.text("status").is_none_or(|status| status == "okay" || status == "ok")

@@ -7,6 +7,7 @@
 
 mod cards;
 mod cpus;
+mod resets;
 
 use std::{
     ffi::OsString,
@@ -127,7 +128,7 @@ fn with_damaged_tree(
         Ok(Boot { name, arguments, subject: Ok(Box::new(Stops { reason })) })
     })
     .chain(cpus::boots(board, configuration, &machine, &good, image, directory)?.into_iter().map(Ok))
-    .chain([cards::boot(&machine, &good, image, directory)])
+    .chain([cards::boot(&machine, &good, image, directory), resets::boot(&machine, &good, image, directory)])
     .collect()
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    console::{Console, Event, stop_reason},
+    console::{Console, Event, printable, stop_reason},
     machine::{Output, Start},
 };
 
@@ -77,20 +77,6 @@ pub fn converse<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>
         .map_err(|sentence| format!("{}\n{sentence}", printable(&String::from_utf8_lossy(&log)).trim_end()))
 }
 
-/// What a terminal may be sent: of control characters only the ends of lines, the others by their numbers.
-pub fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\r' => {}
-            '\n' => printable.push('\n'),
-            _ if character.is_control() => printable.extend(character.escape_default()),
-            _ => printable.push(character),
-        }
-    }
-    printable
-}
-
 fn talk<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>, log: &mut Vec<u8>) -> Result<T, String> {
     let (sender, outputs) = mpsc::channel();
     // Nobody listens any more when it is decided.
@@ -136,14 +122,4 @@ fn talk<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>, log: &
         }
     }
     Err(format!("there is no result within {seconds} s"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::printable;
-
-    #[test]
-    fn a_terminal_is_not_spoiled() {
-        assert_eq!(printable("caf\u{e9}\r\n\x1b[2J\t\u{9b}"), "caf\u{e9}\n\\u{1b}[2J\\t\\u{9b}");
-    }
 }

@@ -103,5 +103,6 @@ fn raspberry_pi_5() {
     machine.put_boot_cpu_first(0x8100_0300).unwrap();
     assert_eq!(machine.cpus, [3, 0, 1, 2].map(cpu));
     // The console's pins are its own, and PSCI resets.
+    assert!(machine.is_raspberry_pi);
     assert_eq!((machine.broadcom.pins, machine.broadcom.power), (None, None));
 }

@@ -1,0 +1,92 @@
+//! From start to end: what begins, runs, ends or stops a program, and what is refused before it begins.
+
+use alloc::format;
+use alloc::string::String;
+use core::cell::Cell;
+use core::hint::black_box;
+
+use aarch64_kprobes::probe;
+use runtime::program::{Program, list};
+use runtime::task;
+
+use super::{finished, printed, refused, start, target};
+use crate::test;
+
+test!(
+    fn a_program_can_be_stopped_while_it_arms_its_probes() {
+        let text = "BEGIN { printf(\"begin\\n\"); } kprobe:* /0/ { @ = count(); } END { printf(\"end\\n\"); }";
+        let armed = |program: &Program| program.registrations().filter(|probe| probe.is_enabled()).count();
+        let looks = Cell::new(0);
+        let start = |most: usize| {
+            looks.set(0);
+            Program::start_unless(text, false, &|| looks.replace(looks.get() + 1) >= most)
+        };
+        let program = start(usize::MAX).expect("nobody stops it");
+        let (all, whole) = (looks.get(), armed(&program));
+        assert!(all >= 4 && whole == program.probes() - 2, "{whole} probes are armed after {all} looks");
+        drop(program);
+        let mut begun = 0;
+        for most in 0..all {
+            match start(most) {
+                Ok(program) => {
+                    begun += 1;
+                    assert!(armed(&program) < whole, "{most}");
+                    assert_eq!(finished(program), "begin\nend\n");
+                }
+                Err(refusal) => assert!(refusal.is_stopped() && begun == 0, "{most}"),
+            }
+            assert!(probe::list().is_empty());
+        }
+        assert_eq!(begun, all / 2, "as often while they are armed as while they are registered");
+    }
+);
+
+test!(
+    fn clauses_that_nothing_is_hit_for_run_in_their_order() {
+        let text = "BEGIN { @n = 3; printf(\"begin\\n\"); } interval:ms:1 { @n--; if (@n == 0) { exit(); } } \
+                    END { printf(\"end %d\\n\", @n); delete(@n); }";
+        let program = start(text);
+        assert_eq!(program.probes(), 3);
+        let mut out = String::new();
+        while !program.drain(&mut out).expect("a string can be written to") {
+            task::yield_now();
+        }
+        assert!(program.is_over());
+        program.finish(&mut out).expect("a string can be written to");
+        assert_eq!(out, "begin\nend 0\n");
+    }
+);
+
+test!(
+    fn after_exit_nothing_runs_but_the_end() {
+        let text =
+            "kprobe:tests::programs::target { @ = count(); if (arg0 == 4) { exit(); } } END { printf(\"done\\n\"); }";
+        let out = printed(text, || (0..100).for_each(|number| _ = black_box(target(number, core::ptr::null()))));
+        assert_eq!(out, "done\n@: 5\n");
+    }
+);
+
+test!(
+    fn what_cannot_be_probed_is_refused_with_the_place_or_counted() {
+        assert_eq!(
+            refused("kprobe:tests::programs::nothing { @ = count(); }"),
+            "error: no function matches this\n  kprobe:tests::programs::nothing { @ = count(); }\n  \
+             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        );
+        let why = refused("BEGIN { } inline:f:entry { @ = count(); }");
+        assert!(why.contains("is inlined anywhere\n"), "{why}");
+        for before in ["", "BEGIN { } kprobe:tests::programs::target, "] {
+            let text = format!("{before}kprobe:aarch64_kprobes::exception::handle_sync {{ @ = count(); }}");
+            let why = refused(&text);
+            assert!(why.contains("runs while probes are being handled"), "{why}");
+            let caret = format!("\n  {:1$}{2}\n", "", before.len(), "^".repeat(46));
+            assert!(why.ends_with(&caret), "{why}{caret}");
+        }
+        let program = start("kprobe:* /0/ { @ = count(); }");
+        let refused = program.refused();
+        assert!(
+            refused.contains(&"aarch64_kprobes::exception::handle_sync") && program.refused_instructions().is_empty()
+        );
+        assert_eq!(program.probes() + refused.len(), list("kprobe:*").expect("there are some").len());
+    }
+);

@@ -1,0 +1,64 @@
+//! A board that has PSCI and no watchdog, as a Raspberry Pi 5, of which QEMU has no machine: when it has stopped, it is reset,
+//! for its loader to come back.
+
+use std::{ffi::OsString, path::Path};
+
+use anyhow::{Context, Result};
+
+use super::{
+    super::{
+        dialogue::{Reply, Subject},
+        flattened::{Tree, text},
+    },
+    Boot, Stops, TREE, loaded, loader,
+};
+use crate::console::{Event, stop_reason};
+
+/// The name of the root.
+const ROOT: &str = "";
+
+/// What becomes of QEMU's tree `good`, which has no timer and a name of that vendor.
+pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -> Result<Boot> {
+    let wrong = "QEMU's device tree is another one than this knows";
+    let mut tree = Tree::parse(good).context(wrong)?;
+    tree.set(ROOT, "compatible", text("raspberrypi,none")).context(wrong)?;
+    tree.set("timer", "compatible", text("none")).context(wrong)?;
+    let name = "board_that_stops_is_reset";
+    let mut arguments = machine.to_vec();
+    arguments.extend(loaded(image, Some(&tree.blob()), TREE, &loader(TREE), name, directory)?);
+    let stops =
+        Stops { reason: "cannot set up interrupts: the device tree gives the timer no interrupt that can be taken" };
+    Ok(Boot { name, arguments, subject: Ok(Box::new(Resets { stops, has_stopped: false })) })
+}
+
+/// The machine has to stop, and be reset then, which ends QEMU.
+struct Resets {
+    stops: Stops,
+    has_stopped: bool,
+}
+
+impl Subject<()> for Resets {
+    fn prompt(&self) -> &'static str {
+        self.stops.prompt()
+    }
+
+    fn event(&mut self, event: Event) -> Reply<()> {
+        self.stops.event(event)
+    }
+
+    fn hear(&mut self, event: Event) -> Reply<()> {
+        let Event::Line(line) = &event else { return self.event(event) };
+        match stop_reason(line).map(|reason| self.stops.stopped(reason)) {
+            None => Reply::Wait,
+            Some(Err(difference)) => Reply::Done(Err(difference)),
+            Some(Ok(())) => {
+                self.has_stopped = true;
+                Reply::Wait
+            }
+        }
+    }
+
+    fn ended(&mut self) -> Result<(), String> {
+        if self.has_stopped { Ok(()) } else { Err("it was reset before it said why it stops".into()) }
+    }
+}
