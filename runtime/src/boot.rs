@@ -97,16 +97,16 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
         let clock = or_stop("UART", broadcom::connect_uart(&machine, uart));
         or_stop("UART", uart::initialize(uart, clock));
     }
-    or_stop("CPUs", machine.put_boot_cpu_first(MPIDR_EL1.get()));
-    or_stop("memory", memory::initialize(&machine, tree));
-    or_stop("emergency stack", set_emergency_stack());
-    symbol::init();
     if let Some(conduit) = machine.psci {
         power::initialize(conduit, machine.is_raspberry_pi);
     }
     if let Some(registers) = &machine.broadcom.power {
         or_stop("watchdog", watchdog::initialize(registers));
     }
+    or_stop("CPUs", machine.put_boot_cpu_first(MPIDR_EL1.get()));
+    or_stop("memory", memory::initialize(&machine, tree));
+    or_stop("emergency stack", set_emergency_stack());
+    symbol::init();
     or_stop("interrupts", start_interrupts(&machine));
     let mut devices = virtio::find(&machine, |error| println!("a device is not used: {error}"));
     block::initialize(&mut devices, |error| println!("a disk is not used: {error}"));

@@ -61,7 +61,7 @@ pub(crate) fn begin_report() -> Extent {
 }
 
 /// Reports `machine stopped: REASON` and stops this CPU for ever, with interrupts masked. A Raspberry Pi is reset then,
-/// for the next kernel.
+/// for the next kernel, once its device tree is read.
 pub fn stop(reason: fmt::Arguments) -> ! {
     mask_all();
     exception::abandon_cpu();

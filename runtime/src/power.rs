@@ -43,10 +43,10 @@ impl fmt::Display for PsciError {
 /// How PSCI is called, and whether it resets a machine that has stopped.
 static PSCI: Once<(Conduit, bool)> = Once::new();
 
-/// Tells how PSCI is called here, and whether this is a board that has to come back by itself when it has stopped. One that is
-/// watched, as a virtual machine is, stays as it is.
-pub(crate) fn initialize(conduit: Conduit, is_board: bool) {
-    PSCI.call_once(|| (conduit, is_board));
+/// Tells how PSCI is called here, and whether the machine has to come back by itself when it has stopped, as a board does that
+/// has a loader. One that somebody watches, as a virtual machine, stays as it is.
+pub(crate) fn initialize(conduit: Conduit, resets_when_stopped: bool) {
+    PSCI.call_once(|| (conduit, resets_when_stopped));
 }
 
 /// Calls a PSCI function. Returns what is in w0 then; None where there is no PSCI.
@@ -94,7 +94,8 @@ pub fn reset() -> ! {
     end("reset", SYSTEM_RESET, watchdog::reset)
 }
 
-/// Resets a board that has stopped, for its loader to bring the next kernel; in the same ways. Returns on other machines.
+/// Has a board that has stopped reset, for its loader to bring the next kernel: by the watchdog, which takes a moment and cannot
+/// fail as a call can, and by PSCI. Returns before that, and on other machines.
 pub(crate) fn reset_stopped() {
     watchdog::reset();
     if let Some((_, true)) = PSCI.get() {

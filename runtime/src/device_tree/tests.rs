@@ -50,7 +50,7 @@ fn qemu_virt() {
     });
     assert_eq!(machine.virtio, slots.collect::<Vec<_, 32>>());
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
-    assert_eq!(machine.psci, Some(Conduit::Hvc));
+    assert_eq!((machine.psci, machine.is_raspberry_pi), (Some(Conduit::Hvc), false));
     assert_eq!(machine.cpus, [0, 1].map(|affinity| Cpu { affinity, start: Some(Start::Psci) }));
 
     let other = Machine::read(VIRT_GICV3).unwrap();

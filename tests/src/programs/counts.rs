@@ -1,5 +1,5 @@
-//! Counts: of calls, of instructions, of every function at once, and of what could not be kept, they are those that a workload
-//! keeps.
+//! Counts, of calls, of instructions, of every function at once: they are those that the probed code keeps itself, and what
+//! could not be kept is counted, too.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

@@ -34,6 +34,7 @@ const SPIN_TABLE_PAGE: Reservation = Reservation { range: 0..0x1000, mapped: tru
 #[test]
 fn raspberry_pi_3() {
     let machine = machine("bcm2837-rpi-3-b");
+    assert!(machine.is_raspberry_pi);
     assert_eq!(machine.reserved, [SPIN_TABLE_PAGE]);
     // /chosen names the other UART, which is none for this kernel. Interrupt 25 of bank 2.
     assert_eq!(machine.uart, device(0x3f20_1000, 0x200, 32 + 2 * 32 + 25));
@@ -58,6 +59,7 @@ fn raspberry_pi_4() {
     let name = "bcm2711-rpi-4-b";
     assert_eq!(Machine::read(&tree(name)), Err(DeviceTreeError::Missing { what: "memory" }));
     let machine = Machine::read(&with_memory(&tree(name))).unwrap();
+    assert!(machine.is_raspberry_pi);
     assert_eq!(machine.memory, [0..0x3b40_0000]);
     assert_eq!(machine.reserved, [SPIN_TABLE_PAGE]);
     assert_eq!(machine.uart, device(0xfe20_1000, 0x200, 32 + 121));
@@ -89,6 +91,7 @@ pub(super) fn with_memory(tree: &[u8]) -> Vec<u8> {
 #[expect(clippy::single_range_in_vec_init, reason = "the list of memory has one range")]
 fn raspberry_pi_5() {
     let mut machine = machine("bcm2712-rpi-5-b");
+    assert!(machine.is_raspberry_pi);
     assert_eq!(machine.memory, [0..0x2800_0000]);
     assert_eq!(machine.reserved, [Reservation { range: 0..0x8_0000, mapped: false }]);
     assert_eq!(machine.uart, device(0x10_7d00_1000, 0x200, 32 + 121));
@@ -103,6 +106,5 @@ fn raspberry_pi_5() {
     machine.put_boot_cpu_first(0x8100_0300).unwrap();
     assert_eq!(machine.cpus, [3, 0, 1, 2].map(cpu));
     // The console's pins are its own, and PSCI resets.
-    assert!(machine.is_raspberry_pi);
     assert_eq!((machine.broadcom.pins, machine.broadcom.power), (None, None));
 }
