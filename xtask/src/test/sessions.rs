@@ -1,8 +1,8 @@
 //! Where sessions with the console are written down: in `tests/console/`, one a file, and in the README files
-//! of the repository and of the board, in `docs/tracing.md` and in `docs/language.md`, where they tell people what to expect. Those of `tests/console/smpN/` are
-//! with machines of N CPUs, as are those in README files that are marked as `console smpN`; the others there are with
-//! the machine that one gets who asks for nothing else. Those of `tests/console/special/` are not with a machine that
-//! was just started, or not with a good one.
+//! of the repository and of the board, in `docs/tracing.md` and in `docs/language.md`, where they tell people what to
+//! expect. Those of `tests/console/smpN/` are with machines of N CPUs, as are those in README files that are marked as
+//! `console smpN`; the others there are with the machine that one gets who asks for nothing else. Those of
+//! `tests/console/special/` are not with a machine that was just started, or not with a good one.
 
 use std::{fs, path::Path};
 
