@@ -7,6 +7,7 @@ mod index;
 
 use std::{
     fs::{self, File},
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -157,6 +158,9 @@ impl Archive {
         let stanza = self.stanza(package)?;
         let path = stanza.field("Filename").with_context(|| format!("the index does not say where {package} is"))?;
         let hash = stanza.field("SHA256").with_context(|| format!("the index has no checksum of {package}"))?;
+        if let Some(bytes) = stanza.field("Size").and_then(|size| size.parse::<u64>().ok()) {
+            eprintln!("setup: downloading {package}, {} MB", bytes.div_ceil(1_000_000));
+        }
         let file = self.scratch.join("package.deb");
         match &self.index {
             Index::Apt { configuration } => {
@@ -189,7 +193,8 @@ fn fetch(url: &str, file: &str) -> Result<()> {
     // Not by another protocol where it is sent on to another place, and not for ever where nothing comes.
     let secure = ["--proto", "=https", "--proto-redir", "=https"];
     let patient = ["--connect-timeout", "30", "--speed-limit", "1", "--speed-time", "60", "--retry", "3"];
-    let usual = ["--fail", "--location", "--silent", "--show-error", "--output", file, url];
+    let progress = if io::stderr().is_terminal() { "--progress-bar" } else { "--silent" };
+    let usual = ["--fail", "--location", progress, "--show-error", "--output", file, url];
     Step::run(&[&["curl"][..], &secure, &patient, &usual].concat()).take()
 }
 

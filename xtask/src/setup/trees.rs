@@ -33,7 +33,7 @@ pub fn path(name: &str) -> PathBuf {
 /// Gets the trees, if they are not there.
 pub fn get() -> Result<()> {
     let Err(lack) = check() else { return Ok(()) };
-    eprintln!("setup: {lack}");
+    eprintln!("setup: {lack}; the device trees are taken out of Debian's package of the kernel");
     let archive = Archive::open(COMPONENT)?;
     let kernel = archive.dependency(PACKAGE, KERNEL)?;
     archive.take(&kernel, &format!("/usr/lib/{kernel}/broadcom"), &TREES, &directory())?;
