@@ -17,10 +17,13 @@ mod setup;
 mod test;
 mod workspace;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+/// What the image of the on-target tests is called where Cargo built it as a test, before the hash that Cargo adds.
+const SUITE: &str = "tests-";
 
 /// Builds, runs and tests the images.
 #[derive(Parser)]
@@ -47,6 +50,29 @@ enum Command {
     Setup,
     /// Makes the one file that a board boots.
     Image(ImageOptions),
+    /// What Cargo runs the programs with that it has built: a kernel is booted, and the image of the tests is every test.
+    #[command(hide = true)]
+    Runner(RunnerOptions),
+}
+
+#[derive(clap::Args)]
+struct RunnerOptions {
+    /// The program that Cargo built.
+    program: PathBuf,
+    /// What the user has given Cargo for it.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl RunnerOptions {
+    /// The command that this stands for.
+    fn command(self) -> Result<Command, clap::Error> {
+        let is_suite = self.program.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SUITE));
+        let own: [OsString; 3] = ["run".into(), "--elf".into(), self.program.into()];
+        let words = if is_suite { vec!["test".into()] } else { own.to_vec() };
+        let name = OsString::from("cargo xtask");
+        Ok(Arguments::try_parse_from([name].into_iter().chain(words).chain(self.arguments))?.command)
+    }
 }
 
 #[derive(clap::Args)]
@@ -88,8 +114,16 @@ fn make_image(options: &ImageOptions) -> Result<()> {
 }
 
 fn main() -> ExitCode {
+    let done = execute(Arguments::parse().command);
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn execute(command: Command) -> Result<ExitCode> {
     let success = |()| ExitCode::SUCCESS;
-    let done = match Arguments::parse().command {
+    match command {
         Command::Run(options) => run::run(&options).map(success),
         Command::Test(options) => test::test(&options),
         Command::Audit(options) => audit::audit(&options),
@@ -97,9 +131,26 @@ fn main() -> ExitCode {
         Command::Flash(options) => flash::flash(&options).map(success),
         Command::Setup => setup::everything().map(success),
         Command::Image(options) => make_image(&options).map(success),
-    };
-    done.unwrap_or_else(|error| {
-        eprintln!("xtask: {error:#}");
-        ExitCode::FAILURE
-    })
+        Command::Runner(options) => match options.command() {
+            Ok(command) => execute(command),
+            Err(error) => error.exit(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, RunnerOptions};
+
+    fn command(program: &str, arguments: &[&str]) -> Result<Command, clap::Error> {
+        let arguments = arguments.iter().map(Into::into).collect();
+        RunnerOptions { program: program.into(), arguments }.command()
+    }
+
+    #[test]
+    fn the_runner_boots_kernels_and_takes_the_suite_for_every_test() {
+        assert!(matches!(command("/t/release/kernel", &["--smp", "4"]), Ok(Command::Run(_))));
+        assert!(matches!(command("/t/release/deps/tests-0123456789abcdef", &["kprobe::a"]), Ok(Command::Test(_))));
+        assert!(command("/t/release/deps/tests-0123456789abcdef", &["--smp", "4"]).is_err());
+    }
 }
