@@ -75,6 +75,7 @@ test!(
 );
 
 test!(
+    depends[Cpus],
     fn what_all_cpus_record_is_whole_in_order_and_accounted_for() {
         let rings = tracing::rings();
         let mut events = Events::new(rings);

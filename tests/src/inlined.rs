@@ -108,6 +108,7 @@ const BOTH: &str = "inline:tests::inlined::counted:entry { @entered[caller] = co
                     kprobe:tests::inlined::counted { @alone = count(); @who[func] = count(); }";
 
 test!(
+    depends[Cpus],
     fn copies_are_entered_and_left_as_often_as_the_function_is_called() {
         let listed = program::list("inline:tests::inlined::counted:entry").unwrap_or_default();
         assert!(listed.len() >= 7, "{listed:?}");

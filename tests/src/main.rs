@@ -41,43 +41,78 @@ mod task;
 use alloc::string::String;
 use core::slice;
 
-use need::Need;
+use need::{Need, Trait};
 use runtime::{power, print, println, uart};
 
 /// A test. It passes when it returns, or, if `stops` is given, when it stops the machine with a reason that contains
-/// that text. Where there is not what it needs, it is skipped.
+/// that text. Where the machine lacks what it needs, it is skipped.
 pub struct Test {
     name: &'static str,
     run: fn(),
-    stops: Option<&'static str>,
+    /// What of the machine can make a difference to it: the host runs it for each value of these, and once otherwise.
+    depends: &'static [Trait],
     needs: Option<Need>,
+    stops: Option<&'static str>,
 }
 
-/// Defines a test: `test!(fn name() { … });`, or `test!(stops "text", fn name() { … });`, or `test!(needs NEED, fn name() { … });`
-/// with one of those in [`need`].
+/// Defines a test: `test!(fn name() { … });`. In front of `fn` may stand, in this order,
+///
+/// - `depends [TRAITS],` with [`Trait`]s;
+/// - `needs NEED,` with one of the constants in [`need`];
+/// - `stops "text",`.
 #[macro_export]
 macro_rules! test {
-    (fn $name:ident() $body:block) => { $crate::test!(@ None, None, $name, $body); };
-    (stops $text:literal, fn $name:ident() $body:block) => { $crate::test!(@ Some($text), None, $name, $body); };
-    (needs $need:ident, fn $name:ident() $body:block) => {
-        $crate::test!(@ None, Some($crate::need::$need), $name, $body);
-    };
-    (@ $stops:expr, $needs:expr, $name:ident, $body:block) => {
+    ($(depends [$($trait:ident),+],)? $(needs $need:ident,)? $(stops $text:literal,)? fn $name:ident() $body:block) => {
         fn $name() $body
         const _: () = {
             #[used]
             #[unsafe(link_section = ".tests")]
-            static TEST: $crate::Test =
-                $crate::Test::new(concat!(module_path!(), "::", stringify!($name)), $name, $stops, $needs);
+            static TEST: $crate::Test = $crate::Test::new(concat!(module_path!(), "::", stringify!($name)), $name)
+                $(.depends(&[$($crate::need::Trait::$trait),+]))?
+                $(.needs($crate::need::$need))?
+                $(.stops($text))?;
         };
     };
 }
 
+#[doc(hidden)]
 impl Test {
     /// A test with the full path `name`.
-    #[doc(hidden)]
-    pub const fn new(name: &'static str, run: fn(), stops: Option<&'static str>, needs: Option<Need>) -> Self {
-        Self { name, run, stops, needs }
+    pub const fn new(name: &'static str, run: fn()) -> Self {
+        Self { name, run, depends: &[], needs: None, stops: None }
+    }
+
+    /// The same test, which depends on these.
+    pub const fn depends(self, depends: &'static [Trait]) -> Self {
+        Self { depends, ..self }
+    }
+
+    /// The same test, which needs this.
+    pub const fn needs(self, need: Need) -> Self {
+        Self { needs: Some(need), ..self }
+    }
+
+    /// The same test, which stops the machine.
+    pub const fn stops(self, text: &'static str) -> Self {
+        Self { stops: Some(text), ..self }
+    }
+}
+
+impl Test {
+    /// Prints the line of the list: `xtask/src/test/protocol.rs` reads it.
+    fn list(&self) {
+        print!("test {}", self.name());
+        if !self.depends.is_empty() {
+            print!(" depends:");
+            self.depends.iter().for_each(|one| print!(" {}", one.name()));
+        }
+        if let Some(need) = &self.needs {
+            print!(" needs: {}", need.name);
+        }
+        if let Some(text) = self.stops {
+            print!(" stops: {text}");
+        }
+        println!();
     }
 
     /// The path below the crate.
@@ -107,12 +142,7 @@ fn main() {
         let line = read_line();
         match line.trim().split_once(' ') {
             None if line.trim() == "list" => {
-                for test in tests() {
-                    match test.stops {
-                        Some(text) => println!("test {} stops: {text}", test.name()),
-                        None => println!("test {}", test.name()),
-                    }
-                }
+                tests().iter().for_each(Test::list);
             }
             Some(("run", name)) => match tests().iter().find(|test| test.name() == name) {
                 Some(Test { needs: Some(need), .. }) if !(need.is_met)() => {

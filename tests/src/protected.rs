@@ -73,6 +73,7 @@ test!(
 );
 
 test!(
+    depends[Core],
     fn landing_pads_in_guarded_pages() {
         assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
         compare(fixture::CALL_PAD);
@@ -81,6 +82,7 @@ test!(
 );
 
 test!(
+    depends[Core],
     fn a_landing_pad_can_be_skipped() {
         fn skip(hit: &mut Hit<'_>) {
             // SAFETY: the pad has no effect but its check.

@@ -132,6 +132,7 @@ test!(
 );
 
 test!(
+    depends[Core],
     fn hints_and_landing_pads() {
         compare(fixture::HINTS);
     }
@@ -144,6 +145,7 @@ test!(
 );
 
 test!(
+    depends[Entry],
     fn interrupt_masks() {
         compare(fixture::INTERRUPT_MASKS);
     }

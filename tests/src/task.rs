@@ -16,6 +16,7 @@ use crate::fixture;
 use crate::test;
 
 test!(
+    depends[Cpus],
     fn tasks_run_and_are_joined() {
         let sum = Arc::new(AtomicU64::new(0));
         let tasks: Vec<_> = (1..=10u64)
@@ -32,6 +33,7 @@ test!(
 );
 
 test!(
+    depends [Cpus, Interrupts, Board],
     fn a_task_that_never_yields_is_preempted() {
         static STOP: AtomicBool = AtomicBool::new(false);
         let spinning = task::spawn("spinner", || {
@@ -52,6 +54,7 @@ fn state_of(id: u64) -> Option<State> {
 }
 
 test!(
+    depends [Cpus, Interrupts],
     fn sleepers_wake_in_the_order_of_their_deadlines_and_not_before() {
         static WOKEN: IrqLock<Vec<u32>> = IrqLock::new(Vec::new());
         static IS_LATE: AtomicBool = AtomicBool::new(false);
@@ -86,6 +89,7 @@ test!(
 );
 
 test!(
+    depends[Cpus],
     fn a_thousand_tasks_leave_nothing_behind() {
         let run = |count: usize| {
             for _ in 0..count {
@@ -100,6 +104,7 @@ test!(
 );
 
 test!(
+    depends[Cpus],
     fn tasks_keep_their_registers() {
         let tasks: Vec<_> = (0..4u64)
             .map(|number| {
@@ -115,6 +120,7 @@ test!(
 );
 
 test!(
+    depends[Cpus],
     fn backtraces_of_sleeping_tasks_lead_to_where_they_sleep() {
         #[inline(never)]
         fn rest() {
@@ -197,6 +203,7 @@ test!(
 );
 
 test!(
+    depends [Cpus, Atomics],
     fn producers_and_consumers_wait_for_each_other() {
         const EACH: u64 = 500;
         const CAPACITY: usize = 4;

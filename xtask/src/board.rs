@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::{disk, setup::trees, workspace};
+use crate::{disk, setup::trees, test::select::Traits, workspace};
 
 /// The board that is meant when none is named.
 pub const DEFAULT: &str = "qemu-virt";
@@ -39,6 +39,12 @@ struct Qemu {
     machine: String,
     cpu: String,
     memory: String,
+    /// What the atomic operations of its CPUs are: `lse` or `exclusives`.
+    atomics: String,
+    /// Its interrupt controller.
+    interrupts: String,
+    /// The exception level at which it enters the kernel.
+    entry: String,
     /// CPUs, unless others are asked for.
     smp: u32,
     max_smp: u32,
@@ -70,6 +76,9 @@ pub struct Configuration {
     cpu: Option<String>,
     /// CPUs, if others than those of the board.
     smp: Option<u32>,
+    atomics: Option<String>,
+    interrupts: Option<String>,
+    entry: Option<String>,
     /// What this variation is without, beside what the board is.
     #[serde(default)]
     lacks: Vec<String>,
@@ -190,6 +199,29 @@ impl Board {
             .collect()
     }
 
+    /// What the names of the tests in this configuration begin with.
+    pub fn place(&self, configuration: &Configuration) -> String {
+        match configuration.name.as_str() {
+            BASE => self.name.clone(),
+            other => format!("{}/{other}", self.name),
+        }
+    }
+
+    /// What of this configuration can make a difference to a test.
+    pub fn traits(&self, configuration: &Configuration) -> Result<Traits> {
+        let qemu = self.qemu()?;
+        let one = |own: &Option<String>, board: &String| own.as_ref().unwrap_or(board).clone();
+        Ok(Traits {
+            cpus: self.cpus(configuration),
+            core: one(&configuration.cpu, &qemu.cpu),
+            atomics: one(&configuration.atomics, &qemu.atomics),
+            interrupts: one(&configuration.interrupts, &qemu.interrupts),
+            entry: one(&configuration.entry, &qemu.entry),
+            board: self.name.clone(),
+            lacks: self.lacks(Some(configuration)),
+        })
+    }
+
     /// The configuration of this name.
     pub fn configuration(&self, name: &str) -> Result<&Configuration> {
         self.qemu()?;
@@ -291,6 +323,9 @@ mod tests {
         machine = "virt"
         cpu = "max"
         memory = "512M"
+        atomics = "lse"
+        interrupts = "gicv2"
+        entry = "el1"
         smp = 1
         max-smp = 8
         arguments = ["-nic", "none"]
@@ -299,6 +334,7 @@ mod tests {
         [[configuration]]
         name = "server"
         cpu = "neoverse-n1"
+        interrupts = "gicv3"
         smp = 2
         machine-options = { virtualization = "on", gic-version = "3" }
     "#;
@@ -332,6 +368,16 @@ mod tests {
         };
         let changed = "-machine virt,gic-version=2,secure=off,virtualization=on -cpu cortex-a53 -m 512M -smp 4 -nic none -no-reboot -kernel k.img";
         assert_eq!(line("server", &overrides), changed);
+    }
+
+    #[test]
+    fn a_configuration_is_the_board_but_for_what_it_says() {
+        let board = Board::parse("test", TEXT).unwrap();
+        let [base, server] = &board.configurations[..] else { panic!("there are others") };
+        let traits = board.traits(server).unwrap();
+        assert_eq!((traits.cpus, traits.core.as_str(), traits.interrupts.as_str()), (2, "neoverse-n1", "gicv3"));
+        assert_eq!((traits.atomics.as_str(), traits.entry.as_str(), traits.board.as_str()), ("lse", "el1", "test"));
+        assert_eq!((board.place(base), board.place(server)), ("test".into(), "test/server".into()));
     }
 
     #[test]

@@ -147,7 +147,12 @@ fn kernel(options: &Options) -> Result<Vec<u8>> {
 
 /// Builds the loader and says where its image is.
 pub fn loader() -> Result<PathBuf> {
-    let elf = workspace::build_kernel("kprobes-loader")?;
+    loader_with(&[])
+}
+
+/// Builds the loader with more arguments for Cargo, and says where its image is.
+pub fn loader_with(arguments: &[&str]) -> Result<PathBuf> {
+    let elf = workspace::build_kernel_with("kprobes-loader", arguments)?;
     let out = elf.with_extension("img");
     image::write_plain(&elf, &out)?;
     Ok(out)

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use kprobes_symbols::Symbol;
+use kprobes_symbols::{Inlined, Symbol};
 use object::{
     Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind, elf,
     read::elf::{ElfFile64, ElfSymbol64, FileHeader},
@@ -31,7 +31,12 @@ const LARGEST: u64 = 256 << 20;
 
 /// Makes the image of the program `elf` in the file `out`, which appears whole or not at all. Returns its length.
 pub fn write(elf: &Path, out: &Path) -> Result<usize> {
-    write_with(elf, out, with_symbols)
+    write_with(elf, out, |file| with_symbols(file, &inlined::copies(file)?))
+}
+
+/// Makes the bytes of an image without the table of inlined copies, which is half of what goes over a serial line.
+pub fn without_copies(elf: &Path) -> Result<Vec<u8>> {
+    make(elf, |file| with_symbols(file, &[]))
 }
 
 /// The same for a program that has no use for symbols.
@@ -39,13 +44,15 @@ pub fn write_plain(elf: &Path, out: &Path) -> Result<usize> {
     write_with(elf, out, |file| Ok(contents(file)?.0))
 }
 
-fn write_with(elf: &Path, out: &Path, make: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<usize> {
-    let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
-    let image = parse(&program)
-        .and_then(|file| make(&file))
-        .with_context(|| format!("no image can be made of {}", elf.display()))?;
+fn write_with(elf: &Path, out: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<usize> {
+    let image = make(elf, image)?;
     write_bytes(&image, out)?;
     Ok(image.len())
+}
+
+fn make(elf: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
+    parse(&program).and_then(|file| image(&file)).with_context(|| format!("no image can be made of {}", elf.display()))
 }
 
 /// Puts these bytes into the file `out`, which appears whole or not at all.
@@ -83,10 +90,10 @@ fn parse(program: &[u8]) -> Result<ElfFile64<'_>> {
     Ok(file)
 }
 
-/// The image of a linked program, with its symbols.
-fn with_symbols(file: &ElfFile64<'_>) -> Result<Vec<u8>> {
+/// The image of a linked program, with its symbols and these inlined copies of functions.
+fn with_symbols(file: &ElfFile64<'_>, copies: &[Inlined]) -> Result<Vec<u8>> {
     let (mut image, start) = contents(file)?;
-    image.extend(symbols(file, start)?);
+    image.extend(symbols(file, start, copies)?);
     image.resize(image.len().next_multiple_of(PAGE), 0);
     let length = image.len() as u64;
     image[IMAGE_SIZE_AT..IMAGE_SIZE_AT + 8].copy_from_slice(&length.to_le_bytes());
@@ -126,8 +133,8 @@ fn address_of(file: &ElfFile64<'_>, name: &str) -> Result<u64> {
     Ok(symbol.address())
 }
 
-/// The table of all functions of the program, and of their inlined copies.
-fn symbols(file: &ElfFile64<'_>, base: u64) -> Result<Vec<u8>> {
+/// The table of all functions of the program, and of these inlined copies of them.
+fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8>> {
     let executable = |symbol: &ElfSymbol64<'_, '_>| {
         let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
         section.is_some_and(|section| section.kind() == SectionKind::Text)
@@ -142,7 +149,7 @@ fn symbols(file: &ElfFile64<'_>, base: u64) -> Result<Vec<u8>> {
     }
     let functions: Vec<_> =
         functions.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect();
-    Ok(kprobes_symbols::write(base, &functions, &inlined::copies(file)?)?)
+    Ok(kprobes_symbols::write(base, &functions, copies)?)
 }
 
 #[cfg(test)]

@@ -108,6 +108,7 @@ fn find_difference(all: &[Function]) -> Option<&Function> {
 }
 
 test!(
+    depends [Cpus, Interrupts, Entry, Board],
     fn every_function_at_once() {
         let duration = Duration::from_secs(parameter(option_env!("EVERYTHING_SECONDS"), 0));
         let probed = register();

@@ -18,6 +18,7 @@ use crate::fixture;
 use crate::test;
 
 test!(
+    depends[Cpus],
     fn counts_are_those_that_a_function_counts_itself() {
         let text = "kprobe:tests::programs::target { @n = count(); @sum = sum(arg0); @last = max(arg0); @all++; @by[arg0 & \
                     1, comm] = count(); } \
@@ -83,6 +84,7 @@ test!(
 );
 
 test!(
+    depends [Cpus, Interrupts],
     fn every_function_at_once_counts_right_and_harms_nobody() {
         let program = start("kprobe:* { @[func] = count(); } interval:ms:30 { print(@, 3); }");
         assert!(program.probes() > 500 && !program.refused().is_empty());

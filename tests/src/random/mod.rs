@@ -293,24 +293,28 @@ impl Trial {
 }
 
 test!(
+    depends[Core],
     fn simulated_instructions() {
         compare(words::SIMULATED, true);
     }
 );
 
 test!(
+    depends[Core],
     fn data_processing() {
         compare(words::PROCESSING, false);
     }
 );
 
 test!(
+    depends[Core],
     fn loads_and_stores() {
         compare(words::MEMORY, false);
     }
 );
 
 test!(
+    depends [Core, Entry],
     fn system_instructions() {
         compare(words::SYSTEM, false);
     }

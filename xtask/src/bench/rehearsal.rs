@@ -1,4 +1,4 @@
-//! Every case, once, without a figure: a test that the benchmark works in every configuration of a board.
+//! Every case, once, without a figure: a test that the benchmark works.
 
 use std::collections::VecDeque;
 

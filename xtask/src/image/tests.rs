@@ -12,7 +12,7 @@ const FUNCTION: u8 = 2;
 const OBJECT: u8 = 1;
 
 fn image(program: &[u8]) -> Result<Vec<u8>> {
-    with_symbols(&parse(program)?)
+    with_symbols(&parse(program)?, &[])
 }
 
 /// A program; the fields are what the tests vary.

@@ -23,6 +23,7 @@ use super::{
     dialogue::{Reply, Subject},
     differ::{self, Numbers},
     flattened::{self, Tree},
+    select::Demands,
     sessions,
 };
 use crate::{
@@ -42,6 +43,7 @@ const TREE: u64 = 0x4800_0000;
 /// A boot with damaged input.
 pub struct Boot {
     pub name: &'static str,
+    pub demands: Demands,
     pub arguments: Vec<OsString>,
     pub subject: Result<Box<dyn Subject<()> + Send>, String>,
 }
@@ -125,7 +127,7 @@ fn with_damaged_tree(
     .map(|Handed { name, address, tree, reason }| {
         let mut arguments = machine.clone();
         arguments.extend(loaded(image, tree.as_deref(), address, &loader(address), name, directory)?);
-        Ok(Boot { name, arguments, subject: Ok(Box::new(Stops { reason })) })
+        Ok(Boot { name, demands: Demands::default(), arguments, subject: Ok(Box::new(Stops { reason })) })
     })
     .chain(cpus::boots(board, configuration, &machine, &good, image, directory)?.into_iter().map(Ok))
     .chain([cards::boot(&machine, &good, image, directory), resets::boot(&machine, &good, image, directory)])
@@ -182,7 +184,8 @@ fn with_damaged_symbols(
         let image = written(directory.join(format!("{name}.img")), &image)?;
         let arguments = board.arguments(configuration, &Overrides::default(), &image)?;
         let consequence = "functions are shown without names and cannot be probed by name";
-        Ok(Boot { name, arguments, subject: sessions::without_symbols(&format!("{sentence}: {consequence}")) })
+        let subject = sessions::without_symbols(&format!("{sentence}: {consequence}"));
+        Ok(Boot { name, demands: Demands::default(), arguments, subject })
     })
     .collect()
 }

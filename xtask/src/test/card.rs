@@ -9,7 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::{capture::capture, dialogue::converse, report::Report, session::Player, session::Session};
+use super::{
+    capture::capture,
+    dialogue::converse,
+    pool::Site,
+    report::Outcome,
+    session::{Player, Session},
+    target::Targets,
+};
 use crate::{
     board::{BASE, Board, Overrides},
     flash, image, setup, workspace,
@@ -18,18 +25,28 @@ use crate::{
 /// Where the boot partition is, in bytes: 4 MiB, which is what the tools are told.
 const START: usize = 4 << 20;
 
-/// Runs the tests of the card of this board, if it has one and they are wanted.
-pub fn test(report: &mut Report, board: &Board, seconds: u64) {
-    let name = format!("{}::card::image", board.name);
-    if flash::Board::named(&board.name).is_ok() && report.wants(&name) {
-        report.result(&name, image_is_right(board, seconds).map_err(|error| format!("{error:#}")));
+/// Adds the wanted tests of the cards of boards that have one, with the image of the kernel.
+pub fn add<'a>(site: &Site<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
+    for board in targets.whole_boards().filter(|board| flash::Board::named(&board.name).is_ok()) {
+        let name = format!("{}::card::image", board.name);
+        if !targets.wanted.has(&name) {
+            continue;
+        }
+        if targets.is_listing {
+            site.results.list(name, 1);
+            continue;
+        }
+        let kernel = kernel.to_path_buf();
+        site.add(move |results| {
+            let right = || image_is_right(board, &kernel, targets.seconds).map_err(|error| format!("{error:#}"));
+            results.time(name, || right().map(|()| Outcome::Passed));
+        });
     }
 }
 
-fn image_is_right(board: &Board, seconds: u64) -> Result<()> {
+fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {
     setup::tools()?;
-    let kernel = image::write_beside(&workspace::build_kernel("runtime")?)?;
-    let kernel = fs::read(&kernel).with_context(|| format!("{} cannot be read", kernel.display()))?;
+    let kernel = fs::read(kernel).with_context(|| format!("{} cannot be read", kernel.display()))?;
     let directory = workspace::root().join("target/cards");
     fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
     let file = |what: &str| directory.join(format!("{}-{what}", board.name));

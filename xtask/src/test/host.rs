@@ -1,13 +1,18 @@
 //! What needs no machine: the style of the sources, and the tests of the pure parts.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use super::{
     capture::capture,
     libtest::{self, Verdict},
-    report::Report,
+    pool::{Pool, Results},
+    report::{Finished, Outcome},
+    wanted::Wanted,
 };
-use crate::workspace::{self, Executable};
+use crate::{
+    setup,
+    workspace::{self, Executable},
+};
 
 /// The packages whose library, or the pure part of it, also builds for the host.
 const LIBRARIES: [&str; 14] = [
@@ -32,8 +37,8 @@ const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p",
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
-/// Checks the sources without running them.
-pub fn check(report: &mut Report) {
+/// Adds the checks of the sources, which run nothing.
+pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     let checks: [(&str, Vec<&str>); 6] = [
         ("check::format", vec!["fmt", "--all", "--check", "--", "--color", "never"]),
         (
@@ -52,16 +57,21 @@ pub fn check(report: &mut Report) {
         ),
         ("check::clippy::xtask", [&["clippy", "--release", "-p", "xtask", "--all-targets"], &HOST[..], &DENY].concat()),
     ];
-    for (name, arguments) in checks {
-        if report.wants(name) {
-            let captured = capture(&mut workspace::cargo(&arguments), |_| {});
-            report.result(name, captured.result.map_err(|sentence| captured.text + &sentence));
-        }
+    for (name, arguments) in checks.into_iter().filter(|(name, _)| wanted.has(name)) {
+        pool.add(name, move |site| {
+            if is_listing {
+                return site.results.list(name.into(), 1);
+            }
+            let mut cargo = workspace::cargo(&arguments);
+            cargo.env("CARGO_BUILD_JOBS", site.cargo_jobs().to_string());
+            let captured = capture(&mut cargo, |_| {});
+            site.results.result(name, captured.result.map_err(|sentence| captured.text + &sentence));
+        });
     }
 }
 
-/// Runs the tests of the pure parts.
-pub fn test(report: &mut Report) {
+/// Adds the tests of the pure parts.
+pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     let build = ["test", "--no-run", "--release"];
     for (what, arguments, part) in [
         ("host::libraries", [&build, &HOST[..], &["--lib"], &LIBRARIES].concat(), ""),
@@ -69,56 +79,93 @@ pub fn test(report: &mut Report) {
         ("host::models", [&build, &HOST[..], &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
         ("host::xtask", [&build, &HOST[..], &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
-        match workspace::build(&arguments) {
-            Ok(executables) => executables.iter().for_each(|executable| run(report, executable, part)),
-            Err(error) => report.result(what, Err(format!("{error:#}"))),
-        }
+        pool.add(what, move |site| {
+            if let Err(error) = setup::trees::get() {
+                return site.results.result("host::setup", Err(format!("{error:#}")));
+            }
+            let jobs = site.cargo_jobs().to_string();
+            match workspace::build(&[&arguments[..], &["--jobs", &jobs]].concat()) {
+                Ok(executables) => executables.into_iter().for_each(|executable| {
+                    if is_listing {
+                        list(site.results, wanted, &executable, part);
+                    } else {
+                        site.add(move |results| run(results, wanted, &executable, part));
+                    }
+                }),
+                Err(error) => site.results.result(what, Err(format!("{error:#}"))),
+            }
+        });
     }
 }
 
-/// Runs the wanted tests of one program that have `part` in their names, and misses none of those that it lists.
-fn run(report: &mut Report, executable: &Executable, part: &str) {
-    let full = |name: &str| format!("host::{}::{name}", executable.target);
+/// The name of a test of a program among all tests.
+fn full_name(executable: &Executable, name: &str) -> String {
+    format!("host::{}::{name}", executable.target)
+}
+
+/// The tests of a program that have `part` in their names. The error is what the program said instead.
+fn tests(executable: &Executable, part: &str) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     let listing = capture(executable.command().args(["--list", "--format", "terse"]), |line| {
         all.extend(libtest::listed(line).map(String::from));
     });
-    if let Err(sentence) = listing.result {
-        report.result(&full("list"), Err(listing.text + &sentence));
-    } else if !all.iter().any(|name| name.contains(part)) {
-        report.result(&full("list"), Err(format!("no test has {part:?} in its name")));
+    listing.result.map_err(|sentence| listing.text + &sentence)?;
+    all.retain(|name| name.contains(part));
+    if all.is_empty() { Err(format!("no test has {part:?} in its name")) } else { Ok(all) }
+}
+
+/// Lists the wanted tests of one program.
+fn list(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) {
+    match tests(executable, part) {
+        Ok(tests) => {
+            let names = tests.iter().map(|name| full_name(executable, name)).filter(|name| wanted.has(name));
+            names.for_each(|name| results.list(name, 1));
+        }
+        Err(sentence) => results.result(full_name(executable, "list"), Err(sentence)),
     }
-    let wanted: Vec<_> = all.iter().filter(|name| name.contains(part) && report.wants(&full(name))).collect();
-    if wanted.is_empty() {
+}
+
+/// Runs the wanted tests of one program, one at a time, and misses none of those that it lists.
+fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) {
+    let full = |name: &str| full_name(executable, name);
+    let mut tests = match tests(executable, part) {
+        Ok(tests) => tests,
+        Err(sentence) => return results.result(full("list"), Err(sentence)),
+    };
+    tests.retain(|name| wanted.has(&full(name)));
+    if tests.is_empty() {
         return;
     }
     let mut command = executable.command();
-    if wanted.len() < all.len() {
-        command.arg("--exact").args(&wanted);
-    }
-    let mut missing: BTreeSet<_> = wanted.iter().map(|name| name.as_str()).collect();
+    command.args(["--test-threads", "1", "--exact"]).args(&tests);
+    let mut missing: BTreeSet<_> = tests.iter().map(String::as_str).collect();
     let mut failed = Vec::new();
+    let mut last = Instant::now();
     let captured = capture(&mut command, |line| match libtest::verdict(line) {
-        Some((name, verdict)) if missing.remove(name) => match verdict {
-            Verdict::Passed => report.result(&full(name), Ok(())),
-            Verdict::Ignored => report.ignored(&full(name), ""),
-            Verdict::Failed => failed.push(name.to_string()),
-        },
+        Some((name, verdict)) if missing.remove(name) => {
+            let outcome = match verdict {
+                Verdict::Passed => Ok(Outcome::Passed),
+                Verdict::Ignored => Ok(Outcome::Skipped(String::new())),
+                Verdict::Failed => return failed.push(name.to_string()),
+            };
+            results.add(Finished { name: full(name), outcome, duration: Some(last.elapsed()) });
+            last = Instant::now();
+        }
         _ => {}
     });
     let all_reported = missing.is_empty() && failed.is_empty();
     let mut outputs = libtest::outputs(&captured.text);
     for name in failed {
-        report.result(&full(&name), Err(outputs.remove(name.as_str()).unwrap_or_default()));
+        results.result(full(&name), Err(outputs.remove(name.as_str()).unwrap_or_default()));
     }
     let ending = captured.result.err().unwrap_or_default();
     if all_reported && !ending.is_empty() {
-        report.result(&full("end"), Err(format!("{}{ending}", captured.text)));
+        results.result(full("end"), Err(format!("{}{ending}", captured.text)));
     }
     // A test that ends the whole program leaves more than itself without a result, and one explanation for all.
     let mut explanation = captured.text.as_str();
     for name in missing {
-        report.result(&full(name), Err(format!("{explanation}there is no result; {ending}")));
+        results.result(full(name), Err(format!("{explanation}there is no result; {ending}")));
         explanation = "";
     }
 }

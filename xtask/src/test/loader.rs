@@ -5,9 +5,10 @@
 mod cable;
 
 use std::{
+    collections::HashMap,
     ffi::OsString,
-    fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,9 +16,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{
     dialogue::{Reply, Subject, converse},
+    pool::Site,
     protocol::{Listing, Test, Trial},
-    report::{Outcome, Report},
+    report::Outcome,
     session::{Player, Session},
+    target::Targets,
 };
 use crate::{
     board::{BASE, Board, Overrides},
@@ -40,32 +43,53 @@ const SESSION: &str = "kprobes> p:iteration runtime::workload::sha256::iterate\n
 /// What is tried with a board. The error says what went wrong.
 type Try = fn(&Bed) -> Result<()>;
 
-/// Runs the wanted tests of the loader on this board, if it has one.
-pub fn test(report: &mut Report, board: &Board, seconds: u64) {
-    if !BOARDS.contains(&board.name.as_str()) {
-        return;
-    }
-    let tests: [(&str, Try); 7] = [
-        ("console", console),
-        ("noise", noise),
-        ("cut_cable", cut_cable),
-        ("suite", suite),
-        ("no_prompt", no_prompt),
-        ("another_board", another_board),
-        ("no_loader", no_loader),
+/// Whether there is a loader for the board of this name.
+pub fn has_loader(board: &str) -> bool {
+    BOARDS.contains(&board)
+}
+
+/// Builds the loader, and adds the wanted tests of it on the boards that have one: on the first of them all, on the others
+/// those that depend on the board.
+pub fn add<'a>(site: &Site<'_, 'a>, targets: &'a Targets<'a>) {
+    let tests: [(&str, bool, Try); 7] = [
+        ("console", true, console),
+        ("another_board", true, another_board),
+        ("suite", false, suite),
+        ("noise", false, noise),
+        ("cut_cable", false, cut_cable),
+        ("no_prompt", false, no_prompt),
+        ("no_loader", false, no_loader),
     ];
-    let name = |test: &str| format!("{}::loader::{test}", board.name);
-    let tests: Vec<_> = tests.into_iter().filter(|(test, _)| report.wants(&name(test))).collect();
-    if tests.is_empty() {
-        return;
-    }
-    match Bed::new(board, seconds) {
-        Ok(bed) => {
-            for (test, run) in tests {
-                report.result(&name(test), run(&bed).map_err(|error| format!("{error:#}")));
+    let boards: Vec<_> = targets.whole_boards().filter(|board| has_loader(&board.name)).collect();
+    let mut beds = HashMap::new();
+    for (test, depends, run) in tests {
+        let everywhere = depends || targets.is_thorough;
+        let names = boards.iter().take(if everywhere { boards.len() } else { 1 });
+        let wanted: Vec<_> = names
+            .map(|board| (*board, format!("{}::loader::{test}", board.name)))
+            .filter(|(_, name)| targets.wanted.has(name))
+            .collect();
+        for (board, name) in wanted {
+            if targets.is_listing {
+                site.results.list(name, 1);
+                continue;
+            }
+            let bed = beds.entry(&board.name).or_insert_with(|| {
+                let bed = Bed::new(board, site.cargo_jobs(), targets.seconds);
+                bed.map(Arc::new).map_err(|error| format!("{error:#}"))
+            });
+            match bed {
+                Ok(bed) => {
+                    let bed = Arc::clone(bed);
+                    // The longest tests begin first, so that no core waits for them at the end.
+                    site.add_first(move |results| {
+                        let tried = || run(&bed).map(|()| Outcome::Passed).map_err(|error| format!("{error:#}"));
+                        results.time(name, tried);
+                    });
+                }
+                Err(sentence) => site.results.result(name, Err(sentence.clone())),
             }
         }
-        Err(error) => report.result(&name("images"), Err(format!("{error:#}"))),
     }
 }
 
@@ -80,16 +104,16 @@ struct Bed<'a> {
 }
 
 impl<'a> Bed<'a> {
-    fn new(board: &'a Board, seconds: u64) -> Result<Self> {
-        let loader = flash::loader()?;
+    fn new(board: &'a Board, cargo_jobs: usize, seconds: u64) -> Result<Self> {
+        let jobs = cargo_jobs.to_string();
+        let loader = flash::loader_with(&["--jobs", &jobs])?;
         let mut arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &loader)?;
         // After a reset, the loader is to be back.
         arguments.retain(|argument| argument != "-no-reboot");
         // The CPUs that wait for a kernel would take turns from the one that loads it, and from QEMU's UART.
         arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
         let built = |package: &str| -> Result<Vec<u8>> {
-            let image = image::write_beside(&workspace::build_kernel(package)?)?;
-            fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))
+            image::without_copies(&workspace::build_kernel_with(package, &["--jobs", &jobs])?)
         };
         let (kernel, tests) = (built("runtime")?, built("kprobes-tests")?);
         Ok(Self { board, arguments, kernel, tests, directory: loader.with_extension("ports"), seconds })

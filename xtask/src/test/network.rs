@@ -31,7 +31,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{dialogue::Subject, sessions};
+use super::{
+    dialogue::Subject,
+    select::{Demands, Trait},
+    sessions,
+};
 use crate::{
     board::{Board, Card, Configuration},
     machine::{Machine, Output, Start, Uart},
@@ -57,6 +61,7 @@ const CPUS: u32 = 4;
 /// A visit, and the machine for it.
 pub struct Trial {
     pub name: &'static str,
+    pub demands: Demands,
     pub machine: Networked,
     pub subject: Result<Box<dyn Subject<()> + Send>, String>,
 }
@@ -79,13 +84,15 @@ pub fn all(
         let host = Host { lines: Arc::default(), captures: captures.collect() };
         Networked { arguments: arguments.to_vec(), cards: board.cards().to_vec(), host }
     };
+    // Packets come by interrupts, and are served by tasks on all CPUs.
+    let demands = || Demands::on(&[Trait::Cpus, Trait::Interrupts]);
     let mut trials = Vec::new();
     let visits: [(&str, Visit); 4] =
         [("http", clients::http), ("echo", clients::echo), ("rough", clients::rough), ("full", clients::full)];
     for (name, visit) in visits {
         let machine = machine(name);
         let subject = Box::new(Visited::new(machine.host.clone(), visit));
-        trials.push(Trial { name, machine, subject: Ok(subject) });
+        trials.push(Trial { name, demands: demands(), machine, subject: Ok(subject) });
     }
     if !configuration.is_plain() {
         return Ok(trials);
@@ -98,13 +105,13 @@ pub fn all(
         let machine = machine(name);
         let traced = command.clone().and_then(|command| makes(machine.host.clone(), &command));
         let subject = traced.map(|traced| Box::new(traced) as Box<dyn Subject<()> + Send>);
-        trials.push(Trial { name, machine, subject });
+        trials.push(Trial { name, demands: Demands::on(&[Trait::Cpus]), machine, subject });
     }
     if board.cpus(configuration) == CPUS {
         let name = "every_function";
         let machine = machine(name);
         let subject = Box::new(Traced::everything(machine.host.clone(), EVERYTHING));
-        trials.push(Trial { name, machine, subject: Ok(subject) });
+        trials.push(Trial { name, demands: Demands::default(), machine, subject: Ok(subject) });
     }
     Ok(trials)
 }

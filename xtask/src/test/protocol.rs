@@ -4,6 +4,7 @@
 use super::{
     dialogue::{Reply, Subject, stopped},
     report::Outcome,
+    select::{Demands, Trait},
 };
 use crate::console::Event;
 
@@ -15,22 +16,39 @@ pub const PROMPT: &str = "tests> ";
 pub struct Test {
     /// `module::function`.
     pub name: String,
+    /// Where it makes a difference to run it.
+    pub demands: Demands,
     /// The machine must stop, with this in its reason.
     pub stops: Option<String>,
 }
 
 impl Test {
-    /// The test that a line of the list names.
-    fn parse(line: &str) -> Option<Self> {
+    /// The test that a line of the list names: `test NAME`, then, where it has them, ` depends: TRAITS`, ` needs: WHAT`
+    /// and ` stops: TEXT`. The error is a sentence about a line that says more than is understood.
+    fn parse(line: &str) -> Option<Result<Self, String>> {
         let test = line.strip_prefix("test ")?;
-        let (name, stops) = match test.split_once(" stops: ") {
-            Some((name, text)) => (name, Some(text.to_string())),
-            None => (test, None),
-        };
+        let (test, stops) = cut(test, " stops: ");
+        let (test, needs) = cut(test, " needs: ");
+        let (name, traits) = cut(test, " depends: ");
         let is_name =
             !name.is_empty() && !name.contains(|character: char| character.is_whitespace() || character.is_control());
-        is_name.then(|| Self { name: name.into(), stops })
+        if !is_name {
+            return None;
+        }
+        let named =
+            |word: &str| Trait::named(word).ok_or_else(|| format!("{name} depends on {word}, which nothing has"));
+        let depends = traits.unwrap_or_default().split_whitespace().map(named).collect::<Result<_, _>>();
+        Some(depends.map(|depends| Self {
+            name: name.into(),
+            demands: Demands { depends, needs: needs.map(String::from) },
+            stops: stops.map(String::from),
+        }))
     }
+}
+
+/// What is before the first `mark`, and what is behind it if it is there.
+fn cut<'a>(text: &'a str, mark: &str) -> (&'a str, Option<&'a str>) {
+    text.split_once(mark).map_or((text, None), |(before, behind)| (before, Some(behind)))
 }
 
 /// Asks for the list of tests.
@@ -54,7 +72,8 @@ impl Subject<Vec<Test>> for Listing {
             Event::Prompt if self.tests.is_empty() => Reply::Done(Err("the tests image lists no test".into())),
             Event::Prompt => Reply::Done(Ok(std::mem::take(&mut self.tests))),
             Event::Line(line) => match Test::parse(&line) {
-                Some(test) if self.asked => {
+                Some(Err(sentence)) if self.asked => Reply::Done(Err(sentence)),
+                Some(Ok(test)) if self.asked => {
                     if self.tests.iter().any(|other| other.name == test.name) {
                         return Reply::Done(Err(format!("the tests image lists {} twice", test.name)));
                     }
@@ -150,7 +169,7 @@ impl Subject<Outcome> for Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::{Listing, Outcome, PROMPT, Reply, Subject, Test, Trial};
+    use super::{Demands, Listing, Outcome, PROMPT, Reply, Subject, Test, Trait, Trial};
     use crate::console::{Console, Event};
 
     /// Everything that follows from a stream of bytes.
@@ -161,7 +180,7 @@ mod tests {
     }
 
     fn test(name: &str, stops: Option<&str>) -> Test {
-        Test { name: name.into(), stops: stops.map(String::from) }
+        Test { name: name.into(), demands: Demands::default(), stops: stops.map(String::from) }
     }
 
     fn trial(stops: Option<&str>, stream: &str) -> Result<Outcome, String> {
@@ -188,10 +207,24 @@ mod tests {
     }
 
     #[test]
+    fn a_test_says_what_it_demands() {
+        let demanding = Test {
+            name: "m::f".into(),
+            demands: Demands { depends: vec![Trait::Cpus, Trait::Board], needs: Some("second CPU".into()) },
+            stops: Some("needs: rest".into()),
+        };
+        let line = "test m::f depends: cpus board needs: second CPU stops: needs: rest";
+        assert_eq!(Test::parse(line), Some(Ok(demanding)));
+        let sentence = "m::f depends on moon, which nothing has";
+        assert_eq!(Test::parse("test m::f depends: moon"), Some(Err(sentence.into())));
+    }
+
+    #[test]
     fn a_list_must_be_one() {
         for (stream, sentence) in [
             ("tests> \ntests> ", "the tests image lists no test"),
             ("tests> \ntest a\ntest a\n", "the tests image lists a twice"),
+            ("tests> \ntest a depends: b\n", "a depends on b, which nothing has"),
             ("machine stopped: no memory\n", "the machine stopped: no memory"),
         ] {
             let mut listing = Listing::default();

@@ -1,6 +1,8 @@
 //! The lines that a person, a CI system or an editor reads.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
+
+use super::wanted::Wanted;
 
 /// What comes of a test that does not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,65 +12,105 @@ pub enum Outcome {
     Skipped(String),
 }
 
+/// What came of one test.
+pub struct Finished {
+    pub name: String,
+    /// The error is everything that helps to find the cause.
+    pub outcome: Result<Outcome, String>,
+    /// How long it took, where that is known.
+    pub duration: Option<Duration>,
+}
+
+impl Finished {
+    /// What came of a test whose duration nobody asks for.
+    pub fn new(name: impl Into<String>, outcome: Result<Outcome, String>) -> Self {
+        Self { name: name.into(), outcome, duration: None }
+    }
+}
+
 /// What came out so far.
+#[derive(Default)]
 pub struct Report {
-    filter: Option<String>,
     passed: usize,
     ignored: usize,
     failed: Vec<String>,
+    durations: Vec<(Duration, String)>,
 }
 
 impl Report {
-    /// A report on the tests whose name contains `filter`.
-    pub fn new(filter: Option<String>) -> Self {
-        Self { filter, passed: 0, ignored: 0, failed: Vec::new() }
-    }
-
-    /// Whether this test is asked for.
-    pub fn wants(&self, name: &str) -> bool {
-        self.filter.as_deref().is_none_or(|filter| name.contains(filter))
-    }
-
-    /// Reports the result of what always applies. The error is everything that helps to find the cause.
-    pub fn result(&mut self, name: &str, result: Result<(), String>) {
-        self.outcome(name, result.map(|()| Outcome::Passed));
-    }
-
-    /// The same of what may not apply.
-    pub fn outcome(&mut self, name: &str, outcome: Result<Outcome, String>) {
+    /// Prints what came of a test, and remembers it.
+    pub fn add(&mut self, Finished { name, outcome, duration }: Finished) {
         match outcome {
             Ok(Outcome::Passed) => {
                 println!("test {name} ... ok");
                 self.passed += 1;
             }
-            Ok(Outcome::Skipped(reason)) => self.ignored(name, &format!(", {reason}")),
+            Ok(Outcome::Skipped(reason)) => {
+                let comma = if reason.is_empty() { "" } else { ", " };
+                println!("test {name} ... ignored{comma}{reason}");
+                self.ignored += 1;
+            }
             Err(why) => {
-                println!("test {name} ... FAILED\n---- {name} ----\n{}\n----", why.trim_end());
-                self.failed.push(name.into());
+                println!(
+                    "test {name} ... FAILED\n---- {name} ----\n{}\n----\nagain: cargo xtask test --exact {name}",
+                    why.trim_end()
+                );
+                self.failed.push(name.clone());
             }
         }
+        self.durations.extend(duration.map(|duration| (duration, name)));
     }
 
-    /// Reports a test that says itself that it is not to be run; `why` may be empty, or a comma and a reason.
-    pub fn ignored(&mut self, name: &str, why: &str) {
-        println!("test {name} ... ignored{why}");
-        self.ignored += 1;
+    /// Whether nothing was reported.
+    pub fn is_empty(&self) -> bool {
+        self.passed + self.ignored + self.failed.len() == 0
     }
 
-    /// Prints the last lines: those that were ignored, if any were, have one of their own.
-    pub fn finish(self) -> ExitCode {
+    /// Remembers how long something took that is no test.
+    pub fn took(&mut self, what: String, duration: Duration) {
+        self.durations.push((duration, what));
+    }
+
+    /// The `count` entries that took longest, a line each.
+    fn slowest(&mut self, count: usize) -> Vec<String> {
+        self.durations.sort_by(|one, other| other.cmp(one));
+        let shown = self.durations.iter().take(count);
+        shown.map(|(duration, name)| format!("{:8.1} s  {name}", duration.as_secs_f64())).collect()
+    }
+
+    /// Prints the last lines: the slowest tests if they are asked for, those that failed, and the counts.
+    pub fn finish(mut self, wanted: &Wanted, durations: Option<usize>) -> ExitCode {
+        if let Some(count) = durations {
+            println!("\nslowest:\n{}\n", self.slowest(count).join("\n"));
+        }
         if !self.failed.is_empty() {
             println!("\nfailures:\n    {}\n", self.failed.join("\n    "));
         }
-        let nothing = self.passed + self.ignored + self.failed.len() == 0;
+        let nothing = self.is_empty();
         if nothing {
-            let filter = self.filter.unwrap_or_default();
-            eprintln!("xtask: no test has {filter:?} in its name");
+            eprintln!("xtask: {}", wanted.nothing());
         }
         if self.ignored > 0 {
             println!("{} ignored", self.ignored);
         }
         println!("{} passed, {} failed", self.passed, self.failed.len());
         if nothing || !self.failed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Report;
+
+    #[test]
+    fn the_slowest_come_first() {
+        let mut report = Report::default();
+        for (name, millis) in [("a", 1500), ("b", 70_000), ("c", 20)] {
+            report.took(name.into(), Duration::from_millis(millis));
+        }
+        assert_eq!(report.slowest(2), ["    70.0 s  b", "     1.5 s  a"]);
+        assert_eq!(report.slowest(9).len(), 3);
     }
 }

@@ -1,16 +1,17 @@
 //! The tests on a board that is on a serial line, one after the other. As in QEMU, every one has the machine fresh: when one is
 //! over, the board is reset, and its loader, which still has the image, starts it again.
 
-use std::fs;
+use std::{fs, time::Instant};
 
 use anyhow::Result;
 
 use super::{
     dialogue::converse,
     protocol::{Listing, Trial},
-    report::Report,
+    report::{Finished, Report},
     sessions,
     target::Talk,
+    wanted::Wanted,
 };
 use crate::{board::Board, image, machine::Start, serial::Station, workspace};
 
@@ -18,50 +19,68 @@ use crate::{board::Board, image, machine::Start, serial::Station, workspace};
 const CPUS: u32 = 4;
 
 /// Runs the wanted tests. One may take `seconds` from one line to the next.
-pub fn test(report: &mut Report, station: &Station, seconds: u64) {
-    for (what, tested) in [("list", listed(report, station, seconds)), ("console", console(report, station, seconds))] {
+pub fn test(report: &mut Report, wanted: &Wanted, station: &Station, seconds: u64) {
+    let mut bed = Bed { report, wanted, station, seconds };
+    for (what, tested) in [("list", bed.listed()), ("console", bed.console())] {
         if let Err(error) = tested {
-            report.result(&format!("{}::{what}", station.board), Err(format!("{error:#}")));
+            bed.report.add(Finished::new(bed.name(what), Err(format!("{error:#}"))));
         }
     }
 }
 
-/// Every test that the tests image lists.
-fn listed(report: &mut Report, station: &Station, seconds: u64) -> Result<()> {
-    let image = fs::read(image::write_beside(&workspace::build_kernel("kprobes-tests")?)?)?;
-    let image = station.with(&image)?;
-    let tests = converse(&image, seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
-    let lacks = Board::load(station.board)?.lacks(None);
-    for test in tests {
-        let name = format!("{}::{}", station.board, test.name);
-        try_one(report, &name, &image, seconds, Ok(Talk::Trial(Trial::new(test, lacks.clone()))));
-    }
-    Ok(())
+/// What the tests are made with.
+struct Bed<'a> {
+    report: &'a mut Report,
+    wanted: &'a Wanted,
+    station: &'a Station,
+    seconds: u64,
 }
 
-/// Every session with the kernel's console that is written down for a machine with as many CPUs.
-fn console(report: &mut Report, station: &Station, seconds: u64) -> Result<()> {
-    let name = |session: &str| format!("{}::console::{session}", station.board);
-    let sessions: Vec<_> = sessions::all(station.board, CPUS, false)?
-        .into_iter()
-        .filter(|session| report.wants(&name(&session.name)))
-        .collect();
-    let wants_garbage = report.wants(&name("garbage"));
-    if sessions.is_empty() && !wants_garbage {
-        return Ok(());
+impl Bed<'_> {
+    fn name(&self, test: &str) -> String {
+        format!("{}::{test}", self.station.board)
     }
-    let image = fs::read(image::write_beside(&workspace::build_kernel("runtime")?)?)?;
-    let image = station.with(&image)?;
-    for session in sessions {
-        // Nobody is there who would switch the board on again.
-        try_one(report, &name(&session.name), &image, seconds, session.subject_that_stays().map(Talk::Other));
-    }
-    try_one(report, &name("garbage"), &image, seconds, sessions::garbage().map(Talk::Other));
-    Ok(())
-}
 
-fn try_one(report: &mut Report, name: &str, start: &dyn Start, seconds: u64, subject: Result<Talk, String>) {
-    if report.wants(name) {
-        report.outcome(name, subject.and_then(|subject| subject.with(start, seconds)));
+    /// Every test that the tests image lists.
+    fn listed(&mut self) -> Result<()> {
+        let image = fs::read(image::write_beside(&workspace::build_kernel("kprobes-tests")?)?)?;
+        let image = self.station.with(&image)?;
+        let tests = converse(&image, self.seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
+        let lacks = Board::load(self.station.board)?.lacks(None);
+        for test in tests {
+            let name = self.name(&test.name);
+            self.try_one(name, &image, Ok(Talk::Trial(Trial::new(test, lacks.clone()))));
+        }
+        Ok(())
+    }
+
+    /// Every session with the kernel's console that is written down for a machine with as many CPUs.
+    fn console(&mut self) -> Result<()> {
+        let board = self.station.board;
+        let name = |session: &str| format!("{board}::console::{session}");
+        let sessions: Vec<_> = sessions::all(self.station.board, CPUS, false)?
+            .into_iter()
+            .filter(|session| self.wanted.has(&name(&session.name)))
+            .collect();
+        let garbage = name("garbage");
+        if sessions.is_empty() && !self.wanted.has(&garbage) {
+            return Ok(());
+        }
+        let image = fs::read(image::write_beside(&workspace::build_kernel("runtime")?)?)?;
+        let image = self.station.with(&image)?;
+        for session in sessions {
+            // Nobody is there who would switch the board on again.
+            self.try_one(name(&session.name), &image, session.subject_that_stays().map(Talk::Other));
+        }
+        self.try_one(garbage, &image, sessions::garbage().map(Talk::Other));
+        Ok(())
+    }
+
+    fn try_one(&mut self, name: String, start: &dyn Start, subject: Result<Talk, String>) {
+        if self.wanted.has(&name) {
+            let begin = Instant::now();
+            let outcome = subject.and_then(|subject| subject.with(start, self.seconds));
+            self.report.add(Finished { name, outcome, duration: Some(begin.elapsed()) });
+        }
     }
 }

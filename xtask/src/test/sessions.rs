@@ -3,6 +3,8 @@
 //! expect. Those of `tests/console/smpN/` are with machines of N CPUs, as are those in README files that are marked as
 //! `console smpN`; the others there are with the machine that one gets who asks for nothing else. Those of
 //! `tests/console/special/` are not with a machine that was just started, or not with a good one.
+//!
+//! The first line of a file may be `depends: TRAITS`: what of the machine can make a difference to the session.
 
 use std::{fs, path::Path};
 
@@ -11,6 +13,7 @@ use anyhow::{Context, Result};
 use super::{
     dialogue::Subject,
     garbage,
+    select::{Demands, Trait},
     session::{Player, Session},
 };
 use crate::workspace;
@@ -21,6 +24,7 @@ const LIVE: &str = "console network";
 /// A text that shows a session, and what it is called.
 pub struct Written {
     pub name: String,
+    pub demands: Demands,
     /// The error says why it is no session.
     session: Result<Session, String>,
 }
@@ -48,16 +52,18 @@ pub fn all(board: &str, cpus: u32, is_plain: bool) -> Result<Vec<Written>> {
     if particular.is_dir() {
         all.extend(in_directory(&particular, &format!("{smp}-"))?);
     }
-    for (readme, name) in [
-        (root.join("README.md"), "readme".into()),
-        (root.join("docs/tracing.md"), "tracing".into()),
-        (root.join("docs/language.md"), "language".into()),
-        (root.join("boards").join(board).join("README.md"), format!("readme-{board}")),
+    for (readme, name, depends) in [
+        // The first thing that anybody does is tried on every board.
+        (root.join("README.md"), "readme".into(), &[Trait::Board][..]),
+        (root.join("docs/tracing.md"), "tracing".into(), &[]),
+        (root.join("docs/language.md"), "language".into(), &[]),
+        (root.join("boards").join(board).join("README.md"), format!("readme-{board}"), &[]),
     ] {
+        let demands = Demands::on(depends);
         if is_plain {
-            all.extend(in_readme(&readme, "console", &name)?);
+            all.extend(in_readme(&readme, "console", &name, &demands)?);
         }
-        all.extend(in_readme(&readme, &format!("console {smp}"), &format!("{name}-{smp}"))?);
+        all.extend(in_readme(&readme, &format!("console {smp}"), &format!("{name}-{smp}"), &demands)?);
     }
     Ok(all)
 }
@@ -77,19 +83,31 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Written>> {
         if let (Some(stem), Some("txt")) = (path.file_stem(), path.extension().and_then(|extension| extension.to_str()))
         {
             let name = format!("{prefix}{}", stem.to_string_lossy());
-            all.push(Written { name, session: Session::parse(&read(&path)?) });
+            let text = read(&path)?;
+            let (demands, text) = demands(&text).with_context(|| format!("{} is wrong", path.display()))?;
+            all.push(Written { name, demands, session: Session::parse(text) });
         }
     }
     all.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(all)
 }
 
+/// What the first line says of where the session is to be had, and the session.
+fn demands(text: &str) -> Result<(Demands, &str)> {
+    let Some((line, session)) = text.strip_prefix("depends: ").and_then(|rest| rest.split_once('\n')) else {
+        return Ok((Demands::default(), text));
+    };
+    let named = |word| Trait::named(word).with_context(|| format!("it depends on {word}, which nothing has"));
+    let depends: Vec<_> = line.split_whitespace().map(named).collect::<Result<_>>()?;
+    Ok((Demands::on(&depends), session))
+}
+
 /// The sessions of a Markdown file that are marked as `mark`: `NAME`, `NAME-2` and so on.
-fn in_readme(path: &Path, mark: &str, name: &str) -> Result<Vec<Written>> {
+fn in_readme(path: &Path, mark: &str, name: &str, demands: &Demands) -> Result<Vec<Written>> {
     let sessions = Session::in_markdown(&read(path)?, mark);
-    let named = |(index, session)| match index {
-        0 => Written { name: name.into(), session },
-        _ => Written { name: format!("{name}-{}", index + 1), session },
+    let named = |(index, session)| {
+        let name = if index == 0 { name.into() } else { format!("{name}-{}", index + 1) };
+        Written { name, demands: demands.clone(), session }
     };
     Ok(sessions.into_iter().enumerate().map(named).collect())
 }
@@ -117,4 +135,18 @@ pub fn without_symbols(sentence: &str) -> Result<Box<dyn Subject<()> + Send>, St
 
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Demands, Trait, demands};
+
+    #[test]
+    fn a_file_may_say_what_it_depends_on() {
+        let cpus_and_board = Demands::on(&[Trait::Cpus, Trait::Board]);
+        assert_eq!(demands("depends: cpus board\nkprobes> a\n").unwrap(), (cpus_and_board, "kprobes> a\n"));
+        assert_eq!(demands("kprobes> a\n").unwrap(), (Demands::default(), "kprobes> a\n"));
+        let error = demands("depends: moon\nkprobes> a\n").unwrap_err().to_string();
+        assert_eq!(error, "it depends on moon, which nothing has");
+    }
 }

@@ -3,13 +3,7 @@
 
 use std::{
     ffi::OsString,
-    iter,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        mpsc::{self, Sender},
-    },
-    thread,
 };
 
 use anyhow::Result;
@@ -18,28 +12,19 @@ use super::{
     boot,
     dialogue::{Subject, converse},
     network,
+    pool::Site,
     protocol::{Listing, Trial},
-    report::{Outcome, Report},
+    report::{Finished, Outcome},
+    select::{Demands, Trait, Traits},
     sessions,
+    wanted::Wanted,
 };
 use crate::{
     bench,
     board::{BASE, Board, Configuration, Overrides},
     image,
     machine::Start,
-    workspace,
 };
-
-/// Machines that run at once.
-const MACHINES: usize = 2;
-
-/// One test in one configuration.
-struct Job {
-    name: String,
-    machine: Box<dyn Start + Send>,
-    /// The error says why there is nothing to talk about.
-    subject: Result<Talk, String>,
-}
 
 /// What is talked about.
 pub enum Talk {
@@ -57,125 +42,211 @@ impl Talk {
     }
 }
 
-/// A board, and how it is tested.
-struct Bench<'a> {
+/// A configuration of a board.
+struct Place<'a> {
     board: &'a Board,
-    configurations: &'a [Configuration],
-    seconds: u64,
+    configuration: &'a Configuration,
+    /// What the names of the tests in it begin with.
+    name: String,
+    traits: Traits,
 }
 
-/// Runs the wanted tests in these configurations of the board.
-pub fn test(report: &mut Report, board: &Board, configurations: &[Configuration], seconds: u64) {
-    let bench = Bench { board, configurations, seconds };
-    let mut all = Vec::new();
-    for (what, jobs) in [("list", bench.listed()), ("console", bench.kernel()), ("bench", bench.benchmark())] {
-        match jobs {
-            Ok(jobs) => all.extend(jobs),
-            Err(error) => report.result(&format!("{}::{what}", board.name), Err(format!("{error:#}"))),
-        }
-    }
-    all.retain(|job| report.wants(&job.name));
-    let jobs = &Mutex::new(all.into_iter());
-    let (results, reported) = mpsc::channel();
-    thread::scope(|scope| {
-        for results in iter::repeat_n(results, MACHINES) {
-            scope.spawn(move || work(jobs, seconds, &results));
-        }
-        for (name, result) in reported {
-            report.outcome(&name, result);
-        }
-    });
-}
-
-/// Does jobs as long as there are any.
-fn work(jobs: &Mutex<impl Iterator<Item = Job>>, seconds: u64, results: &Sender<(String, Result<Outcome, String>)>) {
-    let next = || jobs.lock().ok()?.next();
-    while let Some(job) = next() {
-        let result = job.subject.and_then(|subject| subject.with(&*job.machine, seconds));
-        if results.send((job.name, result)).is_err() {
-            return;
-        }
+impl Place<'_> {
+    fn arguments(&self, image: &Path) -> Result<Vec<OsString>> {
+        self.board.arguments(self.configuration, &Overrides::default(), image)
     }
 }
 
-impl Bench<'_> {
-    fn arguments(&self, configuration: &Configuration, image: &Path) -> Result<Vec<OsString>> {
-        self.board.arguments(configuration, &Overrides::default(), image)
+/// One test in one place.
+struct Candidate {
+    /// Without the place.
+    name: String,
+    /// The index of the place.
+    place: usize,
+    demands: Demands,
+    machine: Box<dyn Start + Send>,
+    /// The error says why there is nothing to talk about.
+    subject: Result<Talk, String>,
+}
+
+/// Everything that is tested on machines, and where.
+pub struct Targets<'a> {
+    places: Vec<Place<'a>>,
+    pub wanted: &'a Wanted,
+    /// Every test runs in every place, and not only in those that can make a difference to it.
+    pub is_thorough: bool,
+    /// Some places were left out, so that there may be none for a test.
+    pub is_narrowed: bool,
+    /// Tests are listed instead of run.
+    pub is_listing: bool,
+    /// How long a machine may take from one line to the next.
+    pub seconds: u64,
+}
+
+impl<'a> Targets<'a> {
+    /// Nothing yet.
+    pub fn new(wanted: &'a Wanted, seconds: u64) -> Self {
+        Self { places: Vec::new(), wanted, is_thorough: false, is_narrowed: false, is_listing: false, seconds }
     }
 
-    /// Every test that the tests image lists, in every configuration.
-    fn listed(&self) -> Result<Vec<Job>> {
-        let image = image::write_beside(&workspace::build_kernel("kprobes-tests")?)?;
-        let Some(first) = self.configurations.first() else { return Ok(Vec::new()) };
-        let tests = converse(&self.arguments(first, &image)?, self.seconds, &mut Listing::default())
-            .map_err(anyhow::Error::msg)?;
-        let mut jobs = Vec::new();
-        for configuration in self.configurations {
-            let place = self.place(configuration);
-            let arguments = self.arguments(configuration, &image)?;
-            jobs.extend(tests.iter().map(|test| Job {
-                name: format!("{place}::{}", test.name),
+    /// Adds a place.
+    pub fn add(&mut self, board: &'a Board, configuration: &'a Configuration) -> Result<()> {
+        let (name, traits) = (board.place(configuration), board.traits(configuration)?);
+        self.places.push(Place { board, configuration, name, traits });
+        Ok(())
+    }
+
+    /// Whether there is no place.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The boards whose base configuration is among the places.
+    pub fn whole_boards(&self) -> impl Iterator<Item = &'a Board> {
+        self.places.iter().filter(|place| place.configuration.name == BASE).map(|place| place.board)
+    }
+
+    /// Adds the tests of the tests image, whose image is `image`.
+    pub fn add_listed(&'a self, site: &Site<'_, 'a>, image: &Path) -> Result<()> {
+        let Some(first) = self.places.first() else { return Ok(()) };
+        let tests =
+            converse(&first.arguments(image)?, self.seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
+        let mut candidates = Vec::new();
+        for (index, place) in self.places.iter().enumerate() {
+            let arguments = place.arguments(image)?;
+            candidates.extend(tests.iter().map(|test| Candidate {
+                name: test.name.clone(),
+                place: index,
+                demands: test.demands.clone(),
                 machine: Box::new(arguments.clone()),
-                subject: Ok(Talk::Trial(Trial::new(test.clone(), self.board.lacks(Some(configuration))))),
+                subject: Ok(Talk::Trial(Trial::new(test.clone(), place.traits.lacks.clone()))),
             }));
         }
-        Ok(jobs)
+        self.begin(site, candidates);
+        Ok(())
     }
 
-    /// Everything that is tried on the kernel itself, in every configuration.
-    fn kernel(&self) -> Result<Vec<Job>> {
-        let elf = workspace::build_kernel("runtime")?;
-        let image: PathBuf = image::write_beside(&elf)?;
-        let plain = self.board.cpus(self.board.configuration(BASE)?);
-        let mut jobs = Vec::new();
-        for configuration in self.configurations {
-            let place = self.place(configuration);
-            let arguments = self.arguments(configuration, &image)?;
-            let mut console = |name: &str, subject: Result<_, String>| {
-                let name = format!("{place}::console::{name}");
-                jobs.push(Job { name, machine: Box::new(arguments.clone()), subject: subject.map(Talk::Other) });
+    /// Adds everything that is tried on the kernel itself, which is the program `elf` and its image `image`.
+    pub fn add_kernel(&'a self, site: &Site<'_, 'a>, elf: &Path, image: &Path) -> Result<()> {
+        let mut candidates = Vec::new();
+        for (index, place) in self.places.iter().enumerate() {
+            let arguments = place.arguments(image)?;
+            let plain = place.board.cpus(place.board.configuration(BASE)?);
+            let mut console = |name: &str, demands: &Demands, subject: Result<_, String>| {
+                candidates.push(Candidate {
+                    name: format!("console::{name}"),
+                    place: index,
+                    demands: demands.clone(),
+                    machine: Box::new(arguments.clone()),
+                    subject: subject.map(Talk::Other),
+                });
             };
-            let cpus = self.board.cpus(configuration);
-            for session in sessions::all(&self.board.name, cpus, cpus == plain)? {
-                console(&session.name, session.subject());
+            let cpus = place.traits.cpus;
+            for session in sessions::all(&place.board.name, cpus, cpus == plain)? {
+                console(&session.name, &session.demands, session.subject());
             }
-            console("garbage", sessions::garbage());
-            jobs.extend(boot::all(self.board, configuration, &elf, &image)?.into_iter().map(|boot| Job {
-                name: format!("{place}::boot::{}", boot.name),
+            console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
+            let boots = boot::all(place.board, place.configuration, elf, image)?;
+            candidates.extend(boots.into_iter().map(|boot| Candidate {
+                name: format!("boot::{}", boot.name),
+                place: index,
+                demands: boot.demands,
                 machine: Box::new(boot.arguments),
                 subject: boot.subject.map(Talk::Other),
             }));
             let mut captures = image.as_os_str().to_owned();
-            captures.push(format!(".captures/{}-{}", self.board.name, configuration.name));
-            jobs.extend(network::all(self.board, configuration, &arguments, captures.as_ref())?.into_iter().map(
-                |trial| Job {
-                    name: format!("{place}::network::{}", trial.name),
-                    machine: Box::new(trial.machine),
-                    subject: trial.subject.map(Talk::Other),
-                },
-            ));
+            captures.push(format!(".captures/{}-{}", place.board.name, place.configuration.name));
+            let visits = network::all(place.board, place.configuration, &arguments, captures.as_ref())?;
+            candidates.extend(visits.into_iter().map(|trial| Candidate {
+                name: format!("network::{}", trial.name),
+                place: index,
+                demands: trial.demands,
+                machine: Box::new(trial.machine),
+                subject: trial.subject.map(Talk::Other),
+            }));
         }
-        Ok(jobs)
+        self.begin(site, candidates);
+        Ok(())
     }
 
-    /// Every case of the benchmark once, in every configuration.
-    fn benchmark(&self) -> Result<Vec<Job>> {
-        let image = image::write_beside(&workspace::build_kernel(bench::PACKAGE)?)?;
-        let job = |configuration: &Configuration| {
-            Ok(Job {
-                name: format!("{}::bench::cases", self.place(configuration)),
-                machine: Box::new(self.arguments(configuration, &image)?),
+    /// Adds every case of the benchmark, once. It measures on one CPU, and what else the machine is changes figures alone.
+    pub fn add_benchmark(&'a self, site: &Site<'_, 'a>, image: &Path) -> Result<()> {
+        let candidate = |(index, place): (usize, &Place<'_>)| {
+            Ok(Candidate {
+                name: "bench::cases".into(),
+                place: index,
+                demands: Demands::default(),
+                machine: Box::new(place.arguments(image)?),
                 subject: Ok(Talk::Other(Box::new(bench::Rehearsal::default()))),
             })
         };
-        self.configurations.iter().map(job).collect()
+        let candidates = self.places.iter().enumerate().map(candidate).collect::<Result<_>>()?;
+        self.begin(site, candidates);
+        Ok(())
     }
 
-    /// What the names of the tests in this configuration begin with.
-    fn place(&self, configuration: &Configuration) -> String {
-        match configuration.name.as_str() {
-            BASE => self.board.name.clone(),
-            other => format!("{}/{other}", self.board.name),
+    /// Adds the candidates that are to run, or lists them.
+    fn begin(&'a self, site: &Site<'_, 'a>, candidates: Vec<Candidate>) {
+        let mut tests: Vec<(String, Vec<Candidate>)> = Vec::new();
+        for candidate in candidates {
+            match tests.iter_mut().find(|(name, _)| *name == candidate.name) {
+                Some((_, same)) => same.push(candidate),
+                None => tests.push((candidate.name.clone(), vec![candidate])),
+            }
+        }
+        for (name, candidates) in tests {
+            self.begin_one(site, &name, candidates);
         }
     }
+
+    /// Adds one test in the places where it is to run, out of those where it can.
+    fn begin_one(&'a self, site: &Site<'_, 'a>, name: &str, mut candidates: Vec<Candidate>) {
+        let Some(demands) = candidates.first().map(|candidate| candidate.demands.clone()) else { return };
+        if !self.is_thorough {
+            let traits: Vec<_> = candidates.iter().map(|one| self.places[one.place].traits.clone()).collect();
+            let selected = demands.select(&traits);
+            if selected.is_empty() {
+                let full = format!("{}::{name}", self.places[candidates[0].place].name);
+                if self.wanted.has(&full) && !self.is_listing {
+                    let need = demands.needs.unwrap_or_default();
+                    let outcome = match self.is_narrowed {
+                        true => Ok(Outcome::Skipped(format!("no {need}"))),
+                        false => Err(format!("no configuration of any board has what it needs, a {need}")),
+                    };
+                    site.results.add(Finished::new(full, outcome));
+                }
+                return;
+            }
+            let mut index = 0;
+            candidates.retain(|_| {
+                index += 1;
+                selected.contains(&(index - 1))
+            });
+        }
+        candidates.retain(|candidate| self.wanted.has(&self.full_name(candidate)));
+        if self.is_listing {
+            let places: Vec<_> = candidates.iter().map(|one| self.places[one.place].name.as_str()).collect();
+            if !places.is_empty() {
+                site.results.list(format!("{name}: {} ({demands})", places.join(" ")), places.len());
+            }
+            return;
+        }
+        for candidate in candidates {
+            let full = self.full_name(&candidate);
+            let seconds = self.seconds;
+            site.add(move |results| {
+                results.time(full, || candidate.subject.and_then(|subject| subject.with(&*candidate.machine, seconds)));
+            });
+        }
+    }
+
+    fn full_name(&self, candidate: &Candidate) -> String {
+        format!("{}::{}", self.places[candidate.place].name, candidate.name)
+    }
+}
+
+/// The program that Cargo built, and its image beside it.
+pub fn with_image(elf: PathBuf) -> Result<(PathBuf, PathBuf)> {
+    let image = image::write_beside(&elf)?;
+    Ok((elf, image))
 }

@@ -6,7 +6,11 @@ use std::{ffi::OsString, path::Path};
 use anyhow::{Context, Result};
 
 use super::{
-    super::{flattened::Tree, sessions},
+    super::{
+        flattened::Tree,
+        select::{Demands, Trait},
+        sessions,
+    },
     Boot, TREE, loaded, loader,
 };
 
@@ -26,5 +30,5 @@ pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -
     arguments
         .extend(["-netdev", "user,id=net0,restrict=on", "-device", "virtio-net-device,netdev=net0"].map(Into::into));
     arguments.extend(loaded(image, Some(&tree.blob()), TREE, &loader(TREE), name, directory)?);
-    Ok(Boot { name, arguments, subject: sessions::special(name) })
+    Ok(Boot { name, demands: Demands::on(&[Trait::Interrupts]), arguments, subject: sessions::special(name) })
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use super::{
     super::{
         flattened::{Tree, text, without_node},
+        select::{Demands, Trait},
         sessions,
     },
     Boot, IMAGE, LOADER, TREE, loaded, loader,
@@ -61,6 +62,8 @@ pub fn boots(
     let bad_places = |cpu| [0, TREE - 4, IMAGE + 8, !7][cpu as usize];
     let firmware = spin_table_firmware(uses_smc);
     let words = LOADER + firmware.len() as u64;
+    // PSCI is called otherwise where the kernel is entered at EL2, and CPUs are woken by the interrupt controller.
+    let demands = || Demands::on(&[Trait::Entry, Trait::Interrupts]);
     let mut boots = Vec::new();
     for (name, tree, code) in [
         ("spin_table", spin_tables(&|cpu| words + 8 * cpu)?, firmware),
@@ -70,7 +73,7 @@ pub fn boots(
     ] {
         let mut arguments = machine.to_vec();
         arguments.extend(loaded(image, Some(&tree), TREE, &code, name, directory)?);
-        boots.push(Boot { name, arguments, subject: sessions::special(name) });
+        boots.push(Boot { name, demands: demands(), arguments, subject: sessions::special(name) });
     }
     if machine.iter().any(|argument| argument.to_string_lossy().contains("gic-version=3")) {
         let mut arguments = machine.to_vec();
@@ -78,7 +81,7 @@ pub fn boots(
         arguments[smp + 1] = MANY.into();
         arguments.extend(["-kernel".into(), image.into()]);
         let name = "more_cpus_than_there_is_room_for";
-        boots.push(Boot { name, arguments, subject: sessions::special(name) });
+        boots.push(Boot { name, demands: Demands::default(), arguments, subject: sessions::special(name) });
     }
     Ok(boots)
 }

@@ -9,6 +9,7 @@ use super::{
     super::{
         dialogue::{Reply, Subject},
         flattened::{Tree, text},
+        select::{Demands, Trait},
     },
     Boot, Stops, TREE, loaded, loader,
 };
@@ -28,7 +29,8 @@ pub fn boot(machine: &[OsString], good: &[u8], image: &Path, directory: &Path) -
     arguments.extend(loaded(image, Some(&tree.blob()), TREE, &loader(TREE), name, directory)?);
     let stops =
         Stops { reason: "cannot set up interrupts: the device tree gives the timer no interrupt that can be taken" };
-    Ok(Boot { name, arguments, subject: Ok(Box::new(Resets { stops, has_stopped: false })) })
+    let demands = Demands::on(&[Trait::Entry]);
+    Ok(Boot { name, demands, arguments, subject: Ok(Box::new(Resets { stops, has_stopped: false })) })
 }
 
 /// The machine has to stop, and be reset then, which ends QEMU.

@@ -1,0 +1,213 @@
+//! In which configurations a test runs unless every one is asked for.
+//!
+//! A test declares which [`Trait`]s of a machine can make a difference to it. It runs once at home: in the first
+//! configuration that has what it needs, or, if it depends on the number of CPUs, in the first of those with the most.
+//! For each trait that it depends on, and for each other value that this has anywhere, it runs once more, where it has
+//! that value and as little else as possible is different from home. So a failure away from home names its cause.
+
+use std::fmt;
+
+/// What can make a difference to a test. The tests image has the same names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trait {
+    /// How many CPUs run.
+    Cpus,
+    /// The model of the CPUs, which is what they implement of the architecture.
+    Core,
+    /// Whether atomic operations are single instructions (FEAT_LSE) or loops of exclusives.
+    Atomics,
+    /// The interrupt controller.
+    Interrupts,
+    /// The exception level at which the kernel is entered.
+    Entry,
+    /// The board.
+    Board,
+}
+
+impl Trait {
+    pub const ALL: [Self; 6] = [Self::Cpus, Self::Core, Self::Atomics, Self::Interrupts, Self::Entry, Self::Board];
+
+    /// The trait of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cpus => "cpus",
+            Self::Core => "core",
+            Self::Atomics => "atomics",
+            Self::Interrupts => "interrupts",
+            Self::Entry => "entry",
+            Self::Board => "board",
+        }
+    }
+}
+
+impl fmt::Display for Trait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a configuration is, as far as tests can depend on it.
+#[derive(Clone, Debug)]
+pub struct Traits {
+    pub cpus: u32,
+    pub core: String,
+    pub atomics: String,
+    pub interrupts: String,
+    pub entry: String,
+    pub board: String,
+    /// What it is without that some tests need.
+    pub lacks: Vec<String>,
+}
+
+impl Traits {
+    /// Whether the two have the same value of a trait.
+    fn agree(&self, other: &Self, about: Trait) -> bool {
+        match about {
+            Trait::Cpus => self.cpus == other.cpus,
+            Trait::Core => self.core == other.core,
+            Trait::Atomics => self.atomics == other.atomics,
+            Trait::Interrupts => self.interrupts == other.interrupts,
+            Trait::Entry => self.entry == other.entry,
+            Trait::Board => self.board == other.board,
+        }
+    }
+
+    /// How many traits differ.
+    fn distance(&self, other: &Self) -> usize {
+        Trait::ALL.into_iter().filter(|about| !self.agree(other, *about)).count()
+    }
+}
+
+/// What a test asks of the machine that it runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demands {
+    pub depends: Vec<Trait>,
+    /// Without this, it is skipped.
+    pub needs: Option<String>,
+}
+
+impl Demands {
+    /// Those of a test that runs wherever one of these makes a difference.
+    pub fn on(depends: &[Trait]) -> Self {
+        Self { depends: depends.to_vec(), needs: None }
+    }
+
+    /// The configurations among `all` that the test is to run in, in order. None if all lack what it needs.
+    pub fn select(&self, all: &[Traits]) -> Vec<usize> {
+        let lacks = |traits: &Traits| self.needs.as_ref().is_some_and(|need| traits.lacks.contains(need));
+        let able: Vec<usize> = (0..all.len()).filter(|&index| !lacks(&all[index])).collect();
+        let most =
+            if self.depends.contains(&Trait::Cpus) { able.iter().map(|&index| all[index].cpus).max() } else { None };
+        let Some(home) = able.iter().copied().find(|&index| most.is_none_or(|most| all[index].cpus == most)) else {
+            return Vec::new();
+        };
+        let mut selected = vec![home];
+        for &about in &self.depends {
+            // One representative for each value of this trait, home's first.
+            let mut values = vec![home];
+            for &index in &able {
+                if values.iter().any(|&seen| all[seen].agree(&all[index], about)) {
+                    continue;
+                }
+                let same = able.iter().copied().filter(|&other| all[other].agree(&all[index], about));
+                values.extend(same.min_by_key(|&other| all[other].distance(&all[home])));
+            }
+            selected.extend(values);
+        }
+        selected.sort_unstable();
+        selected.dedup();
+        selected
+    }
+}
+
+impl fmt::Display for Demands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let depends: Vec<_> = self.depends.iter().map(|about| about.name()).collect();
+        match (&depends[..], &self.needs) {
+            ([], None) => f.write_str("depends on nothing"),
+            ([], Some(need)) => write!(f, "needs a {need}"),
+            (_, None) => write!(f, "depends on {}", depends.join(", ")),
+            (_, Some(need)) => write!(f, "needs a {need}, depends on {}", depends.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Demands, Trait, Traits};
+
+    fn traits(cpus: u32, core: &str, interrupts: &str, entry: &str, board: &str, lacks: &[&str]) -> Traits {
+        let atomics = if core == "max" { "lse" } else { "exclusives" };
+        Traits {
+            cpus,
+            core: core.into(),
+            atomics: atomics.into(),
+            interrupts: interrupts.into(),
+            entry: entry.into(),
+            board: board.into(),
+            lacks: lacks.iter().map(|lack| lack.to_string()).collect(),
+        }
+    }
+
+    /// Six configurations of two boards.
+    fn all() -> Vec<Traits> {
+        vec![
+            traits(1, "max", "gicv2", "el1", "virt", &["second CPU"]),
+            traits(4, "max", "gicv2", "el1", "virt", &[]),
+            traits(4, "max", "gicv3", "el1", "virt", &[]),
+            traits(4, "a53", "gicv2", "el1", "virt", &["PAuth"]),
+            traits(1, "a53", "gicv2", "el1", "virt", &["PAuth", "second CPU"]),
+            traits(4, "a53", "local", "el2", "pi", &["PAuth", "disk"]),
+        ]
+    }
+
+    fn select(depends: &[Trait], needs: Option<&str>) -> Vec<usize> {
+        Demands { depends: depends.to_vec(), needs: needs.map(String::from) }.select(&all())
+    }
+
+    #[test]
+    fn what_depends_on_nothing_runs_once() {
+        assert_eq!(select(&[], None), [0]);
+        assert_eq!(select(&[], Some("second CPU")), [1]);
+        assert_eq!(select(&[], Some("PAuth")), [0]);
+    }
+
+    #[test]
+    fn every_other_value_is_visited_where_the_least_else_differs() {
+        assert_eq!(select(&[Trait::Cpus], None), [0, 1]);
+        assert_eq!(select(&[Trait::Atomics], None), [0, 4]);
+        assert_eq!(select(&[Trait::Cpus, Trait::Atomics], None), [0, 1, 3]);
+        assert_eq!(select(&[Trait::Cpus, Trait::Interrupts], None), [0, 1, 2, 5]);
+        assert_eq!(select(&[Trait::Board], None), [0, 5]);
+        assert_eq!(select(&[Trait::Core, Trait::Entry], Some("disk")), [0, 4]);
+    }
+
+    #[test]
+    fn every_value_of_what_matters_is_visited() {
+        let all = all();
+        for about in Trait::ALL {
+            let selected = select(&[about], None);
+            for traits in &all {
+                assert!(selected.iter().any(|&index| all[index].agree(traits, about)), "{about} of {traits:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_nothing_has_is_selected_nowhere() {
+        let lacking = [traits(1, "max", "gicv2", "el1", "virt", &["disk"])];
+        assert!(Demands { depends: vec![Trait::Board], needs: Some("disk".into()) }.select(&lacking).is_empty());
+    }
+
+    #[test]
+    fn traits_are_known_by_their_names() {
+        for about in Trait::ALL {
+            assert_eq!(Trait::named(&about.to_string()), Some(about));
+        }
+        assert_eq!(Trait::named("moon"), None);
+    }
+}
