@@ -31,6 +31,8 @@ const LIBRARIES: [&str; 14] = [
     "-p",
     "runtime",
 ];
+/// What is not compiled for the target.
+const HOST_ONLY: [&str; 4] = ["--exclude", "xtask", "--exclude", "kprobes-no-libtest"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages that have model-checked tests, and how these are built: see `models/`.
 const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-program", "-p", "runtime"];
@@ -43,8 +45,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         ("check::format", vec!["fmt", "--all", "--check", "--", "--color", "never"]),
         (
             "check::clippy::target",
-            [&["clippy", "--release", "--workspace", "--exclude", "xtask", "--exclude", "kprobes-loader"], &DENY[..]]
-                .concat(),
+            [&["clippy", "--release", "--workspace"], &HOST_ONLY[..], &["--exclude", "kprobes-loader"], &DENY].concat(),
         ),
         // It has no heap, which together with the others it would need.
         ("check::clippy::loader", [&["clippy", "--release", "-p", "kprobes-loader"], &DENY[..]].concat()),
