@@ -80,10 +80,17 @@ pub fn ticks(duration: Duration) -> u64 {
     (duration.as_nanos() * u128::from(frequency())).div_ceil(NANOSECONDS).try_into().unwrap_or(u64::MAX)
 }
 
+/// The counter when the kernel started: time 0 of [`now`] and of [`nanoseconds`].
+#[inline(always)]
+#[must_use]
+pub(crate) fn start() -> u64 {
+    START.load(Ordering::Relaxed)
+}
+
 /// The time since the kernel started.
 #[must_use]
 pub fn now() -> Duration {
-    duration(counter() - START.load(Ordering::Relaxed))
+    duration(counter() - start())
 }
 
 /// Nanoseconds since the kernel started, to a few instructions: without a division, and without a barrier. Fit for code that
@@ -91,7 +98,7 @@ pub fn now() -> Duration {
 #[inline(always)]
 #[must_use]
 pub fn nanoseconds() -> u64 {
-    let ticks = CNTVCT_EL0.get().wrapping_sub(START.load(Ordering::Relaxed));
+    let ticks = CNTVCT_EL0.get().wrapping_sub(start());
     ((u128::from(ticks) * u128::from(NANOSECONDS_PER_TICK.load(Ordering::Relaxed))) >> 32) as u64
 }
 

@@ -60,11 +60,10 @@ pub fn cpus() -> usize {
     task::list().iter().map(|task| task.cpu + 1).max().unwrap_or(1)
 }
 
-/// The clock that times in the trace are told by: from the start of the kernel, to the microsecond.
+/// The clock of the trace: microseconds since the kernel started. It is the same at every call, so a record has one time.
 #[must_use]
 pub fn clock() -> Clock {
-    let origin = time::counter().saturating_sub(time::ticks(time::now()));
-    Clock { frequency: time::frequency(), origin }
+    Clock { frequency: time::frequency(), origin: time::start() }
 }
 
 /// The functions of the image.

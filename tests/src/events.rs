@@ -158,6 +158,25 @@ test!(
 );
 
 test!(
+    fn a_record_has_the_same_time_whenever_it_is_printed() {
+        let mut events = Events::new(tracing::rings());
+        define(&mut events, &format!("p:e {:#x} %x0", target as *const () as usize));
+        events.set_all_enabled(None, true).expect("a probe can be armed");
+        black_box(target(1, 0));
+        let printed = || {
+            let mut text = String::new();
+            events.write_trace(&mut text, 1, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+            text
+        };
+        let first = printed();
+        assert!(first.contains(" e: ("), "{first}");
+        for _ in 0..500 {
+            assert_eq!(printed(), first);
+        }
+    }
+);
+
+test!(
     fn nothing_is_recorded_while_it_is_switched_off() {
         let rings = tracing::rings();
         let mut events = Events::new(rings);
