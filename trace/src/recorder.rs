@@ -72,6 +72,11 @@ impl Recorder {
         self.is_of_a_call
     }
 
+    /// Whether it records returns of a function.
+    pub(crate) fn is_of_returns(&self) -> bool {
+        self.shape == Shape::Return
+    }
+
     /// Where a number of a record is had from: from a register, if the field is nothing but that. Memory may change meanwhile, so
     /// all that look at a word of it look at the record, for which it is read once.
     pub(crate) fn source(&self, number: Number) -> Number {

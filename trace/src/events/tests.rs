@@ -359,20 +359,59 @@ fn an_event_can_have_several_probes() {
     assert_eq!(remove(&mut events, "-:one"), Ok(1));
 }
 
+/// Events with controls, of a machine where x30 holds the caller at the entry of every function.
+struct Controlled {
+    events: Events<Counter>,
+    controls: Controls,
+}
+
+impl Controlled {
+    fn new(lines: &[&str]) -> Self {
+        let services =
+            Services { synchronize: || {}, in_link: |address| Names.is_call(address), now: || 0, free: || usize::MAX };
+        let mut controlled = Self { events: events(), controls: Controls::new(services) };
+        lines.iter().for_each(|line| controlled.define(line));
+        controlled
+    }
+
+    fn define(&mut self, line: &str) {
+        let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
+        self.controls.define(&mut self.events, definition, &Names).unwrap();
+    }
+}
+
+/// A stack begins with what was hit, followed by its callers. A return is hit in the caller of the function.
+#[test]
+fn a_stack_has_each_call_once() {
+    for (line, expected) in [
+        ("p:one f", "{ common_stacktrace:\n         f+0x0/0x10\n         0x1e\n"),
+        ("p:one f+4", "{ common_stacktrace:\n         f+0x4/0x10\n} hitcount"),
+        ("r:one f", "{ common_stacktrace:\n         a::b<c, d>+0x4/0x100\n} hitcount"),
+    ] {
+        let Controlled { events, mut controls } = Controlled::new(&[line]);
+        let name = ("kprobes", "one");
+        for trigger in ["hist:keys=common_stacktrace", "stacktrace"] {
+            controls.set_trigger(&events, name, trigger).unwrap();
+        }
+        hit(events.iter().next().unwrap().address(), 1);
+        let mut text = String::new();
+        let trigger = &controls.get(name).unwrap().triggers()[0];
+        trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
+        assert!(text.contains(expected), "{line}: {text}");
+        let frames = expected.matches("\n    ").count();
+        assert_eq!(trace(&events, 9).matches("\n => ").count(), frames, "{line}: {}", trace(&events, 9));
+    }
+}
+
 /// The first hit of a second probe finds what is set about the event.
 #[test]
 fn a_probe_that_is_armed_as_others_are_has_a_plan_before() {
-    let mut events = events();
-    let services = Services { synchronize: || {}, in_link: |_| false, now: || 0, free: || usize::MAX };
-    let mut controls = Controls::new(services);
-    let define = |events: &mut Events<Counter>, controls: &Controls, line| {
-        let Ok(Some(Command::Define(definition))) = parse(line) else { panic!("{line}") };
-        controls.define(events, definition, &Names).unwrap();
-    };
-    define(&mut events, &controls, "p:one f x=%x20");
-    controls.set_enabled(&events, None, Some("one"), true).unwrap();
-    controls.set_filter(&events, ("kprobes", "one"), "x == 2").unwrap();
-    define(&mut events, &controls, "p:one a::b<c, d> x=%x20");
+    let mut controlled = Controlled::new(&["p:one f x=%x20"]);
+    let Controlled { events, controls } = &mut controlled;
+    controls.set_enabled(events, None, Some("one"), true).unwrap();
+    controls.set_filter(events, ("kprobes", "one"), "x == 2").unwrap();
+    controlled.define("p:one a::b<c, d> x=%x20");
+    let Controlled { events, .. } = controlled;
     assert!(events.iter().all(|event| event.probe().is_enabled()));
     [1, 2].into_iter().for_each(|time| hit(0x2000, time));
     assert_eq!(trace(&events, 9).lines().count(), 1);

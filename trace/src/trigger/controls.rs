@@ -3,18 +3,20 @@
 //! Several probes can be of one event; they have one [`Control`], and a plan each. A change gives all of them new plans, arms or
 //! disarms them, waits until no hit can be using the old plans, and drops those.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::control::{Control, Room, SetError};
-use super::{Error, Kind, Request};
+use super::{Error, Kind, Plan, Request};
 use crate::definition::{self, Definition};
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
 use crate::events::{Armed, Event, Events};
 use crate::filter;
 use crate::host::Symbols;
+use crate::recorder::Recorder;
 
 /// What is needed of the kernel to change plans.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,15 @@ pub struct Services {
     pub now: fn() -> u64,
     /// How many bytes of memory there are for histograms.
     pub free: fn() -> usize,
+}
+
+impl Services {
+    /// The plan of the probe at the virtual address `address`; `None` records every hit. A return event is hit in the caller, after
+    /// the return, where x30 is not the return address of what was hit.
+    fn plan(&self, control: &Control, recorder: &Recorder, address: u64) -> Option<Box<Plan>> {
+        let in_link = !recorder.is_of_returns() && (self.in_link)(address);
+        control.plan(in_link, &|number| recorder.source(number))
+    }
 }
 
 /// The events that have been enabled or given a filter or triggers.
@@ -238,10 +249,7 @@ impl Controls {
         symbols: &dyn Symbols,
     ) -> Result<(), definition::Error> {
         let control = self.get((&definition.group, &definition.event));
-        let in_link = self.services.in_link;
-        events.define_with(definition, symbols, &|recorder, address| {
-            control?.plan(in_link(address), &|number| recorder.source(number))
-        })
+        events.define_with(definition, symbols, &|recorder, address| self.services.plan(control?, recorder, address))
     }
 
     /// Has the handlers of an event do what is set.
@@ -250,7 +258,7 @@ impl Controls {
     ///
     /// No memory to arm it.
     pub fn apply<P: Armed>(&mut self, events: &Events<P>, name: Name<'_>) -> Result<(), Errno> {
-        let Services { synchronize, in_link, .. } = self.services;
+        let services = self.services;
         let disarmed = self.disarmed;
         let control = self.get_mut(name);
         let armed = control.is_armed() && !disarmed;
@@ -258,14 +266,13 @@ impl Controls {
         let mut result = Ok(());
         for event in events.iter().filter(|event| is(event, name)) {
             let recorder = event.recorder();
-            let plan = control.plan(in_link(event.address()), &|number| recorder.source(number));
-            old.extend(recorder.plan().replace(plan));
+            old.extend(recorder.plan().replace(services.plan(control, recorder, event.address())));
             if event.probe().is_enabled() != armed && event.probe().set_enabled(armed).is_err() {
                 result = Err(Errno::NoMemory);
             }
         }
         if !old.is_empty() {
-            synchronize();
+            (services.synchronize)();
         }
         result
     }
