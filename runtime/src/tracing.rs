@@ -82,6 +82,10 @@ impl Symbols for Names {
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {
         symbol::find(name).for_each(|symbol| each(function(symbol)));
     }
+
+    fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
+        symbol::table().into_iter().flat_map(|table| table.iter()).for_each(|symbol| each(function(symbol)));
+    }
 }
 
 fn function(symbol: kprobes_symbols::Symbol<'static>) -> Function<'static> {

@@ -215,6 +215,10 @@ impl Symbols for Unknown {
     }
 
     fn find<'a>(&'a self, _: &str, _: &mut dyn FnMut(Function<'a>)) {}
+
+    fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
+        tracing::Names.each(each);
+    }
 }
 
 fn nothing(_: &mut Hit<'_>) {}
@@ -303,7 +307,7 @@ test!(
         let words = "n=%x0 m=+0(%x2) s=$stack1 h=%x1 l=%x30 f=%x29 p=%pc sp=%sp";
         let more = "n=%x0 m=+0(%x2) s=$stack1 h=%x1 \
                     sp=$stack b=%x0:u8 a=$stack0:u64 z=$stack1:u8 c=$comm t=+0(%x2):string v=+0(%x2):u64[2] w=+4(+0(%x29)):x32 \
-                    k=\\7 at=%pc:symbol p=%x7:b2@1/32 wild=+8(%x1):u16";
+                    k=\\7 at=%pc:symbol as=%pc:symstr p=%x7:b2@1/32 wild=+8(%x1):u16";
         let filters: [(&str, &[u64]); 9] = [
             ("0", &[0, 1, 2, 3, 4, 5, 6, 7]),
             ("n == 3", &[3]),
@@ -328,7 +332,17 @@ test!(
             }
         }
         let told = told_alike(address, call_many, more, "n == 6", &[]);
-        for text in [" b=6 ", " a=86 ", " z=96 ", " t=\"L\" ", " v={76,77} ", " k=0x7 ", " p=3 ", " wild=(fault)"] {
+        for text in [
+            " b=6 ",
+            " a=86 ",
+            " z=96 ",
+            " t=\"L\" ",
+            " v={76,77} ",
+            " k=0x7 ",
+            " p=3 ",
+            " wild=(fault)",
+            " as=\"tests::events::many+0x0/",
+        ] {
             assert!(told.contains(text), "{text}: {told}");
         }
     }

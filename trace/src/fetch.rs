@@ -4,9 +4,11 @@
 //! which go to the ring without a detour. With any other argument all of them become [`Op`]s, and the record is composed aside.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::format::{Base, Field, Width};
+use crate::functions::Functions;
 
 /// A register of a trap frame, by its place: x0 to x30, sp, pc, pstate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +120,8 @@ pub(crate) enum Op {
     Text(Target, i64),
     /// The texts that so many pointers from there on point to go to the record.
     Texts(Target, i64, u8),
-    /// The value goes to the record as if it were a text.
-    Address(Target),
+    /// The symbol that contains the value goes to the record as a text.
+    Symbol(Target),
     /// The name of the task goes to the record.
     TaskName(Target),
     /// So many bytes of the program's data, from that one on, go to the record as a text.
@@ -147,12 +149,23 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) enum Program {
     Words(Box<[Word]>),
-    Ops { ops: Box<[Op]>, data: Box<[u8]> },
+    Ops(Ops),
+}
+
+/// Operations, carried out one after the other.
+#[derive(Debug)]
+pub(crate) struct Ops {
+    pub list: Box<[Op]>,
+    /// The texts of [`Op::Data`].
+    pub data: Box<[u8]>,
+    /// What [`Op::Symbol`] looks names up in.
+    pub functions: Option<Arc<Functions>>,
 }
 
 impl Program {
-    /// The program for `arguments`, whose fields in the record are `fields`.
-    pub fn new(arguments: &[Fetch], fields: &[Field]) -> Self {
+    /// The program for `arguments`, whose fields in the record are `fields`. Addresses are recorded as names of `functions`, where
+    /// a field asks for that.
+    pub fn new(arguments: &[Fetch], fields: &[Field], functions: Option<Arc<Functions>>) -> Self {
         const WORDS_MAX: usize = 32;
         let words: Option<Vec<Word>> =
             arguments.iter().zip(fields).map(|(argument, field)| Word::of(argument, field)).collect();
@@ -163,7 +176,7 @@ impl Program {
         for (number, (argument, field)) in arguments.iter().zip(fields).enumerate() {
             compile(argument, field, number, &mut program);
         }
-        Self::Ops { ops: program.0.into_boxed_slice(), data: program.1.into_boxed_slice() }
+        Self::Ops(Ops { list: program.0.into_boxed_slice(), data: program.1.into_boxed_slice(), functions })
     }
 }
 
@@ -221,7 +234,7 @@ fn compile(argument: &Fetch, field: &Field, number: usize, (ops, data): &mut (Ve
     match (kind.base, last, kind.count) {
         (Base::SymbolString, last, _) => {
             ops.extend(last.map(Op::Follow));
-            ops.push(Op::Address(target));
+            ops.push(Op::Symbol(target));
         }
         (Base::String, last, 0) => ops.push(Op::Text(target, last.unwrap_or(0))),
         (Base::String, last, count) => ops.push(Op::Texts(target, last.unwrap_or(0), count)),

@@ -136,6 +136,11 @@ pub trait Symbols {
     /// The functions whose demangled path is `name`, in the order of their addresses: instances of one generic
     /// function in several crates can share it.
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>));
+
+    /// All functions, with names that are never freed; of several names for one function, the one that
+    /// [`lookup`](Self::lookup) finds comes first. Arguments of the type `symstr` are recorded with these names: without them, as
+    /// addresses.
+    fn each(&self, _each: &mut dyn FnMut(Function<'static>)) {}
 }
 
 /// How ticks of the counter become times.

@@ -7,6 +7,7 @@
 //! | [`format`](mod@format) | how a record is laid out, and its fields |
 //! | [`record`] | the hit path: from a probe to a record in the ring of its CPU |
 //! | [`ring`] | the rings: how they are laid out, read and changed |
+//! | [`functions`] | the names of functions, as the hit path looks them up |
 //! | [`fetch`], [`recorder`] | what the hit path needs of an event: what it fetches, and where that goes |
 //! | [`filter`], [`histogram`], [`trigger`] | at which hits, and what else an event does when it is hit |
 //! | [`action`] | the part of those that is in the hit path |
@@ -37,6 +38,7 @@ pub mod events;
 pub mod fetch;
 pub mod filter;
 pub mod format;
+pub mod functions;
 pub mod histogram;
 pub mod host;
 pub mod record;

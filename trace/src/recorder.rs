@@ -1,11 +1,13 @@
 //! What an event leaves with its probe, so that a hit can be recorded without looking anything up.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 
 use crate::fetch::{Fetch, Program, Register, Word};
 use crate::filter::Number;
 use crate::format::{Format, Shape};
+use crate::functions::Functions;
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::PlanCell;
 
@@ -52,13 +54,20 @@ pub enum Kept {
 
 impl Recorder {
     /// A recorder of the event numbered `event`, whose records have this `format`, into `rings`: of its `arguments`, some of
-    /// which are kept at the `entry` of a function.
+    /// which are kept at the `entry` of a function, and some recorded as names of `functions`.
     #[must_use]
-    pub fn new(event: u16, format: &Format, arguments: &[Fetch], entry: Box<[Kept]>, rings: &'static Rings) -> Self {
-        let program = Program::new(arguments, format.arguments());
+    pub fn new(
+        event: u16,
+        format: &Format,
+        arguments: &[Fetch],
+        entry: Box<[Kept]>,
+        functions: Option<Arc<Functions>>,
+        rings: &'static Rings,
+    ) -> Self {
+        let program = Program::new(arguments, format.arguments(), functions);
         let size = match program {
             Program::Words(_) => RECORD_HEADER + format.size(),
-            Program::Ops { .. } => format.size(),
+            Program::Ops(_) => format.size(),
         };
         let word = |(argument, field)| Word::of(argument, field).map(|word| (field.offset as u16, word));
         let words = arguments.iter().zip(format.arguments()).filter_map(word).collect();

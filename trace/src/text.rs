@@ -131,13 +131,10 @@ fn write_value(out: &mut dyn Write, field: &Field, record: &[u8], index: usize, 
         Base::String | Base::SymbolString => {
             let Some(bytes) = field.bytes(record, index) else { return out.write_str("(fault)") };
             out.write_char('"')?;
-            match (field.kind.base, bytes.first_chunk()) {
-                (Base::SymbolString, Some(address)) => write_offset(out, u64::from_le_bytes(*address), symbols)?,
-                _ => bytes.utf8_chunks().try_for_each(|chunk| {
-                    out.write_str(chunk.valid())?;
-                    if chunk.invalid().is_empty() { Ok(()) } else { out.write_char('\u{fffd}') }
-                })?,
-            }
+            bytes.utf8_chunks().try_for_each(|chunk| {
+                out.write_str(chunk.valid())?;
+                if chunk.invalid().is_empty() { Ok(()) } else { out.write_char('\u{fffd}') }
+            })?;
             out.write_char('"')
         }
     }

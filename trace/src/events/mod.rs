@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
@@ -22,7 +23,8 @@ pub use resolve::resolve;
 use spin::Mutex;
 
 use crate::definition::{Definition, Error, Kind, Problem, Removal};
-use crate::format::{Format, Shape};
+use crate::format::{Base, Format, Shape};
+use crate::functions::Functions;
 use crate::host::{Clock, Symbols};
 use crate::recorder::{Recorder, STACK_EVENT};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings, Snapshot};
@@ -148,6 +150,8 @@ pub struct Events<P> {
     last: u16,
     rings: &'static Rings,
     pipe: Mutex<Pipe>,
+    /// Made for the first event that records names.
+    functions: Option<Arc<Functions>>,
 }
 
 /// What was taken away from the rings to be written as `trace_pipe`.
@@ -162,7 +166,8 @@ impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
     #[must_use]
     pub fn new(rings: &'static Rings) -> Self {
-        Self { events: Vec::new(), removed: Vec::new(), last: FIXED, rings, pipe: Mutex::default() }
+        let (events, removed, pipe) = (Vec::new(), Vec::new(), Mutex::default());
+        Self { events, removed, last: FIXED, rings, pipe, functions: None }
     }
 
     /// The rings.
@@ -220,7 +225,16 @@ impl<P: Armed> Events<P> {
             Some((number, _)) => number,
             None => self.free_number().ok_or_else(|| definition.error(0, Problem::OutOfMemory, None))?,
         };
-        let recorder = Box::new(Recorder::new(number, &format, &fetches, entry.into(), self.rings));
+        let records_names = definition.arguments.iter().any(|argument| argument.kind.base == Base::SymbolString);
+        let functions = match (records_names, &self.functions) {
+            (false, _) => None,
+            (true, Some(functions)) => Some(functions.clone()),
+            (true, None) => {
+                let made = Functions::new(symbols).map_err(|_| definition.error(0, Problem::OutOfMemory, None))?;
+                self.functions.insert(made).clone().into()
+            }
+        };
+        let recorder = Box::new(Recorder::new(number, &format, &fetches, entry.into(), functions, self.rings));
         // There was none before.
         drop(recorder.plan().replace(plan(&recorder, address)));
         let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };

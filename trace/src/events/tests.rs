@@ -29,6 +29,10 @@ impl Symbols for Names {
         FUNCTIONS.into_iter().filter(|function| function.name == name).for_each(each);
     }
 
+    fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
+        FUNCTIONS.into_iter().rev().for_each(each);
+    }
+
     fn is_call(&self, address: u64) -> bool {
         FUNCTIONS.iter().any(|function| function.address == address)
     }
@@ -276,6 +280,35 @@ fn a_probe_saves_what_its_arguments_need() {
         assert_eq!(form(&std::format!("p f %x0 {argument}")), Form::Full, "{argument}");
     }
     assert_eq!(form("r f $retval"), Form::Full);
+}
+
+/// A `symstr` is the text of the address, to records, filters and histograms alike.
+#[test]
+fn symbol_strings_are_recorded_as_text() {
+    for address in [0, 0xfff, 0x1000, 0x100f, 0x1010, 0x20fe, 0x300f, 0x4000, 0x4010, u64::MAX] {
+        static PLACE: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+        PLACE.store(address, core::sync::atomic::Ordering::Relaxed);
+        let mut symbol = String::new();
+        text::write_offset(&mut symbol, address, &Names).unwrap();
+        let line = std::format!("p f @{:#x}:symstr", PLACE.as_ptr() as usize);
+        assert_eq!(fetched(&line), std::format!("arg1=\"{symbol}\""));
+    }
+    assert_eq!(fetched("p f +0(%x0):symstr"), "arg1=(fault)");
+
+    let Controlled { events, mut controls } = Controlled::new(&["p:one f s=%x20:symstr"]);
+    let name = ("kprobes", "one");
+    controls.set_enabled(&events, None, None, true).unwrap();
+    controls.set_filter(&events, name, "s ~ \"a::*\" && s != 'a::b<c, d>+0x8/0x100'").unwrap();
+    controls.set_trigger(&events, name, "hist:keys=s").unwrap();
+    [0x1004, 0x2004, 0x2008, 0x2008, 0x5000].into_iter().for_each(|address| hit(0x1000, address));
+    assert_eq!(trace(&events, 9).lines().count(), 1);
+    assert!(trace(&events, 9).ends_with(" s=\"a::b<c, d>+0x4/0x100\"\n"), "{}", trace(&events, 9));
+    let mut shown = String::new();
+    let trigger = &controls.get(name).unwrap().triggers()[0];
+    trigger.histogram().unwrap().write(&mut shown, trigger, &Names).unwrap();
+    for (text, hits) in [("f+0x4/0x10", 1), ("a::b<c, d>+0x8/0x100", 2), ("0x5000", 1)] {
+        assert!(shown.contains(&std::format!("{{ s: {text:<50} }} hitcount: {hits:>10}\n")), "{text}: {shown}");
+    }
 }
 
 /// On the host null is what cannot be read.

@@ -4,9 +4,10 @@ use aarch64_kprobes::exception::nofault;
 
 use super::{Moment, Registers};
 use crate::action::{Verdict, Walk};
-use crate::fetch::{Op, Program, Register, Shift, Target, Word};
+use crate::fetch::{Op, Ops, Program, Register, Shift, Target, Word};
 use crate::format::Width;
-use crate::host::Context;
+use crate::functions::Functions;
+use crate::host::{Context, Function};
 use crate::recorder::{COMPOSED, Recorder, STACK_EVENT, STACK_HEADER, STACK_MAX, TEXT_MAX};
 use crate::ring::{RECORD_HEADER, Ring};
 use crate::trigger::Plan;
@@ -44,12 +45,12 @@ impl Recorder {
         }
         let length = match &self.program {
             Program::Words(_) => self.size - RECORD_HEADER,
-            Program::Ops { .. } => self.size,
+            Program::Ops(_) => self.size,
         };
         let mut draft = Draft { words, length, faults: 0 };
         match &self.program {
             Program::Words(words) => draft.fill(words, self.shape.size() / 8, registers),
-            Program::Ops { ops, data } => draft.carry_out(ops, data, registers, moment),
+            Program::Ops(ops) => draft.carry_out(ops, registers, moment),
         }
         let Some(plan) = plan else { return draft.publish(ring, context) };
         let known = self.known(registers, moment);
@@ -116,11 +117,11 @@ impl Draft<'_> {
         self.faults = 0;
     }
 
-    fn carry_out(&mut self, ops: &[Op], data: &[u8], registers: Registers<'_>, moment: &Moment<'_>) {
+    fn carry_out(&mut self, ops: &Ops, registers: Registers<'_>, moment: &Moment<'_>) {
         // What an argument begins with is always good; what cannot be read is nothing from then on.
         let mut value = Some(0);
-        for op in ops {
-            value = self.carry_out_one(op, value, data, registers, moment);
+        for op in &ops.list {
+            value = self.carry_out_one(op, value, ops, registers, moment);
         }
     }
 
@@ -133,7 +134,7 @@ impl Draft<'_> {
         &mut self,
         op: &Op,
         value: Option<u64>,
-        data: &[u8],
+        ops: &Ops,
         registers: Registers<'_>,
         moment: &Moment<'_>,
     ) -> Option<u64> {
@@ -159,17 +160,14 @@ impl Draft<'_> {
                     target.at = target.at.wrapping_add(4);
                 }
             }
-            Op::Address(target) => {
-                let bytes = value.map(u64::to_le_bytes);
-                self.append(target, bytes.as_ref().map(|bytes| &bytes[..]));
-            }
+            Op::Symbol(target) => self.symbol(target, value, ops.functions.as_deref()),
             Op::TaskName(target) => {
                 let [low, high] = moment.context.name.map(u64::to_le_bytes);
                 self.name(target, low, high);
             }
             Op::Data(target, start, length) => {
                 let start = usize::from(start);
-                self.append(target, data.get(start..start + usize::from(length)));
+                self.append(target, ops.data.get(start..start + usize::from(length)));
             }
         }
         value
@@ -220,8 +218,8 @@ impl Draft<'_> {
     /// Appends the text at `address`, up to its zero, and says at `target` where it is.
     #[inline(never)]
     fn text(&mut self, target: Target, address: Option<u64>) {
-        let start = self.length;
-        let room = (8 * COMPOSED).saturating_sub(start).min(TEXT_MAX);
+        let (start, end) = self.room();
+        let room = end - start;
         let mut length = 0;
         let mut ended = address.is_none();
         while !ended && length + 1 < room {
@@ -241,20 +239,68 @@ impl Draft<'_> {
         self.locate(target, length);
     }
 
-    /// Appends these bytes, as a text that says its length.
+    /// Appends these bytes as a text.
     fn append(&mut self, target: Target, bytes: Option<&[u8]>) {
+        let (start, end) = self.room();
+        match bytes.filter(|_| start < end) {
+            Some(bytes) => {
+                let at = self.write(start, end - 1, bytes);
+                self.end_text(target, at);
+            }
+            None => self.locate(target, 0),
+        }
+    }
+
+    /// Where a text can be appended: its first byte, and the end of what it can take with its zero.
+    fn room(&self) -> (usize, usize) {
         let start = self.length;
-        let room = (8 * COMPOSED).saturating_sub(start).min(TEXT_MAX);
-        let mut length = 0;
-        for &byte in bytes.unwrap_or(&[]).iter().take(room.saturating_sub(1)) {
-            self.byte(start + length, byte);
-            length += 1;
+        (start, start + (8 * COMPOSED).saturating_sub(start).min(TEXT_MAX))
+    }
+
+    /// Ends the text that was appended up to `at`, where there is room for the zero, and says at `target` where it is.
+    fn end_text(&mut self, target: Target, at: usize) {
+        self.byte(at, 0);
+        self.locate(target, at + 1 - self.length);
+    }
+
+    /// Appends what contains `address`, as [`text::write_offset`](crate::text::write_offset) writes it: `name+0xOFFSET/0xSIZE`, or
+    /// the bare address where no function is.
+    #[inline(never)]
+    fn symbol(&mut self, target: Target, address: Option<u64>, functions: Option<&Functions>) {
+        let (start, end) = self.room();
+        let Some(address) = address.filter(|_| start < end) else { return self.locate(target, 0) };
+        let last = end - 1;
+        let at = match functions.and_then(|functions| functions.containing(address)) {
+            Some(function) => {
+                let at = self.write(start, last, function.name.as_bytes());
+                let at = self.write_number(at, last, b"+0x", address - function.address);
+                self.write_number(at, last, b"/0x", function.size)
+            }
+            None => self.write_number(start, last, b"0x", address),
+        };
+        self.end_text(target, at);
+    }
+
+    /// Writes bytes of the record from `at` on, as far as `end`, and returns where they end.
+    fn write(&mut self, mut at: usize, end: usize, bytes: &[u8]) -> usize {
+        for &byte in bytes.iter().take(end.saturating_sub(at)) {
+            self.byte(at, byte);
+            at += 1;
         }
-        if bytes.is_some() && room > 0 {
-            self.byte(start + length, 0);
-            length += 1;
+        at
+    }
+
+    /// Writes `prefix` and a number in hexadecimal, as [`write`](Self::write) does.
+    fn write_number(&mut self, at: usize, end: usize, prefix: &[u8], number: u64) -> usize {
+        let mut at = self.write(at, end, prefix);
+        let mut digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
+        while digits > 0 && at < end {
+            digits -= 1;
+            let digit = (number >> (4 * digits) & 0xf) as u8;
+            self.byte(at, if digit < 10 { b'0' + digit } else { b'a' - 10 + digit });
+            at += 1;
         }
-        self.locate(target, length);
+        at
     }
 
     fn name(&mut self, target: Target, low: [u8; 8], high: [u8; 8]) {
@@ -298,6 +344,30 @@ impl Draft<'_> {
             unsafe { room.set(FIRST + index, word) };
         }
         room.commit();
+    }
+}
+
+impl Functions {
+    /// The function that contains the virtual address `address`: of several names for it, the first.
+    //
+    // Written out: a search of the standard library's would be a call out of the region.
+    #[inline(always)]
+    fn containing(&self, address: u64) -> Option<&Function<'static>> {
+        let begins = |index: usize| self.all.get(index).is_some_and(|function| function.address <= address);
+        let (mut least, mut most) = (0, self.all.len());
+        while least < most {
+            let middle = least + (most - least) / 2;
+            if begins(middle) { least = middle + 1 } else { most = middle }
+        }
+        let nearest = self.all.get(least.wrapping_sub(1))?.address;
+        let mut found = None;
+        while let Some(function) = self.all.get(least.wrapping_sub(1)).filter(|other| other.address == nearest) {
+            if address - nearest < function.size {
+                found = Some(function);
+            }
+            least -= 1;
+        }
+        found
     }
 }
 

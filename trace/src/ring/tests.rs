@@ -24,7 +24,7 @@ fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
     let arguments: Vec<_> = sources.iter().map(|source| Fetch { source: source.clone(), reads: Vec::new() }).collect();
     let names: Vec<_> = (0..sources.len()).map(|number| std::format!("arg{number}")).collect();
     let format = Format::new(Shape::Probe, names.iter().map(|name| (name.as_str(), Type::DEFAULT)));
-    Recorder::new(7, &format, &arguments, Box::new([]), rings)
+    Recorder::new(7, &format, &arguments, Box::new([]), None, rings)
 }
 
 fn moment(cpu: usize, number: u64) -> Moment<'static> {

@@ -142,9 +142,9 @@ fn arrays_and_texts() {
     assert_eq!(arguments("p f +0(%x0):string", 0, &bytes), "arg1=\"hi\"");
     bytes[2] = 0;
     assert_eq!(arguments("p f +0(%x0):string", 0, &bytes), "arg1=(fault)");
-    let mut bytes: Vec<u8> = (9 << 16 | 20_u32).to_le_bytes().into();
-    bytes.extend(words([READ]));
-    assert_eq!(arguments("p f %x0:symstr", 0, &bytes), "arg1=\"vfs_read+0x0/0x2d0\"");
+    let mut bytes: Vec<u8> = (6 << 16 | 20_u32).to_le_bytes().into();
+    bytes.extend(b"f+0x4\0");
+    assert_eq!(arguments("p f %x0:symstr", 0, &bytes), "arg1=\"f+0x4\"");
 }
 
 #[test]
