@@ -30,8 +30,8 @@ use table::Shape;
 const VALUES_MAX: usize = 2;
 /// How many return addresses are in a key.
 pub const STACK_DEPTH: usize = 16;
-/// How many bytes of a text are in a key, at most, as 64-bit words.
-const TEXT_WORDS: usize = 16;
+/// The longest text in a key, as 64-bit words: 256 bytes, as in Linux. Paths of Rust with an offset have up to 200.
+const TEXT_WORDS: usize = 32;
 /// The name of a task, as 64-bit words.
 const NAME_WORDS: usize = 2;
 

@@ -110,6 +110,13 @@ fn entries_are_sorted_by_hits_and_by_what_is_asked_for() {
     assert!(entries("hist:keys=s:sort=s", [3, -1].map(|s| Hit::with(0, s, 0, "")))[0].contains("18446744073709551615"));
 }
 
+/// Long texts that differ at their ends are different keys, as far as a filter can tell them apart.
+#[test]
+fn long_texts_are_keys_of_their_own() {
+    let hits = ["b", "c"].map(|end| Hit::with(1, 0, 0, &("a".repeat(crate::filter::STRING_LIMIT - 2) + end)));
+    assert_eq!(entries("hist:keys=t", hits).len(), 2);
+}
+
 #[test]
 fn the_tables_of_cpus_are_merged_and_what_has_no_room_is_counted() {
     let hits = (0..4).map(|cpu| {
