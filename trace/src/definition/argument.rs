@@ -119,7 +119,9 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
     let constant =
         matches!(expression.origin, Origin::Immediate(_) | Origin::Symbol(..)) && expression.reads.is_empty();
     let is_memory = !expression.reads.is_empty();
-    let deep = |_: ()| source.fault(Problem::TooDeep);
+    // Linux has come to what is inside the outermost read by then.
+    let inside = source.text.find('(').filter(|_| is_memory).map_or(source, |open| source.skip(open + 1));
+    let deep = |_: ()| inside.fault(Problem::TooDeep);
     match base {
         Base::SymbolString if constant || is_literal => return Err(at.fault(Problem::SymbolText)),
         Base::String if !is_memory && !constant && !is_literal => return Err(at.fault(Problem::Text)),

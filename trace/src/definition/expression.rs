@@ -160,7 +160,8 @@ pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
 fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
     // Parentheses are counted from the inside of the innermost, without recursion: whoever types a thousand is told so.
     let mut rest = token;
-    let mut offsets = Vec::new();
+    // The offset of each, and what is inside it.
+    let mut levels = Vec::new();
     while let Some(sign @ ('+' | '-')) = rest.text.chars().next() {
         let after = rest.skip(1);
         let after = if after.text.starts_with('u') { after.skip(1) } else { after };
@@ -171,7 +172,7 @@ fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
             '-' => number::signed(&alloc::format!("-{}", digits.text)),
             _ => number::signed(digits.text),
         });
-        offsets.push(offset.flatten().ok_or_else(|| rest.fault(Problem::Offset))?);
+        let offset = offset.flatten().ok_or_else(|| rest.fault(Problem::Offset))?;
         let inner = inner.skip(1);
         let Some(close) = inner.text.rfind(')') else {
             return Err(inner.split_at(inner.text.len()).1.fault(Problem::Unclosed));
@@ -180,17 +181,17 @@ fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
         if behind.text != ")" {
             return Err(behind.skip(1).fault(Problem::Argument));
         }
+        levels.push((offset, inside));
         rest = inside;
     }
     let mut expression = Expression::parse(rest, site)?;
     if expression.is_text() {
         return Err(rest.fault(Problem::TaskNameRead));
     }
-    expression.operations += offsets.len();
-    if expression.operations >= OPERATIONS - 1 {
-        return Err(token.fault(Problem::TooDeep));
+    for (offset, inside) in levels.into_iter().rev() {
+        expression.operate(1).ok_or_else(|| inside.fault(Problem::TooDeep))?;
+        expression.reads.push(offset);
     }
-    expression.reads.extend(offsets.into_iter().rev());
     Ok(expression)
 }
 

@@ -275,9 +275,64 @@ fn memory_is_refused_with_its_column() {
     assert_eq!(refused("p:x f +0(%x0)x", "             ^"), Problem::Argument);
     assert_eq!(refused("p:x f +0($comm)", "         ^"), Problem::TaskNameRead);
     assert_eq!(refused("p:x f +0(\\\"x\")", "         ^"), Problem::TaskNameRead);
-    let nested = |depth: usize| format!("p:x f {}%x0{}", "+0(".repeat(depth), ")".repeat(depth));
-    assert_eq!(refused(&nested(15), "      ^"), Problem::TooDeep);
-    assert_eq!(define(&nested(14)).arguments[0].expression.reads.len(), 14);
+    let nested = |depth: usize, rest: &str| format!("p:x f {}%x0{}{rest}", "+0(".repeat(depth), ")".repeat(depth));
+    assert_eq!(refused(&nested(15, ""), "         ^"), Problem::TooDeep);
+    let inner = nested(15, "").replace("%x0", "@0");
+    assert_eq!(refused(&inner, "            ^"), Problem::TooDeep, "the innermost level that is too deep");
+    assert_eq!(define(&nested(14, "")).arguments[0].expression.reads.len(), 14);
+    let array = nested(13, ":u8[2]").replace("%x0", "@0");
+    assert_eq!(refused(&array, "         ^"), Problem::TooDeep);
+}
+
+/// Linux's own test of carets, kprobe_syntax_errors.tc, with this machine's registers: `^` precedes the cause.
+#[test]
+fn carets_stand_where_the_test_of_linux_has_them() {
+    let long = "1".repeat(64);
+    let long_group = format!("p:^g{long}/bar vfs_read");
+    let long_event = format!("p:foo/^e{long} vfs_read");
+    for marked in [
+        "p^100 vfs_read",
+        "r^1a111 vfs_read",
+        "r^100000 vfs_read",
+        "p ^hoge-fuga",
+        "p ^hoge+1000-1000",
+        "r ^vfs_read+10",
+        "p:^/bar vfs_read",
+        &long_group,
+        "p:^foo.1/bar vfs_read",
+        &long_event,
+        "p:foo/^bar.1 vfs_read",
+        "p vfs_read ^$retval",
+        "p vfs_read ^$stack10000",
+        "p vfs_read ^$arg10000",
+        "p vfs_read ^$none_var",
+        "p vfs_read ^%none_reg",
+        "p vfs_read ^@12345678abcde",
+        "p vfs_read ^@+10",
+        "p vfs_read ^+0@0)",
+        "p vfs_read ^+0ab1(@0)",
+        "p vfs_read +0(+0(@0^)",
+        "p vfs_read +0(^$comm)",
+        "p vfs_read ^&1",
+        "p vfs_read +0(^+0(+0(+0(+0(+0(+0(+0(+0(+0(+0(+0(+0(+0(@0))))))))))))))",
+        "p vfs_read +0(@11):u8[10^",
+        "p vfs_read +0(@11):u8[10]^a",
+        "p vfs_read +0(@11):u8[^10a]",
+        "p vfs_read +0(@11):u8[^256]",
+        "p vfs_read @11:^unknown_type",
+        "p vfs_read $stack0:^string",
+        "p vfs_read @11:^b10@a/16",
+        "p vfs_read ^arg123456789012345678901234567890=@11",
+        "p vfs_read ^=@11",
+        "p vfs_read ^var.1=@11",
+        "p vfs_read var1=@11 ^var1=@12",
+        "p vfs_read ^+1234567(+1234567(+1234567(+1234567(+1234567(+1234567(@1234))))))",
+        "p vfs_read arg1=^",
+    ] {
+        let line = marked.replace('^', "");
+        let error = parse(&line).expect_err(marked);
+        assert_eq!(Some(error.position), marked.find('^'), "{marked}: {error}");
+    }
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Definition {
                 (_, Some(Part { text: "", .. })) => return Err(part.error(Problem::EmptyAssignment)),
                 ("keys" | "key", Some(value)) => keys = Some(value),
                 ("values" | "vals" | "val", Some(value)) => values = Some(value),
-                ("sort", Some(value)) => sorts = Some(value),
+                ("sort", Some(value)) => sorts = Some((part, value)),
                 ("size", Some(value)) => size = parse_size(value)?,
                 (_, Some(_)) => return Err(part.error(Problem::MalformedAssignment)),
                 ("pause", None) => command = Some(Command::Pause),
@@ -174,35 +174,51 @@ impl Definition {
             && self.sorts == other.sorts
     }
 
-    fn parse_sorts(&self, sorts: Option<Part<'_>>) -> Result<Vec<Sort>, Error> {
-        let Some(all) = sorts else { return Ok([Sort { by: By::Hits, descending: false }].into()) };
-        let sorts: Vec<_> = all.split(',').map(|sort| self.parse_sort(sort)).collect::<Result<_, _>>()?;
-        if sorts.len() > SORTS_MAX {
-            return Err(all.error(Problem::TooManySortFields));
+    /// Reads the fields to sort by, in `parameter`, which begins with `sort=`. An error of the list as a whole is one of the
+    /// parameter.
+    fn parse_sorts(&self, parameter: Option<(Part<'_>, Part<'_>)>) -> Result<Vec<Sort>, Error> {
+        let Some((parameter, all)) = parameter else { return Ok([Sort { by: By::Hits, descending: false }].into()) };
+        let mut sorts = Vec::new();
+        let mut rest = Some(all);
+        while let Some(fields) = rest {
+            let (field, behind) = fields.split_once(',');
+            if field.text.is_empty() {
+                return Err(parameter.error(Problem::EmptySortField));
+            }
+            if sorts.len() + 1 == SORTS_MAX && behind.is_some() {
+                return Err(parameter.error(Problem::TooManySortFields));
+            }
+            sorts.push(self.parse_sort(parameter, field)?);
+            rest = behind;
         }
         Ok(sorts)
     }
 
     /// Reads a field to sort by: by its name alone, or as it is printed, with its modifier.
-    fn parse_sort(&self, sort: Part<'_>) -> Result<Sort, Error> {
-        if sort.text.is_empty() {
-            return Err(sort.error(Problem::EmptySortField));
-        }
+    fn parse_sort(&self, parameter: Part<'_>, sort: Part<'_>) -> Result<Sort, Error> {
         let (name, descending) = match (sort.text.strip_suffix(".descending"), sort.text.strip_suffix(".ascending")) {
             (Some(name), _) => (name, true),
             (None, Some(name)) => (name, false),
             (None, None) => (sort.text, false),
         };
-        let key = || self.keys.iter().position(|key| key.name == name || alloc::format!("{key}") == name).map(By::Key);
-        let value = || {
+        let key = |name: &str| {
+            self.keys.iter().position(|key| key.name == name || alloc::format!("{key}") == name).map(By::Key)
+        };
+        let value = |name: &str| {
             let value = |value: &ValueField| value.name == name || alloc::format!("{value}") == name;
             self.values.iter().position(value).map(By::Value)
         };
-        let by = if name == HITS { Some(By::Hits) } else { value().or_else(key) };
-        match (by, name.contains('.')) {
+        let find = |name: &str| match name {
+            HITS => Some(By::Hits),
+            _ => value(name).or_else(|| key(name)),
+        };
+        match (find(name), sort.split_once('.')) {
             (Some(by), _) => Ok(Sort { by, descending }),
-            (None, true) => Err(sort.error(Problem::InvalidSortModifier)),
-            (None, false) => Err(sort.error(Problem::InvalidSortField)),
+            (None, (Part { text: "", .. }, _)) => Err(parameter.error(Problem::EmptySortField)),
+            (None, (field, Some(modifier))) if find(field.text).is_some() => {
+                Err(modifier.error(Problem::InvalidSortModifier))
+            }
+            (None, _) => Err(sort.error(Problem::InvalidSortField)),
         }
     }
 }

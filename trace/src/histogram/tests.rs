@@ -253,8 +253,14 @@ fn what_is_wrong_is_pointed_at() {
     assert_eq!(refused("keys=u:size=64"), (Problem::BadSize, 12));
     assert_eq!(refused("keys=u:size=131073"), (Problem::BadSize, 12));
     assert_eq!(refused("keys=u:onmatch(x)"), (Problem::NoAction, 7));
-    assert_eq!(refused("keys=u:sort=u,"), (Problem::EmptySortField, 14));
-    assert_eq!(refused("keys=u:sort=u,u,u"), (Problem::TooManySortFields, 12));
+    assert_eq!(refused("keys=u:sort=u,"), (Problem::EmptySortField, 7));
+    assert_eq!(refused("keys=u:sort=.descending"), (Problem::EmptySortField, 7));
+    assert_eq!(refused("keys=u:sort=u,,x"), (Problem::EmptySortField, 7));
+    assert_eq!(refused("keys=u:sort=u,u,u"), (Problem::TooManySortFields, 7));
+    assert_eq!(refused("keys=u:sort=u,nofield,u"), (Problem::TooManySortFields, 7));
     assert_eq!(refused("keys=u:sort=x"), (Problem::InvalidSortField, 12));
-    assert_eq!(refused("keys=u:sort=u.up"), (Problem::InvalidSortModifier, 12));
+    assert_eq!(refused("keys=u:sort=x.up"), (Problem::InvalidSortField, 12));
+    assert_eq!(refused("keys=u:sort=u.up"), (Problem::InvalidSortModifier, 14));
+    assert_eq!(refused("keys=u:sort=hitcount.up"), (Problem::InvalidSortModifier, 21));
+    assert_eq!(refused("keys=u.log2:sort=u.log2.up"), (Problem::InvalidSortModifier, 19));
 }
