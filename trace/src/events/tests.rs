@@ -436,6 +436,19 @@ fn a_stack_has_each_call_once() {
     }
 }
 
+#[test]
+fn a_group_counts_events_as_enabled_that_triggers_have_hit() {
+    let Controlled { events, mut controls } = Controlled::new(&["p:g/one f", "p:g/two f+4"]);
+    let texts = |controls: &Controls| [Some("g"), None, Some("h")].map(|group| controls.enabled_text(&events, group));
+    assert_eq!(texts(&controls), ["0", "0", "?"]);
+    controls.set_trigger(&events, ("g", "one"), "stacktrace").unwrap();
+    assert_eq!(texts(&controls), ["X", "X", "?"]);
+    controls.set_trigger(&events, ("g", "one"), "enable_event:g:two").unwrap();
+    assert_eq!(texts(&controls), ["1", "1", "?"], "the target of a trigger is hit, too");
+    ["!stacktrace", "!enable_event:g:two"].map(|trigger| controls.set_trigger(&events, ("g", "one"), trigger).unwrap());
+    assert_eq!(texts(&controls), ["0", "0", "?"]);
+}
+
 /// The first hit of a second probe finds what is set about the event.
 #[test]
 fn a_probe_that_is_armed_as_others_are_has_a_plan_before() {

@@ -82,12 +82,6 @@ impl Control {
             .then(|| Box::new(Plan::new(self.filter.as_ref(), &self.triggers, self.recording.clone(), in_link, number)))
     }
 
-    /// Whether the event is enabled, apart from what triggers have made of that.
-    #[must_use]
-    pub fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
     /// What triggers of other events switch.
     #[must_use]
     pub fn recording(&self) -> &Arc<Switch> {

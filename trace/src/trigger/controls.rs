@@ -104,11 +104,12 @@ impl Controls {
         Ok(())
     }
 
-    /// The file `enable` of a group, or of all: whether all events are enabled, none is, or some are; or there are none.
+    /// The file `enable` of a group, or of all: whether all events are enabled, none is, or some are; or there are none. As in
+    /// Linux, an event counts as enabled while a trigger has it hit.
     #[must_use]
     pub fn enabled_text<P: Armed>(&self, events: &Events<P>, group: Option<&str>) -> &'static str {
         let names = names(events, group, None);
-        let is_enabled = |(group, event): &(String, String)| self.get((group, event)).is_some_and(Control::is_enabled);
+        let is_enabled = |(group, event): &(String, String)| self.get((group, event)).is_some_and(Control::is_armed);
         match names.iter().filter(|name| is_enabled(name)).count() {
             _ if names.is_empty() => "?",
             0 => "0",
