@@ -22,7 +22,7 @@ mod argument;
 mod error;
 mod expression;
 mod name;
-mod number;
+pub(crate) mod number;
 mod token;
 
 use alloc::borrow::ToOwned;
@@ -34,6 +34,7 @@ pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Ar
 pub use error::{Error, Problem};
 pub use expression::{Expression, Origin, Site};
 pub use name::{NAME_MAX, parse_event_name};
+pub use number::boolean;
 
 use name::{automatic_name, is_identifier, parse_name};
 use token::Token;

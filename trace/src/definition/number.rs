@@ -38,6 +38,15 @@ pub(crate) fn decimal(text: &str) -> Option<u64> {
     plain(text.strip_prefix('+').unwrap_or(text), 10)
 }
 
+/// A boolean as Linux reads it where a file is one by itself (`kstrtobool`): only the beginning counts.
+pub fn boolean(text: &str) -> Option<bool> {
+    match text.as_bytes() {
+        [b'y' | b'Y' | b't' | b'T' | b'1', ..] | [b'o' | b'O', b'n' | b'N', ..] => Some(true),
+        [b'n' | b'N' | b'f' | b'F' | b'0', ..] | [b'o' | b'O', b'f' | b'F', ..] => Some(false),
+        _ => None,
+    }
+}
+
 /// The number that `text` begins with, 0 if with none, and the rest. Of a number that is too large the value is some other that is
 /// large.
 pub(crate) fn leading(text: &str) -> (u64, &str) {
@@ -65,5 +74,12 @@ mod tests {
             [leading("4@2"), leading("0x10/8"), leading("@"), leading("08")],
             [(4, "@2"), (16, "/8"), (0, "@"), (0, "8")]
         );
+    }
+
+    #[test]
+    fn booleans_are_read_as_linux_reads_them() {
+        assert_eq!(["y", "Y\n", "yes", "t", "1", "on", "On", "10"].map(boolean), [Some(true); 8]);
+        assert_eq!(["n", "No", "F", "0\n", "off", "of"].map(boolean), [Some(false); 6]);
+        assert_eq!(["", "2", "o", "x", " 1", "\u{e9}"].map(boolean), [None; 6]);
     }
 }

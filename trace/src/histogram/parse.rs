@@ -6,7 +6,8 @@
 //!
 //! KEY is a field with one of the modifiers `.hex`, `.sym`, `.sym-offset`, `.log2`, `.buckets=N` and, of `common_pid`,
 //! `.execname`; or `common_stacktrace`, `common_cpu` or `comm`. VALUE is a number, which can have `.hex`; `hitcount` is always
-//! one. Every parameter but the keys can be left out.
+//! one. Every parameter but the keys can be left out. Numbers are decimal, octal (`0…`) or hexadecimal (`0x…`); `.bucket=N` is
+//! `.buckets=N`.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -14,6 +15,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{Error, Problem, Source, Transform, VALUES_MAX};
+use crate::definition::number;
 use crate::filter::{Number, Text, parse as filter};
 use crate::format::Field;
 
@@ -225,7 +227,8 @@ impl Definition {
 
 /// The size: the next power of two.
 fn parse_size(value: Part<'_>) -> Result<u32, Error> {
-    let size = value.text.parse().ok().filter(|size| (1..=SIZE_MAX).contains(size)).map(u32::next_power_of_two);
+    let size = number::unsigned(value.text).and_then(|size| u32::try_from(size).ok());
+    let size = size.filter(|size| (1..=SIZE_MAX).contains(size)).map(u32::next_power_of_two);
     size.filter(|&size| size >= SIZE_MIN).ok_or_else(|| value.error(Problem::BadSize))
 }
 
@@ -267,7 +270,8 @@ fn parse_modifier(modifier: Part<'_>) -> Result<Modifier, Error> {
         "execname" => Modifier::Execname,
         "log2" => Modifier::Log2,
         other => {
-            let size = other.strip_prefix("buckets=").and_then(|size| size.parse().ok()).filter(|&size| size > 0);
+            let size = other.strip_prefix("buckets=").or_else(|| other.strip_prefix("bucket="));
+            let size = size.and_then(number::unsigned).filter(|&size| size > 0);
             Modifier::Buckets(size.ok_or_else(|| modifier.error(Problem::BadModifier))?)
         }
     })

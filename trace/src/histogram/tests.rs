@@ -222,6 +222,8 @@ fn definitions_print_as_they_can_be_typed() {
             "keys=x.buckets=8:val=hitcount,u.hex:sort=u,x",
             "keys=x.buckets=8:vals=hitcount,u.hex:sort=u.hex,x.buckets=8:size=2048",
         ),
+        ("keys=x.bucket=0x10:size=0x100", "keys=x.buckets=16:vals=hitcount:sort=hitcount:size=256"),
+        ("keys=x.buckets=010:size=0400", "keys=x.buckets=8:vals=hitcount:sort=hitcount:size=256"),
         ("keys=stacktrace", "keys=common_stacktrace:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=cpu,common_pid.execname", "keys=common_cpu,common_pid.execname:vals=hitcount:sort=hitcount:size=2048"),
     ] {
@@ -242,7 +244,9 @@ fn what_is_wrong_is_pointed_at() {
     assert_eq!(refused("keys=u,nofield"), (Problem::FieldNotFound, 7));
     assert_eq!(refused("keys=u:vals=nofield"), (Problem::FieldNotFound, 12));
     assert_eq!(refused("keys=u.nomod"), (Problem::BadModifier, 7));
-    assert_eq!(refused("keys=u.buckets=0"), (Problem::BadModifier, 7));
+    for modifier in ["buckets=0", "bucket=0x0", "buckets=0x", "bucket=08", "buckets", "bucketss=1"] {
+        assert_eq!(refused(&format!("keys=u.{modifier}")), (Problem::BadModifier, 7), "{modifier}");
+    }
     assert_eq!(refused("keys=u.execname"), (Problem::BadModifier, 5));
     assert_eq!(refused("keys=t.log2"), (Problem::BadModifier, 5));
     assert_eq!(refused("keys=u:vals=x.log2"), (Problem::BadModifier, 14));

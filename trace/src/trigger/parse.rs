@@ -7,11 +7,12 @@
 //! [!]enable_event:GROUP:EVENT[:COUNT] [if FILTER], and disable_event
 //! ```
 //!
-//! COUNT is a number; `count=N` and `unlimited`, as they are printed, can be typed as well. `!` removes.
+//! COUNT is a number, in decimal, octal (`0…`) or hexadecimal (`0x…`); `count=N` and `unlimited`, as they are printed, can be typed as well. `!` removes.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
+use crate::definition::number;
 use crate::filter::{self, Filter};
 use crate::format::Field;
 use crate::histogram::{self, Definition};
@@ -109,7 +110,7 @@ impl Request {
 
 fn parse_count(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("count=").unwrap_or(text);
-    let count = digits.parse().ok().filter(|&count| count < u64::MAX)?;
+    let count = number::unsigned(digits).filter(|&count| count < u64::MAX)?;
     digits.starts_with(|first: char| first.is_ascii_digit()).then_some(count)
 }
 

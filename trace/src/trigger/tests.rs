@@ -24,6 +24,8 @@ fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
     for (typed, printed) in [
         ("stacktrace", "stacktrace:unlimited"),
         ("stacktrace:3", "stacktrace:count=3"),
+        ("stacktrace:0x1f", "stacktrace:count=31"),
+        ("traceon:010", "traceon:count=8"),
         ("traceon if u > 3", "traceon:unlimited if u > 3"),
         ("traceoff:1 \t if  u > 3 ", "traceoff:count=1 if u > 3"),
         ("enable_event:kprobes:x", "enable_event:kprobes:x:unlimited"),

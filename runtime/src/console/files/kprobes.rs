@@ -7,7 +7,7 @@ use kprobes_trace::definition::{self, Command, Problem};
 use kprobes_trace::errno::Errno;
 
 use super::super::session::Session;
-use super::tracefs::{Fault, switch};
+use super::tracefs::Fault;
 use crate::{symbol, tracing};
 
 pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
@@ -119,5 +119,5 @@ pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> 
 }
 
 pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
-    session.controls.set_armed(&session.events, switch(text)?)
+    session.controls.set_armed(&session.events, definition::boolean(text).ok_or(Errno::Invalid)?)
 }

@@ -156,7 +156,7 @@ pub(super) fn number(text: &str) -> Result<u64, Errno> {
     text.trim().parse().map_err(|_| Errno::Invalid)
 }
 
-/// 0 or 1, as it is written to a file.
+/// 0 or 1, as it is written to a file of events.
 pub(super) fn switch(text: &str) -> Result<bool, Errno> {
     match text.trim() {
         "0" => Ok(false),
