@@ -3,6 +3,8 @@
 use alloc::string::String;
 use core::fmt;
 
+use crate::errno::Errno;
+
 /// A definition that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -52,8 +54,12 @@ problems! {
     Maxactive = "Invalid maxactive number";
     /// The number of instances is above [`MAXACTIVE_MAX`](super::MAXACTIVE_MAX).
     MaxactiveTooBig = "Maxactive is too big";
-    /// No symbol and no address, or none that there is.
+    /// An event of another kind that Linux has. Its `kprobe_events` logs nothing then.
+    UnsupportedKind = "Only kprobe (p) and kretprobe (r) events are supported";
+    /// No symbol and no address.
     Place = "Invalid probed address or symbol";
+    /// No function has the name, or none is so long.
+    NoFunction = "Invalid probed address or symbol";
     /// Several functions have the name.
     Ambiguous = "The symbol is not unique";
     /// A return probe with an offset.
@@ -149,12 +155,33 @@ problems! {
 }
 
 impl Problem {
+    /// The error of the write that it fails.
+    #[must_use]
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::NoSuchEvent | Self::NoFunction => Errno::NotFound,
+            Self::Busy => Errno::Busy,
+            Self::OutOfMemory => Errno::NoMemory,
+            Self::OtherKind | Self::OtherArguments | Self::Same => Errno::Exists,
+            _ => Errno::Invalid,
+        }
+    }
+
+    /// Whether `error_log` has it: of the others there is only the error of the write, as in Linux.
+    #[must_use]
+    pub const fn is_logged(self) -> bool {
+        !matches!(self, Self::NotADefinition | Self::NoSuchEvent | Self::Busy | Self::OutOfMemory)
+    }
+
     /// What would be right instead, where the text does not say it.
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {
         Some(match self {
             Self::NotADefinition => {
                 "a definition begins with `p:NAME`, `r:NAME` or `-:NAME`, and what is probed follows"
+            }
+            Self::UnsupportedKind => {
+                "p:NAME FUNCTION is hit when the function is called, r:NAME FUNCTION when it returns"
             }
             Self::MaxactiveOnProbe => "only a return probe (`r`) takes a number of instances",
             Self::Maxactive | Self::MaxactiveTooBig => "the number of instances is from 1 to 4096",

@@ -42,6 +42,9 @@ use token::Token;
 /// The largest number of instances of a return probe.
 pub const MAXACTIVE_MAX: u16 = 4096;
 
+/// What definitions of other kinds begin with in Linux: of functions, tracepoints, events, synthetic events and user space.
+const UNSUPPORTED: [char; 5] = ['f', 't', 'e', 's', 'u'];
+
 /// The group of an event that names none.
 pub const DEFAULT_GROUP: &str = "kprobes";
 
@@ -131,7 +134,8 @@ pub fn is_definition(line: &str) -> bool {
     match characters.next() {
         Some('-') => true,
         Some('p' | 'r') => matches!(characters.next(), None | Some(':' | '0'..='9')),
-        _ => false,
+        Some(letter) => UNSUPPORTED.contains(&letter) && characters.next() == Some(':'),
+        None => false,
     }
 }
 
@@ -254,11 +258,20 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: Vec<(usize, usi
     Ok(Definition { kind, group, event, place, arguments: parsed, parts })
 }
 
+/// Whether `text` is a letter, or one with a number behind it.
+fn is_kind(text: &str) -> bool {
+    text.chars().skip(1).all(|character| character.is_ascii_digit())
+}
+
 /// `p`, `r` or `rN`.
 fn parse_kind(first: Token<'_>, before: Token<'_>) -> Result<Kind, Fault> {
     let letter = before.text.chars().next();
-    if !matches!(letter, Some('p' | 'r')) {
-        return Err(first.fault(Problem::NotADefinition));
+    match letter {
+        Some('p' | 'r') => {}
+        Some(letter) if UNSUPPORTED.contains(&letter) && is_kind(before.text) => {
+            return Err(first.fault(Problem::UnsupportedKind));
+        }
+        _ => return Err(first.fault(Problem::NotADefinition)),
     }
     let count = before.skip(1);
     match (letter, count.text) {

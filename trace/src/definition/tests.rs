@@ -1,6 +1,7 @@
 //! The grammar, rule by rule, and every refusal with its column.
 
 use super::*;
+use crate::errno::Errno;
 use crate::fetch::Register;
 use crate::format::{Base as BaseType, Bits, Type, Width};
 use alloc::format;
@@ -182,10 +183,10 @@ fn empty_lines_and_comments_are_nothing() {
 
 #[test]
 fn commands_are_told_from_definitions() {
-    for line in ["p", "p f", "p:x f", "p100 f", "r f", "r5 f", "r:", "-", "-:x", "-x"] {
+    for line in ["p", "p f", "p:x f", "p100 f", "r f", "r5 f", "r:", "-", "-:x", "-x", "f:x f", "t:x f"] {
         assert!(is_definition(line), "{line}");
     }
-    for line in ["", "poweroff", "run sha256", "q:x f", "# p"] {
+    for line in ["", "poweroff", "run sha256", "q:x f", "f", "free", "# p"] {
         assert!(!is_definition(line), "{line}");
     }
 }
@@ -193,6 +194,10 @@ fn commands_are_told_from_definitions() {
 #[test]
 fn names_are_refused_as_linux_refuses_them() {
     assert_eq!(refused("q:x f", "^"), Problem::NotADefinition);
+    for line in ["f:x f", "f10:x f", "f f", "t:x sched", "e:x g/e", "s:x int a", "u:x /bin/sh:0"] {
+        assert_eq!(refused(line, "^"), Problem::UnsupportedKind);
+    }
+    assert_eq!(refused("foo f", "^"), Problem::NotADefinition);
     assert_eq!(refused("px f", " ^"), Problem::NotADefinition);
     assert_eq!(refused("p:x", "   ^"), Problem::NotADefinition);
     assert_eq!(refused("p100:x f", " ^"), Problem::MaxactiveOnProbe);
@@ -214,6 +219,9 @@ fn names_are_refused_as_linux_refuses_them() {
 
 #[test]
 fn places_are_refused_with_their_column() {
+    for line in ["p hoge-fuga", "p hoge+1000-1000"] {
+        assert_eq!(refused(line, "  ^").errno(), Errno::Invalid);
+    }
     assert_eq!(refused("p:x +4x", "    ^"), Problem::Place);
     assert_eq!(refused("p:x f+", "    ^"), Problem::Place);
     assert_eq!(refused("p:x f-4", "    ^"), Problem::Place);

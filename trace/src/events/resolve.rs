@@ -29,7 +29,7 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, (Problem, St
     if place.offset >= function.size {
         let reason =
             because(format_args!("the offset is past the end of the function, which has {:#x} bytes", function.size));
-        return Err((Problem::Place, reason));
+        return Err((Problem::NoFunction, reason));
     }
     if !place.offset.is_multiple_of(4) {
         let reason = because("the offset is not a multiple of 4, so no instruction begins there");
@@ -47,7 +47,7 @@ fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, Re
         found.get_or_insert(function);
     });
     match found {
-        None => Err((Problem::Place, because(format_args!("no function has the name {name}")))),
+        None => Err((Problem::NoFunction, because(format_args!("no function has the name {name}")))),
         Some(_) if count > 1 => {
             let reason =
                 because(format_args!("{count} functions have this name; give the address of one of them instead"));

@@ -20,7 +20,7 @@ pub(super) fn remove_all(session: &mut Session) -> Result<(), Errno> {
     if events.iter().any(|event| controls.is_busy(event)) {
         return Err(Errno::Busy);
     }
-    events.remove_all().map_err(errno)?;
+    events.remove_all().map_err(Problem::errno)?;
     controls.forget(events);
     Ok(())
 }
@@ -45,7 +45,7 @@ fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
             match outcome {
                 Ok(0) => Err(Errno::NotFound),
                 Ok(_) => Ok(()),
-                Err(problem) => Err(errno(problem)),
+                Err(problem) => Err(problem.errno()),
             }
         }
     }
@@ -53,21 +53,10 @@ fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
 
 /// Logs what is wrong with a line, unless Linux has only the error for it.
 fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno {
-    use Problem::{Busy, NoSuchEvent, NotADefinition, OutOfMemory};
-    if !matches!(error.problem, NotADefinition | NoSuchEvent | Busy | OutOfMemory) {
+    if error.problem.is_logged() {
         session.controls.refuse("trace_kprobe", &error.problem.text(), &definition::logged(line), error.position);
     }
-    errno(error.problem)
-}
-
-fn errno(problem: Problem) -> Errno {
-    match problem {
-        Problem::NoSuchEvent | Problem::Place => Errno::NotFound,
-        Problem::Busy => Errno::Busy,
-        Problem::OutOfMemory => Errno::NoMemory,
-        Problem::OtherKind | Problem::OtherArguments | Problem::Same => Errno::Exists,
-        _ => Errno::Invalid,
-    }
+    error.problem.errno()
 }
 
 pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
