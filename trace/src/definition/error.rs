@@ -78,6 +78,8 @@ problems! {
     EventTooLong = "Event name is too long";
     /// The event is not an identifier of C.
     Event = "Event name must follow the same rules as C identifiers";
+    /// The group or the event has the name of a file of theirs.
+    ReservedName = "This name is the name of a file";
     /// `$retval` before there is one.
     ReturnValueOnProbe = "$retval is not available on probe";
     /// `$stackN` further away than a stack is long.

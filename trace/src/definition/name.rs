@@ -7,6 +7,9 @@ use alloc::string::String;
 use super::token::Token;
 use super::{Base, Error, Fault, Kind, Place, Problem};
 
+/// Names of files that lie beside groups and events, or in their directories: they name no group and no event.
+const RESERVED: [&str; 8] = ["enable", "filter", "format", "header_event", "header_page", "hist", "id", "trigger"];
+
 /// The longest name of a group or an event, in characters.
 pub const NAME_MAX: usize = 63;
 
@@ -48,6 +51,8 @@ fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Resul
         long
     } else if !is_identifier(name.text) {
         malformed
+    } else if RESERVED.contains(&name.text) {
+        Problem::ReservedName
     } else {
         return Ok(());
     };

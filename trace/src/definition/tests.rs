@@ -211,6 +211,12 @@ fn names_are_refused_as_linux_refuses_them() {
     assert_eq!(refused("p:g-h/x f", "  ^"), Problem::Group);
     assert_eq!(refused("p:g/x-y f", "    ^"), Problem::Event);
     assert_eq!(refused("p:1x f", "  ^"), Problem::Event);
+    for name in ["enable", "filter", "format", "hist", "id", "trigger"] {
+        assert_eq!(refused(&format!("p:{name} f"), "  ^"), Problem::ReservedName);
+        assert_eq!(refused(&format!("p:g/{name} f"), "    ^"), Problem::ReservedName);
+        assert_eq!(refused(&format!("p:{name}/x f"), "  ^"), Problem::ReservedName);
+    }
+    assert_eq!(define("p:filters/enabled f").event, "enabled");
     let name = "n".repeat(64);
     assert_eq!(refused(&format!("p:{name} f"), "  ^"), Problem::EventTooLong);
     assert_eq!(refused(&format!("p:{name}/x f"), "  ^"), Problem::GroupTooLong);
