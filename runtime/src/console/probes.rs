@@ -27,10 +27,12 @@ pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             controls.reset(events, |definition| removal.matches(definition)).map_err(Failure::new)?;
             let removed = events.remove(&removal);
             controls.forget(events);
+            // Behind `-:`.
+            let name = Words::new(line).rest().column + 2;
             match removed {
-                Ok(0) => Err(Failure::at(2, "there is no such event; `list` shows them")),
+                Ok(0) => Err(Failure::at(name, "there is no such event; `list` shows them")),
                 Ok(_) => Ok(()),
-                Err(problem) => Err(Failure::at(2, problem)),
+                Err(problem) => Err(Failure::at(name, problem)),
             }
         }
     }

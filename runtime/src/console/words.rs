@@ -6,6 +6,7 @@ use core::fmt::{self, Write};
 /// A line, word by word.
 #[derive(Clone, Debug)]
 pub struct Words<'a> {
+    /// Without the white space at its end.
     line: &'a str,
     /// Where what was not read yet begins, in bytes.
     position: usize,
@@ -24,7 +25,7 @@ impl<'a> Words<'a> {
     /// The words of `line`.
     #[must_use]
     pub fn new(line: &'a str) -> Self {
-        Self { line, position: 0 }
+        Self { line: line.trim_end(), position: 0 }
     }
 
     /// The next word, of which there must be one.
@@ -33,7 +34,7 @@ impl<'a> Words<'a> {
     ///
     /// `what` is missing.
     pub fn expect(&mut self, what: &str) -> Result<Word<'a>, Failure> {
-        let column = self.line.trim_end().chars().count() + 1;
+        let column = self.line.chars().count() + 1;
         self.next().ok_or_else(|| Failure::at(column, format_args!("{what} is missing here")))
     }
 
@@ -55,7 +56,7 @@ impl<'a> Words<'a> {
     pub fn rest(&self) -> Word<'a> {
         let rest = self.line[self.position..].trim_start();
         let start = self.line.len() - rest.len();
-        Word { text: rest.trim_end(), column: self.line[..start].chars().count() }
+        Word { text: rest, column: self.line[..start].chars().count() }
     }
 
     /// Checks that nothing is left.
@@ -134,6 +135,31 @@ mod tests {
         assert_eq!(words.number(1, 100), Ok(10));
         assert_eq!((words.next(), words.end(), words.number(4, 8)), (None, Ok(()), Ok(4)));
         assert_eq!(words.rest().text, "");
+    }
+
+    /// Words with 0 to 5 blanks before, between and behind them, and those that begin inside another one.
+    #[test]
+    fn blanks_around_words_change_nothing_but_columns() {
+        let words = ["disable", "ab", "b", "\u{1f4a5}"];
+        let blank = |count: usize| "  \t   "[..count].to_string();
+        for counts in 0..6_usize.pow(3) {
+            let [before, between, behind] = [counts % 6, counts / 6 % 6, counts / 36];
+            for length in 0..=words.len() {
+                let (words, between) = (&words[..length], between.max(1));
+                let line = blank(before) + &words.join(&blank(between)) + &blank(behind);
+                let mut read = Words::new(&line);
+                let mut column = before;
+                for (index, text) in words.iter().enumerate() {
+                    let rest = words[index..].join(&blank(between));
+                    assert_eq!(read.rest(), Word { text: &rest, column }, "{line:?}");
+                    assert_eq!(read.next(), Some(Word { text, column }), "{line:?}");
+                    column += text.chars().count() + between;
+                }
+                assert_eq!((read.rest().text, read.next(), read.end()), ("", None, Ok(())), "{line:?}");
+                let missing = Failure::at(line.trim_end().chars().count() + 1, "x is missing here");
+                assert_eq!(read.expect("x"), Err(missing), "{line:?}");
+            }
+        }
     }
 
     #[test]
