@@ -2,8 +2,8 @@
 //!
 //! The terminal at the other end of the UART sends one byte at a time: characters, control characters, and
 //! escape sequences for its special keys. Out of these comes a line, which is echoed so that the terminal shows
-//! it. The bytes may also be noise: whatever they are, the line stays within its limit, consists of printable
-//! ASCII characters, and is what the terminal shows.
+//! it. The bytes may also be noise: whatever they are, the line is what the terminal shows, and a line that is not all that was
+//! sent is refused as a whole.
 //!
 //! | key | does |
 //! |---|---|
@@ -14,52 +14,90 @@
 //! | ^C | give the line up |
 //! | ^L | clear the screen |
 //!
-//! Bytes of characters outside ASCII, other control characters and unknown escape sequences are dropped; a tab
-//! is a space.
+//! A tab is a space. Other control characters, other escape sequences, bytes that are not UTF-8 and characters that there is no room
+//! for ring the terminal's bell, and the line is refused when it ends. It can be recalled as it was shown.
+//!
+//! A long line takes several rows of the terminal. When a key first has to go back in such a line, the editor asks the terminal how
+//! long its rows are; it never asks one to which lines are only sent. The key waits for the answer. If something else comes instead,
+//! rows are taken to have [`USUAL_COLUMNS`]. A line with more rows than the terminal is redrawn wrong.
+
+mod keys;
+mod rows;
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::fmt::{self, Write};
 use core::mem;
 
-/// The longest line, in characters. More are refused with the terminal's bell.
-pub const LINE_MAX: usize = 1024;
+use keys::{Key, Keys, Noise};
+use rows::{Cell, width};
+
+/// The longest line, in bytes: what Linux takes in one write to `kprobe_events`.
+pub const LINE_MAX: usize = 4094;
 
 /// How many lines are kept to come back to.
 const HISTORY_MAX: usize = 50;
 
-const BELL: &str = "\x07";
-const ERASE_TO_END: &str = "\x1b[K";
-const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
+/// The shortest rows that a terminal is taken to have: a shorter line is in one of them.
+const FEWEST_COLUMNS: usize = 40;
+/// The rows of a terminal that does not answer.
+const USUAL_COLUMNS: usize = 80;
 
-/// How far an escape sequence has been read (ECMA-48, section 5.4).
+const BELL: &str = "\x07";
+/// ED, ECMA-48, section 8.3.39.
+const ERASE_TO_END: &str = "\x1b[J";
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
+/// Asks for the cursor's column in the last column, and puts the cursor back.
+const ASK_FOR_COLUMNS: &str = "\x1b7\x1b[9999C\x1b[6n\x1b8";
+
+/// Why a line is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sequence {
-    /// Not in one.
-    None,
-    /// After ESC.
-    Escape,
-    /// After ESC `[`, with the number so far.
-    Control(u8),
-    /// After ESC `O`.
-    Function,
+pub enum Refusal {
+    /// It has more than [`LINE_MAX`] bytes.
+    TooLong,
+    /// Bytes of it are not UTF-8.
+    NotUtf8,
+    /// Control characters in it are no keys.
+    NoKey,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "the line has more than {LINE_MAX} bytes"),
+            Self::NotUtf8 => f.write_str("the line has bytes that are not UTF-8"),
+            Self::NoKey => f.write_str("the line has control characters that are no keys here"),
+        }?;
+        f.write_str(", so it is not carried out")
+    }
+}
+
+/// A line, and why it is not what was sent.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    text: String,
+    refusal: Option<Refusal>,
 }
 
 /// The state of the line that is being typed.
 #[derive(Debug)]
 pub struct LineEditor {
     prompt: &'static str,
-    line: String,
-    /// How many characters precede the cursor.
+    line: Line,
+    /// How many bytes precede the cursor.
     cursor: usize,
-    sequence: Sequence,
-    /// The last byte ended a line as a carriage return: a line feed right after it is part of it.
-    returned: bool,
+    keys: Keys,
+    /// How many columns the terminal has, once a key of this line has asked for it.
+    columns: Option<usize>,
+    /// The key that waits for the answer.
+    held: Option<Key>,
+    /// An answer is still to come.
+    is_asked: bool,
     history: VecDeque<String>,
-    /// Which line of the history is shown; behind the last one, the line that was being typed.
+    /// Which line of the history is shown; after the last one, the line that was being typed.
     shown: usize,
     /// The line that was being typed before one of the history was shown.
-    draft: String,
+    draft: Line,
 }
 
 impl LineEditor {
@@ -68,13 +106,15 @@ impl LineEditor {
     pub fn new(prompt: &'static str) -> Self {
         Self {
             prompt,
-            line: String::new(),
+            line: Line::default(),
             cursor: 0,
-            sequence: Sequence::None,
-            returned: false,
+            keys: Keys::default(),
+            columns: None,
+            held: None,
+            is_asked: false,
             history: VecDeque::new(),
             shown: 0,
-            draft: String::new(),
+            draft: Line::default(),
         }
     }
 
@@ -87,153 +127,201 @@ impl LineEditor {
         out.write_str(self.prompt)
     }
 
-    /// Takes a byte and shows on `out` what it changes. Returns the line if the byte has ended one; a line that
+    /// Takes a byte and shows on `out` what it changes. Returns the line if the byte has ended one, or why it is refused; a line that
     /// was given up is returned empty.
     ///
     /// # Errors
     ///
     /// Those of `out`.
-    pub fn feed(&mut self, byte: u8, out: &mut dyn Write) -> Result<Option<String>, fmt::Error> {
-        let returned = mem::replace(&mut self.returned, byte == b'\r');
-        // A control character ends a sequence that noise has begun, so that no line is swallowed by one.
-        if byte < b' ' {
-            self.sequence = Sequence::None;
+    pub fn feed(&mut self, byte: u8, out: &mut dyn Write) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
+        let (noise, key) = self.keys.feed(byte);
+        match noise {
+            Some(Noise::NotUtf8) => self.refuse(Refusal::NotUtf8, out)?,
+            Some(Noise::NoKey) => self.refuse(Refusal::NoKey, out)?,
+            None => {}
         }
-        match (self.sequence, byte) {
-            (Sequence::None, b'\n') if returned => {}
-            (Sequence::None, b'\r' | b'\n') => return self.finish(out).map(Some),
-            (Sequence::None, _) => return self.key(byte, out),
-            (Sequence::Escape, b'[') => self.sequence = Sequence::Control(0),
-            (Sequence::Escape, b'O') => self.sequence = Sequence::Function,
-            (Sequence::Control(number), b'0'..=b'9') => {
-                self.sequence = Sequence::Control(number.saturating_mul(10).saturating_add(byte - b'0'));
-            }
-            // Further parameters (modifiers) and intermediate bytes change nothing.
-            (Sequence::Control(_), b' '..=b'?') => {}
-            (sequence, _) => {
-                self.sequence = Sequence::None;
-                self.special(sequence, byte, out)?;
+        let Some(key) = key else { return Ok(None) };
+        if let Key::Column(column) = key {
+            match mem::take(&mut self.is_asked) {
+                true => self.columns = Some(usize::from(column).max(self.prompt.len() + 2)),
+                false => self.refuse(Refusal::NoKey, out)?,
             }
         }
-        Ok(None)
+        if let Some(held) = self.held.take() {
+            self.columns.get_or_insert(USUAL_COLUMNS);
+            self.leave_full_row(out)?;
+            self.press(held, out)?;
+        }
+        if self.needs_columns(key) {
+            self.held = Some(key);
+            self.is_asked = true;
+            out.write_str(ASK_FOR_COLUMNS)?;
+            return Ok(None);
+        }
+        self.press(key, out)
     }
 
-    fn key(&mut self, byte: u8, out: &mut dyn Write) -> Result<Option<String>, fmt::Error> {
-        match byte {
-            b'\t' => self.insert(' ', out)?,
-            b' '..=b'~' => self.insert(byte.into(), out)?,
-            0x08 | 0x7f => self.remove(self.cursor.saturating_sub(1), self.cursor, out)?,
-            0x1b => self.sequence = Sequence::Escape,
-            _ => match byte | 0x40 {
-                b'A' => self.move_to(0, out)?,
-                b'C' => {
-                    self.move_to(self.line.len(), out)?;
-                    out.write_str("^C\n")?;
-                    self.clear();
-                    return Ok(Some(String::new()));
-                }
-                b'E' => self.move_to(self.line.len(), out)?,
-                b'K' => self.remove(self.cursor, self.line.len(), out)?,
-                b'L' => {
-                    write!(out, "{CLEAR_SCREEN}{}{}", self.prompt, self.line)?;
-                    self.step_back(self.line.len() - self.cursor, out)?;
-                }
-                b'N' => self.show(self.shown + 1, out)?,
-                b'P' => self.show(self.shown.wrapping_sub(1), out)?,
-                b'U' => self.remove(0, self.cursor, out)?,
-                b'W' => self.remove(self.word_start(), self.cursor, out)?,
-                _ => {}
-            },
-        }
-        Ok(None)
+    /// Marks the line as refused; the first reason stays.
+    fn refuse(&mut self, refusal: Refusal, out: &mut dyn Write) -> fmt::Result {
+        self.line.refusal.get_or_insert(refusal);
+        out.write_str(BELL)
     }
 
-    /// The key of an escape sequence that ends with `byte`.
-    fn special(&mut self, sequence: Sequence, byte: u8, out: &mut dyn Write) -> fmt::Result {
-        let end = self.line.len();
-        match (sequence, byte) {
-            (Sequence::Control(_) | Sequence::Function, b'A') => self.show(self.shown.wrapping_sub(1), out),
-            (Sequence::Control(_) | Sequence::Function, b'B') => self.show(self.shown + 1, out),
-            (Sequence::Control(_) | Sequence::Function, b'C') => self.move_to(end.min(self.cursor + 1), out),
-            (Sequence::Control(_) | Sequence::Function, b'D') => self.move_to(self.cursor.saturating_sub(1), out),
-            (Sequence::Control(_) | Sequence::Function, b'H') => self.move_to(0, out),
-            (Sequence::Control(_) | Sequence::Function, b'F') => self.move_to(end, out),
-            (Sequence::Control(1 | 7), b'~') => self.move_to(0, out),
-            (Sequence::Control(4 | 8), b'~') => self.move_to(end, out),
-            (Sequence::Control(3), b'~') => self.remove(self.cursor, end.min(self.cursor + 1), out),
-            _ => Ok(()),
+    /// Whether the cursor may have to go to another row for this key, and it is not known how long rows are.
+    fn needs_columns(&self, key: Key) -> bool {
+        let is_at_end = self.cursor == self.line.text.len();
+        let goes_back = match key {
+            Key::Enter | Key::GiveUp | Key::Column(_) => false,
+            Key::Character(_) => !is_at_end,
+            _ => true,
+        };
+        // With room for another character.
+        goes_back && self.columns.is_none() && self.prompt.len() + width(&self.line.text) + 2 > FEWEST_COLUMNS
+    }
+
+    fn press(&mut self, key: Key, out: &mut dyn Write) -> Result<Option<Result<String, Refusal>>, fmt::Error> {
+        let end = self.line.text.len();
+        match key {
+            Key::Character(character) => self.insert(character, out)?,
+            Key::Enter => return self.finish(out).map(Some),
+            Key::GiveUp => {
+                self.move_to(end, out)?;
+                out.write_str("^C\n")?;
+                self.clear();
+                return Ok(Some(Ok(String::new())));
+            }
+            Key::ClearScreen => {
+                out.write_str(CLEAR_SCREEN)?;
+                self.start(out)?;
+                out.write_str(&self.line.text)?;
+                let cursor = mem::replace(&mut self.cursor, end);
+                self.leave_full_row(out)?;
+                self.move_to(cursor, out)?;
+            }
+            Key::Left => self.move_to(self.before(), out)?,
+            Key::Right => self.move_to(self.behind(), out)?,
+            Key::Home => self.move_to(0, out)?,
+            Key::End => self.move_to(end, out)?,
+            Key::Backspace => self.remove(self.before(), self.cursor, out)?,
+            Key::Delete => self.remove(self.cursor, self.behind(), out)?,
+            Key::RemoveBefore => self.remove(0, self.cursor, out)?,
+            Key::RemoveAfter => self.remove(self.cursor, end, out)?,
+            Key::RemoveWord => self.remove(self.word_start(), self.cursor, out)?,
+            Key::Previous => self.show(self.shown.wrapping_sub(1), out)?,
+            Key::Next => self.show(self.shown + 1, out)?,
+            // `feed` has taken it.
+            Key::Column(_) => {}
         }
+        Ok(None)
     }
 
     /// Ends the line: keeps it in the history, unless it is empty or the newest there.
-    fn finish(&mut self, out: &mut dyn Write) -> Result<String, fmt::Error> {
-        self.move_to(self.line.len(), out)?;
+    fn finish(&mut self, out: &mut dyn Write) -> Result<Result<String, Refusal>, fmt::Error> {
+        self.move_to(self.line.text.len(), out)?;
         out.write_char('\n')?;
-        let line = mem::take(&mut self.line);
-        if !line.trim().is_empty() && self.history.back() != Some(&line) {
+        let Line { text, refusal } = mem::take(&mut self.line);
+        if !text.trim().is_empty() && self.history.back() != Some(&text) {
             if self.history.len() == HISTORY_MAX {
                 self.history.pop_front();
             }
-            self.history.push_back(line.clone());
+            self.history.push_back(text.clone());
         }
         self.clear();
-        Ok(line)
+        Ok(refusal.map_or(Ok(text), Err))
     }
 
     fn clear(&mut self) {
-        self.line.clear();
-        self.draft.clear();
+        self.line = Line::default();
+        self.draft = Line::default();
         self.cursor = 0;
+        self.columns = None;
         self.shown = self.history.len();
     }
 
     fn insert(&mut self, character: char, out: &mut dyn Write) -> fmt::Result {
-        if self.line.len() == LINE_MAX {
-            return out.write_str(BELL);
+        if self.line.text.len() + character.len_utf8() > LINE_MAX {
+            return self.refuse(Refusal::TooLong, out);
         }
-        self.line.insert(self.cursor, character);
-        out.write_str(&self.line[self.cursor..])?;
-        self.cursor += 1;
-        self.step_back(self.line.len() - self.cursor, out)
+        let behind = self.cursor + character.len_utf8();
+        if self.cursor == self.line.text.len() {
+            self.line.text.push(character);
+            self.cursor = behind;
+            out.write_char(character)?;
+            return self.leave_full_row(out);
+        }
+        let place = self.cell(self.cursor);
+        self.line.text.insert(self.cursor, character);
+        self.redraw(place, self.cursor, behind, out)
     }
 
-    /// Removes the characters from `start` to `end`, between which the cursor is.
+    /// Removes what is from `start` to `end`, between which the cursor is.
     fn remove(&mut self, start: usize, end: usize, out: &mut dyn Write) -> fmt::Result {
         if start == end {
             return Ok(());
         }
         self.move_to(start, out)?;
-        self.line.drain(start..end);
-        write!(out, "{}{ERASE_TO_END}", &self.line[start..])?;
-        self.step_back(self.line.len() - start, out)
+        let place = self.cell(start);
+        self.line.text.drain(start..end);
+        if self.line.text.is_empty() {
+            // Nothing is left of what was not taken whole.
+            self.line.refusal = None;
+        }
+        self.redraw(place, start, start, out)
+    }
+
+    /// Draws the line anew from `start` to its end, and moves the cursor to `cursor`. The terminal's cursor is at `place`, where the
+    /// character was that stood there.
+    fn redraw(&mut self, place: Cell, start: usize, cursor: usize, out: &mut dyn Write) -> fmt::Result {
+        let first = self.cell(start);
+        // A character of two columns was in the next row already, and this one fits. The terminal does the opposite by itself.
+        if first.row < place.row {
+            place.go(first, out)?;
+        }
+        write!(out, "{ERASE_TO_END}{}", &self.line.text[start..])?;
+        self.cursor = self.line.text.len();
+        if start < self.cursor {
+            self.leave_full_row(out)?;
+        }
+        self.move_to(cursor, out)
     }
 
     fn move_to(&mut self, position: usize, out: &mut dyn Write) -> fmt::Result {
-        if position < self.cursor {
-            self.step_back(self.cursor - position, out)?;
-        } else {
-            out.write_str(&self.line[self.cursor..position])?;
+        if position != self.cursor {
+            self.cell(self.cursor).go(self.cell(position), out)?;
         }
         self.cursor = position;
         Ok(())
     }
 
-    /// Moves the terminal's cursor back by `count` columns.
-    fn step_back(&self, count: usize, out: &mut dyn Write) -> fmt::Result {
-        match count {
-            0 => Ok(()),
-            1 => out.write_char('\x08'),
-            _ => write!(out, "\x1b[{count}D"),
-        }
+    /// Where the byte `at` of the line is shown: in one row unless it is known that there are more.
+    fn cell(&self, at: usize) -> Cell {
+        Cell::of(&self.line.text, at, self.prompt.len(), self.columns.unwrap_or(usize::MAX))
+    }
+
+    /// Moves the terminal's cursor to the next row if the last column was written to: there it waits for the next character.
+    fn leave_full_row(&self, out: &mut dyn Write) -> fmt::Result {
+        let is_full =
+            self.columns.is_some() && self.cursor == self.line.text.len() && self.cell(self.cursor).column == 0;
+        if is_full { out.write_char('\n') } else { Ok(()) }
+    }
+
+    /// Where the character before the cursor begins.
+    fn before(&self) -> usize {
+        self.line.text[..self.cursor].char_indices().next_back().map_or(0, |(at, _)| at)
+    }
+
+    /// Where the character at the cursor ends.
+    fn behind(&self) -> usize {
+        self.cursor + self.line.text[self.cursor..].chars().next().map_or(0, char::len_utf8)
     }
 
     /// Where the word before the cursor, with the spaces after it, begins.
     fn word_start(&self) -> usize {
-        let before = self.line[..self.cursor].trim_end();
+        let before = self.line.text[..self.cursor].trim_end();
         before.rfind(' ').map_or(0, |space| space + 1)
     }
 
-    /// Shows line `index` of the history; the one that was being typed is behind the last.
+    /// Shows line `index` of the history; the one that was being typed is after the last.
     fn show(&mut self, index: usize, out: &mut dyn Write) -> fmt::Result {
         if index > self.history.len() {
             return Ok(());
@@ -242,12 +330,13 @@ impl LineEditor {
             self.draft = self.line.clone();
         }
         self.shown = index;
-        let line = self.history.get(index).unwrap_or(&self.draft).clone();
         self.move_to(0, out)?;
-        write!(out, "{line}{ERASE_TO_END}")?;
-        self.cursor = line.len();
-        self.line = line;
-        Ok(())
+        let place = self.cell(0);
+        self.line = match self.history.get(index) {
+            Some(text) => Line { text: text.clone(), refusal: None },
+            None => self.draft.clone(),
+        };
+        self.redraw(place, 0, self.line.text.len(), out)
     }
 }
 

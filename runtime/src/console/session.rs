@@ -10,7 +10,7 @@ use kprobes_trace::engine::Probe;
 use kprobes_trace::events::{self, Events};
 use kprobes_trace::trigger::controls::Controls;
 
-use super::line_editor::LineEditor;
+use super::line_editor::{LineEditor, Refusal};
 use super::words::{Failure, Words};
 use super::{command, files, probes};
 use crate::uart::Foreground;
@@ -92,7 +92,7 @@ impl fmt::Display for Lost {
     }
 }
 
-fn read_line(editor: &mut LineEditor) -> String {
+fn read_line(editor: &mut LineEditor) -> Result<String, Refusal> {
     // The screen gives no errors.
     let _ = editor.start(&mut Screen);
     loop {
@@ -102,28 +102,34 @@ fn read_line(editor: &mut LineEditor) -> String {
     }
 }
 
+fn show(failure: &Failure, line: &str) {
+    // The screen gives no errors.
+    let _ = failure.write(line, &mut Screen);
+}
+
 impl Session {
     /// Reads lines from the UART and carries them out, until `is_over` after one.
     fn converse(&mut self, is_over: impl Fn(&Self) -> bool) {
         let mut lost = uart::overruns();
         while !is_over(self) {
             let line = read_line(&mut self.editor);
-            let outcome = match uart::overruns() {
-                before if before == lost => {
-                    let foreground = Foreground::begin();
-                    let outcome = self.execute(&line);
-                    if foreground.end() {
-                        println!("^C");
-                        continue;
-                    }
-                    outcome
-                }
-                now => Err(Failure::new(Lost(now - mem::replace(&mut lost, now)))),
-            };
-            if let Err(failure) = outcome {
-                // The screen gives no errors.
-                let _ = failure.write(&line, &mut Screen);
+            let now = uart::overruns();
+            match line {
+                _ if now != lost => show(&Failure::new(Lost(now - mem::replace(&mut lost, now))), ""),
+                Err(refusal) => show(&Failure::new(refusal), ""),
+                Ok(line) => self.answer(&line),
             }
+        }
+    }
+
+    /// Carries a line out that was typed, and says what is wrong with it.
+    fn answer(&mut self, line: &str) {
+        let foreground = Foreground::begin();
+        let outcome = self.execute(line);
+        if foreground.end() {
+            println!("^C");
+        } else if let Err(failure) = outcome {
+            show(&failure, line);
         }
     }
 

@@ -3,6 +3,8 @@
 use alloc::string::{String, ToString};
 use core::fmt::{self, Write};
 
+use unicode_width::UnicodeWidthStr;
+
 /// A line, word by word.
 #[derive(Clone, Debug)]
 pub struct Words<'a> {
@@ -115,10 +117,13 @@ impl Failure {
     /// Those of `out`.
     pub fn write(&self, line: &str, out: &mut dyn Write) -> fmt::Result {
         writeln!(out, "error: {}", self.sentence)?;
-        match self.column {
-            Some(column) => writeln!(out, "  Command: {line}\n           {:column$}^", ""),
-            None => Ok(()),
-        }
+        let Some(column) = self.column else { return Ok(()) };
+        let (at, beyond) = match line.char_indices().nth(column) {
+            Some((at, _)) => (at, 0),
+            None => (line.len(), column - line.chars().count()),
+        };
+        // What precedes the caret may have characters of two columns.
+        writeln!(out, "  Command: {line}\n           {:1$}^", "", line[..at].width() + beyond)
     }
 }
 
@@ -180,5 +185,10 @@ mod tests {
         assert_eq!(words.end(), Err(Failure::at(13, "nothing more is expected here")));
         assert_eq!(Words::new("  ").expect("x"), Err(Failure::at(1, "x is missing here")));
         assert_eq!(shown(Failure::new("no"), line), "error: no\n");
+        let wide = "\u{1f4a5} \u{e9} x";
+        for (column, blanks) in [(0, 0), (1, 2), (4, 5), (5, 6), (7, 8)] {
+            let caret = alloc::format!("error: no\n  Command: {wide}\n           {:blanks$}^\n", "");
+            assert_eq!(shown(Failure::at(column, "no"), wide), caret);
+        }
     }
 }

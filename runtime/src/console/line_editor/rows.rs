@@ -1,0 +1,55 @@
+//! Where the characters of a line are on a terminal, which goes on in the next row where one is full.
+
+use core::fmt::{self, Write};
+
+use unicode_width::UnicodeWidthChar;
+
+/// A cell of the terminal, from where the prompt begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub row: usize,
+    pub column: usize,
+}
+
+/// How many columns a text takes in a row that is long enough.
+pub(super) fn width(text: &str) -> usize {
+    text.chars().map(of).sum()
+}
+
+pub(super) fn of(character: char) -> usize {
+    character.width().unwrap_or(0)
+}
+
+impl Cell {
+    /// Where the character at byte `at` of `text` is, or would be at its end, if the text begins behind `before` columns in rows of
+    /// `columns`. A character of two columns does not begin in the last one.
+    pub fn of(text: &str, at: usize, before: usize, columns: usize) -> Self {
+        let mut cell = Self { row: 0, column: before };
+        for character in text[..at].chars() {
+            cell = cell.with_room_for(of(character), columns);
+            cell.column += of(character);
+        }
+        cell.with_room_for(text[at..].chars().next().map_or(1, of), columns)
+    }
+
+    fn with_room_for(self, width: usize, columns: usize) -> Self {
+        let is_full = width > 0 && self.column.saturating_add(width) > columns;
+        if is_full { Self { row: self.row + 1, column: 0 } } else { self }
+    }
+
+    /// Moves the terminal's cursor from here to `other`.
+    pub fn go(self, other: Self, out: &mut dyn Write) -> fmt::Result {
+        if self.row != other.row {
+            let (count, way) =
+                if other.row < self.row { (self.row - other.row, 'A') } else { (other.row - self.row, 'B') };
+            write!(out, "\x1b[{count}{way}")?;
+        }
+        match (other.column, self.column) {
+            (0, 1..) => out.write_char('\r'),
+            (to, from) if to + 1 == from => out.write_char('\x08'),
+            (to, from) if to < from => write!(out, "\x1b[{}D", from - to),
+            (to, from) if to > from => write!(out, "\x1b[{}C", to - from),
+            _ => Ok(()),
+        }
+    }
+}
