@@ -286,6 +286,11 @@ pub enum Problem {
     NoSymbol,
     /// No function that a glob matches.
     NoMatch,
+    /// No function that a name means, which may be meant for another one.
+    NoMatchBut {
+        /// The other one.
+        meant: &'static str,
+    },
     /// An offset that is no instruction of its function.
     NoInstruction,
     /// Functions that are never left.
@@ -393,6 +398,7 @@ impl fmt::Display for Problem {
             }
             Self::NoSymbol => "there is no function of this name",
             Self::NoMatch => "no function matches this",
+            Self::NoMatchBut { meant } => return write!(f, "no function matches this; did you mean `{meant}`?"),
             Self::NoInstruction => "this is past the end of the function",
             Self::NoExit => "no instruction leaves what this matches: it never returns",
             Self::NoInlined => "no function that matches this is inlined anywhere",

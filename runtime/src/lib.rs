@@ -16,6 +16,7 @@
 //! | `platform`, [`tracing`] | what the engine and the trace layer ask of a kernel |
 //! | [`program`] | programs in the one-line language, on the probes of the engine |
 //! | [`disassembly`] | instructions as text |
+//! | `nearest` | what was probably meant by a name that is not known |
 //! | [`console`], [`workload`] | what a person does with it |
 //!
 //! What needs no hardware also builds for the host, where it is tested.
@@ -42,6 +43,8 @@ pub mod interrupt;
 #[cfg(target_os = "none")]
 pub mod machine;
 pub mod memory;
+#[cfg(any(target_os = "none", test))]
+mod nearest;
 pub mod network;
 #[cfg(target_os = "none")]
 pub mod per_cpu;

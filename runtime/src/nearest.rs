@@ -1,5 +1,9 @@
 //! What was probably meant by a word that is not known.
 
+use alloc::vec::Vec;
+
+use kprobes_program::syntax::{numbered, plain_path};
+
 /// The one of `known` that `word` becomes by the fewest insertions, removals and exchanges of characters; `None`
 /// where more than half of it would have to change.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -7,9 +11,32 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     (distance <= word.len().max(best.len()) / 2).then_some(best)
 }
 
+/// The one of the demangled paths `known` that was probably meant by `path`: one that ends with it, or else that ends with the fewest
+/// insertions, removals and exchanges of characters; the shortest of these. `None` where more than a third of the function's own name
+/// would have to change, and for a pattern.
+pub fn nearest_path<'a>(path: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if path.contains(['*', '?']) || numbered(path).1.is_some() {
+        return None;
+    }
+    let parts = path.matches("::").count() + 1;
+    let wanted = last_parts(path, 1);
+    let near = known.filter_map(|name| {
+        let plain = plain_path(name);
+        let found = last_parts(&plain, 1);
+        let is_near = distance(wanted, found) <= wanted.len().max(found.len()) / 3;
+        is_near.then(|| (distance(path, last_parts(&plain, parts)), name.len(), name))
+    });
+    near.min().map(|(.., name)| name)
+}
+
+/// The last `count` of the parts of `path` that `::` separates.
+fn last_parts(path: &str, count: usize) -> &str {
+    path.rmatch_indices("::").nth(count - 1).map_or(path, |(at, separator)| &path[at + separator.len()..])
+}
+
 /// The edit distance (Levenshtein) of two short words.
 fn distance(one: &str, other: &str) -> usize {
-    let mut row: alloc::vec::Vec<usize> = (0..=other.len()).collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, from) in one.bytes().enumerate() {
         let mut diagonal = index;
         row[0] = index + 1;
@@ -44,5 +71,28 @@ mod tests {
         assert_eq!(nearest("rum"), Some("run"));
         assert_eq!(nearest("poweroff"), None);
         assert_eq!(nearest(""), None);
+    }
+
+    #[test]
+    fn the_nearest_path() {
+        let known = [
+            "sha2::sha256::compress256",
+            "<runtime::block::Disk>::read",
+            "<runtime::block::Disk as core::fmt::Debug>::fmt",
+            "runtime::net::read::<u8>",
+            "runtime::net::readers",
+        ];
+        let nearest = |path| nearest_path(path, known.into_iter());
+        assert_eq!(nearest("compress256"), Some(known[0]));
+        assert_eq!(nearest("sha2::compress256"), Some(known[0]));
+        assert_eq!(nearest("sha2::sha256::compres256"), Some(known[0]));
+        assert_eq!(nearest("Disk::read"), Some(known[1]));
+        assert_eq!(nearest("runtime::disk::Disk::read"), Some(known[1]));
+        assert_eq!(nearest("read"), Some(known[3]));
+        assert_eq!(nearest("raed"), None);
+        assert_eq!(nearest("sha2::sha256::nothing"), None);
+        for pattern in ["compress2*", "compress25?", "compress256#2", ""] {
+            assert_eq!(nearest(pattern), None, "{pattern}");
+        }
     }
 }

@@ -4,14 +4,18 @@
 //! header). It is checked once, at boot. A fault may be reported at any time, so a lookup never waits: before the
 //! check, and without a good table, there are no names and addresses are shown as numbers.
 
+use alloc::format;
+use alloc::string::String;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::{fmt, slice};
 
+use kprobes_program::syntax::{matches, numbered};
 use kprobes_symbols::{Symbol, SymbolTable};
 use spin::Once;
 
 use crate::memory::layout;
+use crate::nearest::nearest_path;
 use crate::println;
 
 static TABLE: Once<Option<SymbolTable<'static>>> = Once::new();
@@ -72,6 +76,58 @@ pub fn function(address: usize) -> Option<Range<usize>> {
 /// The functions with the demangled name `name`, in ascending order of address.
 pub fn find(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
     table().map(|table| table.find(name)).into_iter().flatten()
+}
+
+/// Which one `function` is of the functions that have its path, from 1 on in the order of their addresses; 0 if there is no other.
+pub(crate) fn number(function: &Symbol<'_>) -> usize {
+    let same = || find(function.name).filter(|other| other.size > 0);
+    match same().count() {
+        ..=1 => 0,
+        _ => 1 + same().filter(|other| other.address < function.address).count(),
+    }
+}
+
+/// Whether `function` is the one of its path that has this number, if one is wanted.
+fn is_meant(function: &Symbol<'_>, wanted: Option<usize>) -> bool {
+    wanted.is_none_or(|wanted| number(function).max(1) == wanted)
+}
+
+/// The path of `function`, with its number if there are several of that path: what means it alone.
+pub fn path(function: &Symbol<'_>) -> String {
+    match number(function) {
+        0 => function.name.into(),
+        number => format!("{}#{number}", function.name),
+    }
+}
+
+/// The functions that `glob` means, in the order of their addresses, each once: see [`matches`] and [`numbered`].
+pub fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
+    let (glob, wanted) = numbered(glob);
+    let mut end = 0;
+    let all = table().into_iter().flat_map(|table| table.iter());
+    let matching =
+        all.filter(move |function| function.size > 0 && matches(glob, function.name)).filter(move |function| {
+            // Functions of several names are meant once.
+            let is_new = function.address >= end;
+            end = end.max(function.address + function.size);
+            is_new
+        });
+    matching.filter(move |function| is_meant(function, wanted))
+}
+
+/// The functions that `name` means, which is no pattern: those of just this path, or else those whose path is this without what tells
+/// the copies of one function apart.
+pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
+    let (path, wanted) = numbered(name);
+    let exact = find(path).filter(move |function| is_meant(function, wanted));
+    let is_known = find(path).next().is_some() || name.contains(['*', '?']);
+    exact.chain((!is_known).then(|| functions(name)).into_iter().flatten())
+}
+
+/// The function that was probably meant by `path`, which means none.
+#[must_use]
+pub fn nearest(path: &str) -> Option<&'static str> {
+    nearest_path(path, table()?.iter().filter(|function| function.size > 0).map(|function| function.name))
 }
 
 /// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it and its size, in bytes; or as a

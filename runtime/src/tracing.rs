@@ -80,7 +80,11 @@ impl Symbols for Names {
     }
 
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {
-        symbol::find(name).for_each(|symbol| each(function(symbol)));
+        symbol::meant(name).for_each(|symbol| each(function(symbol)));
+    }
+
+    fn nearest(&self, name: &str) -> Option<&str> {
+        symbol::nearest(name)
     }
 
     fn each(&self, each: &mut dyn FnMut(Function<'static>)) {

@@ -133,14 +133,19 @@ pub trait Symbols {
         false
     }
 
-    /// The functions whose demangled path is `name`, in the order of their addresses: instances of one generic
-    /// function in several crates can share it.
+    /// The functions that are meant by `name`, in the order of their addresses: those whose demangled path it is, of which instances
+    /// of one generic function in several crates can share one, or what else the kernel takes for the name of a function.
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>));
 
     /// All functions, with names that are never freed; of several names for one function, the one that
     /// [`lookup`](Self::lookup) finds comes first. Arguments of the type `symstr` are recorded with these names: without them, as
     /// addresses.
     fn each(&self, _each: &mut dyn FnMut(Function<'static>)) {}
+
+    /// The path of the function that was probably meant by `name`, which is the name of none.
+    fn nearest(&self, _name: &str) -> Option<&str> {
+        None
+    }
 }
 
 /// How ticks of the counter become times.

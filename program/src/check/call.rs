@@ -266,8 +266,11 @@ impl Clause<'_, '_> {
                 let key_words = self.checker.maps.get(usize::from(map)).and_then(|known| known.keys.as_ref());
                 let key_words = key_words.map_or(0, |keys| keys.iter().map(|of| of.words()).sum::<u8>());
                 let of = match self.kept(map, what.span)? {
-                    Kept::Value(of) => of,
-                    Kept::Aggregate(aggregate) => aggregate.number().ok_or(what.span.error(Problem::NoNumber))?,
+                    Kept::Value(of) => Some(of),
+                    Kept::Aggregate(aggregate) => aggregate.number(),
+                };
+                let Some(of) = of else {
+                    return self.emit(Action::PrintEntry { map }, key, key_words, span);
                 };
                 let words = key_words.saturating_add(of.words());
                 let from = self.room(words, span)?;

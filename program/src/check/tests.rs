@@ -146,7 +146,7 @@ fn maps_are_of_one_kind() {
         Problem::KeyType { wanted: Noun::Integer, found: Noun::Text },
     );
     refuses_body("@x = hist(1); print(@x + 1);", "                    ^^", Problem::NoNumber);
-    refuses_body("@x[1] = stats(1); print(@x[1]);", "                        ^^^^^", Problem::NoNumber);
+    refuses_body("@x[1] = stats(1); @y = @x[1];", "                       ^^^^^", Problem::NoNumber);
     refuses_body("@x[1] = 1; clear(@x[1]);", "                 ^^^^^", Problem::NotAMap);
     refuses_body("print(1, 2);", "      ^", Problem::NotAMap);
     refuses_body("zero(5);", "     ^", Problem::NotAMap);

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
@@ -63,20 +64,37 @@ impl Reporter<'_> {
         let Kept::Aggregate(aggregate) = of.value else { return found.into_iter().collect() };
         let mut all: BTreeMap<Vec<u64>, Vec<u64>> = BTreeMap::new();
         for (mut key, value) in found {
-            let mut rest = key.as_mut_slice();
-            for part in &of.keys {
-                let Some((words, others)) = rest.split_at_mut_checked(part.words().into()) else { break };
-                if let (Type::Symbol, [address]) = (part, words) {
-                    *address = self.names.symbol(*address).map_or(*address, |(_, start)| start);
-                }
-                rest = others;
-            }
+            self.unify(of, &mut key);
             match all.entry(key) {
                 Entry::Vacant(vacant) => drop(vacant.insert(value)),
                 Entry::Occupied(mut occupied) => join(&aggregate, occupied.get_mut(), &value),
             }
         }
         all.into_iter().collect()
+    }
+
+    /// Makes keys equal that are shown the same: a function stands for its addresses.
+    fn unify(&self, of: &Map, key: &mut [u64]) {
+        let mut rest = key;
+        for part in &of.keys {
+            let Some((words, others)) = rest.split_at_mut_checked(part.words().into()) else { return };
+            if let (Type::Symbol, [address]) = (part, words) {
+                *address = self.names.symbol(*address).map_or(*address, |(_, start)| start);
+            }
+            rest = others;
+        }
+    }
+
+    /// Writes what has been collected for a key of map `number`, which is more than a number.
+    pub(super) fn collected(&self, number: usize, of: &Map, key: &[u64], out: &mut dyn Write) -> fmt::Result {
+        let mut wanted = key.to_vec();
+        self.unify(of, &mut wanted);
+        let entries = self.by_function(of, self.store.read(number, of.value, self.masked));
+        let found = entries.into_iter().find(|(key, _)| *key == wanted);
+        let nothing = || vec![0; of.value.words()];
+        let value = found.map_or_else(nothing, |(_, value)| value);
+        self.key(of, key, out)?;
+        self.entry(of.value, &value, 1, out)
     }
 
     /// Writes the name of a map, and a key of it.

@@ -140,13 +140,18 @@ impl Reporter<'_> {
             Action::PrintEntry { map } => {
                 let Some(of) = self.code.maps.get(usize::from(*map)) else { return Ok(()) };
                 let (key, value) = record.values.split_at_checked(of.key_words()).unwrap_or_default();
-                self.key(of, key, out)?;
-                out.write_str(": ")?;
                 let kind = match of.value {
                     Kept::Value(kind) => Some(kind),
                     Kept::Aggregate(aggregate) => aggregate.number(),
                 };
-                self.value(kind.unwrap_or(Type::Integer { signed: false }), value, 1, out)?;
+                match kind {
+                    Some(kind) => {
+                        self.key(of, key, out)?;
+                        out.write_str(": ")?;
+                        self.value(kind, value, 1, out)?;
+                    }
+                    None => self.collected((*map).into(), of, key, out)?,
+                }
                 out.write_char('\n')
             }
             Action::PrintMap { map, top, divisor } => self.map((*map).into(), *top, *divisor, out),

@@ -87,6 +87,7 @@ fn every_error_is_shown() {
         ConversionType { wanted: Noun::Text, found: Noun::Integer },
         NoSymbol,
         NoMatch,
+        NoMatchBut { meant: "sha2::sha256::compress256" },
         NoInstruction,
         NoExit,
         NoInlined,

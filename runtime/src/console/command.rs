@@ -1,9 +1,9 @@
 //! The commands: what each is called by, and what it says of itself.
 
-use super::nearest::nearest;
 use super::session::{self, Session};
 use super::words::{Failure, Word, Words};
 use super::{coverage, everything, files, network, probes, program, system, why};
+use crate::nearest::nearest;
 use crate::println;
 
 /// A command.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use aarch64_kprobes::probe;
-use kprobes_symbols::glob_match;
+use kprobes_program::syntax::matches;
 
 use super::census::Census;
 use super::session::Session;
@@ -20,7 +20,7 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     let (text, blacklist) = (layout::text(), probe::blacklist());
     let mut census = Census::default();
     let mut end = text.start;
-    for function in table.iter().filter(|function| glob_match(&pattern, function.name)) {
+    for function in table.iter().filter(|function| matches(&pattern, function.name)) {
         let start = function.address as usize;
         // Functions of several names are counted once.
         if start < end {
@@ -32,7 +32,10 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
         end = start + function.size as usize;
     }
     if census.instructions() == 0 {
-        return Err(glob.failure("no function matches this; `symbols GLOB` shows what does"));
+        return Err(match symbol::nearest(glob.text) {
+            Some(meant) => glob.failure(format_args!("no function matches this; did you mean `{meant}`?")),
+            None => glob.failure("no function matches this; `symbols GLOB` shows what does"),
+        });
     }
     print!("{census}");
     if glob.text.is_empty() {

@@ -8,8 +8,6 @@
 pub mod census;
 pub mod files;
 pub mod line_editor;
-#[cfg(any(target_os = "none", test))]
-mod nearest;
 pub mod shell;
 #[cfg(any(target_os = "none", test))]
 mod typed;

@@ -3,12 +3,12 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use kprobes_symbols::glob_match;
+use kprobes_program::syntax::matches;
 
-use super::nearest::nearest;
 use super::session::Session;
 use super::words::{Failure, Words};
 use crate::device_tree::Start;
+use crate::nearest::nearest;
 use crate::workload::{self, WORKLOADS};
 use crate::{backtrace as trace, power, print, println, smp, symbol, task, uart};
 
@@ -23,16 +23,19 @@ const TASKS_MAX: u64 = 64;
 
 /// `symbols GLOB`
 pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let glob = words.rest().text;
-    if glob.is_empty() {
+    let glob = words.rest();
+    if glob.text.is_empty() {
         words.expect("a part of a name, or a pattern with * and ?,")?;
     }
-    let pattern = pattern(glob);
+    let pattern = pattern(glob.text);
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let mut count = 0;
-    for function in table.iter().filter(|function| glob_match(&pattern, function.name)) {
+    for function in table.iter().filter(|function| matches(&pattern, function.name)) {
         println!("{:016x} {:>6}  {}", function.address, function.size, function.name);
         count += 1;
+    }
+    if let (0, Some(meant)) = (count, symbol::nearest(glob.text)) {
+        return Err(glob.failure(format_args!("no function matches this; did you mean `{meant}`?")));
     }
     println!("{count} of {} functions", table.len());
     Ok(())

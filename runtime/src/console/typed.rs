@@ -57,6 +57,7 @@ fn option(text: &str) -> Option<(&str, &str)> {
         let at = text.len() - rest.len();
         let length = match c {
             '"' => string_length(rest),
+            '/' if rest.starts_with("//") => rest.len(),
             '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
             '-' if follows_blank
                 && let Some(command) = rest.strip_prefix("-c")
@@ -117,6 +118,9 @@ mod tests {
                 Some(r#"echo "a -c b""#),
             ),
             ("kprobe:f { /* -c */ } -c run", "kprobe:f { /* -c */ }", Some("run")),
+            ("kprobe:f { } // x -c run", "kprobe:f { } // x -c run", None),
+            ("kprobe:f { } /* // */ -c run", "kprobe:f { } /* // */", Some("run")),
+            (r#"kprobe:f { printf("//"); } -c run"#, r#"kprobe:f { printf("//"); }"#, Some("run")),
             ("kprobe:f { @ = 1 -cpu; } -c run", "kprobe:f { @ = 1 -cpu; }", Some("run")),
             (
                 "kprobe:f { @ = 1-c; } -c trace BEGIN { } -c run",

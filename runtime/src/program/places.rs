@@ -12,9 +12,9 @@ use kprobes_program::syntax::{Probe, Spanned};
 use kprobes_symbols::Symbol;
 
 use super::exits::{Exit, exit_at};
+use super::hit;
 use super::inlined::{Copies, Site, Table};
-use super::{hit, names};
-use crate::backtrace;
+use crate::{backtrace, symbol};
 
 /// How an instruction is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,22 +130,22 @@ impl Places {
                 return outcome.map_err(|problem| probe.span.error(problem));
             }
             Probe::Entry { glob } => {
-                for function in names::functions(glob) {
-                    let name = self.name(Probe::Entry { glob: names::path(&function) });
+                for function in symbol::functions(glob) {
+                    let name = self.name(Probe::Entry { glob: symbol::path(&function) });
                     // What is called otherwise than functions are cannot be probed: see `tracing::Names`.
                     let way = if wants.registers { Way::Instruction } else { Way::Entry };
                     self.push(way, clause, name, &function, 0, &wants);
                 }
             }
             Probe::Return { glob } => {
-                for function in names::functions(glob) {
-                    let name = self.name(Probe::Return { glob: names::path(&function) });
+                for function in symbol::functions(glob) {
+                    let name = self.name(Probe::Return { glob: symbol::path(&function) });
                     self.push(Way::Return, clause, name, &function, 0, &wants);
                 }
             }
             Probe::Exit { glob } => {
-                for function in names::functions(glob) {
-                    let name = self.name(Probe::Exit { glob: names::path(&function) });
+                for function in symbol::functions(glob) {
+                    let name = self.name(Probe::Exit { glob: symbol::path(&function) });
                     let range = range(&function);
                     for address in range.clone().step_by(4) {
                         let exit = probe::instruction(address).and_then(|word| exit_at(address, word, &range));
@@ -156,14 +156,14 @@ impl Places {
                 }
             }
             Probe::Offset { function, offset } => {
-                for function in names::functions(function).filter(|function| *offset < function.size) {
-                    let name = self.name(Probe::Offset { function: names::path(&function), offset: *offset });
+                for function in symbol::functions(function).filter(|function| *offset < function.size) {
+                    let name = self.name(Probe::Offset { function: symbol::path(&function), offset: *offset });
                     self.push(Way::Instruction, clause, name, &function, *offset as usize, &wants);
                 }
             }
             Probe::Instruction { function, offset } => {
-                for function in names::functions(function) {
-                    let path = names::path(&function);
+                for function in symbol::functions(function) {
+                    let path = symbol::path(&function);
                     let named = |offset| Probe::Instruction { function: path.clone(), offset };
                     let all = (0..function.size).step_by(4);
                     for offset in all.filter(|at| offset.is_none_or(|offset| offset == *at)) {
@@ -179,10 +179,15 @@ impl Places {
         let (function, problem) = match &probe.node {
             Probe::Offset { function, .. } | Probe::Instruction { function, .. } => (function, Problem::NoInstruction),
             Probe::Exit { glob } => (glob, Problem::NoExit),
+            Probe::Entry { glob } | Probe::Return { glob } => (glob, Problem::NoMatch),
             _ => return Err(probe.span.error(Problem::NoMatch)),
         };
-        let is_there = names::functions(function).next().is_some();
-        Err(probe.span.error(if is_there { problem } else { Problem::NoMatch }))
+        let is_there = symbol::functions(function).next().is_some();
+        Err(probe.span.error(match symbol::nearest(function) {
+            _ if is_there => problem,
+            Some(meant) => Problem::NoMatchBut { meant },
+            None => Problem::NoMatch,
+        }))
     }
 
     /// Adds where control passes into the copies that were found, or out of them.

@@ -47,7 +47,13 @@ fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, Re
         found.get_or_insert(function);
     });
     match found {
-        None => Err((Problem::NoFunction, because(format_args!("no function has the name {name}")))),
+        None => {
+            let reason = match symbols.nearest(name) {
+                Some(meant) => because(format_args!("no function has the name {name}; did you mean `{meant}`?")),
+                None => because(format_args!("no function has the name {name}")),
+            };
+            Err((Problem::NoFunction, reason))
+        }
         Some(_) if count > 1 => {
             let reason =
                 because(format_args!("{count} functions have this name; give the address of one of them instead"));
