@@ -264,6 +264,7 @@ exception_not_a_hit:
     orr     x2, x2, x11
     str     x21, [x20]                      // busy, no longer stepping
     stp     x9, x2, [sp, #FRAME_PC]
+    str     x9, [sp, #FRAME_RECORD + 8]     // the vectors have stored an address in the slot there
     stp     xzr, x21, [sp, #FRAME_WRITTEN]
     mov     x0, sp
     blr     x10

@@ -59,6 +59,13 @@ impl TrapFrame {
     /// A frame of zeroes.
     pub const ZERO: Self = Self { x: [0; 31], sp: 0, pc: 0, pstate: 0, written: 0, watcher: 0, record: [0; 2] };
 
+    /// Shows the code as interrupted at `pc`, to what reads the frame and to what follows its record.
+    #[inline]
+    pub(crate) fn set_interrupted(&mut self, pc: u64) {
+        self.pc = pc;
+        self.record[1] = pc;
+    }
+
     /// Register `number` as an instruction reads it: 31 is the zero register.
     #[inline]
     #[must_use]

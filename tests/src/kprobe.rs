@@ -158,6 +158,24 @@ test!(
 );
 
 test!(
+    fn post_handlers_see_where_the_probed_code_goes_on() {
+        fn look(hit: &mut Hit<'_>) {
+            let next = hit.frame().pc as usize;
+            let is_right = runtime::backtrace::current().addresses().any(|address| address == next);
+            SEEN.fetch_add(u64::from(is_right), Relaxed);
+        }
+        // One probe's post-handler is called by the assembly, the one of several by what it leaves the rest to.
+        let probe = || Kprobe::at(fixture::REGISTERS.address()).post(look).register().unwrap();
+        let _first = probe();
+        fixture::REGISTERS.call(1);
+        assert_eq!(SEEN.load(Relaxed), 1);
+        let _second = probe();
+        fixture::REGISTERS.call(1);
+        assert_eq!(SEEN.load(Relaxed), 3);
+    }
+);
+
+test!(
     fn a_stepped_instruction_that_a_return_handler_runs_into_is_missed() {
         fn count(_: &mut Hit<'_>) {
             SEEN.fetch_add(1, Relaxed);

@@ -225,14 +225,14 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
     let cpu = Cpu::current();
     if let Some((point, slot)) = cpu.stepping() {
         if frame.pc == slot {
-            frame.pc = point.address() as u64;
+            frame.set_interrupted(point.address() as u64);
             if cpu.end_step(frame).is_some() {
                 returns::take_back(point.address(), frame);
                 cpu.leave();
             }
         }
     } else if let Some(address) = origin::of(frame.pc as usize) {
-        frame.pc = address as u64;
+        frame.set_interrupted(address as u64);
         returns::take_back(address, frame);
     }
 }
@@ -245,13 +245,13 @@ pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
     match (cpu.stepping(), frame) {
         (Some((point, slot)), Some(frame)) => {
             if let Some(offset @ (0 | 4)) = frame.pc.checked_sub(slot) {
-                frame.pc = point.address() as u64 + offset;
+                frame.set_interrupted(point.address() as u64 + offset);
                 cpu.end_step(frame);
             }
         }
         (None, Some(frame)) => {
             if let Some(address) = origin::of(frame.pc as usize) {
-                frame.pc = address as u64;
+                frame.set_interrupted(address as u64);
             }
         }
         (_, None) => {}
@@ -289,6 +289,8 @@ pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
 #[inline(never)]
 fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {
     let next = frame.pc;
+    // The vectors have stored where the exception was taken, which may be in a slot.
+    frame.record[1] = next;
     for watcher in point.watchers() {
         if let Some(handler) = watcher.post {
             handler(Hit::new(frame, watcher));

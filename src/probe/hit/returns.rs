@@ -362,9 +362,8 @@ pub(crate) extern "C" fn kprobes_function_returned(frame: &mut TrapFrame) {
     let Some(last) = calls.iter().find(is_last) else { platform::fatal(frame, &Lost { stack_pointer }) };
     let return_address = last.return_address.load(Relaxed);
     // As a RET leaves them.
-    frame.pc = return_address;
+    frame.set_interrupted(return_address);
     frame.x[30] = return_address;
-    frame.record[1] = return_address;
     let cpu = Cpu::current();
     cpu.enter();
     for call in calls.split_behind(last).iter() {

@@ -163,6 +163,9 @@ impl Computer {
             return returns::kprobes_function_returned(frame);
         }
         let word = text::read(frame.pc as usize);
+        if let insn::BRK_KPROBE | insn::BRK_STEP = word {
+            enter_exception(frame);
+        }
         match word {
             insn::BRK_KPROBE => {
                 self.exceptions += 1;
@@ -180,6 +183,11 @@ impl Computer {
             _ => execute(word, frame),
         }
     }
+}
+
+/// Stores the frame record as the vectors do, which know nothing of slots.
+pub fn enter_exception(frame: &mut TrapFrame) {
+    frame.record = [frame.x[29], frame.pc];
 }
 
 /// Executes an instruction that is no breakpoint.

@@ -13,7 +13,7 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform::Platform;
 use crate::text;
-use computer::{Computer, FUNCTION, Host, INTERRUPTED, NOP, OUTSIDE, RET, add, branch_link, execute};
+use computer::{Computer, FUNCTION, Host, INTERRUPTED, NOP, OUTSIDE, RET, add, branch_link, enter_exception, execute};
 
 /// The machine, with nothing seen yet.
 fn computer() -> Computer {
@@ -67,7 +67,8 @@ fn post_handlers_see_the_instruction_done() {
     let mut computer = computer();
     let function = computer.function(0, &[add(5), NOP, RET]);
     fn after(hit: &mut Hit<'_>) {
-        assert_eq!(hit.frame().pc, hit.address() as u64 + 4);
+        let TrapFrame { pc, record, .. } = *hit.frame();
+        assert_eq!((pc, record[1]), (hit.address() as u64 + 4, pc));
         SEEN.fetch_add(hit.frame().x[0] * hit.data() as u64, Relaxed);
     }
     let stepped = Kprobe::at(function).post(after).data(1).register().unwrap();
@@ -208,8 +209,10 @@ fn a_fault_in_the_slot_appears_at_the_probe_and_leaves_the_cpu_clean() {
         computer.frame.pc = function as u64;
         computer.step();
         assert_ne!(computer.frame.pc, function as u64);
+        enter_exception(&mut computer.frame);
         hit::faulted(&mut computer.frame);
-        assert_eq!((computer.frame.pc, computer.frame.pstate), (function as u64, 0b0101));
+        let TrapFrame { pc, pstate, record, .. } = computer.frame;
+        assert_eq!((pc, pstate, record[1]), (function as u64, 0b0101, pc));
         assert_eq!(computer.call(function, 1), 2);
         assert_eq!(probe.hits(), 2);
     }
@@ -343,9 +346,11 @@ fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
         computer.frame.x[0] = 0;
         computer.frame.pstate = 0b0101;
         (0..steps).for_each(|_| computer.step());
+        enter_exception(&mut computer.frame);
         hit::abandon(Some(&mut computer.frame));
-        let expected = (function as u64 + 4 * (steps - 1), 0b0101);
-        assert_eq!((computer.frame.pc, computer.frame.pstate), expected, "after {steps} steps");
+        let TrapFrame { pc, pstate, record, .. } = computer.frame;
+        let expected = (function as u64 + 4 * (steps - 1), 0b0101, pc);
+        assert_eq!((pc, pstate, record[1]), expected, "after {steps} steps");
         assert_eq!((computer.call(function, 5), probe.hits(), probe.missed()), (6, steps, steps));
         hit::cpu::Cpu::current().leave();
     }
