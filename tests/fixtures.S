@@ -271,7 +271,7 @@ end fixture_registers
 function fixture_check_registers
     stp     x29, x30, [sp, #-96]!
     mov     x29, sp
-    preserved_store sp, 16
+    kprobes_preserved_store sp, 16
     .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28
     mov     x\n, #(\n * 257 + 1)
     .endr
@@ -290,7 +290,7 @@ function fixture_check_registers
     cinc    x30, x30, ne
     .endr
     mov     x0, x30
-    preserved_load sp, 16
+    kprobes_preserved_load sp, 16
     ldp     x29, x30, [sp], #96
     ret
 end fixture_check_registers
@@ -299,7 +299,7 @@ end fixture_check_registers
 // the flags.
 function fixture_call_from_pattern
     stp     x29, x30, [sp, #-96]!
-    preserved_store sp, 16
+    kprobes_preserved_store sp, 16
     mov     x16, x1
     mov     x29, #0x60000000
     msr     nzcv, x29
@@ -308,7 +308,7 @@ function fixture_call_from_pattern
     .endr
     mov     x29, sp
     blr     x16
-    preserved_load sp, 16
+    kprobes_preserved_load sp, 16
     ldp     x29, x30, [sp], #96
     ret
 end fixture_call_from_pattern

@@ -22,7 +22,7 @@
     .type   context_switch, %function
 context_switch:
     add     x0, x0, #{TASK_CONTEXT}
-    preserved_store x0, 0
+    kprobes_preserved_store x0, 0
     stp     x29, x30, [x0, #80]
     mov     x9, sp
     str     x9, [x0, #{CONTEXT_SP}]
@@ -34,7 +34,7 @@ context_switch:
     // Stack and identity change together: between these two, a probe would be charged to the wrong task.
     mov     sp, x9
     msr     tpidr_el1, x1
-    preserved_load x0, 0
+    kprobes_preserved_load x0, 0
     ldp     x29, x30, [x0, #80]
     ret
     .size   context_switch, . - context_switch

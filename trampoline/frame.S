@@ -4,22 +4,23 @@
 // The layout is that of `TrapFrame` in src/exception/frame.rs; the constants come from there:
 //   FRAME_SIZE FRAME_SP FRAME_PC FRAME_RECORD
 // They are operands of `global_asm!`, hence the braces. x0–x30 lie at 0, 8, … 240, so that x30 and sp, and pc and pstate, are stored as pairs.
+//
+// May be included several times: where a host is optimized as a whole (`lto = "fat"`), its assembly and the engine's are one
+// file to the assembler. Every name here and in hit.S has the prefix of the engine for the same reason.
 
-    .set    FRAME_SIZE, {FRAME_SIZE}
-    .set    FRAME_SP, {FRAME_SP}
-    .set    FRAME_PC, {FRAME_PC}
-    .set    FRAME_RECORD, {FRAME_RECORD}
+    .ifndef kprobes_frame_is_included
+    .set    kprobes_frame_is_included, 1
 
 // Stores x0–x29.
 // In: sp = the frame.
-.macro frame_store_registers
+.macro kprobes_frame_store_registers
     stp     x0, x1, [sp, #0]
-    frame_store_registers_from_x2
+    kprobes_frame_store_registers_from_x2
 .endm
 
 // Stores x2–x29.
 // In: sp = the frame.
-.macro frame_store_registers_from_x2
+.macro kprobes_frame_store_registers_from_x2
     stp     x2, x3, [sp, #16]
     stp     x4, x5, [sp, #32]
     stp     x6, x7, [sp, #48]
@@ -38,7 +39,7 @@
 
 // Loads x2–x29.
 // In: sp = the frame.
-.macro frame_load_registers_from_x2
+.macro kprobes_frame_load_registers_from_x2
     ldp     x2, x3, [sp, #16]
     ldp     x4, x5, [sp, #32]
     ldp     x6, x7, [sp, #48]
@@ -57,7 +58,7 @@
 
 // Loads x2–x21: all that a call may have changed but x0, x1, x29 and x30, and x19–x21, which the routines of hits use.
 // In: sp = the frame.
-.macro frame_load_from_x2_to_x21
+.macro kprobes_frame_load_from_x2_to_x21
     ldp     x20, x21, [sp, #160]
     ldp     x18, x19, [sp, #144]
     ldp     x16, x17, [sp, #128]
@@ -73,19 +74,19 @@
 // Stores x30, sp, pc, pstate and the frame record, and points x29 at the record.
 // In: sp = the frame, x0 = the interrupted sp, x1 = pc, x2 = pstate; x29 and x30 still the interrupted ones.
 // Clobbers: x29.
-.macro frame_store_state
+.macro kprobes_frame_store_state
     stp     x30, x0, [sp, #240]
-    stp     x1, x2, [sp, #FRAME_PC]
-    stp     x29, x1, [sp, #FRAME_RECORD]
-    add     x29, sp, #FRAME_RECORD
+    stp     x1, x2, [sp, #{FRAME_PC}]
+    stp     x29, x1, [sp, #{FRAME_RECORD}]
+    add     x29, sp, #{FRAME_RECORD}
 .endm
 
 // Goes to `\moved` with the wanted sp in x0 where a handler has changed it: the frame must then be moved
 // before it can be left, as it has to lie directly below the stack pointer that it restores.
 // In: sp = the frame. Clobbers: x0, x1, flags.
-.macro frame_check_stack_pointer moved
-    ldr     x0, [sp, #FRAME_SP]
-    add     x1, sp, #FRAME_SIZE
+.macro kprobes_frame_check_stack_pointer moved
+    ldr     x0, [sp, #{FRAME_SP}]
+    add     x1, sp, #{FRAME_SIZE}
     cmp     x0, x1
     b.ne    \moved
 .endm
@@ -94,10 +95,10 @@
 // below the frame is dead by now, so the copy may run over it; nothing may be stored below sp at any moment,
 // since an interrupt would push its own frame there.
 // In: sp = the frame, x0 = the wanted sp. Out: sp = the frame. Clobbers: x0–x5, flags.
-.macro frame_move
-    sub     x0, x0, #FRAME_SIZE
+.macro kprobes_frame_move
+    sub     x0, x0, #{FRAME_SIZE}
     mov     x1, sp
-    mov     x2, #FRAME_SIZE
+    mov     x2, #{FRAME_SIZE}
     cmp     x0, x1
     b.hi    2f
     mov     sp, x0                  // downwards: claim the room first, then copy from the lowest address up
@@ -115,3 +116,5 @@
     mov     sp, x0
 3:
 .endm
+
+    .endif

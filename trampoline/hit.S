@@ -1,7 +1,7 @@
 // The usual hits of probes, in as few instructions as they take, and where the stubs of optimized probes lead.
 //
 // Included after frame.S. Constants:
-//   FRAME_*        of frame.S, and FRAME_PSTATE, which `written` and `watcher` follow
+//   FRAME_*        of frame.S, and FRAME_PSTATE, which FRAME_WRITTEN and FRAME_WATCHER follow
 //   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher; of that the address,
 //                  which the post-handler follows; FULL and LEAN, each a handler and counts; the shortcut, which the slot
 //                  follows; and the operands
@@ -22,41 +22,16 @@
 //
 // Handlers are `fn(&mut Hit)` and `fn(&Entry)`: one pointer, which this toolchain passes in x0 as C does; the tests of every mode show it.
 
-    .set    FRAME_PSTATE, {FRAME_PSTATE}
-    .set    FRAME_WRITTEN, {FRAME_PSTATE} + 8
-    .set    FRAME_WATCHER, {FRAME_PSTATE} + 16
-    .set    POINT_ADDRESS, {POINT_ADDRESS}
-    .set    POINT_FULL, {POINT_FULL}
-    .set    POINT_LEAN, {POINT_LEAN}
-    .set    POINT_SHORTCUT, {POINT_SHORTCUT}
-    .set    POINT_OPERANDS, {POINT_OPERANDS}
-    .set    POINT_ENTRY, {POINT_ENTRY}
-    .set    POINT_RETURNS, {POINT_RETURNS}
-    .set    INSTANCE_STACK_POINTER, {INSTANCE_STACK_POINTER}
-    .set    INSTANCE_NEXT, {INSTANCE_NEXT}
-    .set    SLOT_SHIFT, {SLOT_SHIFT}
-    .set    FOLLOW_SIZE, {FOLLOW_SIZE}
-    .set    TABLE_BASE, {TABLE_BASE}
-    .set    TABLE_PAGES, {TABLE_PAGES}
-    .set    CPU_STEP, {CPU_STEP}
-    .set    CPU_STEPPING, {CPU_STEPPING}
-    .set    ENTRY_ARGUMENTS, {ENTRY_ARGUMENTS}
-    .set    ENTRY_CPU, {ENTRY_CPU}
-    .set    ENTRY_LINK, {ENTRY_LINK}
-    .set    FULL_CELL, {FULL_CELL}
-    .set    FULL_COPY, {FULL_COPY}
-    .set    LEAN_CELL, {LEAN_CELL}
-
 // ESR_EL1 of `brk #0x4` and `brk #0x6` (Arm ARM, D24.2.40: EC = 0x3c in bits 31 to 26, IL in bit 25, the immediate below),
 // rotated so that the immediate is above the rest: then it is one of an instruction.
-    .set    SYNDROME_HIT, 0x4 << 7 | 0x3c << 1 | 1
-    .set    SYNDROME_STEPPED, 0x6 << 7 | 0x3c << 1 | 1
+    .set    kprobes_syndrome_hit, 0x4 << 7 | 0x3c << 1 | 1
+    .set    kprobes_syndrome_stepped, 0x6 << 7 | 0x3c << 1 | 1
 
 // Counts a hit, and calls a handler.
 // In: \point = the point, kept, and not x9 or x11; at \point + \pair the handler and the counts; sp = the frame, PSTATE.DAIF masked.
 // Out: x20 = this CPU's state, and `written` in the frame; or at `\busy`, where a hit is being handled already, with nothing
 // done. Clobbers: what a call may.
-.macro hit_call point, pair, busy
+.macro kprobes_hit_call point, pair, busy
     mrs     x20, tpidr_el1
     ldr     x20, [x20, #:lo12:kprobes_cpu_offset]
     ldr     x9, [x20]
@@ -66,7 +41,7 @@
     ldr     x12, [x20, x11]
     add     x12, x12, #1
     str     x12, [x20, x11]
-    stp     xzr, \point, [sp, #FRAME_WRITTEN]
+    stp     xzr, \point, [sp, #{FRAME_WRITTEN}]
     mov     x0, sp
     blr     x9
     str     xzr, [x20]
@@ -74,24 +49,24 @@
 
 // Returns from the exception to the pc in x9, with the pstate in x1, and all else as the frame has it.
 // In: sp = the frame, x22 to x28 as the frame has them, which handlers preserve.
-.macro hit_leave
+.macro kprobes_hit_leave
     msr     elr_el1, x9
     msr     spsr_el1, x1
     ldp     x29, x30, [sp, #232]
-    frame_load_from_x2_to_x21
-    ldp     x0, x1, [sp], #FRAME_SIZE
+    kprobes_frame_load_from_x2_to_x21
+    ldp     x0, x1, [sp], #{FRAME_SIZE}
     eret
 .endm
 
 // Takes the instance out of this CPU's slot of a return probe.
 // In: x10 = the return probe, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the address in TPIDR_EL1; or at `\none`, where
 // the slot is empty, or a hit is being handled, with nothing done. Clobbers: x10, x13.
-.macro returns_take none
+.macro kprobes_returns_take none
     mrs     x12, tpidr_el1
     ldr     x11, [x12, #:lo12:kprobes_cpu_offset]
     ldp     x13, x11, [x11]                 // busy, the number of the CPU
     cbnz    x13, \none
-    add     x10, x10, x11, lsl #SLOT_SHIFT
+    add     x10, x10, x11, lsl #{SLOT_SHIFT}
 9:  ldaxr   x11, [x10]
     cbz     x11, \none
     stxr    w13, xzr, [x10]
@@ -100,15 +75,15 @@
 
 // Makes that instance the one of the newest call of the task. It is the only one of the hit, which a zero says.
 // In: x11, x12 as above, x13 = what is in x30, x10 = the stack pointer. Out: x13 = what x30 is to be.
-.macro returns_follow
-    stp     x10, x13, [x11, #INSTANCE_STACK_POINTER]
+.macro kprobes_returns_follow
+    stp     x10, x13, [x11, #{INSTANCE_STACK_POINTER}]
     ldr     x13, [x12, #:lo12:kprobes_calls_offset]
-    stp     x13, xzr, [x11, #INSTANCE_NEXT]
+    stp     x13, xzr, [x11, #{INSTANCE_NEXT}]
     str     x11, [x12, #:lo12:kprobes_calls_offset]
     adr     x13, kretprobe_trampoline
 .endm
 
-    .section .kprobes.text.hit, "ax"
+    .pushsection .kprobes.text.hit, "ax"
 
 // A synchronous exception from EL1, for the vectors of a kernel to call before anything else is done about it: the usual
 // hits of probes, and the usual ends of instructions that were stepped, for one probe.
@@ -122,162 +97,162 @@
 kprobes_exception:
     mrs     x9, esr_el1
     ror     w9, w9, #25
-    cmp     w9, #SYNDROME_HIT
-    b.ne    exception_not_a_hit
+    cmp     w9, #kprobes_syndrome_hit
+    b.ne    kprobes_exception_not_a_hit
     adrp    x10, {TABLE}
     add     x10, x10, #:lo12:{TABLE}
-    ldp     x11, x12, [x10, #TABLE_BASE]
+    ldp     x11, x12, [x10, #{TABLE_BASE}]
     sub     x9, x1, x11
     lsr     x11, x9, #12
     cmp     x11, x12
-    b.hs    exception_unusual
-    ldr     x10, [x10, #TABLE_PAGES]
-    cbz     x10, exception_unusual          // the first registration is under way: nothing orders it after the length
+    b.hs    kprobes_exception_unusual
+    ldr     x10, [x10, #{TABLE_PAGES}]
+    cbz     x10, kprobes_exception_unusual  // the first registration is under way: nothing orders it after the length
     ldr     x10, [x10, x11, lsl #3]         // what is loaded from an address that was loaded comes after it (B2.3.2)
-    cbz     x10, exception_unusual
+    cbz     x10, kprobes_exception_unusual
     ubfx    x9, x9, #2, #10
     ldr     x21, [x10, x9, lsl #3]
-    cbz     x21, exception_unusual
-    ldr     x9, [x21, #POINT_SHORTCUT]
-    cbz     x9, exception_entry
-    hit_call x21, 0, exception_unusual
-    ldp     x1, x19, [sp, #FRAME_PSTATE]
-    ldp     x12, x9, [x21, #POINT_SHORTCUT]
-    cbnz    x19, hit_written
-    tbz     x12, #0, hit_go_on
-    hit_leave
+    cbz     x21, kprobes_exception_unusual
+    ldr     x9, [x21, #{POINT_SHORTCUT}]
+    cbz     x9, kprobes_exception_entry
+    kprobes_hit_call x21, 0, kprobes_exception_unusual
+    ldp     x1, x19, [sp, #{FRAME_PSTATE}]
+    ldp     x12, x9, [x21, #{POINT_SHORTCUT}]
+    cbnz    x19, kprobes_hit_written
+    tbz     x12, #0, kprobes_hit_go_on
+    kprobes_hit_leave
 // At the entry of a function: nobody is called, but the call followed to its return, as `function_entered` in
 // src/probe/hit/returns.rs does.
-exception_entry:
-    ldr     x9, [x21, #POINT_ENTRY]
-    cbz     x9, exception_unusual
-    ldr     x10, [x21, #POINT_RETURNS]
-    returns_take exception_unusual
+kprobes_exception_entry:
+    ldr     x9, [x21, #{POINT_ENTRY}]
+    cbz     x9, kprobes_exception_unusual
+    ldr     x10, [x21, #{POINT_RETURNS}]
+    kprobes_returns_take kprobes_exception_unusual
     ldp     x13, x10, [sp, #240]            // x30 and sp
-    returns_follow
+    kprobes_returns_follow
     str     x13, [sp, #240]
     mov     x1, x2
     mov     x19, #0
     mov     x12, x9
-    ldr     x9, [x21, #POINT_SHORTCUT + 8]
-    tbz     x12, #0, hit_go_on
-    hit_leave
-exception_unusual:
+    ldr     x9, [x21, #{POINT_SHORTCUT} + 8]
+    tbz     x12, #0, kprobes_hit_go_on
+    kprobes_hit_leave
+kprobes_exception_unusual:
     ret
 
 // x12 = the shortcut, which is not to a slot with a branch behind it.
-hit_go_on:
-    ldp     x10, x11, [x21, #POINT_OPERANDS]
-    tbnz    x12, #2, hit_step
-    tbnz    x12, #3, hit_set
-    tbnz    x12, #4, hit_condition
-    tbnz    x12, #5, hit_test
-    tbnz    x12, #1, hit_register
+kprobes_hit_go_on:
+    ldp     x10, x11, [x21, #{POINT_OPERANDS}]
+    tbnz    x12, #2, kprobes_hit_step
+    tbnz    x12, #3, kprobes_hit_set
+    tbnz    x12, #4, kprobes_hit_condition
+    tbnz    x12, #5, kprobes_hit_test
+    tbnz    x12, #1, kprobes_hit_register
 // x10 = the address of what is loaded, a word unless bit 6 of the shortcut is set; x11 = where in the frame it goes.
-    tbnz    x12, #6, hit_load_doubleword
+    tbnz    x12, #6, kprobes_hit_load_doubleword
     ldr     w10, [x10]
-    b       hit_set
-hit_load_doubleword:
+    b       kprobes_hit_set
+kprobes_hit_load_doubleword:
     ldr     x10, [x10]
 // x10 = the value, x11 = where in the frame it goes: to whichever register.
-hit_set:
+kprobes_hit_set:
     str     x10, [sp, x11]
     and     x1, x1, #~(0b11 << 10)          // PSTATE.BTYPE: what every other instruction than a branch clears
-    cbnz    x19, hit_go_on_written
+    cbnz    x19, kprobes_hit_go_on_written
     ldp     x22, x23, [sp, #176]
     ldp     x24, x25, [sp, #192]
     ldp     x26, x27, [sp, #208]
     ldr     x28, [sp, #224]
-    hit_leave
-hit_step:
-    mov     x12, #CPU_STEPPING
+    kprobes_hit_leave
+kprobes_hit_step:
+    mov     x12, #{CPU_STEPPING}
     and     x11, x1, #0x3c0
     orr     x1, x1, #0x3c0
-    stp     x21, x9, [x20, #CPU_STEP]       // stepping, slot
-    stp     x21, x11, [x20, #CPU_STEP + 16] // told, interrupt_masks
+    stp     x21, x9, [x20, #{CPU_STEP}]     // stepping, slot
+    stp     x21, x11, [x20, #{CPU_STEP} + 16] // told, interrupt_masks
     str     x12, [x20]
-hit_finish:
-    cbnz    x19, hit_go_on_written
-    hit_leave
+kprobes_hit_finish:
+    cbnz    x19, kprobes_hit_go_on_written
+    kprobes_hit_leave
 // x9 = where to go on if the bit of x10 is set whose number the flags are, x11 = where else.
-hit_condition:
+kprobes_hit_condition:
     ubfx    x12, x1, #28, #4
     lsr     x10, x10, x12
     tst     x10, #1
     csel    x9, x9, x11, ne
     and     x1, x1, #~(0b11 << 10)
-    b       hit_finish
+    b       kprobes_hit_finish
 // x9 = where to go on if a bit of x10 is set in a register, x11 = where else.
-hit_test:
-    ldr     x12, [x21, #POINT_OPERANDS + 16]
+kprobes_hit_test:
+    ldr     x12, [x21, #{POINT_OPERANDS} + 16]
     ldr     x12, [sp, x12]
     tst     x12, x10
     csel    x9, x9, x11, ne
     and     x1, x1, #~(0b11 << 10)
-    b       hit_finish
+    b       kprobes_hit_finish
 // x9 = the link, x10 = where in the frame is where to go on, x11 = PSTATE.BTYPE then.
-hit_register:
-    ldr     x12, [x21, #POINT_OPERANDS + 16]
+kprobes_hit_register:
+    ldr     x12, [x21, #{POINT_OPERANDS} + 16]
     ldr     x10, [sp, x10]
     str     x9, [sp, x12]
     mov     x9, x10
     and     x1, x1, #~(0b11 << 10)
     orr     x1, x1, x11
-    b       hit_finish
+    b       kprobes_hit_finish
 
 // A handler may have changed anything. If the pc is the same, the instruction is still to be executed.
-hit_written:
-    ldr     x10, [sp, #FRAME_PC]
-    ldr     x11, [x21, #POINT_ADDRESS]
+kprobes_hit_written:
+    ldr     x10, [sp, #{FRAME_PC}]
+    ldr     x11, [x21, #{POINT_ADDRESS}]
     cmp     x10, x11
-    b.ne    hit_elsewhere
-    tbz     x12, #0, hit_go_on
-hit_go_on_written:
-    stp     x9, x1, [sp, #FRAME_PC]
+    b.ne    kprobes_hit_elsewhere
+    tbz     x12, #0, kprobes_hit_go_on
+kprobes_hit_go_on_written:
+    stp     x9, x1, [sp, #{FRAME_PC}]
     b       kprobes_return
-hit_elsewhere:
+kprobes_hit_elsewhere:
     // Where a handler goes on is no target of the branch that led here.
     and     x1, x1, #~(0b11 << 10)
-    str     x1, [sp, #FRAME_PSTATE]
+    str     x1, [sp, #{FRAME_PSTATE}]
     b       kprobes_return
 
-exception_not_a_hit:
-    cmp     w9, #SYNDROME_STEPPED
-    b.ne    exception_unusual
+kprobes_exception_not_a_hit:
+    cmp     w9, #kprobes_syndrome_stepped
+    b.ne    kprobes_exception_unusual
     mrs     x20, tpidr_el1
     ldr     x20, [x20, #:lo12:kprobes_cpu_offset]
     ldr     x9, [x20]
-    cmp     x9, #CPU_STEPPING
-    b.ne    exception_unusual
-    ldp     x21, x10, [x20, #CPU_STEP]
-    ldr     x9, [x21, #POINT_SHORTCUT]
-    tbz     x9, #2, exception_unusual
+    cmp     x9, #{CPU_STEPPING}
+    b.ne    kprobes_exception_unusual
+    ldp     x21, x10, [x20, #{CPU_STEP}]
+    ldr     x9, [x21, #{POINT_SHORTCUT}]
+    tbz     x9, #2, kprobes_exception_unusual
     add     x10, x10, #4
     cmp     x10, x1
-    b.ne    exception_unusual
-    ldp     x9, x11, [x20, #CPU_STEP + 16]
+    b.ne    kprobes_exception_unusual
+    ldp     x9, x11, [x20, #{CPU_STEP} + 16]
     cmp     x9, x21                         // not in a handler's hit, of which nobody is told
-    b.ne    exception_unusual
-    ldp     x9, x10, [x21, #POINT_ADDRESS]  // and the post-handler
+    b.ne    kprobes_exception_unusual
+    ldp     x9, x10, [x21, #{POINT_ADDRESS}] // and the post-handler
     and     x2, x2, #~0x3c0
     add     x9, x9, #4
     orr     x2, x2, x11
     str     x21, [x20]                      // busy, no longer stepping
-    stp     x9, x2, [sp, #FRAME_PC]
-    str     x9, [sp, #FRAME_RECORD + 8]     // the vectors have stored an address in the slot there
-    stp     xzr, x21, [sp, #FRAME_WRITTEN]
+    stp     x9, x2, [sp, #{FRAME_PC}]
+    str     x9, [sp, #{FRAME_RECORD} + 8]   // the vectors have stored an address in the slot there
+    stp     xzr, x21, [sp, #{FRAME_WRITTEN}]
     mov     x0, sp
     blr     x10
-    ldp     x1, x19, [sp, #FRAME_PSTATE]
+    ldp     x1, x19, [sp, #{FRAME_PSTATE}]
     str     xzr, [x20]
-    ldr     x9, [sp, #FRAME_PC]
-    cbnz    x19, stepped_written
-    hit_leave
-stepped_written:
-    ldr     x10, [x21, #POINT_ADDRESS]
+    ldr     x9, [sp, #{FRAME_PC}]
+    cbnz    x19, kprobes_stepped_written
+    kprobes_hit_leave
+kprobes_stepped_written:
+    ldr     x10, [x21, #{POINT_ADDRESS}]
     add     x10, x10, #4
     cmp     x9, x10
-    b.ne    hit_elsewhere
+    b.ne    kprobes_hit_elsewhere
     b       kprobes_return
     .size   kprobes_exception, . - kprobes_exception
 
@@ -292,53 +267,53 @@ stepped_written:
     .global kprobes_optimized
     .type   kprobes_optimized, %function
 kprobes_optimized:
-    frame_store_registers_from_x2
-    ldr     x10, [x30, #FULL_CELL]
+    kprobes_frame_store_registers_from_x2
+    ldr     x10, [x30, #{FULL_CELL}]
     mov     x19, x30
     ldr     x10, [x10]
     mrs     x21, nzcv
     orr     x0, x0, x21
-    cbz     x10, optimized_restore          // disarmed since this CPU came to the stub: there is nobody to tell
+    cbz     x10, kprobes_optimized_restore  // disarmed since this CPU came to the stub: there is nobody to tell
     add     x0, x0, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
-    ldr     x1, [x10, #POINT_ADDRESS]
-    stp     x1, x0, [sp, #FRAME_PC]
-    stp     x29, x1, [sp, #FRAME_RECORD]
-    add     x29, sp, #FRAME_RECORD
-    hit_call x10, POINT_FULL, optimized_busy
-    ldp     x0, x1, [sp, #FRAME_PSTATE]
-    cbnz    x1, optimized_written
+    ldr     x1, [x10, #{POINT_ADDRESS}]
+    stp     x1, x0, [sp, #{FRAME_PC}]
+    stp     x29, x1, [sp, #{FRAME_RECORD}]
+    add     x29, sp, #{FRAME_RECORD}
+    kprobes_hit_call x10, {POINT_FULL}, kprobes_optimized_busy
+    ldp     x0, x1, [sp, #{FRAME_PSTATE}]
+    cbnz    x1, kprobes_optimized_written
     msr     nzcv, x21
     and     x0, x0, #0x3c0
     mov     x1, x19
     ldp     x29, x30, [sp, #232]
-    frame_load_from_x2_to_x21
+    kprobes_frame_load_from_x2_to_x21
     ret     x1
 // A handler is running on this CPU: every probe of the point misses the hit.
-optimized_busy:
+kprobes_optimized_busy:
     mov     x0, x10
     bl      kprobes_missed
-    ldr     x0, [sp, #FRAME_PSTATE]
-    b       optimized_restore
-optimized_written:
-    ldp     x1, x2, [sp, #FRAME_SP]         // sp and pc
-    ldr     x3, [sp, #FRAME_WATCHER]
-    ldr     x3, [x3, #POINT_ADDRESS]        // of any watcher of the point, the first of which lies at its beginning
-    add     x4, sp, #FRAME_SIZE
+    ldr     x0, [sp, #{FRAME_PSTATE}]
+    b       kprobes_optimized_restore
+kprobes_optimized_written:
+    ldp     x1, x2, [sp, #{FRAME_SP}]       // sp and pc
+    ldr     x3, [sp, #{FRAME_WATCHER}]
+    ldr     x3, [x3, #{POINT_ADDRESS}]      // of any watcher of the point, the first of which lies at its beginning
+    add     x4, sp, #{FRAME_SIZE}
     cmp     x2, x3
     b.ne    kprobes_leave
     cmp     x1, x4
-    b.eq    optimized_restore
-    add     x2, x19, #FULL_COPY             // another stack pointer only: the instruction is still to be executed
-    str     x2, [sp, #FRAME_PC]
+    b.eq    kprobes_optimized_restore
+    add     x2, x19, #{FULL_COPY}           // another stack pointer only: the instruction is still to be executed
+    str     x2, [sp, #{FRAME_PC}]
     b       kprobes_leave
 // In: x0 = the flags and the masks, x19 = the end of the way in.
-optimized_restore:
+kprobes_optimized_restore:
     and     x1, x0, #0xf0000000
     and     x0, x0, #0x3c0
     msr     nzcv, x1
     mov     x1, x19
     ldr     x30, [sp, #240]
-    frame_load_registers_from_x2
+    kprobes_frame_load_registers_from_x2
     ret     x1
     .size   kprobes_optimized, . - kprobes_optimized
     .global kprobes_optimized_end
@@ -358,18 +333,18 @@ kprobes_leave:
     .global kprobes_return
     .type   kprobes_return, %function
 kprobes_return:
-    frame_check_stack_pointer return_move
-return_load:
-    ldp     x0, x1, [sp, #FRAME_PC]
+    kprobes_frame_check_stack_pointer kprobes_return_move
+kprobes_return_load:
+    ldp     x0, x1, [sp, #{FRAME_PC}]
     msr     elr_el1, x0
     msr     spsr_el1, x1
-    frame_load_registers_from_x2
+    kprobes_frame_load_registers_from_x2
     ldr     x30, [sp, #240]
-    ldp     x0, x1, [sp], #FRAME_SIZE
+    ldp     x0, x1, [sp], #{FRAME_SIZE}
     eret
-return_move:
-    frame_move
-    b       return_load
+kprobes_return_move:
+    kprobes_frame_move
+    b       kprobes_return_load
     .size   kprobes_return, . - kprobes_return
 
 // The common part of all lean stubs.
@@ -380,44 +355,44 @@ return_move:
     .global kprobes_lean
     .type   kprobes_lean, %function
 kprobes_lean:
-    ldr     x10, [x30, #LEAN_CELL]
+    ldr     x10, [x30, #{LEAN_CELL}]
     ldr     x10, [x10]
-    cbz     x10, lean_nobody                // disarmed since this CPU came to the stub
+    cbz     x10, kprobes_lean_nobody        // disarmed since this CPU came to the stub
     mrs     x11, tpidr_el1
     ldr     x11, [x11, #:lo12:kprobes_cpu_offset]
-    stp     x0, x1, [sp, #ENTRY_ARGUMENTS]
-    stp     x2, x3, [sp, #ENTRY_ARGUMENTS + 16]
-    stp     x4, x5, [sp, #ENTRY_ARGUMENTS + 32]
-    stp     x6, x7, [sp, #ENTRY_ARGUMENTS + 48]
-    stp     x8, x18, [sp, #ENTRY_ARGUMENTS + 64]
-    stp     x11, x10, [sp, #ENTRY_CPU]      // the point is that of its first watcher
-    stp     x30, x9, [sp, #ENTRY_LINK]
+    stp     x0, x1, [sp, #{ENTRY_ARGUMENTS}]
+    stp     x2, x3, [sp, #{ENTRY_ARGUMENTS} + 16]
+    stp     x4, x5, [sp, #{ENTRY_ARGUMENTS} + 32]
+    stp     x6, x7, [sp, #{ENTRY_ARGUMENTS} + 48]
+    stp     x8, x18, [sp, #{ENTRY_ARGUMENTS} + 64]
+    stp     x11, x10, [sp, #{ENTRY_CPU}]    // the point is that of its first watcher
+    stp     x30, x9, [sp, #{ENTRY_LINK}]
     mov     x29, sp
     ldr     x12, [x11]
-    cbnz    x12, lean_busy
+    cbnz    x12, kprobes_lean_busy
     str     x10, [x11]                      // busy: not 0, and bit 0 clear
-    ldp     x12, x13, [x10, #POINT_LEAN]    // the handler, the counts
+    ldp     x12, x13, [x10, #{POINT_LEAN}]  // the handler, the counts
     ldr     x14, [x11, x13]
     add     x14, x14, #1
     str     x14, [x11, x13]
     mov     x0, sp
     blr     x12
-    ldr     x11, [sp, #ENTRY_CPU]
+    ldr     x11, [sp, #{ENTRY_CPU}]
     str     xzr, [x11]
-lean_restore:
-    ldp     x30, x9, [sp, #ENTRY_LINK]
-    ldp     x0, x1, [sp, #ENTRY_ARGUMENTS]
-    ldp     x2, x3, [sp, #ENTRY_ARGUMENTS + 16]
-    ldp     x4, x5, [sp, #ENTRY_ARGUMENTS + 32]
-    ldp     x6, x7, [sp, #ENTRY_ARGUMENTS + 48]
-    ldp     x8, x18, [sp, #ENTRY_ARGUMENTS + 64]
-lean_nobody:
+kprobes_lean_restore:
+    ldp     x30, x9, [sp, #{ENTRY_LINK}]
+    ldp     x0, x1, [sp, #{ENTRY_ARGUMENTS}]
+    ldp     x2, x3, [sp, #{ENTRY_ARGUMENTS} + 16]
+    ldp     x4, x5, [sp, #{ENTRY_ARGUMENTS} + 32]
+    ldp     x6, x7, [sp, #{ENTRY_ARGUMENTS} + 48]
+    ldp     x8, x18, [sp, #{ENTRY_ARGUMENTS} + 64]
+kprobes_lean_nobody:
     ret
 // A handler is running on this CPU.
-lean_busy:
+kprobes_lean_busy:
     mov     x0, x10
     bl      kprobes_missed
-    b       lean_restore
+    b       kprobes_lean_restore
     .size   kprobes_lean, . - kprobes_lean
     .global kprobes_lean_end
 kprobes_lean_end:
@@ -433,22 +408,22 @@ kprobes_lean_end:
 kprobes_follow:
     stp     x10, x11, [sp, #16]
     stp     x12, x13, [sp, #32]
-    ldr     x11, [x30, #LEAN_CELL]
+    ldr     x11, [x30, #{LEAN_CELL}]
     ldr     x11, [x11]
-    cbz     x11, follow_nobody              // disarmed since this CPU came to the stub
-    ldr     x10, [x11, #POINT_RETURNS]
-    cbz     x10, follow_unusual             // there is more to do at the point since then
-    returns_take follow_unusual
+    cbz     x11, kprobes_follow_nobody      // disarmed since this CPU came to the stub
+    ldr     x10, [x11, #{POINT_RETURNS}]
+    cbz     x10, kprobes_follow_unusual     // there is more to do at the point since then
+    kprobes_returns_take kprobes_follow_unusual
     ldr     x13, [sp, #8]
-    add     x10, sp, #FOLLOW_SIZE
-    returns_follow
+    add     x10, sp, #{FOLLOW_SIZE}
+    kprobes_returns_follow
     str     x13, [sp, #8]
-follow_nobody:
+kprobes_follow_nobody:
     ldp     x12, x13, [sp, #32]
     ldp     x10, x11, [sp, #16]
     ret
 // Saves what a call may clobber: x0 to x18, of which some are saved, the flags, and x30.
-follow_unusual:
+kprobes_follow_unusual:
     mrs     x10, nzcv
     stp     x29, x30, [sp, #-160]!
     mov     x29, sp
@@ -460,10 +435,10 @@ follow_unusual:
     stp     x15, x16, [sp, #96]
     stp     x17, x18, [sp, #112]
     stp     x9, x10, [sp, #128]
-    ldr     x0, [x30, #LEAN_CELL]
+    ldr     x0, [x30, #{LEAN_CELL}]
     ldr     x0, [x0]
     ldr     x1, [sp, #160 + 8]
-    add     x2, sp, #160 + FOLLOW_SIZE
+    add     x2, sp, #160 + {FOLLOW_SIZE}
     bl      kprobes_entered
     str     x0, [sp, #160 + 8]
     ldp     x9, x10, [sp, #128]
@@ -476,5 +451,7 @@ follow_unusual:
     ldp     x0, x1, [sp, #16]
     msr     nzcv, x10
     ldp     x29, x30, [sp], #160
-    b       follow_nobody
+    b       kprobes_follow_nobody
     .size   kprobes_follow, . - kprobes_follow
+
+    .popsection

@@ -12,12 +12,7 @@
 // No exception return is used: that would have to compose all of PSTATE, with fields that only some CPUs can read.
 // Flags and interrupt masks are put back by hand instead, and the rest of PSTATE is never touched.
 
-    .set    INSTANCE_OWNER, {INSTANCE_OWNER}
-    .set    CPU_NUMBER, {CPU_NUMBER}
-    .set    RETURNS_HANDLER, {RETURNS_HANDLER}
-    .set    RETURNS_COUNTERS, {RETURNS_COUNTERS}
-
-    .section .kprobes.text.kretprobe, "ax"
+    .pushsection .kprobes.text.kretprobe, "ax"
 
 // In: sp and all registers as the function returned them. Out: the same at the true return address, but for what
 // handlers have changed. Where a handler has changed frame.pc to other than frame.x30, x16 is lost, as it may be
@@ -29,49 +24,49 @@
     .global kretprobe_trampoline
     .type   kretprobe_trampoline, %function
 kretprobe_trampoline:
-    stp     x0, x1, [sp, #-FRAME_SIZE]!
-    frame_store_registers_from_x2
+    stp     x0, x1, [sp, #-{FRAME_SIZE}]!
+    kprobes_frame_store_registers_from_x2
     mrs     x20, daif
     msr     daifset, #0b1111                // the engine's state is this CPU's: no interrupt, no migration
     mrs     x21, nzcv
     mrs     x22, tpidr_el1
-    add     x0, sp, #FRAME_SIZE
+    add     x0, sp, #{FRAME_SIZE}
     orr     x2, x20, x21
     ldr     x19, [x22, #:lo12:kprobes_calls_offset]
     add     x2, x2, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
     adr     x3, kretprobe_trampoline
     cbz     x19, kretprobe_unusual
-    ldp     x4, x1, [x19, #INSTANCE_STACK_POINTER]
+    ldp     x4, x1, [x19, #{INSTANCE_STACK_POINTER}]
     cmp     x4, x0
     b.ne    kretprobe_unusual
     cmp     x1, x3
     b.eq    kretprobe_unusual
-    ldr     x4, [x19, #INSTANCE_NEXT]
+    ldr     x4, [x19, #{INSTANCE_NEXT}]
     str     x4, [x22, #:lo12:kprobes_calls_offset]
     mov     x30, x1
-    frame_store_state
+    kprobes_frame_store_state
     ldr     x24, [x22, #:lo12:kprobes_cpu_offset]
-    ldr     x23, [x19, #INSTANCE_OWNER]
-    ldr     x9, [x23, #RETURNS_HANDLER]
+    ldr     x23, [x19, #{INSTANCE_OWNER}]
+    ldr     x9, [x23, #{RETURNS_HANDLER}]
     cbz     x9, kretprobe_retired
-    ldr     x10, [x23, #RETURNS_COUNTERS]
+    ldr     x10, [x23, #{RETURNS_COUNTERS}]
     str     x19, [x24]                      // busy: not 0, and bit 0 clear
     ldr     x11, [x24, x10]
     add     x11, x11, #1
     str     x11, [x24, x10]
-    stp     xzr, x19, [sp, #FRAME_WRITTEN]
+    stp     xzr, x19, [sp, #{FRAME_WRITTEN}]
     mov     x0, sp
     blr     x9
     str     xzr, [x24]
 kretprobe_give_back:
-    ldr     x9, [x24, #CPU_NUMBER]
-    add     x23, x23, x9, lsl #SLOT_SHIFT
+    ldr     x9, [x24, #{CPU_NUMBER}]
+    add     x23, x23, x9, lsl #{SLOT_SHIFT}
     stlr    xzr, [x19]                      // its stack pointer: whoever reads that sees what the handler has stored
     ldr     x9, [x23]
     cbnz    x9, kretprobe_recycle
     stlr    x19, [x23]                      // the slot stays empty meanwhile: other CPUs do not fill it
 kretprobe_reported:
-    ldr     x9, [sp, #FRAME_WRITTEN]
+    ldr     x9, [sp, #{FRAME_WRITTEN}]
     cbnz    x9, kretprobe_written
     msr     nzcv, x21
     msr     daif, x20                       // an interrupt from here on pushes its frame below this one
@@ -79,11 +74,11 @@ kretprobe_reported:
     ldr     x29, [sp, #232]
     ldr     x24, [sp, #192]
     ldp     x22, x23, [sp, #176]
-    frame_load_from_x2_to_x21
-    ldp     x0, x1, [sp], #FRAME_SIZE
+    kprobes_frame_load_from_x2_to_x21
+    ldp     x0, x1, [sp], #{FRAME_SIZE}
     ret
 kretprobe_retired:
-    str     xzr, [sp, #FRAME_WRITTEN]
+    str     xzr, [sp, #{FRAME_WRITTEN}]
     b       kretprobe_give_back
 kretprobe_recycle:
     mov     x0, x19
@@ -92,15 +87,15 @@ kretprobe_recycle:
 // In: sp = the frame, but for its state, x0 = the stack pointer, x2 = the state, x3 = this routine.
 kretprobe_unusual:
     mov     x1, x3                          // pc: the engine replaces it and the frame record's copy
-    frame_store_state
-    str     xzr, [sp, #FRAME_WRITTEN]
+    kprobes_frame_store_state
+    str     xzr, [sp, #{FRAME_WRITTEN}]
     mov     x0, sp
     bl      kprobes_function_returned
     b       kretprobe_reported
 kretprobe_written:
-    frame_check_stack_pointer kretprobe_move
+    kprobes_frame_check_stack_pointer kretprobe_move
 kretprobe_load:
-    ldp     x0, x1, [sp, #FRAME_PC]
+    ldp     x0, x1, [sp, #{FRAME_PC}]
     ldr     x30, [sp, #240]
     and     x2, x1, #0x3c0
     msr     daif, x2
@@ -108,16 +103,18 @@ kretprobe_load:
     sub     x2, x0, x30
     cbnz    x2, kretprobe_divert
     msr     nzcv, x1
-    frame_load_registers_from_x2
-    ldp     x0, x1, [sp], #FRAME_SIZE
+    kprobes_frame_load_registers_from_x2
+    ldp     x0, x1, [sp], #{FRAME_SIZE}
     ret
 kretprobe_divert:
     msr     nzcv, x1
-    frame_load_registers_from_x2
+    kprobes_frame_load_registers_from_x2
     mov     x16, x0
-    ldp     x0, x1, [sp], #FRAME_SIZE
+    ldp     x0, x1, [sp], #{FRAME_SIZE}
     ret     x16                             // not BR: that would set PSTATE.BTYPE
 kretprobe_move:
-    frame_move
+    kprobes_frame_move
     b       kretprobe_load
     .size   kretprobe_trampoline, . - kretprobe_trampoline
+
+    .popsection

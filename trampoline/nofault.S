@@ -3,11 +3,11 @@
 // An exception between kprobes_nofault_start and kprobes_nofault_end is resumed at kprobes_nofault_failed, with its
 // syndrome in x1, by src/exception/nofault.rs. Every routine is one instruction, so there is nothing to undo.
 
-    .section .kprobes.text.nofault, "ax"
+    .pushsection .kprobes.text.nofault, "ax"
 
 // Contract of all routines. Out: x0 = the result, x1 = 0; or x0 = 0, and x1 = ESR_EL1 of the exception, which is never
 // 0. Clobbers nothing else. Stack: none.
-.macro nofault name instruction:vararg
+.macro kprobes_nofault name instruction:vararg
     .global kprobes_nofault_\name
     .type   kprobes_nofault_\name, %function
 kprobes_nofault_\name:
@@ -21,14 +21,14 @@ kprobes_nofault_\name:
     .global kprobes_nofault_start
 kprobes_nofault_start:
 // In: x0 = a virtual address. Result: what is there, zero extended.
-    nofault load1, ldrb w0, [x0]
-    nofault load2, ldrh w0, [x0]
-    nofault load4, ldr w0, [x0]
-    nofault load8, ldr x0, [x0]
+    kprobes_nofault load1, ldrb w0, [x0]
+    kprobes_nofault load2, ldrh w0, [x0]
+    kprobes_nofault load4, ldr w0, [x0]
+    kprobes_nofault load8, ldr x0, [x0]
 // In: x0 = a pointer to instructions, x1 = the modifier. Result: the pointer, authenticated with key A or B. Written as
 // words, since the target is Armv8.0.
-    nofault authenticate_a, .inst 0xdac11020    // autia x0, x1
-    nofault authenticate_b, .inst 0xdac11420    // autib x0, x1
+    kprobes_nofault authenticate_a, .inst 0xdac11020    // autia x0, x1
+    kprobes_nofault authenticate_b, .inst 0xdac11420    // autib x0, x1
     .global kprobes_nofault_end
 kprobes_nofault_end:
 
@@ -38,3 +38,5 @@ kprobes_nofault_failed:
     mov     x0, #0
     ret
     .size   kprobes_nofault_failed, . - kprobes_nofault_failed
+
+    .popsection

@@ -1,12 +1,12 @@
 // The registers that a call leaves as they are (AAPCS64, section 6.1.1), but for the frame pointer: stored and loaded by whoever
-// switches or uses all of them. May be included by several files of one crate, which the assembler sees as one.
+// switches or uses all of them. May be included several times, as frame.S.
 
-    .ifndef PRESERVED
-    .set    PRESERVED, 1
+    .ifndef kprobes_preserved_is_included
+    .set    kprobes_preserved_is_included, 1
 
 // Stores x19–x28, in 80 bytes.
 // In: \base, a register, with \offset bytes added = where to.
-.macro preserved_store base, offset
+.macro kprobes_preserved_store base, offset
     stp     x19, x20, [\base, #(\offset)]
     stp     x21, x22, [\base, #(\offset + 16)]
     stp     x23, x24, [\base, #(\offset + 32)]
@@ -15,7 +15,7 @@
 .endm
 
 // Loads x19–x28 from where they were stored.
-.macro preserved_load base, offset
+.macro kprobes_preserved_load base, offset
     ldp     x19, x20, [\base, #(\offset)]
     ldp     x21, x22, [\base, #(\offset + 16)]
     ldp     x23, x24, [\base, #(\offset + 32)]

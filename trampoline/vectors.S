@@ -22,22 +22,20 @@
 //   runtime_unexpected(frame, vector: u64, esr: u64, far: u64) -> ! vector = 0 to 15, as in the table
 //   runtime_stack_overflow(frame, esr: u64, far: u64) -> !         on the emergency stack
 
-    .set    STACK_SHIFT, {STACK_SHIFT}
-
     .section .kprobes.text.vectors, "ax"
 
 // One entry: make room, test the stack pointer, save x0–x29, go on at `\handler` with the number of the vector in x0. At most
 // 32 instructions.
-.macro vector number handler
+.macro vectors_entry number handler
     .balign 128
-    sub     sp, sp, #FRAME_SIZE
+    sub     sp, sp, #{FRAME_SIZE}
     msr     tpidr_el0, x0
     mov     x0, sp
-    tbz     x0, #STACK_SHIFT, vectors_overflow
+    tbz     x0, #{STACK_SHIFT}, vectors_overflow
     mrs     x0, tpidr_el0
-    frame_store_registers
+    kprobes_frame_store_registers
 .if \number == 4
-    exception_store_state                   // the way of most probes, which goes no further
+    vectors_store_state                     // the way of most probes, which goes no further
     bl      kprobes_exception
 .else
     mov     x0, #\number
@@ -46,33 +44,33 @@
 .endm
 
 // Completes the frame. In: sp = the frame, x0–x29 stored. Out: x1 = pc, x2 = pstate. Clobbers: x0, x29.
-.macro exception_store_state
-    add     x0, sp, #FRAME_SIZE
+.macro vectors_store_state
+    add     x0, sp, #{FRAME_SIZE}
     mrs     x1, elr_el1
     mrs     x2, spsr_el1
-    frame_store_state
+    kprobes_frame_store_state
 .endm
 
     .balign 2048
     .global exception_vectors
     .type   exception_vectors, %function
 exception_vectors:
-    vector  0, vectors_unexpected           // current EL with SP_EL0: synchronous
-    vector  1, vectors_unexpected           //   IRQ
-    vector  2, vectors_unexpected           //   FIQ
-    vector  3, vectors_unexpected           //   SError
-    vector  4, vectors_synchronous          // current EL with SP_EL1: synchronous
-    vector  5, vectors_interrupt            //   IRQ
-    vector  6, vectors_unexpected           //   FIQ
-    vector  7, vectors_unexpected           //   SError
-    vector  8, vectors_unexpected           // lower EL, AArch64: synchronous
-    vector  9, vectors_unexpected           //   IRQ
-    vector  10, vectors_unexpected          //   FIQ
-    vector  11, vectors_unexpected          //   SError
-    vector  12, vectors_unexpected          // lower EL, AArch32: synchronous
-    vector  13, vectors_unexpected          //   IRQ
-    vector  14, vectors_unexpected          //   FIQ
-    vector  15, vectors_unexpected          //   SError
+    vectors_entry 0, vectors_unexpected     // current EL with SP_EL0: synchronous
+    vectors_entry 1, vectors_unexpected     //   IRQ
+    vectors_entry 2, vectors_unexpected     //   FIQ
+    vectors_entry 3, vectors_unexpected     //   SError
+    vectors_entry 4, vectors_synchronous    // current EL with SP_EL1: synchronous
+    vectors_entry 5, vectors_interrupt      //   IRQ
+    vectors_entry 6, vectors_unexpected     //   FIQ
+    vectors_entry 7, vectors_unexpected     //   SError
+    vectors_entry 8, vectors_unexpected     // lower EL, AArch64: synchronous
+    vectors_entry 9, vectors_unexpected     //   IRQ
+    vectors_entry 10, vectors_unexpected    //   FIQ
+    vectors_entry 11, vectors_unexpected    //   SError
+    vectors_entry 12, vectors_unexpected    // lower EL, AArch32: synchronous
+    vectors_entry 13, vectors_unexpected    //   IRQ
+    vectors_entry 14, vectors_unexpected    //   FIQ
+    vectors_entry 15, vectors_unexpected    //   SError
     .balign 128
     .size   exception_vectors, . - exception_vectors
 
@@ -88,7 +86,7 @@ vectors_synchronous:
 
     .type   vectors_interrupt, %function
 vectors_interrupt:
-    exception_store_state
+    vectors_store_state
     mov     x0, sp
     bl      runtime_el1_irq
     b       kprobes_return
@@ -97,7 +95,7 @@ vectors_interrupt:
     .type   vectors_unexpected, %function
 vectors_unexpected:
     mov     x3, x0
-    exception_store_state
+    vectors_store_state
     mov     x0, sp
     mov     x1, x3
     mrs     x2, esr_el1
@@ -117,13 +115,13 @@ vectors_overflow:
     orr     x0, x0, #1
     msr     tpidrro_el0, x0
     mrs     x0, tpidr_el0
-    sub     sp, sp, #FRAME_SIZE
-    frame_store_registers
+    sub     sp, sp, #{FRAME_SIZE}
+    kprobes_frame_store_registers
     mrs     x0, sp_el0
-    add     x0, x0, #FRAME_SIZE
+    add     x0, x0, #{FRAME_SIZE}
     mrs     x1, elr_el1
     mrs     x2, spsr_el1
-    frame_store_state
+    kprobes_frame_store_state
     mov     x0, sp
     mrs     x1, esr_el1
     mrs     x2, far_el1

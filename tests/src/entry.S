@@ -11,7 +11,7 @@
 entry_call:
     stp     x29, x30, [sp, #-96]!
     mov     x29, sp
-    preserved_store sp, 16
+    kprobes_preserved_store sp, 16
     mov     x9, x0
     mov     x10, x1
     ldp     x0, x1, [x10], #16
@@ -19,9 +19,9 @@ entry_call:
     ldp     x4, x5, [x10], #16
     ldp     x6, x7, [x10], #16
     ldp     x8, x18, [x10], #16
-    preserved_load x10, 0
+    kprobes_preserved_load x10, 0
     blr     x9
-    preserved_load sp, 16
+    kprobes_preserved_load sp, 16
     ldp     x29, x30, [sp], #96
     ret
     .size   entry_call, . - entry_call
@@ -36,7 +36,7 @@ entry_save:
     stp     x4, x5, [x8, #32]
     stp     x6, x7, [x8, #48]
     stp     x8, x18, [x8, #64]
-    preserved_store x8, 80
+    kprobes_preserved_store x8, 80
     mov     x9, sp
     stp     x29, x30, [x8, #160]
     str     x9, [x8, #176]

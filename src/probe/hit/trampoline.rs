@@ -25,6 +25,8 @@ mod routines {
         FRAME_SP = const TrapFrame::SP,
         FRAME_PC = const TrapFrame::PC,
         FRAME_PSTATE = const TrapFrame::PSTATE,
+        FRAME_WRITTEN = const offset_of!(TrapFrame, written),
+        FRAME_WATCHER = const offset_of!(TrapFrame, watcher),
         FRAME_RECORD = const TrapFrame::RECORD,
         ENTRY_ARGUMENTS = const Entry::ARGUMENTS,
         ENTRY_CPU = const Entry::CPU,

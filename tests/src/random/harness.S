@@ -66,7 +66,7 @@ random_pads_above:
     .type   random_run, %function
 random_run:
     stp     x29, x30, [sp, #-96]!
-    preserved_store sp, 16
+    kprobes_preserved_store sp, 16
     adrp    x30, random_run_state
     add     x30, x30, :lo12:random_run_state
     mov     x0, sp
@@ -133,7 +133,7 @@ random_exit:
     ldp     x0, x1, [x30, #({CALLER} - {OUT})]
     mov     sp, x0
     msr     daif, x1
-    preserved_load sp, 16
+    kprobes_preserved_load sp, 16
     ldp     x29, x30, [sp], #96
     ret
     .size   random_exit, . - random_exit

@@ -37,11 +37,14 @@ const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages that have model-checked tests, and how these are built: see `models/`.
 const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-program", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
+/// A profile of its own, so that the images of the release profile stay what they are.
+const WHOLE: [&str; 6] =
+    ["--profile", "whole", "--config", r#"profile.whole.inherits="release""#, "--config", "profile.whole.lto=true"];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
 /// Adds the checks of the sources, which run nothing.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 6] = [
+    let checks: [(&str, Vec<&str>); 7] = [
         ("check::format", vec!["fmt", "--all", "--check", "--", "--color", "never"]),
         (
             "check::clippy::target",
@@ -57,6 +60,8 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
                 .concat(),
         ),
         ("check::clippy::xtask", [&["clippy", "--release", "-p", "xtask", "--all-targets"], &HOST[..], &DENY].concat()),
+        // The assembly of all crates is then one file, in which every name is defined once.
+        ("check::lto", [&["build", "-p", "runtime", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
     ];
     for (name, arguments) in checks.into_iter().filter(|(name, _)| wanted.has(name)) {
         pool.add(name, move |site| {
