@@ -11,7 +11,8 @@ use crate::syntax::{Probe, Spanned, parse_probes};
 pub enum Shortcut {
     /// `funccount GLOB`: how often each function that matches is called.
     FunctionCount,
-    /// `funclatency FUNC`: how long calls of a function take, in nanoseconds.
+    /// `funclatency GLOB`: how long calls of the functions that match take, in nanoseconds, those included that a call makes of
+    /// another, or of itself.
     FunctionLatency,
     /// `stackcount FUNC`: where a function is called from, and how often.
     StackCount,
@@ -47,9 +48,15 @@ impl Shortcut {
         Ok(match self {
             Self::FunctionCount => format!("kprobe:{glob} {{ @[func] = count(); }}"),
             Self::StackCount => format!("kprobe:{glob} {{ @[kstack] = count(); }}"),
+            // A call is known by its function and its stack pointer, which is the same when it returns, and lies on the stack
+            // of one task; if a tail call has entered the function once more meanwhile, by its number.
             Self::FunctionLatency => format!(
-                "kprobe:{glob} {{ @start[tid] = nsecs; }} kretprobe:{glob} /@start[tid]/ {{ @nsecs = hist(nsecs - \
-                 @start[tid]); delete(@start[tid]); }} END {{ clear(@start); }}"
+                "kprobe:{glob} {{ @calls[func, reg(\"sp\")]++; @start[func, reg(\"sp\"), @calls[func, reg(\"sp\")]] = nsecs; }} \
+                 kretprobe:{glob} /@calls[func, reg(\"sp\")]/ {{ $now = nsecs; $sp = reg(\"sp\"); $call = @calls[func, $sp]; \
+                 $start = @start[func, $sp, $call]; if ($start) {{ @nsecs = hist($now - $start); }} \
+                 delete(@start[func, $sp, $call]); \
+                 if ($call > 1) {{ @calls[func, $sp]--; }} else {{ delete(@calls[func, $sp]); }} }} \
+                 END {{ clear(@start); clear(@calls); }}"
             ),
         })
     }
@@ -57,7 +64,7 @@ impl Shortcut {
 
 #[cfg(test)]
 mod tests {
-    use std::string::ToString;
+    use std::string::{String, ToString};
 
     use super::Shortcut;
     use crate::error::{Problem, Span};
@@ -76,13 +83,47 @@ mod tests {
             .hit(1, &hit(1_600, 1))
             .hit(0, &hit(2_000, 2))
             .hit(2, &hit(9_000, 0));
-        assert_eq!(
-            latency.finish(),
-            "@nsecs:\n[1K, 2K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n"
-        );
+        assert_eq!(latency.finish(), LATENCY);
         let stacks = Bed::new(&Shortcut::StackCount.program("blk::submit").unwrap());
         stacks.hit(0, &hit(0, 0));
         assert_eq!(stacks.finish(), "@[\n    blk::submit+4\n    blk::read+16\n    main+32\n]: 1\n");
+    }
+
+    const LATENCY: &str =
+        "@nsecs:\n[1K, 2K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n";
+
+    /// What `funclatency` finds where calls begin (0) and end (1) at these times, in this function and with this stack pointer.
+    fn latency(hits: &[(usize, u64, u64, u64)]) -> String {
+        let bed = Bed::new(&Shortcut::FunctionLatency.program("blk::*").unwrap());
+        for &(clause, time, function, stack_pointer) in hits {
+            bed.hit(clause, &Task { time, function, stack_pointer, ..Task::with(&[]) });
+        }
+        bed.hit(2, &Task::with(&[]));
+        bed.finish()
+    }
+
+    #[test]
+    fn a_call_within_another_has_a_time_of_its_own() {
+        let expected = "@nsecs:\n\
+            [1K, 2K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\
+            [2K, 4K)               0 |                                                    |\n\
+            [4K, 8K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n";
+        // Of another function, of itself, and as the last thing that it does: of either.
+        for (inner, stack_pointer) in [(0x1100, 0x8010), (0x1000, 0x8010), (0x1100, 0x8020), (0x1000, 0x8020)] {
+            let found = latency(&[
+                (0, 10_000, 0x1000, 0x8020),
+                (0, 13_000, inner, stack_pointer),
+                (1, 14_500, inner, stack_pointer),
+                (1, 15_000, 0x1000, 0x8020),
+            ]);
+            assert_eq!(found, expected, "{inner:#x} at {stack_pointer:#x}");
+        }
+    }
+
+    #[test]
+    fn a_call_whose_return_is_missed_leaves_the_next_its_own_time() {
+        let missed = [(0, 100, 0x1000, 0x8010), (0, 10_000, 0x1000, 0x8010), (1, 11_500, 0x1000, 0x8010)];
+        assert_eq!(latency(&missed), LATENCY);
     }
 
     #[test]
@@ -102,7 +143,7 @@ mod tests {
     fn the_reference_shows_them() {
         let reference = include_str!("../../docs/language.md");
         for (shortcut, glob) in
-            [(Shortcut::FunctionCount, "GLOB"), (Shortcut::StackCount, "FUNC"), (Shortcut::FunctionLatency, "FUNC")]
+            [(Shortcut::FunctionCount, "GLOB"), (Shortcut::StackCount, "FUNC"), (Shortcut::FunctionLatency, "GLOB")]
         {
             let program = shortcut.program(glob).unwrap();
             assert!(reference.contains(&format!("`{program}`")), "{program}");

@@ -69,6 +69,7 @@ impl Names for Image {
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub registers: [u64; 31],
+    pub stack_pointer: u64,
     pub function: u64,
     pub caller: u64,
     pub cpu: usize,
@@ -89,6 +90,7 @@ impl Task {
         let memory = *b"a string\0of 63 bytes and \xff\xfe\xfd\xfc\x01\x80\0\0 what else there is in here ...";
         Self {
             registers,
+            stack_pointer: 0x8000,
             function: 0x1000,
             caller: 0x1310,
             cpu: 0,
@@ -105,7 +107,7 @@ impl Machine for Task {
     fn register(&self, register: Register) -> u64 {
         match register {
             Register::X(number) => self.registers[usize::from(number)],
-            Register::Sp => 0x8000,
+            Register::Sp => self.stack_pointer,
             Register::Pc => self.function,
             Register::Pstate => 0x3c5,
         }

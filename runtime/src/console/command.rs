@@ -29,8 +29,8 @@ static COMMANDS: [Command; 26] = [
     },
     Command {
         name: "funclatency",
-        arguments: "FUNC [-c COMMAND]",
-        help: "how long calls of a function take, in nanoseconds",
+        arguments: "GLOB [-c COMMAND]",
+        help: "how long calls of each function that matches take, in nanoseconds",
         run: program::time_function,
     },
     Command {

@@ -39,7 +39,7 @@ pub(super) fn count_functions(session: &mut Session, words: &mut Words<'_>) -> R
     short(session, words, Shortcut::FunctionCount)
 }
 
-/// `funclatency FUNC [-c COMMAND]`
+/// `funclatency GLOB [-c COMMAND]`
 pub(super) fn time_function(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     short(session, words, Shortcut::FunctionLatency)
 }
