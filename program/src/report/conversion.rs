@@ -89,7 +89,7 @@ impl Conversion {
                 let length = self.precision.and_then(|most| text.char_indices().nth(most)).map(|(at, _)| at);
                 return self.pad(text.get(..length.unwrap_or(text.len())).unwrap_or(text), out);
             }
-            Shown::Character => return self.pad(char::from(value as u8).encode_utf8(&mut [0; 4]), out),
+            Shown::Character => return self.pad(&String::from_utf8_lossy(&[value as u8]), out),
             Shown::Signed => {
                 let signed = extended(true).cast_signed();
                 let sign = match signed {
@@ -101,7 +101,9 @@ impl Conversion {
                 (sign, format!("{}", signed.unsigned_abs()))
             }
             Shown::Unsigned => ("", format!("{unsigned}")),
-            Shown::Octal => (if self.prefix && unsigned != 0 { "0" } else { "" }, format!("{unsigned:o}")),
+            // The prefix is a digit: one more, if the first is not 0 anyway.
+            Shown::Octal if self.prefix && unsigned != 0 => ("", format!("0{unsigned:o}")),
+            Shown::Octal => ("", format!("{unsigned:o}")),
             Shown::Hexadecimal { upper: false } => {
                 (if self.prefix && unsigned != 0 { "0x" } else { "" }, format!("{unsigned:x}"))
             }
@@ -115,6 +117,12 @@ impl Conversion {
             None if self.zeros && !self.left => self.width.saturating_sub(sign.len()),
             None => 0,
         };
+        // C shows 0 with a precision of 0 as no digit at all, but for `%#o`.
+        let is_shown = self.precision != Some(0)
+            || digits != "0"
+            || self.shown == Shown::Pointer
+            || self.shown == Shown::Octal && self.prefix;
+        let digits = if is_shown { digits.as_str() } else { "" };
         self.pad(&format!("{sign}{digits:0>fill$}"), out)
     }
 
