@@ -155,7 +155,9 @@ impl Kept {
             Self::Aggregate(Aggregate::Count | Aggregate::Sum { .. }) => 1,
             Self::Aggregate(Aggregate::Histogram) => HISTOGRAM_WORDS,
             Self::Aggregate(Aggregate::Linear { least, most, step }) => rows(least, most, step) + 2,
-            Self::Aggregate(_) => 2,
+            Self::Aggregate(Aggregate::Least { .. } | Aggregate::Greatest { .. }) => 2,
+            // How many, and a sum of 128 bits, the lower half first.
+            Self::Aggregate(Aggregate::Average { .. } | Aggregate::Statistics { .. }) => 3,
         }
     }
 }

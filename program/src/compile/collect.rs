@@ -36,11 +36,22 @@ impl Emitter<'_> {
                 self.assembler.push(a64::compute(Binary::Add, ONE, ONE, value));
                 self.assembler.push(encode::store(ONE, base, offset));
             }
-            Aggregate::Average { .. } | Aggregate::Statistics { .. } => {
+            Aggregate::Average { signed } | Aggregate::Statistics { signed } => {
                 self.assembler.push(encode::load_pair(ONE, OTHER, base, offset.cast_signed()));
                 self.assembler.push(encode::add(ONE, ONE, 1));
                 self.assembler.push(a64::compute(Binary::Add, OTHER, OTHER, value));
                 self.assembler.push(encode::store_pair(ONE, OTHER, base, offset.cast_signed()));
+                // The upper half of the sum: the carry of the lower, and of a value below 0 its sign.
+                self.assembler.push(load(ONE, base, offset + 16));
+                self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, OTHER, value));
+                self.assembler.push(a64::set_if(Condition::Lo, TAKEN));
+                self.assembler.push(a64::compute(Binary::Add, ONE, ONE, TAKEN));
+                if signed {
+                    self.assembler.push(a64::compute(Binary::SubtractFlags, ZERO, value, ZERO));
+                    self.assembler.push(a64::set_if(Condition::Lt, TAKEN));
+                    self.assembler.push(a64::compute(Binary::Subtract, ONE, ONE, TAKEN));
+                }
+                self.assembler.push(encode::store(ONE, base, offset + 16));
             }
             Aggregate::Least { signed } => self.best(place, value, if signed { Condition::Ge } else { Condition::Hs }),
             Aggregate::Greatest { signed } => {

@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 
 use super::{Reporter, histogram, split};
 use crate::code::{Aggregate, Kept, Map, Type};
-use crate::store::{join, total};
+use crate::store::{join, total, wide};
 
 /// By what an entry is sorted.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -134,11 +134,14 @@ impl Reporter<'_> {
             }
             Aggregate::Statistics { .. } => {
                 let count = value.first().copied().unwrap_or(0);
-                let sum = value.get(1..).unwrap_or(&[]);
+                let sum = if let &[_, low, high] = value { wide([low, high]) } else { 0 };
                 write!(out, ": count {count}, average ")?;
                 self.value(number, &[total(&aggregate, value)], divisor, out)?;
-                out.write_str(", total ")?;
-                self.value(number, sum, 1, out)
+                if is_signed(aggregate) {
+                    write!(out, ", total {}", sum.cast_signed())
+                } else {
+                    write!(out, ", total {sum}")
+                }
             }
             _ => {
                 out.write_str(": ")?;

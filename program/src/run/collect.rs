@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use super::{Aggregate, Kept, Machine, Run, Word, join, total};
 use crate::atomic::AtomicU64;
 use crate::code::rows;
-use crate::store::{Cells, Table, is_better};
+use crate::store::{Cells, Table, halves, is_better, wide, widened};
 
 impl<M: Machine> Run<'_, M> {
     /// Calls `act` with the table of a map for this CPU, or the one for all, and the key.
@@ -44,11 +44,11 @@ impl<M: Machine> Run<'_, M> {
         let number = usize::from(map);
         let (Some(of), Some(tables)) = (self.code.maps.get(number), self.store.tables.get(number)) else { return 0 };
         let Kept::Aggregate(aggregate) = &of.value else { return 0 };
-        let words = tables.first().map_or(0, Table::value_words).min(2);
-        let mut all = [0; 2];
+        let words = tables.first().map_or(0, Table::value_words).min(3);
+        let mut all = [0; 3];
         for table in tables {
             table.look(self.words(key, table.key_words()), |value| {
-                let mut one = [0; 2];
+                let mut one = [0; 3];
                 one.iter_mut().zip(value).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
                 let (Some(all), Some(one)) = (all.get_mut(..words), one.get(..words)) else { return };
                 join(aggregate, all, one);
@@ -87,9 +87,13 @@ fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
     match *aggregate {
         Aggregate::Count => increase(words.first(), 1),
         Aggregate::Sum { .. } => increase(words.first(), value),
-        Aggregate::Average { .. } | Aggregate::Statistics { .. } => {
-            increase(words.first(), 1);
-            increase(words.get(1), value);
+        Aggregate::Average { signed } | Aggregate::Statistics { signed } => {
+            let [count, low, high] = words else { return };
+            increase(Some(count), 1);
+            let sum = wide([low, high].map(|word| word.load(Ordering::Relaxed)));
+            let [new_low, new_high] = halves(sum.wrapping_add(widened(value, signed)));
+            low.store(new_low, Ordering::Relaxed);
+            high.store(new_high, Ordering::Relaxed);
         }
         Aggregate::Least { signed } | Aggregate::Greatest { signed } => {
             if let [set, best] = words

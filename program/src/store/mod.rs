@@ -193,8 +193,34 @@ pub(crate) fn join(aggregate: &Aggregate, all: &mut [u64], one: &[u64]) {
                 (*set, *value) = (1, *found);
             }
         }
+        (
+            Aggregate::Average { .. } | Aggregate::Statistics { .. },
+            [count, low, high],
+            &[more, other_low, other_high],
+        ) => {
+            *count = count.wrapping_add(more);
+            [*low, *high] = halves(wide([*low, *high]).wrapping_add(wide([other_low, other_high])));
+        }
         (_, all, one) => all.iter_mut().zip(one).for_each(|(all, one)| *all = all.wrapping_add(*one)),
     }
+}
+
+/// The number of 128 bits whose lower half is first.
+#[inline]
+pub(crate) fn wide([low, high]: [u64; 2]) -> u128 {
+    u128::from(high) << 64 | u128::from(low)
+}
+
+/// Its halves, the lower first.
+#[inline]
+pub(crate) fn halves(number: u128) -> [u64; 2] {
+    [number as u64, (number >> 64) as u64]
+}
+
+/// A value in 128 bits.
+#[inline]
+pub(crate) fn widened(value: u64, signed: bool) -> u128 {
+    if signed { i128::from(value.cast_signed()).cast_unsigned() } else { value.into() }
 }
 
 /// Whether `new` takes the place of `old` as the least or the greatest.
@@ -208,11 +234,12 @@ pub(crate) fn is_better(aggregate: &Aggregate, signed: bool, new: u64, old: u64)
 #[inline]
 pub(crate) fn total(aggregate: &Aggregate, words: &[u64]) -> u64 {
     match (aggregate, words) {
-        (&(Aggregate::Average { signed } | Aggregate::Statistics { signed }), &[count, sum]) => {
+        (&(Aggregate::Average { signed } | Aggregate::Statistics { signed }), &[count, low, high]) => {
+            let sum = wide([low, high]);
             if signed {
-                sum.cast_signed().checked_div(count.cast_signed()).unwrap_or(0).cast_unsigned()
+                sum.cast_signed().checked_div(count.into()).unwrap_or(0) as u64
             } else {
-                sum.checked_div(count).unwrap_or(0)
+                sum.checked_div(count.into()).unwrap_or(0) as u64
             }
         }
         (Aggregate::Least { .. } | Aggregate::Greatest { .. }, &[_, value]) | (_, &[value]) => value,

@@ -271,6 +271,25 @@ fn what_is_collected_is_put_together_from_all_cpus() {
 }
 
 #[test]
+fn averages_are_of_sums_that_do_not_wrap() {
+    let program = "kprobe:f { @a = avg(arg0); @n = avg((s64)arg1); @st = stats(arg0); @t = stats((s64)arg1); }";
+    let bed = Bed::new(program);
+    let (large, small) = (u64::MAX - 1, i64::MIN.cast_unsigned());
+    for cpu in [0, 0, 0, 1, 2] {
+        bed.hit(0, &Task { cpu, ..Task::with(&[large, small]) });
+    }
+    let (all, least) = (5 * u128::from(large), 5 * i128::from(i64::MIN));
+    assert_eq!(
+        bed.finish(),
+        format!(
+            "@a: {large}\n@n: {}\n@st: count 5, average {large}, total {all}\n@t: count 5, average {}, total {least}\n",
+            i64::MIN,
+            i64::MIN
+        )
+    );
+}
+
+#[test]
 fn histograms_have_rows_between_powers_of_two() {
     let hits: Vec<[u64; 1]> =
         [0, 1, 1, 2, 3, 4, 1023, 1024, 1500, 2047, u64::MAX].into_iter().map(|number| [number]).collect();
