@@ -134,8 +134,7 @@ impl Reporter<'_> {
                 Ok(())
             }
             Action::Print { of } => {
-                self.value(*of, &record.values, 1, out)?;
-                out.write_char('\n')
+                writeln!(out, "{}", self.text(*of, &record.values)?)
             }
             Action::PrintEntry { map } => {
                 let Some(of) = self.code.maps.get(usize::from(*map)) else { return Ok(()) };
@@ -159,8 +158,11 @@ impl Reporter<'_> {
         }
     }
 
-    /// The text of a value.
+    /// The text of a value that is printed by itself: a string as it is.
     fn text(&self, of: Type, words: &[u64]) -> Result<String, fmt::Error> {
+        if let Type::Text { .. } = of {
+            return Ok(string(words));
+        }
         let mut text = String::new();
         self.value(of, words, 1, &mut text)?;
         Ok(text)
@@ -175,7 +177,8 @@ impl Reporter<'_> {
         }
     }
 
-    /// Writes a value; a number divided by `divisor`.
+    /// Writes a value; a number divided by `divisor`, and of a string the control characters as in a literal of Rust: a key is on
+    /// one line, and does nothing to the terminal.
     fn value(&self, of: Type, words: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let word = words.first().copied().unwrap_or(0);
         match of {
@@ -184,11 +187,10 @@ impl Reporter<'_> {
             }
             Type::Integer { signed: false } => write!(out, "{}", word / divisor.max(1)),
             Type::Pointer { .. } => write!(out, "{word:#x}"),
-            Type::Text { .. } => {
-                let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0);
-                let bytes: Vec<u8> = bytes.collect();
-                out.write_str(&String::from_utf8_lossy(&bytes))
-            }
+            Type::Text { .. } => string(words).chars().try_for_each(|c| match c.is_control() {
+                true => write!(out, "{}", c.escape_default()),
+                false => out.write_char(c),
+            }),
             Type::Symbol => match self.names.symbol(word) {
                 Some((name, _)) => self.function(name, word, out),
                 None => write!(out, "{word:#x}"),
@@ -212,6 +214,13 @@ impl Reporter<'_> {
             }
         }
     }
+}
+
+/// The string in these words.
+fn string(words: &[u64]) -> String {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0);
+    let bytes: Vec<u8> = bytes.collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The words of a value at the start of `words`, and the rest.

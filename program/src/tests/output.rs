@@ -290,6 +290,20 @@ fn averages_are_of_sums_that_do_not_wrap() {
 }
 
 #[test]
+fn control_characters_in_strings_that_maps_keep_are_escaped() {
+    assert_eq!(
+        once("@[\"a\\nb\", 1] = count(); @of = \"\\t\"; print(\"a\\tb\"); print(@of);", &[]),
+        "a\tb\n@of: \\t\n@[a\\nb, 1]: 1\n@of: \\t\n"
+    );
+    let mut memory = [0; 64];
+    let text = "\x1b[2J\x07e\u{301}";
+    memory[..text.len()].copy_from_slice(text.as_bytes());
+    let bed = Bed::new("kprobe:f { @[str(0x8000)] = count(); }");
+    bed.hit(0, &Task { memory, ..Task::with(&[]) });
+    assert_eq!(bed.finish(), "@[\\u{1b}[2J\\u{7}e\u{301}]: 1\n");
+}
+
+#[test]
 fn histograms_have_rows_between_powers_of_two() {
     let hits: Vec<[u64; 1]> =
         [0, 1, 1, 2, 3, 4, 1023, 1024, 1500, 2047, u64::MAX].into_iter().map(|number| [number]).collect();
