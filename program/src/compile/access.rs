@@ -148,6 +148,8 @@ impl Emitter<'_> {
             };
             assembler.push(a64::compute(Binary::Multiply, TAKEN, mixed, HOLDER));
         }
+        assembler.push(a64::xor_shifted(TAKEN, TAKEN, TAKEN, 32));
+        assembler.push(a64::compute(Binary::Multiply, TAKEN, TAKEN, HOLDER));
         assembler.push(a64::shift_right(TAKEN, TAKEN, (u64::BITS - shape.home_bits) as u8));
         assembler.constant(SLOT, shape.bucket_bytes() as u64);
         assembler.push(a64::multiply_add(BUCKET, TAKEN, SLOT, BUCKET));

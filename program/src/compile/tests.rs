@@ -100,7 +100,8 @@ fn what_is_usual_is_short() {
     assert_eq!(
         open(&usual("kprobe:f { @[arg0] = count(); }")),
         std::format!(
-            "ldr x3, [x0]\n{OWN}ldr x10, $+LITERAL\nmul x11, x3, x10\nlsr x11, x11, #0x38\n\
+            "ldr x3, [x0]\n{OWN}ldr x10, $+LITERAL\nmul x11, x3, x10\n\
+             eor x11, x11, x11, lsr #32\nmul x11, x11, x10\nlsr x11, x11, #0x38\n\
              mov x12, #0x98\nmadd x9, x11, x12, x9\n{HOLD}add x12, x9, #0x18\ntbz w11, #0x0, $+ASIDE\nldr x13, [x12]\n\
              cmp x13, x3\nb.eq $+0x14\nadd x12, x12, #0x10\nlsr x11, x11, #0x1\ncbnz x11, $-0x18\nb $+0x18\n\
              ldr x14, [x12, #0x8]\nadd x14, x14, #0x1\nstr x14, [x12, #0x8]\n{RELEASE}"

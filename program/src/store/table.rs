@@ -170,12 +170,13 @@ impl Table {
         slots.get(way * length..)?.get(..length)?.split_at_checked(self.key_words)
     }
 
-    /// The number of the home of `key`: the upper bits of a product, on which all bits of it have an effect.
+    /// The number of the home of `key`: the upper bits of a product, on which all bits of it have an effect. One product does not
+    /// do for a key of one word: where keys differ by a multiple of what makes it small, their homes are side by side.
     #[inline]
     fn home(&self, key: &Cells) -> usize {
         let mix = |hash: u64, word: u64| (hash ^ hash >> 32 ^ word).wrapping_mul(MIX);
         let hash = key.iter().fold(0, |hash, word| mix(hash, word.load(Ordering::Relaxed)));
-        hash.checked_shr(u64::BITS - self.home_bits).unwrap_or(0) as usize
+        mix(hash, 0).checked_shr(u64::BITS - self.home_bits).unwrap_or(0) as usize
     }
 
     /// The number of the slot of `bucket`, which is held, that has `key`, and its value.

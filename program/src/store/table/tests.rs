@@ -77,6 +77,22 @@ fn as_many_keys_find_a_place_as_are_promised() {
 }
 
 #[test]
+fn keys_at_equal_distances_find_a_place_whatever_the_distance() {
+    // The numbers of Fibonacci are those whose products with the golden ratio, which the hash multiplies by, are near an integer.
+    let fibonacci = iter::successors(Some((1_u64, 2_u64)), |&(one, next)| Some((next, one.checked_add(next)?)));
+    let distances = fibonacci.map(|(distance, _)| distance).filter(|&distance| distance < u64::MAX >> 10);
+    for distance in distances.chain((0..54).map(|bit| 1 << bit)).chain(1..500) {
+        for first in [0, 0xffff_ffc0_0000_0000] {
+            let table = Table::new(1, 1, 1024);
+            for number in 0..1000 {
+                add(&table, &[distance.wrapping_mul(number).wrapping_add(first)], 1);
+            }
+            assert_eq!(table.dropped(), 0, "{distance} from {first:#x} on");
+        }
+    }
+}
+
+#[test]
 fn up_to_128_keys_find_a_place_though_they_have_one_home() {
     for entries in [16, 128] {
         let table = Table::new(1, 1, entries);
