@@ -10,6 +10,11 @@ pub use registers::{Data, Flags, Interrupts, Pl011};
 use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::registers::ReadOnly;
 
+/// What ^\ sends. A kernel that hears it [`QUITS`] times in a row stops the machine, whatever it is doing.
+pub const QUIT_KEY: u8 = 0x1c;
+/// More often than noise or a slip of the hand has it.
+pub const QUITS: usize = 5;
+
 impl Pl011 {
     /// Whether it is a PL011 (3.3.14, 3.3.15). Nothing else is accessed, so that there may be another device.
     #[must_use]

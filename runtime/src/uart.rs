@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use aarch64_cpu::registers::DAIF;
 use heapless::Deque;
-use kprobes_pl011::{Data, Divisor, Flags, Interrupts, Pl011};
+use kprobes_pl011::{Data, Divisor, Flags, Interrupts, Pl011, QUIT_KEY, QUITS};
 use spin::Once;
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 
@@ -52,11 +52,7 @@ const INTERRUPTED: u8 = 2;
 /// What ^C sends.
 const INTERRUPT_KEY: u8 = 0x03;
 
-/// What ^\ sends.
-const QUIT_KEY: u8 = 0x1c;
-/// How often in a row it stops the machine: more often than noise or a slip of the hand has it.
-const QUITS: u8 = 5;
-/// How often it was the last that came.
+/// How often the quit key was the last that came.
 static QUIT: AtomicU8 = AtomicU8::new(0);
 
 /// Maps the UART and makes it ready for output. Its speed becomes [`SPEED`] if the frequency of its clock in Hz is known;
@@ -119,7 +115,7 @@ fn receive(uart: &Pl011) {
         let byte = data.read(Data::BYTE) as u8;
         let quits = if byte == QUIT_KEY { QUIT.load(Ordering::Relaxed) + 1 } else { 0 };
         QUIT.store(quits, Ordering::Relaxed);
-        if quits == QUITS {
+        if usize::from(quits) == QUITS {
             // Somebody may wait for it who is to stop.
             drop(ring);
             machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));

@@ -8,6 +8,7 @@ use kprobes_loader_protocol::{
     package::Package,
     sender::{Sender, Stage},
 };
+use kprobes_pl011::{QUIT_KEY, QUITS};
 
 use super::{
     board_with,
@@ -25,7 +26,7 @@ const TIME_TO_ASK: Duration = Duration::from_secs(2);
 /// What has the kernels of this repository give the board back to its loader, whatever stands at their prompt.
 pub const RESET: &[u8] = b"\rreboot\r";
 /// What stops a kernel of this repository that comes to no prompt, and so resets the board.
-pub const QUIT: &[u8] = b"\x1c\x1c\x1c\x1c\x1c";
+pub const QUIT: &[u8] = &[QUIT_KEY; QUITS];
 /// As much is remembered of what comes from somebody else.
 const REMEMBERED: usize = 400;
 
