@@ -1,5 +1,6 @@
 //! `cargo test FILTER` compiles the unit tests of the default packages for the bare-metal target, where there is no
 //! libtest, and ends in pages of errors. As a dependency of tests on that target, this crate ends it with one sentence.
+//! What builds the whole workspace for that target leaves this crate out, as it does `xtask`.
 
 #![no_std]
 

@@ -17,7 +17,7 @@ fn disk() -> &'static Disk {
 }
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     needs DISK,
     fn several_tasks_read_all_of_the_disk() {
         const PART: usize = 200;
@@ -39,7 +39,7 @@ test!(
 );
 
 test!(
-    depends [Cpus],
+    depends(cpus),
     needs DISK,
     fn a_task_has_more_requests_than_the_disk_takes_at_a_time() {
         let disk = disk();
@@ -81,7 +81,7 @@ test!(
 );
 
 test!(
-    depends [Interrupts],
+    depends(interrupts),
     needs DISK,
     fn returns_of_the_completion_are_seen() {
         static MORE: AtomicU64 = AtomicU64::new(0);

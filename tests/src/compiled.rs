@@ -307,7 +307,6 @@ fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl Fn
 }
 
 test!(
-    depends[Atomics],
     fn random_programs_do_what_the_interpreter_does() {
         let seed = parameter(option_env!("RANDOM_SEED"), 0x5eed);
         let count = parameter(option_env!("RANDOM_PROGRAMS"), 2_000);
@@ -390,7 +389,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Atomics],
+    depends(cpus),
     fn cpus_that_change_the_same_values_lose_nothing() {
         const CALLS: u64 = 20_000;
         const PROGRAM: &str = "kprobe:f { @n++; @k[arg0 % 3]++; @kk[arg0 % 2, arg0 % 3] += 2; @c = count(); @h[arg0 % 5] = hist(arg0); \

@@ -97,7 +97,7 @@ pub fn call_save() -> (Found, [u64; 20]) {
 }
 
 test!(
-    depends[Core],
+    depends(core),
     fn handlers_see_what_is_passed_and_the_function_finds_it() {
         let address = address_of_save();
         for mode in MODES {
@@ -232,7 +232,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn probes_come_and_go_while_tasks_are_in_their_stubs() {
         const ROUNDS: u64 = 100;
         static CALLS: AtomicU64 = AtomicU64::new(0);

@@ -64,6 +64,7 @@ fn follow(snapshot: &Snapshot, events: &Events<Probe>, progress: &mut [Progress;
 }
 
 test!(
+    depends(cpus),
     fn rings_that_would_take_all_memory_are_refused_and_nothing_changes() {
         let rings = tracing::rings();
         let bytes = rings.bytes();
@@ -75,7 +76,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn what_all_cpus_record_is_whole_in_order_and_accounted_for() {
         let rings = tracing::rings();
         let mut events = Events::new(rings);

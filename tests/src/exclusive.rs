@@ -32,7 +32,7 @@ const TASKS: u64 = 4;
 const ADDITIONS: u64 = 5000;
 
 test!(
-    depends [Cpus, Atomics],
+    depends(cpus),
     fn a_contended_lock_makes_progress_under_probes() {
         fn nothing(_: &mut Hit<'_>) {}
         let range = range_of(exclusive_add_locked as *const () as usize);

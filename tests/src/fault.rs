@@ -105,6 +105,7 @@ test!(
 );
 
 test!(
+    depends(entry),
     // Without it RETAA is undefined, but QEMU 10.0 takes it for a RET.
     needs POINTER_AUTHENTICATION,
     fn forged_returns() {
@@ -114,6 +115,7 @@ test!(
 );
 
 test!(
+    depends(core, entry),
     fn forged_calls() {
         // Without the extension BLRAA is undefined, with and without a probe.
         if has_pointer_authentication() {
@@ -145,18 +147,21 @@ fn compare_branch_target(fixture: Fixture) {
 }
 
 test!(
+    depends(core),
     fn calls_of_a_jump_pad() {
         compare_branch_target(fixture::JUMP_PAD);
     }
 );
 
 test!(
+    depends(core),
     fn calls_of_no_pad() {
         compare_branch_target(fixture::NO_PAD);
     }
 );
 
 test!(
+    depends(core),
     fn calls_of_no_pad_but_a_simulated_instruction() {
         compare_branch_target(fixture::NO_PAD_SIMULATED);
     }

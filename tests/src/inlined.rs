@@ -108,7 +108,7 @@ const BOTH: &str = "inline:tests::inlined::counted:entry { @entered[caller] = co
                     kprobe:tests::inlined::counted { @alone = count(); @who[func] = count(); }";
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn copies_are_entered_and_left_as_often_as_the_function_is_called() {
         let listed = program::list("inline:tests::inlined::counted:entry").unwrap_or_default();
         assert!(listed.len() >= 7, "{listed:?}");
@@ -142,6 +142,7 @@ test!(
 );
 
 test!(
+    depends(cpus),
     fn a_function_that_has_no_address_is_known_by_its_path() {
         let text = "inline:tests::inlined::around:entry /func == \"tests::inlined::around\"/ { @[func, caller] = count(); } \
                     inline:tests::inlined::around:entry /func == \"tests::inlined::early\"/ { @wrong = count(); }";

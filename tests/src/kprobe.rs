@@ -27,7 +27,7 @@ fn function(name: &str) -> usize {
 }
 
 test!(
-    depends [Core, Board],
+    depends(core, board),
     fn handlers_see_the_registers() {
         fn check(hit: &mut Hit<'_>) {
             let frame = hit.frame();
@@ -243,7 +243,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn registering_leaks_neither_memory_nor_slots() {
         let address = fixture::IDENTITY.address();
         let register = || drop(Kprobe::at(address).pre(see_x0).register().unwrap());
@@ -258,7 +258,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     fn the_scheduler_and_the_allocator_can_be_probed() {
         fn nothing(_: &mut Hit<'_>) {}
         let mut refused = 0;
@@ -298,7 +298,6 @@ test!(
 );
 
 test!(
-    depends[Atomics],
     fn exclusive_sequences_are_refused_and_go_on_working() {
         let range = range_of(exclusive_address());
         let probes: Vec<Result<Kprobe, ProbeError>> =

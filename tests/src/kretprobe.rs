@@ -28,7 +28,7 @@ fn recurse_address() -> usize {
 }
 
 test!(
-    depends [Core, Board],
+    depends(core, board),
     fn return_values_are_seen() {
         let probe = Kretprobe::at(fixture::REGISTERS.address()).handler(add_return_value).register().unwrap();
         for argument in 0..100 {
@@ -40,6 +40,7 @@ test!(
 );
 
 test!(
+    depends(cpus),
     fn the_caller_finds_its_registers_and_flags() {
         let function = fixture::REGISTERS.address();
         for mode in [Mode::Optimized, Mode::Boosted, Mode::Stepped] {
@@ -165,7 +166,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn a_probe_unregistered_in_flight_lets_its_calls_return() {
         static ENTERED: AtomicBool = AtomicBool::new(false);
         static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -192,7 +193,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn a_task_that_exits_inside_gives_its_instances_back() {
         #[inline(never)]
         fn leave(_: u64) -> u64 {
@@ -217,7 +218,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn preempted_calls_are_paired_with_their_own_returns() {
         const CALLS: u64 = 50_000;
         static MISMATCHES: AtomicU64 = AtomicU64::new(0);
@@ -332,7 +333,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn instances_are_not_leaked() {
         let probe = Kretprobe::at(recurse_address()).maxactive(64).register().unwrap();
         let tasks: Vec<_> = (0..16)

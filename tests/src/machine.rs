@@ -95,7 +95,7 @@ fn probe_what_prints() {
 }
 
 test!(
-    depends [Board],
+    depends(board),
     stops "write to read-only memory at 0xffffffc0",
     fn text_cannot_be_written() {
         let text = fixture::IDENTITY.address() as *mut u32;
@@ -115,7 +115,7 @@ test!(
 );
 
 test!(
-    depends [Board],
+    depends(board),
     stops "write to unmapped memory at 0xffffff80",
     fn text_cannot_be_written_through_the_linear_map() {
         let physical = memory::translate(fixture::IDENTITY.address()).expect("the text is mapped");
@@ -126,7 +126,7 @@ test!(
 );
 
 test!(
-    depends [Board],
+    depends(board),
     stops "attempt to execute memory that is not executable at 0xffffffc0",
     fn data_cannot_be_executed() {
         // A static that is written to is in .data or .bss; `ret` in little-endian words.
@@ -163,7 +163,7 @@ fn grow(depth: u64) -> u64 {
 }
 
 test!(
-    depends [Board],
+    depends(board),
     stops "stack overflow at tests::machine::grow+",
     fn stack_overflow_is_reported() {
         black_box(grow(0));
@@ -171,7 +171,7 @@ test!(
 );
 
 test!(
-    depends [Entry],
+    depends(entry),
     stops "stack overflow at fixture_large_frame+0x4/0xc (task ",
     fn stack_overflow_in_the_slot_is_reported_where_the_probe_is() {
         overflow_in_the_slot();
@@ -219,7 +219,7 @@ test!(
 );
 
 test!(
-    depends [Board],
+    depends(cpus, board),
     stops ": on purpose",
     fn panics_are_reported() {
         panic!("on purpose");
@@ -263,7 +263,7 @@ test!(
 );
 
 test!(
-    depends [Interrupts],
+    depends(interrupts),
     stops ": on purpose, in an interrupt",
     fn a_failure_in_an_interrupt_handler_is_reported() {
         fn fail(_: &mut Hit<'_>) {

@@ -41,7 +41,7 @@ mod task;
 use alloc::string::String;
 use core::slice;
 
-use need::{Need, Trait};
+use need::Need;
 use runtime::{power, print, println, uart};
 
 /// A test. It passes when it returns, or, if `stops` is given, when it stops the machine with a reason that contains
@@ -50,25 +50,25 @@ pub struct Test {
     name: &'static str,
     run: fn(),
     /// What of the machine can make a difference to it: the host runs it for each value of these, and once otherwise.
-    depends: &'static [Trait],
+    depends: &'static [&'static str],
     needs: Option<Need>,
     stops: Option<&'static str>,
 }
 
 /// Defines a test: `test!(fn name() { … });`. In front of `fn` may stand, in this order,
 ///
-/// - `depends [TRAITS],` with [`Trait`]s;
+/// - `depends(TRAITS),` with traits that the host knows (`docs/testing.md`): it refuses a list with others;
 /// - `needs NEED,` with one of the constants in [`need`];
 /// - `stops "text",`.
 #[macro_export]
 macro_rules! test {
-    ($(depends [$($trait:ident),+],)? $(needs $need:ident,)? $(stops $text:literal,)? fn $name:ident() $body:block) => {
+    ($(depends($($trait:ident),+),)? $(needs $need:ident,)? $(stops $text:literal,)? fn $name:ident() $body:block) => {
         fn $name() $body
         const _: () = {
             #[used]
             #[unsafe(link_section = ".tests")]
             static TEST: $crate::Test = $crate::Test::new(concat!(module_path!(), "::", stringify!($name)), $name)
-                $(.depends(&[$($crate::need::Trait::$trait),+]))?
+                $(.depends(&[$(stringify!($trait)),+]))?
                 $(.needs($crate::need::$need))?
                 $(.stops($text))?;
         };
@@ -82,17 +82,17 @@ impl Test {
         Self { name, run, depends: &[], needs: None, stops: None }
     }
 
-    /// The same test, which depends on these.
-    pub const fn depends(self, depends: &'static [Trait]) -> Self {
+    /// Sets the traits that the test depends on.
+    pub const fn depends(self, depends: &'static [&'static str]) -> Self {
         Self { depends, ..self }
     }
 
-    /// The same test, which needs this.
+    /// Sets what the test needs.
     pub const fn needs(self, need: Need) -> Self {
         Self { needs: Some(need), ..self }
     }
 
-    /// The same test, which stops the machine.
+    /// Sets what the reason contains with which the test stops the machine.
     pub const fn stops(self, text: &'static str) -> Self {
         Self { stops: Some(text), ..self }
     }
@@ -104,7 +104,7 @@ impl Test {
         print!("test {}", self.name());
         if !self.depends.is_empty() {
             print!(" depends:");
-            self.depends.iter().for_each(|one| print!(" {}", one.name()));
+            self.depends.iter().for_each(|one| print!(" {one}"));
         }
         if let Some(need) = &self.needs {
             print!(" needs: {}", need.name);

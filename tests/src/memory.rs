@@ -30,7 +30,7 @@ impl Piece {
 }
 
 test!(
-    depends [Cpus, Atomics],
+    depends(cpus),
     fn the_heap_serves_all_cpus_at_once() {
         /// Allocated by one task, and freed by whichever takes it from here.
         static SHARED: IrqLock<[Option<Piece>; 32]> = IrqLock::new([const { None }; 32]);
@@ -73,7 +73,7 @@ test!(
 );
 
 test!(
-    depends[Board],
+    depends(board),
     fn executable_memory_grows_and_is_nowhere_else() {
         const LENGTH: usize = 6 << 20;
         let before = memory::usage();
@@ -97,7 +97,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn stacks_come_and_go_on_all_cpus_at_once() {
         static SUM: AtomicU64 = AtomicU64::new(0);
         const ROUNDS: u64 = 100;

@@ -52,6 +52,7 @@ fn compare_signed(fixture: Fixture) {
 }
 
 test!(
+    depends(entry),
     needs POINTER_AUTHENTICATION,
     fn signed_returns() {
         compare_signed(fixture::SIGNED_RETURN);
@@ -59,6 +60,7 @@ test!(
 );
 
 test!(
+    depends(entry),
     needs POINTER_AUTHENTICATION,
     fn signed_returns_by_the_other_key() {
         compare_signed(fixture::SIGNED_RETURN_BY_KEY_B);
@@ -66,6 +68,7 @@ test!(
 );
 
 test!(
+    depends(entry),
     needs POINTER_AUTHENTICATION,
     fn signed_calls() {
         compare_signed(fixture::SIGNED_CALLS);
@@ -73,7 +76,7 @@ test!(
 );
 
 test!(
-    depends[Core],
+    depends(core),
     fn landing_pads_in_guarded_pages() {
         assert!(runtime::memory::set_guarded(fixture::CALL_PAD.address(), true));
         compare(fixture::CALL_PAD);
@@ -82,7 +85,7 @@ test!(
 );
 
 test!(
-    depends[Core],
+    depends(core),
     fn a_landing_pad_can_be_skipped() {
         fn skip(hit: &mut Hit<'_>) {
             // SAFETY: the pad has no effect but its check.

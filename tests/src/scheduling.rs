@@ -163,7 +163,7 @@ fn storm(hops: u64) -> u64 {
 }
 
 test!(
-    depends [Cpus, Atomics, Interrupts],
+    depends(cpus, interrupts),
     fn tasks_that_wake_each_other_across_cpus_lose_nothing() {
         storm(100);
         let before = (memory::usage(), task::list().len());
@@ -174,7 +174,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn a_switch_that_takes_long_is_not_overtaken() {
         // The windows in which another CPU must not take the task are a few instructions long. Probes make them long: one
         // before the registers are saved, and one before the lock is taken under which that happens.
@@ -191,7 +191,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn a_task_that_is_woken_on_its_way_to_sleep_is_neither_lost_nor_run_twice() {
         static QUEUE: WaitQueue = WaitQueue::new();
         /// The round that the waiting task waits in: it has looked, and is about to leave its CPU.
@@ -222,7 +222,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn an_idle_cpu_overlooks_no_task() {
         // As many tasks as CPUs meet without leaving their CPUs, over and over: each must have got one of its own, also
         // one that was just becoming idle.
@@ -257,7 +257,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     needs SECOND_CPU,
     fn an_idle_cpu_finds_what_becomes_ready_elsewhere_as_it_becomes_idle() {
         const ROUNDS: u64 = 300;
@@ -344,7 +344,7 @@ fn turns(name: &str) -> Vec<u64> {
 }
 
 test!(
-    depends [Cpus, Interrupts, Board],
+    depends(cpus, interrupts, board),
     fn tasks_that_compute_take_turns_on_all_cpus() {
         // One more than there are CPUs: were they not moved, all CPUs but one would keep the task that they have.
         static STOP: AtomicBool = AtomicBool::new(false);
@@ -359,7 +359,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn a_task_that_is_pinned_stays_and_others_do_not_wait_for_it() {
         static STOP: AtomicBool = AtomicBool::new(false);
         let pinned: Vec<_> = (0..2 * cpus())
@@ -384,7 +384,7 @@ test!(
 );
 
 test!(
-    depends [Cpus],
+    depends(cpus),
     stops "there is no CPU 8 for a new task \"nowhere\"",
     fn a_task_cannot_be_pinned_to_a_cpu_that_does_not_run() {
         let _ = task::spawn_on(8, "nowhere", || {});
@@ -392,7 +392,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn masked_preemption_is_made_up_for() {
         static RAN: AtomicBool = AtomicBool::new(false);
         static TICKS: AtomicU64 = AtomicU64::new(0);
@@ -422,7 +422,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn locks_that_mask_preemption_exclude_tasks_of_all_cpus() {
         static SUM: PreemptLock<[u64; 2]> = PreemptLock::new([0; 2]);
         const EACH: u64 = 20_000;
@@ -443,7 +443,7 @@ test!(
 );
 
 test!(
-    depends [Cpus],
+    depends(cpus),
     stops "a lock that masks preemption was taken with interrupts masked",
     fn locks_are_taken_in_the_order_of_what_they_mask() {
         static LOCK: PreemptLock<()> = PreemptLock::new(());
@@ -453,7 +453,7 @@ test!(
 );
 
 test!(
-    depends [Cpus],
+    depends(cpus),
     stops "a task that held a lock gave up its CPU",
     fn a_task_cannot_wait_with_a_lock_that_masks_preemption() {
         static LOCK: PreemptLock<()> = PreemptLock::new(());
@@ -463,7 +463,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     fn held_cpus_show_where_tasks_were_interrupted_and_not_where_they_wait() {
         static STOP: AtomicBool = AtomicBool::new(false);
         // Of two that compute on one CPU, one is preempted. On the CPU of this task both are.

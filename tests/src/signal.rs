@@ -28,7 +28,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Atomics],
+    depends(cpus),
     fn tasks_that_signal_each_other_lose_nothing() {
         const ROUNDS: u64 = 3000;
         const TASKS: usize = 5;

@@ -132,7 +132,7 @@ test!(
 );
 
 test!(
-    depends[Core],
+    depends(core),
     fn hints_and_landing_pads() {
         compare(fixture::HINTS);
     }
@@ -145,7 +145,7 @@ test!(
 );
 
 test!(
-    depends[Entry],
+    depends(entry),
     fn interrupt_masks() {
         compare(fixture::INTERRUPT_MASKS);
     }

@@ -68,7 +68,7 @@ fn on_each_cpu(f: fn()) {
 }
 
 test!(
-    depends [Cpus, Interrupts, Entry, Board],
+    depends(cpus, core, interrupts, entry, board),
     fn every_cpu_of_the_tree_runs_under_its_number() {
         let all: Vec<usize> = smp::running().collect();
         assert_eq!(all, (0..smp::list().len()).collect::<Vec<_>>());
@@ -89,14 +89,14 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts, Entry, Board],
+    depends(cpus, core, interrupts, entry, board),
     fn every_cpu_takes_its_timer_interrupts() {
         on_each_cpu(|| task::sleep(Duration::from_millis(1)));
     }
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     fn a_rendezvous_holds_all_others_whoever_calls() {
         let spinners = spin_everywhere();
         on_each_cpu(|| {
@@ -117,7 +117,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     fn several_tasks_call_for_rendezvous_in_turn() {
         static IS_HELD: AtomicBool = AtomicBool::new(false);
         static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -141,7 +141,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     fn interrupted_code_is_found_on_held_cpus_and_in_preempted_tasks() {
         let here = spin as *const () as usize;
         let size = symbol::lookup(here).unwrap().size as usize;
@@ -190,7 +190,7 @@ fn written() -> String {
 }
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     needs SECOND_CPU,
     fn a_cpu_with_interrupts_masked_is_reported_and_awaited_while_the_others_go_on() {
         const MISSING: &str = "CPU 1 has not answered for 1 s: it has interrupts masked\n";
@@ -250,7 +250,7 @@ impl fmt::Display for GoOn {
 }
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     stops ": on purpose, as expected",
     fn a_panic_stops_the_other_cpus() {
         let _spinners = spin_everywhere();
@@ -259,7 +259,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     stops ": on purpose, as expected",
     fn a_panic_on_another_cpu_stops_all() {
         let _spinners = spin_everywhere();
@@ -269,7 +269,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     stops ": on purpose, as expected",
     fn a_panic_while_others_are_held_stops_them() {
         let _spinners = spin_everywhere();
@@ -278,7 +278,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     stops ": on purpose, as expected",
     fn a_panic_is_reported_though_a_cpu_does_not_stop() {
         static IS_MASKED: AtomicBool = AtomicBool::new(false);
@@ -299,7 +299,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     stops ": on purpose, all at once",
     fn of_several_panics_one_is_reported() {
         static ARRIVED: AtomicUsize = AtomicUsize::new(0);
@@ -320,7 +320,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     stops ": on purpose, among writers as expected",
     fn a_report_is_not_written_into() {
         fn write() {
@@ -354,7 +354,7 @@ fn grow(depth: u64) -> u64 {
 }
 
 test!(
-    depends [Cpus],
+    depends(cpus),
     stops "stack overflow at tests::smp::grow+",
     fn every_cpu_has_its_emergency_stack() {
         let last = smp::running().last().unwrap();

@@ -16,7 +16,7 @@ use crate::fixture;
 use crate::test;
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn tasks_run_and_are_joined() {
         let sum = Arc::new(AtomicU64::new(0));
         let tasks: Vec<_> = (1..=10u64)
@@ -33,7 +33,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts, Board],
+    depends(cpus, interrupts, board),
     fn a_task_that_never_yields_is_preempted() {
         static STOP: AtomicBool = AtomicBool::new(false);
         let spinning = task::spawn("spinner", || {
@@ -54,7 +54,7 @@ fn state_of(id: u64) -> Option<State> {
 }
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     fn sleepers_wake_in_the_order_of_their_deadlines_and_not_before() {
         static WOKEN: IrqLock<Vec<u32>> = IrqLock::new(Vec::new());
         static IS_LATE: AtomicBool = AtomicBool::new(false);
@@ -89,7 +89,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn a_thousand_tasks_leave_nothing_behind() {
         let run = |count: usize| {
             for _ in 0..count {
@@ -104,7 +104,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn tasks_keep_their_registers() {
         let tasks: Vec<_> = (0..4u64)
             .map(|number| {
@@ -120,7 +120,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn backtraces_of_sleeping_tasks_lead_to_where_they_sleep() {
         #[inline(never)]
         fn rest() {
@@ -203,7 +203,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Atomics],
+    depends(cpus),
     fn producers_and_consumers_wait_for_each_other() {
         const EACH: u64 = 500;
         const CAPACITY: usize = 4;

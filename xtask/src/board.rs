@@ -6,7 +6,12 @@ use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::{disk, setup::trees, test::select::Traits, workspace};
+use crate::{
+    disk,
+    setup::trees,
+    test::select::{Entry, Interrupts, Traits},
+    workspace,
+};
 
 /// The board that is meant when none is named.
 pub const DEFAULT: &str = "qemu-virt";
@@ -39,12 +44,10 @@ struct Qemu {
     machine: String,
     cpu: String,
     memory: String,
-    /// What the atomic operations of its CPUs are: `lse` or `exclusives`.
-    atomics: String,
     /// Its interrupt controller.
-    interrupts: String,
+    interrupts: Interrupts,
     /// The exception level at which it enters the kernel.
-    entry: String,
+    entry: Entry,
     /// CPUs, unless others are asked for.
     smp: u32,
     max_smp: u32,
@@ -76,9 +79,8 @@ pub struct Configuration {
     cpu: Option<String>,
     /// CPUs, if others than those of the board.
     smp: Option<u32>,
-    atomics: Option<String>,
-    interrupts: Option<String>,
-    entry: Option<String>,
+    interrupts: Option<Interrupts>,
+    entry: Option<Entry>,
     /// What this variation is without, beside what the board is.
     #[serde(default)]
     lacks: Vec<String>,
@@ -157,6 +159,21 @@ impl Board {
                 configuration.name
             );
         }
+        for configuration in &board.configurations {
+            // What QEMU is told of `virt` says what these are, and must not say otherwise than what tests go by.
+            let option = |name: &str, value: &str| {
+                configuration.machine_options.get(name).is_some_and(|found| found.as_str() == value)
+            };
+            let name = &configuration.name;
+            if option("gic-version", "3") {
+                let interrupts = configuration.interrupts.unwrap_or(qemu.interrupts);
+                ensure!(interrupts == Interrupts::GicV3, "{name} has a GICv3, and interrupts = {interrupts:?}");
+            }
+            if option("virtualization", "on") {
+                let entry = configuration.entry.unwrap_or(qemu.entry);
+                ensure!(entry == Entry::El2, "{name} is entered at EL2, and has entry = {entry:?}");
+            }
+        }
         let counts = board.configurations.iter().filter_map(|configuration| configuration.smp);
         for smp in counts.chain([qemu.smp]) {
             ensure!((1..=qemu.max_smp).contains(&smp), "{smp} CPUs are not between 1 and max-smp, {}", qemu.max_smp);
@@ -200,7 +217,7 @@ impl Board {
     }
 
     /// What the names of the tests in this configuration begin with.
-    pub fn place(&self, configuration: &Configuration) -> String {
+    pub fn prefix(&self, configuration: &Configuration) -> String {
         match configuration.name.as_str() {
             BASE => self.name.clone(),
             other => format!("{}/{other}", self.name),
@@ -210,13 +227,11 @@ impl Board {
     /// What of this configuration can make a difference to a test.
     pub fn traits(&self, configuration: &Configuration) -> Result<Traits> {
         let qemu = self.qemu()?;
-        let one = |own: &Option<String>, board: &String| own.as_ref().unwrap_or(board).clone();
         Ok(Traits {
             cpus: self.cpus(configuration),
-            core: one(&configuration.cpu, &qemu.cpu),
-            atomics: one(&configuration.atomics, &qemu.atomics),
-            interrupts: one(&configuration.interrupts, &qemu.interrupts),
-            entry: one(&configuration.entry, &qemu.entry),
+            core: configuration.cpu.as_ref().unwrap_or(&qemu.cpu).clone(),
+            interrupts: configuration.interrupts.unwrap_or(qemu.interrupts),
+            entry: configuration.entry.unwrap_or(qemu.entry),
             board: self.name.clone(),
             lacks: self.lacks(Some(configuration)),
         })
@@ -314,7 +329,7 @@ fn names(boards: &Path) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Board, DEFAULT, Overrides, names};
+    use super::{Board, DEFAULT, Entry, Interrupts, Overrides, names};
     use crate::workspace;
     use std::path::Path;
 
@@ -323,7 +338,6 @@ mod tests {
         machine = "virt"
         cpu = "max"
         memory = "512M"
-        atomics = "lse"
         interrupts = "gicv2"
         entry = "el1"
         smp = 1
@@ -335,6 +349,7 @@ mod tests {
         name = "server"
         cpu = "neoverse-n1"
         interrupts = "gicv3"
+        entry = "el2"
         smp = 2
         machine-options = { virtualization = "on", gic-version = "3" }
     "#;
@@ -375,9 +390,16 @@ mod tests {
         let board = Board::parse("test", TEXT).unwrap();
         let [base, server] = &board.configurations[..] else { panic!("there are others") };
         let traits = board.traits(server).unwrap();
-        assert_eq!((traits.cpus, traits.core.as_str(), traits.interrupts.as_str()), (2, "neoverse-n1", "gicv3"));
-        assert_eq!((traits.atomics.as_str(), traits.entry.as_str(), traits.board.as_str()), ("lse", "el1", "test"));
-        assert_eq!((board.place(base), board.place(server)), ("test".into(), "test/server".into()));
+        assert_eq!((traits.cpus, traits.core.as_str(), traits.board.as_str()), (2, "neoverse-n1", "test"));
+        assert_eq!((traits.interrupts, traits.entry), (Interrupts::GicV3, Entry::El2));
+        assert_eq!(board.traits(base).unwrap().entry, Entry::El1);
+        assert_eq!((board.prefix(base), board.prefix(server)), ("test".into(), "test/server".into()));
+        for (line, sentence) in [
+            ("interrupts = \"gicv3\"\n", "server has a GICv3, and interrupts = GicV2"),
+            ("entry = \"el2\"\n", "server is entered at EL2, and has entry = El1"),
+        ] {
+            assert_eq!(Board::parse("test", &TEXT.replace(line, "")).err().unwrap().to_string(), sentence);
+        }
     }
 
     #[test]

@@ -31,7 +31,14 @@ const LARGEST: u64 = 256 << 20;
 
 /// Makes the image of the program `elf` in the file `out`, which appears whole or not at all. Returns its length.
 pub fn write(elf: &Path, out: &Path) -> Result<usize> {
-    write_with(elf, out, |file| with_symbols(file, &inlined::copies(file)?))
+    let image = whole(elf)?;
+    write_bytes(&image, out)?;
+    Ok(image.len())
+}
+
+/// Makes the bytes of an image as [`write()`] does.
+pub fn whole(elf: &Path) -> Result<Vec<u8>> {
+    make(elf, |file| with_symbols(file, &inlined::copies(file)?))
 }
 
 /// Makes the bytes of an image without the table of inlined copies, which is half of what goes over a serial line.
@@ -41,11 +48,7 @@ pub fn without_copies(elf: &Path) -> Result<Vec<u8>> {
 
 /// The same for a program that has no use for symbols.
 pub fn write_plain(elf: &Path, out: &Path) -> Result<usize> {
-    write_with(elf, out, |file| Ok(contents(file)?.0))
-}
-
-fn write_with(elf: &Path, out: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<usize> {
-    let image = make(elf, image)?;
+    let image = make(elf, |file| Ok(contents(file)?.0))?;
     write_bytes(&image, out)?;
     Ok(image.len())
 }

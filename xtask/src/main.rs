@@ -50,7 +50,7 @@ enum Command {
     Setup,
     /// Makes the one file that a board boots.
     Image(ImageOptions),
-    /// What Cargo runs the programs with that it has built: a kernel is booted, and the image of the tests is every test.
+    /// Cargo's runner: boots a kernel; for the image of the tests, runs every test.
     #[command(hide = true)]
     Runner(RunnerOptions),
 }
@@ -59,7 +59,7 @@ enum Command {
 struct RunnerOptions {
     /// The program that Cargo built.
     program: PathBuf,
-    /// What the user has given Cargo for it.
+    /// The arguments after `--`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

@@ -24,20 +24,40 @@ mod sessions;
 mod target;
 mod wanted;
 
-use std::{process::ExitCode, thread};
+use std::{env, path::Path, process::ExitCode, thread};
 
-use anyhow::{Result, anyhow};
-use pool::{News, Pool, Site};
-use report::{Finished, Report};
-use target::{Targets, with_image};
+use anyhow::Result;
+use pool::{BuildContext, News, Pool};
+use report::{Finished, Outcome, Report};
+use target::Targets;
 use wanted::Wanted;
 
 use crate::{
     audit, bench,
     board::{self, Board},
+    image,
     serial::Station,
     setup, workspace,
 };
+
+/// Variables that make tests longer or others: whoever repeats a test needs the same.
+const VARIABLES: [&str; 9] = [
+    "EVERYTHING_HITS",
+    "EVERYTHING_SECONDS",
+    "NETWORK_SECONDS",
+    "RANDOM_PROGRAMS",
+    "RANDOM_SEED",
+    "RANDOM_WORDS",
+    "STORM_HITS",
+    "STORM_PAIRS",
+    "STORM_SEED",
+];
+
+/// What the names of the tests of the kernel begin with, after the configuration.
+const KERNEL_MODULES: [&str; 4] = ["console::", "boot::", "network::", "card::"];
+
+/// How long an on-target test may take, unless the command line says otherwise.
+const SECONDS: u64 = 600;
 
 /// The names of the tests that need no board begin with these.
 const STAGES: [&str; 3] = ["check", "host", "audit"];
@@ -54,8 +74,8 @@ pub struct Options {
     /// Every test in every configuration of every board, and not only where its result can differ.
     #[arg(long)]
     thorough: bool,
-    /// Says which tests there are, in which configurations they run, and what they depend on; runs none.
-    #[arg(long)]
+    /// Says which tests there are, in which configurations they run, and what they depend on. They are built for that.
+    #[arg(long, conflicts_with = "serial")]
     list: bool,
     /// Says at the end which tests and builds took longest.
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
@@ -63,22 +83,41 @@ pub struct Options {
     #[command(flatten)]
     serial: crate::serial::Options,
     /// How long an on-target test may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "SECONDS", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
-    /// Only the test with exactly this name.
+    /// Only the test with exactly this name; without a configuration in front, in those in which it usually runs.
     #[arg(long, requires = "filter")]
     exact: bool,
-    /// Only tests whose full name contains this. What cannot contain it is not even built. One that begins with a
-    /// configuration, such as `rpi3/smp1::kprobe`, has every test run there.
+    /// Only tests whose full name contains this. One that begins with a configuration, such as `rpi3/smp1::kprobe`, means
+    /// every such test in it, and one that is a board or a configuration, every test there.
     filter: Option<String>,
+}
+
+impl Options {
+    /// The command that repeats a test of this run, if its name follows.
+    fn command(&self) -> String {
+        let set = VARIABLES.into_iter().filter_map(|name| Some(format!("{name}={} ", env::var(name).ok()?)));
+        let mut command = set.collect::<String>() + "cargo xtask test";
+        if let Some(port) = &self.serial.serial {
+            let board = self.board.as_deref().unwrap_or(board::DEFAULT);
+            command += &format!(" --board {board} --serial {} --baud {}", port.display(), self.serial.baud);
+        }
+        if self.timeout != SECONDS {
+            command += &format!(" --timeout {}", self.timeout);
+        }
+        if self.thorough {
+            command += " --thorough";
+        }
+        command + " --exact"
+    }
 }
 
 /// Runs the tests. Ends with a line that counts them, whatever happens.
 pub fn test(options: &Options) -> Result<ExitCode> {
-    let wanted = Wanted::new(options.filter.clone(), options.exact);
-    let mut report = Report::default();
+    let mut report = Report::new(options.command());
     if let Some(station) = Station::open(options.board.as_deref().unwrap_or(board::DEFAULT), &options.serial)? {
         setup::rust(&[])?;
+        let wanted = Wanted::new(options.filter.clone(), options.exact, []);
         serial::test(&mut report, &wanted, &station, options.timeout);
         return Ok(report.finish(&wanted, options.durations));
     }
@@ -91,36 +130,36 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         boards.iter().try_for_each(|board| board.configuration(name).map(|_| ()))?;
         boards.iter_mut().for_each(|board| board.configurations.retain(|one| one.name == *name));
     }
-    let places: Vec<String> = boards
-        .iter()
-        .flat_map(|board| board.configurations.iter().map(|configuration| board.place(configuration)))
-        .collect();
-    let all_places = || STAGES.into_iter().chain(places.iter().map(String::as_str));
-    let is_wanted = |place: &str| wanted.may_have(place, all_places());
+    let prefixes: Vec<String> =
+        boards.iter().flat_map(|board| board.configurations.iter().map(|one| board.prefix(one))).collect();
+    let all_prefixes = STAGES.into_iter().chain(prefixes.iter().map(String::as_str));
+    let wanted = Wanted::new(options.filter.clone(), options.exact, all_prefixes);
     if let Err(error) = setup::rust(&["clippy", "rustfmt"]) {
-        report.add(Finished::new("setup", Err(format!("{error:#}"))));
+        report.add(Finished::failed_step("setup", format!("{error:#}")));
         return Ok(report.finish(&wanted, options.durations));
     }
-    let mut targets = Targets::new(&wanted, options.timeout);
-    targets.is_thorough = options.thorough;
-    targets.is_listing = options.list;
-    targets.is_narrowed = name.is_some() || wanted.place(all_places()).is_some();
+    let mut targets = Targets {
+        configurations: Vec::new(),
+        wanted: &wanted,
+        is_thorough: options.thorough,
+        is_narrowed: name.is_some() || wanted.is_narrowed(),
+        is_listing: options.list,
+        seconds: options.timeout,
+    };
     for board in &boards {
-        let configurations: Vec<_> =
-            board.configurations.iter().filter(|configuration| is_wanted(&board.place(configuration))).collect();
-        if configurations.is_empty() {
+        let mut configurations =
+            board.configurations.iter().filter(|one| wanted.may_have(&board.prefix(one))).peekable();
+        if configurations.peek().is_none() {
             continue;
         }
         match setup::board(board) {
-            Ok(()) => configurations.into_iter().try_for_each(|one| targets.add(board, one))?,
-            Err(error) => report.add(Finished::new(format!("{}::setup", board.name), Err(format!("{error:#}")))),
+            Ok(()) => configurations.try_for_each(|one| targets.add(board, one))?,
+            Err(error) => report.add(Finished::failed_step(format!("{}::setup", board.name), format!("{error:#}"))),
         }
     }
     let pool = Pool::new(thread::available_parallelism().map_or(1, usize::from));
-    let is_stage = |stage: &str| options.configuration.is_none() && is_wanted(stage);
-    if !targets.is_empty() || is_stage("audit") {
-        add_images(&pool, &targets, is_stage("audit"));
-    }
+    let is_stage = |stage: &str| options.configuration.is_none() && wanted.may_have(stage);
+    add_images(&pool, &targets, is_stage("audit"));
     if is_stage("host") {
         host::add_tests(&pool, &wanted, options.list);
     }
@@ -136,59 +175,70 @@ pub fn test(options: &Options) -> Result<ExitCode> {
             runs += count;
         }
     });
-    if options.list && report.is_empty() {
+    if options.list && report.is_empty() && runs > 0 {
         println!("\n{runs} runs of tests");
         return Ok(ExitCode::SUCCESS);
     }
     Ok(report.finish(&wanted, options.durations))
 }
 
-/// Adds the builds of the images, and what is done with them.
+/// Adds the builds of the images, and the tests that use them.
 fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
-    let audited = move |site: &Site<'_, 'a>, image: audit::Image, elf: &std::path::Path| {
-        let name = image.test_name();
-        if !audits || !targets.wanted.has(name) {
-            return;
-        }
-        if targets.is_listing {
-            return site.results.list(name.into(), 1);
-        }
-        let elf = elf.to_path_buf();
-        site.add(move |results| {
-            results.time(name.into(), || audit::check(image, &elf).map(|()| report::Outcome::Passed));
+    let has_machines = !targets.configurations.is_empty();
+    let audits = |image: audit::Image| audits && targets.wanted.has(image.test_name());
+    let (audits_tests, audits_kernel) = (audits(audit::Image::Tests), audits(audit::Image::Kernel));
+    let is_of_others = targets.wanted.is_of(&[&KERNEL_MODULES[..], &["loader::", "bench::"]].concat());
+    if has_machines && !is_of_others || audits_tests {
+        pool.add("the tests", move |context| {
+            build(context, "kprobes-tests", |elf, image| {
+                if audits_tests {
+                    add_audit(context, targets.is_listing, audit::Image::Tests, elf);
+                }
+                targets.add_listed(context, image)
+            });
         });
-    };
-    pool.add("the tests", move |site| {
-        build(site, "kprobes-tests", |elf, image| {
-            targets.add_listed(site, image)?;
-            audited(site, audit::Image::Tests, elf);
-            Ok(())
-        });
-    });
-    pool.add("the kernel", move |site| {
-        build(site, "runtime", |elf, image| {
-            targets.add_kernel(site, elf, image)?;
-            card::add(site, targets, image);
-            audited(site, audit::Image::Kernel, elf);
-            Ok(())
-        });
-    });
-    if targets.is_empty() {
-        return;
     }
-    pool.add("the benchmark", move |site| {
-        build(site, bench::PACKAGE, |_, image| targets.add_benchmark(site, image));
-    });
-    if targets.whole_boards().any(|board| loader::has_loader(&board.name)) {
-        pool.add("the loader", move |site| loader::add(site, targets));
+    if has_machines && targets.wanted.may_have_of(&KERNEL_MODULES) || audits_kernel {
+        pool.add("the kernel", move |context| {
+            build(context, "runtime", |elf, image| {
+                if audits_kernel {
+                    add_audit(context, targets.is_listing, audit::Image::Kernel, elf);
+                }
+                targets.add_kernel(context, elf, image);
+                card::add(context, targets, image);
+                Ok(())
+            });
+        });
+    }
+    let has_loader = targets.configurations.iter().any(|one| one.is_base() && loader::has_loader(&one.board.name));
+    if has_loader && targets.wanted.may_have_of(&["loader::"]) {
+        pool.add("the loader", move |context| loader::add(context, targets));
+    }
+    if has_machines && targets.wanted.may_have_of(&["bench::"]) {
+        pool.add("the benchmark", move |context| {
+            build(context, bench::PACKAGE, |_, image| targets.add_benchmark(context, image));
+        });
     }
 }
 
-/// Builds a package for the target; `then` gets the program and its image. What fails is a failed test of that name.
-fn build(site: &Site<'_, '_>, package: &str, then: impl FnOnce(&std::path::Path, &std::path::Path) -> Result<()>) {
-    let jobs = site.cargo_jobs().to_string();
-    let built = workspace::build_kernel_with(package, &["--jobs", &jobs]).and_then(with_image);
-    if let Err(error) = built.and_then(|(elf, image)| then(&elf, &image)) {
-        site.results.result(format!("build::{package}"), Err(format!("{:#}", anyhow!(error))));
+/// Adds or lists the audit of an image.
+fn add_audit(context: &BuildContext<'_, '_>, is_listing: bool, image: audit::Image, elf: &Path) {
+    let name = image.test_name();
+    if is_listing {
+        return context.results.list(name.into(), 1);
+    }
+    let elf = elf.to_path_buf();
+    let audit = move || audit::check(image, &elf).map(|()| Outcome::Passed);
+    context.add(name.into(), Box::new(move |results| results.time(name.into(), audit)));
+}
+
+/// Builds a package for the target; `then` gets the program and its image.
+fn build(context: &BuildContext<'_, '_>, package: &str, then: impl FnOnce(&Path, &Path) -> Result<()>) {
+    let jobs = context.cargo_jobs().to_string();
+    let built = workspace::build_kernel_with(package, &["--jobs", &jobs])
+        .and_then(|elf| Ok((image::write_beside(&elf)?, elf)))
+        .and_then(|(image, elf)| then(&elf, &image));
+    if let Err(error) = built {
+        context.results.step_failed(format!("build::{package}"), format!("{error:#}"));
     }
 }

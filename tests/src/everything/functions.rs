@@ -108,7 +108,7 @@ fn find_difference(all: &[Function]) -> Option<&Function> {
 }
 
 test!(
-    depends [Cpus, Interrupts, Entry, Board],
+    depends(cpus, interrupts, entry, board),
     fn every_function_at_once() {
         let duration = Duration::from_secs(parameter(option_env!("EVERYTHING_SECONDS"), 0));
         let probed = register();

@@ -18,7 +18,7 @@ use crate::fixture;
 use crate::test;
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn counts_are_those_that_a_function_counts_itself() {
         let text = "kprobe:tests::programs::target { @n = count(); @sum = sum(arg0); @last = max(arg0); @all++; @by[arg0 & \
                     1, comm] = count(); } \
@@ -84,7 +84,7 @@ test!(
 );
 
 test!(
-    depends [Cpus, Interrupts],
+    depends(cpus, interrupts),
     fn every_function_at_once_counts_right_and_harms_nobody() {
         let program = start("kprobe:* { @[func] = count(); } interval:ms:30 { print(@, 3); }");
         assert!(program.probes() > 500 && !program.refused().is_empty());
@@ -117,6 +117,7 @@ test!(
 );
 
 test!(
+    depends(cpus),
     fn what_has_no_place_in_a_map_is_counted() {
         let before = CALLS.load(Relaxed);
         let out = printed("kprobe:tests::programs::target { @[arg0] = count(); }", || _ = call_on_all_cpus(20_000));
@@ -129,6 +130,7 @@ test!(
 );
 
 test!(
+    depends(cpus),
     fn what_has_no_room_in_the_output_is_counted() {
         let before = CALLS.load(Relaxed);
         let text = "kprobe:tests::programs::target { printf(\"%d %s\\n\", arg0, comm); }";

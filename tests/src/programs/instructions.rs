@@ -74,7 +74,7 @@ const PROGRAMS: [(&str, usize); 7] = [
 ];
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn compiled_programs_find_what_interpreted_ones_do() {
         for (text, handlers) in PROGRAMS {
             let [interpreted, compiled] = [Program::interpret as Start, Program::start].map(|start| {
@@ -121,7 +121,7 @@ test!(
 );
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn programs_come_and_go_while_all_cpus_are_in_their_instructions() {
         // The instructions of each lie where those of the other were. Each run of them adds 1 to every map.
         const TEXTS: [&str; 2] = [
@@ -164,6 +164,7 @@ test!(
 );
 
 test!(
+    depends(cpus),
     fn memory_is_back_where_it_was_before_a_program() {
         let run = |text: &str| {
             let program = start(text);

@@ -13,7 +13,7 @@ use super::{finished, printed, refused, start, target};
 use crate::test;
 
 test!(
-    depends[Cpus],
+    depends(cpus),
     fn a_program_can_be_stopped_while_it_arms_its_probes() {
         let text = "BEGIN { printf(\"begin\\n\"); } kprobe:* /0/ { @ = count(); } END { printf(\"end\\n\"); }";
         let armed = |program: &Program| program.registrations().filter(|probe| probe.is_enabled()).count();

@@ -293,28 +293,28 @@ impl Trial {
 }
 
 test!(
-    depends[Core],
+    depends(core),
     fn simulated_instructions() {
         compare(words::SIMULATED, true);
     }
 );
 
 test!(
-    depends[Core],
+    depends(core, entry),
     fn data_processing() {
         compare(words::PROCESSING, false);
     }
 );
 
 test!(
-    depends[Core],
+    depends(core),
     fn loads_and_stores() {
         compare(words::MEMORY, false);
     }
 );
 
 test!(
-    depends [Core, Entry],
+    depends(core, entry),
     fn system_instructions() {
         compare(words::SYSTEM, false);
     }

@@ -175,7 +175,7 @@ fn storm(sequence: &mut Sequence, rounds: u64, more_hits: u64, more_pairs: u64) 
 }
 
 test!(
-    depends [Cpus, Atomics],
+    depends(cpus),
     fn probes_come_and_go_while_they_are_hit() {
         let hits = parameter(option_env!("STORM_HITS"), 100_000);
         let pairs = parameter(option_env!("STORM_PAIRS"), 500);

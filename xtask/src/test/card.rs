@@ -12,10 +12,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::{
     capture::capture,
     dialogue::converse,
-    pool::Site,
+    pool::BuildContext,
     report::Outcome,
+    select::{Demands, Trait},
     session::{Player, Session},
-    target::Targets,
+    target::{Candidate, Order, Targets},
 };
 use crate::{
     board::{BASE, Board, Overrides},
@@ -25,23 +26,21 @@ use crate::{
 /// Where the boot partition is, in bytes: 4 MiB, which is what the tools are told.
 const START: usize = 4 << 20;
 
-/// Adds the wanted tests of the cards of boards that have one, with the image of the kernel.
-pub fn add<'a>(site: &Site<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
-    for board in targets.whole_boards().filter(|board| flash::Board::named(&board.name).is_ok()) {
-        let name = format!("{}::card::image", board.name);
-        if !targets.wanted.has(&name) {
-            continue;
+/// Adds the tests of the cards of boards that have one, with the image of the kernel.
+pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
+    let mut candidates = Vec::new();
+    for (index, named) in targets.configurations.iter().enumerate() {
+        let board = named.board;
+        if named.is_base() && flash::Board::named(&board.name).is_ok() {
+            let kernel = kernel.to_path_buf();
+            let run = move || match image_is_right(board, &kernel, targets.seconds) {
+                Ok(()) => Ok(Outcome::Passed),
+                Err(error) => Err(format!("{error:#}")),
+            };
+            candidates.push(Candidate::new(index, "card::image".into(), Demands::on(&[Trait::Board]), run));
         }
-        if targets.is_listing {
-            site.results.list(name, 1);
-            continue;
-        }
-        let kernel = kernel.to_path_buf();
-        site.add(move |results| {
-            let right = || image_is_right(board, &kernel, targets.seconds).map_err(|error| format!("{error:#}"));
-            results.time(name, || right().map(|()| Outcome::Passed));
-        });
     }
+    targets.begin(context, candidates, Order::Last);
 }
 
 fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {

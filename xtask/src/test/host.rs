@@ -64,14 +64,16 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         ("check::lto", [&["build", "-p", "runtime", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
     ];
     for (name, arguments) in checks.into_iter().filter(|(name, _)| wanted.has(name)) {
-        pool.add(name, move |site| {
+        pool.add(name, move |context| {
             if is_listing {
-                return site.results.list(name.into(), 1);
+                return context.results.list(name.into(), 1);
             }
             let mut cargo = workspace::cargo(&arguments);
-            cargo.env("CARGO_BUILD_JOBS", site.cargo_jobs().to_string());
-            let captured = capture(&mut cargo, |_| {});
-            site.results.result(name, captured.result.map_err(|sentence| captured.text + &sentence));
+            cargo.env("CARGO_BUILD_JOBS", context.cargo_jobs().to_string());
+            context.results.time(name.into(), || {
+                let captured = capture(&mut cargo, |_| {});
+                captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
+            });
         });
     }
 }
@@ -85,20 +87,21 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         ("host::models", [&build, &HOST[..], &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
         ("host::xtask", [&build, &HOST[..], &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
-        pool.add(what, move |site| {
+        pool.add(what, move |context| {
             if let Err(error) = setup::trees::get() {
-                return site.results.result("host::setup", Err(format!("{error:#}")));
+                return context.results.step_failed("host::setup", format!("{error:#}"));
             }
-            let jobs = site.cargo_jobs().to_string();
+            let jobs = context.cargo_jobs().to_string();
             match workspace::build(&[&arguments[..], &["--jobs", &jobs]].concat()) {
                 Ok(executables) => executables.into_iter().for_each(|executable| {
                     if is_listing {
-                        list(site.results, wanted, &executable, part);
+                        list(context.results, wanted, &executable, part);
                     } else {
-                        site.add(move |results| run(results, wanted, &executable, part));
+                        let name = full_name(&executable, "end");
+                        context.add(name, Box::new(move |results| run(results, wanted, &executable, part)));
                     }
                 }),
-                Err(error) => site.results.result(what, Err(format!("{error:#}"))),
+                Err(error) => context.results.step_failed(what, format!("{error:#}")),
             }
         });
     }
@@ -127,7 +130,7 @@ fn list(results: &Results, wanted: &Wanted, executable: &Executable, part: &str)
             let names = tests.iter().map(|name| full_name(executable, name)).filter(|name| wanted.has(name));
             names.for_each(|name| results.list(name, 1));
         }
-        Err(sentence) => results.result(full_name(executable, "list"), Err(sentence)),
+        Err(sentence) => results.step_failed(full_name(executable, "list"), sentence),
     }
 }
 
@@ -136,7 +139,7 @@ fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) 
     let full = |name: &str| full_name(executable, name);
     let mut tests = match tests(executable, part) {
         Ok(tests) => tests,
-        Err(sentence) => return results.result(full("list"), Err(sentence)),
+        Err(sentence) => return results.step_failed(full("list"), sentence),
     };
     tests.retain(|name| wanted.has(&full(name)));
     if tests.is_empty() {
@@ -149,29 +152,32 @@ fn run(results: &Results, wanted: &Wanted, executable: &Executable, part: &str) 
     let mut last = Instant::now();
     let captured = capture(&mut command, |line| match libtest::verdict(line) {
         Some((name, verdict)) if missing.remove(name) => {
+            let duration = last.elapsed();
+            last = Instant::now();
             let outcome = match verdict {
                 Verdict::Passed => Ok(Outcome::Passed),
                 Verdict::Ignored => Ok(Outcome::Skipped(String::new())),
-                Verdict::Failed => return failed.push(name.to_string()),
+                Verdict::Failed => return failed.push((name.to_string(), duration)),
             };
-            results.add(Finished { name: full(name), outcome, duration: Some(last.elapsed()) });
-            last = Instant::now();
+            results.add(Finished::test(full(name), outcome, duration));
         }
         _ => {}
     });
     let all_reported = missing.is_empty() && failed.is_empty();
     let mut outputs = libtest::outputs(&captured.text);
-    for name in failed {
-        results.result(full(&name), Err(outputs.remove(name.as_str()).unwrap_or_default()));
+    for (name, duration) in failed {
+        let output = outputs.remove(name.as_str()).unwrap_or_default();
+        results.add(Finished::test(full(&name), Err(output), duration));
     }
     let ending = captured.result.err().unwrap_or_default();
     if all_reported && !ending.is_empty() {
-        results.result(full("end"), Err(format!("{}{ending}", captured.text)));
+        results.step_failed(full("end"), format!("{}{ending}", captured.text));
     }
     // A test that ends the whole program leaves more than itself without a result, and one explanation for all.
     let mut explanation = captured.text.as_str();
     for name in missing {
-        results.result(full(name), Err(format!("{explanation}there is no result; {ending}")));
+        let outcome = Err(format!("{explanation}there is no result; {ending}"));
+        results.add(Finished::test(full(name), outcome, last.elapsed()));
         explanation = "";
     }
 }

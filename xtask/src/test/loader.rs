@@ -1,11 +1,12 @@
 //! The way of a kernel to a board over a serial line, as far as it can be gone without a board: QEMU is entered as the
 //! firmware enters, with the loader for its kernel, and is at the end of a [`cable`]. What talks to it is what talks to a
 //! board.
+//!
+//! The images that are sent have no table of inlined copies, which would be half of the bytes; a thorough run sends it, too.
 
 mod cable;
 
 use std::{
-    collections::HashMap,
     ffi::OsString,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,11 +17,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{
     dialogue::{Reply, Subject, converse},
-    pool::Site,
+    pool::BuildContext,
     protocol::{Listing, Test, Trial},
     report::Outcome,
+    select::{Demands, Trait},
     session::{Player, Session},
-    target::Targets,
+    target::{Candidate, Order, Targets},
 };
 use crate::{
     board::{BASE, Board, Overrides},
@@ -48,49 +50,34 @@ pub fn has_loader(board: &str) -> bool {
     BOARDS.contains(&board)
 }
 
-/// Builds the loader, and adds the wanted tests of it on the boards that have one: on the first of them all, on the others
-/// those that depend on the board.
-pub fn add<'a>(site: &Site<'_, 'a>, targets: &'a Targets<'a>) {
-    let tests: [(&str, bool, Try); 7] = [
-        ("console", true, console),
-        ("another_board", true, another_board),
-        ("suite", false, suite),
-        ("noise", false, noise),
-        ("cut_cable", false, cut_cable),
-        ("no_prompt", false, no_prompt),
-        ("no_loader", false, no_loader),
+/// Builds the loader, and adds the tests of it on the boards that have one.
+pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
+    let tests: [(&str, &[Trait], Try); 7] = [
+        ("no_loader", &[], no_loader),
+        ("another_board", &[Trait::Board], another_board),
+        ("no_prompt", &[], no_prompt),
+        ("cut_cable", &[], cut_cable),
+        ("noise", &[], noise),
+        ("suite", &[], suite),
+        ("console", &[Trait::Board], console),
     ];
-    let boards: Vec<_> = targets.whole_boards().filter(|board| has_loader(&board.name)).collect();
-    let mut beds = HashMap::new();
-    for (test, depends, run) in tests {
-        let everywhere = depends || targets.is_thorough;
-        let names = boards.iter().take(if everywhere { boards.len() } else { 1 });
-        let wanted: Vec<_> = names
-            .map(|board| (*board, format!("{}::loader::{test}", board.name)))
-            .filter(|(_, name)| targets.wanted.has(name))
-            .collect();
-        for (board, name) in wanted {
-            if targets.is_listing {
-                site.results.list(name, 1);
-                continue;
-            }
-            let bed = beds.entry(&board.name).or_insert_with(|| {
-                let bed = Bed::new(board, site.cargo_jobs(), targets.seconds);
-                bed.map(Arc::new).map_err(|error| format!("{error:#}"))
-            });
-            match bed {
-                Ok(bed) => {
-                    let bed = Arc::clone(bed);
-                    // The longest tests begin first, so that no core waits for them at the end.
-                    site.add_first(move |results| {
-                        let tried = || run(&bed).map(|()| Outcome::Passed).map_err(|error| format!("{error:#}"));
-                        results.time(name, tried);
-                    });
-                }
-                Err(sentence) => site.results.result(name, Err(sentence.clone())),
-            }
+    let mut candidates = Vec::new();
+    for (index, named) in targets.configurations.iter().enumerate() {
+        if !named.is_base() || !has_loader(&named.board.name) {
+            continue;
         }
+        let bed = Bed::new(named.board, context.cargo_jobs(), targets).map(Arc::new);
+        let bed = bed.map_err(|error| format!("{error:#}"));
+        candidates.extend(tests.into_iter().map(|(name, depends, try_it)| {
+            let bed = bed.clone();
+            let run = move || match try_it(&*bed?) {
+                Ok(()) => Ok(Outcome::Passed),
+                Err(error) => Err(format!("{error:#}")),
+            };
+            Candidate::new(index, format!("loader::{name}"), Demands::on(depends), run)
+        }));
     }
+    targets.begin(context, candidates, Order::First);
 }
 
 /// What the tests are made with.
@@ -104,7 +91,7 @@ struct Bed<'a> {
 }
 
 impl<'a> Bed<'a> {
-    fn new(board: &'a Board, cargo_jobs: usize, seconds: u64) -> Result<Self> {
+    fn new(board: &'a Board, cargo_jobs: usize, targets: &Targets<'_>) -> Result<Self> {
         let jobs = cargo_jobs.to_string();
         let loader = flash::loader_with(&["--jobs", &jobs])?;
         let mut arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &loader)?;
@@ -113,10 +100,18 @@ impl<'a> Bed<'a> {
         // The CPUs that wait for a kernel would take turns from the one that loads it, and from QEMU's UART.
         arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
         let built = |package: &str| -> Result<Vec<u8>> {
-            image::without_copies(&workspace::build_kernel_with(package, &["--jobs", &jobs])?)
+            let elf = workspace::build_kernel_with(package, &["--jobs", &jobs])?;
+            if targets.is_thorough { image::whole(&elf) } else { image::without_copies(&elf) }
         };
         let (kernel, tests) = (built("runtime")?, built("kprobes-tests")?);
-        Ok(Self { board, arguments, kernel, tests, directory: loader.with_extension("ports"), seconds })
+        Ok(Self {
+            board,
+            arguments,
+            kernel,
+            tests,
+            directory: loader.with_extension("ports"),
+            seconds: targets.seconds,
+        })
     }
 
     /// A board with these faults on its cable, and how it is reached.

@@ -1,12 +1,16 @@
-//! Does the work of a test run on all cores of the host, and no more than that at a time.
+//! Does the work of a test run beside each other, so that the cores of the host are busy until the end.
 //!
 //! There are two kinds of work. Builds run Cargo, which locks its target directory, so one runs at a time, in the
 //! order in which they were given. A build adds the jobs that it makes possible. Jobs are independent of each other,
-//! and are begun in the order in which they were added. So machines run while Cargo still compiles, each core is
-//! busy until the end, and no test shares a core with more than the one that it has.
+//! and begin in the order in which they were added. Machines run while Cargo still compiles.
+//!
+//! A worker does one thing at a time. There are half as many workers as cores, as machines have up to four CPUs, but
+//! at least two. Cargo gets the cores that the jobs leave when it begins.
 
 use std::{
+    any::Any,
     collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         mpsc::{self, Sender},
@@ -18,9 +22,9 @@ use std::{
 use super::report::{Finished, Outcome};
 
 /// A job, which reports its results itself.
-type Job<'a> = Box<dyn FnOnce(&Results) + Send + 'a>;
+pub type Job<'a> = Box<dyn FnOnce(&Results) + Send + 'a>;
 /// A build, which adds jobs and may report results.
-type Build<'a> = Box<dyn FnOnce(&Site<'_, 'a>) + Send + 'a>;
+type Build<'a> = Box<dyn FnOnce(&BuildContext<'_, 'a>) + Send + 'a>;
 
 /// What comes out of the pool.
 pub enum News {
@@ -36,53 +40,58 @@ pub enum News {
 pub struct Results(Sender<News>);
 
 impl Results {
-    /// Reports what came of a test.
-    pub fn add(&self, finished: Finished) {
-        // The receiver outlives every job: `Pool::run` holds it until all senders are gone.
-        let _ = self.0.send(News::Finished(finished));
+    fn send(&self, news: News) {
+        // The receiver outlives every worker: `Pool::run` holds it until all senders are gone.
+        let _ = self.0.send(news);
     }
 
-    /// Runs a test, and reports what came of it and how long it took.
+    /// Reports the result of a test.
+    pub fn add(&self, finished: Finished) {
+        self.send(News::Finished(finished));
+    }
+
+    /// Runs a test, and reports its result and how long it took.
     pub fn time(&self, name: String, test: impl FnOnce() -> Result<Outcome, String>) {
         let start = Instant::now();
         let outcome = test();
-        self.add(Finished { name, outcome, duration: Some(start.elapsed()) });
+        self.add(Finished::test(name, outcome, start.elapsed()));
+    }
+
+    /// Reports that a step failed that tests depend on.
+    pub fn step_failed(&self, name: impl Into<String>, sentence: String) {
+        self.add(Finished::failed_step(name, sentence));
     }
 
     /// Says that there is a test that runs `count` times.
     pub fn list(&self, line: String, count: usize) {
-        let _ = self.0.send(News::Listed(line, count));
-    }
-
-    /// Reports what came of a test that cannot be skipped.
-    pub fn result(&self, name: impl Into<String>, result: Result<(), String>) {
-        self.add(Finished::new(name, result.map(|()| Outcome::Passed)));
+        self.send(News::Listed(line, count));
     }
 }
 
 /// What a build works with.
-pub struct Site<'p, 'a> {
+pub struct BuildContext<'p, 'a> {
     pool: &'p Pool<'a>,
     /// Where results go.
     pub results: &'p Results,
 }
 
-impl<'a> Site<'_, 'a> {
-    /// How many processes Cargo may run at once: all cores while there is nothing else to do, or all but one.
+impl<'a> BuildContext<'_, 'a> {
+    /// How many processes Cargo may run at once.
     pub fn cargo_jobs(&self) -> usize {
-        let others_work = self.pool.lock().jobs_begun > 0 || !self.pool.lock().jobs.is_empty();
-        if others_work { (self.pool.cores - 1).max(1) } else { self.pool.cores }
+        let work = self.pool.lock();
+        let others = (work.running + work.jobs.len()).min(self.pool.workers - 1);
+        (self.pool.cores - others.min(self.pool.cores)).max(1)
     }
 
-    /// Adds a job that begins before those that wait.
-    pub fn add_first(&self, job: impl FnOnce(&Results) + Send + 'a) {
-        self.pool.lock().jobs.push_front(Box::new(job));
+    /// Adds a job. If it panics, that is the result of the test `name`.
+    pub fn add(&self, name: String, job: Job<'a>) {
+        self.pool.lock().jobs.push_back((name, job));
         self.pool.changed.notify_one();
     }
 
-    /// Adds a job that begins after those that wait.
-    pub fn add(&self, job: impl FnOnce(&Results) + Send + 'a) {
-        self.pool.lock().jobs.push_back(Box::new(job));
+    /// Adds a job that begins before those that wait.
+    pub fn add_first(&self, name: String, job: Job<'a>) {
+        self.pool.lock().jobs.push_front((name, job));
         self.pool.changed.notify_one();
     }
 }
@@ -90,6 +99,7 @@ impl<'a> Site<'_, 'a> {
 /// The work that is to be done.
 pub struct Pool<'a> {
     cores: usize,
+    workers: usize,
     work: Mutex<Work<'a>>,
     changed: Condvar,
 }
@@ -98,25 +108,25 @@ pub struct Pool<'a> {
 struct Work<'a> {
     builds: VecDeque<(&'static str, Build<'a>)>,
     is_building: bool,
-    jobs: VecDeque<Job<'a>>,
-    /// Jobs that have begun.
-    jobs_begun: usize,
+    jobs: VecDeque<(String, Job<'a>)>,
+    /// Jobs that run now.
+    running: usize,
 }
 
 /// What a worker does next.
 enum Next<'a> {
     Build(&'static str, Build<'a>),
-    Job(Job<'a>),
+    Job(String, Job<'a>),
 }
 
 impl<'a> Pool<'a> {
-    /// A pool for this number of cores.
+    /// A pool for a host with this number of cores.
     pub fn new(cores: usize) -> Self {
-        Self { cores: cores.max(1), work: Mutex::default(), changed: Condvar::new() }
+        Self { cores, workers: (cores / 2).max(2), work: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Adds a build, after those that were added before.
-    pub fn add(&self, name: &'static str, build: impl FnOnce(&Site<'_, 'a>) + Send + 'a) {
+    pub fn add(&self, name: &'static str, build: impl FnOnce(&BuildContext<'_, 'a>) + Send + 'a) {
         self.lock().builds.push_back((name, Box::new(build)));
     }
 
@@ -129,7 +139,7 @@ impl<'a> Pool<'a> {
     pub fn run(self, mut hear: impl FnMut(News)) {
         let (sender, news) = mpsc::channel();
         thread::scope(|scope| {
-            for _ in 0..self.cores {
+            for _ in 0..self.workers {
                 let results = Results(sender.clone());
                 let pool = &self;
                 scope.spawn(move || pool.work(&results));
@@ -142,18 +152,27 @@ impl<'a> Pool<'a> {
     fn work(&self, results: &Results) {
         while let Some(next) = self.next() {
             match next {
-                Next::Job(job) => job(results),
+                Next::Job(name, job) => {
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(results))) {
+                        results.step_failed(name, sentence_of(&*panic));
+                    }
+                    self.lock().running -= 1;
+                }
                 Next::Build(name, build) => {
-                    let _done = Done(self);
                     let start = Instant::now();
-                    build(&Site { pool: self, results });
-                    let _ = results.0.send(News::Built(name.into(), start.elapsed()));
+                    let context = BuildContext { pool: self, results };
+                    match catch_unwind(AssertUnwindSafe(|| build(&context))) {
+                        Ok(()) => results.send(News::Built(name.into(), start.elapsed())),
+                        Err(panic) => results.step_failed(name, sentence_of(&*panic)),
+                    }
+                    self.lock().is_building = false;
+                    self.changed.notify_all();
                 }
             }
         }
     }
 
-    /// Waits for something to do. `None` if all is done, or is being done without a build that could add to it.
+    /// Waits for something to do. `None` if there is nothing, and no build that could add to it.
     fn next(&self) -> Option<Next<'a>> {
         let mut work = self.lock();
         loop {
@@ -163,9 +182,9 @@ impl<'a> Pool<'a> {
                 work.is_building = true;
                 return Some(Next::Build(name, build));
             }
-            if let Some(job) = work.jobs.pop_front() {
-                work.jobs_begun += 1;
-                return Some(Next::Job(job));
+            if let Some((name, job)) = work.jobs.pop_front() {
+                work.running += 1;
+                return Some(Next::Job(name, job));
             }
             if !work.is_building {
                 return None;
@@ -175,80 +194,111 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// Ends a build, however it ends.
-struct Done<'p, 'a>(&'p Pool<'a>);
-
-impl Drop for Done<'_, '_> {
-    fn drop(&mut self) {
-        self.0.lock().is_building = false;
-        self.0.changed.notify_all();
-    }
+/// What a panic says.
+fn sentence_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the test command panicked: {}", text.unwrap_or("it does not say why"))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Barrier,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+    use std::{
+        sync::{
+            Barrier,
+            atomic::{AtomicUsize, Ordering::SeqCst},
+        },
+        time::Duration,
     };
 
-    use super::{News, Pool};
+    use super::{News, Outcome, Pool, Results};
+    use crate::test::report::Finished;
 
-    /// The names of what came out.
+    fn passed(results: &Results, name: &str) {
+        results.add(Finished::test(name, Ok(Outcome::Passed), Duration::ZERO));
+    }
+
+    /// The names of what came out, sorted, with what failed marked.
     fn run(pool: Pool<'_>) -> Vec<String> {
         let mut names = Vec::new();
         pool.run(|news| {
             names.push(match news {
-                News::Finished(finished) => finished.name,
+                News::Finished(finished) => match finished.outcome {
+                    Ok(_) => finished.name,
+                    Err(why) => format!("{}: {why}", finished.name),
+                },
                 News::Built(name, _) | News::Listed(name, _) => name,
             })
         });
+        names.sort();
         names
     }
 
     #[test]
     fn builds_run_in_order_and_one_at_a_time() {
-        let running = &AtomicUsize::new(0);
-        let pool = Pool::new(3);
-        for name in ["one", "two", "three"] {
+        let (running, next) = &(AtomicUsize::new(0), AtomicUsize::new(0));
+        let pool = Pool::new(6);
+        for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
             pool.add(name, move |_| {
-                assert_eq!(running.fetch_add(1, SeqCst), 0);
+                assert_eq!((running.fetch_add(1, SeqCst), next.fetch_add(1, SeqCst)), (0, number));
                 running.fetch_sub(1, SeqCst);
             });
         }
-        assert_eq!(run(pool), ["one", "two", "three"]);
+        assert_eq!(run(pool), ["a", "b", "c"]);
     }
 
     #[test]
     fn jobs_run_beside_the_build_that_added_them() {
         let together = &Barrier::new(2);
         let pool = Pool::new(2);
-        pool.add("build", move |site| {
-            assert_eq!(site.cargo_jobs(), 2);
-            site.add(move |results| {
+        pool.add("build", move |context| {
+            assert_eq!(context.cargo_jobs(), 2);
+            let job = move |results: &Results| {
                 together.wait();
-                results.result("job", Ok(()));
-            });
-            assert_eq!(site.cargo_jobs(), 1);
+                together.wait();
+                passed(results, "job");
+            };
+            context.add("job".into(), Box::new(job));
+            assert_eq!(context.cargo_jobs(), 1);
+            together.wait();
+            assert_eq!(context.cargo_jobs(), 1);
             together.wait();
         });
-        let mut names = run(pool);
-        names.sort();
-        assert_eq!(names, ["build", "job"]);
+        assert_eq!(run(pool), ["build", "job"]);
     }
 
     #[test]
-    fn one_core_does_all_jobs_of_all_builds() {
+    fn all_jobs_of_all_builds_are_done() {
         let pool = Pool::new(1);
         for name in ["a", "b"] {
-            pool.add(name, move |site| {
+            pool.add(name, move |context| {
                 for number in 0..3 {
-                    site.add(move |results| results.result(format!("{name}{number}"), Ok(())));
+                    let name = format!("{name}{number}");
+                    context.add(name.clone(), Box::new(move |results| passed(results, &name)));
                 }
             });
         }
-        let mut names = run(pool);
-        names.sort();
-        assert_eq!(names, ["a", "a0", "a1", "a2", "b", "b0", "b1", "b2"]);
+        assert_eq!(run(pool), ["a", "a0", "a1", "a2", "b", "b0", "b1", "b2"]);
+    }
+
+    #[test]
+    fn a_panic_is_a_result_and_the_rest_goes_on() {
+        let pool = Pool::new(2);
+        pool.add("a", |context| {
+            for name in ["one", "two", "three"] {
+                context.add(name.into(), Box::new(move |_| panic!("on purpose in {name}")));
+            }
+            context.add("four".into(), Box::new(|results| passed(results, "four")));
+        });
+        pool.add("b", |_| panic!("on purpose"));
+        let panicked = |name: &str, text: &str| format!("{name}: the test command panicked: {text}");
+        let expected = [
+            "a".into(),
+            panicked("b", "on purpose"),
+            "four".into(),
+            panicked("one", "on purpose in one"),
+            panicked("three", "on purpose in three"),
+            panicked("two", "on purpose in two"),
+        ];
+        assert_eq!(run(pool), expected);
     }
 }

@@ -46,7 +46,7 @@ impl Test {
     }
 }
 
-/// What is before the first `mark`, and what is behind it if it is there.
+/// Splits `text` at the first `mark`, if there is one.
 fn cut<'a>(text: &'a str, mark: &str) -> (&'a str, Option<&'a str>) {
     text.split_once(mark).map_or((text, None), |(before, behind)| (before, Some(behind)))
 }

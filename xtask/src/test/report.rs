@@ -12,25 +12,36 @@ pub enum Outcome {
     Skipped(String),
 }
 
-/// What came of one test.
+/// The result of a test, or of a step that tests depend on.
 pub struct Finished {
     pub name: String,
     /// The error is everything that helps to find the cause.
     pub outcome: Result<Outcome, String>,
-    /// How long it took, where that is known.
-    pub duration: Option<Duration>,
+    /// How long it took; `None` for a step, which cannot be repeated by its name.
+    duration: Option<Duration>,
 }
 
 impl Finished {
-    /// What came of a test whose duration nobody asks for.
-    pub fn new(name: impl Into<String>, outcome: Result<Outcome, String>) -> Self {
-        Self { name: name.into(), outcome, duration: None }
+    /// The result of a test.
+    pub fn test(name: impl Into<String>, outcome: Result<Outcome, String>, duration: Duration) -> Self {
+        Self { name: name.into(), outcome, duration: Some(duration) }
+    }
+
+    /// A test that does not apply, for this reason.
+    pub fn skipped(name: impl Into<String>, reason: String) -> Self {
+        Self { name: name.into(), outcome: Ok(Outcome::Skipped(reason)), duration: None }
+    }
+
+    /// A step that failed with this sentence.
+    pub fn failed_step(name: impl Into<String>, sentence: String) -> Self {
+        Self { name: name.into(), outcome: Err(sentence), duration: None }
     }
 }
 
-/// What came out so far.
-#[derive(Default)]
+/// The results so far.
 pub struct Report {
+    /// What repeats a test, before its name.
+    command: String,
     passed: usize,
     ignored: usize,
     failed: Vec<String>,
@@ -38,7 +49,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Prints what came of a test, and remembers it.
+    /// A report on tests that this command repeats, if a name follows it.
+    pub fn new(command: String) -> Self {
+        Self { command, passed: 0, ignored: 0, failed: Vec::new(), durations: Vec::new() }
+    }
+
+    /// Prints a result, and counts it.
     pub fn add(&mut self, Finished { name, outcome, duration }: Finished) {
         match outcome {
             Ok(Outcome::Passed) => {
@@ -51,10 +67,10 @@ impl Report {
                 self.ignored += 1;
             }
             Err(why) => {
-                println!(
-                    "test {name} ... FAILED\n---- {name} ----\n{}\n----\nagain: cargo xtask test --exact {name}",
-                    why.trim_end()
-                );
+                println!("test {name} ... FAILED\n---- {name} ----\n{}\n----", why.trim_end());
+                if duration.is_some() {
+                    println!("again: {} {name}", self.command);
+                }
                 self.failed.push(name.clone());
             }
         }
@@ -106,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_slowest_come_first() {
-        let mut report = Report::default();
+        let mut report = Report::new(String::new());
         for (name, millis) in [("a", 1500), ("b", 70_000), ("c", 20)] {
             report.took(name.into(), Duration::from_millis(millis));
         }

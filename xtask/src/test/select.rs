@@ -3,19 +3,20 @@
 //! A test declares which [`Trait`]s of a machine can make a difference to it. It runs once at home: in the first
 //! configuration that has what it needs, or, if it depends on the number of CPUs, in the first of those with the most.
 //! For each trait that it depends on, and for each other value that this has anywhere, it runs once more, where it has
-//! that value and as little else as possible is different from home. So a failure away from home names its cause.
+//! that value and as little else as possible is different from home. So a failure away from home names its cause. Two traits
+//! that only together make a difference are both met where no configuration has one of them alone, or by `--thorough`.
 
 use std::fmt;
 
-/// What can make a difference to a test. The tests image has the same names.
+use serde::Deserialize;
+
+/// What can make a difference to a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trait {
     /// How many CPUs run.
     Cpus,
     /// The model of the CPUs, which is what they implement of the architecture.
     Core,
-    /// Whether atomic operations are single instructions (FEAT_LSE) or loops of exclusives.
-    Atomics,
     /// The interrupt controller.
     Interrupts,
     /// The exception level at which the kernel is entered.
@@ -25,7 +26,7 @@ pub enum Trait {
 }
 
 impl Trait {
-    pub const ALL: [Self; 6] = [Self::Cpus, Self::Core, Self::Atomics, Self::Interrupts, Self::Entry, Self::Board];
+    pub const ALL: [Self; 5] = [Self::Cpus, Self::Core, Self::Interrupts, Self::Entry, Self::Board];
 
     /// The trait of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -36,7 +37,6 @@ impl Trait {
         match self {
             Self::Cpus => "cpus",
             Self::Core => "core",
-            Self::Atomics => "atomics",
             Self::Interrupts => "interrupts",
             Self::Entry => "entry",
             Self::Board => "board",
@@ -50,14 +50,31 @@ impl fmt::Display for Trait {
     }
 }
 
+/// An interrupt controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interrupts {
+    GicV2,
+    GicV3,
+    /// The local controller of the Raspberry Pi 3.
+    Bcm2836,
+}
+
+/// An exception level at which a kernel is entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Entry {
+    El1,
+    El2,
+}
+
 /// What a configuration is, as far as tests can depend on it.
 #[derive(Clone, Debug)]
 pub struct Traits {
     pub cpus: u32,
     pub core: String,
-    pub atomics: String,
-    pub interrupts: String,
-    pub entry: String,
+    pub interrupts: Interrupts,
+    pub entry: Entry,
     pub board: String,
     /// What it is without that some tests need.
     pub lacks: Vec<String>,
@@ -69,7 +86,6 @@ impl Traits {
         match about {
             Trait::Cpus => self.cpus == other.cpus,
             Trait::Core => self.core == other.core,
-            Trait::Atomics => self.atomics == other.atomics,
             Trait::Interrupts => self.interrupts == other.interrupts,
             Trait::Entry => self.entry == other.entry,
             Trait::Board => self.board == other.board,
@@ -96,7 +112,7 @@ impl Demands {
         Self { depends: depends.to_vec(), needs: None }
     }
 
-    /// The configurations among `all` that the test is to run in, in order. None if all lack what it needs.
+    /// The configurations among `all` that the test is to run in, in order. Empty if all lack what it needs.
     pub fn select(&self, all: &[Traits]) -> Vec<usize> {
         let lacks = |traits: &Traits| self.needs.as_ref().is_some_and(|need| traits.lacks.contains(need));
         let able: Vec<usize> = (0..all.len()).filter(|&index| !lacks(&all[index])).collect();
@@ -138,30 +154,27 @@ impl fmt::Display for Demands {
 
 #[cfg(test)]
 mod tests {
-    use super::{Demands, Trait, Traits};
+    use super::{
+        Demands,
+        Entry::{self, El1, El2},
+        Interrupts::{self, Bcm2836, GicV2, GicV3},
+        Trait, Traits,
+    };
 
-    fn traits(cpus: u32, core: &str, interrupts: &str, entry: &str, board: &str, lacks: &[&str]) -> Traits {
-        let atomics = if core == "max" { "lse" } else { "exclusives" };
-        Traits {
-            cpus,
-            core: core.into(),
-            atomics: atomics.into(),
-            interrupts: interrupts.into(),
-            entry: entry.into(),
-            board: board.into(),
-            lacks: lacks.iter().map(|lack| lack.to_string()).collect(),
-        }
+    fn traits(cpus: u32, core: &str, interrupts: Interrupts, entry: Entry, board: &str, lacks: &[&str]) -> Traits {
+        let lacks = lacks.iter().map(|lack| lack.to_string()).collect();
+        Traits { cpus, core: core.into(), interrupts, entry, board: board.into(), lacks }
     }
 
     /// Six configurations of two boards.
     fn all() -> Vec<Traits> {
         vec![
-            traits(1, "max", "gicv2", "el1", "virt", &["second CPU"]),
-            traits(4, "max", "gicv2", "el1", "virt", &[]),
-            traits(4, "max", "gicv3", "el1", "virt", &[]),
-            traits(4, "a53", "gicv2", "el1", "virt", &["PAuth"]),
-            traits(1, "a53", "gicv2", "el1", "virt", &["PAuth", "second CPU"]),
-            traits(4, "a53", "local", "el2", "pi", &["PAuth", "disk"]),
+            traits(1, "max", GicV2, El1, "virt", &["second CPU"]),
+            traits(4, "max", GicV2, El1, "virt", &[]),
+            traits(4, "max", GicV3, El1, "virt", &[]),
+            traits(4, "a53", GicV2, El1, "virt", &["PAuth"]),
+            traits(1, "a53", GicV2, El1, "virt", &["PAuth", "second CPU"]),
+            traits(4, "a53", Bcm2836, El2, "pi", &["PAuth", "disk"]),
         ]
     }
 
@@ -179,8 +192,8 @@ mod tests {
     #[test]
     fn every_other_value_is_visited_where_the_least_else_differs() {
         assert_eq!(select(&[Trait::Cpus], None), [0, 1]);
-        assert_eq!(select(&[Trait::Atomics], None), [0, 4]);
-        assert_eq!(select(&[Trait::Cpus, Trait::Atomics], None), [0, 1, 3]);
+        assert_eq!(select(&[Trait::Core], None), [0, 4]);
+        assert_eq!(select(&[Trait::Cpus, Trait::Core], None), [0, 1, 3]);
         assert_eq!(select(&[Trait::Cpus, Trait::Interrupts], None), [0, 1, 2, 5]);
         assert_eq!(select(&[Trait::Board], None), [0, 5]);
         assert_eq!(select(&[Trait::Core, Trait::Entry], Some("disk")), [0, 4]);
@@ -199,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_nothing_has_is_selected_nowhere() {
-        let lacking = [traits(1, "max", "gicv2", "el1", "virt", &["disk"])];
+        let lacking = [traits(1, "max", GicV2, El1, "virt", &["disk"])];
         assert!(Demands { depends: vec![Trait::Board], needs: Some("disk".into()) }.select(&lacking).is_empty());
     }
 

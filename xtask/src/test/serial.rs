@@ -20,23 +20,23 @@ const CPUS: u32 = 4;
 
 /// Runs the wanted tests. One may take `seconds` from one line to the next.
 pub fn test(report: &mut Report, wanted: &Wanted, station: &Station, seconds: u64) {
-    let mut bed = Bed { report, wanted, station, seconds };
-    for (what, tested) in [("list", bed.listed()), ("console", bed.console())] {
+    let mut run = SerialRun { report, wanted, station, seconds };
+    for (what, tested) in [("list", run.listed()), ("console", run.console())] {
         if let Err(error) = tested {
-            bed.report.add(Finished::new(bed.name(what), Err(format!("{error:#}"))));
+            run.report.add(Finished::failed_step(run.name(what), format!("{error:#}")));
         }
     }
 }
 
 /// What the tests are made with.
-struct Bed<'a> {
+struct SerialRun<'a> {
     report: &'a mut Report,
     wanted: &'a Wanted,
     station: &'a Station,
     seconds: u64,
 }
 
-impl Bed<'_> {
+impl SerialRun<'_> {
     fn name(&self, test: &str) -> String {
         format!("{}::{test}", self.station.board)
     }
@@ -80,7 +80,7 @@ impl Bed<'_> {
         if self.wanted.has(&name) {
             let begin = Instant::now();
             let outcome = subject.and_then(|subject| subject.with(start, self.seconds));
-            self.report.add(Finished { name, outcome, duration: Some(begin.elapsed()) });
+            self.report.add(Finished::test(name, outcome, begin.elapsed()));
         }
     }
 }

@@ -1,10 +1,7 @@
 //! The tests on the target: every one has a machine of its own, so that none can spoil another and a machine
 //! that hangs is one result. All is decided from the UART.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, path::Path};
 
 use anyhow::Result;
 
@@ -12,7 +9,7 @@ use super::{
     boot,
     dialogue::{Subject, converse},
     network,
-    pool::Site,
+    pool::BuildContext,
     protocol::{Listing, Trial},
     report::{Finished, Outcome},
     select::{Demands, Trait, Traits},
@@ -22,7 +19,6 @@ use super::{
 use crate::{
     bench,
     board::{BASE, Board, Configuration, Overrides},
-    image,
     machine::Start,
 };
 
@@ -42,40 +38,76 @@ impl Talk {
     }
 }
 
-/// A configuration of a board.
-struct Place<'a> {
-    board: &'a Board,
+/// A configuration, as tests know it.
+pub struct NamedConfiguration<'a> {
+    pub board: &'a Board,
     configuration: &'a Configuration,
     /// What the names of the tests in it begin with.
-    name: String,
+    prefix: String,
     traits: Traits,
 }
 
-impl Place<'_> {
+impl NamedConfiguration<'_> {
+    /// Whether it is what the board is without any variation.
+    pub fn is_base(&self) -> bool {
+        self.configuration.name == BASE
+    }
+
     fn arguments(&self, image: &Path) -> Result<Vec<OsString>> {
         self.board.arguments(self.configuration, &Overrides::default(), image)
     }
 }
 
-/// One test in one place.
-struct Candidate {
-    /// Without the place.
+/// One test in one configuration.
+pub struct Candidate<'a> {
+    /// The index of the configuration.
+    configuration: usize,
+    /// Without the prefix.
     name: String,
-    /// The index of the place.
-    place: usize,
     demands: Demands,
-    machine: Box<dyn Start + Send>,
-    /// The error says why there is nothing to talk about.
-    subject: Result<Talk, String>,
+    run: Box<dyn FnOnce() -> Result<Outcome, String> + Send + 'a>,
+}
+
+impl<'a> Candidate<'a> {
+    /// The test `name` in the configuration with this index.
+    pub fn new(
+        configuration: usize,
+        name: String,
+        demands: Demands,
+        run: impl FnOnce() -> Result<Outcome, String> + Send + 'a,
+    ) -> Self {
+        Self { configuration, name, demands, run: Box::new(run) }
+    }
+
+    /// A talk with a machine. The error of `subject` says why there is nothing to talk about.
+    fn talk(
+        configuration: usize,
+        name: String,
+        demands: Demands,
+        machine: impl Start + Send + 'a,
+        subject: Result<Talk, String>,
+        seconds: u64,
+    ) -> Self {
+        Self::new(configuration, name, demands, move || subject.and_then(|subject| subject.with(&machine, seconds)))
+    }
+}
+
+/// When a job begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Before those that wait: it takes long, and no core is to wait for it at the end.
+    First,
+    /// After those that were added before.
+    Last,
 }
 
 /// Everything that is tested on machines, and where.
 pub struct Targets<'a> {
-    places: Vec<Place<'a>>,
+    pub configurations: Vec<NamedConfiguration<'a>>,
     pub wanted: &'a Wanted,
-    /// Every test runs in every place, and not only in those that can make a difference to it.
+    /// Every test runs in every configuration, and not only in those that can make a difference to it.
     pub is_thorough: bool,
-    /// Some places were left out, so that there may be none for a test.
+    /// Some configurations were left out, so that there may be none for a test.
     pub is_narrowed: bool,
     /// Tests are listed instead of run.
     pub is_listing: bool,
@@ -84,110 +116,87 @@ pub struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    /// Nothing yet.
-    pub fn new(wanted: &'a Wanted, seconds: u64) -> Self {
-        Self { places: Vec::new(), wanted, is_thorough: false, is_narrowed: false, is_listing: false, seconds }
-    }
-
-    /// Adds a place.
+    /// Adds a configuration.
     pub fn add(&mut self, board: &'a Board, configuration: &'a Configuration) -> Result<()> {
-        let (name, traits) = (board.place(configuration), board.traits(configuration)?);
-        self.places.push(Place { board, configuration, name, traits });
+        let (prefix, traits) = (board.prefix(configuration), board.traits(configuration)?);
+        self.configurations.push(NamedConfiguration { board, configuration, prefix, traits });
         Ok(())
     }
 
-    /// Whether there is no place.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// The boards whose base configuration is among the places.
-    pub fn whole_boards(&self) -> impl Iterator<Item = &'a Board> {
-        self.places.iter().filter(|place| place.configuration.name == BASE).map(|place| place.board)
-    }
-
-    /// Adds the tests of the tests image, whose image is `image`.
-    pub fn add_listed(&'a self, site: &Site<'_, 'a>, image: &Path) -> Result<()> {
-        let Some(first) = self.places.first() else { return Ok(()) };
+    /// Adds the tests of the tests image.
+    pub fn add_listed(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
+        let Some(first) = self.configurations.first() else { return Ok(()) };
         let tests =
             converse(&first.arguments(image)?, self.seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
         let mut candidates = Vec::new();
-        for (index, place) in self.places.iter().enumerate() {
-            let arguments = place.arguments(image)?;
-            candidates.extend(tests.iter().map(|test| Candidate {
-                name: test.name.clone(),
-                place: index,
-                demands: test.demands.clone(),
-                machine: Box::new(arguments.clone()),
-                subject: Ok(Talk::Trial(Trial::new(test.clone(), place.traits.lacks.clone()))),
+        for (index, named) in self.configurations.iter().enumerate() {
+            let arguments = named.arguments(image)?;
+            candidates.extend(tests.iter().map(|test| {
+                let trial = Talk::Trial(Trial::new(test.clone(), named.traits.lacks.clone()));
+                let (name, demands) = (test.name.clone(), test.demands.clone());
+                Candidate::talk(index, name, demands, arguments.clone(), Ok(trial), self.seconds)
             }));
         }
-        self.begin(site, candidates);
+        self.begin(context, candidates, Order::Last);
         Ok(())
     }
 
     /// Adds everything that is tried on the kernel itself, which is the program `elf` and its image `image`.
-    pub fn add_kernel(&'a self, site: &Site<'_, 'a>, elf: &Path, image: &Path) -> Result<()> {
+    pub fn add_kernel(&'a self, context: &BuildContext<'_, 'a>, elf: &Path, image: &Path) {
         let mut candidates = Vec::new();
-        for (index, place) in self.places.iter().enumerate() {
-            let arguments = place.arguments(image)?;
-            let plain = place.board.cpus(place.board.configuration(BASE)?);
-            let mut console = |name: &str, demands: &Demands, subject: Result<_, String>| {
-                candidates.push(Candidate {
-                    name: format!("console::{name}"),
-                    place: index,
-                    demands: demands.clone(),
-                    machine: Box::new(arguments.clone()),
-                    subject: subject.map(Talk::Other),
-                });
-            };
-            let cpus = place.traits.cpus;
-            for session in sessions::all(&place.board.name, cpus, cpus == plain)? {
-                console(&session.name, &session.demands, session.subject());
+        for (index, named) in self.configurations.iter().enumerate() {
+            match self.of_kernel(index, elf, image) {
+                Ok(more) => candidates.extend(more),
+                Err(error) => context.results.step_failed(format!("{}::kernel", named.prefix), format!("{error:#}")),
             }
-            console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
-            let boots = boot::all(place.board, place.configuration, elf, image)?;
-            candidates.extend(boots.into_iter().map(|boot| Candidate {
-                name: format!("boot::{}", boot.name),
-                place: index,
-                demands: boot.demands,
-                machine: Box::new(boot.arguments),
-                subject: boot.subject.map(Talk::Other),
-            }));
-            let mut captures = image.as_os_str().to_owned();
-            captures.push(format!(".captures/{}-{}", place.board.name, place.configuration.name));
-            let visits = network::all(place.board, place.configuration, &arguments, captures.as_ref())?;
-            candidates.extend(visits.into_iter().map(|trial| Candidate {
-                name: format!("network::{}", trial.name),
-                place: index,
-                demands: trial.demands,
-                machine: Box::new(trial.machine),
-                subject: trial.subject.map(Talk::Other),
-            }));
         }
-        self.begin(site, candidates);
-        Ok(())
+        self.begin(context, candidates, Order::Last);
     }
 
-    /// Adds every case of the benchmark, once. It measures on one CPU, and what else the machine is changes figures alone.
-    pub fn add_benchmark(&'a self, site: &Site<'_, 'a>, image: &Path) -> Result<()> {
-        let candidate = |(index, place): (usize, &Place<'_>)| {
-            Ok(Candidate {
-                name: "bench::cases".into(),
-                place: index,
-                demands: Demands::default(),
-                machine: Box::new(place.arguments(image)?),
-                subject: Ok(Talk::Other(Box::new(bench::Rehearsal::default()))),
-            })
+    /// What is tried on the kernel in the configuration with this index.
+    fn of_kernel(&'a self, index: usize, elf: &Path, image: &Path) -> Result<Vec<Candidate<'a>>> {
+        let named = &self.configurations[index];
+        let arguments = named.arguments(image)?;
+        let mut candidates = Vec::new();
+        let mut console = |name: &str, demands: &Demands, subject: Result<_, String>| {
+            let name = format!("console::{name}");
+            let subject = subject.map(Talk::Other);
+            candidates.push(Candidate::talk(index, name, demands.clone(), arguments.clone(), subject, self.seconds));
         };
-        let candidates = self.places.iter().enumerate().map(candidate).collect::<Result<_>>()?;
-        self.begin(site, candidates);
+        let cpus = named.traits.cpus;
+        let plain = named.board.cpus(named.board.configuration(BASE).unwrap_or(named.configuration));
+        for session in sessions::all(&named.board.name, cpus, cpus == plain)? {
+            console(&session.name, &session.demands, session.subject());
+        }
+        console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
+        for boot in boot::all(named.board, named.configuration, elf, image)? {
+            let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Talk::Other));
+            candidates.push(Candidate::talk(index, name, boot.demands, boot.arguments, subject, self.seconds));
+        }
+        let mut captures = image.as_os_str().to_owned();
+        captures.push(format!(".captures/{}-{}", named.board.name, named.configuration.name));
+        for trial in network::all(named.board, named.configuration, &arguments, captures.as_ref())? {
+            let (name, subject) = (format!("network::{}", trial.name), trial.subject.map(Talk::Other));
+            candidates.push(Candidate::talk(index, name, trial.demands, trial.machine, subject, self.seconds));
+        }
+        Ok(candidates)
+    }
+
+    /// Adds every case of the benchmark, once. The machine changes the figures, and not whether a case works.
+    pub fn add_benchmark(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
+        let candidate = |(index, named): (usize, &NamedConfiguration<'_>)| {
+            let subject = Ok(Talk::Other(Box::new(bench::Rehearsal::default())));
+            let (name, demands) = ("bench::cases".into(), Demands::default());
+            Ok(Candidate::talk(index, name, demands, named.arguments(image)?, subject, self.seconds))
+        };
+        let candidates = self.configurations.iter().enumerate().map(candidate).collect::<Result<_>>()?;
+        self.begin(context, candidates, Order::First);
         Ok(())
     }
 
     /// Adds the candidates that are to run, or lists them.
-    fn begin(&'a self, site: &Site<'_, 'a>, candidates: Vec<Candidate>) {
-        let mut tests: Vec<(String, Vec<Candidate>)> = Vec::new();
+    pub fn begin(&'a self, context: &BuildContext<'_, 'a>, candidates: Vec<Candidate<'a>>, order: Order) {
+        let mut tests: Vec<(String, Vec<Candidate<'a>>)> = Vec::new();
         for candidate in candidates {
             match tests.iter_mut().find(|(name, _)| *name == candidate.name) {
                 Some((_, same)) => same.push(candidate),
@@ -195,58 +204,56 @@ impl<'a> Targets<'a> {
             }
         }
         for (name, candidates) in tests {
-            self.begin_one(site, &name, candidates);
+            self.begin_one(context, &name, candidates, order);
         }
     }
 
-    /// Adds one test in the places where it is to run, out of those where it can.
-    fn begin_one(&'a self, site: &Site<'_, 'a>, name: &str, mut candidates: Vec<Candidate>) {
-        let Some(demands) = candidates.first().map(|candidate| candidate.demands.clone()) else { return };
-        if !self.is_thorough {
-            let traits: Vec<_> = candidates.iter().map(|one| self.places[one.place].traits.clone()).collect();
-            let selected = demands.select(&traits);
-            if selected.is_empty() {
-                let full = format!("{}::{name}", self.places[candidates[0].place].name);
-                if self.wanted.has(&full) && !self.is_listing {
-                    let need = demands.needs.unwrap_or_default();
-                    let outcome = match self.is_narrowed {
-                        true => Ok(Outcome::Skipped(format!("no {need}"))),
-                        false => Err(format!("no configuration of any board has what it needs, a {need}")),
-                    };
-                    site.results.add(Finished::new(full, outcome));
+    /// Adds one test in the configurations in which it is to run, out of those in which it can.
+    fn begin_one(
+        &'a self,
+        context: &BuildContext<'_, 'a>,
+        name: &str,
+        mut candidates: Vec<Candidate<'a>>,
+        order: Order,
+    ) {
+        let Some(first) = candidates.first() else { return };
+        let (home, demands) = (self.full_name(first), first.demands.clone());
+        let traits: Vec<_> =
+            candidates.iter().map(|one| self.configurations[one.configuration].traits.clone()).collect();
+        let selected = demands.select(&traits);
+        if selected.is_empty() && (!self.is_thorough || !self.is_narrowed) {
+            if self.wanted.has(&home) {
+                let need = demands.needs.unwrap_or_default();
+                let missing = format!("{name} runs nowhere: no configuration has what it needs, a {need}");
+                match self.is_narrowed {
+                    true if self.is_listing => context.results.list(missing, 0),
+                    true => context.results.add(Finished::skipped(home, format!("no {need}"))),
+                    false => context.results.step_failed(home, missing),
                 }
-                return;
             }
-            let mut index = 0;
-            candidates.retain(|_| {
-                index += 1;
-                selected.contains(&(index - 1))
-            });
+            return;
         }
-        candidates.retain(|candidate| self.wanted.has(&self.full_name(candidate)));
+        let mut index = 0;
+        candidates.retain(|candidate| {
+            index += 1;
+            (self.is_thorough || selected.contains(&(index - 1))) && self.wanted.has(&self.full_name(candidate))
+        });
         if self.is_listing {
-            let places: Vec<_> = candidates.iter().map(|one| self.places[one.place].name.as_str()).collect();
-            if !places.is_empty() {
-                site.results.list(format!("{name}: {} ({demands})", places.join(" ")), places.len());
+            let prefixes: Vec<_> =
+                candidates.iter().map(|one| self.configurations[one.configuration].prefix.as_str()).collect();
+            if !prefixes.is_empty() {
+                context.results.list(format!("{name}: {} ({demands})", prefixes.join(" ")), prefixes.len());
             }
             return;
         }
         for candidate in candidates {
             let full = self.full_name(&candidate);
-            let seconds = self.seconds;
-            site.add(move |results| {
-                results.time(full, || candidate.subject.and_then(|subject| subject.with(&*candidate.machine, seconds)));
-            });
+            let add = if order == Order::First { BuildContext::add_first } else { BuildContext::add };
+            add(context, full.clone(), Box::new(move |results| results.time(full, candidate.run)));
         }
     }
 
-    fn full_name(&self, candidate: &Candidate) -> String {
-        format!("{}::{}", self.places[candidate.place].name, candidate.name)
+    fn full_name(&self, candidate: &Candidate<'_>) -> String {
+        format!("{}::{}", self.configurations[candidate.configuration].prefix, candidate.name)
     }
-}
-
-/// The program that Cargo built, and its image beside it.
-pub fn with_image(elf: PathBuf) -> Result<(PathBuf, PathBuf)> {
-    let image = image::write_beside(&elf)?;
-    Ok((elf, image))
 }

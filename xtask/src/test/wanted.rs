@@ -1,42 +1,70 @@
 //! Which tests the command line asks for, by their names.
+//!
+//! A name begins with a prefix: a stage such as `host`, or a configuration such as `rpi3/smp1`.
 
 /// The tests that are asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     filter: Option<String>,
-    /// A name has to be the filter, rather than contain it.
+    /// A name has to be the filter, with a prefix or without, rather than contain it.
     is_exact: bool,
+    /// The only prefixes that the filter leaves, if it begins with one.
+    prefixes: Option<Vec<String>>,
+    /// The filter is nothing but a prefix.
+    is_prefix: bool,
 }
 
 impl Wanted {
-    /// Tests whose names contain `filter`, or are `filter` if `is_exact`. Every test without a filter.
-    pub fn new(filter: Option<String>, is_exact: bool) -> Self {
-        Self { filter, is_exact }
+    /// Tests whose names contain `filter`, or are `filter` if `is_exact`; every test without a filter. `prefixes` are all that
+    /// names begin with: a filter that begins with one of them and `::` asks for no other, and one that is a board, with or
+    /// without a slash, asks for every test in all its configurations.
+    pub fn new<'a>(
+        filter: Option<String>,
+        is_exact: bool,
+        prefixes: impl IntoIterator<Item = &'a str> + Clone,
+    ) -> Self {
+        let Some(text) = &filter else { return Self::default() };
+        let (head, is_prefix) = text.split_once("::").map_or((text.as_str(), true), |(head, _)| (head, false));
+        let board = format!("{}/", head.trim_end_matches('/'));
+        let is_meant = |prefix: &&str| {
+            *prefix == head || is_prefix && (prefix.starts_with(&board) || board.strip_suffix('/') == Some(*prefix))
+        };
+        let meant: Vec<String> = prefixes.into_iter().filter(is_meant).map(String::from).collect();
+        let is_prefix = is_prefix && !meant.is_empty();
+        let prefixes = (!meant.is_empty()).then_some(meant);
+        Self { filter, is_exact, prefixes, is_prefix }
     }
 
     /// Whether the test of this name is asked for.
     pub fn has(&self, name: &str) -> bool {
-        match &self.filter {
-            None => true,
-            Some(filter) if self.is_exact => name == filter,
-            Some(filter) => name.contains(filter.as_str()),
+        let Some(filter) = self.filter.as_deref() else { return true };
+        let (prefix, rest) = name.split_once("::").unwrap_or((name, ""));
+        if self.is_prefix {
+            return self.may_have(prefix);
         }
+        if self.is_exact { name == filter || rest == filter } else { name.contains(filter) }
     }
 
-    /// Whether a name that begins with `place::` may be asked for, where `places` are all that names begin with.
-    ///
-    /// A filter that begins with one of them asks for nothing in the others; any other filter may be found everywhere.
-    pub fn may_have<'a>(&self, place: &str, places: impl IntoIterator<Item = &'a str>) -> bool {
-        match self.place(places) {
-            Some(wanted) => wanted == place,
-            None => !self.is_exact,
-        }
+    /// Whether a test whose name begins with this prefix may be asked for.
+    pub fn may_have(&self, prefix: &str) -> bool {
+        self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(|meant| meant == prefix))
     }
 
-    /// The place among `places` that the filter begins with.
-    pub fn place<'a>(&self, places: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-        let (wanted, _) = self.filter.as_deref()?.split_once("::")?;
-        places.into_iter().find(|place| *place == wanted)
+    /// Whether a test may be asked for whose name, after the prefix, begins with one of `modules`.
+    pub fn may_have_of(&self, modules: &[&str]) -> bool {
+        !self.is_exact || self.is_of(modules)
+    }
+
+    /// Whether only tests are asked for whose names, after the prefix, begin with one of `modules`.
+    pub fn is_of(&self, modules: &[&str]) -> bool {
+        let Some(filter) = self.filter.as_deref() else { return false };
+        let own = if self.prefixes.is_some() { filter.split_once("::").map_or("", |(_, own)| own) } else { filter };
+        (self.is_exact || self.prefixes.is_some()) && modules.iter().any(|module| own.starts_with(module))
+    }
+
+    /// Whether the filter leaves some prefixes out.
+    pub fn is_narrowed(&self) -> bool {
+        self.prefixes.is_some()
     }
 
     /// Why no test was found.
@@ -51,26 +79,51 @@ impl Wanted {
 mod tests {
     use super::Wanted;
 
-    const PLACES: [&str; 3] = ["host", "virt", "virt/smp4"];
+    const PREFIXES: [&str; 4] = ["host", "pi", "pi/smp1", "virt"];
 
-    #[test]
-    fn a_filter_is_part_of_a_name_unless_it_is_exact() {
-        let wanted = |filter: &str, is_exact| Wanted::new(Some(filter.into()), is_exact);
-        assert!(Wanted::default().has("virt::a") && wanted("::a", false).has("virt::ab"));
-        assert!(wanted("virt::a", true).has("virt::a") && !wanted("virt::a", true).has("virt::ab"));
-        assert!(!wanted("::b", false).has("virt::ab"));
+    fn wanted(filter: &str, is_exact: bool) -> Wanted {
+        Wanted::new(Some(filter.into()), is_exact, PREFIXES)
+    }
+
+    /// The prefixes that a filter leaves.
+    fn prefixes(filter: &str) -> Vec<&'static str> {
+        let wanted = wanted(filter, false);
+        PREFIXES.into_iter().filter(|prefix| wanted.may_have(prefix)).collect()
     }
 
     #[test]
-    fn a_filter_with_a_place_asks_for_no_other() {
-        let places = |filter: Option<&str>, is_exact| {
-            let wanted = Wanted::new(filter.map(String::from), is_exact);
-            PLACES.into_iter().filter(|place| wanted.may_have(place, PLACES)).collect::<Vec<_>>()
-        };
-        assert_eq!(places(None, false), PLACES);
-        assert_eq!(places(Some("virt::a"), false), ["virt"]);
-        assert_eq!(places(Some("virt/smp4::"), true), ["virt/smp4"]);
-        assert_eq!(places(Some("kprobe::a"), false), PLACES);
-        assert_eq!(places(Some("kprobe::a"), true), [""; 0]);
+    fn a_filter_is_part_of_a_name() {
+        assert!(Wanted::default().has("virt::a") && wanted("::a", false).has("virt::ab"));
+        assert!(!wanted("::b", false).has("virt::ab") && !wanted("pi::a", false).has("virt::pi::b"));
+    }
+
+    #[test]
+    fn an_exact_filter_is_a_name_with_or_without_its_prefix() {
+        for filter in ["virt::m::a", "m::a"] {
+            assert!(wanted(filter, true).has("virt::m::a"), "{filter}");
+            assert!(!wanted(filter, true).has("virt::m::ab") && !wanted(filter, true).has("virt::n::m::a"), "{filter}");
+            assert!(wanted(filter, true).may_have_of(&["k::", "m::"]) && !wanted(filter, true).may_have_of(&["k::"]));
+        }
+        assert!(wanted("m::a", false).may_have_of(&["k::"]) && !wanted("m::a", false).is_of(&["m::"]));
+        assert!(wanted("virt::m::a", false).is_of(&["m::"]) && !Wanted::default().is_of(&["m::"]));
+    }
+
+    #[test]
+    fn a_filter_that_begins_with_a_prefix_asks_for_no_other() {
+        assert_eq!(prefixes("pi/smp1::a"), ["pi/smp1"]);
+        assert_eq!(prefixes("pi::a"), ["pi"]);
+        assert_eq!(prefixes("m::a"), PREFIXES);
+        assert_eq!(prefixes("moon"), PREFIXES);
+        assert!(wanted("pi::a", false).is_narrowed() && !wanted("m::a", false).is_narrowed());
+    }
+
+    #[test]
+    fn a_board_is_all_its_configurations() {
+        for filter in ["pi", "pi/"] {
+            assert_eq!(prefixes(filter), ["pi", "pi/smp1"]);
+            assert!(wanted(filter, false).has("pi::a") && wanted(filter, false).has("pi/smp1::a"), "{filter}");
+            assert!(!wanted(filter, false).has("virt::pi::a"), "{filter}");
+        }
+        assert_eq!(prefixes("pi/smp1"), ["pi/smp1"]);
     }
 }
