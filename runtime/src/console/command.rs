@@ -1,5 +1,7 @@
 //! The commands: what each is called by, and what it says of itself.
 
+use alloc::format;
+
 use super::session::{self, Session};
 use super::words::{Failure, Word, Words};
 use super::{coverage, everything, files, network, probes, program, system, why};
@@ -18,19 +20,19 @@ static COMMANDS: [Command; 26] = [
     Command {
         name: "trace",
         arguments: "[-i] PROGRAM [-c COMMAND]",
-        help: "run a program until ^C, its exit(), or the end of the command; -i: by the interpreter",
+        help: "run a program until ^C, or with a command",
         run: program::trace,
     },
     Command {
         name: "funccount",
         arguments: "GLOB [-c COMMAND]",
-        help: "how often each function that matches is called",
+        help: "how often each function is called",
         run: program::count_functions,
     },
     Command {
         name: "funclatency",
         arguments: "GLOB [-c COMMAND]",
-        help: "how long calls of each function that matches take, in nanoseconds",
+        help: "how long calls of each function take, in ns",
         run: program::time_function,
     },
     Command {
@@ -42,22 +44,12 @@ static COMMANDS: [Command; 26] = [
     Command {
         name: "list-probes",
         arguments: "PROBES",
-        help: "what a probe of a program matches, as in list-probes kprobe:blk::*",
+        help: "what a probe matches, as in kprobe:blk::*",
         run: program::list,
     },
     Command { name: "list", arguments: "", help: "all probes, with their hits and misses", run: probes::list },
-    Command {
-        name: "ls",
-        arguments: "[PATH]",
-        help: "the files of the tracefs, as below /sys/kernel/tracing",
-        run: files::ls,
-    },
-    Command {
-        name: "cat",
-        arguments: "PATH",
-        help: "what is in a file; `cat trace N`: the newest N hits",
-        run: files::cat,
-    },
+    Command { name: "ls", arguments: "[PATH]", help: "the files of Linux's tracefs", run: files::ls },
+    Command { name: "cat", arguments: "PATH", help: "what is in a file", run: files::cat },
     Command { name: "echo", arguments: "TEXT > PATH", help: "write a line to a file; `>>` appends", run: files::echo },
     Command { name: "clear", arguments: "trace", help: "forget the hits that were recorded", run: probes::clear },
     Command { name: "enable", arguments: "NAME", help: "arm an event again", run: probes::enable },
@@ -65,31 +57,26 @@ static COMMANDS: [Command; 26] = [
     Command {
         name: "why",
         arguments: "SYMBOL[+OFFSET]",
-        help: "how an instruction is probed, or why not; without OFFSET, each of the function",
+        help: "how an instruction is probed, or why not",
         run: why::why,
     },
     Command {
         name: "coverage",
         arguments: "[GLOB]",
-        help: "how much of the image, or of the functions that match, can be probed",
+        help: "how much of the image can be probed",
         run: coverage::coverage,
     },
     Command {
         name: "everything",
         arguments: "[on|off]",
-        help: "probe every instruction that can be probed; without argument, count the hits",
+        help: "probe every instruction that can be probed",
         run: everything::everything,
     },
-    Command {
-        name: "symbols",
-        arguments: "GLOB",
-        help: "functions whose names match, or contain what has neither * nor ?",
-        run: system::symbols,
-    },
+    Command { name: "symbols", arguments: "GLOB", help: "functions by their names", run: system::symbols },
     Command {
         name: "run",
         arguments: "WORKLOAD [N] [TASKS]",
-        help: "N iterations of sha256, deflate or disk, in several tasks at once",
+        help: "N iterations of sha256, deflate or disk",
         run: system::run,
     },
     Command {
@@ -106,26 +93,85 @@ static COMMANDS: [Command; 26] = [
         help: "where a task is, given by its number or name",
         run: system::backtrace,
     },
-    Command {
-        name: "console",
-        arguments: "",
-        help: "more commands, until exit: as the command of trace, to run meanwhile",
-        run: session::lend,
-    },
+    Command { name: "console", arguments: "", help: "more commands until exit, while trace runs", run: session::lend },
     Command { name: "exit", arguments: "", help: "leave what console has begun", run: session::exit },
-    Command { name: "help", arguments: "", help: "this", run: help },
+    Command { name: "help", arguments: "[NAME]", help: "this, or more about a command or a file", run: help },
     Command { name: "poweroff", arguments: "", help: "switch the machine off", run: system::power_off },
     Command { name: "reboot", arguments: "", help: "reset the machine, which boots again", run: system::reboot },
 ];
 
 const DEFINITIONS: [(&str, &str); 3] = [
-    ("p[:NAME] SYMBOL[+OFFSET]|0xADDRESS [ARGS]", "probe an instruction"),
-    ("r[MAXACTIVE][:NAME] SYMBOL [ARGS]", "probe the returns of a function"),
+    ("p[:NAME] PLACE [ARGS]", "probe an instruction"),
+    ("r[MAXACTIVE][:NAME] PLACE [ARGS]", "probe the returns of a function"),
     ("-:NAME", "remove an event"),
 ];
 
+/// The column at which the second half of a line of help begins, and how long the line may be.
+const HELP_COLUMN: usize = 33;
+const HELP_WIDTH: usize = 80;
+
+const _: () = {
+    let mut number = 0;
+    while number < COMMANDS.len() {
+        let Command { name, arguments, help, .. } = COMMANDS[number];
+        assert!(name.len() + 1 + arguments.len() < HELP_COLUMN && HELP_COLUMN + help.len() <= HELP_WIDTH);
+        number += 1;
+    }
+    number = 0;
+    while number < MORE.len() {
+        assert!(is_narrow(MORE[number].1));
+        number += 1;
+    }
+};
+
+/// Whether no line of `text` is longer than a line of help may be.
+pub(super) const fn is_narrow(text: &str) -> bool {
+    let (mut at, mut length) = (0, 0);
+    while at < text.len() {
+        length = if text.as_bytes()[at] == b'\n' { 0 } else { length + 1 };
+        if length > HELP_WIDTH {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// What `help NAME` says besides, by name.
+const MORE: [(&str, &str); 12] = [
+    (
+        "p",
+        "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, or SYMBOL%return\n\
+         ARGS:  [NAME=]EXPRESSION[:TYPE], up to 128\n\
+         EXPRESSION: %REG @SYMBOL[+|-OFFSET] @ADDRESS $stack $stackN $argN $comm\n\
+         \x20           +|-[u]OFFSET(EXPRESSION) \\NUMBER \\\"TEXT\"\n\
+         TYPE: u8 to u64, s8 to s64, x8 to x64, char, symbol, symstr, string, ustring,\n\
+         \x20     bWIDTH@OFFSET/SIZE; an array with [N] after it",
+    ),
+    ("r", "as p, at the entry of a function; $retval is what it returns\nMAXACTIVE: how many calls may be in progress"),
+    ("-", "-:[GROUP/]EVENT; -:GROUP/ removes all events of a group"),
+    (
+        "trace",
+        "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
+         PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
+         \x20      insn:FUNC[:OFFSET] inline:GLOB:entry|return interval:ms|s:N BEGIN END\n\
+         STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
+         \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
+         \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()\n\
+         COMMAND: what to run meanwhile; -i: by the interpreter",
+    ),
+    ("symbols", "GLOB: * stands for any characters, ? for one; without them, a part of the name"),
+    ("coverage", "GLOB: as for symbols; without it, all of the image"),
+    ("why", "without OFFSET, each instruction of the function in a line"),
+    ("everything", "on: probe all; off: remove these probes; nothing: how often they were hit"),
+    ("echo", "`>` writes, `>>` appends; quotes are those of a shell; -n: without a line end"),
+    ("cat", "cat trace N: the newest N hits"),
+    ("run", "WORKLOAD: sha256, deflate or disk; N: iterations, 100; TASKS: 1 to 64, 4"),
+    ("console", "as in trace PROGRAM -c console"),
+];
+
 const EXAMPLE: &str = "\
-    ARGS: [NAME=]%x0[:u8], with any register and u, s or x of 8 to 64 bits; $arg1 to $arg8; $retval (r only).\n\
+    `help p` tells what PLACE and ARGS are; `help NAME` works for files, too.\n\
     An example:\n\
     \x20 symbols sha2::*\n\
     \x20 p:blocks sha2::sha256::compress256 count=%x2:u64\n\
@@ -157,19 +203,48 @@ impl Command {
     ///
     /// What the command says.
     pub fn execute(&self, session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+        // The others read the signs that these are in a shell by themselves.
+        if !matches!(self.name, "trace" | "ls" | "cat" | "echo") {
+            words.no_redirection()?;
+        }
         (self.run)(session, words)
     }
 }
 
+/// `help [NAME]`
 fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let wanted = words.next();
     words.end()?;
+    if let Some(word) = wanted {
+        return describe(word);
+    }
     for (usage, help) in DEFINITIONS {
-        println!("{usage:<44}{help}");
+        println!("{usage:<HELP_COLUMN$}{help}");
     }
     for Command { name, arguments, help, .. } in &COMMANDS {
-        let space = 44 - name.len() - 1;
+        let space = HELP_COLUMN - name.len() - 1;
         println!("{name} {arguments:<space$}{help}");
     }
     println!("{EXAMPLE}");
+    Ok(())
+}
+
+/// `help NAME`
+fn describe(word: Word<'_>) -> Result<(), Failure> {
+    let name = word.text;
+    let definition = DEFINITIONS.iter().find(|(usage, _)| name.len() == 1 && usage.starts_with(name));
+    let command = COMMANDS.iter().find(|command| command.name == name);
+    match (definition, command) {
+        (Some((usage, help)), _) => println!("{usage}\n{help}"),
+        (None, Some(Command { arguments, help, .. })) => {
+            println!("{}\n{help}", format!("{name} {arguments}").trim_end())
+        }
+        (None, None) => return files::describe(word),
+    }
+    if let Some((_, more)) = MORE.iter().find(|(about, _)| *about == name) {
+        println!("{more}");
+    }
+    // A file may have the same name as a command, but need not.
+    let _ = files::describe(word);
     Ok(())
 }

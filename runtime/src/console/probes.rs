@@ -38,10 +38,15 @@ pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     }
 }
 
+/// The columns that the name of an event has in a list, unless there is a longer one.
+const EVENT_WIDTH: usize = 16;
+
 /// `list`
 pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
-    println!("address           kind  mode       state     hits        missed      event             function");
+    let longest = session.events.iter().map(|event| event.definition().event.len()).max().unwrap_or(0);
+    let width = longest.max(EVENT_WIDTH);
+    println!("address           kind  mode       state     hits        missed      {:<width$}  function", "event");
     for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in probe::list() {
         let kind = match kind {
             ProbeKind::Kprobe => "k",
@@ -52,7 +57,9 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         let event = event.map_or("-", |event| &event.definition().event);
         let place = Symbolic(address);
         let mode = mode.map_or_else(|| String::from("-"), |mode| mode.to_string());
-        println!("{address:016x}  {kind:<4}  {mode:<9}  {state:<8}  {hits:<10}  {missed:<10}  {event:<16}  {place}");
+        println!(
+            "{address:016x}  {kind:<4}  {mode:<9}  {state:<8}  {hits:<10}  {missed:<10}  {event:<width$}  {place}"
+        );
         if let Some(reason) = fallback {
             println!("{:24}{reason}", "");
         }

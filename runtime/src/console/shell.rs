@@ -2,8 +2,8 @@
 //! one types into the tracefs of a Linux machine.
 //!
 //! Words are separated by white space. `'…'` takes everything as it is; in `"…"`, `\` takes `"` and `\` as they are; outside of quotes,
-//! `\` takes any character as it is. `> FILE` and `>> FILE` may stand anywhere outside of quotes. There are no variables, no
-//! patterns and no pipes: `$retval`, `*` and `|` are just characters.
+//! `\` takes any character as it is. `> FILE` or `>> FILE` may stand anywhere outside of quotes. There are no variables and no
+//! patterns: `$retval` and `*` are just characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,6 +24,8 @@ pub struct Output {
     pub path: String,
     /// What is in it stays.
     pub append: bool,
+    /// How many characters precede the `>`.
+    pub column: usize,
 }
 
 /// Why a line cannot be read.
@@ -49,13 +51,16 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// A quote is not closed, or a file is missing.
+    /// A quote is not closed, a file is missing, or there are several; or a sign is not in quotes that a shell has a meaning for.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut line = Self::default();
         let mut redirection = None;
         for (token, column) in tokens(text)? {
             match (token, redirection.take()) {
-                (Token::Word(path), Some((append, _))) => line.output = Some(Output { path, append }),
+                (Token::Word(_), Some((_, column))) if line.output.is_some() => {
+                    return Err(Error { problem: "the output goes to one file only", column });
+                }
+                (Token::Word(path), Some((append, column))) => line.output = Some(Output { path, append, column }),
                 (Token::Word(word), None) => line.words.push(word),
                 (Token::Redirection { .. }, Some(_)) => return Err(no_file(column)),
                 (Token::Redirection { append }, None) => redirection = Some((append, column)),
@@ -84,6 +89,10 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, Error> {
                 let append = characters.next_if(|&(_, next)| next == '>').is_some();
                 tokens.push((Token::Redirection { append }, column));
                 continue;
+            }
+            '|' | '&' | ';' | '<' => {
+                let problem = "there are no pipes, lists and inputs here; in quotes this is just a character";
+                return Err(Error { problem, column });
             }
             _ if character.is_whitespace() => {
                 tokens.extend(word.take().map(|(word, column)| (Token::Word(word), column)));
@@ -121,7 +130,7 @@ mod tests {
 
     fn read(text: &str) -> (Vec<String>, Option<(String, bool)>) {
         let line = Line::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
-        (line.words, line.output.map(|Output { path, append }| (path, append)))
+        (line.words, line.output.map(|Output { path, append, .. }| (path, append)))
     }
 
     fn words(text: &str) -> Vec<String> {
@@ -155,6 +164,11 @@ mod tests {
         assert_eq!(refused("echo a\"b'"), 6);
         assert_eq!(refused("echo >"), 5);
         assert_eq!(refused("echo > > a"), 7);
+        assert_eq!(refused("echo a > b > c"), 11);
+        for line in ["cat a | sort", "cat a; sort", "cat a & b", "cat a < b"] {
+            assert!(refused(line) < 7, "{line}");
+        }
+        assert_eq!(words(r#"'a | b' "c;d" \& e\<"#), ["a | b", "c;d", "&", "e<"]);
     }
 
     /// Whatever words there are, they can be typed, in any of the ways to quote them.

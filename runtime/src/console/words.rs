@@ -5,6 +5,9 @@ use core::fmt::{self, Write};
 
 use unicode_width::UnicodeWidthStr;
 
+/// What is said of `>`.
+pub const SCREEN_ONLY: &str = "the output of this goes to the screen only; `echo TEXT > FILE` writes to a file";
+
 /// A line, word by word.
 #[derive(Clone, Debug)]
 pub struct Words<'a> {
@@ -59,6 +62,23 @@ impl<'a> Words<'a> {
         let rest = self.line[self.position..].trim_start();
         let start = self.line.len() - rest.len();
         Word { text: rest, column: self.line[..start].chars().count() }
+    }
+
+    /// Checks that no word is left by which a shell would send the output of a command elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// One is.
+    pub fn no_redirection(&self) -> Result<(), Failure> {
+        self.clone().try_for_each(|word| match word.text {
+            text if text.starts_with('>') => Err(word.failure(SCREEN_ONLY)),
+            text if text.starts_with(['|', '&', ';', '<'])
+                && text.trim_start_matches(['|', '&', ';', '<']).is_empty() =>
+            {
+                Err(word.failure("there are no pipes, lists and inputs here"))
+            }
+            _ => Ok(()),
+        })
     }
 
     /// Checks that nothing is left.
@@ -185,6 +205,13 @@ mod tests {
         assert_eq!(words.end(), Err(Failure::at(13, "nothing more is expected here")));
         assert_eq!(Words::new("  ").expect("x"), Err(Failure::at(1, "x is missing here")));
         assert_eq!(shown(Failure::new("no"), line), "error: no\n");
+        for (line, column) in [("symbols x > f", 10), ("list >>f", 5), ("tasks | sort", 6), ("cpus && list", 5)] {
+            let refused = Words::new(line).no_redirection().expect_err(line);
+            assert_eq!(refused.column, Some(column));
+        }
+        for line in ["why <fn(u8) -> u8 as a::B<c>>::f", "-:x", "symbols f::<&u8>", "symbols <a>::f"] {
+            assert_eq!(Words::new(line).no_redirection(), Ok(()));
+        }
         let wide = "\u{1f4a5} \u{e9} x";
         for (column, blanks) in [(0, 0), (1, 2), (4, 5), (5, 6), (7, 8)] {
             let caret = alloc::format!("error: no\n  Command: {wide}\n           {:blanks$}^\n", "");

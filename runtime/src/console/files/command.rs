@@ -1,12 +1,13 @@
 //! `ls`, `cat` and `echo`, with the words that a shell has for what goes wrong.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use kprobes_trace::errno::Errno;
 
 use super::super::session::{Screen, Session};
 use super::super::shell::{Line, Output};
-use super::super::words::{Failure, Word, Words};
+use super::super::words::{Failure, SCREEN_ONLY, Word, Words};
 use super::tracefs::{self, Fault, WriteFault};
 use crate::{print, println, tracing, uart};
 
@@ -16,9 +17,18 @@ fn shell_line(words: &Words<'_>) -> Result<Line, Failure> {
     Line::parse(text).map_err(|error| Failure::at(column + error.column, error.problem))
 }
 
+/// The words of what is left of a line whose output goes nowhere else.
+fn to_screen(words: &Words<'_>) -> Result<Vec<String>, Failure> {
+    let before = words.rest().column;
+    match shell_line(words)? {
+        Line { output: Some(output), .. } => Err(Failure::at(before + output.column, SCREEN_ONLY)),
+        Line { words, output: None } => Ok(words),
+    }
+}
+
 /// `ls [PATH…]`
 pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let paths = shell_line(words)?.words;
+    let paths = to_screen(words)?;
     let here = [String::new()];
     for path in if paths.is_empty() { &here[..] } else { &paths } {
         match tracefs::list(session, path) {
@@ -31,18 +41,18 @@ pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
 
 /// `cat PATH…`, and `cat trace N` for the newest N records.
 pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let line = shell_line(words)?;
-    if let [file, newest] = &line.words[..]
+    let paths = to_screen(words)?;
+    if let [file, newest] = &paths[..]
         && let ("trace", Ok(newest)) = (file.as_str(), newest.parse())
     {
         let cpus = tracing::cpus();
         let written = session.events.write_trace(&mut Screen, newest, cpus, &tracing::Names, tracing::clock());
         return written.or_else(|_| unless_interrupted(Errno::NoMemory, file));
     }
-    if line.words.is_empty() {
+    if paths.is_empty() {
         words.expect("the name of a file")?;
     }
-    for path in &line.words {
+    for path in &paths {
         match tracefs::read(session, path, &mut Screen) {
             Ok(()) => {}
             Err(Fault::Errno(errno)) => println!("cat: {path}: {errno}"),
@@ -86,7 +96,7 @@ pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure>
     Ok(())
 }
 
-fn write(session: &mut Session, Output { path, append }: &Output, text: &str) {
+fn write(session: &mut Session, Output { path, append, .. }: &Output, text: &str) {
     match tracefs::write(session, path, text, *append) {
         Ok(()) => {}
         Err(WriteFault::Open(errno)) => println!("{path}: {errno}"),

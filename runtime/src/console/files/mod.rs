@@ -16,3 +16,5 @@ mod tracefs;
 
 #[cfg(target_os = "none")]
 pub(super) use command::{cat, echo, ls, truncate};
+#[cfg(target_os = "none")]
+pub(super) use tracefs::describe;

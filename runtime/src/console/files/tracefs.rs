@@ -6,9 +6,12 @@ use core::fmt::{self, Write};
 
 use kprobes_trace::errno::Errno;
 
+use super::super::command::is_narrow;
 use super::super::session::Session;
+use super::super::words::{Failure, Word};
 use super::path::{self, Fit};
 use super::{event, kprobes, ring};
+use crate::println;
 
 /// Reads a file; the path is given in its parts.
 type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), Fault>;
@@ -149,6 +152,65 @@ pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> 
         }
         Err(errno) => Err(errno),
     }
+}
+
+/// What is in each file, and what is written to it.
+const HELP: [(&str, &str); NODES.len()] = [
+    ("available_filter_functions", "the functions that can be probed"),
+    ("buffer_size_kb", "the size of each CPU's ring; written: a number of KiB"),
+    ("error_log", "the last lines that were refused; `>` empties it"),
+    ("events/enable", "whether all events are enabled; written: 0, 1"),
+    ("events/*/enable", "whether the events of a group are enabled; written: 0, 1"),
+    ("events/*/*/enable", "whether an event is enabled; written: 0, 1"),
+    (
+        "events/*/*/filter",
+        "which hits are recorded; written: a filter; 0 removes it\n\
+         FIELD OP VALUE, with == != < <= > >= & ~ for OP, && || ! and brackets",
+    ),
+    ("events/*/*/format", "how a record is laid out"),
+    ("events/*/*/hist", "what the histograms of the event have counted"),
+    ("events/*/*/id", "the number of the event in its records"),
+    (
+        "events/*/*/trigger",
+        "what a hit does besides; written: a trigger; `!` in front removes it\n\
+         traceon, traceoff, stacktrace [:COUNT] [if FILTER]\n\
+         enable_event:GROUP:EVENT, disable_event:GROUP:EVENT [:COUNT] [if FILTER]\n\
+         hist:keys=FIELD[,FIELD][:vals=FIELD][:sort=FIELD][:size=N] [if FILTER]",
+    ),
+    (
+        "kprobe_events",
+        "the definitions of events; written: p, r or - as `help p` tells, one a line\n\
+         `>>` adds; `>` removes all others first",
+    ),
+    ("kprobe_profile", "each event with its hits and misses"),
+    ("kprobes/blacklist", "the functions that run while a probe is handled"),
+    ("kprobes/enabled", "whether events are armed at all; written: 0, 1"),
+    ("kprobes/list", "all probes: address, k or r, place, [DISABLED], [OPTIMIZED]"),
+    ("options/overwrite", "1 if a full ring loses its oldest records, 0 if it discards new ones;\nwritten: 0, 1"),
+    ("trace", "what was recorded; `cat trace N`: the newest N; `>` empties it"),
+    ("trace_pipe", "what is recorded, as it comes, until ^C"),
+    ("tracing_on", "whether hits are recorded; written: 0, 1"),
+];
+
+const _: () = {
+    let mut number = 0;
+    while number < HELP.len() {
+        assert!(is_narrow(HELP[number].1));
+        number += 1;
+    }
+};
+
+/// Says what is in the files that `word` names, by a path, by a pattern, or by the last part of one.
+pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
+    let parts = path::parts(word.text);
+    let is_meant =
+        |pattern: &str| path::fit(pattern, &parts) == Fit::File || pattern.rsplit('/').next() == Some(word.text);
+    let mut found = HELP.iter().filter(|(pattern, _)| is_meant(pattern)).peekable();
+    if found.peek().is_none() {
+        return Err(word.failure("there is no command and no file of this name; `help` and `ls` list them"));
+    }
+    found.for_each(|(pattern, help)| println!("{pattern}\n{help}"));
+    Ok(())
 }
 
 /// A number that is written to a file.
