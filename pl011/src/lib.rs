@@ -15,6 +15,11 @@ pub const QUIT_KEY: u8 = 0x1c;
 /// More often than noise or a slip of the hand has it.
 pub const QUITS: usize = 5;
 
+/// What a host sends to see whether a kernel lives, SYN. The kernel answers with [`PULSE`].
+pub const PULSE_KEY: u8 = 0x16;
+/// What no terminal shows, NUL.
+pub const PULSE: u8 = 0;
+
 impl Pl011 {
     /// Whether it is a PL011 (3.3.14, 3.3.15). Nothing else is accessed, so that there may be another device.
     #[must_use]

@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use aarch64_cpu::registers::DAIF;
 use heapless::Deque;
-use kprobes_pl011::{Data, Divisor, Flags, Interrupts, Pl011, QUIT_KEY, QUITS};
+use kprobes_pl011::{Data, Divisor, Flags, Interrupts, PULSE, PULSE_KEY, Pl011, QUIT_KEY, QUITS};
 use spin::Once;
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 
@@ -51,6 +51,9 @@ const INTERRUPTED: u8 = 2;
 
 /// What ^C sends.
 const INTERRUPT_KEY: u8 = 0x03;
+
+/// What was written last was the end of a line.
+static IS_LINE_DONE: AtomicBool = AtomicBool::new(true);
 
 /// How often the quit key was the last that came.
 static QUIT: AtomicU8 = AtomicU8::new(0);
@@ -119,6 +122,13 @@ fn receive(uart: &Pl011) {
             // Somebody may wait for it who is to stop.
             drop(ring);
             machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
+        }
+        if byte == PULSE_KEY {
+            // One that finds no room is not missed: what there is to send is a sign of life, too.
+            if !uart.flags.is_set(Flags::TRANSMIT_FULL) && !machine::is_stopping() {
+                uart.data.write(Data::BYTE.val(PULSE.into()));
+            }
+            continue;
         }
         if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
             // What was typed ahead is not meant any more.
@@ -208,8 +218,17 @@ impl Write for Output<'_> {
             }
             write_byte(self.0, byte);
         }
+        if let Some(last) = text.bytes().last() {
+            IS_LINE_DONE.store(last == b'\n', Ordering::Relaxed);
+        }
         Ok(())
     }
+}
+
+/// Whether what was written last was the end of a line.
+#[must_use]
+pub fn is_line_done() -> bool {
+    IS_LINE_DONE.load(Ordering::Relaxed)
 }
 
 /// What [`print!`](crate::print) calls.

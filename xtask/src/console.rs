@@ -4,6 +4,8 @@
 /// Longer lines are cut here, so that a machine gone wild does not fill the host's memory.
 const LONGEST_LINE: usize = 64 * 1024;
 
+use kprobes_pl011::PULSE;
+
 /// Something that the machine wrote.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
@@ -30,7 +32,8 @@ impl Console {
         let mut events = Vec::new();
         for &byte in bytes {
             match byte {
-                b'\r' => {}
+                // The answer to `PULSE_KEY` is nothing that was written.
+                b'\r' | PULSE => {}
                 b'\n' => {
                     events.push(Event::Line(String::from_utf8_lossy(&self.line).into_owned()));
                     self.line.clear();
@@ -93,6 +96,7 @@ mod tests {
         assert_eq!(console.feed(b"see kprobes> \n kprobes> \nkprobes>\n").len(), 3);
         // A line editor that draws its line anew does not ask anew.
         assert_eq!(console.feed(b"kprobes> a\rkprobes> ab\rkprobes> "), [Event::Prompt]);
+        assert_eq!(console.feed(b"\n\0kpro\0bes> \0").pop(), Some(Event::Prompt));
     }
 
     #[test]

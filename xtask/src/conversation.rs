@@ -42,13 +42,25 @@ pub struct Conversation {
     script_ended: bool,
     /// What is typed at the end of the script.
     farewell: &'static str,
+    /// The machine has written something.
+    has_spoken: bool,
 }
+
+/// How long a machine may take to its first byte, in seconds: one that boots takes less than one.
+const TIME_TO_SPEAK: u64 = 15;
 
 impl Conversation {
     /// A conversation with a machine that was just started, and that ends at the line `farewell`.
     pub fn new(farewell: &'static str) -> Self {
         let console = Console::new(PROMPT);
-        Self { console, state: State::Booting, script: VecDeque::new(), script_ended: false, farewell }
+        Self {
+            console,
+            state: State::Booting,
+            script: VecDeque::new(),
+            script_ended: false,
+            farewell,
+            has_spoken: false,
+        }
     }
 
     /// Whether it is the machine's turn, so that it can take too long.
@@ -56,8 +68,19 @@ impl Conversation {
         !matches!(self.state, State::Asked)
     }
 
+    /// Whether a line is being answered, so that the machine can be asked whether it lives.
+    pub fn is_answered(&self) -> bool {
+        matches!(self.state, State::Answering(_))
+    }
+
+    /// How many seconds the machine may be silent, of those that it has in general.
+    pub fn patience(&self, seconds: u64) -> u64 {
+        if self.has_spoken { seconds } else { seconds.min(TIME_TO_SPEAK) }
+    }
+
     /// The machine wrote these bytes.
     pub fn output(&mut self, bytes: &[u8]) -> Option<Action> {
+        self.has_spoken |= !bytes.is_empty();
         for event in self.console.feed(bytes) {
             match event {
                 Event::Line(line) => {
@@ -109,11 +132,14 @@ impl Conversation {
         }
     }
 
-    /// The machine said nothing that helps for this many seconds since it was its turn.
+    /// The machine was silent for this many seconds since it was its turn.
     pub fn timed_out(&self, seconds: u64) -> String {
         match self.state {
             State::Leaving => format!("the machine did not end within {seconds} s, {}", self.place()),
-            _ => format!("the machine did not ask for a line within {seconds} s, {}", self.place()),
+            _ if !self.has_spoken => {
+                format!("the machine has said nothing within {seconds} s: is the image one for this board?")
+            }
+            _ => format!("the machine gave no sign of life for {seconds} s, {}", self.place()),
         }
     }
 
@@ -181,7 +207,20 @@ mod tests {
         conversation.script(Some("crash"));
         conversation.output(b"kprobes> ");
         assert_eq!(conversation.ended(Ok(())), Err("the machine powered off after `crash`".into()));
-        assert_eq!(conversation.timed_out(60), "the machine did not ask for a line within 60 s, after `crash`");
+        assert_eq!(conversation.timed_out(60), "the machine gave no sign of life for 60 s, after `crash`");
+    }
+
+    #[test]
+    fn a_machine_that_never_speaks_is_told_of_soon() {
+        let mut conversation = Conversation::new(POWER_OFF);
+        assert_eq!((conversation.patience(60), conversation.patience(9)), (15, 9));
+        let sentence = "the machine has said nothing within 15 s: is the image one for this board?";
+        assert_eq!(conversation.timed_out(15), sentence);
+        conversation.output(b"booting");
+        assert_eq!((conversation.patience(60), conversation.is_answered()), (60, false));
+        conversation.script(Some("list"));
+        conversation.output(b"\nkprobes> ");
+        assert!(conversation.is_answered());
     }
 
     #[test]

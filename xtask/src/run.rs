@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
+use kprobes_pl011::{PULSE, PULSE_KEY};
 
 use crate::{
     board::{self, Board, Overrides},
@@ -45,7 +46,7 @@ pub struct Options {
     /// standard input, which is also read as a script when it is not a terminal.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// How long the machine may take from a line of the script to the next prompt.
+    /// How long the machine may give no sign of life after a line of the script.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
     /// A linked kernel, whose image is made beside it; the runtime is built if none is given.
@@ -114,6 +115,8 @@ fn open(script: Option<&Path>) -> Result<Option<Box<dyn Read + Send>>> {
 
 /// Becomes QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if that fails.
 fn interact(mut arguments: Vec<OsString>) -> anyhow::Error {
+    // A person wants the machine back after `reboot`; for a script, one that resets has failed.
+    arguments.retain(|argument| argument != "-no-reboot");
     arguments.push("-nographic".into());
     eprintln!("{}", shell_line(&arguments));
     eprintln!("To quit: `poweroff`, or Ctrl-A X at any time.");
@@ -136,11 +139,14 @@ pub fn shell_line(arguments: &[OsString]) -> String {
     line
 }
 
+/// How often a silent machine is asked for a sign of life.
+const PULSE_PERIOD: Duration = Duration::from_secs(2);
+
 /// What can happen next.
 enum Happening {
     Machine(Output),
-    /// A line of the script, or its end.
-    Script(Option<String>),
+    /// A line of the script, or its end; or why it cannot be typed.
+    Script(Result<Option<String>, String>),
 }
 
 /// Lets the script talk to what is started, and ends that with the line `farewell`.
@@ -155,29 +161,36 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewel
 
     let mut screen = Screen { at_line_start: true };
     let mut conversation = Conversation::new(farewell);
-    let timeout = Duration::from_secs(seconds);
-    let mut deadline = Instant::now() + timeout;
+    let mut last_sign = Instant::now();
     let result = loop {
+        let patience = conversation.patience(seconds);
         let remaining = match conversation.waits_for_machine() {
-            true => deadline.saturating_duration_since(Instant::now()),
+            true => Duration::from_secs(patience).saturating_sub(last_sign.elapsed()),
             // The script may be a person or a program that takes its time.
             false => Duration::MAX,
         };
+        let remaining = if conversation.is_answered() { remaining.min(PULSE_PERIOD) } else { remaining };
         let action = match happenings.recv_timeout(remaining) {
             Ok(Happening::Machine(Output::Bytes(bytes))) => {
+                last_sign = Instant::now();
                 screen.show(&bytes)?;
                 conversation.output(&bytes)
             }
             Ok(Happening::Machine(Output::End)) => break conversation.ended(machine.end()),
-            Ok(Happening::Script(line)) => conversation.script(line.as_deref()),
+            Ok(Happening::Script(Ok(line))) => conversation.script(line.as_deref()),
+            Ok(Happening::Script(Err(sentence))) => break Err(sentence),
+            Err(RecvTimeoutError::Timeout) if last_sign.elapsed().as_secs() < patience => {
+                machine.type_keys(vec![PULSE_KEY]);
+                None
+            }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                break Err(conversation.timed_out(seconds));
+                break Err(conversation.timed_out(patience));
             }
         };
         match action {
             Some(Action::Type(line)) => {
                 machine.type_line(&line);
-                deadline = Instant::now() + timeout;
+                last_sign = Instant::now();
             }
             Some(Action::Finish(result)) => break result,
             None => {}
@@ -189,14 +202,15 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewel
 
 fn read_script(script: Box<dyn Read + Send>, happens: &Sender<Happening>) {
     let mut script = BufReader::new(script);
-    loop {
-        let mut line = Vec::new();
-        let line = match script.read_until(b'\n', &mut line) {
-            Ok(1..) => Some(String::from_utf8_lossy(&line).into_owned()),
+    for number in 1_u64.. {
+        let mut bytes = Vec::new();
+        let line = match script.read_until(b'\n', &mut bytes) {
+            Ok(1..) => String::from_utf8(bytes).map(Some),
             // A closed standard input is an empty script.
-            Ok(0) | Err(_) => None,
+            Ok(0) | Err(_) => Ok(None),
         };
-        let ended = line.is_none();
+        let line = line.map_err(|_| format!("line {number} of the script is not UTF-8"));
+        let ended = !matches!(line, Ok(Some(_)));
         if happens.send(Happening::Script(line)).is_err() || ended {
             return;
         }
@@ -211,7 +225,7 @@ struct Screen {
 impl Screen {
     /// Shows what the UART sent, with line ends as the host has them.
     fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let text: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != b'\r').collect();
+        let text: Vec<u8> = bytes.iter().copied().filter(|byte| !matches!(*byte, b'\r' | PULSE)).collect();
         if let Some(last) = text.last() {
             self.at_line_start = *last == b'\n';
         }

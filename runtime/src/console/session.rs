@@ -93,6 +93,9 @@ impl fmt::Display for Lost {
 }
 
 fn read_line(editor: &mut LineEditor) -> Result<String, Refusal> {
+    if !uart::is_line_done() {
+        println!();
+    }
     // The screen gives no errors.
     let _ = editor.start(&mut Screen);
     loop {
