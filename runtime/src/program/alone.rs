@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use kprobes_program::syntax::Probe;
@@ -49,7 +50,7 @@ pub(super) fn start_intervals(shared: &Arc<Shared>) -> Option<JoinHandle> {
     (!intervals.is_empty()).then(|| task::spawn("interval", move || keep(&shared, intervals)))
 }
 
-/// What was not run in time is run once, and not for each time that was missed.
+/// What was not run in time is run once, and not for each time that was missed: these are counted.
 fn keep(shared: &Shared, mut intervals: Vec<Interval>) {
     while !shared.is_ending() {
         let now = time::nanoseconds();
@@ -58,6 +59,10 @@ fn keep(shared: &Shared, mut intervals: Vec<Interval>) {
             interval.next = interval.next.saturating_add(interval.period.saturating_mul(missed + 1));
             let _mask = IrqMask::new();
             hit::run_alone(shared, interval.clause, interval.name as u64);
+            // Behind `exit()` there is no turn to miss.
+            if !shared.store.is_over() {
+                shared.late.fetch_add(missed, Ordering::Relaxed);
+            }
         }
         let next = intervals.iter().map(|interval| interval.next).min().unwrap_or(u64::MAX);
         task::sleep(Duration::from_nanos(next.saturating_sub(time::nanoseconds())).min(NAP));

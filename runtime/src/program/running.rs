@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aarch64_kprobes::probe::Registration;
 use kprobes_program::check::check;
@@ -42,6 +42,8 @@ pub struct Shared {
     inlined: BTreeMap<u64, String>,
     /// How many copies are not probed, as no instruction tells when control passes.
     untold: usize,
+    /// How many turns of clauses with an interval were not run, as they came too late.
+    pub(super) late: AtomicU64,
     /// Whether the tasks of the program are to end.
     ending: AtomicBool,
     /// Whether somebody takes what was put out: one at a time can.
@@ -162,7 +164,8 @@ impl Shared {
         let store = Store::new(&code, &Limits::usual(cpus), time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(format!("the program cannot run: {flaw}")))?;
         let (ending, reading) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok((Self { code, store, names, alone, inlined, untold, ending, reading }, places, spans))
+        let late = AtomicU64::new(0);
+        Ok((Self { code, store, names, alone, inlined, untold, late, ending, reading }, places, spans))
     }
 
     /// Whether the tasks of the program are to end.
@@ -350,6 +353,11 @@ impl Detached {
         // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
         while shared.drain(out)? {}
         report::write_maps(&shared.code, &shared.store, &shared.known(), &masked, out)?;
+        match shared.late.load(Ordering::Relaxed) {
+            0 => {}
+            1 => writeln!(out, "Missed 1 interval, as the CPU was busy")?,
+            late => writeln!(out, "Missed {late} intervals, as the CPU was busy")?,
+        }
         let hits = match missed {
             0 => return Ok(()),
             1 => "1 hit",
