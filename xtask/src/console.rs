@@ -1,10 +1,10 @@
 //! Everything is decided from what the machine writes to its UART, a stream of bytes that may hold anything.
 //! This cuts it into the few things that mean something.
 
+use kprobes_pl011::PULSE;
+
 /// Longer lines are cut here, so that a machine gone wild does not fill the host's memory.
 const LONGEST_LINE: usize = 64 * 1024;
-
-use kprobes_pl011::PULSE;
 
 /// Something that the machine wrote.
 #[derive(Debug, PartialEq, Eq)]
