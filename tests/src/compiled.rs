@@ -285,7 +285,7 @@ struct Outcome {
 /// Runs a program by the interpreter, and as the instructions for what `change` makes of its ops. None if the program is too
 /// large for the limits.
 fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl FnOnce(&mut [Op])) -> Option<Outcome> {
-    let limits = Limits { cpus: CPUS, entries: 16, table_bytes: 1 << 10, output_bytes: 2 << 10 };
+    let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 2 << 10, ..Limits::usual(CPUS) };
     let interpreted = Loaded::new(program, &limits)?;
     let mut other = Loaded::new(program, &limits).expect("it has been loaded");
     change(&mut other.code.routines[0].ops);

@@ -213,7 +213,7 @@ fn may_be_called(to: u64) -> bool {
 #[test]
 fn random_programs_become_instructions_that_keep_the_rules() {
     let mut random = Random::new(4);
-    let limits = Limits { cpus: 4, entries: 16, table_bytes: 1 << 10, output_bytes: 1 << 10 };
+    let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 1 << 10, ..Limits::usual(4) };
     for _ in 0..rounds(1_000) {
         let program = generate::sound(&mut random);
         let code = parse(&program).and_then(|tree| check(&tree, &Image));

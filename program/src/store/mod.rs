@@ -15,10 +15,16 @@ pub(crate) use stacks::Stacks;
 pub(crate) use table::{Cells, HEAD, MIX, Table, cells};
 
 use crate::atomic::{AtomicBool, AtomicU64};
-use crate::code::{Aggregate, Code, FRAME_WORDS, Flaw, Kept};
+use crate::code::{Aggregate, Code, FRAME_WORDS, Flaw, Kept, Map};
 
 /// Calls what it is given with interrupts masked: what hits wait for is held meanwhile.
 pub type Masked<'a> = &'a dyn Fn(&mut dyn FnMut());
+
+/// The most keys of a map.
+pub const KEYS_MAX: usize = 1 << 20;
+
+/// The most places for stacks, unless more are asked for.
+const STACKS_MAX: usize = 1 << 14;
 
 /// How much a program may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +35,10 @@ pub struct Limits {
     pub entries: usize,
     /// About the most bytes of a table; there are as many as CPUs for a map that collects.
     pub table_bytes: usize,
+    /// The most places for stacks, a power of 2.
+    pub stacks: usize,
+    /// The most bytes of these places.
+    pub stack_bytes: usize,
     /// The bytes of output of each CPU, a power of 2.
     pub output_bytes: usize,
 }
@@ -37,14 +47,59 @@ impl Limits {
     /// The usual limits, with `cpus` CPUs.
     #[must_use]
     pub const fn usual(cpus: usize) -> Self {
-        Self { cpus, entries: 1024, table_bytes: 128 << 10, output_bytes: 32 << 10 }
+        Self {
+            cpus,
+            entries: 1024,
+            table_bytes: 128 << 10,
+            stacks: STACKS_MAX,
+            stack_bytes: 128 << 10,
+            output_bytes: 32 << 10,
+        }
+    }
+
+    /// The same, with room for `keys` keys in each map, however long its values are, and for as many stacks.
+    #[must_use]
+    pub const fn with_keys(self, keys: usize) -> Self {
+        let keys = if keys < KEYS_MAX { keys.next_power_of_two() } else { KEYS_MAX };
+        Self { entries: keys, table_bytes: usize::MAX, stacks: 2 * keys, stack_bytes: usize::MAX, ..self }
     }
 
     /// For how many keys a table has room whose keys and values have `words` words together.
     fn entries(&self, words: usize) -> usize {
         let fit = self.table_bytes / (16 * words.max(1));
-        let fit = fit.clamp(16, self.entries.clamp(16, 1 << 20));
+        let fit = fit.clamp(16, self.entries.clamp(16, KEYS_MAX));
         (fit + 1).next_power_of_two() / 2
+    }
+
+    /// How many places there are for stacks of `frames` frames.
+    fn stacks(&self, frames: usize) -> usize {
+        if frames == 0 {
+            return 0;
+        }
+        let fit = self.stack_bytes / (8 * (frames + 1));
+        (fit.clamp(16, self.stacks.clamp(16, 2 * KEYS_MAX)) + 1).next_power_of_two() / 2
+    }
+
+    /// How many tables there are for a map.
+    fn copies(&self, map: &Map) -> usize {
+        if matches!(map.value, Kept::Value(_)) { 1 } else { self.cpus }
+    }
+
+    /// How many bytes a [`Store`] for `code` takes.
+    #[must_use]
+    pub fn bytes(&self, code: &Code) -> usize {
+        let tables = code.maps.iter().map(|map| {
+            let (key, value) = (map.key_words(), map.value.words());
+            self.copies(map) * Table::words(key, value, self.entries(key + value))
+        });
+        let lane = FRAME_WORDS + code.stack_frames + self.output_words();
+        let stacks = self.stacks(code.stack_frames) * (code.stack_frames + 1);
+        8 * (tables.sum::<usize>() + self.cpus * lane + stacks)
+    }
+
+    /// The words of output of each CPU.
+    fn output_words(&self) -> usize {
+        (self.output_bytes / 8).next_power_of_two()
     }
 }
 
@@ -83,13 +138,12 @@ impl Store {
         let lanes = (0..limits.cpus).map(|_| Lane {
             frame: cells(FRAME_WORDS),
             stack: cells(code.stack_frames),
-            ring: Ring::new((limits.output_bytes / 8).next_power_of_two()),
+            ring: Ring::new(limits.output_words()),
             faults: AtomicU64::new(0),
         });
         let tables = code.maps.iter().map(|map| {
             let (key, value) = (map.key_words(), map.value.words());
-            let copies = if matches!(map.value, Kept::Value(_)) { 1 } else { limits.cpus };
-            (0..copies).map(|_| Table::new(key, value, limits.entries(key + value))).collect()
+            (0..limits.copies(map)).map(|_| Table::new(key, value, limits.entries(key + value))).collect()
         });
         Ok(Self {
             lanes: lanes.collect(),
@@ -115,18 +169,6 @@ impl Store {
     #[inline]
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
-    }
-
-    /// How many bytes of memory it takes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let tables = self.tables.iter().flatten().map(Table::bytes).sum::<usize>();
-        let lanes = self
-            .lanes
-            .iter()
-            .map(|lane| size_of_val(&*lane.frame) + size_of_val(&*lane.stack) + lane.ring.bytes())
-            .sum::<usize>();
-        tables + lanes + self.stacks.bytes()
     }
 
     /// How many records of output have been lost, for want of room.

@@ -92,11 +92,6 @@ impl Ring {
         Some(Record { action: head as u8, time, values })
     }
 
-    /// How many bytes the ring takes.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.cells)
-    }
-
     /// How many records have not fit.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)

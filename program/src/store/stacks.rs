@@ -33,7 +33,7 @@ fn hash(frames: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// In how many places a stack may lie, from where its hash wants it to be; a model tries all orders of looking at each.
-const REACH: usize = if cfg!(all(test, loom)) { 2 } else { 16 };
+const REACH: usize = if cfg!(all(test, loom)) { 2 } else { 32 };
 
 /// The number of a stack that has found no place.
 const NO_STACK: u64 = u64::MAX;
@@ -41,7 +41,7 @@ const NO_STACK: u64 = u64::MAX;
 impl Stacks {
     /// Room for stacks of `frames` frames each.
     pub fn new(frames: usize, limits: &Limits) -> Self {
-        let count = if frames == 0 { 0 } else { limits.entries(frames + 1) };
+        let count = limits.stacks(frames);
         Self {
             frames,
             count,
@@ -105,11 +105,6 @@ impl Stacks {
         NO_STACK
     }
 
-    /// How many bytes they take.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.cells)
-    }
-
     /// The frames of a stack; none if there is none of that number.
     pub fn frames(&self, number: u64) -> Vec<u64> {
         let slot =
@@ -143,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_has_no_place_is_counted() {
-        let stacks = Stacks::new(2, &Limits { table_bytes: 0, ..Limits::usual(1) });
+        let stacks = Stacks::new(2, &Limits { stack_bytes: 0, ..Limits::usual(1) });
         let numbers: Vec<u64> = (1..=40).map(|frame| stacks.number(&stack(&[frame]))).collect();
         let lost = numbers.iter().filter(|&&number| number == NO_STACK).count();
         assert_eq!(lost, 24);

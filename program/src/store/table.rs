@@ -96,21 +96,31 @@ impl Table {
     /// A table for `entries` keys, a power of 2 from 16 on, of `key_words` words each, with values of `value_words`. Without
     /// words in the key there is one key.
     pub fn new(key_words: usize, value_words: usize, entries: usize) -> Self {
-        let (ways, homes, following) = match key_words {
-            0 => (1, 1, 0),
-            _ => (WAYS, 2 * entries / WAYS, (entries / WAYS - 1).min(FOLLOWING)),
-        };
-        let bucket = HEAD + ways * (key_words + value_words);
-        let buckets = homes + following;
+        let [ways, homes, buckets] = Self::layout(key_words, entries);
         Self {
             key_words,
             value_words,
             ways,
             home_bits: homes.trailing_zeros(),
             buckets,
-            cells: cells(buckets * bucket),
+            cells: cells(Self::words(key_words, value_words, entries)),
             dropped: AtomicU64::new(0),
         }
+    }
+
+    /// How many slots a bucket has, how many buckets are homes, and how many there are.
+    fn layout(key_words: usize, entries: usize) -> [usize; 3] {
+        if key_words == 0 {
+            return [1, 1, 1];
+        }
+        let homes = 2 * entries / WAYS;
+        [WAYS, homes, homes + (entries / WAYS - 1).min(FOLLOWING)]
+    }
+
+    /// How many words such a table takes.
+    pub fn words(key_words: usize, value_words: usize, entries: usize) -> usize {
+        let [ways, _, buckets] = Self::layout(key_words, entries);
+        buckets * (HEAD + ways * (key_words + value_words))
     }
 
     /// How many words a key has.
@@ -148,11 +158,6 @@ impl Table {
     /// How many new keys have found no place.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// How many bytes the table takes.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.cells)
     }
 
     #[inline]

@@ -304,6 +304,22 @@ fn control_characters_in_strings_that_maps_keep_are_escaped() {
 }
 
 #[test]
+fn there_is_room_for_as_many_keys_and_stacks_as_are_asked_for() {
+    let program = "kprobe:f { @[kstack(7)] = count(); @s[str(0x8000)] = hist(arg0); }";
+    let limits = Limits::usual(1).with_keys(8_000);
+    let bed = Bed::within(program, &limits);
+    for number in 0..8_000_u64 {
+        let stack = Box::leak(Box::new([0xffff_ffc0_0000_1000, number / 100, 4 * number]));
+        let mut memory = [0; 64];
+        memory[..4].copy_from_slice(format!("{number:04}").as_bytes());
+        bed.hit(0, &Task { stack, memory, ..Task::with(&[]) });
+    }
+    assert_eq!((bed.store.stacks_dropped(), bed.store.dropped(0), bed.store.dropped(1)), (0, 0, 0));
+    // What it takes is known before.
+    assert!(Limits::usual(1).bytes(&bed.code) < limits.bytes(&bed.code) / 8);
+}
+
+#[test]
 fn histograms_have_rows_between_powers_of_two() {
     let hits: Vec<[u64; 1]> =
         [0, 1, 1, 2, 3, 4, 1023, 1024, 1500, 2047, u64::MAX].into_iter().map(|number| [number]).collect();
@@ -443,7 +459,7 @@ fn output_that_is_there_is_in_the_order_of_time() {
 
 #[test]
 fn what_does_not_fit_is_counted_and_said() {
-    let limits = Limits { cpus: 1, entries: 16, table_bytes: 1024, output_bytes: 128 };
+    let limits = Limits { entries: 16, table_bytes: 1024, stacks: 16, output_bytes: 128, ..Limits::usual(1) };
     let bed = Bed::within("kprobe:f { @[arg0] = count(); print(arg0); }", &limits);
     for number in 0..100 {
         bed.hit(0, &Task::with(&[number]));

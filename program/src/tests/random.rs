@@ -119,7 +119,7 @@ fn survives(text: &str, random: &mut Random) -> bool {
             return false;
         }
     };
-    let limits = Limits { cpus: 2, entries: 16, table_bytes: 1 << 10, output_bytes: 1 << 10 };
+    let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 1 << 10, ..Limits::usual(2) };
     let store = Store::new(&code, &limits, 0).unwrap_or_else(|flaw| panic!("{text}\n{code}{flaw}"));
     let mut out = String::new();
     for _ in 0..4 {

@@ -19,7 +19,7 @@ pub(super) struct Command {
 static COMMANDS: [Command; 26] = [
     Command {
         name: "trace",
-        arguments: "[-i] PROGRAM [-c COMMAND]",
+        arguments: "[-i] [-k KEYS] PROGRAM [-c COMMAND]",
         help: "run a program until ^C, or with a command",
         run: program::trace,
     },

@@ -13,25 +13,32 @@ use core::time::Duration;
 
 use kprobes_program::error::Error;
 use kprobes_program::shortcut::Shortcut;
+use kprobes_program::store::KEYS_MAX;
 
 use super::session::{Screen, Session};
 use super::typed::{Typed, typed};
 use super::words::{Failure, Words};
-use crate::program::{Program, Reader, Refusal};
+use crate::program::{Options, Program, Reader, Refusal};
 use crate::sync::PreemptLock;
 use crate::{print, println, program, symbol, task, uart};
 
 /// How long who waits for a program, or for its output, sleeps at a time: a hit cannot wake a task.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// `trace [-i] PROGRAM [-c COMMAND]`
+/// `trace [-i] [-k KEYS] PROGRAM [-c COMMAND]`
 pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let is_interpreted = words.clone().next().is_some_and(|word| word.text == "-i");
-    if is_interpreted {
+    let mut options = Options::default();
+    while let Some(option @ ("-i" | "-k")) = words.clone().next().map(|word| word.text) {
         words.next();
+        if option == "-i" {
+            options.is_interpreted = true;
+        } else {
+            words.clone().expect("a number of keys")?;
+            options.keys = Some(words.number(1, KEYS_MAX as u64)? as usize);
+        }
     }
     let Typed { text, command, .. } = typed(words, "a program, as in kprobe:f { @ = count(); },")?;
-    run(session, &text, command.as_deref(), is_interpreted)
+    run(session, &text, command.as_deref(), options)
 }
 
 /// `funccount GLOB [-c COMMAND]`
@@ -57,23 +64,23 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     };
     let program = shortcut.program(&text).map_err(refused)?;
     println!("{program}");
-    run(session, &program, command.as_deref(), false)
+    run(session, &program, command.as_deref(), Options::default())
 }
 
-/// Runs a program, with `command` or until it ends, by the interpreter if `is_interpreted`. One at a time: the stack does not do for
+/// Runs a program, with `command` or until it ends. One at a time: the stack does not do for
 /// a program that the command of another runs, and so on.
-fn run(session: &mut Session, text: &str, command: Option<&str>, is_interpreted: bool) -> Result<(), Failure> {
+fn run(session: &mut Session, text: &str, command: Option<&str>, options: Options) -> Result<(), Failure> {
     static IS_RUNNING: AtomicBool = AtomicBool::new(false);
     if IS_RUNNING.swap(true, Ordering::Relaxed) {
         return Err(Failure::new("a program runs already, with this command"));
     }
-    let outcome = run_alone(session, text, command, is_interpreted);
+    let outcome = run_alone(session, text, command, options);
     IS_RUNNING.store(false, Ordering::Relaxed);
     outcome
 }
 
-fn run_alone(session: &mut Session, text: &str, command: Option<&str>, is_interpreted: bool) -> Result<(), Failure> {
-    let program = match Program::start_unless(text, is_interpreted, &uart::is_interrupted) {
+fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: Options) -> Result<(), Failure> {
+    let program = match Program::start_unless(text, options, &uart::is_interrupted) {
         Ok(program) => program,
         // Whoever has this command carried out says `^C`.
         Err(refusal) if refusal.is_stopped() => return Ok(()),

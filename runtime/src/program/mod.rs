@@ -46,4 +46,4 @@ pub use compiled::Reason;
 #[cfg(target_os = "none")]
 use running::Shared;
 #[cfg(target_os = "none")]
-pub use running::{Detached, Program, Reader, Refusal, list};
+pub use running::{Detached, Options, Program, Reader, Refusal, list};

@@ -125,9 +125,35 @@ impl Refusal {
     }
 }
 
-/// Refuses what would leave less than an eighth of the heap to others: a single line can ask for more probes than there is room for.
-fn check_memory(places: &[Place]) -> Result<(), Refusal> {
+/// How a program is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// By the interpreter alone.
+    pub is_interpreted: bool,
+    /// For how many keys each of its maps has room, if not for the usual number, and for how many stacks.
+    pub keys: Option<usize>,
+}
+
+/// What a program may keep; for stacks, a sixteenth of the memory that is to spare, if that is more than the usual.
+fn limits(keys: Option<usize>) -> Limits {
+    let usual = Limits::usual(smp::running().max().map_or(1, |last| last + 1));
+    let stack_bytes = usual.stack_bytes.max(memory::statistics().heap_to_spare() / 16);
+    let limits = Limits { stack_bytes, ..usual };
+    keys.map_or(limits, |keys| limits.with_keys(keys))
+}
+
+/// Refuses what would leave less than an eighth of the heap to others: a single line can ask for more probes than there is room for,
+/// besides the `kept` bytes that the program keeps.
+fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     let free = memory::statistics().heap_to_spare();
+    if kept > free {
+        let (kept, free) = (kept >> 10, free >> 10);
+        let sentence = format!(
+            "what the program keeps takes {kept} KiB, and {free} KiB are free for it: have fewer maps, or room for fewer keys"
+        );
+        return Err(Refusal::new(sentence));
+    }
+    let free = free - kept;
     let needed: usize = places.iter().map(Place::memory).sum();
     if needed <= free {
         return Ok(());
@@ -147,21 +173,23 @@ fn masked(action: &mut dyn FnMut()) {
 impl Shared {
     /// Reads a program, checks it, finds the instructions that it is about, and takes the memory that it needs. Returns these, and
     /// where the text names each of its probes, too.
-    fn load(text: &str) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
+    fn load(text: &str, keys: Option<usize>) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
         let tree = syntax::parse(text)?;
         let table = Table::default();
         let code = check(&tree, &Image(&table))?;
+        let limits = limits(keys);
+        let kept = limits.bytes(&code);
+        check_memory(&[], kept)?;
         let mut all = Places::default();
         for (number, (clause, routine)) in tree.clauses.iter().zip(&code.routines).enumerate() {
             for probe in &clause.probes {
                 all.add(number, routine, probe, &table)?;
-                check_memory(&all.places)?;
+                check_memory(&all.places, kept)?;
             }
         }
         drop(table);
         let Places { places, spans, names, alone, inlined, untold } = all;
-        let cpus = smp::running().max().map_or(1, |last| last + 1);
-        let store = Store::new(&code, &Limits::usual(cpus), time::nanoseconds());
+        let store = Store::new(&code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(format!("the program cannot run: {flaw}")))?;
         let (ending, reading) = (AtomicBool::new(false), AtomicBool::new(false));
         let late = AtomicU64::new(0);
@@ -213,7 +241,7 @@ impl Program {
     /// What is wrong with it, or why nothing that one of its probes means can be probed: it has done nothing then. Or there is no
     /// memory to arm its probes: its `BEGIN` has run then, and others may have, where probes were armed before.
     pub fn start(text: &str) -> Result<Self, Refusal> {
-        Self::run(text, false, GO_ON)
+        Self::start_unless(text, Options::default(), GO_ON)
     }
 
     /// The same, by the interpreter alone, to be compared with it.
@@ -222,22 +250,19 @@ impl Program {
     ///
     /// As above.
     pub fn interpret(text: &str) -> Result<Self, Refusal> {
-        Self::run(text, true, GO_ON)
+        Self::start_unless(text, Options { is_interpreted: true, ..Options::default() }, GO_ON)
     }
 
-    /// The same, by the interpreter if `is_interpreted`, unless `is_stopped` becomes true, as it does when ^C is pressed: what is
+    /// The same, as `options` say, unless `is_stopped` becomes true, as it does when ^C is pressed: what is
     /// to be probed may be much. If that was before its `BEGIN` has run, it is refused. If it was later, not all of its probes
     /// are armed, and it is to be ended.
     ///
     /// # Errors
     ///
     /// As above.
-    pub fn start_unless(text: &str, is_interpreted: bool, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
-        Self::run(text, is_interpreted, is_stopped)
-    }
-
-    fn run(text: &str, is_interpreted: bool, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
-        let (shared, places, spans) = Shared::load(text)?;
+    pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
+        let Options { is_interpreted, keys } = options;
+        let (shared, places, spans) = Shared::load(text, keys)?;
         let shared = Arc::new(shared);
         // SAFETY: the field with the probes goes before that which shares this, and `finish` keeps the order.
         let attached = unsafe { attach::attach(Arc::as_ptr(&shared), places, is_interpreted, is_stopped) }?;

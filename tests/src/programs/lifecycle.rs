@@ -24,7 +24,7 @@ test!(
         let looks = Cell::new(0);
         let start = |most: usize| {
             looks.set(0);
-            Program::start_unless(text, false, &|| looks.replace(looks.get() + 1) >= most)
+            Program::start_unless(text, Options::default(), &|| looks.replace(looks.get() + 1) >= most)
         };
         let program = start(usize::MAX).expect("nobody stops it");
         let (all, whole) = (looks.get(), armed(&program));

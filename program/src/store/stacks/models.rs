@@ -14,7 +14,7 @@ fn number(stacks: &Stacks, frame: u64) -> u64 {
 /// Two stacks that want the same place get one each, and a stack that two CPUs add has one number.
 #[test]
 fn a_stack_has_a_place_of_its_own() {
-    let limits = Limits { table_bytes: 0, ..Limits::usual(1) };
+    let limits = Limits { stack_bytes: 0, ..Limits::usual(1) };
     let place = |frame| hash([frame].into_iter()) % 16;
     let rivals = (2..).find(|&frame| place(frame) == place(1)).map(|rival| (1, rival)).unwrap();
     let models = [rivals, (1, 1)].map(|(one, other)| {
