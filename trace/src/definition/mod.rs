@@ -15,8 +15,7 @@
 //!
 //! `#` begins a comment. What is refused is refused with the texts of Linux's `error_log`, at the same place.
 //!
-//! Symbols are demangled paths, with their spaces, which are all inside brackets. A name that is made from one keeps its end
-//! where it would become too long, which is the telling part of a path.
+//! Symbols are demangled paths, with their spaces, which are all inside brackets.
 
 mod argument;
 mod error;

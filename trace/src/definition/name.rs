@@ -66,28 +66,17 @@ pub(super) fn is_identifier(text: &str) -> bool {
         && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
 }
 
-/// The name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0` or `p_0xADDRESS`, with
-/// one `_` for every run of characters that a name cannot have, cut at the front to the longest name.
+/// The name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0` or `p_0xADDRESS`, with one `_` for each
+/// character that a name cannot have, cut at the end to the longest name. Linux does the same to `:` and `.`.
 pub(super) fn automatic_name(kind: Kind, place: &Place) -> String {
     let letter = match kind {
         Kind::Probe => 'p',
         Kind::Return { .. } => 'r',
     };
-    let long = match &place.base {
-        Base::Symbol(symbol) => format!("{symbol}_{}", place.offset),
-        Base::Address(address) => format!("{address:#018x}"),
+    let name = match &place.base {
+        Base::Symbol(symbol) => format!("{letter}_{symbol}_{}", place.offset),
+        Base::Address(address) => format!("{letter}_{address:#018x}"),
     };
-    let mut plain = String::new();
-    // Whether the last character was put for others.
-    let mut in_run = true;
-    for character in long.chars() {
-        let is_good = character.is_ascii_alphanumeric() || character == '_' && (!in_run || plain.is_empty());
-        if is_good || !in_run {
-            plain.push(if is_good { character } else { '_' });
-        }
-        in_run = !is_good;
-    }
-    let excess = (plain.len() + 2).saturating_sub(NAME_MAX);
-    let kept = &plain[excess..];
-    format!("{letter}_{}", if excess > 0 { kept.trim_start_matches('_') } else { kept })
+    let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
+    name.chars().map(plain).take(NAME_MAX).collect()
 }

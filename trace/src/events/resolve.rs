@@ -15,18 +15,19 @@ type Refusal = (Problem, String);
 /// The registers that hold arguments (AAPCS64, section 6.8.2, stage C.9). Those behind are on the stack, if each has a word.
 const ARGUMENT_REGISTERS: u32 = 8;
 
-/// The virtual address of `place`.
+/// The virtual address of `place`, which may be beyond the end of its function, but not in another one.
 ///
 /// # Errors
 ///
-/// No function, or more than one, has the name; or the offset leads out of it, or to no instruction.
+/// No function, or more than one, has the name; or the offset leads to another function, or to no instruction.
 pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, (Problem, String)> {
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
         Base::Symbol(name) => name,
     };
     let function = function(name, symbols)?;
-    if place.offset >= function.size {
+    let address = function.address.wrapping_add(place.offset);
+    if place.offset >= function.size && symbols.lookup(address).is_some() {
         let reason =
             because(format_args!("the offset is past the end of the function, which has {:#x} bytes", function.size));
         return Err((Problem::NoFunction, reason));
@@ -35,7 +36,7 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, (Problem, St
         let reason = because("the offset is not a multiple of 4, so no instruction begins there");
         return Err((Problem::Refused, reason));
     }
-    Ok(function.address + place.offset)
+    Ok(address)
 }
 
 /// The one function of this name.

@@ -362,7 +362,10 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert!(reason("p:x g", "    ^", Problem::NoFunction).contains("no function"));
     assert!(reason("p:x f @g", "    ^", Problem::NoFunction).contains("no function"));
     assert!(reason("p:x twice", "    ^", Problem::Ambiguous).contains("2 functions"));
-    assert!(reason("p:x f+16", "    ^", Problem::NoFunction).contains("0x10 bytes"));
+    assert!(reason("p:x f+0x1000", "    ^", Problem::NoFunction).contains("0x10 bytes"));
+    let mut behind = events();
+    define(&mut behind, "p:x f+16").unwrap();
+    assert_eq!(behind.iter().next().unwrap().address(), 0x1010);
     assert!(reason("p:x f+6", "    ^", Problem::Refused).contains("multiple of 4"));
     assert_eq!(reason("p:x f+12", "    ^", Problem::Refused), "refused");
     let large = (0..8).fold(String::from("p:x f"), |line, number| std::format!("{line} a{number}=+0(%x0):u64[64]"));
