@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::format::{Base, Field, Width};
+use crate::format::{Base, FAULTS, Field, Width};
 use crate::functions::Functions;
 
 /// A register of a trap frame, by its place: x0 to x30, sp, pc, pstate.
@@ -202,7 +202,7 @@ impl Word {
 
 fn compile(argument: &Fetch, field: &Field, number: usize, (ops, data): &mut (Vec<Op>, Vec<u8>)) {
     let kind = field.kind;
-    let target = Target { at: field.offset as u16, argument: number.min(31) as u8 };
+    let target = Target { at: field.offset as u16, argument: number.min(FAULTS) as u8 };
     match &argument.source {
         Source::Register(register) => ops.push(Op::Register(*register)),
         Source::Stack(offset) => ops.push(Op::Stack(*offset)),

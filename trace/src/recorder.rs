@@ -89,8 +89,8 @@ impl Recorder {
     /// Where a number of a record is had from: from a register, if the field is nothing but that. Memory may change meanwhile, so
     /// all that look at a word of it look at the record, for which it is read once.
     pub(crate) fn source(&self, number: Number) -> Number {
-        const TASK: Number = Number::Field { offset: 4, size: 4, signed: true };
-        let Number::Field { offset, size: 8, signed } = number else {
+        const TASK: Number = Number::Field { offset: 4, size: 4, signed: true, fault: None };
+        let Number::Field { offset, size: 8, signed, .. } = number else {
             return if number == TASK { Number::Task } else { number };
         };
         match self.words.iter().find(|(place, _)| *place == offset) {

@@ -4,12 +4,16 @@ use super::{Moment, load};
 use crate::filter::{ACCEPT, Pattern, Question, Test, WordQuestion};
 use crate::record::Registers;
 
-/// Whether the tests accept the record.
+/// Whether the tests accept the record. No test of what could not be read holds.
 #[inline]
 pub(super) fn accepts(tests: &[Test], record: &[u8], moment: Moment<'_>) -> bool {
     walk(tests, |question| match question {
-        Question::Number { number, range } => range.has(load::number(*number, record, moment)),
-        Question::Text { text, pattern } => matches(pattern, load::text(*text, record, moment)),
+        Question::Number { number, range } => {
+            load::number(*number, record, moment).is_some_and(|number| range.has(number))
+        }
+        Question::Text { text, pattern } => {
+            load::text(*text, record, moment).is_some_and(|text| matches(pattern, text))
+        }
     })
 }
 

@@ -57,12 +57,12 @@ impl Histogram {
         let sums = match (&table.store, &*bound.keys) {
             (Store::Keys(table), keys) => table.sums(keys, plan, record, moment),
             (store, [Key { source: Source::Number { number, transform }, .. }]) => {
-                store.cell(load::number(*number, record, moment), *transform).map(Cell::sums)
+                store.cell(load::counted(*number, record, moment), *transform).map(Cell::sums)
             }
             _ => None,
         };
         match sums {
-            Some(sums) => add(sums, bound.values.iter().map(|&value| load::number(value, record, moment))),
+            Some(sums) => add(sums, bound.values.iter().map(|&value| load::counted(value, record, moment))),
             None => increment(&table.dropped, 1),
         }
     }
@@ -137,7 +137,7 @@ impl Keys {
                     return None;
                 }
                 if let Some(name @ [_, ..]) = room.get(self.name..) {
-                    write_text(name, load::text(Text::Task, record, moment));
+                    write_text(name, load::text(Text::Task, record, moment).unwrap_or(&[]));
                 }
                 slot.store(used + 1, Relaxed);
                 self.used.store(used + 1, Relaxed);
@@ -230,10 +230,10 @@ fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment:
     match key.source {
         Source::Number { number, transform } => {
             if let Some(word) = words.first() {
-                word.store(transform.apply(load::number(number, record, moment)), Relaxed);
+                word.store(transform.apply(load::counted(number, record, moment)), Relaxed);
             }
         }
-        Source::Text(text) => write_text(words, load::text(text, record, moment)),
+        Source::Text(text) => write_text(words, load::text(text, record, moment).unwrap_or(&[])),
         Source::Stack => {
             let mut walk = plan.walk(moment);
             let mut address = Some(walk.first());

@@ -3,14 +3,16 @@
 use super::Moment;
 use crate::filter::{Number, Text};
 
-/// The number in the record, extended to 64 bits. 0 where the record has no such place: it is too short for its format.
+/// The number in the record, extended to 64 bits; `None` if it could not be read. 0 where the record has no such place: it is too
+/// short for its format.
 #[inline]
-pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> u64 {
+pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> Option<u64> {
     let (offset, size, signed) = match number {
-        Number::Field { offset, size, signed } => (offset, size, signed),
-        Number::Register { register, .. } => return moment.registers.get(register),
-        Number::Task => return moment.context.task as i32 as u64,
-        Number::Cpu => return moment.context.cpu as u64,
+        Number::Field { fault: Some(bit), .. } if moment.faults >> (bit & 31) & 1 != 0 => return None,
+        Number::Field { offset, size, signed, .. } => (offset, size, signed),
+        Number::Register { register, .. } => return Some(moment.registers.get(register)),
+        Number::Task => return Some(moment.context.task as i32 as u64),
+        Number::Cpu => return Some(moment.context.cpu as u64),
     };
     let offset = usize::from(offset);
     let value = match size {
@@ -20,12 +22,14 @@ pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> u64 {
         _ => record.get(offset).map(|&byte| byte.into()),
     }
     .unwrap_or(0);
-    if signed {
-        let unused = 64_u32.wrapping_sub(8 * u32::from(size)) & 63;
-        ((value << unused) as i64 >> unused) as u64
-    } else {
-        value
-    }
+    let unused = 64_u32.wrapping_sub(8 * u32::from(size)) & 63;
+    Some(if signed { ((value << unused) as i64 >> unused) as u64 } else { value })
+}
+
+/// The same to count by, where one that could not be read is 0.
+#[inline]
+pub(super) fn counted(number: Number, record: &[u8], moment: Moment<'_>) -> u64 {
+    self::number(number, record, moment).unwrap_or(0)
 }
 
 /// Eight bytes, which mostly are aligned: then by one load, where the target has none that need not be.
@@ -45,15 +49,15 @@ fn bytes<const N: usize>(record: &[u8], offset: usize) -> Option<[u8; N]> {
     record.get(offset..)?.first_chunk().copied()
 }
 
-/// The bytes of a text, without the zero at its end. Nothing, where it could not be read.
+/// The bytes of a text, without the zero at its end; `None` if it could not be read.
 #[inline]
-pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: Moment<'a>) -> &'a [u8] {
+pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: Moment<'a>) -> Option<&'a [u8]> {
     let Text::Located { offset } = text else {
         let name = moment.context.name_bytes();
         let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        return name.get(..length).unwrap_or(name);
+        return Some(name.get(..length).unwrap_or(name));
     };
-    let place = bytes(record, offset.into()).map_or(0, u32::from_le_bytes) as usize;
+    let place = u32::from_le_bytes(bytes(record, offset.into())?) as usize;
     let (start, length) = (place & 0xffff, place >> 16);
-    record.get(start..start + length.saturating_sub(1)).unwrap_or(&[])
+    record.get(start..start + length.checked_sub(1)?)
 }

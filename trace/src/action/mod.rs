@@ -29,6 +29,8 @@ pub struct Moment<'a> {
     pub context: &'a Context,
     /// The virtual address of the probe; of a return, the address that is returned to.
     pub address: u64,
+    /// Which arguments in the record could not be read, bit 0 for the first.
+    pub faults: u32,
 }
 
 /// What becomes of the record of a hit.

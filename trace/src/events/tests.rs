@@ -215,7 +215,7 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
         ("m != 3", false, |_, m| m != 3),
         ("n < 2 || m > 5", false, |n, m| n < 2 || m > 5),
         ("!(n & 1) && m >= 4", false, |n, m| n & 1 == 0 && m >= 4),
-        ("null == 0 && n <= 1", true, |n, _| n <= 1),
+        ("!(null != 0) && n <= 1", true, |n, _| n <= 1),
         ("null < 0 || null > 0", true, |_, _| false),
         ("n == 3 && comm == 'main'", false, |n, _| n == 3),
         ("n == 3 || cpu == 1 || common_pid == 4", false, |n, _| n == 3),
@@ -280,6 +280,35 @@ fn a_probe_saves_what_its_arguments_need() {
         assert_eq!(form(&std::format!("p f %x0 {argument}")), Form::Full, "{argument}");
     }
     assert_eq!(form("r f $retval"), Form::Full);
+}
+
+/// No test of what could not be read holds, whichever way the argument is fetched.
+#[test]
+fn what_cannot_be_read_is_no_value_to_a_filter() {
+    for line in ["p:one f x=+0(%x0) y=%x20", "p:one f x=+0(%x0):u8 y=%x20", "p:one f x=+0(%x0):b4@0/32 y=%x20:u16"] {
+        for (filter, kept) in [
+            ("x == 0", 0),
+            ("x != 0", 0),
+            ("x < 5 || x >= 5 || x & 1", 0),
+            ("!(x == 0)", 1),
+            ("x == 0 || y == 7", 1),
+            ("y == 7", 1),
+            ("y == 0", 0),
+        ] {
+            let Controlled { events, mut controls } = Controlled::new(&[line]);
+            controls.set_enabled(&events, None, None, true).unwrap();
+            controls.set_filter(&events, ("kprobes", "one"), filter).unwrap();
+            hit(0x1000, 7);
+            assert_eq!(trace(&events, 9).lines().count(), kept, "{line}: {filter}");
+        }
+    }
+    for (filter, kept) in [("t == ''", 0), ("t != 'x'", 0), ("t ~ '*'", 0), ("!(t == 'x')", 1)] {
+        let Controlled { events, mut controls } = Controlled::new(&["p:one f t=+0(%x0):string"]);
+        controls.set_enabled(&events, None, None, true).unwrap();
+        controls.set_filter(&events, ("kprobes", "one"), filter).unwrap();
+        hit(0x1000, 7);
+        assert_eq!(trace(&events, 9).lines().count(), kept, "{filter}");
+    }
 }
 
 /// A `symstr` is the text of the address, to records, filters and histograms alike.

@@ -130,8 +130,9 @@ pub(crate) struct WordQuestion {
 /// A number of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
-    /// In the record itself: at this offset, this many bytes (1, 2, 4 or 8), signed or not.
-    Field { offset: u16, size: u8, signed: bool },
+    /// In the record itself: at this offset, this many bytes (1, 2, 4 or 8), signed or not. It could not be read if the record has
+    /// this bit set among its faults.
+    Field { offset: u16, size: u8, signed: bool, fault: Option<u8> },
     /// A whole register: where a field has nothing else, and nothing else of the record is needed, that is not even made.
     Register { register: Register, signed: bool },
     /// The task, as `common_pid` has it.

@@ -291,8 +291,8 @@ impl Operand {
 
 /// The number that is in `field`, if it is one.
 pub(crate) fn number(field: &Field) -> Option<Number> {
-    let Field { offset, size, signed, .. } = *field;
-    field.is_number().then_some(Number::Field { offset: offset as u16, size: size as u8, signed })
+    let Field { offset, size, signed, fault, .. } = *field;
+    field.is_number().then_some(Number::Field { offset: offset as u16, size: size as u8, signed, fault })
 }
 
 /// The string that is in `field`, if it is one.

@@ -48,7 +48,12 @@ pub struct Field {
     pub kind: Type,
     /// Of an array of numbers: the first byte of the word that says which of them could not be read, bit 0 for the first.
     pub(crate) unread: Option<usize>,
+    /// Of an argument: the bit of a record's faults that says that it could not be read, if it has one of its own.
+    pub(crate) fault: Option<u8>,
 }
+
+/// Arguments from this one on have one bit of a record's faults in common.
+pub(crate) const FAULTS: usize = 31;
 
 /// Which fields an event has before its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +83,7 @@ impl Field {
             signed: base.is_signed(),
             kind: Type::one(base),
             unread: None,
+            fault: None,
         }
     }
 
@@ -149,7 +155,7 @@ impl Format {
             ]),
         }
         let mut offset = shape.size();
-        fields.extend(arguments.into_iter().map(|(name, kind)| {
+        fields.extend(arguments.into_iter().enumerate().map(|(number, (name, kind))| {
             let field = Field {
                 name: Cow::Owned(String::from(name)),
                 text: kind.field_text(),
@@ -158,6 +164,7 @@ impl Format {
                 signed: kind.base.is_signed(),
                 kind,
                 unread: None,
+                fault: (number < FAULTS).then_some(number as u8),
             };
             offset += field.size;
             field

@@ -3,7 +3,7 @@
 use aarch64_kprobes::exception::nofault;
 
 use super::{Moment, Registers};
-use crate::action::{Verdict, Walk};
+use crate::action::{self, Verdict, Walk};
 use crate::fetch::{Op, Ops, Program, Register, Shift, Target, Word};
 use crate::format::Width;
 use crate::functions::Functions;
@@ -53,7 +53,7 @@ impl Recorder {
             Program::Ops(ops) => draft.carry_out(ops, registers, moment),
         }
         let Some(plan) = plan else { return draft.publish(ring, context) };
-        let known = self.known(registers, moment);
+        let known = action::Moment { faults: draft.faults, ..self.known(registers, moment) };
         let Verdict { keep, stack } = plan.run(draft.bytes(), known, &self.rings.on);
         if keep {
             draft.publish(ring, context);

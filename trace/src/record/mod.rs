@@ -80,7 +80,8 @@ impl Recorder {
     /// What filters and triggers know of a hit besides its record.
     #[inline(always)]
     fn known<'a>(&self, registers: Registers<'a>, moment: &'a Moment<'_>) -> action::Moment<'a> {
-        action::Moment { registers, context: &moment.context, address: moment.return_address.unwrap_or(moment.address) }
+        let address = moment.return_address.unwrap_or(moment.address);
+        action::Moment { registers, context: &moment.context, address, faults: 0 }
     }
 
     /// Records the hit, unless `plan` has it otherwise.

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 
 use super::{Counts, PAGE, PAGE_HEADER, RECORD_HEADER, Reader, Ring, Rings};
 use crate::atomic::{AtomicU64, fence};
+use crate::format::FAULTS;
 use crate::recorder::Flags;
 
 /// One record.
@@ -174,7 +175,7 @@ impl Record<'_> {
     /// Whether argument `number`, from 0, could not be read. Of those behind the 31st it is known only that one could not.
     #[must_use]
     pub fn is_fault(&self, number: usize) -> bool {
-        number < 31 && self.faults & 1 << number != 0
+        number < FAULTS && self.faults & 1 << number != 0
     }
 }
 

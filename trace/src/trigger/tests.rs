@@ -211,7 +211,7 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     hit.frame.x[5] = 77;
     let offset = hit.format.field("x").unwrap().offset as u16;
     let number = |number| match number {
-        Number::Field { offset: place, size: 8, signed } if place == offset => {
+        Number::Field { offset: place, size: 8, signed, .. } if place == offset => {
             Number::Register { register: crate::fetch::Register::x(5).unwrap(), signed }
         }
         Number::Field { offset: 4, .. } => Number::Task,
