@@ -1,6 +1,5 @@
 //! What the trace layer needs of this kernel: at a hit, the task; to print, names and the clock.
 
-use aarch64_kprobes::platform::MAX_CPUS;
 use kprobes_trace::host::{Clock, Function, Host, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
@@ -22,14 +21,14 @@ unsafe impl Host for Kernel {
     const NAME_OFFSET: usize = task::NAME_OFFSET;
 }
 
-/// The rings of all CPUs, made when they are first asked for.
+/// The rings of the CPUs that run, made when they are first asked for. No CPU is started after boot, so no other is ever hit.
 ///
 /// # Panics
 ///
 /// If there is no memory for them.
 pub fn rings() -> &'static Rings {
     static RINGS: Once<Rings> = Once::new();
-    RINGS.call_once(|| Rings::new(MAX_CPUS, BYTES, &interrupt::IN_HANDLER).expect("there is memory for the rings"))
+    RINGS.call_once(|| Rings::new(cpus(), BYTES, &interrupt::IN_HANDLER).expect("there is memory for the rings"))
 }
 
 /// Gives each ring at least so many bytes. The newest records stay, as many as there is room for.

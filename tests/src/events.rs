@@ -77,6 +77,13 @@ test!(
 
 test!(
     depends(cpus),
+    fn only_cpus_that_run_have_a_ring() {
+        assert_eq!(tracing::rings().cpus(), smp::running().count());
+    }
+);
+
+test!(
+    depends(cpus),
     fn what_all_cpus_record_is_whole_in_order_and_accounted_for() {
         let rings = tracing::rings();
         let mut events = Events::new(rings);

@@ -13,7 +13,9 @@ use super::{PAGE, Page, Reader, Rings, make_pages, page_count};
 pub enum ResizeError {
     /// They would need more memory than there is for them.
     TooLarge {
-        /// Bytes that they would need, beside those that they have.
+        /// How many there are, one for each CPU.
+        cpus: usize,
+        /// Bytes that all of them would need, beside those that they have.
         needed: usize,
         /// Bytes that there are.
         free: usize,
@@ -25,12 +27,11 @@ pub enum ResizeError {
 impl fmt::Display for ResizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge { needed, free } => {
-                write!(
-                    f,
-                    "rings of this size take {needed} bytes, and {free} bytes are free for them: ask for smaller ones"
-                )
-            }
+            Self::TooLarge { cpus, needed, free } => write!(
+                f,
+                "each CPU has a ring of this size; for {cpus} CPUs they take {needed} bytes, and {free} bytes are free for \
+                 them: ask for smaller ones"
+            ),
             Self::Memory(error) => error.fmt(f),
         }
     }
@@ -91,7 +92,7 @@ impl Rings {
         let needed = count.saturating_mul(of_a_page).saturating_mul(self.rings.len());
         // Smaller ones leave more memory than there was, though for a moment there are both.
         if count > page_count(self.bytes()) && needed > free {
-            return Err(ResizeError::TooLarge { needed, free });
+            return Err(ResizeError::TooLarge { cpus: self.rings.len(), needed, free });
         }
         let mut all = Vec::new();
         all.try_reserve_exact(self.rings.len())?;

@@ -250,7 +250,9 @@ fn rings_that_are_too_large_are_refused() {
     for (bytes, free) in [(4 * PAGE, 8 * PAGE), (usize::MAX, usize::MAX - 1)] {
         // SAFETY: one thread.
         let refused = unsafe { rings.resize(bytes, free, hold) }.unwrap_err();
-        assert!(matches!(refused, ResizeError::TooLarge { needed, free: said } if needed > free && said == free));
+        assert!(
+            matches!(refused, ResizeError::TooLarge { cpus: 2, needed, free: said } if needed > free && said == free)
+        );
         assert_eq!((rings.bytes(), present(rings)), (3 * PAGE, [7].into()));
     }
     // SAFETY: one thread.
