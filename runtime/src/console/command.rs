@@ -19,7 +19,7 @@ pub(super) struct Command {
 static COMMANDS: [Command; 26] = [
     Command {
         name: "trace",
-        arguments: "[-i] [-k KEYS] PROGRAM [-c COMMAND]",
+        arguments: "[OPTIONS] PROGRAM",
         help: "run a program until ^C, or with a command",
         run: program::trace,
     },
@@ -158,7 +158,8 @@ const MORE: [(&str, &str); 12] = [
          STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
          \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
          \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()\n\
-         COMMAND: what to run meanwhile; -i: by the interpreter",
+         OPTIONS: -c COMMAND: run this meanwhile, and end with it; it comes last;\n\
+         \x20        -k KEYS: have room for so many keys and stacks; -i: interpret",
     ),
     ("symbols", "GLOB: * stands for any characters, ? for one; without them, a part of the name"),
     ("coverage", "GLOB: as for symbols; without it, all of the image"),
