@@ -1,4 +1,4 @@
-//! The names of the functions of this image, from the table that is appended to it after the link.
+//! The names of the functions and statics of this image, from the table that is appended to it after the link.
 //!
 //! The table lies behind `__image_end`, up to the length that the image's header states (offset 16 of the arm64 Linux
 //! header). It is checked once, at boot. A fault may be reported at any time, so a lookup never waits: before the
@@ -128,6 +128,11 @@ pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
 #[must_use]
 pub fn nearest(path: &str) -> Option<&'static str> {
     nearest_path(path, table()?.iter().filter(|function| function.size > 0).map(|function| function.name))
+}
+
+/// The statics with the demangled name `name`, in ascending order of address.
+pub fn find_static(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
+    table().map(|table| table.find_static(name)).into_iter().flatten()
 }
 
 /// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it and its size, in bytes; or as a

@@ -86,6 +86,10 @@ impl Symbols for Names {
         symbol::nearest(name)
     }
 
+    fn find_static(&self, name: &str, each: &mut dyn FnMut(u64)) {
+        symbol::find_static(name).for_each(|symbol| each(symbol.address));
+    }
+
     fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
         symbol::table().into_iter().flat_map(|table| table.iter()).for_each(|symbol| each(function(symbol)));
     }

@@ -12,7 +12,7 @@ use crate::{ALIGNMENT, CHECKED_FROM, HEADER_BYTES, HEADER_WORDS, MAGIC, VERSION,
 /// One word of the table as it lies in memory: little-endian.
 type Word = u32;
 
-/// A function of the image.
+/// A function of the image, or a static.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
     /// The demangled name.
@@ -87,13 +87,20 @@ impl core::error::Error for SymbolError {}
 /// A symbol table that lies in memory as the host wrote it.
 #[derive(Clone, Copy, Debug)]
 pub struct SymbolTable<'a> {
+    functions: List<'a>,
+    statics: List<'a>,
+    inlined: Packed<'a>,
+}
+
+/// Symbols in two orders.
+#[derive(Clone, Copy, Debug)]
+struct List<'a> {
     base: u64,
     /// Offset, size and name of every symbol, in ascending order of offset.
     entries: &'a [[Word; 3]],
     /// Entry numbers, in ascending order of name.
     by_name: &'a [Word],
     names: &'a [u8],
-    inlined: Packed<'a>,
 }
 
 /// An entry, decoded.
@@ -120,7 +127,7 @@ impl<'a> SymbolTable<'a> {
         let truncated = |needed| SymbolError::Truncated { needed, present: bytes.len() };
         let (words, _) = bytes.as_chunks::<4>();
         let (header, _) = words.split_first_chunk::<HEADER_WORDS>().ok_or(truncated(HEADER_BYTES))?;
-        let [_, _, checksum, version, length, count, base_low, base_high, inlined, inlined_at, unpacked] =
+        let [_, _, checksum, version, length, functions, base_low, base_high, inlined, inlined_at, unpacked, statics] =
             header.map(u32::from_le_bytes);
         if !bytes.starts_with(&MAGIC) {
             return Err(SymbolError::Magic);
@@ -142,19 +149,85 @@ impl<'a> SymbolTable<'a> {
             .split_at_checked(inlined_at as usize)
             .ok_or(SymbolError::Inconsistent { part: "where inlined copies begin" })?;
         let inlined = Packed { base, count: inlined as usize, length: unpacked as usize, bytes: copies };
-        let table = Self::split(bytes, count as usize, base, inlined)
+        let table = Self::split(bytes, functions as usize, statics as usize, base, inlined)
             .ok_or(SymbolError::Inconsistent { part: "its number of symbols" })?;
-        table.check()?;
+        table.functions.check()?;
+        table.statics.check()?;
         Ok(table)
     }
 
-    /// Cuts the bytes after the header into the parts, or `None` if `count` symbols do not fit.
-    fn split(bytes: &'a [u8], count: usize, base: u64, inlined: Packed<'a>) -> Option<Self> {
+    /// Cuts the bytes after the header into the parts, or `None` if so many functions and statics do not fit.
+    fn split(bytes: &'a [u8], functions: usize, statics: usize, base: u64, inlined: Packed<'a>) -> Option<Self> {
         let (_, bytes) = bytes.split_at_checked(HEADER_BYTES)?;
-        let (entries, bytes) = bytes.split_at_checked(count.checked_mul(12)?)?;
-        let (by_name, names) = bytes.split_at_checked(count.checked_mul(4)?)?;
+        let (functions, bytes) = bytes.split_at_checked(functions.checked_mul(LISTED)?)?;
+        let (statics, names) = bytes.split_at_checked(statics.checked_mul(LISTED)?)?;
+        let list = |bytes| List::split(bytes, base, names);
+        Some(Self { functions: list(functions)?, statics: list(statics)?, inlined })
+    }
+
+    /// The function that contains `address`; of several names for one function the first in ascending order.
+    pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
+        self.functions.symbol(self.functions.entries.get(self.functions.containing(address, &mut 0)?.0)?)
+    }
+
+    /// The virtual addresses of the function that contains `address`: those of what [`lookup`](Self::lookup) finds, for
+    /// less, as its name is not looked at. `near` is where another was found, and becomes where this one is: if they follow
+    /// one another, nothing is searched. Any number will do.
+    pub fn range(&self, address: u64, near: &mut usize) -> Option<Range<u64>> {
+        let (_, offset, size) = self.functions.containing(address, near)?;
+        let start = self.functions.base + u64::from(offset);
+        Some(start..start + u64::from(size))
+    }
+
+    /// The functions whose name is exactly `name`, in ascending order of address.
+    pub fn find(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+        self.functions.find(name)
+    }
+
+    /// The statics whose name is exactly `name`, in ascending order of address.
+    pub fn find_static(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+        self.statics.find(name)
+    }
+
+    /// Every function, in ascending order of address.
+    pub fn iter(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+        self.functions.iter()
+    }
+
+    /// Every static, in ascending order of address.
+    pub fn statics(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+        self.statics.iter()
+    }
+
+    /// The inlined copies of functions. This allocates, unlike everything else.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory, or they contradict the format.
+    pub fn inlined(&self) -> Result<InlinedCopies, InlinedError> {
+        self.inlined.unpack()
+    }
+
+    /// How many functions the table names.
+    pub fn len(&self) -> usize {
+        self.functions.entries.len()
+    }
+
+    /// Whether the table names no function.
+    pub fn is_empty(&self) -> bool {
+        self.functions.entries.is_empty()
+    }
+}
+
+/// Bytes that a list takes for each symbol, without its name.
+const LISTED: usize = 16;
+
+impl<'a> List<'a> {
+    /// The symbols in these bytes, which have 16 for each.
+    fn split(bytes: &'a [u8], base: u64, names: &'a [u8]) -> Option<Self> {
+        let (entries, by_name) = bytes.split_at_checked(bytes.len() / LISTED * 12)?;
         let (entries, by_name) = (FromBytes::ref_from_bytes(entries).ok()?, FromBytes::ref_from_bytes(by_name).ok()?);
-        Some(Self { base, entries, by_name, names, inlined })
+        Some(Self { base, entries, by_name, names })
     }
 
     /// Whether every entry stands for a symbol and both orders hold.
@@ -193,21 +266,7 @@ impl<'a> SymbolTable<'a> {
         self.symbol(self.entries.get(u32::from_le(*number) as usize)?)
     }
 
-    /// The function that contains `address`; of several names for one function the first in ascending order.
-    pub fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
-        self.symbol(self.entries.get(self.containing(address, &mut 0)?.0)?)
-    }
-
-    /// The virtual addresses of the function that contains `address`: those of what [`lookup`](Self::lookup) finds, for
-    /// less, as its name is not looked at. `near` is where another was found, and becomes where this one is: if they follow
-    /// one another, nothing is searched. Any number will do.
-    pub fn range(&self, address: u64, near: &mut usize) -> Option<Range<u64>> {
-        let (_, offset, size) = self.containing(address, near)?;
-        let start = self.base + u64::from(offset);
-        Some(start..start + u64::from(size))
-    }
-
-    /// The number of the first entry of a function that contains `address`, of those that begin nearest to it, with its offset
+    /// The number of the first entry of a symbol that contains `address`, of those that begin nearest to it, with its offset
     /// and size; how many begin up to there is `near`, or about that, and becomes it.
     fn containing(&self, address: u64, near: &mut usize) -> Option<(usize, u32, u32)> {
         let wanted = u32::try_from(address.checked_sub(self.base)?).ok()?;
@@ -233,38 +292,19 @@ impl<'a> SymbolTable<'a> {
         found
     }
 
-    /// The functions whose name is exactly `name`, in ascending order of address.
-    pub fn find(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+    /// The symbols whose name is exactly `name`, in ascending order of address.
+    fn find(&self, name: &str) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         let name_of = |number: &Word| self.numbered(number).map_or("", |symbol| symbol.name);
         let from = self.by_name.partition_point(|number| name_of(number) < name);
         let to = self.by_name.partition_point(|number| name_of(number) <= name);
-        let table = *self;
-        table.by_name.get(from..to).unwrap_or_default().iter().filter_map(move |number| table.numbered(number))
+        let list = *self;
+        list.by_name.get(from..to).unwrap_or_default().iter().filter_map(move |number| list.numbered(number))
     }
 
-    /// Every function, in ascending order of address.
-    pub fn iter(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
-        let table = *self;
-        table.entries.iter().filter_map(move |words| table.symbol(words))
-    }
-
-    /// The inlined copies of functions. This allocates, unlike everything else.
-    ///
-    /// # Errors
-    ///
-    /// There is no memory, or they contradict the format.
-    pub fn inlined(&self) -> Result<InlinedCopies, InlinedError> {
-        self.inlined.unpack()
-    }
-
-    /// How many functions the table names.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether the table names no function.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// Every symbol, in ascending order of address.
+    fn iter(&self) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
+        let list = *self;
+        list.entries.iter().filter_map(move |words| list.symbol(words))
     }
 }
 

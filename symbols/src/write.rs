@@ -13,7 +13,7 @@ pub(crate) use inlined::{encode, pack};
 /// Why symbols do not fit into a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// A function begins below the base, or ends 4 GiB or more above it; or a copy of it does, or has parts so far apart.
+    /// A symbol begins below the base, or ends 4 GiB or more above it; or a copy of a function does, or has parts so far apart.
     OutOfRange {
         /// Its name.
         name: String,
@@ -22,7 +22,7 @@ pub enum WriteError {
     },
     /// A name has more than 65535 bytes.
     NameTooLong {
-        /// The address of the function.
+        /// Its virtual address.
         address: u64,
     },
     /// The table would be 4 GiB or more.
@@ -33,10 +33,10 @@ impl fmt::Display for WriteError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfRange { name, address } => {
-                write!(out, "the function {name} at {address:#x} is not within 4 GiB above the start of the image")
+                write!(out, "{name} at {address:#x} is not within 4 GiB above the start of the image")
             }
             Self::NameTooLong { address } => {
-                write!(out, "the name of the function at {address:#x} is longer than 65535 bytes")
+                write!(out, "the name of what is at {address:#x} is longer than 65535 bytes")
             }
             Self::TooLong => write!(out, "there are more symbols than fit into a table"),
         }
@@ -45,18 +45,54 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// The table of `symbols` and `copies`, in any order, with `base` at or below the lowest of their addresses.
+/// The table of `functions`, `statics` and `copies`, in any order, with `base` at or below the lowest of their addresses.
 ///
 /// # Errors
 ///
 /// If something does not fit into the fields of the format.
-pub fn write(base: u64, symbols: &[Symbol<'_>], copies: &[Inlined]) -> Result<Vec<u8>, WriteError> {
+pub fn write(
+    base: u64,
+    functions: &[Symbol<'_>],
+    statics: &[Symbol<'_>],
+    copies: &[Inlined],
+) -> Result<Vec<u8>, WriteError> {
+    let mut names = Vec::new();
+    let mut lists = list(base, functions, &mut names)?;
+    lists.extend(list(base, statics, &mut names)?);
+
+    let (inlined, copies) = inlined::encode(base, copies)?;
+    let unpacked = copies.len();
+    let copies = inlined::pack(&copies);
+    let inlined_at = HEADER_BYTES + lists.len() + names.len();
+    let length = inlined_at + copies.len();
+    let mut table = Vec::with_capacity(length);
+    table.extend(MAGIC);
+    table.extend([0; 4]);
+    table.extend(VERSION.to_le_bytes());
+    table.extend(word(length)?);
+    table.extend(word(functions.len())?);
+    table.extend(base.to_le_bytes());
+    table.extend(word(inlined)?);
+    table.extend(word(inlined_at)?);
+    table.extend(word(unpacked)?);
+    table.extend(word(statics.len())?);
+    table.extend(lists);
+    table.extend(names);
+    table.extend(copies);
+    seal(&mut table);
+    Ok(table)
+}
+
+/// A number as a word of the table.
+fn word(number: usize) -> Result<[u8; 4], WriteError> {
+    u32::try_from(number).map(u32::to_le_bytes).map_err(|_| WriteError::TooLong)
+}
+
+/// The entries of `symbols`, and their order by name. Their names are appended to `names`.
+fn list(base: u64, symbols: &[Symbol<'_>], names: &mut Vec<u8>) -> Result<Vec<u8>, WriteError> {
     let mut symbols = symbols.to_vec();
     symbols.sort_by_key(|symbol| (symbol.address, symbol.name));
-
-    let word = |number: usize| u32::try_from(number).map(u32::to_le_bytes).map_err(|_| WriteError::TooLong);
-    let mut entries = Vec::new();
-    let mut names = Vec::new();
+    let mut list = Vec::new();
     for symbol in &symbols {
         let out_of_range = || WriteError::OutOfRange { name: symbol.name.to_string(), address: symbol.address };
         let offset = symbol.address.checked_sub(base).ok_or_else(out_of_range)?;
@@ -66,38 +102,18 @@ pub fn write(base: u64, symbols: &[Symbol<'_>], copies: &[Inlined]) -> Result<Ve
         }
         let length =
             u16::try_from(symbol.name.len()).map_err(|_| WriteError::NameTooLong { address: symbol.address })?;
-        entries.extend((offset as u32).to_le_bytes());
-        entries.extend((symbol.size as u32).to_le_bytes());
-        entries.extend(word(names.len())?);
+        list.extend((offset as u32).to_le_bytes());
+        list.extend((symbol.size as u32).to_le_bytes());
+        list.extend(word(names.len())?);
         names.extend(length.to_le_bytes());
         names.extend(symbol.name.as_bytes());
     }
     let mut by_name: Vec<usize> = (0..symbols.len()).collect();
     by_name.sort_by_key(|&number| (symbols[number].name, symbols[number].address));
-
-    let (inlined, copies) = inlined::encode(base, copies)?;
-    let unpacked = copies.len();
-    let copies = inlined::pack(&copies);
-    let inlined_at = HEADER_BYTES + entries.len() + 4 * by_name.len() + names.len();
-    let length = inlined_at + copies.len();
-    let mut table = Vec::with_capacity(length);
-    table.extend(MAGIC);
-    table.extend([0; 4]);
-    table.extend(VERSION.to_le_bytes());
-    table.extend(word(length)?);
-    table.extend(word(symbols.len())?);
-    table.extend(base.to_le_bytes());
-    table.extend(word(inlined)?);
-    table.extend(word(inlined_at)?);
-    table.extend(word(unpacked)?);
-    table.extend(entries);
     for number in by_name {
-        table.extend(word(number)?);
+        list.extend(word(number)?);
     }
-    table.extend(names);
-    table.extend(copies);
-    seal(&mut table);
-    Ok(table)
+    Ok(list)
 }
 
 /// Makes the checksum right.
@@ -114,14 +130,14 @@ mod tests {
 
     #[test]
     fn refuses_what_does_not_fit() {
-        let at = |address, size| write(0x1000, &[Symbol { name: "f", address, size }], &[]);
+        let at = |address, size| write(0x1000, &[Symbol { name: "f", address, size }], &[], &[]);
         let out_of_range = |address| Err(WriteError::OutOfRange { name: "f".to_string(), address });
         assert_eq!(at(0xfff, 1), out_of_range(0xfff));
         assert_eq!(at(0x1_0000_1000, 4), out_of_range(0x1_0000_1000));
         assert_eq!(at(0x1000, u64::MAX), out_of_range(0x1000));
         assert!(at(0x1000, 0xffff_ffff).is_ok());
         let name = "n".repeat(0x1_0000);
-        let long = write(0, &[Symbol { name: &name, address: 8, size: 4 }], &[]);
+        let long = write(0, &[Symbol { name: &name, address: 8, size: 4 }], &[], &[]);
         assert_eq!(long, Err(WriteError::NameTooLong { address: 8 }));
     }
 }

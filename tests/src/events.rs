@@ -151,6 +151,7 @@ test!(
             self::arguments(&events)
         };
         let text = TEXT.as_ptr() as u64;
+        assert_eq!(hit("@tests::events::NUMBERS:u64 n=@tests::events::NUMBERS+16:u64[2]", 7, 0), "arg1=70 n={72,73}");
         assert_eq!(hit("%x0:u64 +0(%x1):string c=+2(%x1):char", 7, text), "arg1=7 arg2=\"written\" c='i'");
         assert_eq!(hit("+0(%x1):u8[3] +0(%x1):u16", 7, text), "arg1={119,114,105} arg2=29303");
         let wild = 0xffff_ff7f_dead_bee0;

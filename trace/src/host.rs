@@ -122,7 +122,7 @@ pub struct Function<'a> {
     pub size: u64,
 }
 
-/// The names of functions.
+/// The names of functions and statics.
 pub trait Symbols {
     /// The function that contains the virtual address `address`.
     fn lookup(&self, address: u64) -> Option<Function<'_>>;
@@ -136,6 +136,9 @@ pub trait Symbols {
     /// The functions that are meant by `name`, in the order of their addresses: those whose demangled path it is, of which instances
     /// of one generic function in several crates can share one, or what else the kernel takes for the name of a function.
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>));
+
+    /// The virtual addresses of the statics whose demangled path is `name`.
+    fn find_static(&self, _name: &str, _each: &mut dyn FnMut(u64)) {}
 
     /// All functions, with names that are never freed; of several names for one function, the one that
     /// [`lookup`](Self::lookup) finds comes first. Arguments of the type `symstr` are recorded with these names: without them, as

@@ -26,6 +26,8 @@ pub const IMAGE_SIZE_AT: usize = 16;
 /// Where the header has its magic number.
 const MAGIC_AT: usize = 56;
 const MAGIC: &[u8] = b"ARM\x64";
+/// What the names of constants begin with that only the compiler knows.
+const ANONYMOUS: &str = "anon.";
 /// More than this is a broken link, not an image.
 const LARGEST: u64 = 256 << 20;
 
@@ -136,23 +138,34 @@ fn address_of(file: &ElfFile64<'_>, name: &str) -> Result<u64> {
     Ok(symbol.address())
 }
 
-/// The table of all functions of the program, and of these inlined copies of them.
+/// The table of all functions and statics of the program, and of these inlined copies of functions.
 fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8>> {
-    let executable = |symbol: &ElfSymbol64<'_, '_>| {
+    let is_in = |symbol: &ElfSymbol64<'_, '_>, is_wanted: fn(SectionKind) -> bool| {
         let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
-        section.is_some_and(|section| section.kind() == SectionKind::Text)
+        section.is_some_and(|section| is_wanted(section.kind()))
     };
-    let mut functions = Vec::new();
-    for symbol in file.symbols() {
-        if symbol.kind() == SymbolKind::Text && symbol.size() != 0 && executable(&symbol) {
-            let name = symbol.name().context("the name of a symbol is not valid")?;
+    let is_data = |kind| {
+        use SectionKind::{Data, ReadOnlyData, ReadOnlyDataWithRel, ReadOnlyString, UninitializedData};
+        matches!(kind, Data | ReadOnlyData | ReadOnlyDataWithRel | ReadOnlyString | UninitializedData)
+    };
+    let (mut functions, mut statics) = (Vec::new(), Vec::new());
+    for symbol in file.symbols().filter(|symbol| symbol.size() != 0) {
+        let symbols = match symbol.kind() {
+            SymbolKind::Text if is_in(&symbol, |kind| kind == SectionKind::Text) => &mut functions,
+            SymbolKind::Data if is_in(&symbol, is_data) => &mut statics,
+            _ => continue,
+        };
+        let name = symbol.name().context("the name of a symbol is not valid")?;
+        // Constants that the compiler has named.
+        if !name.starts_with(ANONYMOUS) {
             // The short form: without the hashes that tell apart crates of the same name.
-            functions.push((format!("{:#}", rustc_demangle::demangle(name)), symbol.address(), symbol.size()));
+            symbols.push((format!("{:#}", rustc_demangle::demangle(name)), symbol.address(), symbol.size()));
         }
     }
-    let functions: Vec<_> =
-        functions.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect();
-    Ok(kprobes_symbols::write(base, &functions, copies)?)
+    let [functions, statics] = [&functions, &statics].map(|symbols| -> Vec<Symbol<'_>> {
+        symbols.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect()
+    });
+    Ok(kprobes_symbols::write(base, &functions, &statics, copies)?)
 }
 
 #[cfg(test)]

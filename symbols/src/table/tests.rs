@@ -23,6 +23,11 @@ fn symbols() -> Vec<Symbol<'static>> {
     ]
 }
 
+fn statics() -> Vec<Symbol<'static>> {
+    let symbol = |offset, size, name| Symbol { name, address: BASE + offset, size };
+    vec![symbol(0x208, 0x8, "duplicate"), symbol(0x200, 0x8, "core::START")]
+}
+
 fn passage(offset: u64, when: When) -> Passage {
     Passage { address: BASE + offset, when }
 }
@@ -62,6 +67,7 @@ fn exercise(table: &SymbolTable<'_>) {
         table.lookup(address);
     }
     table.find("").chain(table.find("duplicate")).for_each(drop);
+    table.statics().for_each(|symbol| table.find_static(symbol.name).for_each(drop));
     for copy in table.inlined().iter().flat_map(InlinedCopies::functions).flat_map(|function| function.copies()) {
         copy.entries().into_iter().flatten().for_each(drop);
         copy.exits().into_iter().flatten().for_each(drop);
@@ -70,18 +76,20 @@ fn exercise(table: &SymbolTable<'_>) {
 
 #[test]
 fn reads_back_what_was_written() {
-    let bytes = write(BASE, &symbols(), &copies()).unwrap();
+    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     let mut expected = symbols();
     expected.sort_by_key(|symbol| (symbol.address, symbol.name));
     assert_eq!(table.iter().collect::<Vec<_>>(), expected);
     assert_eq!(table.len(), expected.len());
+    let names: Vec<_> = table.statics().map(|symbol| symbol.name).collect();
+    assert_eq!(names, ["core::START", "duplicate"], "in the order of their addresses");
     assert!(!table.is_empty());
 }
 
 #[test]
 fn looks_up_every_address() {
-    let bytes = write(BASE, &symbols(), &copies()).unwrap();
+    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     for offset in 0..0x100 {
         let mut containing: Vec<_> = symbols();
@@ -102,7 +110,7 @@ fn looks_up_every_address() {
 
 #[test]
 fn finds_every_symbol_of_a_name() {
-    let bytes = write(BASE, &symbols(), &copies()).unwrap();
+    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     for symbol in symbols() {
         let mut same = symbols();
@@ -111,6 +119,11 @@ fn finds_every_symbol_of_a_name() {
         assert_eq!(table.find(symbol.name).collect::<Vec<_>>(), same);
     }
     assert_eq!(table.find("duplicate").count(), 2);
+    for symbol in statics() {
+        assert_eq!(table.find_static(symbol.name).collect::<Vec<_>>(), [symbol]);
+        assert_eq!(table.lookup(symbol.address), None, "it is no function");
+    }
+    assert_eq!((table.find("core::START").count(), table.find_static("boot").count()), (0, 0));
     for unknown in ["", "duplicat", "duplicate2", "zzz"] {
         assert_eq!(table.find(unknown).count(), 0, "{unknown}");
     }
@@ -118,7 +131,7 @@ fn finds_every_symbol_of_a_name() {
 
 #[test]
 fn reads_back_the_copies_that_were_written() {
-    let bytes = write(BASE, &symbols(), &copies()).unwrap();
+    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     let inlined = table.inlined().unwrap();
     let names: Vec<_> = inlined.functions().map(|function| function.name).collect();
@@ -145,7 +158,7 @@ fn reads_back_the_copies_that_were_written() {
 fn the_same_copies_in_any_order_are_the_same_bytes() {
     let mut reversed = copies();
     reversed.reverse();
-    assert_eq!(write(BASE, &symbols(), &reversed), write(BASE, &symbols(), &copies()));
+    assert_eq!(write(BASE, &symbols(), &statics(), &reversed), write(BASE, &symbols(), &statics(), &copies()));
 }
 
 #[test]
@@ -158,25 +171,25 @@ fn copies_that_do_not_fit_are_refused() {
     ];
     for copy in wrong {
         let error = WriteError::OutOfRange { name: "f".to_string(), address: copy.address };
-        assert_eq!(write(BASE, &[], &[copy]), Err(error));
+        assert_eq!(write(BASE, &[], &[], &[copy]), Err(error));
     }
 }
 
 #[test]
 fn copies_take_few_bytes() {
     let many: Vec<_> = (0..1000).map(|number| copy("f", 0x100 + 0x40 * number, None)).collect();
-    let taken = write(BASE, &[], &many).unwrap().len() - write(BASE, &[], &[]).unwrap().len();
+    let taken = write(BASE, &[], &[], &many).unwrap().len() - write(BASE, &[], &[], &[]).unwrap().len();
     assert!(taken < 10 * many.len(), "{taken} bytes");
     // What names have in common is there once.
     let named =
         |count| (0..count).map(|number| copy(&format!("{}{number:03}", "n".repeat(100)), 8, None)).collect::<Vec<_>>();
-    let taken = write(BASE, &[], &named(101)).unwrap().len() - write(BASE, &[], &named(1)).unwrap().len();
+    let taken = write(BASE, &[], &[], &named(101)).unwrap().len() - write(BASE, &[], &[], &named(1)).unwrap().len();
     assert!(taken < 20 * 100, "{taken} bytes");
 }
 
 #[test]
 fn an_empty_table_is_a_table() {
-    let bytes = write(BASE, &[], &[]).unwrap();
+    let bytes = write(BASE, &[], &[], &[]).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     assert!(table.is_empty());
     exercise(&table);
@@ -185,7 +198,7 @@ fn an_empty_table_is_a_table() {
 
 #[test]
 fn works_where_words_are_aligned_and_with_bytes_behind_it() {
-    let table = write(BASE, &symbols(), &copies()).unwrap();
+    let table = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     for shift in 0..8 {
         let mut bytes = vec![0xa5; shift];
         bytes.extend(&table);
@@ -199,9 +212,9 @@ fn works_where_words_are_aligned_and_with_bytes_behind_it() {
 
 #[test]
 fn every_truncation_is_refused() {
-    let bytes = write(BASE, &symbols(), &copies()).unwrap();
+    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     for present in 0..bytes.len() {
-        let needed = if present < 44 { 44 } else { bytes.len() };
+        let needed = if present < 48 { 48 } else { bytes.len() };
         let error = SymbolTable::parse(&bytes[..present]).unwrap_err();
         assert_eq!(error, SymbolError::Truncated { needed, present });
     }
@@ -209,7 +222,7 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn every_flipped_bit_is_noticed() {
-    let bytes = write(BASE, &symbols(), &copies()).unwrap();
+    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     for bit in 0..8 * bytes.len() {
         let mut damaged = bytes.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
@@ -219,7 +232,7 @@ fn every_flipped_bit_is_noticed() {
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let bytes = write(BASE, &symbols(), &copies()).unwrap();
+    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     let changed = |at: usize, value: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = value;
@@ -232,10 +245,12 @@ fn errors_say_what_is_wrong() {
     assert!(matches!(changed(20, 200).0, SymbolError::Checksum { .. }));
     let inconsistent = |part| Some(SymbolError::Inconsistent { part });
     assert_eq!(changed(20, 200).1, inconsistent("its number of symbols"));
-    assert_eq!(changed(44, 0x11).1, inconsistent("the order of its addresses"));
-    assert_eq!(changed(44 + 8 + 3, 1).1, inconsistent("an entry"));
-    assert_eq!(changed(44 + 12 * 8, 8).1, inconsistent("an entry number"));
-    assert_eq!(changed(44 + 12 * 8, 7).1, inconsistent("the order of its names"));
+    assert_eq!(changed(48, 0x11).1, inconsistent("the order of its addresses"));
+    assert_eq!(changed(48 + 8 + 3, 1).1, inconsistent("an entry"));
+    assert_eq!(changed(48 + 12 * 8, 8).1, inconsistent("an entry number"));
+    assert_eq!(changed(48 + 12 * 8, 7).1, inconsistent("the order of its names"));
+    assert_eq!(changed(44, 200).1, inconsistent("its number of symbols"));
+    assert_eq!(changed(48 + 16 * 8 + 24, 0x11).1, inconsistent("an entry number"));
     assert_eq!(changed(38, 1).1, inconsistent("where inlined copies begin"));
     // The last function would end beyond the end of the address space.
     let mut high = bytes.clone();
@@ -251,7 +266,7 @@ fn errors_say_what_is_wrong() {
 
 /// A table whose part of copies is these bytes, of `count` functions.
 fn with_part(count: u8, part: &[u8]) -> Vec<u8> {
-    let mut bytes = write(BASE, &symbols(), &[]).unwrap();
+    let mut bytes = write(BASE, &symbols(), &statics(), &[]).unwrap();
     let begin = usize::from(u16::from_le_bytes([bytes[36], bytes[37]]));
     bytes.truncate(begin);
     bytes.extend(pack(part));
@@ -331,7 +346,7 @@ fn no_bytes_make_it_panic() {
         state ^= state << 17;
         (state >> 16) as usize % below
     };
-    let original = write(BASE, &symbols(), &copies()).unwrap();
+    let original = write(BASE, &symbols(), &statics(), &copies()).unwrap();
     let mut accepted = 0;
     for _ in 0..200_000 {
         let mut bytes = original.clone();

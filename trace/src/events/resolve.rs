@@ -41,26 +41,36 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, (Problem, St
 
 /// The one function of this name.
 fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, Refusal> {
-    let mut found = None;
-    let mut count = 0;
-    symbols.find(name, &mut |function| {
-        count += 1;
-        found.get_or_insert(function);
-    });
-    match found {
-        None => {
+    let mut found = Vec::new();
+    symbols.find(name, &mut |function| found.push(function));
+    only(name, &found, "function", symbols)
+}
+
+/// The virtual address of the one function or static of this name.
+fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, Refusal> {
+    let mut found = Vec::new();
+    symbols.find(name, &mut |function| found.push(function.address));
+    symbols.find_static(name, &mut |address| found.push(address));
+    only(name, &found, "function or static", symbols)
+}
+
+/// The one that was `found` of this name.
+fn only<T: Copy>(name: &str, found: &[T], noun: &str, symbols: &dyn Symbols) -> Result<T, Refusal> {
+    match *found {
+        [] => {
             let reason = match symbols.nearest(name) {
-                Some(meant) => because(format_args!("no function has the name {name}; did you mean `{meant}`?")),
-                None => because(format_args!("no function has the name {name}")),
+                Some(meant) => because(format_args!("no {noun} has the name {name}; did you mean `{meant}`?")),
+                None => because(format_args!("no {noun} has the name {name}")),
             };
             Err((Problem::NoFunction, reason))
         }
-        Some(_) if count > 1 => {
+        [one] => Ok(one),
+        _ => {
+            let count = found.len();
             let reason =
-                because(format_args!("{count} functions have this name; give the address of one of them instead"));
+                because(format_args!("{count} symbols have this name; give the address of one of them instead"));
             Err((Problem::Ambiguous, reason))
         }
-        Some(function) => Ok(function),
     }
 }
 
@@ -89,9 +99,7 @@ fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn 
         Origin::Immediate(number) => Source::Immediate(*number),
         Origin::TaskName => Source::TaskName,
         Origin::Text(text) => Source::Text(text.clone()),
-        Origin::Symbol(name, offset) => {
-            Source::Immediate(function(name, symbols)?.address.wrapping_add_signed(*offset))
-        }
+        Origin::Symbol(name, offset) => Source::Immediate(symbol(name, symbols)?.wrapping_add_signed(*offset)),
         Origin::Argument(number) => {
             let place = match number.checked_sub(ARGUMENT_REGISTERS) {
                 None => plain(*number as u8),

@@ -29,6 +29,14 @@ impl Symbols for Names {
         FUNCTIONS.into_iter().filter(|function| function.name == name).for_each(each);
     }
 
+    fn find_static(&self, name: &str, each: &mut dyn FnMut(u64)) {
+        match name {
+            "a::TIMES" => each(TIMES.as_ptr() as u64),
+            "twice" => each(0x9000),
+            _ => {}
+        }
+    }
+
     fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
         FUNCTIONS.into_iter().rev().for_each(each);
     }
@@ -189,6 +197,7 @@ fn hits_are_in_the_trace() {
 fn arguments_are_fetched() {
     assert_eq!(fetched("p f %x3 $arg2 $stack %pc"), "arg1=0x3 arg2=0x1 arg3=0x0 arg4=0x0");
     assert_eq!(fetched("p f %x3:u8 \\-1:s16 \\8:x32"), "arg1=3 arg2=-1 arg3=0x8");
+    assert_eq!(fetched("p f @a::TIMES+16 @a::TIMES+8:u8 @a::TIMES:u64[2]"), "arg1=0x2 arg2=1 arg3={0,1}");
     assert_eq!(fetched("p f $comm c=$COMM:string"), "arg1=\"main\" c=\"main\"");
     assert_eq!(fetched("p f \\\"some\" %x1:char"), "arg1=\"some\" arg2='\u{1}'");
     assert_eq!(fetched("p f %x30:b2@1/32 %x30:symbol"), "arg1=3 arg2=0x1e");
@@ -389,8 +398,9 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_eq!(reason("p:taken f", "          ^", Problem::OtherArguments), "");
     assert_eq!(reason("p:kprobes/taken f x=%x0", "^", Problem::Same), "");
     assert!(reason("p:x g", "    ^", Problem::NoFunction).contains("no function"));
-    assert!(reason("p:x f @g", "    ^", Problem::NoFunction).contains("no function"));
-    assert!(reason("p:x twice", "    ^", Problem::Ambiguous).contains("2 functions"));
+    assert!(reason("p:x f @g", "    ^", Problem::NoFunction).contains("no function or static"));
+    assert!(reason("p:x f @twice", "    ^", Problem::Ambiguous).contains("3 symbols"), "functions and a static");
+    assert!(reason("p:x twice", "    ^", Problem::Ambiguous).contains("2 symbols"));
     assert!(reason("p:x f+0x1000", "    ^", Problem::NoFunction).contains("0x10 bytes"));
     let mut behind = events();
     define(&mut behind, "p:x f+16").unwrap();

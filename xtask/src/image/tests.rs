@@ -38,7 +38,9 @@ impl Program {
                 ("_RNvC6kernel4main", FUNCTION, TEXT_SECTION, START + 0x40, 0x10),
                 ("memcpy", FUNCTION, TEXT_SECTION, START + 0x50, 0x30),
                 ("marker", FUNCTION, TEXT_SECTION, START + 0x50, 0),
-                ("TABLE", OBJECT, DATA_SECTION, START + 0x1000, 8),
+                ("_RNvC6kernel5TABLE", OBJECT, DATA_SECTION, START + 0x1000, 8),
+                ("anon.0123.4.llvm.56", OBJECT, DATA_SECTION, START + 0x1000, 8),
+                ("in_text", OBJECT, TEXT_SECTION, START + 0x40, 8),
                 ("in_data", FUNCTION, DATA_SECTION, START + 0x1000, 8),
             ],
         }
@@ -117,11 +119,13 @@ fn lays_out_segments_and_zeroed_data() {
 }
 
 #[test]
-fn appends_the_functions_and_nothing_else() {
+fn appends_the_functions_and_statics_and_nothing_else() {
     let image = image(&Program::new().elf()).unwrap();
     let table = SymbolTable::parse(&image[0x2000..]).unwrap();
     let functions: Vec<_> = table.iter().map(|symbol| (symbol.name, symbol.address, symbol.size)).collect();
     assert_eq!(functions, [("kernel::main", START + 0x40, 0x10), ("memcpy", START + 0x50, 0x30)]);
+    let statics: Vec<_> = table.statics().map(|symbol| (symbol.name, symbol.address, symbol.size)).collect();
+    assert_eq!(statics, [("kernel::TABLE", START + 0x1000, 8)]);
 }
 
 #[test]
