@@ -272,19 +272,68 @@ pub(crate) fn is_better(aggregate: &Aggregate, signed: bool, new: u64, old: u64)
     if matches!(aggregate, Aggregate::Least { .. }) { less } else { new != old && !less }
 }
 
+/// The lower half of `dividend / divisor`; 0 if `divisor` is 0.
+///
+/// The compiler would call a function of its own for this division, and that function can be probed: programs compare
+/// averages on the way of a hit.
+fn quotient(dividend: u128, divisor: u64) -> u64 {
+    let [low, high] = halves(dividend);
+    let Some(mut rest) = high.checked_rem(divisor) else { return 0 };
+    let mut quotient = 0;
+    for bit in (0..u64::BITS).rev() {
+        let is_beyond = rest >> (u64::BITS - 1) != 0;
+        rest = rest << 1 | low >> bit & 1;
+        quotient <<= 1;
+        if is_beyond || rest >= divisor {
+            rest = rest.wrapping_sub(divisor);
+            quotient |= 1;
+        }
+    }
+    quotient
+}
+
 /// The number that `words` amount to, as an aggregate that amounts to one; 0 if nothing has been collected.
 #[inline]
 pub(crate) fn total(aggregate: &Aggregate, words: &[u64]) -> u64 {
     match (aggregate, words) {
         (&(Aggregate::Average { signed } | Aggregate::Statistics { signed }), &[count, low, high]) => {
             let sum = wide([low, high]);
-            if signed {
-                sum.cast_signed().checked_div(count.into()).unwrap_or(0) as u64
+            if signed && sum.cast_signed() < 0 {
+                quotient(sum.wrapping_neg(), count).wrapping_neg()
             } else {
-                sum.checked_div(count.into()).unwrap_or(0) as u64
+                quotient(sum, count)
             }
         }
         (Aggregate::Least { .. } | Aggregate::Greatest { .. }, &[_, value]) | (_, &[value]) => value,
         _ => 0,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{halves, quotient, total};
+    use crate::code::Aggregate;
+
+    #[test]
+    fn a_quotient_is_that_of_128_bits() {
+        let words = [0, 1, 2, 3, 7, 10, 1 << 31, 1 << 63, (1 << 63) + 1, u64::MAX - 1, u64::MAX];
+        for high in words {
+            for low in words {
+                let dividend = u128::from(high) << 64 | u128::from(low);
+                for divisor in words {
+                    let expected = dividend.checked_div(divisor.into()).unwrap_or(0) as u64;
+                    assert_eq!(quotient(dividend, divisor), expected, "{dividend:#x} / {divisor:#x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_average_has_a_sign_if_its_values_have() {
+        let [low, high] = halves((-7_i128).cast_unsigned());
+        let average = |signed| total(&Aggregate::Average { signed }, &[2, low, high]);
+        assert_eq!(average(true), (-3_i64).cast_unsigned());
+        assert_eq!(average(false), (u128::MAX - 6).wrapping_div(2) as u64);
+        assert_eq!(total(&Aggregate::Average { signed: true }, &[0, 0, 0]), 0);
     }
 }

@@ -6,7 +6,7 @@ use crate::record::Registers;
 
 /// Whether the tests accept the record. No test of what could not be read holds.
 #[inline]
-pub(super) fn accepts(tests: &[Test], record: &[u8], moment: Moment<'_>) -> bool {
+pub(super) fn accepts(tests: &[Test], record: &[u8], moment: &Moment<'_>) -> bool {
     walk(tests, |question| match question {
         Question::Number { number, range } => {
             load::number(*number, record, moment).is_some_and(|number| range.has(number))

@@ -52,7 +52,7 @@ impl Histogram {
     }
 
     /// Counts a hit.
-    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: Moment<'_>) {
+    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
         let Some(table) = self.table(moment.context.cpu) else { return };
         let sums = match (&table.store, &*bound.keys) {
             (Store::Keys(table), keys) => table.sums(keys, plan, record, moment),
@@ -116,7 +116,7 @@ impl Numbers {
 impl Keys {
     /// What is counted under the keys of a hit; `None` if they are new, and there are as many as there may be.
     #[inline(always)]
-    fn sums(&self, keys: &[Key], plan: &Plan, record: &[u8], moment: Moment<'_>) -> Option<Sums<'_>> {
+    fn sums(&self, keys: &[Key], plan: &Plan, record: &[u8], moment: &Moment<'_>) -> Option<Sums<'_>> {
         let used = self.used.load(Relaxed);
         let room = self.entry(used)?;
         let (mut words, _) = room.split_at_checked(self.key)?;
@@ -226,7 +226,7 @@ fn exponent(number: u64) -> u64 {
 }
 
 #[inline(always)]
-fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment: Moment<'_>) {
+fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment: &Moment<'_>) {
     match key.source {
         Source::Number { number, transform } => {
             if let Some(word) = words.first() {

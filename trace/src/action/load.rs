@@ -6,7 +6,7 @@ use crate::filter::{Number, Text};
 /// The number in the record, extended to 64 bits; `None` if it could not be read. 0 where the record has no such place: it is too
 /// short for its format.
 #[inline]
-pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> Option<u64> {
+pub(super) fn number(number: Number, record: &[u8], moment: &Moment<'_>) -> Option<u64> {
     let (offset, size, signed) = match number {
         Number::Field { fault: Some(bit), .. } if moment.faults >> (bit & 31) & 1 != 0 => return None,
         Number::Field { offset, size, signed, .. } => (offset, size, signed),
@@ -28,7 +28,7 @@ pub(super) fn number(number: Number, record: &[u8], moment: Moment<'_>) -> Optio
 
 /// The same to count by, where one that could not be read is 0.
 #[inline]
-pub(super) fn counted(number: Number, record: &[u8], moment: Moment<'_>) -> u64 {
+pub(super) fn counted(number: Number, record: &[u8], moment: &Moment<'_>) -> u64 {
     self::number(number, record, moment).unwrap_or(0)
 }
 
@@ -51,7 +51,7 @@ fn bytes<const N: usize>(record: &[u8], offset: usize) -> Option<[u8; N]> {
 
 /// The bytes of a text, without the zero at its end; `None` if it could not be read.
 #[inline]
-pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: Moment<'a>) -> Option<&'a [u8]> {
+pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: &Moment<'a>) -> Option<&'a [u8]> {
     let Text::Located { offset } = text else {
         let name = moment.context.name_bytes();
         let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());

@@ -53,13 +53,13 @@ impl PlanCell {
 
 impl Plan {
     /// The addresses of the stack at a hit of this event.
-    pub fn walk<'a>(&self, moment: Moment<'a>) -> Walk<'a> {
+    pub fn walk<'a>(&self, moment: &Moment<'a>) -> Walk<'a> {
         Walk::new(moment, self.in_link)
     }
 
     /// Whether the filter accepts the hit.
     #[inline(always)]
-    fn accepts(&self, record: &[u8], moment: Moment<'_>) -> bool {
+    fn accepts(&self, record: &[u8], moment: &Moment<'_>) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter::accepts(filter.tests(), record, moment))
     }
 
@@ -73,7 +73,7 @@ impl Plan {
     /// Carries the triggers of the event out, and says what becomes of `record`, which has not been made if nothing looks at it.
     /// `tracing` says whether anything is recorded, which triggers may change.
     #[inline]
-    pub fn run(&self, record: &[u8], moment: Moment<'_>, tracing: &Switch) -> Verdict {
+    pub fn run(&self, record: &[u8], moment: &Moment<'_>, tracing: &Switch) -> Verdict {
         let was_on = tracing.is_on();
         let mut stack = false;
         for bound in &self.triggers {
@@ -88,7 +88,7 @@ impl Plan {
 impl Bound {
     /// Carries the trigger out if it wants this hit. Whether it wants a record of the stack.
     #[inline(always)]
-    fn fire(&self, plan: &Plan, record: &[u8], moment: Moment<'_>) -> bool {
+    fn fire(&self, plan: &Plan, record: &[u8], moment: &Moment<'_>) -> bool {
         if let Some(filter) = &self.filter
             && !filter::accepts(filter.tests(), record, moment)
         {

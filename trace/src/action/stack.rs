@@ -9,11 +9,14 @@ use aarch64_kprobes::probe;
 
 use super::Moment;
 use crate::fetch::Register;
+use crate::record::Registers;
 
 /// The addresses of a stack, from what was hit outwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk<'a> {
-    moment: Moment<'a>,
+    registers: Registers<'a>,
+    /// What was hit.
+    address: u64,
     /// The caller of what was hit is in x30, and comes next.
     in_link: bool,
     /// The virtual address of the next record.
@@ -23,14 +26,15 @@ pub struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// `in_link`: what was hit has not made its frame record yet, and its caller is in x30.
     #[must_use]
-    pub fn new(moment: Moment<'a>, in_link: bool) -> Self {
-        Self { moment, in_link, record: moment.registers.get(Register::FRAME) as usize }
+    pub fn new(moment: &Moment<'a>, in_link: bool) -> Self {
+        let Moment { registers, address, .. } = *moment;
+        Self { registers, address, in_link, record: registers.get(Register::FRAME) as usize }
     }
 
     /// The address that comes first, whatever follows.
     #[must_use]
     pub fn first(&self) -> u64 {
-        self.moment.address
+        self.address
     }
 
     /// The next return address behind the first.
@@ -38,8 +42,7 @@ impl<'a> Walk<'a> {
     pub fn step(&mut self) -> Option<u64> {
         if self.in_link {
             self.in_link = false;
-            let registers = self.moment.registers;
-            let (link, floor) = (registers.get(Register::LINK), registers.get(Register::SP));
+            let (link, floor) = (self.registers.get(Register::LINK), self.registers.get(Register::SP));
             return Some(self.true_address(link as usize, floor as usize));
         }
         let record = self.record;

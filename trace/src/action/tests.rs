@@ -52,7 +52,7 @@ impl Hit {
     }
 
     pub(crate) fn accepted_by(&self, filter: &Filter) -> bool {
-        filter::accepts(filter.tests(), &self.record, self.moment())
+        filter::accepts(filter.tests(), &self.record, &self.moment())
     }
 }
 
@@ -82,7 +82,7 @@ fn a_stack_is_followed_along_its_records() {
     hit.frame.x[29] = at(&stack, 0);
     hit.frame.x[30] = 0x1804;
     let walk = |in_link: bool| {
-        let mut walk = Walk::new(hit.moment(), in_link);
+        let mut walk = Walk::new(&hit.moment(), in_link);
         let mut addresses = Vec::from([walk.first()]);
         addresses.extend(core::iter::from_fn(|| walk.step()).take(9));
         addresses
@@ -101,8 +101,8 @@ fn a_stack_that_runs_in_a_circle_ends() {
     stack.0[2] = &raw const stack.0[0] as u64;
     let mut hit = Hit::new();
     hit.frame.x[29] = &raw const stack.0[0] as u64;
-    let mut walk = Walk::new(hit.moment(), false);
+    let mut walk = Walk::new(&hit.moment(), false);
     assert_eq!((walk.step(), walk.step(), walk.step()), (Some(0x2004), Some(0x3004), None));
     hit.frame.x[29] += 8;
-    assert_eq!(Walk::new(hit.moment(), false).step(), None);
+    assert_eq!(Walk::new(&hit.moment(), false).step(), None);
 }

@@ -26,7 +26,7 @@ fn counting(trigger: &'static str) -> Model {
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");
             hit.context.cpu = 0;
-            (0..2).for_each(|_| _ = plan.run(&hit.record, hit.moment(), &ON));
+            (0..2).for_each(|_| _ = plan.run(&hit.record, &hit.moment(), &ON));
         });
         let histogram = control.triggers()[0].histogram().unwrap();
         let read = || histogram.read().unwrap().entries;

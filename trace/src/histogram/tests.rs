@@ -29,7 +29,7 @@ fn control(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Control {
     control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
     let plan = control.plan(true, &|number| number).unwrap();
     for hit in hits {
-        assert!(plan.run(&hit.record, hit.moment(), &ON).keep);
+        assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
     }
     control
 }
@@ -160,7 +160,7 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
             assert!(tallies(&quick, x, cpu));
             let mut hit = hit(x);
             (hit.frame.x[5], hit.context.cpu) = (x, cpu);
-            plan.run(&[], hit.moment(), &ON);
+            plan.run(&[], &hit.moment(), &ON);
         }
         assert_eq!(shown(&quickly), shown(&otherwise), "{trigger}");
         assert!(shown(&quickly).lines().filter(|line| line.starts_with("{ ")).count() > 8);
@@ -183,7 +183,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     let mut control = control("hist:keys=x:pause if u == 1", [hit(1)]);
     let count = |control: &Control, x: u64| {
         let hit = hit(x);
-        control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment(), &ON);
+        control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON);
     };
     let entries = |control: &Control| shown(control).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |control: &mut Control, trigger: &str| {

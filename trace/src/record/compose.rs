@@ -54,13 +54,13 @@ impl Recorder {
         }
         let Some(plan) = plan else { return draft.publish(ring, context) };
         let known = action::Moment { faults: draft.faults, ..self.known(registers, moment) };
-        let Verdict { keep, stack } = plan.run(draft.bytes(), known, &self.rings.on);
+        let Verdict { keep, stack } = plan.run(draft.bytes(), &known, &self.rings.on);
         if keep {
             draft.publish(ring, context);
         }
         if stack {
             let [common, ..] = *draft.words;
-            draft.stack(common, plan.walk(known));
+            draft.stack(common, plan.walk(&known));
             draft.publish(ring, context);
         }
     }
@@ -74,7 +74,7 @@ impl Recorder {
         // SAFETY: as above.
         let words = unsafe { &mut *ring.bench.0.get() };
         let mut draft = Draft { words, length: 0, faults: 0 };
-        draft.stack(self.common(ring, registers, &moment.context), plan.walk(self.known(registers, moment)));
+        draft.stack(self.common(ring, registers, &moment.context), plan.walk(&self.known(registers, moment)));
         draft.publish(ring, &moment.context);
     }
 }

@@ -66,7 +66,7 @@ impl Recorder {
     /// As of [`record`](Self::record).
     #[inline(always)]
     unsafe fn act(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
-        let Verdict { keep, stack } = plan.run(&[], self.known(registers, moment), &self.rings.on);
+        let Verdict { keep, stack } = plan.run(&[], &self.known(registers, moment), &self.rings.on);
         if keep {
             // SAFETY: by the caller.
             unsafe { self.enter(None, registers, moment) };

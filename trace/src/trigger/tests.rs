@@ -94,7 +94,7 @@ fn triggers_act_as_often_as_they_are_to() {
     set(&mut control, "traceon:2", &switch).unwrap();
     set(&mut control, "stacktrace:1 if u == 200", &switch).unwrap();
     let plan = control.plan(true, &|number| number).unwrap();
-    let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, hit.moment(), &ON).stack).collect();
+    let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, &hit.moment(), &ON).stack).collect();
     assert_eq!(verdicts, [true, false, false]);
     assert!(switch.0.load(Relaxed));
     assert_eq!(
@@ -104,7 +104,7 @@ fn triggers_act_as_often_as_they_are_to() {
     );
     for expected in [true, false] {
         switch.0.store(false, Relaxed);
-        plan.run(&hit.record, hit.moment(), &ON);
+        plan.run(&hit.record, &hit.moment(), &ON);
         assert_eq!(switch.0.load(Relaxed), expected);
     }
 }
@@ -127,7 +127,7 @@ fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
         let tracing = Arc::new(Switch::new(was_on));
         let mut control = Control::new(true);
         triggers.iter().for_each(|trigger| set(&mut control, trigger, &tracing).unwrap());
-        let verdict = control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment(), &tracing);
+        let verdict = control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &tracing);
         assert_eq!((verdict.keep, verdict.stack), (keep, stack), "{triggers:?}");
     }
 }
@@ -137,16 +137,16 @@ fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     let hit = Hit::new();
     let mut control = Control::new(false);
     assert!(!control.is_armed());
-    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment(), &ON).keep);
+    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     assert_eq!(control.enabled_text(), "0");
     let switch = Arc::new(Switch::new(false));
     set(&mut control, "traceon", &switch).unwrap();
     assert!(control.is_armed());
     assert_eq!(control.enabled_text(), "0*");
-    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment(), &ON).keep);
+    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     control.set_enabled(true);
     assert_eq!(control.enabled_text(), "1*");
-    assert!(control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment(), &ON).keep);
+    assert!(control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     assert!(switch.0.load(Relaxed));
 }
 
@@ -158,9 +158,9 @@ fn another_event_switches_this_one_while_it_may() {
     assert!(target.set_targeted(1));
     set(&mut source, "enable_event:g:target", target.recording()).unwrap();
     let plan = target.plan(true, &|number| number).unwrap();
-    assert!(!plan.run(&hit.record, hit.moment(), &ON).keep);
-    source.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment(), &ON);
-    assert!(plan.run(&hit.record, hit.moment(), &ON).keep);
+    assert!(!plan.run(&hit.record, &hit.moment(), &ON).keep);
+    source.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON);
+    assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
     assert_eq!(target.enabled_text(), "1*");
     assert!(target.set_targeted(0));
     assert_eq!(target.enabled_text(), "0");
@@ -179,7 +179,7 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&control), "none\n");
     control.set_filter(" u == 1\n", hit.fields()).unwrap();
     assert_eq!(shown(&control), "u == 1\n");
-    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, hit.moment(), &ON).keep);
+    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     control.set_filter("nofield == 1", hit.fields()).unwrap_err();
     assert_eq!(shown(&control), "nofield == 1\n        ^\nparse_error: Field not found\n");
     control.set_filter("(u == 1", hit.fields()).unwrap_err();
@@ -230,7 +230,7 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         let plan = control.plan(false, &number).unwrap();
         assert_eq!(plan.is_direct, is_direct, "{filter}");
         let record = if is_direct { &[][..] } else { &hit.record };
-        assert_eq!(plan.run(record, hit.moment(), &ON).keep, keep, "{filter}");
+        assert_eq!(plan.run(record, &hit.moment(), &ON).keep, keep, "{filter}");
         let is_of_words = !filter.contains("comm") && is_direct;
         assert_eq!(plan.keeps_quickly(hit.moment().registers), is_of_words.then_some(keep), "{filter}");
     }
@@ -251,7 +251,7 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
     }
     let mut control = Control::new(false);
     set(&mut control, "hist:keys=x:vals=x", &switch).unwrap();
-    control.plan(false, &number).unwrap().run(&[], hit.moment(), &ON);
+    control.plan(false, &number).unwrap().run(&[], &hit.moment(), &ON);
     let mut text = String::new();
     let trigger = &control.triggers()[0];
     trigger.histogram().unwrap().write(&mut text, trigger, &crate::histogram::tests::Names).unwrap();
