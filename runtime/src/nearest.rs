@@ -23,7 +23,9 @@ pub fn nearest_path<'a>(path: &str, known: impl Iterator<Item = &'a str>) -> Opt
     let near = known.filter_map(|name| {
         let plain = plain_path(name);
         let found = last_parts(&plain, 1);
-        let is_near = distance(wanted, found) <= wanted.len().max(found.len()) / 3;
+        let most = wanted.len().max(found.len()) / 3;
+        // The difference of the lengths is the least that the distance can be, and costs nothing.
+        let is_near = wanted.len().abs_diff(found.len()) <= most && distance(wanted, found) <= most;
         is_near.then(|| (distance(path, last_parts(&plain, parts)), name.len(), name))
     });
     near.min().map(|(.., name)| name)

@@ -124,8 +124,9 @@ fn receive(uart: &Pl011) {
             machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
         }
         if byte == PULSE_KEY {
-            // One that finds no room is not missed: what there is to send is a sign of life, too.
-            if !uart.flags.is_set(Flags::TRANSMIT_FULL) && !machine::is_stopping() {
+            // Only while nothing is sent: another CPU may have found the last place in the FIFO free, and not filled it yet. A
+            // pulse that finds the UART busy is not missed, as what is sent is a sign of life, too.
+            if !uart.flags.is_set(Flags::BUSY) && !machine::is_stopping() {
                 uart.data.write(Data::BYTE.val(PULSE.into()));
             }
             continue;

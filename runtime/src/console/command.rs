@@ -204,8 +204,10 @@ impl Command {
     ///
     /// What the command says.
     pub fn execute(&self, session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-        // The others read the signs that these are in a shell by themselves.
-        if !matches!(self.name, "trace" | "ls" | "cat" | "echo") {
+        // These read the signs of a shell themselves, or leave them to a command after `-c`.
+        let reads_them =
+            matches!(self.name, "trace" | "funccount" | "funclatency" | "stackcount" | "ls" | "cat" | "echo");
+        if !reads_them {
             words.no_redirection()?;
         }
         (self.run)(session, words)

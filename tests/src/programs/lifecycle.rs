@@ -103,8 +103,8 @@ test!(
 test!(
     fn what_cannot_be_probed_is_refused_with_the_place_or_counted() {
         assert_eq!(
-            refused("kprobe:tests::programs::nothing { @ = count(); }"),
-            "error: no function matches this\n  kprobe:tests::programs::nothing { @ = count(); }\n  \
+            refused("kprobe:tests::programs::qqqqqqq { @ = count(); }"),
+            "error: no function matches this\n  kprobe:tests::programs::qqqqqqq { @ = count(); }\n  \
              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         );
         let why = refused("BEGIN { } inline:f:entry { @ = count(); }");

@@ -54,7 +54,7 @@ problems! {
     Maxactive = "Invalid maxactive number";
     /// The number of instances is above [`MAXACTIVE_MAX`](super::MAXACTIVE_MAX).
     MaxactiveTooBig = "Maxactive is too big";
-    /// An event of another kind that Linux has. Its `kprobe_events` logs nothing then.
+    /// An event of another kind that Linux has. Linux logs nothing for it; here the log has the reason.
     UnsupportedKind = "Only kprobe (p) and kretprobe (r) events are supported";
     /// No symbol and no address.
     Place = "Invalid probed address or symbol";

@@ -184,7 +184,7 @@ const HELP: [(&str, &str); NODES.len()] = [
     ),
     ("kprobe_profile", "each event with its hits and misses"),
     ("kprobes/blacklist", "the functions that run while a probe is handled"),
-    ("kprobes/enabled", "whether events are armed at all; written: 0, 1"),
+    ("kprobes/enabled", "whether events are armed at all; written: 0, 1, n, y"),
     ("kprobes/list", "all probes: address, k or r, place, [DISABLED], [OPTIMIZED]"),
     ("options/overwrite", "1 if a full ring loses its oldest records, 0 if it discards new ones;\nwritten: 0, 1"),
     ("trace", "what was recorded; `cat trace N`: the newest N; `>` empties it"),
