@@ -24,6 +24,8 @@
 //! then go wrong without a sign. No disassembler is asked: a wrong verdict corrupts the probed program, and the
 //! question above is not one that a disassembler answers.
 //!
+//! System registers and operations are no exception: what is not known to be harmless in a copy is refused.
+//!
 //! A verdict is about one word. What lies between a load-exclusive and its store is a property of the function
 //! around the word, and [`Sequences`] answers for it.
 //!
@@ -40,7 +42,7 @@ mod resolve;
 mod simulate;
 mod verdict;
 
-pub use classify::classify;
+pub use classify::{classify, modifies_next};
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::{Sequences, may_be_load};
 pub use op::{Indirect, Key, Literal, Modifier, Op};

@@ -31,21 +31,33 @@ pub enum Reason {
     ExceptionReturn,
     /// FEAT_PAuth_LR: PACIASPPC, AUTIASPPC, RETAASPPC, PACM and their kin.
     AuthenticatedAddress,
+    /// What follows PACM (FEAT_PAuth_LR). [`classify`](super::classify), which sees one word, never gives this reason:
+    /// [`modifies_next`](super::modifies_next) tells of the word before.
+    AfterModifier,
     /// LDR (literal, SIMD&FP).
     SimdLiteral,
     /// FEAT_CMPBR: CB, CBB and CBH with a condition.
     CompareAndBranch,
-    /// Accesses to ELR_EL1, SPSR_EL1, ESR_EL1, FAR_EL1, PFAR_EL1, and the GCS operations that use the first two.
+    /// Accesses to ELR_EL1, SPSR_EL1, ESR_EL1, FAR_EL1, PFAR_EL1, AFSR0_EL1 and AFSR1_EL1, and the GCS operations that
+    /// use the first two.
     ExceptionState,
     /// ESB.
     ErrorSynchronization,
     /// Writes of SPSel.
     StackSelection,
+    /// Writes of ALLINT and PM.
+    ExceptionMasks,
     /// Writes of SCTLR_EL1, TTBR0_EL1, TTBR1_EL1, TCR_EL1, MAIR_EL1 and the other registers that govern
-    /// translation.
+    /// translation or memory protection, by all their names.
     Translation,
     /// Writes of VBAR_EL1 and TPIDR_EL1.
     HandlerState,
+    /// Writes of MDSCR_EL1, breakpoints, watchpoints and the other registers of debug.
+    DebugState,
+    /// DC ISW, DC IGSW and DC IGDSW.
+    CacheDiscard,
+    /// Registers and operations of EL2 and EL3.
+    HigherLevel,
     /// The memory copy and set instructions of FEAT_MOPS.
     MemorySequence,
     /// The transaction instructions of FEAT_TME.
@@ -54,33 +66,44 @@ pub enum Reason {
     Scalable,
     /// System registers and instructions that are IMPLEMENTATION DEFINED.
     ImplementationDefined,
+    /// System registers and operations that are not in the list of harmless ones.
+    UnlistedSystem,
     /// Hints that are not allocated, and behave as NOP only until they are.
     UnknownHint,
+    /// Instructions that later editions of the manual allocate.
+    Newer,
     /// Everything else.
     Unallocated,
 }
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 26] = [
         Self::LoadExclusive,
         Self::StoreExclusive,
         Self::ExceptionGenerating,
         Self::PermanentlyUndefined,
         Self::ExceptionReturn,
         Self::AuthenticatedAddress,
+        Self::AfterModifier,
         Self::SimdLiteral,
         Self::CompareAndBranch,
         Self::ExceptionState,
         Self::ErrorSynchronization,
         Self::StackSelection,
+        Self::ExceptionMasks,
         Self::Translation,
         Self::HandlerState,
+        Self::DebugState,
+        Self::CacheDiscard,
+        Self::HigherLevel,
         Self::MemorySequence,
         Self::Transaction,
         Self::Scalable,
         Self::ImplementationDefined,
+        Self::UnlistedSystem,
         Self::UnknownHint,
+        Self::Newer,
         Self::Unallocated,
     ];
 }
@@ -98,6 +121,9 @@ impl fmt::Display for Reason {
             Self::PermanentlyUndefined => "is permanently undefined: it is data, or a trap",
             Self::ExceptionReturn => "returns from an exception, with state that the probe's breakpoint has replaced",
             Self::AuthenticatedAddress => "signs or authenticates with its own address: probe the instruction after it",
+            Self::AfterModifier => {
+                "follows PACM, which may make it sign or authenticate with its own address: probe the instruction after it"
+            }
             Self::SimdLiteral => {
                 "loads a floating-point register relative to its address, and those are not in the trap frame"
             }
@@ -107,15 +133,24 @@ impl fmt::Display for Reason {
                 "takes pending system errors, which are masked while its out-of-line copy runs"
             }
             Self::StackSelection => "selects the stack pointer that the probe's next exception would use",
+            Self::ExceptionMasks => "changes the masks of exceptions that may be taken while its out-of-line copy runs",
             Self::Translation => {
                 "changes address translation, and the out-of-line copy may no longer be mapped after it"
             }
             Self::HandlerState => "changes the vectors or the current task under the probe's handler",
+            Self::DebugState => "changes which debug exceptions are taken, and its out-of-line copy may take one",
+            Self::CacheDiscard => "discards cache lines without writing them back, and the probe's handler has written some",
+            Self::HigherLevel => "belongs to a higher exception level, and probed code runs at EL1",
             Self::MemorySequence => "is part of a memory copy or set sequence, which is only restarted in place",
             Self::Transaction => "belongs to a transaction, which a breakpoint would abort",
             Self::Scalable => "is a scalable vector or matrix instruction, which is not known here",
             Self::ImplementationDefined => "is implementation defined: its effect is not known here",
+            Self::UnlistedSystem => {
+                "uses a system register or operation that is not known to be harmless in an out-of-line copy: it may be \
+                 newer than this table"
+            }
             Self::UnknownHint => "is a hint that is not known here: a newer processor may give it a meaning",
+            Self::Newer => "is newer than this table of instructions: its effect is not known here",
             Self::Unallocated => "is not an instruction that is known here: it is data, or of a newer architecture",
         })
     }

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::insn::{self, Op, Sequences, Verdict, encode};
+use crate::insn::{self, Op, Reason, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -84,6 +84,10 @@ impl Checker {
         let verdict = insn::classify(word);
         if let Verdict::Reject(reason) = verdict {
             return Err(ProbeError::Instruction { address, word, reason });
+        }
+        // PACM itself is never probed.
+        if self.text.contains(&(address - 4)) && insn::modifies_next(text::read(address - 4)) {
+            return Err(ProbeError::Instruction { address, word, reason: Reason::AfterModifier });
         }
         match self.sequences.as_ref().and_then(|sequences| sequences.containing(address as u64)) {
             Some(load) => Err(ProbeError::Exclusive { address, load: load as usize }),

@@ -3,10 +3,12 @@
 //! The index splits the words by bits 28 to 25, and so do the files here, one a group. Each lists what is
 //! allocated; the rest of its group is refused.
 
+mod access;
 mod branch;
 mod float;
 mod immediate;
 mod memory;
+mod newer;
 mod register;
 mod system;
 mod vector;
@@ -19,10 +21,18 @@ use super::verdict::{Reason, Verdict};
 /// extension that the processor lacks is undefined in the slot as it is in place, and what operands make
 /// CONSTRAINED UNPREDICTABLE is so in both. Two extensions have a state that changes the meaning of words which
 /// are right without it. With GCS enabled, BL, BLR and RET also use the guarded control stack, which their
-/// simulation does not. After PACM (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address; PACM
-/// itself is refused, but the word after it is not known to be so.
+/// simulation does not. After PACM (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address: see
+/// [`modifies_next`].
 #[must_use]
 pub const fn classify(word: u32) -> Verdict {
+    match listed(word) {
+        UNALLOCATED if newer::is_newer(word) => Verdict::Reject(Reason::Newer),
+        verdict => verdict,
+    }
+}
+
+/// The verdict that follows from the lists of what is allocated.
+const fn listed(word: u32) -> Verdict {
     // C4.1: bits 28 to 25.
     match field(word, 28, 25) {
         // C4.1.1 Reserved: UDF is the only allocation with bit 31 clear; C4.1.2 SME has it set.
@@ -37,6 +47,13 @@ pub const fn classify(word: u32) -> Verdict {
         0b0111 | 0b1111 => float::classify(word),
         _ => UNALLOCATED,
     }
+}
+
+/// Whether `word` is PACM (C6.2), which may make the word after it depend on its address: that cannot carry a probe either,
+/// for [`Reason::AfterModifier`].
+#[must_use]
+pub const fn modifies_next(word: u32) -> bool {
+    word == 0xd503_24ff
 }
 
 const UNALLOCATED: Verdict = Verdict::Reject(Reason::Unallocated);

@@ -7,16 +7,20 @@
 //! - What exceptions overwrite. The breakpoint at the probe has already replaced ELR_EL1, SPSR_EL1, the
 //!   syndrome and the fault address when the instruction would read them, and the one behind the slot replaces
 //!   what it writes. The other bits of PSTATE do live in SPSR_EL1 while a handler runs and come back from it,
-//!   so PAN, UAO, DIT, SSBS, TCO, PM, ALLINT and NZCV are written in a slot. That holds for PAN also where
+//!   so PAN, UAO, DIT, SSBS, TCO and NZCV are written in a slot. That holds for PAN also where
 //!   SCTLR_EL1.SPAN has exceptions set it: they save it first.
 //! - What changes the ground under the slot: the stack that the next exception lands on, the translation by which
-//!   the slot is mapped, the vectors, and the register that handlers find the current task by.
+//!   the slot is mapped, the vectors, the register that handlers find the current task by, and which exceptions are
+//!   taken beside those that DAIF masks.
+//!
+//! Which registers and operations are none of these, `access` lists; what it does not list is refused.
 //!
 //! The waiting instructions can be honoured. The exception return that enters a slot sets the event register
 //! (C6.2, WFE), so a WFE there never waits; as it may always complete early, WFE and WFET do nothing. WFI
 //! completes when an interrupt is pending even if it is masked (C6.2, WFI), so WFI and WFIT sleep in the slot,
 //! and the interrupt is taken when the probe's last exception returns.
 
+use super::access::{self, Name};
 use super::{UNALLOCATED, bit, field, number, slot_if};
 use crate::insn::op::Op;
 use crate::insn::verdict::{Reason, Verdict};
@@ -34,7 +38,7 @@ pub(super) const fn classify(word: u32) -> Verdict {
         // System with result: TSTART, TTEST.
         0b00100 if matches!(field(word, 18, 5), 0x1983 | 0x198b) => Verdict::Reject(Reason::Transaction),
         // System pair instructions: SYSP, the pairs TLBIP.
-        0b01001 => slot_if(matches!(field(word, 15, 12), 8 | 9) && (!bit(word, 0) || number(word, 0) == 31)),
+        0b01001 => pair_operation(word),
         // System register pair move: MSRR, MRRS.
         0b01010 | 0b01011 => pair(word, Verdict::Reject(Reason::Translation)),
         0b01110 | 0b01111 => pair(word, Verdict::Slot),
@@ -102,7 +106,7 @@ const fn pstate(op1: u32, op2: u32, crm: u32) -> Verdict {
         (0, 3 | 4) | (3, 1 | 2 | 4) => Verdict::Slot,
         (0, 5) => Verdict::Reject(Reason::StackSelection),
         // ALLINT, PM.
-        (1, 0) => slot_if(crm <= 3),
+        (1, 0) if crm <= 3 => Verdict::Reject(Reason::ExceptionMasks),
         // SMSTART, SMSTOP.
         (3, 3) => Verdict::Reject(Reason::Scalable),
         (3, 6) => Verdict::Simulate(Op::SetDaif { mask: crm as u8 }),
@@ -113,33 +117,31 @@ const fn pstate(op1: u32, op2: u32, crm: u32) -> Verdict {
 
 /// SYS and SYSL.
 const fn operation(word: u32) -> Verdict {
-    match register(word) {
-        GCSPUSHX | GCSPOPCX | GCSPOPX => Verdict::Reject(Reason::ExceptionState),
-        // C5.3: CRn is 7, 8 or 9 for the instructions on caches, address translation, prediction, traces,
-        // stacks and TLBs.
-        _ => match field(word, 15, 12) {
-            7..=9 => Verdict::Slot,
-            11 | 15 => Verdict::Reject(Reason::ImplementationDefined),
-            _ => UNALLOCATED,
-        },
-    }
+    slot_unless(access::operate(register(word), bit(word, 21)))
 }
 
 const fn read(word: u32) -> Verdict {
     match register(word) {
         DAIF => Verdict::Simulate(Op::ReadDaif { rt: number(word, 0) }),
-        key => access(key),
+        register => slot_unless(access::read(register)),
     }
 }
 
 const fn write(word: u32) -> Verdict {
     match register(word) {
         DAIF => Verdict::Simulate(Op::WriteDaif { rt: number(word, 0) }),
-        SP_SEL => Verdict::Reject(Reason::StackSelection),
-        VBAR_EL1 | TPIDR_EL1 => Verdict::Reject(Reason::HandlerState),
-        SCTLR_EL1 | SCTLR2_EL1 | TTBR0_EL1 | TTBR1_EL1 | TCR_EL1 | TCR2_EL1 | MAIR_EL1 | MAIR2_EL1 | AMAIR_EL1
-        | AMAIR2_EL1 | PIRE0_EL1 | PIR_EL1 | POR_EL1 => Verdict::Reject(Reason::Translation),
-        key => access(key),
+        register => slot_unless(access::write(register)),
+    }
+}
+
+/// SYSP: of the operations of SYS, those on TLBs that have an argument.
+const fn pair_operation(word: u32) -> Verdict {
+    match register(word) {
+        _ if bit(word, 0) && number(word, 0) != 31 => UNALLOCATED,
+        // TLBIP VAE1, VAAE1, VALE1, VAALE1; TLBIP RVAE1, RVAAE1, RVALE1, RVAALE1; all of them nXS as well.
+        (_, 0, 8 | 9, 1..=3 | 5..=7, 1 | 3 | 5 | 7) => Verdict::Slot,
+        (_, 4..=7, _, _, _) => Verdict::Reject(Reason::HigherLevel),
+        _ => Verdict::Reject(Reason::UnlistedSystem),
     }
 }
 
@@ -149,58 +151,28 @@ const fn pair(word: u32, translation: Verdict) -> Verdict {
         _ if bit(word, 0) => UNALLOCATED,
         TTBR0_EL1 | TTBR1_EL1 => translation,
         PAR_EL1 | RCWMASK_EL1 | RCWSMASK_EL1 => Verdict::Slot,
-        _ => UNALLOCATED,
+        (_, 4..=7, _, _, _) => Verdict::Reject(Reason::HigherLevel),
+        _ => Verdict::Reject(Reason::UnlistedSystem),
     }
 }
 
-/// What holds for reads and writes alike.
-const fn access(key: u32) -> Verdict {
-    match key {
-        ELR_EL1 | SPSR_EL1 | ESR_EL1 | FAR_EL1 | PFAR_EL1 => Verdict::Reject(Reason::ExceptionState),
-        SVCR => Verdict::Reject(Reason::Scalable),
-        // op0 = 3 and CRn = 11 or 15 (D17.3.2).
-        _ if key >> 14 == 3 && matches!((key >> 7) & 15, 11 | 15) => Verdict::Reject(Reason::ImplementationDefined),
-        _ => Verdict::Slot,
+/// The system register or operation that `word` names.
+const fn register(word: u32) -> Name {
+    (field(word, 20, 19), field(word, 18, 16), field(word, 15, 12), field(word, 11, 8), field(word, 7, 5))
+}
+
+/// The verdict on an access that is refused for this reason, if for any.
+const fn slot_unless(reason: Option<Reason>) -> Verdict {
+    match reason {
+        None => Verdict::Slot,
+        Some(reason) => Verdict::Reject(reason),
     }
 }
 
-/// The system register or instruction that `word` names.
-const fn register(word: u32) -> u32 {
-    field(word, 20, 5)
-}
-
-/// The name of a system register or instruction, as [`register`] finds it.
-const fn name(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
-    op0 << 14 | op1 << 11 | crn << 7 | crm << 3 | op2
-}
-
-// D17.2 and C5.3.
-const SCTLR_EL1: u32 = name(3, 0, 1, 0, 0);
-const SCTLR2_EL1: u32 = name(3, 0, 1, 0, 3);
-const TTBR0_EL1: u32 = name(3, 0, 2, 0, 0);
-const TTBR1_EL1: u32 = name(3, 0, 2, 0, 1);
-const TCR_EL1: u32 = name(3, 0, 2, 0, 2);
-const TCR2_EL1: u32 = name(3, 0, 2, 0, 3);
-const SPSR_EL1: u32 = name(3, 0, 4, 0, 0);
-const ELR_EL1: u32 = name(3, 0, 4, 0, 1);
-const SP_SEL: u32 = name(3, 0, 4, 2, 0);
-const DAIF: u32 = name(3, 3, 4, 2, 1);
-const SVCR: u32 = name(3, 3, 4, 2, 2);
-const ESR_EL1: u32 = name(3, 0, 5, 2, 0);
-const FAR_EL1: u32 = name(3, 0, 6, 0, 0);
-const PFAR_EL1: u32 = name(3, 0, 6, 0, 5);
-const PAR_EL1: u32 = name(3, 0, 7, 4, 0);
-const MAIR_EL1: u32 = name(3, 0, 10, 2, 0);
-const MAIR2_EL1: u32 = name(3, 0, 10, 2, 1);
-const PIRE0_EL1: u32 = name(3, 0, 10, 2, 2);
-const PIR_EL1: u32 = name(3, 0, 10, 2, 3);
-const POR_EL1: u32 = name(3, 0, 10, 2, 4);
-const AMAIR_EL1: u32 = name(3, 0, 10, 3, 0);
-const AMAIR2_EL1: u32 = name(3, 0, 10, 3, 1);
-const VBAR_EL1: u32 = name(3, 0, 12, 0, 0);
-const RCWSMASK_EL1: u32 = name(3, 0, 13, 0, 3);
-const RCWMASK_EL1: u32 = name(3, 0, 13, 0, 6);
-const TPIDR_EL1: u32 = name(3, 0, 13, 0, 4);
-const GCSPUSHX: u32 = name(1, 0, 7, 7, 4);
-const GCSPOPCX: u32 = name(1, 0, 7, 7, 5);
-const GCSPOPX: u32 = name(1, 0, 7, 7, 6);
+// D17.2.
+const TTBR0_EL1: Name = (3, 0, 2, 0, 0);
+const TTBR1_EL1: Name = (3, 0, 2, 0, 1);
+const PAR_EL1: Name = (3, 0, 7, 4, 0);
+const RCWSMASK_EL1: Name = (3, 0, 13, 0, 3);
+const RCWMASK_EL1: Name = (3, 0, 13, 0, 6);
+const DAIF: Name = (3, 3, 4, 2, 1);

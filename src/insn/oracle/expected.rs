@@ -12,6 +12,8 @@ pub(super) enum Expected {
     Simulate(Op),
     /// It is to be refused for this reason.
     Reject(Reason),
+    /// It accesses a system register, or executes a system operation: the lists of harmless ones decide.
+    System,
     /// It is an instruction of another kind.
     Ordinary,
     /// It is none.
@@ -69,6 +71,7 @@ fn expect(instruction: &Instruction) -> Expected {
         O::BLR => Simulate(Op::BranchRegister { kind: Indirect::Call, rn: register(first) }),
         O::RET => Simulate(Op::BranchRegister { kind: Indirect::Return, rn: register(first) }),
         O::MRS | O::MSR => system_register(first, second),
+        O::SYS(_) | O::SYSL(_) => Expected::System,
         // NOP, YIELD, WFE, DGH.
         O::HINT if matches!((first, second), (Operand::ControlReg(0), Operand::Immediate(0 | 1 | 2 | 6))) => {
             Simulate(Op::Nop)
@@ -137,6 +140,8 @@ fn system_register(first: Operand, second: Operand) -> Expected {
             return Expected::Simulate(Op::ClearDaif { mask: immediate(mask) });
         }
         (Operand::PstateField(0o05), _) => return Expected::Reject(Reason::StackSelection),
+        // ALLINT and PM.
+        (Operand::PstateField(0o10), _) => return Expected::Reject(Reason::ExceptionMasks),
         (Operand::PstateField(_), _) => return Expected::Ordinary,
         (Operand::SystemReg(register), rt) => (register, self::register(rt), true),
         (rt, Operand::SystemReg(register)) => (register, self::register(rt), false),
@@ -147,20 +152,33 @@ fn system_register(first: Operand, second: Operand) -> Expected {
     let reason = match (digits, write) {
         ((3, 3, 4, 2, 1), true) => return Expected::Simulate(Op::WriteDaif { rt }),
         ((3, 3, 4, 2, 1), false) => return Expected::Simulate(Op::ReadDaif { rt }),
-        // SPSR_EL1, ELR_EL1, ESR_EL1, FAR_EL1, PFAR_EL1.
-        ((3, 0, 4, 0, 0 | 1) | (3, 0, 5, 2, 0) | (3, 0, 6, 0, 0 | 5), _) => Reason::ExceptionState,
+        // SPSR_EL1, ELR_EL1, AFSR0_EL1, AFSR1_EL1, ESR_EL1, FAR_EL1, PFAR_EL1.
+        ((3, 0, 4, 0, 0 | 1) | (3, 0, 5, 1, 0 | 1) | (3, 0, 5, 2, 0) | (3, 0, 6, 0, 0 | 5), _) => {
+            Reason::ExceptionState
+        }
         // SPSel.
         ((3, 0, 4, 2, 0), true) => Reason::StackSelection,
-        // SCTLR_EL1, SCTLR2_EL1; TTBR0_EL1, TTBR1_EL1, TCR_EL1, TCR2_EL1; MAIR, PIR, POR and AMAIR.
-        ((3, 0, 1, 0, 0 | 3) | (3, 0, 2, 0, 0..=3) | (3, 0, 10, 2, 0..=4) | (3, 0, 10, 3, 0 | 1), true) => {
-            Reason::Translation
-        }
+        // ALLINT, PM.
+        ((3, 0, 4, 3, 0 | 1), true) => Reason::ExceptionMasks,
+        // SCTLR_EL1, SCTLR2_EL1, and by their other names; TTBR0_EL1, TTBR1_EL1, TCR_EL1, TCR2_EL1, and the latter by their
+        // other names; PRBAR_EL1, PRLAR_EL1; MAIR, PIR, POR and AMAIR.
+        (
+            (3, 0, 1, 0, 0 | 3)
+            | (3, 0, 1, 4, 6 | 7)
+            | (3, 0, 2, 0, 0..=3)
+            | (3, 0, 2, 7, 6 | 7)
+            | (3, 0, 6, 8, 0 | 1)
+            | (3, 0, 10, 2, 0..=4)
+            | (3, 0, 10, 3, 0 | 1),
+            true,
+        ) => Reason::Translation,
         // VBAR_EL1, TPIDR_EL1.
         ((3, 0, 12, 0, 0) | (3, 0, 13, 0, 4), true) => Reason::HandlerState,
         // SVCR.
         ((3, 3, 4, 2, 2), _) => Reason::Scalable,
         ((3, _, 11 | 15, _, _), _) => Reason::ImplementationDefined,
-        _ => return Expected::Ordinary,
+        ((_, 4..=7, _, _, _), _) => Reason::HigherLevel,
+        _ => return Expected::System,
     };
     Expected::Reject(reason)
 }

@@ -1,5 +1,6 @@
 //! The engine on the host: what happens to probed code, instruction by instruction.
 
+mod check;
 pub(super) mod computer;
 mod returns;
 mod scarce;

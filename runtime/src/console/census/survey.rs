@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use aarch64_kprobes::ProbeError;
-use aarch64_kprobes::insn::{self, Sequences, Verdict};
+use aarch64_kprobes::insn::{self, Reason, Sequences, Verdict};
 use aarch64_kprobes::probe::Site;
 
 /// The answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text, which
@@ -19,6 +19,9 @@ pub fn survey(start: usize, words: &[u32], blacklist: &Range<usize>) -> impl Ite
         let verdict = insn::classify(word);
         if let Verdict::Reject(reason) = verdict {
             return Err(ProbeError::Instruction { address, word, reason });
+        }
+        if index > 0 && insn::modifies_next(words[index - 1]) {
+            return Err(ProbeError::Instruction { address, word, reason: Reason::AfterModifier });
         }
         match sequences.containing(address as u64) {
             Some(load) => Err(ProbeError::Exclusive { address, load: load as usize }),

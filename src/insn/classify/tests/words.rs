@@ -84,11 +84,30 @@ pub(super) const REJECTED: &[(u32, Reason)] = &[
     (0xd538_4000, ExceptionState), // mrs x0, spsr_el1
     (0xd538_5200, ExceptionState), // mrs x0, esr_el1
     (0xd538_6000, ExceptionState), // mrs x0, far_el1
+    (0xd538_5100, ExceptionState), // mrs x0, afsr0_el1
+    (0xd518_5120, ExceptionState), // msr afsr1_el1, x0
     (0xd508_779f, ExceptionState), // gcspushx
     (0xd503_221f, ErrorSynchronization), // esb
     (0xd500_40bf, StackSelection), // msr spsel, #0
     (0xd518_4200, StackSelection), // msr spsel, x0
+    (0xd501_411f, ExceptionMasks), // msr allint, #1
+    (0xd518_4300, ExceptionMasks), // msr allint, x0
+    (0xd518_4320, ExceptionMasks), // msr pm, x0
     (0xd518_1000, Translation), // msr sctlr_el1, x0
+    (0xd518_14c0, Translation), // msr sctlralias_el1, x0
+    (0xd518_14e0, Translation), // msr sctlr2alias_el1, x0
+    (0xd518_27c0, Translation), // msr tcralias_el1, x0
+    (0xd518_27e0, Translation), // msr tcr2alias_el1, x0
+    (0xd518_2080, Translation), // msr irtbru_el1, x0
+    (0xd518_20a0, Translation), // msr irtbrp_el1, x0
+    (0xd518_20c0, Translation), // msr dpotbr0_el1, x0
+    (0xd518_20e0, Translation), // msr dpotbr1_el1, x0
+    (0xd518_6800, Translation), // msr prbar_el1, x0
+    (0xd518_6820, Translation), // msr prlar_el1, x0
+    (0xd518_6fa0, Translation), // msr prlar15_el1, x0
+    (0xd518_6120, Translation), // msr prenr_el1, x0
+    (0xd518_a2c0, Translation), // msr tttbru_el1, x0
+    (0xd518_a2e0, Translation), // msr tttbrp_el1, x0
     (0xd518_2000, Translation), // msr ttbr0_el1, x0
     (0xd518_2020, Translation), // msr ttbr1_el1, x0
     (0xd518_2040, Translation), // msr tcr_el1, x0
@@ -96,6 +115,19 @@ pub(super) const REJECTED: &[(u32, Reason)] = &[
     (0xd558_2020, Translation), // msrr ttbr1_el1, x0, x1
     (0xd518_c000, HandlerState), // msr vbar_el1, x0
     (0xd518_d080, HandlerState), // msr tpidr_el1, x0
+    (0xd510_0240, DebugState), // msr mdscr_el1, x0
+    (0xd510_1080, DebugState), // msr oslar_el1, x0
+    (0xd510_0080, DebugState), // msr dbgbvr0_el1, x0
+    (0xd510_0fe0, DebugState), // msr dbgwcr15_el1, x0
+    (0xd508_7640, CacheDiscard), // dc isw, x0
+    (0xd508_76c0, CacheDiscard), // dc igdsw, x0
+    (0xd51c_1100, HigherLevel), // msr hcr_el2, x0
+    (0xd53d_1000, HigherLevel), // mrs x0, sctlr_el12
+    (0xd51e_1100, HigherLevel), // msr scr_el3, x0
+    (0xd50c_871f, HigherLevel), // tlbi alle2
+    (0xd50c_7880, HigherLevel), // at s12e1r, x0
+    (0xd54c_8720, HigherLevel), // tlbip vae2, x0, x1
+    (0xd55c_2000, HigherLevel), // msrr ttbr0_el2, x0, x1
     (0x1901_0440, MemorySequence), // cpyfp [x0]!, [x1]!, x2!
     (0x1d81_0440, MemorySequence), // cpye [x0]!, [x1]!, x2!
     (0x19c2_4420, MemorySequence), // setm [x0]!, x1!, x2
@@ -110,8 +142,53 @@ pub(super) const REJECTED: &[(u32, Reason)] = &[
     (0xd519_f220, ImplementationDefined), // msr s3_1_c15_c2_1, x0
     (0xd538_b000, ImplementationDefined), // mrs x0, s3_0_c11_c0_0
     (0xd508_f01f, ImplementationDefined), // sys #0, c15, c0, #0
+    (0xd518_1020, ImplementationDefined), // msr actlr_el1, x0
+    (0xd531_00e0, ImplementationDefined), // mrs x0, trcimspec0
+    (0xd538_e7e0, UnlistedSystem), // mrs x0, s3_0_c14_c7_7
+    (0xd518_e7e0, UnlistedSystem), // msr s3_0_c14_c7_7, x0
+    (0xd518_0000, UnlistedSystem), // msr midr_el1, x0
+    (0xd518_3200, UnlistedSystem), // msr fgdtp0_el1, x0
+    (0xd518_2500, UnlistedSystem), // msr gcscr_el1, x0
+    (0xd518_1440, UnlistedSystem), // msr cpacrmask_el1, x0
+    (0xd508_001f, UnlistedSystem), // sys #0, c0, c0, #0
+    (0xd508_7720, UnlistedSystem), // sys #0, c7, c7, #1, x0
+    (0xd508_c100, UnlistedSystem), // gic cddis, x0
+    (0xd528_c300, UnlistedSystem), // gicr x0, cdia
+    (0xd528_7100, UnlistedSystem), // sysl x0, #0, c7, c1, #0
+    (0xd548_8700, UnlistedSystem), // sysp #0, c8, c7, #0, x0, x1
+    (0xd55b_4200, UnlistedSystem), // msrr s3_3_c4_c2_0, x0, x1
     (0xd503_22bf, UnknownHint), // hint #21
     (0xd503_2fff, UnknownHint), // hint #127
+    (0x6e61_7820, Newer), // f2cvtl2 v0.8h, v1.16b
+    (0x0e02_f420, Newer), // fcvtn v0.8b, v1.4s, v2.4s
+    (0x6ee2_fc20, Newer), // fscale v0.2d, v1.2d, v2.2d
+    (0x2ec2_3c20, Newer), // fscale v0.4h, v1.4h, v2.4h
+    (0x4ea2_dc20, Newer), // famax v0.4s, v1.4s, v2.4s
+    (0x2ec2_1c20, Newer), // famin v0.4h, v1.4h, v2.4h
+    (0x4e42_fc20, Newer), // fdot v0.8h, v1.16b, v2.16b
+    (0x0f22_0820, Newer), // fdot v0.2s, v1.8b, v2.4b[3]
+    (0x0f42_9820, Newer), // fdot v0.2s, v1.4h, v2.2h[2]
+    (0x4fc2_0020, Newer), // fmlalt v0.8h, v1.16b, v2.b[0]
+    (0x4e02_c420, Newer), // fmlalltb v0.4s, v1.16b, v2.16b
+    (0x2f42_8020, Newer), // fmlallbt v0.4s, v1.16b, v2.b[0]
+    (0x4ec2_ec20, Newer), // fmmla v0.8h, v1.8h, v2.8h
+    (0x6e82_ec20, Newer), // fmmla v0.4s, v1.16b, v2.16b
+    (0x4e82_7020, Newer), // luti2 v0.16b, { v1.16b }, v2[3]
+    (0x4ec2_1020, Newer), // luti2 v0.8h, { v1.8h }, v2[1]
+    (0x4e42_6020, Newer), // luti4 v0.16b, { v1.16b }, v2[1]
+    (0x4e42_1020, Newer), // luti4 v0.8h, { v1.8h, v2.8h }, v2[0]
+    (0x1e7a_0020, Newer), // fcvtas s0, d1
+    (0x9e36_0020, Newer), // fcvtzs d0, s1
+    (0x1e7d_0020, Newer), // ucvtf d0, s1
+    (0x1ddf_0041, Newer), // setgop [x1]!, x2!
+    (0x1ddf_b041, Newer), // setgoetn [x1]!, x2!
+    (0xd942_5820, Newer), // ldap x0, x2, [x1]
+    (0xd942_7820, Newer), // ldapp x0, x2, [x1]
+    (0xd902_5820, Newer), // stlp x0, x2, [x1]
+    (0xd4e0_0000, Newer), // tenter #0
+    (0xd6ff_03e0, Newer), // texit
+    (0xd580_0020, Newer), // tchangef x0, x1
+    (0xd584_0020, Newer), // tchangeb x0, x1
 ];
 
 #[rustfmt::skip]
@@ -126,8 +203,8 @@ pub(super) const UNALLOCATED: &[u32] = &[
     0xd61f_0001, 0xd65f_0800, 0xd69f_0be0, 0xd67f_0000,
     // B.cond's neighbour, compare-and-branch with condition 100, SVC without LL, DCPS0.
     0x5560_0000, 0x7480_0000, 0xd400_0000, 0xd4a0_0000,
-    // A PSTATE field that is none, a barrier without op2, SYS with CRn 0, MSRR of NZCV.
-    0xd500_40df, 0xd503_301f, 0xd508_001f, 0xd55b_4200,
+    // A PSTATE field that is none, a barrier without op2, MSRR from an odd register, MRS with op0 0.
+    0xd500_40df, 0xd503_301f, 0xd558_2001, 0xd520_0000,
     // ADD with shift 11, ADD with an extension by 5, CCMP without S, MADD with op54.
     0x8bc0_0000, 0x8b20_1400, 0x9a40_0000, 0xbb00_0000,
     // CASP of odd registers, LDR with opc 11, PRFM with writeback, a register offset by a byte.
@@ -179,14 +256,22 @@ pub(super) const SLOT: &[u32] = &[
     0xd518_4100, // msr sp_el0, x0
     0xd51b_4200, // msr nzcv, x0
     0xd518_1040, // msr cpacr_el1, x0
-    0xd510_0240, // msr mdscr_el1, x0
-    0xd510_1080, // msr oslar_el1, x0
+    0xd530_0240, // mrs x0, mdscr_el1
+    0xd538_4300, // mrs x0, allint
+    0xd538_0780, // mrs x0, id_aa64mmfr4_el1
+    0xd518_4600, // msr icc_pmr_el1, x0
+    0xd538_cc00, // mrs x0, icc_iar1_el1
+    0xd518_cc20, // msr icc_eoir1_el1, x0
+    0xd518_2100, // msr apiakeylo_el1, x0
+    0xd518_d020, // msr contextidr_el1, x0
+    0xd51b_e320, // msr cntv_ctl_el0, x0
+    0xd51b_9c00, // msr pmcr_el0, x0
+    0xd511_0100, // msr trcprgctlr, x0
     0xd500_419f, // msr pan, #1
     0xd500_407f, // msr uao, #0
     0xd503_415f, // msr dit, #1
     0xd503_413f, // msr ssbs, #1
     0xd503_419f, // msr tco, #1
-    0xd501_411f, // msr allint, #1
     0xd500_401f, // cfinv
     0xd500_405f, // axflag
     0xd50b_7520, // ic ivau, x0
@@ -194,6 +279,10 @@ pub(super) const SLOT: &[u32] = &[
     0xd508_7800, // at s1e1r, x0
     0xd508_831f, // tlbi vmalle1is
     0xd508_8720, // tlbi vae1, x0
+    0xd508_7620, // dc ivac, x0
+    0xd508_7e40, // dc cisw, x0
+    0xd50b_7380, // cfp rctx, x0
+    0xd548_8720, // tlbip vae1, x0, x1
     0xd578_7400, // mrrs x0, x1, par_el1
     // Data processing.
     0x9100_0420, // add x0, x1, #1
