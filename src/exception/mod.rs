@@ -44,6 +44,7 @@ pub enum Outcome {
 
 /// ESR_EL1 (Arm ARM, D24.2.40): the class of the exception is in bits 31 to 26, bit 25 is set for 32-bit instructions.
 const EC_SHIFT: u32 = 26;
+const EC_UNKNOWN: u64 = 0x00;
 const EC_BRANCH_TARGET: u64 = 0x0d;
 const EC_BRK64: u64 = 0x3c;
 const INSTRUCTION_32_BIT: u64 = 1 << 25;
@@ -98,6 +99,7 @@ fn raised(fault: Fault, frame: &TrapFrame, far: u64) -> Outcome {
     match fault {
         Fault::Read { address, syndrome } => Outcome::Kernel { esr: syndrome, far: address },
         Fault::Authentication { syndrome } => Outcome::Kernel { esr: syndrome, far },
+        Fault::Undefined => Outcome::Kernel { esr: EC_UNKNOWN << EC_SHIFT | INSTRUCTION_32_BIT, far },
         Fault::BranchTarget => {
             // The type of the branch is in the syndrome (Arm ARM, ISS encoding of a Branch Target exception).
             let branch_type = frame.pstate >> 10 & 0b11;

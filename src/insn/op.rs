@@ -65,7 +65,7 @@ pub enum Modifier {
 #[repr(u32)]
 #[allow(missing_docs, reason = "the fields are the operands of the instruction that each variant names")]
 pub enum Op {
-    /// NOP, YIELD, DGH, WFE, WFET; PRFM (literal): nothing but the advance to the next instruction.
+    /// NOP, YIELD, DGH, WFE; PRFM (literal): nothing but the advance to the next instruction.
     Nop,
     /// ADR.
     Address { rd: u8, offset: i32 },
@@ -75,8 +75,8 @@ pub enum Op {
     Branch { offset: i32 },
     /// BL.
     BranchLink { offset: i32 },
-    /// B.cond and BC.cond. `condition` is the four-bit condition of the encoding.
-    BranchConditional { condition: u8, offset: i32 },
+    /// B.cond, and BC.cond (FEAT_HBC) if `consistent`. `condition` is the four-bit condition of the encoding.
+    BranchConditional { condition: u8, consistent: bool, offset: i32 },
     /// CBZ and CBNZ: branches if `rt`, or its lower half if not `wide`, is zero, or is not if `nonzero`.
     CompareBranch { rt: u8, wide: bool, nonzero: bool, offset: i32 },
     /// TBZ and TBNZ: branches if bit `bit` of `rt` is zero, or is one if `nonzero`.

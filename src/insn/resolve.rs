@@ -2,7 +2,7 @@
 //!
 //! Where an instruction is simulated, most of the work is the same at each hit: the addresses that it computes depend on
 //! its own only. What is left is a register, a load, a jump, or a choice between two. What needs more of the machine (a
-//! branch target that is authenticated or checked, the interrupt masks) is not resolved, and left to
+//! branch target that is authenticated or checked, an extension, the interrupt masks) is not resolved, and left to
 //! [`Op::simulate`](super::Op::simulate), which this must agree with.
 
 use super::op::{Indirect, Literal, Op};
@@ -89,7 +89,7 @@ impl Op {
                 Resolved::Set { register: rd, value: (pc & !0xfff).wrapping_add_signed(offset), to: next }
             }
             Self::BranchLink { offset } => Resolved::Set { register: 30, value: next, to: target(offset) },
-            Self::BranchConditional { condition, offset } => {
+            Self::BranchConditional { condition, consistent: false, offset } => {
                 Resolved::Condition { condition, taken: target(offset), not_taken: next }
             }
             Self::CompareBranch { rt, wide, nonzero, offset } => {
@@ -112,7 +112,8 @@ impl Op {
             Self::LoadLiteral { rt, kind, offset } => {
                 Resolved::Load { register: rt, kind, address: target(offset), to: next }
             }
-            Self::BranchAuthenticated { .. }
+            Self::BranchConditional { consistent: true, .. }
+            | Self::BranchAuthenticated { .. }
             | Self::ReadDaif { .. }
             | Self::WriteDaif { .. }
             | Self::SetDaif { .. }

@@ -11,6 +11,9 @@ pub trait Machine {
     /// Whether branch targets are checked at the virtual address `pc`.
     fn guard(&self, pc: u64) -> Guard;
 
+    /// Whether the CPU implements BC.cond (FEAT_HBC).
+    fn has_consistent_branches(&self) -> bool;
+
     /// Reads the 32-bit word at virtual address `address` with one access.
     ///
     /// # Errors
@@ -61,6 +64,8 @@ pub enum Fault {
         /// ESR_EL1 of the abort.
         syndrome: u64,
     },
+    /// The instruction is undefined on this processor.
+    Undefined,
     /// The authentication of a branch target has failed, or is undefined on this processor.
     Authentication {
         /// ESR_EL1 of the exception.
@@ -111,7 +116,10 @@ impl Op {
                 frame.set_register(30, next);
                 next = target(offset);
             }
-            Self::BranchConditional { condition, offset } => {
+            Self::BranchConditional { consistent: true, .. } if !machine.has_consistent_branches() => {
+                return Err(Fault::Undefined);
+            }
+            Self::BranchConditional { condition, offset, .. } => {
                 if holds(condition, frame.pstate) {
                     next = target(offset);
                 }

@@ -24,6 +24,7 @@ pub(super) const fn classify(word: u32) -> Verdict {
             // Conditional branch (immediate): B.cond, BC.cond.
             0b00 => Verdict::Simulate(Op::BranchConditional {
                 condition: field(word, 3, 0) as u8,
+                consistent: bit(word, 4),
                 offset: signed(word, 23, 5) << 2,
             }),
             // Miscellaneous branch (immediate): RETAASPPC, RETABSPPC.

@@ -16,7 +16,8 @@
 //! Which registers and operations are none of these, `access` lists; what it does not list is refused.
 //!
 //! The waiting instructions can be honoured. The exception return that enters a slot sets the event register
-//! (C6.2, WFE), so a WFE there never waits; as it may always complete early, WFE and WFET do nothing. WFI
+//! (C6.2, WFE), so a WFE there never waits; as it may always complete early, WFE does nothing. WFET need not wait
+//! there either, but a CPU without FEAT_WFxT takes it for undefined, which only the CPU can tell: it runs in the slot. WFI
 //! completes when an interrupt is pending even if it is masked (C6.2, WFI), so WFI and WFIT sleep in the slot,
 //! and the interrupt is taken when the probe's last exception returns.
 
@@ -52,8 +53,7 @@ const fn immediate(word: u32) -> Verdict {
     match (field(word, 15, 12), op1, number(word, 0) == 31) {
         // System instructions with register argument: WFET, WFIT.
         (1, 3, _) => match (crm, op2) {
-            (0, 0) => Verdict::Simulate(Op::Nop),
-            (0, 1) => Verdict::Slot,
+            (0, 0 | 1) => Verdict::Slot,
             _ => UNALLOCATED,
         },
         (2, 3, true) => hint(crm << 3 | op2),

@@ -69,8 +69,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     reject(Reason::Transaction, 0xffe0_001f, 0xd460_0000, "not decoded: TCANCEL, FEAT_TME (C6.2)"),
     reject(Reason::Transaction, 0xffff_fee0, 0xd523_3060, "not decoded: TSTART and TTEST, FEAT_TME (C6.2)"),
     reject(Reason::Transaction, 0xffff_ffff, 0xd503_307f, "not decoded: TCOMMIT, FEAT_TME (C6.2)"),
-    simulate(0xffff_ffe0, 0xd503_1000, "not decoded: WFET, FEAT_WFxT (C6.2)"),
-    slot(0xffff_ffe0, 0xd503_1020, "not decoded: WFIT, FEAT_WFxT (C6.2)"),
+    slot(0xffff_ffc0, 0xd503_1000, "not decoded: WFET and WFIT, FEAT_WFxT (C6.2)"),
     reject(
         Reason::ErrorSynchronization,
         0xffff_ffff,

@@ -51,7 +51,11 @@ fn expect(instruction: &Instruction) -> Expected {
         O::ADRP => Simulate(Op::AddressOfPage { rd: register(first), offset: distance(second) }),
         O::B => Simulate(Op::Branch { offset: offset(first) }),
         O::BL => Simulate(Op::BranchLink { offset: offset(first) }),
-        O::Bcc(condition) | O::BCcc(condition) => Simulate(Op::BranchConditional { condition, offset: offset(first) }),
+        O::Bcc(condition) | O::BCcc(condition) => Simulate(Op::BranchConditional {
+            condition,
+            consistent: matches!(instruction.opcode, O::BCcc(_)),
+            offset: offset(first),
+        }),
         O::CBZ | O::CBNZ => Simulate(Op::CompareBranch {
             rt: register(first),
             wide: matches!(first, Operand::Register(SizeCode::X, _)),

@@ -16,6 +16,11 @@ impl Machine for ThisCpu {
     }
 
     #[inline]
+    fn has_consistent_branches(&self) -> bool {
+        has_consistent_branches()
+    }
+
+    #[inline]
     fn read_u32(&self, address: u64) -> Result<u32, u64> {
         nofault::read(address as usize).map_err(|fault| fault.syndrome)
     }
@@ -53,5 +58,21 @@ fn has_branch_targets() -> bool {
 
 #[cfg(not(target_os = "none"))]
 fn has_branch_targets() -> bool {
+    false
+}
+
+/// ID_AA64ISAR2_EL1.BC, bits 23 to 20: BC.cond is implemented. The register is named by its encoding, for assemblers that do
+/// not know it.
+#[cfg(target_os = "none")]
+#[inline]
+fn has_consistent_branches() -> bool {
+    let features: u64;
+    // SAFETY: reads an identification register, which reads as zero where it is not allocated.
+    unsafe { core::arch::asm!("mrs {}, s3_0_c0_c6_2", out(reg) features, options(nomem, nostack, preserves_flags)) };
+    features >> 20 & 0xf != 0
+}
+
+#[cfg(not(target_os = "none"))]
+fn has_consistent_branches() -> bool {
     false
 }

@@ -96,6 +96,9 @@ impl Machine for Host {
     fn guard(&self, _pc: u64) -> Guard {
         Guard::Absent
     }
+    fn has_consistent_branches(&self) -> bool {
+        false
+    }
     fn read_u32(&self, _address: u64) -> Result<u32, u64> {
         Err(0)
     }

@@ -16,8 +16,8 @@ pub(super) const SIMULATED: &[(u32, Op)] = &[
     (0xf07f_ffff, Op::AddressOfPage { rd: 31, offset: 0xffff_f000 }), // adrp xzr, #4294963200
     (0x1600_0000, Op::Branch { offset: -0x800_0000 }), // b #-134217728
     (0x95ff_ffff, Op::BranchLink { offset: 0x7ff_fffc }), // bl #134217724
-    (0x5480_000b, Op::BranchConditional { condition: 0b1011, offset: -0x10_0000 }), // b.lt #-1048576
-    (0x547f_fff8, Op::BranchConditional { condition: 0b1000, offset: 0xf_fffc }), // bc.hi #1048572
+    (0x5480_000b, Op::BranchConditional { condition: 0b1011, consistent: false, offset: -0x10_0000 }), // b.lt #-1048576
+    (0x547f_fff8, Op::BranchConditional { condition: 0b1000, consistent: true, offset: 0xf_fffc }), // bc.hi #1048572
     (0x3400_0044, Op::CompareBranch { rt: 4, wide: false, nonzero: false, offset: 8 }), // cbz w4, #8
     (0xb5ff_ffe5, Op::CompareBranch { rt: 5, wide: true, nonzero: true, offset: -4 }), // cbnz x5, #-4
     (0x36fc_0006, Op::TestBranch { rt: 6, bit: 31, nonzero: false, offset: -0x8000 }), // tbz w6, #31, #-32768
@@ -40,7 +40,6 @@ pub(super) const SIMULATED: &[(u32, Op)] = &[
     (0xd503_201f, Op::Nop), // nop
     (0xd503_203f, Op::Nop), // yield
     (0xd503_205f, Op::Nop), // wfe
-    (0xd503_1003, Op::Nop), // wfet x3
     (0xd503_20df, Op::Nop), // dgh
     (0xd53b_422b, Op::ReadDaif { rt: 11 }), // mrs x11, daif
     (0xd51b_423e, Op::WriteDaif { rt: 30 }), // msr daif, x30
@@ -230,6 +229,7 @@ pub(super) const SLOT: &[u32] = &[
     0xd101_03ff, // sub sp, sp, #64
     // Hints and barriers with an effect.
     0xd503_207f, // wfi
+    0xd503_1003, // wfet x3
     0xd503_1024, // wfit x4
     0xd503_209f, // sev
     0xd503_20bf, // sevl

@@ -143,6 +143,10 @@ impl Machine for World {
         self.guard
     }
 
+    fn has_consistent_branches(&self) -> bool {
+        true
+    }
+
     fn read_u32(&self, address: u64) -> Result<u32, u64> {
         self.read(address, 4).map(|value| value as u32).ok_or(ABORT)
     }

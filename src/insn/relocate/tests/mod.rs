@@ -60,11 +60,21 @@ fn a_multiply_accumulate_comes_behind_no_load() {
 
 #[test]
 fn what_does_nothing_takes_the_branch_only() {
-    // nop, yield, wfe, dgh; wfet x3; prfm; adr xzr, adrp xzr.
-    for word in [0xd503_201f, 0xd503_203f, 0xd503_205f, 0xd503_20df, 0xd503_1003, 0xd800_0040, 0x1000_003f, 0x9000_003f]
-    {
+    // nop, yield, wfe, dgh; prfm; adr xzr, adrp xzr.
+    for word in [0xd503_201f, 0xd503_203f, 0xd503_205f, 0xd503_20df, 0xd800_0040, 0x1000_003f, 0x9000_003f] {
         assert_eq!(words(word, FAR), Ok([b(back(0, FROM + 4))].to_vec()), "{word:#010x}");
     }
+}
+
+#[test]
+fn what_a_processor_may_lack_is_copied_for_it_to_execute() {
+    // wfet x3, wfit x3.
+    for word in [0xd503_1003, 0xd503_1023] {
+        assert_eq!(words(word, FAR), Ok([word, b(back(1, FROM + 4))].to_vec()), "{word:#010x}");
+    }
+    // bc.hi +8.
+    let copy = words(0x5400_0058, FAR).unwrap();
+    assert_eq!(copy, [0x5400_0058, b(back(1, FROM + 4)), b(back(2, FROM + 8))]);
 }
 
 #[test]

@@ -20,11 +20,13 @@ const FAILED: u64 = 0x7200_0000;
 struct Memory {
     bytes: BTreeMap<u64, u8>,
     guard: Option<Guard>,
+    /// The CPU has no BC.cond.
+    lacks_consistent_branches: bool,
 }
 
 impl Memory {
     fn with(address: u64, bytes: &[u8]) -> Self {
-        Self { bytes: (address..).zip(bytes.iter().copied()).collect(), guard: None }
+        Self { bytes: (address..).zip(bytes.iter().copied()).collect(), ..Self::default() }
     }
 
     fn guarded(guard: Guard) -> Self {
@@ -41,6 +43,10 @@ impl Memory {
 impl Machine for Memory {
     fn guard(&self, _: u64) -> Guard {
         self.guard.unwrap_or(Guard::Absent)
+    }
+
+    fn has_consistent_branches(&self) -> bool {
+        !self.lacks_consistent_branches
     }
 
     fn read_u32(&self, address: u64) -> Result<u32, u64> {
@@ -187,6 +193,20 @@ fn conditions_come_from_the_saved_state_and_two_of_them_always_hold() {
             }
         }
     }
+}
+
+#[test]
+fn a_consistent_branch_is_undefined_where_the_processor_has_none() {
+    let old = Memory { lacks_consistent_branches: true, ..Memory::default() };
+    // bc.eq pc+8, whose condition holds; bc.ne pc+8.
+    for word in [0x5400_0050, 0x5400_0051] {
+        let mut frame = frame();
+        assert_eq!(try_run(word, &mut frame, &old), Err(Fault::Undefined), "{word:#010x}");
+        assert_eq!(frame, self::frame());
+    }
+    let mut frame = frame();
+    try_run(0x5400_0040, &mut frame, &old).expect("b.eq needs no extension");
+    assert_eq!(frame.pc, PC + 8);
 }
 
 #[test]
