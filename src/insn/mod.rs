@@ -27,13 +27,14 @@
 //! System registers and operations are no exception: what is not known to be harmless in a copy is refused.
 //!
 //! A verdict is about one word. What lies between a load-exclusive and its store is a property of the function
-//! around the word, and [`Sequences`] answers for it.
+//! around the word, and [`Sequences`] answers for it; [`Data`] answers whether it is an instruction at all.
 //!
 //! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are
 //! those of the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and
 //! C7.2 (floating point and vectors) under their names.
 
 mod classify;
+mod data;
 pub mod encode;
 mod exclusive;
 mod op;
@@ -43,6 +44,7 @@ mod simulate;
 mod verdict;
 
 pub use classify::{classify, modifies_next};
+pub use data::Data;
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::{Sequences, may_be_load};
 pub use op::{Indirect, Key, Literal, Modifier, Op};

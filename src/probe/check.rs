@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::insn::{self, Op, Reason, Sequences, Verdict, encode};
+use crate::insn::{self, Data, Op, Reason, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -38,6 +38,8 @@ pub struct Checker {
     function: Range<usize>,
     /// Those of the function; nothing if it has none.
     sequences: Option<Box<Sequences>>,
+    /// That in the function.
+    data: Data,
     /// A page, by its number, and whether branch targets are checked in it.
     guarded: Option<(usize, bool)>,
     read: fn(usize) -> u32,
@@ -56,7 +58,15 @@ impl Checker {
     }
 
     fn reading(read: fn(usize) -> u32) -> Self {
-        Self { text: platform::text(), blacklist: blacklist(), function: 0..0, sequences: None, guarded: None, read }
+        Self {
+            text: platform::text(),
+            blacklist: blacklist(),
+            function: 0..0,
+            sequences: None,
+            data: Data::default(),
+            guarded: None,
+            read,
+        }
     }
 
     /// Tells how the instruction at the virtual address `address` would be probed.
@@ -79,6 +89,10 @@ impl Checker {
             let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
             self.function = function;
             self.sequences = self.find_sequences();
+            self.data = Data::of(self.words(), |at| (self.read)(at as usize));
+        }
+        if let Some(reader) = self.data.reader(address as u64) {
+            return Err(ProbeError::Data { address, reader: reader as usize });
         }
         let word = (self.read)(address);
         let verdict = insn::classify(word);
@@ -95,11 +109,16 @@ impl Checker {
         }
     }
 
+    /// The words of the function.
+    fn words(&self) -> Range<u64> {
+        self.function.start as u64..self.function.end as u64
+    }
+
     fn find_sequences(&self) -> Option<Box<Sequences>> {
         let Range { start, end } = self.function;
         // No load-exclusive is probed, so what stands in the text tells whether there is one.
         let has_load = (start..end).step_by(4).any(|at| insn::may_be_load(text::read(at)));
-        has_load.then(|| Box::new(Sequences::of(start as u64..end as u64, |at| (self.read)(at as usize))))
+        has_load.then(|| Box::new(Sequences::of(self.words(), |at| (self.read)(at as usize))))
     }
 
     /// Whether branch targets are checked in the page of the virtual address `address`.

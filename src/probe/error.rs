@@ -41,6 +41,14 @@ pub enum ProbeError {
         /// Why not.
         reason: Reason,
     },
+    /// The word is a literal or part of a jump table: an instruction of the same function reads it, and would read the
+    /// breakpoint.
+    Data {
+        /// Where it is.
+        address: usize,
+        /// Where the instruction is.
+        reader: usize,
+    },
     /// The instruction lies between a load-exclusive and its store-exclusive: the breakpoint's exception would
     /// clear the monitor, and the store would fail for ever (Arm ARM, B2.17).
     Exclusive {
@@ -95,6 +103,9 @@ impl fmt::Display for ProbeError {
             }
             Self::Instruction { address, word, reason } => {
                 write!(f, "the instruction {word:#010x} at {address:#x} {reason}")
+            }
+            Self::Data { address, reader } => {
+                write!(f, "{address:#x} is data: the instruction at {reader:#x} reads it")
             }
             Self::Exclusive { address, load } => write!(
                 f,

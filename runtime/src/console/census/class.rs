@@ -17,6 +17,8 @@ pub enum Class {
     Blacklisted,
     /// It lies between a load-exclusive and its store-exclusive, both excluded.
     Exclusive,
+    /// It is data that an instruction of the same function reads.
+    Data,
     /// It is refused for what it is.
     Instruction(Reason),
     /// It is refused for another reason.
@@ -66,6 +68,7 @@ impl Class {
             Ok(_) => Self::Slot,
             Err(ProbeError::Blacklisted { .. }) => Self::Blacklisted,
             Err(ProbeError::Exclusive { .. }) => Self::Exclusive,
+            Err(ProbeError::Data { .. }) => Self::Data,
             Err(ProbeError::Instruction { reason, .. }) => Self::Instruction(reason),
             Err(_) => Self::Other,
         }
@@ -109,6 +112,7 @@ impl fmt::Display for Class {
             Self::Simulated(simulation) => simulation.fmt(f),
             Self::Blacklisted => f.write_str("runs while probes are being handled"),
             Self::Exclusive => f.write_str("lies between a load-exclusive and its store-exclusive"),
+            Self::Data => f.write_str("is data that the function reads"),
             Self::Instruction(reason) => {
                 let sentence = alloc::format!("{reason}");
                 // Behind the colon is what it means for somebody who wanted a probe there.

@@ -3,18 +3,22 @@
 use core::ops::Range;
 
 use aarch64_kprobes::ProbeError;
-use aarch64_kprobes::insn::{self, Reason, Sequences, Verdict};
+use aarch64_kprobes::insn::{self, Data, Reason, Sequences, Verdict};
 use aarch64_kprobes::probe::Site;
 
 /// The answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text, which
 /// begins at the virtual address `start` and consists of `words`, as they are without probes.
 pub fn survey(start: usize, words: &[u32], blacklist: &Range<usize>) -> impl Iterator<Item = Result<Site, ProbeError>> {
     let function = start as u64..(start + 4 * words.len()) as u64;
-    let sequences = Sequences::of(function, |address| words[(address as usize - start) / 4]);
+    let word_at = |address: u64| words[(address as usize - start) / 4];
+    let (sequences, data) = (Sequences::of(function.clone(), word_at), Data::of(function, word_at));
     words.iter().enumerate().map(move |(index, &word)| {
         let address = start + 4 * index;
         if blacklist.contains(&address) {
             return Err(ProbeError::Blacklisted { address });
+        }
+        if let Some(reader) = data.reader(address as u64) {
+            return Err(ProbeError::Data { address, reader: reader as usize });
         }
         let verdict = insn::classify(word);
         if let Verdict::Reject(reason) = verdict {

@@ -1,0 +1,196 @@
+//! Finding the data among the instructions of a function.
+//!
+//! Literals and jump tables may lie between the instructions that read them. A word of them can look like any instruction,
+//! and a probe there would have the function read the probe's breakpoint. Two ways to read data of the same function can
+//! be seen in its words:
+//!
+//! - A literal load names the address and the size of what it reads.
+//! - ADR gives the address of a table to a register, by which a load that follows reads it. How long the table is cannot
+//!   be seen. It ends at the latest where a branch leads that stands before it; what only the table leads to is refused
+//!   with it. ADR is no sign by itself: it also gives the address of the code that a table elsewhere has distances from.
+//!
+//! A word of data that looks like one of these has instructions taken for data, which are then refused too. Data whose
+//! address is computed otherwise, or which another function reads, is not found.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::classify;
+use super::op::Op;
+use super::verdict::{Reason, Verdict};
+
+/// How many instructions after ADR the load is looked for in.
+const REACH: usize = 16;
+
+/// The data in a function.
+#[derive(Debug, Default)]
+pub struct Data {
+    /// Virtual addresses, with that of the instruction that reads them.
+    read: Vec<(Range<u64>, u64)>,
+}
+
+impl Data {
+    /// That in the function at the range of virtual addresses `function`, in whole words; `read` gives the word at an
+    /// address in it, as it is without probes.
+    pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Self {
+        let mut found = Self::default();
+        let words = || function.clone().step_by(4);
+        for at in words() {
+            if let Some(literal) = literal(read(at), at)
+                && literal.start < function.end
+                && literal.end > function.start
+            {
+                found.read.push((literal, at));
+            }
+        }
+        for at in words() {
+            let Some(start) = table(at, function.clone(), &read) else { continue };
+            let is_before = |&branch: &u64| branch < start && found.reader(branch).is_none();
+            let targets = words().filter(is_before).filter_map(|branch| target(read(branch), branch));
+            let end = targets.filter(|&target| target > start).min().unwrap_or(function.end);
+            found.read.push((start..end, at));
+        }
+        found
+    }
+
+    /// The address of the instruction by which the word at the virtual address `address` is read; nothing if that is not
+    /// found to be data.
+    #[must_use]
+    pub fn reader(&self, address: u64) -> Option<u64> {
+        let is_here = |(data, _): &&(Range<u64>, u64)| data.start < address + 4 && address < data.end;
+        self.read.iter().find(is_here).map(|&(_, reader)| reader)
+    }
+}
+
+/// What the word at `at` reads, if it is a literal load (C6.2, LDR (literal); C7.2, LDR (literal, SIMD&FP)).
+fn literal(word: u32, at: u64) -> Option<Range<u64>> {
+    if !is_literal(word) {
+        return None;
+    }
+    let size = match classify(word) {
+        Verdict::Simulate(Op::LoadLiteral { kind, .. }) => kind.size(),
+        Verdict::Reject(Reason::SimdLiteral) => 4 << (word >> 30),
+        _ => return None,
+    };
+    // The offset is in bits 23 to 5 for all of them.
+    let start = at.wrapping_add_signed(i64::from((word << 8).cast_signed() >> 13 << 2));
+    Some(start..start.wrapping_add(size))
+}
+
+/// The group of literal loads (C4.1.94), to pass over all other words quickly.
+const fn is_literal(word: u32) -> bool {
+    word & 0x3b00_0000 == 0x1800_0000
+}
+
+/// Where the table begins, in `function`, whose address the instruction at `at` gives to a register for a load.
+fn table(at: u64, function: Range<u64>, read: impl Fn(u64) -> u32) -> Option<u64> {
+    const ADR: u32 = 0x1000_0000;
+    let word = read(at);
+    if word & 0x9f00_0000 != ADR {
+        return None;
+    }
+    let Verdict::Simulate(Op::Address { rd, offset }) = classify(word) else { return None };
+    let start = at.wrapping_add_signed(offset.into()) & !3;
+    if rd == 31 || !function.contains(&start) {
+        return None;
+    }
+    let following = (at + 4..function.end).step_by(4).take(REACH).map(read);
+    for word in following {
+        if accesses_by(word, rd) {
+            return Some(start);
+        }
+        let leaves = matches!(
+            classify(word),
+            Verdict::Simulate(Op::Branch { .. } | Op::BranchRegister { .. } | Op::BranchAuthenticated { .. })
+        );
+        if leaves || computes(word, rd) {
+            break;
+        }
+    }
+    None
+}
+
+/// Whether `word` is a load or store whose base is register `rn` (C4.1.94).
+const fn accesses_by(word: u32, rn: u8) -> bool {
+    word & 0x0a00_0000 == 0x0800_0000 && !is_literal(word) && word >> 5 & 31 == rn as u32
+}
+
+/// Whether `word` processes data (C4.1.92, C4.1.95), and its result goes to register `rd`.
+const fn computes(word: u32, rd: u8) -> bool {
+    let is_processing = matches!(word >> 25 & 0b1111, 0b1000 | 0b1001 | 0b0101 | 0b1101);
+    is_processing && word & 31 == rd as u32
+}
+
+/// Where the word at `at` branches to directly, without a link.
+fn target(word: u32, at: u64) -> Option<u64> {
+    let Verdict::Simulate(op) = classify(word) else { return None };
+    op.branch_offset().map(|offset| at.wrapping_add_signed(offset.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Data;
+
+    const START: u64 = 0x1000;
+    const NOP: u32 = 0xd503_201f;
+    const RET: u32 = 0xd65f_03c0;
+
+    /// The words that are data, by their numbers, with the number of the word that reads each.
+    fn data(words: &[u32]) -> std::vec::Vec<(u64, u64)> {
+        let end = START + 4 * words.len() as u64;
+        let data = Data::of(START..end, |address| words[((address - START) / 4) as usize]);
+        let number = |address: u64| (address - START) / 4;
+        (START..end).step_by(4).filter_map(|at| Some((number(at), number(data.reader(at)?)))).collect()
+    }
+
+    #[test]
+    fn what_a_literal_load_reads_is_data() {
+        // ldr w0, +8; ldr x0, +8; ldrsw x0, +8.
+        assert_eq!(data(&[0x1800_0040, RET, NOP, NOP]), [(2, 0)]);
+        assert_eq!(data(&[0x5800_0040, RET, NOP, NOP]), [(2, 0), (3, 0)]);
+        assert_eq!(data(&[0x9800_0040, RET, NOP, NOP]), [(2, 0)]);
+        // ldr s0, +8; ldr d0, +8; ldr q0, +8.
+        assert_eq!(data(&[0x1c00_0040, RET, NOP, NOP]), [(2, 0)]);
+        assert_eq!(data(&[0x5c00_0040, RET, NOP, NOP]), [(2, 0), (3, 0)]);
+        assert_eq!(data(&[0x9c00_0040, RET, NOP, NOP, NOP, NOP, NOP]), [(2, 0), (3, 0), (4, 0), (5, 0)]);
+        // ldr x0, -8, behind its literal.
+        assert_eq!(data(&[0x1400_0003, NOP, NOP, 0x58ff_ffc0, RET]), [(1, 3), (2, 3)]);
+        // prfm pldl1keep, +8 reads nothing; ldr x0, +0x40 and ldr x0, -0x40 read what is not of the function.
+        assert_eq!(data(&[0xd800_0040, RET, NOP, NOP]), []);
+        assert_eq!(data(&[0x5800_0200, 0x58ff_fe00, RET]), []);
+    }
+
+    #[test]
+    fn a_table_is_data_up_to_where_a_branch_leads_that_stands_before_it() {
+        const TABLE: u32 = 0x1400_0002; // It looks like b +8.
+        let function = [
+            0x5400_0148, // b.hi 10
+            0x1000_0089, // adr x9, 5
+            0xb868_7929, // ldrsw x9, [x9, x8, lsl #2]
+            0x8b09_0129, // add x9, x9, x9
+            0xd61f_0120, // br x9
+            TABLE,
+            TABLE,
+            TABLE, // 5 to 7
+            NOP,   // 8, which only the table leads to
+            RET,   // 9
+            NOP,   // 10
+            RET,
+        ];
+        assert_eq!(data(&function), [(5, 1), (6, 1), (7, 1), (8, 1), (9, 1)]);
+    }
+
+    #[test]
+    fn the_address_of_code_is_no_table() {
+        let function = [
+            0x1000_00a9, // adr x9, 5
+            0x3868_6948, // ldrb w8, [x10, x8]
+            0x8b08_0929, // add x9, x9, x8, lsl #2
+            0xf940_0129, // ldr x9, [x9]: of what the sum points to
+            0xd61f_0120, // br x9
+            NOP,
+            RET,
+        ];
+        assert_eq!(data(&function), []);
+    }
+}
