@@ -4,7 +4,8 @@
 //! # Principles
 //!
 //! 1. The probed code cannot tell. Registers, flags, memory and control flow after a probed instruction are what
-//!    they would have been; only time passes.
+//!    they would have been; only time passes. Return probes show, while a call is followed: in x30, in the return
+//!    address that the function saves, and in that address where it is signed.
 //! 2. No event is lost silently. Whatever is skipped or missed increments a counter that is shown.
 //! 3. The hit path is closed: it takes no lock that interrupted code may hold, allocates nothing, and calls only
 //!    functions that cannot be probed.

@@ -17,9 +17,10 @@ use super::verdict::{Reason, Verdict};
 
 /// How the instruction `word` is executed under a probe. Total: every word has a verdict.
 ///
-/// It holds for code that runs at EL1 on SP_EL1. It does not depend on the processor: an instruction of an
-/// extension that the processor lacks is undefined in the slot as it is in place, and what operands make
-/// CONSTRAINED UNPREDICTABLE is so in both. Two extensions have a state that changes the meaning of words which
+/// It holds for code that runs at EL1 on SP_EL1. The verdict does not depend on the processor, but what becomes of the
+/// instruction does: one of an extension that the processor lacks is undefined in the slot as it is in place, and where it
+/// is simulated the simulation asks whether the processor has it. What operands make CONSTRAINED UNPREDICTABLE is so in
+/// both places, but need not be the same in both. Two extensions have a state that changes the meaning of words which
 /// are right without it. With GCS enabled, BL, BLR and RET also use the guarded control stack, which their
 /// simulation does not. After PACM (FEAT_PAuth_LR), the next PACIASP or AUTIASP also uses its own address: see
 /// [`modifies_next`].
