@@ -32,7 +32,6 @@ pub(super) const CLASSES: &[Class] = &[
     // does not wait.
     Class::plain("hints that do nothing", 0xd503_201f, 0xe0)
         .filled(|_, word| matches!(field(word, 7, 5), 0 | 1 | 2 | 6).then_some((word, Need::Nothing))),
-    Class::plain("WFET", 0xd503_1000, 0x1f).only_if(|features| features.wait_timeouts()),
     Class::plain("MRS DAIF", 0xd53b_4220, 0x1f),
     Class::plain("MSR DAIF", 0xd51b_4220, 0x1f),
     Class::plain("MSR DAIFSet", 0xd503_40df, 0xf00),

@@ -43,6 +43,8 @@ pub(super) const CLASSES: &[Class] = &[
     Class::plain("barriers", 0xd503_301f, 0xfe0)
         .filled(|_, word| matches!(field(word, 7, 5), 2 | 4..=6).then_some((word, Need::Nothing))),
     Class::plain("SB", 0xd503_30ff, 0).only_if(|features| features.speculation_barrier()),
+    // As for WFE, the exception return by which the word is entered has it not wait.
+    Class::plain("WFET", 0xd503_1000, 0x1f).only_if(|features| features.wait_timeouts()),
     // SEV, SEVL; XPACLRI, PACIA1716 to AUTIB1716; PSB, TSB, GCSB, CSDB, CLRBHB; PACIAZ to AUTIBSP; BTI.
     Class::plain("hints", 0xd503_201f, 0xfe0).filled(|_, word| {
         let is_one = matches!(field(word, 11, 5), 4 | 5 | 7 | 8 | 10 | 12 | 14 | 17..=20 | 22 | 24..=32 | 34 | 36 | 38);
