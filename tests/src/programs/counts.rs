@@ -112,7 +112,9 @@ test!(
         for (function, calls) in wanted {
             assert_eq!(counts.get(function), Some(&calls), "{function}: {out}");
         }
-        assert!(!out.contains("values lost") && !out.contains("Missed"), "{out}");
+        // Ticks may be missed on a host that is busy; hits may not.
+        let misses_hits = out.lines().any(|line| line.starts_with("Missed") && !line.contains("intervals"));
+        assert!(!out.contains("values lost") && !misses_hits, "{out}");
     }
 );
 
