@@ -40,7 +40,7 @@ use crate::{
     setup, workspace,
 };
 
-/// Variables that make tests longer or others: whoever repeats a test needs the same.
+/// Variables that change what tests do: the command that repeats a test sets them again.
 const VARIABLES: [&str; 9] = [
     "EVERYTHING_HITS",
     "EVERYTHING_SECONDS",
