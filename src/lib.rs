@@ -41,7 +41,11 @@
 //! Then
 //!
 //! ```ignore
-//! let probe = Kprobe::at(address).pre(|hit| drop(SUM.fetch_add(hit.frame().x[0], Ordering::Relaxed))).register()?;
+//! extern "C" fn add(hit: &mut Hit<'_>) {
+//!     SUM.fetch_add(hit.frame().x[0], Ordering::Relaxed);
+//! }
+//!
+//! let probe = Kprobe::at(address).pre(add).register()?;
 //! ```
 //!
 //! The pure parts also build for the host, where they are tested.

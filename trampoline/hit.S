@@ -20,7 +20,7 @@
 //
 // What differs from the usual is left to Rust: src/probe/hit/mod.rs is the reference for what happens here.
 //
-// Handlers are `fn(&mut Hit)` and `fn(&Entry)`: one pointer, which this toolchain passes in x0 as C does; the tests of every mode show it.
+// Handlers are `extern "C"` functions of one pointer, which is in x0 (AAPCS64, section 6.8.2).
 
 // ESR_EL1 of `brk #0x4` and `brk #0x6` (Arm ARM, D24.2.40: EC = 0x3c in bits 31 to 26, IL in bit 25, the immediate below),
 // rotated so that the immediate is above the rest: then it is one of an instruction.

@@ -239,18 +239,18 @@ fn expect_all<P>(probes: Vec<Result<P, ProbeError>>) -> Vec<P> {
     probes.into_iter().map(expect).collect()
 }
 
-fn before(_: &mut Hit<'_>) {}
+extern "C" fn before(_: &mut Hit<'_>) {}
 
-fn after(_: &mut Hit<'_>) {}
+extern "C" fn after(_: &mut Hit<'_>) {}
 
-fn entered(_: &Entry) {}
+extern "C" fn entered(_: &Entry) {}
 
-fn returned(_: &mut Call<'_>) {}
+extern "C" fn returned(_: &mut Call<'_>) {}
 
-fn follow(_: &mut Call<'_>) -> Decision {
+extern "C" fn follow(_: &mut Call<'_>) -> Decision {
     Decision::Follow
 }
 
-fn decline(_: &mut Call<'_>) -> Decision {
+extern "C" fn decline(_: &mut Call<'_>) -> Decision {
     Decision::Decline
 }

@@ -14,7 +14,7 @@ use super::{Mode, ProbeError, Registration, registry};
 /// ```ignore
 /// static ENTERED: AtomicU64 = AtomicU64::new(0);
 ///
-/// fn entered(hit: &mut Hit<'_>) {
+/// extern "C" fn entered(hit: &mut Hit<'_>) {
 ///     ENTERED.fetch_add(hit.frame().x[0], Ordering::Relaxed);
 /// }
 ///

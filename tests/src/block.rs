@@ -86,7 +86,7 @@ test!(
     fn returns_of_the_completion_are_seen() {
         static MORE: AtomicU64 = AtomicU64::new(0);
         static LAST: AtomicU64 = AtomicU64::new(0);
-        fn returned(call: &mut Call<'_>) {
+        extern "C" fn returned(call: &mut Call<'_>) {
             // A `bool`: what the bits above say is not defined (AAPCS64, 6.8.2).
             let more = call.return_value() & 1 != 0;
             if more { &MORE } else { &LAST }.fetch_add(1, Relaxed);

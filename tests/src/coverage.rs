@@ -88,7 +88,7 @@ fn goes_on(address: usize) -> bool {
 
 static HITS: AtomicU64 = AtomicU64::new(0);
 
-fn count(_: &mut Hit<'_>) {
+extern "C" fn count(_: &mut Hit<'_>) {
     HITS.fetch_add(1, Relaxed);
 }
 

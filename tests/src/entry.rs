@@ -31,9 +31,9 @@ const MODES: [Mode; 4] = [Mode::Stepped, Mode::Boosted, Mode::Optimized, Mode::L
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-fn after(_: &mut Hit<'_>) {}
+extern "C" fn after(_: &mut Hit<'_>) {}
 
-fn count(_: &Entry) {
+extern "C" fn count(_: &Entry) {
     SEEN.fetch_add(1, Relaxed);
 }
 
@@ -53,7 +53,7 @@ pub struct Found([u64; 23]);
 /// What the handler has seen: x0 to x8, x29, x30, sp, the pc, and the word of the probe.
 static SHOWN: IrqLock<[u64; 14]> = IrqLock::new([0; 14]);
 
-fn show(entry: &Entry) {
+extern "C" fn show(entry: &Entry) {
     let mut shown = SHOWN.lock();
     shown[..8].copy_from_slice(entry.arguments());
     shown[8] = entry.indirect_result();
@@ -119,7 +119,7 @@ test!(
 
 test!(
     fn interrupts_are_masked_in_handlers_and_as_they_were_after() {
-        fn look(_: &Entry) {
+        extern "C" fn look(_: &Entry) {
             SEEN.store(fixture::READ_MASKS.call(0), Relaxed);
         }
         let masks = fixture::READ_MASKS.call(0);
@@ -148,7 +148,7 @@ test!(
 
 test!(
     fn probes_at_one_entry_share_a_stub_that_saves_all() {
-        fn see(hit: &mut Hit<'_>) {
+        extern "C" fn see(hit: &mut Hit<'_>) {
             SEEN.fetch_add(100 * hit.frame().x[0], Relaxed);
         }
         let address = address_of_add();
@@ -186,7 +186,7 @@ test!(
 
 test!(
     fn a_handler_that_calls_the_function_counts_as_missed() {
-        fn call_it(entry: &Entry) {
+        extern "C" fn call_it(entry: &Entry) {
             for _ in 0..3 {
                 SEEN.fetch_add(entry_add(entry.arguments()[0]), Relaxed);
             }
@@ -203,7 +203,7 @@ test!(
 test!(
     fn backtraces_from_handlers_show_the_function_and_its_callers() {
         static TRACE: IrqLock<Vec<usize>> = IrqLock::new(Vec::new());
-        fn trace(entry: &Entry) {
+        extern "C" fn trace(entry: &Entry) {
             let trace = runtime::backtrace::current();
             let mut addresses = trace.addresses().skip_while(|&address| address != entry.address());
             let mut noted = TRACE.lock();

@@ -230,7 +230,7 @@ impl Symbols for Unknown {
     }
 }
 
-fn nothing(_: &mut Hit<'_>) {}
+extern "C" fn nothing(_: &mut Hit<'_>) {}
 
 /// What an event at `address` has told of the calls that `call` makes: the trace, without the times and the CPUs, and the
 /// histograms.

@@ -34,7 +34,7 @@ const ADDITIONS: u64 = 5000;
 test!(
     depends(cpus),
     fn a_contended_lock_makes_progress_under_probes() {
-        fn nothing(_: &mut Hit<'_>) {}
+        extern "C" fn nothing(_: &mut Hit<'_>) {}
         let range = range_of(exclusive_add_locked as *const () as usize);
         let load = range.start + 4;
         let mut probes = Vec::new();

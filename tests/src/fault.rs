@@ -58,11 +58,11 @@ fn faults_of(fixture: Fixture, argument: u64) -> (Vec<Fault>, u64) {
 
 static HITS: AtomicU64 = AtomicU64::new(0);
 
-fn count(_: &mut Hit<'_>) {
+extern "C" fn count(_: &mut Hit<'_>) {
     HITS.fetch_add(1, Relaxed);
 }
 
-fn never(_: &mut Hit<'_>) {
+extern "C" fn never(_: &mut Hit<'_>) {
     panic!("the instruction has not been executed");
 }
 

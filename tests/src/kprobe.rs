@@ -14,7 +14,7 @@ use crate::test;
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-fn see_x0(hit: &mut Hit<'_>) {
+extern "C" fn see_x0(hit: &mut Hit<'_>) {
     SEEN.fetch_add(hit.frame().x[0], Relaxed);
 }
 
@@ -29,7 +29,7 @@ fn function(name: &str) -> usize {
 test!(
     depends(core, board),
     fn handlers_see_the_registers() {
-        fn check(hit: &mut Hit<'_>) {
+        extern "C" fn check(hit: &mut Hit<'_>) {
             let frame = hit.frame();
             assert_eq!(frame.pc as usize, hit.address());
             assert_eq!(frame.sp, core::ptr::from_ref(frame) as u64 + TrapFrame::SIZE as u64);
@@ -47,7 +47,7 @@ test!(
 
 test!(
     fn interrupts_are_masked_in_handlers_and_as_they_were_after() {
-        fn check(_: &mut Hit<'_>) {
+        extern "C" fn check(_: &mut Hit<'_>) {
             SEEN.store(fixture::READ_MASKS.call(0), Relaxed);
         }
         let masks = fixture::READ_MASKS.call(0);
@@ -61,7 +61,7 @@ test!(
 
 test!(
     fn a_handler_can_change_any_register() {
-        fn change(hit: &mut Hit<'_>) {
+        extern "C" fn change(hit: &mut Hit<'_>) {
             // SAFETY: the function returns what it finds in x0.
             unsafe { hit.frame_mut() }.x[0] = 77;
         }
@@ -72,7 +72,7 @@ test!(
 
 test!(
     fn a_handler_can_skip_the_instruction() {
-        fn skip(hit: &mut Hit<'_>) {
+        extern "C" fn skip(hit: &mut Hit<'_>) {
             // SAFETY: the instruction only adds to a register.
             unsafe { hit.skip() };
         }
@@ -84,7 +84,7 @@ test!(
 
 test!(
     fn a_handler_can_move_the_pc() {
-        fn divert(hit: &mut Hit<'_>) {
+        extern "C" fn divert(hit: &mut Hit<'_>) {
             // SAFETY: the other function takes and returns one word as well.
             unsafe { hit.frame_mut() }.pc = fixture::REGISTERS.address() as u64;
         }
@@ -94,7 +94,7 @@ test!(
 );
 
 /// Does what `sub sp, sp, #512` and `add sp, sp, #512` do, given the instruction.
-fn move_stack_pointer(hit: &mut Hit<'_>) {
+extern "C" fn move_stack_pointer(hit: &mut Hit<'_>) {
     let distance = hit.data() as i64;
     // SAFETY: the instruction is skipped, and this is its effect.
     let frame = unsafe { hit.frame_mut() };
@@ -122,7 +122,7 @@ test!(
 
 test!(
     fn another_stack_pointer_leaves_the_instruction_to_be_executed() {
-        fn displace(hit: &mut Hit<'_>) {
+        extern "C" fn displace(hit: &mut Hit<'_>) {
             let distance = hit.data() as i64;
             // SAFETY: the function uses no stack, and the second probe undoes what the first does.
             let frame = unsafe { hit.frame_mut() };
@@ -142,7 +142,7 @@ test!(
 
 test!(
     fn handlers_see_who_called_the_probed_code() {
-        fn look(hit: &mut Hit<'_>) {
+        extern "C" fn look(hit: &mut Hit<'_>) {
             let trace = runtime::backtrace::current();
             let caller = hit.frame().x[30] as usize;
             let place = trace.addresses().position(|address| address == hit.address());
@@ -159,7 +159,7 @@ test!(
 
 test!(
     fn post_handlers_see_where_the_probed_code_goes_on() {
-        fn look(hit: &mut Hit<'_>) {
+        extern "C" fn look(hit: &mut Hit<'_>) {
             let next = hit.frame().pc as usize;
             let is_right = runtime::backtrace::current().addresses().any(|address| address == next);
             SEEN.fetch_add(u64::from(is_right), Relaxed);
@@ -177,10 +177,10 @@ test!(
 
 test!(
     fn a_stepped_instruction_that_a_return_handler_runs_into_is_missed() {
-        fn count(_: &mut Hit<'_>) {
+        extern "C" fn count(_: &mut Hit<'_>) {
             SEEN.fetch_add(1, Relaxed);
         }
-        fn call_it(call: &mut Call<'_>) {
+        extern "C" fn call_it(call: &mut Call<'_>) {
             assert_eq!(fixture::REGISTERS.call(call.return_value()), call.return_value() + 1);
         }
         let stepped = Kprobe::at(fixture::REGISTERS.address()).pre(count).post(count).register().unwrap();
@@ -193,7 +193,7 @@ test!(
 test!(
     fn a_handler_that_calls_the_probed_function_counts_as_missed() {
         const DEPTH: u64 = 5;
-        fn call_it(hit: &mut Hit<'_>) {
+        extern "C" fn call_it(hit: &mut Hit<'_>) {
             let argument = hit.frame().x[0];
             for _ in 0..DEPTH {
                 SEEN.fetch_add(fixture::REGISTERS.call(argument), Relaxed);
@@ -215,7 +215,7 @@ test!(
 
 test!(
     fn post_handlers_run_after_the_instruction() {
-        fn after(hit: &mut Hit<'_>) {
+        extern "C" fn after(hit: &mut Hit<'_>) {
             SEEN.store(hit.frame().x[0], Relaxed);
         }
         let _probe = Kprobe::at(fixture::REGISTERS.address()).post(after).register().unwrap();
@@ -260,7 +260,7 @@ test!(
 test!(
     depends(cpus, interrupts),
     fn the_scheduler_and_the_allocator_can_be_probed() {
-        fn nothing(_: &mut Hit<'_>) {}
+        extern "C" fn nothing(_: &mut Hit<'_>) {}
         let mut refused = 0;
         let table = symbol::table().unwrap();
         let probes: Vec<Kprobe> = table
@@ -332,7 +332,7 @@ test!(
 
 test!(
     fn a_registration_in_a_handler_is_refused() {
-        fn register(_: &mut Hit<'_>) {
+        extern "C" fn register(_: &mut Hit<'_>) {
             let address = fixture::REGISTERS.address();
             let refused = Kprobe::at(address).register().map(drop);
             SEEN.store(u64::from(refused == Err(ProbeError::InterruptsMasked { address })), Relaxed);

@@ -13,7 +13,7 @@ use crate::test;
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-fn add_return_value(call: &mut Call<'_>) {
+extern "C" fn add_return_value(call: &mut Call<'_>) {
     SEEN.fetch_add(call.return_value(), Relaxed);
 }
 
@@ -59,7 +59,7 @@ test!(
 
 test!(
     fn a_handler_can_change_the_return_value() {
-        fn change(call: &mut Call<'_>) {
+        extern "C" fn change(call: &mut Call<'_>) {
             // SAFETY: the caller takes any word.
             unsafe { call.frame_mut() }.x[0] = 99;
         }
@@ -71,7 +71,7 @@ test!(
 test!(
     fn an_entry_handler_can_change_an_argument() {
         static CALLS: AtomicU64 = AtomicU64::new(0);
-        fn change(call: &mut Call<'_>) -> Decision {
+        extern "C" fn change(call: &mut Call<'_>) -> Decision {
             CALLS.fetch_add(1, Relaxed);
             // SAFETY: the function takes any word.
             unsafe { call.frame_mut() }.x[0] += 1;
@@ -86,7 +86,7 @@ test!(
                 assert_eq!(CALLS.load(Relaxed) - before, 1, "{mode}");
                 assert_eq!((probe.hits(), probe.missed(), probe.active()), (1 - data as u64, 0, 0), "{mode}");
                 // Another probe that writes, beside it.
-                fn write(hit: &mut Hit<'_>) {
+                extern "C" fn write(hit: &mut Hit<'_>) {
                     // SAFETY: as above.
                     unsafe { hit.frame_mut() }.x[0] += 10;
                 }
@@ -100,7 +100,7 @@ test!(
 
 test!(
     fn a_handler_can_return_elsewhere() {
-        fn divert(call: &mut Call<'_>) {
+        extern "C" fn divert(call: &mut Call<'_>) {
             // SAFETY: the other function returns to where this one would have, by the x30 that is left as it is.
             unsafe { call.frame_mut() }.pc = fixture::REGISTERS.address() as u64;
         }
@@ -142,12 +142,12 @@ test!(
 
 test!(
     fn the_entry_handler_can_decline_and_leave_data() {
-        fn entry(call: &mut Call<'_>) -> Decision {
+        extern "C" fn entry(call: &mut Call<'_>) -> Decision {
             let argument = call.frame().x[0];
             call.instance_data_mut()[0] = argument;
             if argument < 10 { Decision::Decline } else { Decision::Follow }
         }
-        fn check(call: &mut Call<'_>) {
+        extern "C" fn check(call: &mut Call<'_>) {
             assert_eq!(call.instance_data()[0] + 1, call.return_value());
             SEEN.fetch_add(call.instance_data()[0], Relaxed);
         }
@@ -233,12 +233,12 @@ test!(
             }
             argument ^ 0x5555
         }
-        fn entry(call: &mut Call<'_>) -> Decision {
+        extern "C" fn entry(call: &mut Call<'_>) -> Decision {
             let argument = call.frame().x[0];
             call.instance_data_mut()[0] = argument;
             Decision::Follow
         }
-        fn check(call: &mut Call<'_>) {
+        extern "C" fn check(call: &mut Call<'_>) {
             let argument = call.instance_data()[0];
             if call.return_value() != argument ^ 0x5555 {
                 MISMATCHES.fetch_add(1, Relaxed);
@@ -303,7 +303,7 @@ test!(
 test!(
     fn backtraces_cross_the_exception_of_a_probe() {
         static TRACE: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
-        fn trace(hit: &mut Hit<'_>) {
+        extern "C" fn trace(hit: &mut Hit<'_>) {
             for (place, address) in TRACE.iter().zip(backtrace::of_frame(hit.frame()).addresses()) {
                 place.store(address, Relaxed);
             }

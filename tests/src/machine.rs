@@ -52,13 +52,13 @@ fn read_null() -> u64 {
 /// Puts probes with handlers, for good, on the functions that a report calls.
 fn probe_what_prints() {
     static SEEN: AtomicU64 = AtomicU64::new(0);
-    fn before(_: &mut Hit<'_>) {
+    extern "C" fn before(_: &mut Hit<'_>) {
         SEEN.fetch_add(1, Relaxed);
     }
-    fn after(_: &mut Hit<'_>) {
+    extern "C" fn after(_: &mut Hit<'_>) {
         SEEN.fetch_add(1, Relaxed);
     }
-    fn returned(_: &mut Call<'_>) {
+    extern "C" fn returned(_: &mut Call<'_>) {
         SEEN.fetch_add(1, Relaxed);
     }
     let is_of_the_report = |name: &str| {
@@ -266,7 +266,7 @@ test!(
     depends(interrupts),
     stops ": on purpose, in an interrupt",
     fn a_failure_in_an_interrupt_handler_is_reported() {
-        fn fail(_: &mut Hit<'_>) {
+        extern "C" fn fail(_: &mut Hit<'_>) {
             panic!("on purpose, in an interrupt")
         }
         let handler = runtime::task::timer_interrupt as *const () as usize;

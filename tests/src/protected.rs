@@ -87,7 +87,7 @@ test!(
 test!(
     depends(core),
     fn a_landing_pad_can_be_skipped() {
-        fn skip(hit: &mut Hit<'_>) {
+        extern "C" fn skip(hit: &mut Hit<'_>) {
             // SAFETY: the pad has no effect but its check.
             unsafe { hit.skip() };
         }

@@ -178,7 +178,7 @@ test!(
     fn a_switch_that_takes_long_is_not_overtaken() {
         // The windows in which another CPU must not take the task are a few instructions long. Probes make them long: one
         // before the registers are saved, and one before the lock is taken under which that happens.
-        fn dawdle_before(_: &mut Hit<'_>) {
+        extern "C" fn dawdle_before(_: &mut Hit<'_>) {
             dawdle();
         }
         let probes = ["context_switch", "runtime::task::scheduler::reschedule"].map(|name| {
@@ -279,7 +279,7 @@ test!(
             }
             OCCUPIED.fetch_sub(1, SeqCst);
         }
-        fn dawdle_after(_: &mut Call<'_>) {
+        extern "C" fn dawdle_after(_: &mut Call<'_>) {
             dawdle();
         }
         // It makes long what lies between the look whether somebody waits and what comes of it.
@@ -396,7 +396,7 @@ test!(
     fn masked_preemption_is_made_up_for() {
         static RAN: AtomicBool = AtomicBool::new(false);
         static TICKS: AtomicU64 = AtomicU64::new(0);
-        fn count(_: &mut Hit<'_>) {
+        extern "C" fn count(_: &mut Hit<'_>) {
             TICKS.fetch_add(u64::from(task::current_cpu() == 0), SeqCst);
         }
         let probe = Kprobe::at(task::timer_interrupt as *const () as usize).pre(count).register().unwrap();

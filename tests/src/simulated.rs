@@ -31,7 +31,7 @@ const ARGUMENTS: [u64; 14] = [
 
 static HITS: AtomicU64 = AtomicU64::new(0);
 
-fn count(_: &mut Hit<'_>) {
+extern "C" fn count(_: &mut Hit<'_>) {
     HITS.fetch_add(1, Relaxed);
 }
 
@@ -47,7 +47,7 @@ fn call_all(fixture: Fixture) -> [u64; ARGUMENTS.len()] {
 /// Compares the results of `fixture` without probes, with a probe on each of its instructions in turn, and with probes
 /// on all at once, in every mode.
 pub fn compare(fixture: Fixture) {
-    fn after(_: &mut Hit<'_>) {}
+    extern "C" fn after(_: &mut Hit<'_>) {}
     let expected = call_all(fixture);
     let mut hits = 0;
     for mode in [Mode::Stepped, Mode::Boosted, Mode::Optimized] {

@@ -174,7 +174,7 @@ static WRITTEN: [AtomicU8; 512] = [const { AtomicU8::new(0) }; 512];
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 /// A handler on `Output::write_str`: x1 and x2 are the text.
-fn note_text(hit: &mut Hit<'_>) {
+extern "C" fn note_text(hit: &mut Hit<'_>) {
     let (text, length) = (hit.frame().x[1], hit.frame().x[2] as usize);
     let start = LENGTH.fetch_add(length, Relaxed);
     for (index, place) in WRITTEN.iter().skip(start).take(length).enumerate() {

@@ -23,7 +23,7 @@ use super::point::{Kind, Pre, Watcher};
 use crate::exception::TrapFrame;
 
 /// Called at the entry of a function, before its first instruction.
-pub type ArgumentHandler = fn(&Entry);
+pub type ArgumentHandler = extern "C" fn(&Entry);
 
 /// A call of a function, as it begins.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ const _: () = {
 
 /// The pre-handler of a probe whose own takes an [`Entry`], where its stub is not a lean one.
 #[inline(never)]
-pub(crate) fn call(hit: &mut Hit<'_>) {
+pub(crate) extern "C" fn call(hit: &mut Hit<'_>) {
     let watcher = Watcher::of(hit);
     if let Kind::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.kind {
         handler(&Entry::of(hit.frame(), watcher));

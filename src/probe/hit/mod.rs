@@ -48,9 +48,9 @@ use machine::ThisCpu;
 use point::{Execution, Point, Watcher};
 
 /// Called before the probed instruction is executed: unless it changes the pc, at which execution then resumes instead.
-pub type PreHandler = fn(&mut Hit<'_>);
+pub type PreHandler = extern "C" fn(&mut Hit<'_>);
 /// Called after the probed instruction has been executed.
-pub type PostHandler = fn(&mut Hit<'_>);
+pub type PostHandler = extern "C" fn(&mut Hit<'_>);
 
 /// A hit, as a handler sees it.
 ///
@@ -262,7 +262,7 @@ pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
 /// The pre-handler of a point with several probes: calls those of all, up to one that sends execution elsewhere. The hit of
 /// the first has been counted.
 #[inline(never)]
-pub(crate) fn call_all(hit: &mut Hit<'_>) {
+pub(crate) extern "C" fn call_all(hit: &mut Hit<'_>) {
     // SAFETY: the watcher is the first of a point.
     let point = unsafe { Point::of(Watcher::of(hit)) };
     let cpu = Cpu::current();
@@ -284,7 +284,7 @@ pub(crate) fn call_all(hit: &mut Hit<'_>) {
 }
 
 /// The pre-handler of a probe that has none.
-pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
+pub(crate) extern "C" fn call_nobody(_: &mut Hit<'_>) {}
 
 #[inline(never)]
 fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {

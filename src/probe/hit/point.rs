@@ -199,13 +199,13 @@ impl Point {
     }
 
     /// What a full stub calls, with the counts of nobody, that leads to a point of which it cannot do all.
-    pub(crate) fn miss_hit(hit: &mut Hit<'_>) {
+    pub(crate) extern "C" fn miss_hit(hit: &mut Hit<'_>) {
         // SAFETY: the routine of full stubs gives the first watcher.
         unsafe { Self::of(Watcher::of(hit)) }.miss(Cpu::current());
     }
 
     /// What a lean stub calls, likewise.
-    pub(crate) fn miss_entry(entry: &Entry) {
+    pub(crate) extern "C" fn miss_entry(entry: &Entry) {
         // SAFETY: likewise.
         unsafe { Self::of(entry.watcher()) }.miss(Cpu::current());
     }

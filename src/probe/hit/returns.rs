@@ -34,6 +34,7 @@ use crate::platform;
 
 /// What an entry handler wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Decision {
     /// This call is followed to its return.
     Follow,
@@ -42,9 +43,9 @@ pub enum Decision {
 }
 
 /// Called at the entry of the function, before its first instruction.
-pub type EntryHandler = fn(&mut Call<'_>) -> Decision;
+pub type EntryHandler = extern "C" fn(&mut Call<'_>) -> Decision;
 /// Called when the function has returned, before its caller goes on.
-pub type ReturnHandler = fn(&mut Call<'_>);
+pub type ReturnHandler = extern "C" fn(&mut Call<'_>);
 
 /// A call of a return-probed function, at its entry or at its return.
 #[derive(Debug)]
@@ -211,7 +212,7 @@ impl ReturnProbe {
 }
 
 /// The handler of a probe that has none.
-fn call_nobody(_: &mut Call<'_>) {}
+extern "C" fn call_nobody(_: &mut Call<'_>) {}
 
 /// The calls of return-probed functions that a task is in: what the engine keeps in each task.
 #[derive(Debug, Default)]
@@ -240,7 +241,7 @@ pub(super) fn note(return_address: u64) {
 
 /// The pre-handler of a return probe that is alone at its point: the function has been entered.
 #[inline(never)]
-pub(crate) fn function_entered(hit: &mut Hit<'_>) {
+pub(crate) extern "C" fn function_entered(hit: &mut Hit<'_>) {
     if !follow(hit, Instance::ALONE) {
         note(hit.frame.x[30]);
     }
@@ -248,7 +249,7 @@ pub(crate) fn function_entered(hit: &mut Hit<'_>) {
 
 /// The pre-handler of a return probe with others at its point.
 #[inline(never)]
-pub(crate) fn function_entered_among_others(hit: &mut Hit<'_>) {
+pub(crate) extern "C" fn function_entered_among_others(hit: &mut Hit<'_>) {
     follow(hit, Instance::AMONG_OTHERS);
 }
 

@@ -34,15 +34,18 @@ fn touch(data: usize) {
 }
 
 fn kprobe(_: &Registrar) -> Kind {
-    Kind::Kprobe { pre: Pre::Hit(|hit| touch(hit.data())), post: None }
+    extern "C" fn pre(hit: &mut Hit<'_>) {
+        touch(hit.data());
+    }
+    Kind::Kprobe { pre: Pre::Hit(pre), post: None }
 }
 
 fn kretprobe(registrar: &Registrar) -> Kind {
     let pool = make_pool(2, 0).unwrap();
-    let handler = |call: &mut Call<'_>| {
+    extern "C" fn handler(call: &mut Call<'_>) {
         call.exclusive();
         touch(call.data());
-    };
+    }
     Kind::Return(Box::new(ReturnProbe::new(registrar.address, None, Some(handler), pool)))
 }
 

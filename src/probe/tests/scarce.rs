@@ -71,7 +71,7 @@ fn mode(address: usize) -> Option<Mode> {
     list().into_iter().find(|probe| probe.address == address).and_then(|probe| probe.mode)
 }
 
-fn never(_: &mut Hit<'_>) {
+extern "C" fn never(_: &mut Hit<'_>) {
     panic!("its probe is not armed");
 }
 
@@ -84,7 +84,7 @@ fn probes_go_where_there_is_no_memory_at_all() {
     let stays = Kprobe::at(function).pre(see_x0).register().unwrap();
     let goes = Kprobe::at(function).pre(see_x0).post(see_x0).register().unwrap();
     let disabled = Kprobe::at(function).pre(never).disabled().register().unwrap();
-    fn see_value(call: &mut Call<'_>) {
+    extern "C" fn see_value(call: &mut Call<'_>) {
         SEEN.fetch_add(call.return_value(), Relaxed);
     }
     let returns = Kretprobe::at(function).handler(see_value).register().unwrap();
@@ -166,7 +166,7 @@ fn a_probe_is_refused_where_there_is_no_memory_to_execute_what_it_needs() {
     let function = computer.function(0, &[add(1), RET]);
     let first = Kprobe::at(function).pre(see_x0).at_most(Mode::Boosted).register().unwrap();
     let exhausted = Exhausted::new(&computer);
-    let refused = Kprobe::at(function).post(|_| {}).register();
+    let refused = Kprobe::at(function).post(never).register();
     assert_eq!(refused.err(), Some(ProbeError::OutOfMemory { address: function }));
     assert_eq!((computer.call(function, 5), SEEN.load(Relaxed), first.hits(), computer.exceptions), (6, 5, 1, 1));
     drop(exhausted);

@@ -22,18 +22,18 @@ static FOLLOWED: Count = Count::new();
 static RETURNS: Count = Count::new();
 
 #[unsafe(link_section = ".kprobes.text.handlers.everything_entered")]
-fn entered(_: &mut Hit<'_>) {
+extern "C" fn entered(_: &mut Hit<'_>) {
     ENTRIES.add();
 }
 
 #[unsafe(link_section = ".kprobes.text.handlers.everything_followed")]
-fn followed(_: &mut Call<'_>) -> Decision {
+extern "C" fn followed(_: &mut Call<'_>) -> Decision {
     FOLLOWED.add();
     Decision::Follow
 }
 
 #[unsafe(link_section = ".kprobes.text.handlers.everything_returned")]
-fn returned(_: &mut Call<'_>) {
+extern "C" fn returned(_: &mut Call<'_>) {
     RETURNS.add();
 }
 

@@ -17,7 +17,7 @@ use crate::test;
 static HITS: Count = Count::new();
 
 #[unsafe(link_section = ".kprobes.text.handlers.everything_hit")]
-fn hit(_: &mut Hit<'_>) {
+extern "C" fn hit(_: &mut Hit<'_>) {
     HITS.add();
 }
 

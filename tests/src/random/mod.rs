@@ -89,11 +89,11 @@ pub fn lose_registers() {
     }
 }
 
-fn before(hit: &mut Hit<'_>) {
+extern "C" fn before(hit: &mut Hit<'_>) {
     see(0, hit);
 }
 
-fn after(hit: &mut Hit<'_>) {
+extern "C" fn after(hit: &mut Hit<'_>) {
     see(1, hit);
 }
 
@@ -111,7 +111,7 @@ unsafe impl Sync for Passed {}
 
 static PASSED: Passed = Passed(UnsafeCell::new([0; 13]));
 
-fn entered(entry: &Entry) {
+extern "C" fn entered(entry: &Entry) {
     CALLS[0].fetch_add(1, Relaxed);
     let [x0, x1, x2, x3, x4, x5, x6, x7] = *entry.arguments();
     let (x8, x29, x30) = (entry.indirect_result(), entry.frame_pointer(), entry.return_address());

@@ -117,17 +117,17 @@ fn armed_watch(data: usize) -> &'static Watch {
 }
 
 /// A handler before the instruction.
-pub fn before(hit: &mut Hit<'_>) {
+pub extern "C" fn before(hit: &mut Hit<'_>) {
     armed_watch(hit.data()).before.fetch_add(1, Relaxed);
 }
 
 /// A handler before the instruction that sees what a call passes, if it is the first of a function.
-pub fn at_entry(entry: &Entry) {
+pub extern "C" fn at_entry(entry: &Entry) {
     armed_watch(entry.data()).before.fetch_add(1, Relaxed);
 }
 
 /// A handler before the instruction that runs into probes itself now and then.
-pub fn before_with_calls(hit: &mut Hit<'_>) {
+pub extern "C" fn before_with_calls(hit: &mut Hit<'_>) {
     let calls = armed_watch(hit.data()).before.fetch_add(1, Relaxed);
     if calls.is_multiple_of(SELDOM) && !Function::named("nest", Group::Steady).is_right_in_handler(calls) {
         OFFENCES.wrong.fetch_add(1, Relaxed);
@@ -135,7 +135,7 @@ pub fn before_with_calls(hit: &mut Hit<'_>) {
 }
 
 /// A handler behind the instruction.
-pub fn after(hit: &mut Hit<'_>) {
+pub extern "C" fn after(hit: &mut Hit<'_>) {
     armed_watch(hit.data()).after.fetch_add(1, Relaxed);
 }
 
@@ -143,7 +143,7 @@ pub fn after(hit: &mut Hit<'_>) {
 pub const DATA_WORDS: usize = 2;
 
 /// A handler at the entry.
-pub fn entry(call: &mut Call<'_>) -> Decision {
+pub extern "C" fn entry(call: &mut Call<'_>) -> Decision {
     armed_watch(call.data()).before.fetch_add(1, Relaxed);
     let argument = call.frame().x[0];
     call.instance_data_mut().copy_from_slice(&[argument, task::current_task_number()]);
@@ -151,7 +151,7 @@ pub fn entry(call: &mut Call<'_>) -> Decision {
 }
 
 /// A handler at the return.
-pub fn returned(call: &mut Call<'_>) {
+pub extern "C" fn returned(call: &mut Call<'_>) {
     watch(call.data()).after.fetch_add(1, Relaxed);
     let address = call.function();
     let function = FUNCTIONS.iter().find(|function| function.address() == address);

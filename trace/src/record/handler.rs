@@ -100,22 +100,22 @@ fn moment(address: usize, return_address: Option<usize>, entry: &[u64]) -> Momen
 }
 
 /// Records that an instruction is about to be executed.
-pub(crate) fn hit(hit: &mut Hit<'_>) {
+pub(crate) extern "C" fn hit(hit: &mut Hit<'_>) {
     record(&*hit);
 }
 
 /// Records that a function is called. Only for recorders that ask for no register but those of a call.
-pub(crate) fn called(entry: &Entry) {
+pub(crate) extern "C" fn called(entry: &Entry) {
     record(entry);
 }
 
 /// Records that a function has returned.
-pub(crate) fn returned(call: &mut Call<'_>) {
+pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
     record(&*call);
 }
 
 /// Keeps what is asked for when the function returns.
-pub(crate) fn entered(call: &mut Call<'_>) -> Decision {
+pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
     // SAFETY: as in `record`.
     let recorder = unsafe { recorder(call.data()) };
     for (index, &kept) in recorder.entry.iter().enumerate() {

@@ -5,21 +5,21 @@ use aarch64_kprobes::probe::{Call, Entry, Hit};
 use super::{Moment, Site};
 
 /// At the first instruction of a function, with what a call passes.
-pub(crate) fn entered(entry: &Entry) {
+pub(crate) extern "C" fn entered(entry: &Entry) {
     // SAFETY: only `super::super::attach` registers these functions, with the address of a site that outlives the probe.
     let site = unsafe { Site::at(entry.data()) };
     Moment { site, registers: entry, return_address: None }.run();
 }
 
 /// At an instruction.
-pub(crate) fn reached(hit: &mut Hit<'_>) {
+pub(crate) extern "C" fn reached(hit: &mut Hit<'_>) {
     // SAFETY: as above.
     let site = unsafe { Site::at(hit.data()) };
     Moment { site, registers: hit.frame(), return_address: None }.run();
 }
 
 /// At an instruction that leaves its function, or does not.
-pub(crate) fn left(hit: &mut Hit<'_>) {
+pub(crate) extern "C" fn left(hit: &mut Hit<'_>) {
     // SAFETY: as above.
     let site = unsafe { Site::at(hit.data()) };
     if site.exit.is_taken(hit.frame(), &(site.function..site.function_end)) {
@@ -28,7 +28,7 @@ pub(crate) fn left(hit: &mut Hit<'_>) {
 }
 
 /// Where a call has come back to.
-pub(crate) fn returned(call: &mut Call<'_>) {
+pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
     // SAFETY: as above.
     let site = unsafe { Site::at(call.data()) };
     let return_address = Some(call.return_address() as u64);
