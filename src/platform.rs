@@ -43,6 +43,14 @@ pub unsafe trait Platform {
     /// The virtual addresses of the function that contains the virtual address `address`, if one does.
     fn function(address: usize) -> Option<Range<usize>>;
 
+    /// Whether data lies at the virtual address `address`, which is in a function: whoever reads it would read a breakpoint
+    /// there. A kernel that keeps the mapping symbols of its ELF file (ELF for the Arm 64-bit Architecture, section 5.7) knows; the
+    /// engine finds by itself what instructions of the same function read.
+    fn is_data(address: usize) -> bool {
+        let _ = address;
+        false
+    }
+
     /// Calls `write` with a writable alias of the virtual address `address`, which is text or executable
     /// memory from [`allocate_executable`](Self::allocate_executable), good for `length` bytes that lie in one
     /// 4 KiB page; the alias is gone when this returns. It cannot fail, as an instruction has to be put back whenever a probe
@@ -83,6 +91,7 @@ mod exported {
     unsafe extern "Rust" {
         pub safe fn kprobes_platform_text() -> Range<usize>;
         pub safe fn kprobes_platform_function(address: usize) -> Option<Range<usize>>;
+        pub safe fn kprobes_platform_is_data(address: usize) -> bool;
         pub safe fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8));
         pub safe fn kprobes_platform_is_guarded(address: usize) -> bool;
         pub safe fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize>;
@@ -96,9 +105,9 @@ mod exported {
 pub(crate) use exported::{
     kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_fatal as fatal,
     kprobes_platform_function as function, kprobes_platform_hold_cpus as hold_cpus,
-    kprobes_platform_interrupted as interrupted, kprobes_platform_is_guarded as is_guarded,
-    kprobes_platform_text as text, kprobes_platform_with_writable as with_writable,
-    kprobes_platform_yield_now as yield_now,
+    kprobes_platform_interrupted as interrupted, kprobes_platform_is_data as is_data,
+    kprobes_platform_is_guarded as is_guarded, kprobes_platform_text as text,
+    kprobes_platform_with_writable as with_writable, kprobes_platform_yield_now as yield_now,
 };
 
 /// Who runs, as the kernel says where to look: see [`Platform::CPU_OFFSET`] and [`Platform::CALLS_OFFSET`].
@@ -236,6 +245,10 @@ macro_rules! platform {
             #[unsafe(no_mangle)]
             fn kprobes_platform_function(address: usize) -> Option<Range<usize>> {
                 <$platform as Platform>::function(address)
+            }
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_is_data(address: usize) -> bool {
+                <$platform as Platform>::is_data(address)
             }
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".kprobes.text")]

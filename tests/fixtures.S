@@ -49,6 +49,13 @@ function fixture_end_of_page
     ret
 end fixture_end_of_page
 
+// Data between its instructions that none of them reads, and that looks like `add x0, x0, #1`.
+function fixture_data_within
+    b       1f
+    .word   0x91000400
+1:  ret
+end fixture_data_within
+
 // Loads of literals, which lie behind the function and are no instructions.
 function fixture_literals
     ldr     x1, fixture_literals_data

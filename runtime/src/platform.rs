@@ -29,6 +29,10 @@ unsafe impl Platform for Runtime {
         symbol::function(address)
     }
 
+    fn is_data(address: usize) -> bool {
+        symbol::is_data(address)
+    }
+
     fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
         memory::with_writable(address, length, write);
     }

@@ -73,6 +73,12 @@ pub fn function(address: usize) -> Option<Range<usize>> {
     Some(start as usize..end as usize)
 }
 
+/// Whether data lies at the virtual address `address`, among instructions.
+#[must_use]
+pub fn is_data(address: usize) -> bool {
+    table().is_some_and(|table| table.is_data(address as u64))
+}
+
 /// The functions with the demangled name `name`, in ascending order of address.
 pub fn find(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
     table().map(|table| table.find(name)).into_iter().flatten()

@@ -92,7 +92,10 @@ impl Checker {
             self.data = Data::of(self.words(), |at| (self.read)(at as usize));
         }
         if let Some(reader) = self.data.reader(address as u64) {
-            return Err(ProbeError::Data { address, reader: reader as usize });
+            return Err(ProbeError::Data { address, reader: Some(reader as usize) });
+        }
+        if platform::is_data(address) {
+            return Err(ProbeError::Data { address, reader: None });
         }
         let word = (self.read)(address);
         let verdict = insn::classify(word);

@@ -41,13 +41,13 @@ pub enum ProbeError {
         /// Why not.
         reason: Reason,
     },
-    /// The word is a literal or part of a jump table: an instruction of the same function reads it, and would read the
-    /// breakpoint.
+    /// The word is a literal or part of a table: whoever reads it would read the breakpoint.
     Data {
         /// Where it is.
         address: usize,
-        /// Where the instruction is.
-        reader: usize,
+        /// Where the instruction of the same function is that reads it; nothing if the
+        /// [kernel](crate::platform::Platform::is_data) says that it is data.
+        reader: Option<usize>,
     },
     /// The instruction lies between a load-exclusive and its store-exclusive: the breakpoint's exception would
     /// clear the monitor, and the store would fail for ever (Arm ARM, B2.17).
@@ -104,8 +104,11 @@ impl fmt::Display for ProbeError {
             Self::Instruction { address, word, reason } => {
                 write!(f, "the instruction {word:#010x} at {address:#x} {reason}")
             }
-            Self::Data { address, reader } => {
+            Self::Data { address, reader: Some(reader) } => {
                 write!(f, "{address:#x} is data: the instruction at {reader:#x} reads it")
+            }
+            Self::Data { address, reader: None } => {
+                write!(f, "{address:#x} is data: the mapping symbols of the image say so")
             }
             Self::Exclusive { address, load } => write!(
                 f,

@@ -89,6 +89,7 @@ impl core::error::Error for SymbolError {}
 pub struct SymbolTable<'a> {
     functions: List<'a>,
     statics: List<'a>,
+    data: Ranges<'a>,
     inlined: Packed<'a>,
 }
 
@@ -101,6 +102,14 @@ struct List<'a> {
     /// Entry numbers, in ascending order of name.
     by_name: &'a [Word],
     names: &'a [u8],
+}
+
+/// Ranges of addresses.
+#[derive(Clone, Copy, Debug)]
+struct Ranges<'a> {
+    base: u64,
+    /// Offset and size of each, in ascending order.
+    entries: &'a [[Word; 2]],
 }
 
 /// An entry, decoded.
@@ -127,8 +136,22 @@ impl<'a> SymbolTable<'a> {
         let truncated = |needed| SymbolError::Truncated { needed, present: bytes.len() };
         let (words, _) = bytes.as_chunks::<4>();
         let (header, _) = words.split_first_chunk::<HEADER_WORDS>().ok_or(truncated(HEADER_BYTES))?;
-        let [_, _, checksum, version, length, functions, base_low, base_high, inlined, inlined_at, unpacked, statics] =
-            header.map(u32::from_le_bytes);
+        let header = header.map(u32::from_le_bytes);
+        let [
+            _,
+            _,
+            checksum,
+            version,
+            length,
+            functions,
+            base_low,
+            base_high,
+            inlined,
+            inlined_at,
+            unpacked,
+            statics,
+            data,
+        ] = header;
         if !bytes.starts_with(&MAGIC) {
             return Err(SymbolError::Magic);
         }
@@ -149,20 +172,24 @@ impl<'a> SymbolTable<'a> {
             .split_at_checked(inlined_at as usize)
             .ok_or(SymbolError::Inconsistent { part: "where inlined copies begin" })?;
         let inlined = Packed { base, count: inlined as usize, length: unpacked as usize, bytes: copies };
-        let table = Self::split(bytes, functions as usize, statics as usize, base, inlined)
+        let table = Self::split(bytes, [functions, statics, data].map(|number| number as usize), base, inlined)
             .ok_or(SymbolError::Inconsistent { part: "its number of symbols" })?;
         table.functions.check()?;
         table.statics.check()?;
+        table.data.check()?;
         Ok(table)
     }
 
-    /// Cuts the bytes after the header into the parts, or `None` if so many functions and statics do not fit.
-    fn split(bytes: &'a [u8], functions: usize, statics: usize, base: u64, inlined: Packed<'a>) -> Option<Self> {
+    /// Cuts the bytes after the header into the parts, or `None` if so many functions, statics and ranges of data do not fit.
+    fn split(bytes: &'a [u8], numbers: [usize; 3], base: u64, inlined: Packed<'a>) -> Option<Self> {
+        let [functions, statics, data] = numbers;
         let (_, bytes) = bytes.split_at_checked(HEADER_BYTES)?;
         let (functions, bytes) = bytes.split_at_checked(functions.checked_mul(LISTED)?)?;
-        let (statics, names) = bytes.split_at_checked(statics.checked_mul(LISTED)?)?;
+        let (statics, bytes) = bytes.split_at_checked(statics.checked_mul(LISTED)?)?;
+        let (data, names) = bytes.split_at_checked(data.checked_mul(size_of::<[Word; 2]>())?)?;
         let list = |bytes| List::split(bytes, base, names);
-        Some(Self { functions: list(functions)?, statics: list(statics)?, inlined })
+        let data = Ranges { base, entries: FromBytes::ref_from_bytes(data).ok()? };
+        Some(Self { functions: list(functions)?, statics: list(statics)?, data, inlined })
     }
 
     /// The function that contains `address`; of several names for one function the first in ascending order.
@@ -199,6 +226,12 @@ impl<'a> SymbolTable<'a> {
         self.statics.iter()
     }
 
+    /// Whether there is data among the instructions at `address`, as the mapping symbols of the program say (ELF for the Arm
+    /// 64-bit Architecture, section 5.7).
+    pub fn is_data(&self, address: u64) -> bool {
+        self.data.contain(address)
+    }
+
     /// The inlined copies of functions. This allocates, unlike everything else.
     ///
     /// # Errors
@@ -216,6 +249,30 @@ impl<'a> SymbolTable<'a> {
     /// Whether the table names no function.
     pub fn is_empty(&self) -> bool {
         self.functions.entries.is_empty()
+    }
+}
+
+impl Ranges<'_> {
+    /// Whether they are in order, and the last ends at an address.
+    fn check(&self) -> Result<(), SymbolError> {
+        let ends = self.entries.iter().map(|entry| {
+            let [offset, size] = entry.map(u32::from_le);
+            (size > 0).then_some(offset.checked_add(size)?).filter(|&end| self.base.checked_add(end.into()).is_some())
+        });
+        let starts = self.entries.iter().skip(1).map(|&[offset, _]| u32::from_le(offset)).chain([u32::MAX]);
+        match ends.zip(starts).all(|(end, next)| end.is_some_and(|end| end < next)) {
+            true => Ok(()),
+            false => Err(SymbolError::Inconsistent { part: "its ranges of data" }),
+        }
+    }
+
+    fn contain(&self, address: u64) -> bool {
+        let Some(offset) = address.checked_sub(self.base).and_then(|offset| u32::try_from(offset).ok()) else {
+            return false;
+        };
+        let upto = self.entries.partition_point(|&[start, _]| u32::from_le(start) <= offset);
+        let last = self.entries.get(..upto).and_then(<[_]>::last);
+        last.is_some_and(|&[start, size]| offset - u32::from_le(start) < u32::from_le(size))
     }
 }
 

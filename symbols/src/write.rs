@@ -2,6 +2,7 @@
 
 mod inlined;
 
+use core::ops::Range;
 use std::{fmt, string::String, string::ToString, vec::Vec};
 
 use crate::{CHECKED_FROM, HEADER_BYTES, MAGIC, Symbol, VERSION, checksum::crc32};
@@ -20,6 +21,11 @@ pub enum WriteError {
         /// Its virtual address.
         address: u64,
     },
+    /// A range of data does.
+    DataOutOfRange {
+        /// Its virtual addresses.
+        data: Range<u64>,
+    },
     /// A name has more than 65535 bytes.
     NameTooLong {
         /// Its virtual address.
@@ -35,6 +41,13 @@ impl fmt::Display for WriteError {
             Self::OutOfRange { name, address } => {
                 write!(out, "{name} at {address:#x} is not within 4 GiB above the start of the image")
             }
+            Self::DataOutOfRange { data } => {
+                write!(
+                    out,
+                    "the data from {:#x} to {:#x} is not within 4 GiB above the start of the image",
+                    data.start, data.end
+                )
+            }
             Self::NameTooLong { address } => {
                 write!(out, "the name of what is at {address:#x} is longer than 65535 bytes")
             }
@@ -45,20 +58,31 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// The table of `functions`, `statics` and `copies`, in any order, with `base` at or below the lowest of their addresses.
+/// What a table tells of an image, in any order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Contents<'a> {
+    /// The functions.
+    pub functions: &'a [Symbol<'a>],
+    /// The statics.
+    pub statics: &'a [Symbol<'a>],
+    /// Virtual (link) addresses at which data lies among instructions.
+    pub data: &'a [Range<u64>],
+    /// The inlined copies of functions.
+    pub copies: &'a [Inlined],
+}
+
+/// The table of `contents`, with `base` at or below the lowest of their addresses.
 ///
 /// # Errors
 ///
 /// If something does not fit into the fields of the format.
-pub fn write(
-    base: u64,
-    functions: &[Symbol<'_>],
-    statics: &[Symbol<'_>],
-    copies: &[Inlined],
-) -> Result<Vec<u8>, WriteError> {
+pub fn write(base: u64, contents: &Contents<'_>) -> Result<Vec<u8>, WriteError> {
+    let &Contents { functions, statics, data, copies } = contents;
     let mut names = Vec::new();
     let mut lists = list(base, functions, &mut names)?;
     lists.extend(list(base, statics, &mut names)?);
+    let data = ranges(base, data)?;
+    lists.extend(data.as_flattened().iter().flat_map(|word| word.to_le_bytes()));
 
     let (inlined, copies) = inlined::encode(base, copies)?;
     let unpacked = copies.len();
@@ -76,6 +100,7 @@ pub fn write(
     table.extend(word(inlined_at)?);
     table.extend(word(unpacked)?);
     table.extend(word(statics.len())?);
+    table.extend(word(data.len())?);
     table.extend(lists);
     table.extend(names);
     table.extend(copies);
@@ -116,6 +141,25 @@ fn list(base: u64, symbols: &[Symbol<'_>], names: &mut Vec<u8>) -> Result<Vec<u8
     Ok(list)
 }
 
+/// Offset and size of each range that is left of `data` when what touches has been joined.
+fn ranges(base: u64, data: &[Range<u64>]) -> Result<Vec<[u32; 2]>, WriteError> {
+    let mut data: Vec<_> = data.iter().filter(|data| !data.is_empty()).cloned().collect();
+    data.sort_by_key(|data| data.start);
+    data.dedup_by(|next, last| {
+        let touches = next.start <= last.end;
+        if touches {
+            last.end = last.end.max(next.end);
+        }
+        touches
+    });
+    let entry = |data: &Range<u64>| {
+        let start = u32::try_from(data.start.checked_sub(base)?).ok()?;
+        let end = u32::try_from(data.end.checked_sub(base)?).ok().filter(|&end| end < u32::MAX)?;
+        Some([start, end - start])
+    };
+    data.iter().map(|data| entry(data).ok_or(WriteError::DataOutOfRange { data: data.clone() })).collect()
+}
+
 /// Makes the checksum right.
 pub(crate) fn seal(table: &mut [u8]) {
     let checksum = crc32(&table[CHECKED_FROM..]);
@@ -124,20 +168,21 @@ pub(crate) fn seal(table: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{WriteError, write};
+    use super::{Contents, WriteError, write};
     use crate::Symbol;
     use std::string::ToString;
 
     #[test]
     fn refuses_what_does_not_fit() {
-        let at = |address, size| write(0x1000, &[Symbol { name: "f", address, size }], &[], &[]);
+        let of = |base, symbol| write(base, &Contents { functions: &[symbol], ..Contents::default() });
+        let at = |address, size| of(0x1000, Symbol { name: "f", address, size });
         let out_of_range = |address| Err(WriteError::OutOfRange { name: "f".to_string(), address });
         assert_eq!(at(0xfff, 1), out_of_range(0xfff));
         assert_eq!(at(0x1_0000_1000, 4), out_of_range(0x1_0000_1000));
         assert_eq!(at(0x1000, u64::MAX), out_of_range(0x1000));
         assert!(at(0x1000, 0xffff_ffff).is_ok());
         let name = "n".repeat(0x1_0000);
-        let long = write(0, &[Symbol { name: &name, address: 8, size: 4 }], &[], &[]);
+        let long = of(0, Symbol { name: &name, address: 8, size: 4 });
         assert_eq!(long, Err(WriteError::NameTooLong { address: 8 }));
     }
 }

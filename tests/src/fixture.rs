@@ -27,6 +27,7 @@ fixtures! {
     ADDRESSES = fixture_addresses;
     FAR = fixture_far;
     END_OF_PAGE = fixture_end_of_page;
+    DATA_WITHIN = fixture_data_within;
     LITERALS = fixture_literals;
     BRANCHES = fixture_branches;
     CALLS = fixture_calls;

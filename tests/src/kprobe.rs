@@ -243,6 +243,17 @@ test!(
 );
 
 test!(
+    fn data_that_mapping_symbols_tell_of_is_refused() {
+        let [branch, data, ret]: [usize; 3] =
+            fixture::DATA_WITHIN.instructions().collect::<Vec<_>>().try_into().expect("it has three words");
+        let refused = ProbeError::Data { address: data, reader: None };
+        assert_eq!(Kprobe::at(data).register().err(), Some(refused));
+        let _probes = [branch, ret].map(|address| Kprobe::at(address).pre(see_x0).register().unwrap());
+        assert_eq!(fixture::DATA_WITHIN.call(7), 7);
+    }
+);
+
+test!(
     depends(cpus),
     fn registering_leaks_neither_memory_nor_slots() {
         let address = fixture::IDENTITY.address();

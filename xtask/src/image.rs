@@ -8,12 +8,13 @@ mod region;
 
 use std::{
     fs,
+    ops::Range,
     path::{Path, PathBuf},
     process,
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use kprobes_symbols::{Inlined, Symbol};
+use kprobes_symbols::{Contents, Inlined, Symbol};
 use object::{
     Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind, elf,
     read::elf::{ElfFile64, ElfSymbol64, FileHeader},
@@ -165,7 +166,30 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
     let [functions, statics] = [&functions, &statics].map(|symbols| -> Vec<Symbol<'_>> {
         symbols.iter().map(|(name, address, size)| Symbol { name, address: *address, size: *size }).collect()
     });
-    Ok(kprobes_symbols::write(base, &functions, &statics, copies)?)
+    let (functions, statics, data) = (&*functions, &*statics, &*data_in_text(file)?);
+    Ok(kprobes_symbols::write(base, &Contents { functions, statics, data, copies })?)
+}
+
+/// The virtual addresses in sections of instructions from each mapping symbol of data to the next of instructions (ELF for the Arm
+/// 64-bit Architecture, section 5.7: `$d` and `$x`, each with or without a suffix from a dot on).
+fn data_in_text(file: &ElfFile64<'_>) -> Result<Vec<Range<u64>>> {
+    let mut data = Vec::new();
+    for section in file.sections().filter(|section| section.kind() == SectionKind::Text) {
+        let mut marks = Vec::new();
+        for symbol in file.symbols().filter(|symbol| symbol.section_index() == Some(section.index())) {
+            let name = symbol.name().context("the name of a symbol is not valid")?;
+            match name.split('.').next() {
+                Some("$d") => marks.push((symbol.address(), true)),
+                Some("$x") => marks.push((symbol.address(), false)),
+                _ => {}
+            }
+        }
+        // Where both are at one address, nothing lies between them: the instructions count.
+        marks.sort_unstable_by_key(|&(address, is_data)| (address, !is_data));
+        let ends = marks.iter().skip(1).map(|&(address, _)| address).chain([section.address() + section.size()]);
+        data.extend(marks.iter().zip(ends).filter(|((_, is_data), _)| *is_data).map(|(&(start, _), end)| start..end));
+    }
+    Ok(data)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ fn a_literal_is_no_instruction_also_where_its_load_is_probed() {
     assert_ne!(text::read(function), 0x5800_0060, "the load is probed");
     for word in [3, 4] {
         let (address, reader) = (function + 4 * word, function);
-        assert_eq!(Kprobe::at(address).register().err(), Some(ProbeError::Data { address, reader }));
+        assert_eq!(Kprobe::at(address).register().err(), Some(ProbeError::Data { address, reader: Some(reader) }));
     }
     assert!(check(function + 4).is_ok());
     assert!(check(function + 20).is_ok());

@@ -1,11 +1,12 @@
 //! Tables that the writer made are read back whole; any other bytes are refused or harmless.
 
+use core::ops::Range;
 use std::{format, string::ToString, vec, vec::Vec};
 
 use super::{Symbol, SymbolError, SymbolTable};
 use crate::inlined::{InlinedCopies, InlinedError};
-use crate::write::{Inlined, WriteError, encode, pack, seal, write};
-use crate::{Passage, When};
+use crate::write::{Contents, Inlined, WriteError, encode, pack, seal, write};
+use crate::{HEADER_BYTES, Passage, When};
 
 const BASE: u64 = 0xffff_ffc0_0000_0000;
 
@@ -54,6 +55,15 @@ fn copies() -> Vec<Inlined> {
     ]
 }
 
+/// Data in the text, of which two touch.
+fn data() -> Vec<Range<u64>> {
+    [0x98..0xa0, 0x30..0x34, 0xa0..0xa4, 0x50..0x50].map(|Range { start, end }| BASE + start..BASE + end).to_vec()
+}
+
+fn table(functions: &[Symbol<'_>], statics: &[Symbol<'_>], copies: &[Inlined]) -> Result<Vec<u8>, WriteError> {
+    write(BASE, &Contents { functions, statics, data: &data(), copies })
+}
+
 /// Calls everything; that it comes back is the test.
 fn exercise(table: &SymbolTable<'_>) {
     assert!(table.iter().count() <= table.len());
@@ -65,6 +75,7 @@ fn exercise(table: &SymbolTable<'_>) {
     }
     for address in [0, BASE - 1, BASE, BASE + 0x1_0000_0000, u64::MAX] {
         table.lookup(address);
+        table.is_data(address);
     }
     table.find("").chain(table.find("duplicate")).for_each(drop);
     table.statics().for_each(|symbol| table.find_static(symbol.name).for_each(drop));
@@ -76,7 +87,7 @@ fn exercise(table: &SymbolTable<'_>) {
 
 #[test]
 fn reads_back_what_was_written() {
-    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     let mut expected = symbols();
     expected.sort_by_key(|symbol| (symbol.address, symbol.name));
@@ -88,8 +99,23 @@ fn reads_back_what_was_written() {
 }
 
 #[test]
+fn tells_data_from_instructions() {
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
+    let table = SymbolTable::parse(&bytes).unwrap();
+    for offset in 0..0x100 {
+        let address = BASE + offset;
+        assert_eq!(table.is_data(address), data().iter().any(|data| data.contains(&address)), "offset {offset:#x}");
+    }
+    assert!([0, BASE - 1, BASE + 0x1_0000_0030, u64::MAX].iter().all(|&address| !table.is_data(address)));
+    for data in [BASE - 4..BASE, BASE + 0xffff_fff0..BASE + 0xffff_ffff] {
+        let contents = Contents { data: core::slice::from_ref(&data), ..Contents::default() };
+        assert_eq!(write(BASE, &contents), Err(WriteError::DataOutOfRange { data }));
+    }
+}
+
+#[test]
 fn looks_up_every_address() {
-    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     for offset in 0..0x100 {
         let mut containing: Vec<_> = symbols();
@@ -110,7 +136,7 @@ fn looks_up_every_address() {
 
 #[test]
 fn finds_every_symbol_of_a_name() {
-    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     for symbol in symbols() {
         let mut same = symbols();
@@ -131,7 +157,7 @@ fn finds_every_symbol_of_a_name() {
 
 #[test]
 fn reads_back_the_copies_that_were_written() {
-    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     let inlined = table.inlined().unwrap();
     let names: Vec<_> = inlined.functions().map(|function| function.name).collect();
@@ -158,7 +184,7 @@ fn reads_back_the_copies_that_were_written() {
 fn the_same_copies_in_any_order_are_the_same_bytes() {
     let mut reversed = copies();
     reversed.reverse();
-    assert_eq!(write(BASE, &symbols(), &statics(), &reversed), write(BASE, &symbols(), &statics(), &copies()));
+    assert_eq!(table(&symbols(), &statics(), &reversed), table(&symbols(), &statics(), &copies()));
 }
 
 #[test]
@@ -171,25 +197,25 @@ fn copies_that_do_not_fit_are_refused() {
     ];
     for copy in wrong {
         let error = WriteError::OutOfRange { name: "f".to_string(), address: copy.address };
-        assert_eq!(write(BASE, &[], &[], &[copy]), Err(error));
+        assert_eq!(table(&[], &[], &[copy]), Err(error));
     }
 }
 
 #[test]
 fn copies_take_few_bytes() {
     let many: Vec<_> = (0..1000).map(|number| copy("f", 0x100 + 0x40 * number, None)).collect();
-    let taken = write(BASE, &[], &[], &many).unwrap().len() - write(BASE, &[], &[], &[]).unwrap().len();
+    let taken = table(&[], &[], &many).unwrap().len() - table(&[], &[], &[]).unwrap().len();
     assert!(taken < 10 * many.len(), "{taken} bytes");
     // What names have in common is there once.
     let named =
         |count| (0..count).map(|number| copy(&format!("{}{number:03}", "n".repeat(100)), 8, None)).collect::<Vec<_>>();
-    let taken = write(BASE, &[], &[], &named(101)).unwrap().len() - write(BASE, &[], &[], &named(1)).unwrap().len();
+    let taken = table(&[], &[], &named(101)).unwrap().len() - table(&[], &[], &named(1)).unwrap().len();
     assert!(taken < 20 * 100, "{taken} bytes");
 }
 
 #[test]
 fn an_empty_table_is_a_table() {
-    let bytes = write(BASE, &[], &[], &[]).unwrap();
+    let bytes = table(&[], &[], &[]).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     assert!(table.is_empty());
     exercise(&table);
@@ -198,7 +224,7 @@ fn an_empty_table_is_a_table() {
 
 #[test]
 fn works_where_words_are_aligned_and_with_bytes_behind_it() {
-    let table = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let table = table(&symbols(), &statics(), &copies()).unwrap();
     for shift in 0..8 {
         let mut bytes = vec![0xa5; shift];
         bytes.extend(&table);
@@ -212,9 +238,9 @@ fn works_where_words_are_aligned_and_with_bytes_behind_it() {
 
 #[test]
 fn every_truncation_is_refused() {
-    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     for present in 0..bytes.len() {
-        let needed = if present < 48 { 48 } else { bytes.len() };
+        let needed = if present < HEADER_BYTES { HEADER_BYTES } else { bytes.len() };
         let error = SymbolTable::parse(&bytes[..present]).unwrap_err();
         assert_eq!(error, SymbolError::Truncated { needed, present });
     }
@@ -222,7 +248,7 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn every_flipped_bit_is_noticed() {
-    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     for bit in 0..8 * bytes.len() {
         let mut damaged = bytes.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
@@ -232,7 +258,7 @@ fn every_flipped_bit_is_noticed() {
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let bytes = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     let changed = |at: usize, value: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = value;
@@ -245,12 +271,16 @@ fn errors_say_what_is_wrong() {
     assert!(matches!(changed(20, 200).0, SymbolError::Checksum { .. }));
     let inconsistent = |part| Some(SymbolError::Inconsistent { part });
     assert_eq!(changed(20, 200).1, inconsistent("its number of symbols"));
-    assert_eq!(changed(48, 0x11).1, inconsistent("the order of its addresses"));
-    assert_eq!(changed(48 + 8 + 3, 1).1, inconsistent("an entry"));
-    assert_eq!(changed(48 + 12 * 8, 8).1, inconsistent("an entry number"));
-    assert_eq!(changed(48 + 12 * 8, 7).1, inconsistent("the order of its names"));
+    assert_eq!(changed(HEADER_BYTES, 0x11).1, inconsistent("the order of its addresses"));
+    assert_eq!(changed(HEADER_BYTES + 8 + 3, 1).1, inconsistent("an entry"));
+    assert_eq!(changed(HEADER_BYTES + 12 * 8, 8).1, inconsistent("an entry number"));
+    assert_eq!(changed(HEADER_BYTES + 12 * 8, 7).1, inconsistent("the order of its names"));
     assert_eq!(changed(44, 200).1, inconsistent("its number of symbols"));
-    assert_eq!(changed(48 + 16 * 8 + 24, 0x11).1, inconsistent("an entry number"));
+    assert_eq!(changed(HEADER_BYTES + 16 * 8 + 24, 0x11).1, inconsistent("an entry number"));
+    let data = HEADER_BYTES + 16 * (8 + 2);
+    assert_eq!(changed(data, 0x94).1, inconsistent("its ranges of data"), "the first touches the second");
+    assert_eq!(changed(data + 4, 0).1, inconsistent("its ranges of data"), "the first is empty");
+    assert_eq!(changed(data + 7, 0xff).1, inconsistent("its ranges of data"), "the first goes over the second");
     assert_eq!(changed(38, 1).1, inconsistent("where inlined copies begin"));
     // The last function would end beyond the end of the address space.
     let mut high = bytes.clone();
@@ -260,13 +290,13 @@ fn errors_say_what_is_wrong() {
     let mut short = bytes.clone();
     short[16..20].copy_from_slice(&[11, 0, 0, 0]);
     assert_eq!(SymbolTable::parse(&short).unwrap_err(), SymbolError::Inconsistent { part: "its length" });
-    let sentence = SymbolTable::parse(&bytes[..50]).unwrap_err().to_string();
+    let sentence = SymbolTable::parse(&bytes[..60]).unwrap_err().to_string();
     assert!(sentence.starts_with("the symbol table is truncated: it needs "), "{sentence}");
 }
 
 /// A table whose part of copies is these bytes, of `count` functions.
 fn with_part(count: u8, part: &[u8]) -> Vec<u8> {
-    let mut bytes = write(BASE, &symbols(), &statics(), &[]).unwrap();
+    let mut bytes = table(&symbols(), &statics(), &[]).unwrap();
     let begin = usize::from(u16::from_le_bytes([bytes[36], bytes[37]]));
     bytes.truncate(begin);
     bytes.extend(pack(part));
@@ -346,7 +376,7 @@ fn no_bytes_make_it_panic() {
         state ^= state << 17;
         (state >> 16) as usize % below
     };
-    let original = write(BASE, &symbols(), &statics(), &copies()).unwrap();
+    let original = table(&symbols(), &statics(), &copies()).unwrap();
     let mut accepted = 0;
     for _ in 0..200_000 {
         let mut bytes = original.clone();

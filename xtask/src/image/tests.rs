@@ -42,6 +42,13 @@ impl Program {
                 ("anon.0123.4.llvm.56", OBJECT, DATA_SECTION, START + 0x1000, 8),
                 ("in_text", OBJECT, TEXT_SECTION, START + 0x40, 8),
                 ("in_data", FUNCTION, DATA_SECTION, START + 0x1000, 8),
+                ("$x", 0, TEXT_SECTION, START, 0),
+                ("$d.1", 0, TEXT_SECTION, START + 0x48, 0),
+                ("$x.2", 0, TEXT_SECTION, START + 0x4c, 0),
+                ("$d", 0, TEXT_SECTION, START + 0x60, 0),
+                ("$x", 0, TEXT_SECTION, START + 0x60, 0),
+                ("$d", 0, TEXT_SECTION, START + 0x78, 0),
+                ("$d", 0, DATA_SECTION, START + 0x1000, 0),
             ],
         }
     }
@@ -75,17 +82,18 @@ impl Program {
         let symbols_at = bytes.len() as u64;
         bytes.extend(&symbols);
         let sections_at = bytes.len() as u64;
-        // Type, flags, offset, size, link, size of an entry.
-        let sections: [(u32, u64, u64, u64, u32, u64); 5] = [
-            (0, 0, 0, 0, 0, 0),
-            (1, 6, 64, 8, 0, 0),
-            (1, 3, 64, 8, 0, 0),
-            (3, 0, names_at, names_length, 0, 0),
-            (2, 0, symbols_at, symbols.len() as u64, 3, 24),
+        // Type, flags, address, offset, size, link, size of an entry.
+        let text_at = 64 + 56 * self.segments.len() as u64;
+        let sections: [(u32, u64, u64, u64, u64, u32, u64); 5] = [
+            (0, 0, 0, 0, 0, 0, 0),
+            (1, 6, START, text_at, 0x80, 0, 0),
+            (1, 3, START + 0x1000, text_at + 0x80, 8, 0, 0),
+            (3, 0, 0, names_at, names_length, 0, 0),
+            (2, 0, 0, symbols_at, symbols.len() as u64, 3, 24),
         ];
-        for (kind, flags, offset, size, link, entry) in sections {
+        for (kind, flags, address, offset, size, link, entry) in sections {
             bytes.extend([0u32, kind].map(u32::to_le_bytes).concat());
-            bytes.extend([flags, 0, offset, size].map(u64::to_le_bytes).concat());
+            bytes.extend([flags, address, offset, size].map(u64::to_le_bytes).concat());
             bytes.extend([link, 1].map(u32::to_le_bytes).concat());
             bytes.extend([1, entry].map(u64::to_le_bytes).concat());
         }
@@ -126,6 +134,14 @@ fn appends_the_functions_and_statics_and_nothing_else() {
     assert_eq!(functions, [("kernel::main", START + 0x40, 0x10), ("memcpy", START + 0x50, 0x30)]);
     let statics: Vec<_> = table.statics().map(|symbol| (symbol.name, symbol.address, symbol.size)).collect();
     assert_eq!(statics, [("kernel::TABLE", START + 0x1000, 8)]);
+}
+
+#[test]
+fn appends_where_data_lies_in_the_text() {
+    let image = image(&Program::new().elf()).unwrap();
+    let table = SymbolTable::parse(&image[0x2000..]).unwrap();
+    let data: Vec<u64> = (0..0x2000).step_by(4).filter(|&at| table.is_data(START + at)).collect();
+    assert_eq!(data, [0x48, 0x78, 0x7c], "the last range ends with its section");
 }
 
 #[test]

@@ -6,6 +6,8 @@ use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{self, Data, Reason, Sequences, Verdict};
 use aarch64_kprobes::probe::Site;
 
+use crate::symbol;
+
 /// The answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text, which
 /// begins at the virtual address `start` and consists of `words`, as they are without probes.
 pub fn survey(start: usize, words: &[u32], blacklist: &Range<usize>) -> impl Iterator<Item = Result<Site, ProbeError>> {
@@ -18,7 +20,10 @@ pub fn survey(start: usize, words: &[u32], blacklist: &Range<usize>) -> impl Ite
             return Err(ProbeError::Blacklisted { address });
         }
         if let Some(reader) = data.reader(address as u64) {
-            return Err(ProbeError::Data { address, reader: reader as usize });
+            return Err(ProbeError::Data { address, reader: Some(reader as usize) });
+        }
+        if symbol::is_data(address) {
+            return Err(ProbeError::Data { address, reader: None });
         }
         let verdict = insn::classify(word);
         if let Verdict::Reject(reason) = verdict {
