@@ -8,6 +8,8 @@ pub struct Wanted {
     filter: Option<String>,
     /// A name has to be the filter, with a prefix or without, rather than contain it.
     is_exact: bool,
+    /// All that names begin with.
+    known: Vec<String>,
     /// The only prefixes that the filter leaves, if it begins with one.
     prefixes: Option<Vec<String>>,
     /// The filter is nothing but a prefix.
@@ -29,10 +31,11 @@ impl Wanted {
         let is_meant = |prefix: &&str| {
             *prefix == head || is_prefix && (prefix.starts_with(&board) || board.strip_suffix('/') == Some(*prefix))
         };
+        let known = prefixes.clone().into_iter().map(String::from).collect();
         let meant: Vec<String> = prefixes.into_iter().filter(is_meant).map(String::from).collect();
         let is_prefix = is_prefix && !meant.is_empty();
         let prefixes = (!meant.is_empty()).then_some(meant);
-        Self { filter, is_exact, prefixes, is_prefix }
+        Self { filter, is_exact, known, prefixes, is_prefix }
     }
 
     /// Whether the test of this name is asked for.
@@ -50,9 +53,16 @@ impl Wanted {
         self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(|meant| meant == prefix))
     }
 
-    /// Whether a test may be asked for whose name, after the prefix, begins with one of `modules`.
+    /// Whether a test may be asked for whose name is a prefix, one of `modules`, and a word without `::`.
     pub fn may_have_of(&self, modules: &[&str]) -> bool {
-        !self.is_exact || self.is_of(modules)
+        if self.is_exact {
+            return self.is_of(modules);
+        }
+        let Some((head, rest)) = self.filter.as_deref().and_then(|filter| filter.split_once("::")) else { return true };
+        let is_end_of_module = modules.iter().any(|module| module.trim_end_matches("::").ends_with(head));
+        let is_end_of_prefix = self.known.iter().any(|prefix| prefix.ends_with(head));
+        let goes_on = modules.iter().any(|module| module.starts_with(rest) || rest.starts_with(module));
+        is_end_of_module && !rest.contains("::") || is_end_of_prefix && goes_on
     }
 
     /// Whether only tests are asked for whose names, after the prefix, begin with one of `modules`.
@@ -104,8 +114,27 @@ mod tests {
             assert!(!wanted(filter, true).has("virt::m::ab") && !wanted(filter, true).has("virt::n::m::a"), "{filter}");
             assert!(wanted(filter, true).may_have_of(&["k::", "m::"]) && !wanted(filter, true).may_have_of(&["k::"]));
         }
-        assert!(wanted("m::a", false).may_have_of(&["k::"]) && !wanted("m::a", false).is_of(&["m::"]));
+        assert!(!wanted("m::a", false).is_of(&["m::"]));
         assert!(wanted("virt::m::a", false).is_of(&["m::"]) && !Wanted::default().is_of(&["m::"]));
+    }
+
+    #[test]
+    fn modules_without_a_test_that_may_be_asked_for_are_known() {
+        for (filter, may_have) in [
+            ("m", true),
+            ("m::a", true),
+            ("::a", true),
+            ("um::a", true),
+            ("k::a", false),
+            ("m::a::b", false),
+            ("virt::m::a", true),
+            ("rt::m", true),
+            ("virt::", true),
+            ("virt::k::a", false),
+        ] {
+            assert_eq!(wanted(filter, false).may_have_of(&["m::", "museum::"]), may_have, "{filter}");
+        }
+        assert!(Wanted::default().may_have_of(&["k::"]));
     }
 
     #[test]
