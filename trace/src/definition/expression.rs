@@ -147,7 +147,7 @@ fn memory(token: Token<'_>) -> Result<Expression, Fault> {
 
 /// A symbol, and the offset behind it, which has a sign.
 pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
-    match find_outside(text, |character| matches!(character, '+' | '-')) {
+    match find_outside(text, |character, _| matches!(character, '+' | '-')) {
         Some(at) => {
             let (symbol, offset) = text.split_at(at);
             Some((symbol, number::signed(offset)?))

@@ -13,7 +13,8 @@
 //!              [N] behind it makes an array
 //! ```
 //!
-//! `#` begins a comment. What is refused is refused with the texts of Linux's `error_log`, at the same place.
+//! `#` begins a comment, except in a name (`f#2`, `f::{closure#0}`). What is refused is refused with the texts of Linux's
+//! `error_log`, at the same place.
 //!
 //! Symbols are demangled paths, with their spaces, which are all inside brackets.
 

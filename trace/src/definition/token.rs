@@ -88,7 +88,8 @@ fn literal_length(rest: &str) -> usize {
     }
 }
 
-/// The tokens of `line` up to a comment, which a `#` outside brackets begins.
+/// The tokens of `line` up to a comment. As in Linux, any `#` begins one, except within a name: `f#2` is the second function of
+/// the path `f`, and `f::{closure#0}` has its `#` in brackets.
 pub(crate) fn tokens(line: &str) -> Vec<Token<'_>> {
     const PLACE: usize = 1;
     let mut tokens = Vec::new();
@@ -99,30 +100,40 @@ pub(crate) fn tokens(line: &str) -> Vec<Token<'_>> {
         if rest.text.is_empty() || rest.text.starts_with('#') {
             return tokens;
         }
-        let ends = |character: char| character.is_whitespace() || character == '#';
+        let ends =
+            |character: char, after: &str| character.is_whitespace() || character == '#' && !starts_number(after);
         // Brackets that are never closed are none.
         let bracketed = if tokens.len() == PLACE { find_outside(rest.text, ends) } else { None };
-        let end = bracketed.or_else(|| rest.text.find(ends).filter(|_| tokens.len() != PLACE || !is_closed(rest.text)));
+        let anywhere = || with_rests(rest.text).find(|&(_, character, after)| ends(character, after));
+        let is_unbracketed = tokens.len() != PLACE || !is_closed(rest.text);
+        let end = bracketed.or_else(|| anywhere().filter(|_| is_unbracketed).map(|(position, ..)| position));
         let (token, after) = rest.split_at(end.unwrap_or(rest.text.len()));
         tokens.push(token);
         rest = after;
     }
 }
 
+/// Whether `text`, which follows a `#`, begins with the number of a function.
+fn starts_number(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// Each character of `text`, with its byte position before it and what follows it.
+fn with_rests(text: &str) -> impl Iterator<Item = (usize, char, &str)> {
+    text.char_indices().map(|(position, character)| (position, character, &text[position + character.len_utf8()..]))
+}
+
 /// Whether all brackets in `text` are closed.
 pub(crate) fn is_closed(text: &str) -> bool {
     let mut brackets = Brackets::default();
-    text.char_indices()
-        .fold(true, |_, (position, character)| brackets.outside(character, &text[position + character.len_utf8()..]))
+    with_rests(text).fold(true, |_, (_, character, rest)| brackets.outside(character, rest))
 }
 
-/// The byte position of the first character outside brackets in `text` that is `wanted`.
-pub(crate) fn find_outside(text: &str, wanted: impl Fn(char) -> bool) -> Option<usize> {
+/// The byte position of the first character outside brackets in `text` that is `wanted`, which is told of what follows it, too.
+pub(crate) fn find_outside(text: &str, wanted: impl Fn(char, &str) -> bool) -> Option<usize> {
     let mut brackets = Brackets::default();
-    text.char_indices().find_map(|(position, character)| {
-        let outside = brackets.outside(character, &text[position + character.len_utf8()..]);
-        (outside && wanted(character)).then_some(position)
-    })
+    let mut outside = with_rests(text).filter(|&(_, character, rest)| brackets.outside(character, rest));
+    outside.find(|&(_, character, rest)| wanted(character, rest)).map(|(position, ..)| position)
 }
 
 #[cfg(test)]
@@ -158,6 +169,16 @@ mod tests {
         assert_eq!(texts("p f#why"), ["p", "f"]);
         assert_eq!(texts("p f %x0#why"), ["p", "f", "%x0"]);
         assert_eq!(texts("# why"), Vec::<&str>::new());
+        assert_eq!(texts("p f::{closure#0}#why %x0"), ["p", "f::{closure#0}"]);
+        assert_eq!(texts("p f #2 %x0"), ["p", "f"]);
+    }
+
+    #[test]
+    fn a_number_sign_with_a_number_is_within_a_name() {
+        assert_eq!(texts("p:x f#1 %x0"), ["p:x", "f#1", "%x0"]);
+        assert_eq!(texts("p f::<u8>#12+4 @g#2-8:u8 # why"), ["p", "f::<u8>#12+4", "@g#2-8:u8"]);
+        assert_eq!(texts("r f::{closure#0}#1%return#why"), ["r", "f::{closure#0}#1%return"]);
+        assert_eq!(texts("p f::<u8#2 %x0"), ["p", "f::<u8#2", "%x0"]);
     }
 
     #[test]
@@ -168,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_inside_brackets_is_not_found() {
-        assert_eq!(find_outside("<dyn A + B>::f+0x4", |character| character == '+'), Some(14));
-        assert_eq!(find_outside("<dyn A + B>::f", |character| character == '+'), None);
+        assert_eq!(find_outside("<dyn A + B>::f+0x4", |character, _| character == '+'), Some(14));
+        assert_eq!(find_outside("<dyn A + B>::f", |character, _| character == '+'), None);
     }
 }

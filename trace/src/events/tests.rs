@@ -26,7 +26,14 @@ impl Symbols for Names {
     }
 
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {
-        FUNCTIONS.into_iter().filter(|function| function.name == name).for_each(each);
+        // Generic arguments may be left out, and `twice#2` is the second one.
+        let (path, number) = name.split_once('#').unwrap_or((name, ""));
+        let is_path = |other: &str| other == path || other.split_once('<').is_some_and(|(other, _)| other == path);
+        let found: Vec<_> = FUNCTIONS.into_iter().filter(|function| is_path(function.name)).collect();
+        match number.parse::<usize>() {
+            Ok(number) => found.get(number - 1).copied().into_iter().for_each(each),
+            Err(_) => found.into_iter().for_each(each),
+        }
     }
 
     fn find_static(&self, name: &str, each: &mut dyn FnMut(u64)) {
@@ -409,6 +416,19 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_eq!(reason("p:x f+12", "    ^", Problem::Refused), "refused");
     let large = (0..8).fold(String::from("p:x f"), |line, number| std::format!("{line} a{number}=+0(%x0):u64[64]"));
     assert_eq!(reason(&large, "      ^", Problem::TooBig), "");
+}
+
+#[test]
+fn functions_of_one_path_are_told_apart_by_numbers() {
+    let mut events = events();
+    define(&mut events, "p:one twice#1 x=@twice#2 # the first").unwrap();
+    define(&mut events, "p:one twice#2+4 x=@twice#2").unwrap();
+    assert!(events.iter().map(Event::address).eq([0x3000, 0x4004]));
+    let mut listed = String::new();
+    events.write_definitions(&mut listed).unwrap();
+    assert_eq!(listed, "p:kprobes/one twice#1 x=@twice#2\np:kprobes/one twice#2+4 x=@twice#2\n");
+    assert_eq!(remove(&mut events, "-:one twice#2+4 x=@twice#2"), Ok(1));
+    assert!(define(&mut events, "p:one twice#3").is_err());
 }
 
 #[test]
