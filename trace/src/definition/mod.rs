@@ -345,14 +345,6 @@ impl Definition {
         let common = self.arguments.iter().zip(&other.arguments).take_while(|pair| same(*pair)).count();
         (common < self.arguments.len().max(other.arguments.len())).then_some(2 + common)
     }
-
-    /// Whether the same is recorded at the same place.
-    pub(crate) fn is_same_probe(&self, other: &Self) -> bool {
-        let texts = |definition: &Self| -> Vec<String> {
-            definition.arguments.iter().map(|argument| argument.text.clone()).collect()
-        };
-        self.place.base == other.place.base && self.place.offset == other.place.offset && texts(self) == texts(other)
-    }
 }
 
 impl Removal {

@@ -198,17 +198,14 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
         plan: &dyn Fn(&Recorder, u64) -> Option<Box<Plan>>,
     ) -> Result<(), Error> {
-        let mut siblings = self.events.iter().filter(|event| event.is_sibling(&definition)).peekable();
-        let sibling = siblings.peek().map(|event| (event.number, event.probe.is_enabled(), &event.definition));
+        let mut siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
+        let sibling = siblings.clone().next().map(|event| (event.number, event.probe.is_enabled(), &event.definition));
         if let Some((_, _, other)) = sibling {
             if matches!(other.kind, Kind::Probe) != matches!(definition.kind, Kind::Probe) {
                 return Err(definition.error(0, Problem::OtherKind, None));
             }
             if let Some(part) = definition.differs(other) {
                 return Err(definition.error(part, Problem::OtherArguments, None));
-            }
-            if siblings.any(|event| event.definition.is_same_probe(&definition)) {
-                return Err(definition.error(0, Problem::Same, None));
             }
         }
         let sibling = sibling.map(|(number, enabled, _)| (number, enabled));
@@ -220,7 +217,17 @@ impl<P: Armed> Events<P> {
         }
         let refuse = |(problem, reason)| definition.error(1, problem, Some(reason));
         let address = resolve(&definition.place, symbols).map_err(refuse)?;
-        let (fetches, entry) = resolve::arguments(&definition, symbols).map_err(refuse)?;
+        let arguments = resolve::arguments(&definition, symbols);
+        // One function and one static can be spelled in several ways.
+        let is_same = |event: &Event<P>| {
+            event.address == address
+                && event.format == format
+                && resolve::arguments(&event.definition, symbols) == arguments
+        };
+        if siblings.any(is_same) {
+            return Err(definition.error(0, Problem::Same, None));
+        }
+        let (fetches, entry) = arguments.map_err(refuse)?;
         let number = match sibling {
             Some((number, _)) => number,
             None => self.free_number().ok_or_else(|| definition.error(0, Problem::OutOfMemory, None))?,

@@ -418,6 +418,23 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_eq!(reason(&large, "      ^", Problem::TooBig), "");
 }
 
+/// Whatever a function is called by in the definition.
+#[test]
+fn one_probe_spelled_in_two_ways_is_one() {
+    let mut events = events();
+    for line in ["p:one a::b x=%x0", "p:one a::b x=%x1", "p:one a::b+4 x=%x0", "p:two f x=@a::b y=%x0:b1@0/8"] {
+        assert_eq!(define(&mut events, line), Ok(()), "{line}");
+    }
+    for line in
+        ["p:one a::b<c, d> x=%x0", "p:one 0x2000 x=%x1", "p:one a::b<c, d>+4 x=%x0", "p:two f x=@a::b y=%x0:b1@0/8"]
+    {
+        assert_eq!(define(&mut events, line).map_err(|error| error.problem), Err(Problem::Same), "{line}");
+    }
+    assert_eq!(define(&mut events, "p:two f x=@f y=%x0:b1@0/8"), Ok(()));
+    assert_eq!(define(&mut events, "p:two f x=@a::b y=%x0:b1@1/8"), Ok(()), "other bits");
+    assert_eq!(events.iter().count(), 6);
+}
+
 #[test]
 fn functions_of_one_path_are_told_apart_by_numbers() {
     let mut events = events();
