@@ -15,9 +15,11 @@ use crate::{
 };
 
 /// The packages whose library, or the pure part of it, also builds for the host.
-const LIBRARIES: [&str; 14] = [
+const LIBRARIES: [&str; 16] = [
     "-p",
     "aarch64-kprobes",
+    "-p",
+    "kprobes-fallible",
     "-p",
     "kprobes-trace",
     "-p",

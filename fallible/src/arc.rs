@@ -1,0 +1,93 @@
+//! A value that several owners share.
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::fence;
+
+use super::{OutOfMemory, boxed};
+
+/// A shared value, as in `alloc::sync::Arc` without weak references: the last owner to go drops it.
+pub struct Arc<T> {
+    /// From [`boxed`], and given back by the last owner.
+    shared: NonNull<Shared<T>>,
+    _owns: PhantomData<Shared<T>>,
+}
+
+struct Shared<T> {
+    owners: AtomicUsize,
+    value: T,
+}
+
+// SAFETY: as of the `Arc` of the standard library: an owner on any thread can read the value, and the last drops it.
+unsafe impl<T: Send + Sync> Send for Arc<T> {}
+// SAFETY: likewise.
+unsafe impl<T: Send + Sync> Sync for Arc<T> {}
+
+impl<T> Arc<T> {
+    /// `value`, with its first owner.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it; the value is dropped.
+    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+        let shared = boxed(Shared { owners: AtomicUsize::new(1), value })?;
+        Ok(Self { shared: NonNull::from(Box::leak(shared)), _owns: PhantomData })
+    }
+
+    /// Whether both own the same value.
+    #[must_use]
+    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
+        this.shared == other.shared
+    }
+
+    /// Where the value is.
+    #[must_use]
+    pub fn as_ptr(this: &Self) -> *const T {
+        &raw const **this
+    }
+
+    fn shared(&self) -> &Shared<T> {
+        // SAFETY: it is there while it has an owner, as this is one.
+        unsafe { self.shared.as_ref() }
+    }
+}
+
+impl<T> Clone for Arc<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: the new owner has the value from this one.
+        let owners = self.shared().owners.fetch_add(1, Relaxed);
+        // Only owners that are forgotten can be as many. The standard library aborts here, too.
+        assert!(owners < isize::MAX as usize, "a shared value has too many owners");
+        Self { shared: self.shared, _owns: PhantomData }
+    }
+}
+
+impl<T> Drop for Arc<T> {
+    fn drop(&mut self) {
+        if self.shared().owners.fetch_sub(1, Release) == 1 {
+            // What the other owners did with the value precedes its end.
+            fence(Acquire);
+            // SAFETY: from `boxed`, in `try_new`; there is no other owner.
+            drop(unsafe { Box::from_raw(self.shared.as_ptr()) });
+        }
+    }
+}
+
+impl<T> Deref for Arc<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.shared().value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Arc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

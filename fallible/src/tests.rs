@@ -1,0 +1,76 @@
+//! Everything here gives an error at each allocation that fails, and keeps no memory.
+
+use super::failing::{Heap, allocated, each_allocation, with_memory};
+use super::*;
+use core::cell::Cell;
+use core::fmt::Write;
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+/// Carries `operation` out without each of its allocations, and then with all, of which there are some.
+fn allocates<T>(operation: impl FnMut() -> Result<T, OutOfMemory>) -> T {
+    let (result, failures) = each_allocation(operation, |&OutOfMemory| true);
+    assert!(failures > 0);
+    result
+}
+
+#[test]
+fn boxes_lists_and_text_are_had_or_not() {
+    assert_eq!(*allocates(|| boxed([7_u64; 9])), [7; 9]);
+    with_memory(0, || boxed(())).unwrap();
+    assert_eq!(allocates(|| collect(0..100)).len(), 100);
+    assert_eq!(*allocates(|| boxed_slice([1, 2, 3])), [1, 2, 3]);
+    // How many there are is not known before.
+    assert_eq!(*allocates(|| boxed_slice((0..9).filter(|number| number % 2 == 0))), [0, 2, 4, 6, 8]);
+    assert_eq!(allocates(|| copy("text")), "text");
+    assert_eq!(allocates(|| format(format_args!("{} is a number{:9}", 7, "!"))), "7 is a number!        ");
+    let texts = Vec::from([Some(String::from("a")), None]);
+    assert_eq!(allocates(|| texts.try_clone()), texts);
+}
+
+#[test]
+fn what_finds_no_memory_is_as_it_was() {
+    let mut list = Vec::from([1]);
+    assert_eq!(with_memory(0, || push(&mut list, 2)), Err(OutOfMemory));
+    assert_eq!(list, [1]);
+    let mut text = Text(String::from("a"));
+    assert_eq!(with_memory(0, || text.write_str("more than there is room for")), Err(fmt::Error));
+    assert_eq!(text.0, "a");
+}
+
+#[test]
+fn an_error_among_items_is_the_error_of_the_list() {
+    let items = |bad: usize| (0..9).map(move |number| if number == bad { Err(fmt::Error) } else { Ok(number) });
+    assert_eq!(collect_results(items(3)), Err(fmt::Error));
+    assert_eq!(collect_results(items(9)).unwrap().len(), 9);
+    assert_eq!(with_memory(0, || collect_results(items(9))), Err(fmt::Error));
+}
+
+#[test]
+fn a_shared_value_goes_with_its_last_owner() {
+    struct Counted<'a>(&'a Cell<u32>);
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let (gone, before) = (Cell::new(0), allocated());
+    assert!(with_memory(0, || Arc::try_new(Counted(&gone))).is_err());
+    assert_eq!(gone.take(), 1);
+    let one = Arc::try_new(Counted(&gone)).unwrap();
+    let other = one.clone();
+    assert!(Arc::ptr_eq(&one, &other) && core::ptr::eq(one.0, &raw const gone));
+    drop(one);
+    assert_eq!((gone.get(), other.0.get()), (0, 0));
+    drop(other);
+    assert_eq!((gone.get(), allocated()), (1, before));
+}
+
+#[test]
+fn owners_on_several_threads_see_the_value() {
+    let value = Arc::try_new([1, 2, 3]).unwrap();
+    let sums: Vec<_> =
+        (0..4).map(|_| value.clone()).map(|own| std::thread::spawn(move || own.iter().sum::<i32>())).collect();
+    assert_eq!(sums.into_iter().map(|sum| sum.join().unwrap()).sum::<i32>(), 4 * 6);
+}
