@@ -54,9 +54,9 @@ struct Found {
 
 impl Census {
     /// Counts a function in the text, which begins at the virtual address `start` and consists of `words`, as they are
-    /// without probes.
-    pub fn add(&mut self, start: usize, words: &[u32], blacklist: &Range<usize>) {
-        for (index, outcome) in survey(start, words, blacklist).enumerate() {
+    /// without probes. `is_data` says where the kernel knows data to be.
+    pub fn add(&mut self, start: usize, words: &[u32], blacklist: &Range<usize>, is_data: fn(usize) -> bool) {
+        for (index, outcome) in survey(start, words, blacklist, is_data).enumerate() {
             let count = self.count_mut(Class::of(&outcome));
             count.instructions += 1;
             count.entries += u64::from(index == 0);
