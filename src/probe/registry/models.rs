@@ -11,6 +11,7 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform::Platform;
 use crate::platform::identity::{self, CPU};
+use crate::probe::hit::Hit;
 use crate::probe::hit::cpu::Cpu;
 use crate::probe::hit::point::Pre;
 use crate::probe::hit::returns::{self, Call, ReturnProbe};
