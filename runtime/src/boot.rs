@@ -91,7 +91,8 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     unsafe { task::adopt_cpu(0) };
     memory::set_image(image);
     time::initialize();
-    let tree = memory::map_device_tree(device_tree).unwrap_or_else(|error| stop_without_tree(error));
+    // SAFETY: the only call.
+    let tree = unsafe { memory::map_device_tree(device_tree) }.unwrap_or_else(|error| stop_without_tree(error));
     let mut machine = Machine::read(tree).unwrap_or_else(|error| stop_without_tree(error));
     if let Some(uart) = &machine.uart {
         let clock = or_stop("UART", broadcom::connect_uart(&machine, uart));

@@ -1,7 +1,12 @@
-//! The flattened format: header, blocks and tokens (Devicetree Specification 0.4, chapter 5).
+//! What a tree has to be for the `fdt` crate to read it: the flattened format's header, blocks and tokens (Devicetree
+//! Specification 0.4, chapter 5).
 //!
-//! A blob is checked as a whole before anything is read from it, with the same code that reads it, so that what comes
-//! after need not expect errors.
+//! The crate panics on damaged trees, and its version 0.1.5 also on good ones that have NOPs between certain tokens. So the whole
+//! of a blob is checked before the crate sees it, and its tokens are moved over the NOPs.
+
+use core::ops::Range;
+
+use fdt::Fdt;
 
 use super::DeviceTreeError as Error;
 
@@ -56,153 +61,95 @@ pub(super) fn word(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// A blob that is well-formed.
-#[derive(Clone, Copy)]
-pub(super) struct Blob<'a> {
-    reservations: &'a [u8],
-    tokens: Tokens<'a>,
+/// Checks the blob at the start of `bytes`, and moves its tokens over the NOPs between them. What is returned can be read without
+/// panic: its root, nodes, properties and reservations.
+pub(super) fn parse(bytes: &mut [u8]) -> Result<Fdt<'_>, Error> {
+    let size = total_size(bytes)?;
+    let present = bytes.len();
+    let bytes = bytes.get_mut(..size).ok_or(Error::Truncated { length: present, size })?;
+    let field = |index: usize| word(bytes, index * 4).unwrap_or(0);
+    let block = |name, offset: u32, length: u32, alignment| {
+        let start = offset as usize;
+        let block = start.checked_add(length as usize).map(|end| start..end);
+        let is_placed =
+            |block: &Range<usize>| block.end <= size && start >= HEADER_SIZE && start.is_multiple_of(alignment);
+        block.filter(is_placed).ok_or(Error::Block { block: name, offset, length })
+    };
+    let structure = block("structure", field(2), field(9), 4)?;
+    let strings = block("strings", field(3), field(8), 1)?;
+    let reservations = block("reservation", field(4), RESERVATION_SIZE as u32, 8)?;
+    let reservations = reservations.start..end_of_reservations(bytes, reservations.start)?;
+    let (offset, length) = (field(3), field(8));
+    let overlap = |_| Error::Block { block: "strings", offset, length };
+    let start = structure.start;
+    let [structure, strings, _] = bytes.get_disjoint_mut([structure, strings, reservations]).map_err(overlap)?;
+    close_up(structure, strings).map_err(|(offset, reason)| Error::Structure { offset: start + offset, reason })?;
+    Fdt::new(bytes).map_err(|_| Error::Truncated { length: present, size })
 }
 
-impl<'a> Blob<'a> {
-    /// Checks `bytes`, which may be followed by something else.
-    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, Error> {
-        let size = total_size(bytes)?;
-        let bytes = bytes.get(..size).ok_or(Error::Truncated { length: bytes.len(), size })?;
-        let field = |index: usize| word(bytes, index * 4).unwrap_or(0);
-        let block = |name, offset: u32, length: u32, alignment| {
-            let start = offset as usize;
-            let block = start.checked_add(length as usize).and_then(|end| bytes.get(start..end));
-            block.filter(|_| start >= HEADER_SIZE && start.is_multiple_of(alignment)).ok_or(Error::Block {
-                block: name,
-                offset,
-                length,
-            })
-        };
-        let structure = block("structure", field(2), field(9), 4)?;
-        let strings = block("strings", field(3), field(8), 1)?;
-        block("reservation", field(4), RESERVATION_SIZE as u32, 8)?;
-        let reservations = reservations(bytes, field(4) as usize)?;
-        let tokens = Tokens { structure, strings, offset: 0 };
-        tokens.check().map_err(|(offset, reason)| Error::Structure { offset: field(2) as usize + offset, reason })?;
-        Ok(Self { reservations, tokens })
-    }
-
-    /// The name and the contents of the root.
-    pub(super) fn root(mut self) -> Tokens<'a> {
-        let _ = self.tokens.next();
-        self.tokens
-    }
-
-    /// The reservation block: physical address and size in bytes.
-    pub(super) fn reservations(self) -> impl Iterator<Item = (u64, u64)> {
-        self.reservations.chunks_exact(RESERVATION_SIZE).map(|entry| {
-            let cell = |index: usize| u64::from(word(entry, index * 4).unwrap_or(0));
-            (cell(0) << 32 | cell(1), cell(2) << 32 | cell(3))
-        })
-    }
-}
-
-/// The reservations without the empty one that ends them.
-fn reservations(bytes: &[u8], start: usize) -> Result<&[u8], Error> {
-    let rest = &bytes[start..];
+/// Where the list of reservations ends that is at `start`: behind an empty one.
+fn end_of_reservations(bytes: &[u8], start: usize) -> Result<usize, Error> {
     let is_empty = |entry: &[u8]| entry.iter().all(|byte| *byte == 0);
-    match rest.chunks_exact(RESERVATION_SIZE).position(is_empty) {
-        Some(count) => Ok(&rest[..count * RESERVATION_SIZE]),
+    match bytes[start..].chunks_exact(RESERVATION_SIZE).position(is_empty) {
+        Some(count) => Ok(start + (count + 1) * RESERVATION_SIZE),
         None => Err(Error::Structure { offset: start, reason: "the list of reservations has no end" }),
     }
 }
 
-/// What the structure block consists of.
-pub(super) enum Token<'a> {
-    /// A node begins; its name.
-    Begin(&'a str),
-    /// The node ends.
-    End,
-    /// Name and value.
-    Property(&'a str, &'a [u8]),
-    /// The block ends.
-    Last,
-}
-
-/// The tokens from some place on.
-#[derive(Clone, Copy)]
-pub(super) struct Tokens<'a> {
-    structure: &'a [u8],
-    strings: &'a [u8],
-    offset: usize,
-}
-
-impl<'a> Tokens<'a> {
-    /// The next token; or the offset in the block at which there is none, and why.
-    pub(super) fn next(&mut self) -> Result<Token<'a>, (usize, &'static str)> {
-        let mut at = self.offset;
-        while word(self.structure, at) == Some(NOP) {
-            at += 4;
-        }
-        let wrong = |reason| (at, reason);
-        let token = word(self.structure, at).ok_or(wrong("it ends within a node"))?;
+/// Checks that the tokens of the structure block are one node and what is in it, with properties before nodes (5.4.2), and moves
+/// them over the NOPs between them. Or tells the offset of what is wrong, and why it is.
+fn close_up(structure: &mut [u8], strings: &[u8]) -> Result<(), (usize, &'static str)> {
+    let (mut at, mut to) = (0, 0);
+    let (mut depth, mut properties) = (0, false);
+    loop {
+        let wrong = |reason| Err((at, reason));
+        let is_first = to == 0;
         let contents = at + 4;
-        let (token, end) = match token {
+        let token = word(structure, at).ok_or((at, "it ends within a node"))?;
+        let end = match token {
+            NOP => {
+                at = contents;
+                continue;
+            }
             BEGIN_NODE => {
-                let name = text(&self.structure[contents..]).ok_or(wrong("a node's name is not text"))?;
-                (Token::Begin(name), contents + name.len() + 1)
+                let name = text(&structure[contents..]).ok_or((at, "a node's name is not text"))?;
+                match depth {
+                    0 if !is_first => return wrong("there is a second root"),
+                    0 if !name.is_empty() => return wrong("the root has a name"),
+                    MAX_DEPTH => return wrong("nodes are nested too deeply"),
+                    _ => {}
+                }
+                (depth, properties) = (depth + 1, true);
+                contents + name.len() + 1
             }
-            END_NODE => (Token::End, contents),
+            END_NODE if depth == 0 => return wrong("a node ends that did not begin"),
+            END_NODE => {
+                (depth, properties) = (depth - 1, false);
+                contents
+            }
             PROPERTY => {
-                let length = word(self.structure, contents).ok_or(wrong("a property is cut off"))?;
-                let name = word(self.structure, contents + 4).ok_or(wrong("a property is cut off"))?;
-                let name = self.strings.get(name as usize..).and_then(text);
-                let name = name.ok_or(wrong("a property's name is not text"))?;
-                let value = self.structure[contents + 8..].get(..length as usize);
-                let value = value.ok_or(wrong("a property reaches beyond the block"))?;
-                (Token::Property(name, value), contents + 8 + value.len())
+                let field = |index: usize| word(structure, contents + 4 * index).ok_or((at, "a property is cut off"));
+                let (length, name) = (field(0)? as usize, field(1)? as usize);
+                strings.get(name..).and_then(text).ok_or((at, "a property's name is not text"))?;
+                if structure.len() - (contents + 8) < length {
+                    return wrong("a property reaches beyond the block");
+                }
+                if !properties {
+                    return wrong("a property is outside the properties of a node");
+                }
+                contents + 8 + length
             }
-            END => (Token::Last, contents),
-            _ => return Err(wrong("an unknown token")),
+            END if depth > 0 || is_first => return wrong("it ends within a node"),
+            END => contents,
+            _ => return wrong("an unknown token"),
         };
-        self.offset = end.next_multiple_of(4);
-        Ok(token)
-    }
-
-    /// Skips the rest of the node that has just begun.
-    pub(super) fn skip_node(&mut self) {
-        let mut depth = 1;
-        while depth > 0 {
-            match self.next() {
-                Ok(Token::Begin(_)) => depth += 1,
-                Ok(Token::End) => depth -= 1,
-                Ok(Token::Property(..)) => {}
-                Ok(Token::Last) | Err(_) => return,
-            }
-        }
-    }
-
-    /// Checks that the tokens are one node and what is in it, with properties before nodes (5.4.2).
-    fn check(mut self) -> Result<(), (usize, &'static str)> {
-        let mut depth = 0;
-        let mut properties = false;
-        loop {
-            let at = self.offset;
-            let first = at == 0;
-            match self.next()? {
-                Token::Begin(_) if depth == 0 && !first => return Err((at, "there is a second root")),
-                Token::Begin(_) if depth == MAX_DEPTH => return Err((at, "nodes are nested too deeply")),
-                Token::Begin(_) => {
-                    depth += 1;
-                    properties = true;
-                }
-                Token::End if depth == 0 => return Err((at, "a node ends that did not begin")),
-                Token::End => {
-                    depth -= 1;
-                    properties = false;
-                }
-                Token::Property(..) if !properties => {
-                    return Err((at, "a property is outside the properties of a node"));
-                }
-                Token::Property(..) => {}
-                Token::Last if depth > 0 || first => return Err((at, "it ends within a node")),
-                Token::Last => return Ok(()),
-            }
+        // What is after the last value may be less than its padding.
+        let end = end.next_multiple_of(4).min(structure.len());
+        structure.copy_within(at..end, to);
+        to += end - at;
+        at = end;
+        if token == END {
+            return Ok(());
         }
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! Pure, so that damaged trees are tried on the host by the thousand.
 //!
-//! The `fdt` crate is not what reads the tree here: its version 0.1.5 panics on trees that are well-formed, with NOP
-//! tokens in certain places, as on damaged ones, and its value of the token FDT_END is wrong. It is what this reader is
-//! checked against (`tests::oracle`), on the trees that both read.
+//! The `fdt` crate reads the tree, once [`blob`] has checked it. What of a property's meaning depends on other nodes is read
+//! here: addresses behind buses ([`node`]), and the controllers that interrupts go to ([`interrupts`]).
 
 mod blob;
 mod error;
@@ -21,7 +20,7 @@ pub use blob::{HEADER_SIZE, check_address, total_size};
 pub use error::DeviceTreeError;
 pub use interrupts::{Interrupt, InterruptController};
 
-use blob::Blob;
+use fdt::Fdt;
 use interrupts::Domains;
 use node::Node;
 
@@ -138,10 +137,10 @@ pub enum Start {
 }
 
 impl Machine {
-    /// Reads a device tree blob. Bytes after its end do not matter.
-    pub fn read(blob: &[u8]) -> Result<Self, DeviceTreeError> {
-        let blob = Blob::new(blob)?;
-        let root = Node::root(blob);
+    /// Reads a device tree blob. Bytes after its end do not matter; those of a tree with NOPs are moved together.
+    pub fn read(blob: &mut [u8]) -> Result<Self, DeviceTreeError> {
+        let tree = blob::parse(blob)?;
+        let root = Node::root(&tree).ok_or(DeviceTreeError::Missing { what: "root" })?;
         let mut machine = Self {
             memory: Vec::new(),
             reserved: Vec::new(),
@@ -156,7 +155,7 @@ impl Machine {
             surplus_cpus: 0,
             wanted_cpus: wanted_cpus(&root),
         };
-        machine.read_memory(blob, &root)?;
+        machine.read_memory(&tree, &root)?;
         machine.read_cpus(&root);
         let domains = Domains::read(&root);
         machine.interrupt_controller = domains.controller.clone();
@@ -180,7 +179,7 @@ impl Machine {
         Ok(())
     }
 
-    fn read_memory(&mut self, blob: Blob, root: &Node) -> Result<(), DeviceTreeError> {
+    fn read_memory(&mut self, tree: &Fdt, root: &Node) -> Result<(), DeviceTreeError> {
         let range = |(address, size): (u64, u64)| address..address + size;
         root.each_child(|node| {
             if node.text("device_type") == Some("memory") && node.is_enabled() {
@@ -196,8 +195,9 @@ impl Machine {
                 surplus = true;
             }
         };
-        for (address, size) in blob.reservations() {
-            reserve(address..address.saturating_add(size), true);
+        for reservation in tree.memory_reservations() {
+            let address = reservation.address().addr() as u64;
+            reserve(address..address.saturating_add(reservation.size() as u64), true);
         }
         root.at("reserved-memory", &mut |node| {
             node.each_child(|child| {

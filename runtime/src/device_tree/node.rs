@@ -1,36 +1,25 @@
 //! Nodes, and what of a property's meaning depends on the nodes above it: cells, buses, interrupt parents.
 
-use super::blob::{Blob, Token, Tokens, word};
+use fdt::Fdt;
+use fdt::node::FdtNode;
+
+use super::blob::word;
 
 /// A node, with the way to it: parents are on the stack of the walk.
 pub(super) struct Node<'t, 'a> {
-    pub(super) name: &'a str,
-    contents: Tokens<'a>,
+    node: FdtNode<'t, 'a>,
     parent: Option<&'t Node<'t, 'a>>,
 }
 
-impl<'a> Node<'_, 'a> {
-    /// The root of `blob`.
-    pub(super) fn root(blob: Blob<'a>) -> Self {
-        Self { name: "", contents: blob.root(), parent: None }
+impl<'t, 'a> Node<'t, 'a> {
+    /// The root of a tree, if it has one, as all have that [`parse`](super::blob::parse) has checked.
+    pub(super) fn root(tree: &'t Fdt<'a>) -> Option<Self> {
+        Some(Self { node: tree.find_node("/")?, parent: None })
     }
 
     /// Calls `visit` with the nodes directly within this one, until it gives something.
     pub(super) fn each_child<T>(&self, mut visit: impl FnMut(&Node<'_, 'a>) -> Option<T>) -> Option<T> {
-        let mut tokens = self.contents;
-        loop {
-            match tokens.next() {
-                Ok(Token::Property(..)) => {}
-                Ok(Token::Begin(name)) => {
-                    let found = visit(&Node { name, contents: tokens, parent: Some(self) });
-                    if found.is_some() {
-                        return found;
-                    }
-                    tokens.skip_node();
-                }
-                Ok(Token::End | Token::Last) | Err(_) => return None,
-            }
-        }
+        self.node.children().find_map(|node| visit(&Node { node, parent: Some(self) }))
     }
 
     /// Calls `visit` with all nodes below this one that are in use, parents first, until it gives something.
@@ -50,18 +39,12 @@ impl<'a> Node<'_, 'a> {
 
     /// A name in a path may be without the unit address.
     fn is_named(&self, name: &str) -> bool {
-        self.name == name || self.name.split_once('@').is_some_and(|(base, _)| base == name)
+        self.node.name == name || self.node.name.split_once('@').is_some_and(|(base, _)| base == name)
     }
 
     /// The value of a property.
     pub(super) fn property(&self, name: &str) -> Option<&'a [u8]> {
-        let mut tokens = self.contents;
-        while let Ok(Token::Property(found, value)) = tokens.next() {
-            if found == name {
-                return Some(value);
-            }
-        }
-        None
+        self.node.property(name).map(|property| property.value)
     }
 
     /// The value of a property that is one cell.

@@ -18,14 +18,18 @@ fn registers(address: u64, length: u64) -> Registers {
     Registers { address, length }
 }
 
+fn read_blob(blob: &[u8]) -> Result<Machine, DeviceTreeError> {
+    Machine::read(&mut blob.to_vec())
+}
+
 fn read(tree: Tree) -> Machine {
-    Machine::read(&tree.blob()).unwrap()
+    read_blob(&tree.blob()).unwrap()
 }
 
 #[test]
 #[expect(clippy::single_range_in_vec_init, reason = "the list of memory has one range")]
 fn qemu_virt() {
-    let machine = Machine::read(VIRT_GICV2).unwrap();
+    let machine = read_blob(VIRT_GICV2).unwrap();
     assert_eq!(machine.memory, [0x4000_0000..0x5000_0000]);
     assert_eq!(machine.reserved, []);
     assert_eq!(
@@ -53,7 +57,7 @@ fn qemu_virt() {
     assert_eq!((machine.psci, machine.is_raspberry_pi), (Some(Conduit::Hvc), false));
     assert_eq!(machine.cpus, [0, 1].map(|affinity| Cpu { affinity, start: Some(Start::Psci) }));
 
-    let other = Machine::read(VIRT_GICV3).unwrap();
+    let other = read_blob(VIRT_GICV3).unwrap();
     let redistributors = [registers(0x80a_0000, 0xf6_0000)].into_iter().collect();
     let distributor = registers(0x800_0000, 0x1_0000);
     assert_eq!(other.interrupt_controller, Some(InterruptController::GicV3 { distributor, redistributors }));
@@ -352,15 +356,15 @@ fn a_reservation_too_many_is_not_ignored() {
     for page in 1..66 {
         tree.reserve(page * 0x1000, 0x1000);
     }
-    assert_eq!(Machine::read(&tree.blob()), Err(DeviceTreeError::TooMany { what: "reservations" }));
+    assert_eq!(read_blob(&tree.blob()), Err(DeviceTreeError::TooMany { what: "reservations" }));
 }
 
 #[test]
 fn a_tree_without_memory_or_cpus_is_refused() {
     let mut tree = Tree::new();
-    assert_eq!(Machine::read(&tree.blob()), Err(DeviceTreeError::Missing { what: "memory" }));
+    assert_eq!(read_blob(&tree.blob()), Err(DeviceTreeError::Missing { what: "memory" }));
     tree.node("memory", |node| {
         node.property("device_type", text("memory")).property("reg", cells([0, 0, 0x1000]));
     });
-    assert_eq!(Machine::read(&tree.blob()), Err(DeviceTreeError::Missing { what: "CPU" }));
+    assert_eq!(read_blob(&tree.blob()), Err(DeviceTreeError::Missing { what: "CPU" }));
 }

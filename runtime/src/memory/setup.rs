@@ -40,19 +40,23 @@ pub(crate) fn set_image(physical: u64) {
     IMAGE.store(physical, Ordering::Relaxed);
 }
 
-/// Maps the device tree blob at the physical address `physical`, read-only, where the linear map would have it.
-pub(crate) fn map_device_tree(physical: u64) -> Result<&'static [u8], DeviceTreeError> {
+/// Maps the device tree blob at the physical address `physical` where the linear map would have it.
+///
+/// # Safety
+///
+/// Nobody else refers to what is returned: this is called once.
+pub(crate) unsafe fn map_device_tree(physical: u64) -> Result<&'static mut [u8], DeviceTreeError> {
     device_tree::check_address(physical, LINEAR_END)?;
     let unreachable = |_| DeviceTreeError::OutOfReach { address: physical };
     let page = physical & !(PAGE_SIZE as u64 - 1);
     let map_pages = |from: u64, to: u64| {
         let length = (to - from) as usize;
-        table::map(LINEAR_BASE + from as usize, from, length, Attributes::RODATA).map_err(unreachable)
+        table::map(LINEAR_BASE + from as usize, from, length, Attributes::DATA).map_err(unreachable)
     };
     let mapped = (physical + device_tree::HEADER_SIZE as u64).next_multiple_of(PAGE_SIZE as u64);
     map_pages(page, mapped)?;
-    let start = core::ptr::with_exposed_provenance::<u8>(LINEAR_BASE + physical as usize);
-    // SAFETY: these pages were just mapped, and nobody writes to them: they are reserved from now on.
+    let start = core::ptr::with_exposed_provenance_mut::<u8>(LINEAR_BASE + physical as usize);
+    // SAFETY: these pages were just mapped, and nobody else has them: they are reserved from now on.
     let header = unsafe { core::slice::from_raw_parts(start, device_tree::HEADER_SIZE) };
     let length = device_tree::total_size(header)?;
     let end = (physical + length as u64).next_multiple_of(PAGE_SIZE as u64);
@@ -60,8 +64,8 @@ pub(crate) fn map_device_tree(physical: u64) -> Result<&'static [u8], DeviceTree
         return Err(DeviceTreeError::OutOfReach { address: physical });
     }
     map_pages(mapped, end.max(mapped))?;
-    // SAFETY: as above.
-    Ok(unsafe { core::slice::from_raw_parts(start, length) })
+    // SAFETY: as above; by the caller, they have not been given out before.
+    Ok(unsafe { core::slice::from_raw_parts_mut(start, length) })
 }
 
 /// The length of the image in bytes with everything that is appended to it, from its header.

@@ -27,7 +27,13 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
 impl Tree {
     /// A root without anything.
     pub fn new() -> Self {
-        Self { reservations: Vec::new(), tokens: vec![[cells([1]), vec![0; 4]].concat()], strings: Vec::new() }
+        Self::named("")
+    }
+
+    /// A root with a name.
+    pub fn named(name: &str) -> Self {
+        let root = [cells([1]), padded(text(name))].concat();
+        Self { reservations: Vec::new(), tokens: vec![root], strings: Vec::new() }
     }
 
     /// A machine with a CPU and 1 MiB of RAM, and the cells of the root as they are by default: 2 and 1.

@@ -5,7 +5,7 @@ use super::*;
 
 /// The error for `blob`, as the text that a user sees.
 fn error(blob: &[u8]) -> String {
-    Machine::read(blob).expect_err("the tree is damaged").to_string()
+    read_blob(blob).expect_err("the tree is damaged").to_string()
 }
 
 /// `blob` with word `index` of its header replaced.
@@ -95,6 +95,7 @@ fn structures_are_refused_with_a_reason() {
     check(&|tree| _ = tree.token(2).node("", |_| {}).token(9), ": there is a second root");
     check(&|tree| _ = tree.property("late", []).token(2).token(9), ": a property is outside the properties of a node");
     check(&|tree| _ = tree.token(5), ": an unknown token");
+    check(&|tree| *tree = Tree::named("root"), ": the root has a name");
     check(&|tree| _ = tree.node("\u{7f}", |node| _ = node.token(3)), ": a property is cut off");
     check(
         &|tree| {
@@ -150,7 +151,7 @@ fn entries_without_cells_come_to_an_end() {
             });
         });
     }
-    assert_eq!(Machine::read(&tree.blob()).unwrap().uart, None);
+    assert_eq!(read_blob(&tree.blob()).unwrap().uart, None);
 }
 
 /// A blob that is cut off is refused, also where the header says that it is that short.
@@ -158,10 +159,10 @@ fn entries_without_cells_come_to_an_end() {
 fn truncated_trees_are_refused() {
     for blob in [VIRT_GICV2, VIRT_GICV3, &raspberry_pi_3().blob(), &raspberry_pi_5().blob()] {
         for length in 0..blob.len() {
-            assert!(Machine::read(&blob[..length]).is_err(), "{length} bytes");
+            assert!(read_blob(&blob[..length]).is_err(), "{length} bytes");
             if length >= HEADER_SIZE {
                 // The strings are last, and a part of them may go unnoticed only if nothing refers to it.
-                let _ = Machine::read(&with_field(&blob[..length], 1, length as u32));
+                let _ = read_blob(&with_field(&blob[..length], 1, length as u32));
             }
         }
     }
@@ -187,7 +188,7 @@ fn no_change_of_a_word_makes_it_panic() {
             for value in [0, 1, 2, 3, 4, 9, 0x7fff_ffff, u32::MAX] {
                 let mut damaged = blob.to_vec();
                 damaged[offset..][..4].copy_from_slice(&u32::to_be_bytes(value));
-                errors += usize::from(Machine::read(&damaged).is_err());
+                errors += usize::from(read_blob(&damaged).is_err());
             }
         }
         assert!(errors > 100);
@@ -242,7 +243,7 @@ fn damage_randomly(times: usize) {
         let mut random = Random(0x9e37_79b9_7f4a_7c15 + number as u64);
         let mut readings = 0;
         for _ in 0..times {
-            match Machine::read(&damaged(blob, &mut random)) {
+            match read_blob(&damaged(blob, &mut random)) {
                 Ok(machine) => {
                     assert!(!machine.memory.is_empty() && !machine.cpus.is_empty());
                     readings += 1;

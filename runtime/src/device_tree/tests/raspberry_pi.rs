@@ -14,7 +14,7 @@ pub(super) fn tree(name: &str) -> Vec<u8> {
 pub(super) const NAMES: [&str; 3] = ["bcm2837-rpi-3-b", "bcm2711-rpi-4-b", "bcm2712-rpi-5-b"];
 
 fn machine(name: &str) -> Machine {
-    Machine::read(&tree(name)).unwrap()
+    read_blob(&tree(name)).unwrap()
 }
 
 fn device(address: u64, length: u64, number: u32) -> Option<Device> {
@@ -57,8 +57,8 @@ fn raspberry_pi_3() {
 fn raspberry_pi_4() {
     // The memory of this one is empty until the firmware has filled it in.
     let name = "bcm2711-rpi-4-b";
-    assert_eq!(Machine::read(&tree(name)), Err(DeviceTreeError::Missing { what: "memory" }));
-    let machine = Machine::read(&with_memory(&tree(name))).unwrap();
+    assert_eq!(read_blob(&tree(name)), Err(DeviceTreeError::Missing { what: "memory" }));
+    let machine = read_blob(&with_memory(&tree(name))).unwrap();
     assert!(machine.is_raspberry_pi);
     assert_eq!(machine.memory, [0..0x3b40_0000]);
     assert_eq!(machine.reserved, [SPIN_TABLE_PAGE]);
