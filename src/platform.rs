@@ -15,7 +15,7 @@ pub const MAX_CPUS: usize = 8;
 
 /// The services of the kernel that embeds the engine.
 ///
-/// `fatal` is called while a probe is being handled, and `with_writable` and `interrupted` while the
+/// `fatal` and `stack` are called while a probe is being handled, and `with_writable` and `interrupted` while the
 /// other CPUs are held, all with interrupts masked. They, and whatever they call, must not be probed, must not wait for a
 /// lock that interrupted code may hold, and must not allocate; the engine refuses probes only in its own part of the image,
 /// so the kernel places them in the same region (see `linker.ld`). All other functions are called from tasks, and may
@@ -79,6 +79,16 @@ pub unsafe trait Platform {
     /// Lets other tasks run while a registration of another task is in progress.
     fn yield_now();
 
+    /// The stack that the stack pointer `pointer` is in, which may be its end; nothing where that is not known. No two calls
+    /// of a task are told the same stack that are on different ones.
+    ///
+    /// When a call returns, calls that began later and lower on its stack will not: their instances are free for others. With
+    /// the default, which knows no stack, a call that does not return holds its instance until its task exits.
+    fn stack(pointer: usize) -> Option<Range<usize>> {
+        let _ = pointer;
+        None
+    }
+
     /// Reports a state that cannot be continued, with the registers in `frame`, and stops the machine.
     fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
 }
@@ -98,6 +108,7 @@ mod exported {
         pub safe fn kprobes_platform_hold_cpus(action: &mut dyn FnMut());
         pub safe fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize));
         pub safe fn kprobes_platform_yield_now();
+        pub safe fn kprobes_platform_stack(pointer: usize) -> Option<Range<usize>>;
         pub safe fn kprobes_platform_fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
     }
 }
@@ -106,7 +117,7 @@ pub(crate) use exported::{
     kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_fatal as fatal,
     kprobes_platform_function as function, kprobes_platform_hold_cpus as hold_cpus,
     kprobes_platform_interrupted as interrupted, kprobes_platform_is_data as is_data,
-    kprobes_platform_is_guarded as is_guarded, kprobes_platform_text as text,
+    kprobes_platform_is_guarded as is_guarded, kprobes_platform_stack as stack, kprobes_platform_text as text,
     kprobes_platform_with_writable as with_writable, kprobes_platform_yield_now as yield_now,
 };
 
@@ -275,6 +286,11 @@ macro_rules! platform {
             #[unsafe(no_mangle)]
             fn kprobes_platform_yield_now() {
                 <$platform as Platform>::yield_now()
+            }
+            #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
+            fn kprobes_platform_stack(pointer: usize) -> Option<Range<usize>> {
+                <$platform as Platform>::stack(pointer)
             }
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".kprobes.text")]

@@ -58,6 +58,11 @@ unsafe impl Platform for Runtime {
         task::yield_now();
     }
 
+    #[inline(always)]
+    fn stack(pointer: usize) -> Option<Range<usize>> {
+        memory::stack::containing(pointer)
+    }
+
     /// A part of its caller in the engine, and so of the region that cannot be probed, as what it calls is.
     #[inline(always)]
     fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {

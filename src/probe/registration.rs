@@ -62,7 +62,7 @@ impl Registration {
 
     /// How many hits the probe has not been told of: they happened while handlers ran on the same CPU, or
     /// another probe there took execution elsewhere. A return probe also misses calls for which no instance was free,
-    /// and those whose task exited before they returned.
+    /// those whose task exited before they returned, and returns whose stack pointer is that of no call.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.probe.counters.missed()

@@ -20,6 +20,7 @@ mod events;
 mod everything;
 mod exclusive;
 mod fault;
+mod fibers;
 mod fixture;
 mod inlined;
 mod kprobe;

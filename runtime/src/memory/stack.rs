@@ -50,6 +50,15 @@ impl Stack {
     }
 }
 
+/// The stack that a stack pointer is in, which may be its end: of a task, whether or not that exists.
+#[inline(always)]
+pub fn containing(pointer: usize) -> Option<Range<usize>> {
+    let last = pointer.wrapping_sub(1);
+    let is_stack = last.wrapping_sub(STACKS) < MAX_STACKS * WINDOW && last & STACK_SIZE != 0;
+    let start = last & !(STACK_SIZE - 1);
+    is_stack.then_some(start..start + STACK_SIZE)
+}
+
 impl Drop for Stack {
     fn drop(&mut self) {
         for page in self.range().step_by(PAGE_SIZE) {

@@ -38,13 +38,22 @@ impl List {
         Iter { next: self.first.load(Relaxed), list: PhantomData }
     }
 
-    /// Takes out the instances from the newest one to `last`, which is in the list. They are returned in the same order.
+    /// Takes out `last`, which is in the list, and the newer ones that have ended. They are returned in the same order.
     #[inline]
-    pub(super) fn split_behind(&self, last: &Instance) -> Self {
+    pub(super) fn take(&self, last: &Instance, has_ended: impl Fn(&Instance) -> bool) -> Self {
         let taken = Self::default();
-        taken.first.store(self.first.load(Relaxed), Relaxed);
-        self.first.store(last.next.load(Relaxed), Relaxed);
-        last.next.store(ptr::null_mut(), Relaxed);
+        let (mut end_of_kept, mut end_of_taken) = (&self.first, &taken.first);
+        for instance in self.iter() {
+            let is_last = ptr::eq(instance, last);
+            let end = if is_last || has_ended(instance) { &mut end_of_taken } else { &mut end_of_kept };
+            end.store(ptr::from_ref(instance).cast_mut(), Relaxed);
+            *end = &instance.next;
+            if is_last {
+                break;
+            }
+        }
+        end_of_kept.store(last.next.load(Relaxed), Relaxed);
+        end_of_taken.store(ptr::null_mut(), Relaxed);
         taken
     }
 
@@ -114,7 +123,22 @@ mod tests {
         for (last, kept, taken) in [(1, &[2, 3][..], &[1][..]), (2, &[3], &[1, 2]), (3, &[], &[1, 2, 3])] {
             let list = list_of(&pool, &[1, 2, 3]);
             let last = list.iter().find(|instance| instance.stack_pointer.load(Relaxed) == last).unwrap();
-            let out = list.split_behind(last);
+            let out = list.take(last, |_| true);
+            assert_eq!((labels(&list), labels(&out)), (kept.to_vec(), taken.to_vec()));
+            list.iter().chain(out.iter()).for_each(|instance| pool.give_back(Cpu::of(0), instance));
+        }
+    }
+
+    #[test]
+    fn those_that_have_not_ended_are_kept_in_order() {
+        let pool = make_pool(5, 0).unwrap();
+        for (last, kept, taken) in
+            [(4, &[1, 3, 5][..], &[2, 4][..]), (5, &[1, 3], &[2, 4, 5]), (1, &[2, 3, 4, 5], &[1])]
+        {
+            let list = list_of(&pool, &[1, 2, 3, 4, 5]);
+            let label = |instance: &Instance| instance.stack_pointer.load(Relaxed);
+            let last = list.iter().find(|instance| label(instance) == last).unwrap();
+            let out = list.take(last, |instance| label(instance) % 2 == 0);
             assert_eq!((labels(&list), labels(&out)), (kept.to_vec(), taken.to_vec()));
             list.iter().chain(out.iter()).for_each(|instance| pool.give_back(Cpu::of(0), instance));
         }

@@ -30,6 +30,7 @@ pub(crate) mod instance;
 mod list;
 pub(crate) mod machine;
 pub(crate) mod origin;
+mod place;
 pub(crate) mod point;
 pub(crate) mod returns;
 pub(crate) mod stub;

@@ -2,15 +2,24 @@
 //!
 //! At the entry x30 holds the return address. It is put into an instance, and `kretprobe_trampoline` into x30
 //! in its place. The instances of the calls that a task is in are in a list of its own, newest first, which is changed
-//! only by the task itself; calls of a task end in the opposite order of their beginning, so the one that returns is
-//! found in front.
+//! only by the task itself; calls on one stack end in the opposite order of their beginning, so the one that returns is
+//! nearly always found in front.
 //!
 //! *Which* calls end with a return is told by the stack pointer, which is the same at the entry of a function
 //! and after its return (AAPCS64, section 6.4.5.1). Several instances share it when a function has several
 //! return probes, or leaves by a tail call to another probed function; then all but the oldest hold the address
-//! of the trampoline as what they found in x30, and all of them end at once. Instances in front of those
-//! belong to calls that were abandoned, as by a handler that has moved the pc out of a function: nothing will
-//! ever return to them.
+//! of the trampoline as what they found in x30, and all of them end at once.
+//!
+//! Newer instances than those are of two kinds:
+//!
+//! - A call that began lower on the same stack was abandoned, as by a handler that has moved the pc out of a function:
+//!   nothing will ever return to it. It is missed, and its instance given back.
+//! - A call on another stack of the task, as a fiber has one, is still to return. [`stack`](crate::platform::Platform::stack)
+//!   tells; where it does not know, every call is taken to be of this kind.
+//!
+//! A return whose stack pointer is that of no call comes from a function that does not restore it. The newest call of its
+//! stack is taken to have returned: the task goes on at the true return address, no handler is told of values that may be
+//! those of another call, and the call counts as missed.
 //!
 //! The usual entry and the usual return are dealt with in `trampoline/hit.S` and `trampoline/kretprobe.S`, which do what is
 //! done here where little is to be done.
@@ -26,6 +35,7 @@ use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
 use super::list::List;
+use super::place::Place;
 use super::point::{Kind, Point, Watcher};
 use super::{table, trampoline};
 use crate::atomic::AtomicPtr;
@@ -327,7 +337,7 @@ pub(super) fn take_back(address: usize, frame: &mut TrapFrame) {
             return;
         }
         frame.x[30] = call.return_address.load(Relaxed);
-        calls.split_behind(call);
+        calls.take(call, |_| true);
         call.owner().pool.give_back(cpu, call);
         if hit == Instance::ALONE || frame.x[30] != trampoline::kretprobe_address() {
             return;
@@ -335,7 +345,7 @@ pub(super) fn take_back(address: usize, frame: &mut TrapFrame) {
     }
 }
 
-/// A return that no instance knows of: there is no address to go on at.
+/// A return in a task of which no call is known: there is no address to go on at.
 struct Lost {
     stack_pointer: u64,
 }
@@ -356,18 +366,20 @@ impl fmt::Display for Lost {
 pub(crate) extern "C" fn kprobes_function_returned(frame: &mut TrapFrame) {
     let stack_pointer = frame.sp;
     let calls = &platform::calls().0;
-    let is_last = |call: &&Instance| {
-        call.stack_pointer.load(Relaxed) == stack_pointer
-            && call.return_address.load(Relaxed) != trampoline::kretprobe_address()
-    };
-    let Some(last) = calls.iter().find(is_last) else { platform::fatal(frame, &Lost { stack_pointer }) };
+    let place = Place::of(stack_pointer);
+    let Some(last) = place.returned(calls) else { platform::fatal(frame, &Lost { stack_pointer }) };
     let return_address = last.return_address.load(Relaxed);
+    let entered_with = last.stack_pointer.load(Relaxed);
+    let has_ended = |call: &Instance| {
+        let pointer = call.stack_pointer.load(Relaxed);
+        pointer == entered_with || pointer < stack_pointer && place.is_on_its_stack(pointer)
+    };
     // As a RET leaves them.
     frame.set_interrupted(return_address);
     frame.x[30] = return_address;
     let cpu = Cpu::current();
     cpu.enter();
-    for call in calls.split_behind(last).iter() {
+    for call in calls.take(last, has_ended).iter() {
         let probe = call.owner();
         if call.stack_pointer.load(Relaxed) == stack_pointer {
             call.return_address.store(return_address, Relaxed);
@@ -414,20 +426,10 @@ pub(crate) fn task_exited(calls: &TaskCalls) {
     }
 }
 
-/// How many calls of a task [`true_return_address`] looks at: more than it can be in. Only if the task runs meanwhile, the
-/// list may lead from one task to the next.
-const MAX_CALLS: usize = 1 << 16;
-
-/// The true return address of a call in progress, where its frame shows `kretprobe_trampoline`:
-/// that of the newest call that began with a stack pointer of at least `floor`. To be called with interrupts
-/// masked. Not inlined, for the reason of [`task_exited`].
+/// The true return address of a call in progress, where its frame shows `kretprobe_trampoline`: that of the call that began
+/// with a stack pointer of at least `floor`, on the same stack. To be called with interrupts masked. Not inlined, for the
+/// reason of [`task_exited`].
 #[inline(never)]
 pub(crate) fn true_return_address(calls: &TaskCalls, floor: u64) -> Option<u64> {
-    calls
-        .0
-        .iter()
-        .take(MAX_CALLS)
-        .filter(|call| call.stack_pointer.load(Relaxed) >= floor)
-        .map(|call| call.return_address.load(Relaxed))
-        .find(|&address| address != trampoline::kretprobe_address())
+    Place::of(floor).true_return_address(&calls.0)
 }

@@ -29,6 +29,9 @@ pub const fn branch_link(words: i32) -> u32 {
 /// Where the outermost function returns to.
 pub const OUTSIDE: u64 = 0x5afe_0000;
 
+/// The end of the stack that the pretended kernel knows of.
+const STACK: usize = 0x1000;
+
 /// There is no executable memory.
 pub static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
@@ -84,6 +87,9 @@ unsafe impl Platform for Host {
     fn interrupted(each: &mut dyn FnMut(usize)) {
         INTERRUPTED.lock().unwrap().iter().copied().for_each(each);
     }
+    fn stack(pointer: usize) -> Option<Range<usize>> {
+        (1..=STACK).contains(&pointer).then_some(0..STACK)
+    }
     fn yield_now() {
         std::thread::yield_now();
     }
@@ -129,7 +135,7 @@ impl Computer {
     pub fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { frame: TrapFrame { sp: 0x1000, ..TrapFrame::default() }, exceptions: 0, _turn: turn }
+        Self { frame: TrapFrame { sp: STACK as u64, ..TrapFrame::default() }, exceptions: 0, _turn: turn }
     }
 
     /// Writes a function and returns its address.

@@ -247,3 +247,65 @@ fn of_several_probes_at_a_tail_call_those_are_taken_back_that_followed() {
     computer.run_until(OUTSIDE);
     assert_eq!(probes.each_ref().map(|probe| (probe.hits(), probe.missed())), [(1, 2), (2, 0), (2, 0)]);
 }
+
+/// Enters `function` with this stack pointer, and leaves it before its second instruction. Returns the stack pointer, and what is then in x30.
+fn enter(computer: &mut Computer, function: usize, stack_pointer: u64, caller: u64) -> (u64, u64) {
+    computer.frame.pc = function as u64;
+    computer.frame.sp = stack_pointer;
+    computer.frame.x[30] = caller;
+    computer.run_until(function as u64 + 4);
+    assert_eq!(computer.frame.x[30], trampoline_address());
+    (computer.frame.sp, function as u64 + 4)
+}
+
+#[test]
+fn calls_on_several_stacks_of_a_task_return_in_any_order() {
+    let mut computer = computer();
+    let functions = [0, 1].map(|number| computer.function(number, &[NOP, add(1), RET]));
+    let probes = functions.map(|address| Kretprobe::at(address).handler(see_return).register().unwrap());
+    // One stack that the kernel knows of, and two that it does not: the first call, of the first function, is on the first.
+    let callers = [OUTSIDE, OUTSIDE + 0x100, OUTSIDE + 0x200];
+    for stacks in [[0x1000, 0x9000, 0x5000], [0x9000, 0x5000, 0x1000], [0x5000, 0x1000, 0x9000]] {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut call = 0;
+            let fibers = stacks.map(|stack| {
+                let fiber = enter(&mut computer, functions[call % 2], stack, callers[call]);
+                call += 1;
+                fiber
+            });
+            for fiber in order {
+                let (sp, pc) = fibers[fiber];
+                let floor = sp as usize;
+                assert_eq!(true_return_address(calls_of(1), floor), Some(callers[fiber] as usize), "{order:?}");
+                (computer.frame.sp, computer.frame.pc) = (sp, pc);
+                computer.frame.x[30] = trampoline_address();
+                computer.run_until(callers[fiber]);
+            }
+            assert_eq!(probes.each_ref().map(|probe| probe.active()), [0, 0], "{order:?}");
+        }
+    }
+    assert_eq!(probes.map(|probe| (probe.hits(), probe.missed())), [(36, 0), (18, 0)]);
+    computer.frame.sp = 0x1000;
+}
+
+#[test]
+fn a_return_with_another_stack_pointer_goes_to_the_caller_and_is_missed() {
+    let mut computer = computer();
+    let inner = computer.function(1, &[NOP, RET]);
+    let outer = computer.function(0, &[NOP, RET]);
+    let probes = [outer, inner].map(|address| Kretprobe::at(address).handler(see_return).register().unwrap());
+    for moved in [-16, 16] {
+        let (sp, pc) = enter(&mut computer, outer, 0x800, OUTSIDE);
+        enter(&mut computer, inner, 0x700, OUTSIDE + 0x100);
+        // Newer, on another stack.
+        let elsewhere = enter(&mut computer, inner, 0x9000, OUTSIDE + 0x200);
+        (computer.frame.sp, computer.frame.pc) = (0x700_u64.wrapping_add_signed(moved), inner as u64 + 4);
+        computer.run_until(OUTSIDE + 0x100);
+        (computer.frame.sp, computer.frame.pc, computer.frame.x[30]) = (sp, pc, trampoline_address());
+        computer.run_until(OUTSIDE);
+        (computer.frame.sp, computer.frame.pc) = elsewhere;
+        computer.frame.x[30] = trampoline_address();
+        computer.run_until(OUTSIDE + 0x200);
+    }
+    assert_eq!(probes.map(|probe| (probe.hits(), probe.missed(), probe.active())), [(2, 0, 0), (2, 2, 0)]);
+}

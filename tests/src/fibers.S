@@ -1,0 +1,54 @@
+// Changing from one stack to another within a task.
+
+    .text
+
+// Stores x19 to x30 on the stack and its pointer at x0, and goes on where that was done with the stack pointer x1. Follows the
+// AAPCS64 to who calls it. A new stack has, from x1 on, x19 to x28, x29, and in the place of x30 where to begin.
+    .balign 16
+    .global fibers_switch
+    .type   fibers_switch, %function
+fibers_switch:
+    sub     sp, sp, #96
+    kprobes_preserved_store sp, 0
+    stp     x29, x30, [sp, #80]
+    mov     x9, sp
+    str     x9, [x0]
+    mov     sp, x1
+    kprobes_preserved_load sp, 0
+    ldp     x29, x30, [sp, #80]
+    add     sp, sp, #96
+    ret
+    .size   fibers_switch, . - fibers_switch
+
+// Where a new stack begins: calls x20 with x19.
+    .balign 16
+    .global fibers_begin
+    .type   fibers_begin, %function
+fibers_begin:
+    mov     x0, x19
+    blr     x20
+    brk     #1
+    .size   fibers_begin, . - fibers_begin
+
+// Returns x0 + 1, with 32 bytes more on the stack, by the x30 that it was called with.
+    .balign 16
+    .global fibers_push
+    .type   fibers_push, %function
+fibers_push:
+    add     x0, x0, #1
+    sub     sp, sp, #32
+    ret
+    .size   fibers_push, . - fibers_push
+
+// Returns x0 + 1 as well, by a call of fibers_push.
+    .balign 16
+    .global fibers_call_push
+    .type   fibers_call_push, %function
+fibers_call_push:
+    stp     x29, x30, [sp, #-16]!
+    mov     x29, sp
+    bl      fibers_push
+    add     sp, sp, #32
+    ldp     x29, x30, [sp], #16
+    ret
+    .size   fibers_call_push, . - fibers_call_push
