@@ -23,7 +23,7 @@ use super::verdict::{Reason, Verdict};
 const REACH: usize = 16;
 
 /// The data in a function.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Data {
     /// Virtual addresses, with that of the instruction that reads them.
     read: Vec<(Range<u64>, u64)>,
@@ -33,7 +33,7 @@ impl Data {
     /// That in the function at the range of virtual addresses `function`, in whole words; `read` gives the word at an
     /// address in it, as it is without probes.
     pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Self {
-        let mut found = Self::default();
+        let mut found = Self { read: Vec::new() };
         let words = || function.clone().step_by(4);
         for at in words() {
             if let Some(literal) = literal(read(at), at)
@@ -82,11 +82,21 @@ const fn is_literal(word: u32) -> bool {
     word & 0x3b00_0000 == 0x1800_0000
 }
 
+/// False for what reads no data that is found, by two tests. A function without anything else has none.
+#[must_use]
+pub const fn may_read_data(word: u32) -> bool {
+    is_literal(word) || is_address(word)
+}
+
+/// ADR (C6.2).
+const fn is_address(word: u32) -> bool {
+    word & 0x9f00_0000 == 0x1000_0000
+}
+
 /// Where the table begins, in `function`, whose address the instruction at `at` gives to a register for a load.
 fn table(at: u64, function: Range<u64>, read: impl Fn(u64) -> u32) -> Option<u64> {
-    const ADR: u32 = 0x1000_0000;
     let word = read(at);
-    if word & 0x9f00_0000 != ADR {
+    if !is_address(word) {
         return None;
     }
     let Verdict::Simulate(Op::Address { rd, offset }) = classify(word) else { return None };

@@ -44,7 +44,7 @@ mod simulate;
 mod verdict;
 
 pub use classify::{classify, modifies_next};
-pub use data::Data;
+pub use data::{Data, may_read_data};
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::{Sequences, may_be_load};
 pub use op::{Indirect, Key, Literal, Modifier, Op};

@@ -38,8 +38,10 @@ pub struct Checker {
     function: Range<usize>,
     /// Those of the function; nothing if it has none.
     sequences: Option<Box<Sequences>>,
-    /// That in the function.
-    data: Data,
+    /// That in the function; nothing if it has none.
+    data: Option<Box<Data>>,
+    /// Whether PACM is in the function, or right before it.
+    has_modifier: bool,
     /// A page, by its number, and whether branch targets are checked in it.
     guarded: Option<(usize, bool)>,
     read: fn(usize) -> u32,
@@ -63,7 +65,8 @@ impl Checker {
             blacklist: blacklist(),
             function: 0..0,
             sequences: None,
-            data: Data::default(),
+            data: None,
+            has_modifier: false,
             guarded: None,
             read,
         }
@@ -88,10 +91,9 @@ impl Checker {
         if !self.function.contains(&address) {
             let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
             self.function = function;
-            self.sequences = self.find_sequences();
-            self.data = Data::of(self.words(), |at| (self.read)(at as usize));
+            self.look_over();
         }
-        if let Some(reader) = self.data.reader(address as u64) {
+        if let Some(reader) = self.data.as_ref().and_then(|data| data.reader(address as u64)) {
             return Err(ProbeError::Data { address, reader: Some(reader as usize) });
         }
         if platform::is_data(address) {
@@ -102,8 +104,7 @@ impl Checker {
         if let Verdict::Reject(reason) = verdict {
             return Err(ProbeError::Instruction { address, word, reason });
         }
-        // PACM itself is never probed.
-        if self.text.contains(&(address - 4)) && insn::modifies_next(text::read(address - 4)) {
+        if self.has_modifier && self.follows_modifier(address) {
             return Err(ProbeError::Instruction { address, word, reason: Reason::AfterModifier });
         }
         match self.sequences.as_ref().and_then(|sequences| sequences.containing(address as u64)) {
@@ -112,16 +113,28 @@ impl Checker {
         }
     }
 
-    /// The words of the function.
-    fn words(&self) -> Range<u64> {
-        self.function.start as u64..self.function.end as u64
+    /// Finds out, in one pass over the function, what in it takes more than a look at one word, and looks at that.
+    fn look_over(&mut self) {
+        let Range { start, end } = self.function;
+        let (mut has_load, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
+        for at in (start..end).step_by(4) {
+            let word = match text::read(at) {
+                word if is_armed(word) => (self.read)(at),
+                word => word,
+            };
+            has_load |= insn::may_be_load(word);
+            has_reader |= insn::may_read_data(word);
+            has_modifier |= insn::modifies_next(word);
+        }
+        let (words, read) = (start as u64..end as u64, |at| (self.read)(at as usize));
+        self.sequences = has_load.then(|| Box::new(Sequences::of(words.clone(), read)));
+        self.data = has_reader.then(|| Box::new(Data::of(words, read)));
+        self.has_modifier = has_modifier;
     }
 
-    fn find_sequences(&self) -> Option<Box<Sequences>> {
-        let Range { start, end } = self.function;
-        // No load-exclusive is probed, so what stands in the text tells whether there is one.
-        let has_load = (start..end).step_by(4).any(|at| insn::may_be_load(text::read(at)));
-        has_load.then(|| Box::new(Sequences::of(self.words(), |at| (self.read)(at as usize))))
+    /// Whether the word before the virtual address `address`, which is in the text, is PACM. That is never probed.
+    fn follows_modifier(&self, address: usize) -> bool {
+        self.text.contains(&(address - 4)) && insn::modifies_next(text::read(address - 4))
     }
 
     /// Whether branch targets are checked in the page of the virtual address `address`.
@@ -200,12 +213,14 @@ fn original_word(address: usize) -> u32 {
 /// The same, to be called with the registry's lock held, or interrupts masked.
 fn locked_original_word(address: usize) -> u32 {
     match text::read(address) {
-        // Where a probe is armed, the text has one of these two.
-        word if word == insn::BRK_KPROBE || encode::branch_target(word, 0).is_some() => {
-            table::original(address).unwrap_or(word)
-        }
+        word if is_armed(word) => table::original(address).unwrap_or(word),
         word => word,
     }
+}
+
+/// Whether `word` may stand in the text for another: where a probe is armed there is one of these two.
+fn is_armed(word: u32) -> bool {
+    word == insn::BRK_KPROBE || encode::branch_target(word, 0).is_some()
 }
 
 /// The virtual addresses in which no probe is accepted: what runs while a probe is being handled.
