@@ -183,11 +183,18 @@ pub(super) fn unregister(probes: &mut [Registration]) -> u64 {
 }
 
 impl Entry {
-    /// The instruction at `address`, without probes.
+    /// The instruction at `address`, with its first probe, which is not armed yet.
     #[inline(always)]
-    fn new(address: usize, page: &'static Page, site: Site, guarded: bool) -> Self {
-        let (probes, wanted) = (Probes::NONE, Mode::FASTEST);
-        let (execution, fallback, not_entry, is_pending) = (None, None, None, false);
+    fn new(
+        address: usize,
+        page: &'static Page,
+        site: Site,
+        guarded: bool,
+        probe: ProbeRef,
+        not_entry: Option<NotEntry>,
+    ) -> Self {
+        let (probes, wanted) = (Probes::One(probe), Mode::FASTEST);
+        let (execution, fallback, is_pending) = (None, None, false);
         Self { address, page, guarded, site, probes, execution, wanted, fallback, not_entry, is_pending }
     }
 
@@ -256,14 +263,20 @@ impl Registry {
         unsafe { place.write(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered }) };
         // SAFETY: `free` alone takes it away: below, where nobody has been told of it, in `remove`, and in `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
-        let entry =
-            self.entries.get_or_add(address, || Entry::new(address, page, site, checker.is_guarded(address)))?;
-        if entry.probes.push(probe).is_none() {
-            // SAFETY: nobody knows it yet.
-            unsafe { self.free(probe) };
-            return None;
+        match self.entries.get_mut(address) {
+            Some(entry) => {
+                if entry.probes.push(probe).is_none() {
+                    // SAFETY: nobody knows it yet.
+                    unsafe { self.free(probe) };
+                    return None;
+                }
+                entry.not_entry = entry.not_entry.or(not_entry);
+            }
+            None => {
+                let guarded = checker.is_guarded(address);
+                self.entries.add(address, || Entry::new(address, page, site, guarded, probe, not_entry))?;
+            }
         }
-        entry.not_entry = entry.not_entry.or(not_entry);
         self.returns += usize::from(matches!(probe.kind, Kind::Return(_)));
         Some(Registration { address, probe, state: State::Registered })
     }

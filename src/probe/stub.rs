@@ -71,7 +71,10 @@ pub(super) fn build(
         }
     }
     let copy = insn::relocate(site.word, site.verdict, &place)?;
-    words[form.copy()..][..insn::MAX_WORDS].copy_from_slice(copy.padded());
+    // Five words at once would be a call of `memcpy`, where loads have to be aligned.
+    let [first @ .., last] = copy.padded();
+    words[form.copy()..][..first.len()].copy_from_slice(first);
+    words[form.copy() + first.len()] = *last;
     // Both lie within the reach of a branch, or the stub could not lead back.
     words[DISTANCE] = from.wrapping_sub(stub) as u32;
     let cell = (&raw const *cell).addr() as u64;

@@ -70,24 +70,17 @@ impl Entries {
         Some(unsafe { entry.as_mut() })
     }
 
-    /// The entry of the virtual address `address`, for which there is room: a new one if it has none.
+    /// Makes `new` the entry of the virtual address `address`, which has none, and for which there is room.
     ///
     /// Inlined, so that it is made in its place.
     #[inline(always)]
-    pub(super) fn get_or_add(&mut self, address: usize, new: impl FnOnce() -> Entry) -> Option<&mut Entry> {
-        let mut entry = match *self.word(address)? {
-            Some(entry) => entry,
-            None => {
-                let entry = self.entries.allocate()?;
-                // SAFETY: it is a place for one.
-                unsafe { entry.write(new()) };
-                self.count += 1;
-                *self.word(address)? = Some(entry);
-                entry
-            }
-        };
-        // SAFETY: as in `get_mut`.
-        Some(unsafe { entry.as_mut() })
+    pub(super) fn add(&mut self, address: usize, new: impl FnOnce() -> Entry) -> Option<()> {
+        let entry = self.entries.allocate()?;
+        // SAFETY: it is a place for one.
+        unsafe { entry.write(new()) };
+        *self.word(address)? = Some(entry);
+        self.count += 1;
+        Some(())
     }
 
     /// Takes out the entry of the virtual address `address`.
@@ -119,7 +112,7 @@ impl Entries {
 impl Probes {
     pub(super) const NONE: Self = Self::Several(Vec::new());
 
-    /// Adds a probe, if there is memory for it; the first takes none.
+    /// Adds a probe, if there is memory for it; an only one takes none.
     #[inline]
     pub(super) fn push(&mut self, probe: ProbeRef) -> Option<()> {
         match self {
