@@ -43,11 +43,11 @@ pub unsafe trait Platform {
     /// The virtual addresses of the function that contains the virtual address `address`, if one does.
     fn function(address: usize) -> Option<Range<usize>>;
 
-    /// Whether data lies at the virtual address `address`, which is in a function: whoever reads it would read a breakpoint
-    /// there. A kernel that keeps the mapping symbols of its ELF file (ELF for the Arm 64-bit Architecture, section 5.7) knows; the
-    /// engine finds by itself what instructions of the same function read.
-    fn is_data(address: usize) -> bool {
-        let _ = address;
+    /// Whether data lies anywhere at these virtual addresses, which are those of a function or of a word in one: whoever reads it
+    /// would read a breakpoint there. A kernel that keeps the mapping symbols of its ELF file (ELF for the Arm 64-bit Architecture,
+    /// section 5.7) knows; the engine finds by itself what instructions of the same function read.
+    fn has_data(addresses: Range<usize>) -> bool {
+        let _ = addresses;
         false
     }
 
@@ -101,7 +101,7 @@ mod exported {
     unsafe extern "Rust" {
         pub safe fn kprobes_platform_text() -> Range<usize>;
         pub safe fn kprobes_platform_function(address: usize) -> Option<Range<usize>>;
-        pub safe fn kprobes_platform_is_data(address: usize) -> bool;
+        pub safe fn kprobes_platform_has_data(addresses: Range<usize>) -> bool;
         pub safe fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8));
         pub safe fn kprobes_platform_is_guarded(address: usize) -> bool;
         pub safe fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize>;
@@ -115,8 +115,8 @@ mod exported {
 
 pub(crate) use exported::{
     kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_fatal as fatal,
-    kprobes_platform_function as function, kprobes_platform_hold_cpus as hold_cpus,
-    kprobes_platform_interrupted as interrupted, kprobes_platform_is_data as is_data,
+    kprobes_platform_function as function, kprobes_platform_has_data as has_data,
+    kprobes_platform_hold_cpus as hold_cpus, kprobes_platform_interrupted as interrupted,
     kprobes_platform_is_guarded as is_guarded, kprobes_platform_stack as stack, kprobes_platform_text as text,
     kprobes_platform_with_writable as with_writable, kprobes_platform_yield_now as yield_now,
 };
@@ -258,8 +258,8 @@ macro_rules! platform {
                 <$platform as Platform>::function(address)
             }
             #[unsafe(no_mangle)]
-            fn kprobes_platform_is_data(address: usize) -> bool {
-                <$platform as Platform>::is_data(address)
+            fn kprobes_platform_has_data(addresses: Range<usize>) -> bool {
+                <$platform as Platform>::has_data(addresses)
             }
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".kprobes.text")]

@@ -29,8 +29,8 @@ unsafe impl Platform for Runtime {
         symbol::function(address)
     }
 
-    fn is_data(address: usize) -> bool {
-        symbol::is_data(address)
+    fn has_data(addresses: Range<usize>) -> bool {
+        symbol::has_data(addresses)
     }
 
     fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {

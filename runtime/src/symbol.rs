@@ -73,10 +73,10 @@ pub fn function(address: usize) -> Option<Range<usize>> {
     Some(start as usize..end as usize)
 }
 
-/// Whether data lies at the virtual address `address`, among instructions.
+/// Whether data lies anywhere at these virtual addresses, among instructions.
 #[must_use]
-pub fn is_data(address: usize) -> bool {
-    table().is_some_and(|table| table.is_data(address as u64))
+pub fn has_data(addresses: Range<usize>) -> bool {
+    table().is_some_and(|table| table.has_data(addresses.start as u64..addresses.end as u64))
 }
 
 /// The functions with the demangled name `name`, in ascending order of address.

@@ -40,6 +40,8 @@ pub struct Checker {
     sequences: Option<Box<Sequences>>,
     /// That in the function; nothing if it has none.
     data: Option<Box<Data>>,
+    /// Whether the kernel says that there is data in the function.
+    has_marked_data: bool,
     /// Whether PACM is in the function, or right before it.
     has_modifier: bool,
     /// A page, by its number, and whether branch targets are checked in it.
@@ -66,6 +68,7 @@ impl Checker {
             function: 0..0,
             sequences: None,
             data: None,
+            has_marked_data: false,
             has_modifier: false,
             guarded: None,
             read,
@@ -96,7 +99,7 @@ impl Checker {
         if let Some(reader) = self.data.as_ref().and_then(|data| data.reader(address as u64)) {
             return Err(ProbeError::Data { address, reader: Some(reader as usize) });
         }
-        if platform::is_data(address) {
+        if self.has_marked_data && platform::has_data(address..address + 4) {
             return Err(ProbeError::Data { address, reader: None });
         }
         let word = (self.read)(address);
@@ -129,6 +132,7 @@ impl Checker {
         let (words, read) = (start as u64..end as u64, |at| (self.read)(at as usize));
         self.sequences = has_load.then(|| Box::new(Sequences::of(words.clone(), read)));
         self.data = has_reader.then(|| Box::new(Data::of(words, read)));
+        self.has_marked_data = platform::has_data(self.function.clone());
         self.has_modifier = has_modifier;
     }
 

@@ -46,7 +46,7 @@ pub enum ProbeError {
         /// Where it is.
         address: usize,
         /// Where the instruction of the same function is that reads it; nothing if the
-        /// [kernel](crate::platform::Platform::is_data) says that it is data.
+        /// [kernel](crate::platform::Platform::has_data) says that it is data.
         reader: Option<usize>,
     },
     /// The instruction lies between a load-exclusive and its store-exclusive: the breakpoint's exception would

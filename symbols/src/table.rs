@@ -226,10 +226,10 @@ impl<'a> SymbolTable<'a> {
         self.statics.iter()
     }
 
-    /// Whether there is data among the instructions at `address`, as the mapping symbols of the program say (ELF for the Arm
-    /// 64-bit Architecture, section 5.7).
-    pub fn is_data(&self, address: u64) -> bool {
-        self.data.contain(address)
+    /// Whether there is data among the instructions anywhere at `addresses`, as the mapping symbols of the program say (ELF for the
+    /// Arm 64-bit Architecture, section 5.7).
+    pub fn has_data(&self, addresses: Range<u64>) -> bool {
+        self.data.overlap(&addresses)
     }
 
     /// The inlined copies of functions. This allocates, unlike everything else.
@@ -266,13 +266,18 @@ impl Ranges<'_> {
         }
     }
 
-    fn contain(&self, address: u64) -> bool {
-        let Some(offset) = address.checked_sub(self.base).and_then(|offset| u32::try_from(offset).ok()) else {
-            return false;
-        };
-        let upto = self.entries.partition_point(|&[start, _]| u32::from_le(start) <= offset);
+    /// Whether one of them has one of these addresses.
+    fn overlap(&self, addresses: &Range<u64>) -> bool {
+        let upto = self.entries.partition_point(|entry| self.range(entry).start < addresses.end);
         let last = self.entries.get(..upto).and_then(<[_]>::last);
-        last.is_some_and(|&[start, size]| offset - u32::from_le(start) < u32::from_le(size))
+        last.is_some_and(|entry| self.range(entry).end > addresses.start)
+    }
+
+    /// The virtual addresses of an entry.
+    fn range(&self, entry: &[Word; 2]) -> Range<u64> {
+        let [offset, size] = entry.map(|word| u64::from(u32::from_le(word)));
+        let start = self.base.wrapping_add(offset);
+        start..start.wrapping_add(size)
     }
 }
 

@@ -84,20 +84,21 @@ test!(
     depends(cpus),
     fn calls_on_the_stacks_of_a_task_return_in_any_order() {
         let known = [Stack::allocate().unwrap(), Stack::allocate().unwrap()];
-        let unknown = (&raw const UNKNOWN).addr() + size_of::<Unknown>();
+        let unknown = (&raw const UNKNOWN.0).addr() + size_of::<Unknown>();
         let stacks = [known[0].range().end, unknown, known[1].range().end];
         (0..FIBERS).for_each(|fiber| begin(fiber, stacks[fiber] as u64));
-        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        const ORDERS: [[usize; FIBERS]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let mut turns = 0;
         for mode in [Mode::Optimized, Mode::Boosted] {
             let register =
                 |address: *const ()| Kretprobe::at(address as usize).handler(add).at_most(mode).register().unwrap();
             let probes = [register(inner as *const ()), register(outer as *const ())];
-            for [entered, returned, ended] in orders.iter().flat_map(|&first| {
-                orders.iter().flat_map(move |&second| orders.iter().map(move |&third| [first, second, third]))
-            }) {
+            for turn in 0..6 * 6 * 6 {
                 RETURNED.iter().for_each(|returned| returned.store(0, Relaxed));
-                [entered, returned, ended].into_iter().flatten().for_each(resume);
+                // Into both calls, out of the one, out of the other.
+                for order in [turn, turn / 6, turn / 36] {
+                    ORDERS[order % 6].into_iter().for_each(resume);
+                }
                 assert_eq!(RETURNED.each_ref().map(|returned| returned.load(Relaxed)), [10, 20, 30]);
                 // They come to the end of `body`.
                 turns += 1;

@@ -28,7 +28,7 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
         }
         let addresses = (start..start + function.size as usize).step_by(4);
         let instructions: Vec<u32> = addresses.map_while(probe::instruction).collect();
-        census.add(start, &instructions, &blacklist, symbol::is_data);
+        census.add(start, &instructions, &blacklist, symbol::has_data);
         end = start + function.size as usize;
     }
     if census.instructions() == 0 {

@@ -75,7 +75,7 @@ fn exercise(table: &SymbolTable<'_>) {
     }
     for address in [0, BASE - 1, BASE, BASE + 0x1_0000_0000, u64::MAX] {
         table.lookup(address);
-        table.is_data(address);
+        table.has_data(address..address.wrapping_add(4));
     }
     table.find("").chain(table.find("duplicate")).for_each(drop);
     table.statics().for_each(|symbol| table.find_static(symbol.name).for_each(drop));
@@ -104,9 +104,12 @@ fn tells_data_from_instructions() {
     let table = SymbolTable::parse(&bytes).unwrap();
     for offset in 0..0x100 {
         let address = BASE + offset;
-        assert_eq!(table.is_data(address), data().iter().any(|data| data.contains(&address)), "offset {offset:#x}");
+        let is_data = |address| data().iter().any(|data| data.contains(&address));
+        assert_eq!(table.has_data(address..address + 1), is_data(address), "offset {offset:#x}");
+        assert_eq!(table.has_data(address..address + 16), (address..address + 16).any(is_data), "offset {offset:#x}");
     }
-    assert!([0, BASE - 1, BASE + 0x1_0000_0030, u64::MAX].iter().all(|&address| !table.is_data(address)));
+    assert!([0, BASE - 1, BASE + 0x1_0000_0030, u64::MAX - 1].iter().all(|&at| !table.has_data(at..at + 1)));
+    assert!(table.has_data(0..u64::MAX));
     for data in [BASE - 4..BASE, BASE + 0xffff_fff0..BASE + 0xffff_ffff] {
         let contents = Contents { data: core::slice::from_ref(&data), ..Contents::default() };
         assert_eq!(write(BASE, &contents), Err(WriteError::DataOutOfRange { data }));

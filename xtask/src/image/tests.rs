@@ -140,7 +140,7 @@ fn appends_the_functions_and_statics_and_nothing_else() {
 fn appends_where_data_lies_in_the_text() {
     let image = image(&Program::new().elf()).unwrap();
     let table = SymbolTable::parse(&image[0x2000..]).unwrap();
-    let data: Vec<u64> = (0..0x2000).step_by(4).filter(|&at| table.is_data(START + at)).collect();
+    let data: Vec<u64> = (0..0x2000).step_by(4).filter(|&at| table.has_data(START + at..START + at + 4)).collect();
     assert_eq!(data, [0x48, 0x78, 0x7c], "the last range ends with its section");
 }
 

@@ -54,9 +54,9 @@ struct Found {
 
 impl Census {
     /// Counts a function in the text, which begins at the virtual address `start` and consists of `words`, as they are
-    /// without probes. `is_data` says where the kernel knows data to be.
-    pub fn add(&mut self, start: usize, words: &[u32], blacklist: &Range<usize>, is_data: fn(usize) -> bool) {
-        for (index, outcome) in survey(start, words, blacklist, is_data).enumerate() {
+    /// without probes. `has_data` is what the kernel says.
+    pub fn add(&mut self, start: usize, words: &[u32], blacklist: &Range<usize>, has_data: fn(Range<usize>) -> bool) {
+        for (index, outcome) in survey(start, words, blacklist, has_data).enumerate() {
             let count = self.count_mut(Class::of(&outcome));
             count.instructions += 1;
             count.entries += u64::from(index == 0);

@@ -7,12 +7,12 @@ use aarch64_kprobes::insn::{self, Data, Reason, Sequences, Verdict};
 use aarch64_kprobes::probe::Site;
 
 /// The answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text, which
-/// begins at the virtual address `start` and consists of `words`, as they are without probes. `is_data` is what the kernel says.
+/// begins at the virtual address `start` and consists of `words`, as they are without probes. `has_data` is what the kernel says.
 pub fn survey(
     start: usize,
     words: &[u32],
     blacklist: &Range<usize>,
-    is_data: fn(usize) -> bool,
+    has_data: fn(Range<usize>) -> bool,
 ) -> impl Iterator<Item = Result<Site, ProbeError>> {
     let function = start as u64..(start + 4 * words.len()) as u64;
     let word_at = |address: u64| words[(address as usize - start) / 4];
@@ -25,7 +25,7 @@ pub fn survey(
         if let Some(reader) = data.reader(address as u64) {
             return Err(ProbeError::Data { address, reader: Some(reader as usize) });
         }
-        if is_data(address) {
+        if has_data(address..address + 4) {
             return Err(ProbeError::Data { address, reader: None });
         }
         let verdict = insn::classify(word);
