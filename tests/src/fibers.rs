@@ -25,8 +25,8 @@ const FIBERS: usize = 3;
 
 /// A stack that the kernel does not know of: the upper half of its alignment, as the vectors want of every stack.
 #[repr(align(0x10000))]
-struct Unknown([u64; 0x10000 / 8]);
-static UNKNOWN: Unknown = Unknown([0; 0x10000 / 8]);
+struct Unknown([AtomicU64; 0x10000 / 8]);
+static UNKNOWN: Unknown = Unknown([const { AtomicU64::new(0) }; 0x10000 / 8]);
 
 /// The stack pointers of fibers that do not run, and that of the task.
 static FIBER: [AtomicU64; FIBERS] = [const { AtomicU64::new(0) }; FIBERS];
