@@ -1,13 +1,16 @@
 //! What a board is, is data: `boards/NAME/board.toml` says how QEMU has to be started to be it, and in which
-//! configurations it is tested.
+//! configurations it is tested. `arguments` makes of it what QEMU is told.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
+mod arguments;
+
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
+pub use arguments::Overrides;
+
 use crate::{
-    disk,
     setup::trees,
     test::select::{Entry, Interrupts, Traits},
     workspace,
@@ -54,7 +57,7 @@ struct Qemu {
     /// The machine has `max-smp` CPUs always. Fewer run if the boot arguments say so.
     #[serde(default)]
     fixed_smp: bool,
-    /// Whatever else QEMU is to be told. `{disk}` stands for the path of the [`disk`].
+    /// Whatever else QEMU is to be told. `{disk}` stands for the path of the [disk](crate::disk).
     arguments: Vec<String>,
     /// The network cards that it has if it is asked for them.
     #[serde(default, rename = "card")]
@@ -92,34 +95,6 @@ impl Configuration {
     /// Whether only the number of CPUs may be another one than that of the board.
     pub fn is_plain(&self) -> bool {
         self.cpu.is_none() && self.machine_options.is_empty()
-    }
-}
-
-/// What the command line changes about a configuration.
-#[derive(clap::Args, Default)]
-pub struct Overrides {
-    /// How many CPUs the machine has.
-    #[arg(long, value_name = "N")]
-    smp: Option<u32>,
-    /// Options of QEMU's machine, such as `virtualization=on`.
-    #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = key_and_value)]
-    machine: Vec<(String, String)>,
-    /// QEMU's name of the CPU.
-    #[arg(long, value_name = "NAME")]
-    cpu: Option<String>,
-}
-
-impl Overrides {
-    /// So many CPUs, of the kind that is named, if one is.
-    pub fn cpus(smp: u32, cpu: Option<String>) -> Self {
-        Self { smp: Some(smp), machine: Vec::new(), cpu }
-    }
-}
-
-fn key_and_value(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
-        _ => Err("an option of the machine has the form KEY=VALUE"),
     }
 }
 
@@ -251,67 +226,6 @@ impl Board {
     pub fn cpus(&self, configuration: &Configuration) -> u32 {
         configuration.smp.or_else(|| Some(self.qemu.as_ref()?.smp)).unwrap_or(1)
     }
-
-    /// What QEMU is told so that it is this machine and boots `image`.
-    pub fn arguments(
-        &self,
-        configuration: &Configuration,
-        overrides: &Overrides,
-        image: &Path,
-    ) -> Result<Vec<OsString>> {
-        let mut arguments = self.machine_arguments(configuration, overrides)?;
-        arguments.extend(["-kernel".into(), image.into()]);
-        if let Some(tree) = &self.device_tree {
-            arguments.extend(["-dtb".into(), trees::path(tree).into()]);
-        }
-        let smp = self.wanted_cpus(configuration, overrides)?;
-        if self.qemu()?.fixed_smp && smp < self.qemu()?.max_smp {
-            arguments.extend(["-append".into(), format!("maxcpus={smp}").into()]);
-            if smp == 1 {
-                // The others wait for events, each of which QEMU takes a thread's full time for, unless they share one with
-                // the CPU that runs: then it passes over them.
-                arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
-            }
-        }
-        Ok(arguments)
-    }
-
-    /// What QEMU is told so that it is this machine, with nothing in its memory.
-    pub fn machine_arguments(&self, configuration: &Configuration, overrides: &Overrides) -> Result<Vec<OsString>> {
-        let qemu = self.qemu()?;
-        let wanted = self.wanted_cpus(configuration, overrides)?;
-        let smp = if qemu.fixed_smp { qemu.max_smp } else { wanted };
-        let mut options = configuration.machine_options.clone();
-        options.extend(overrides.machine.iter().cloned());
-        let mut machine = qemu.machine.clone();
-        for (key, value) in options {
-            machine += &format!(",{key}={value}");
-        }
-        let cpu = overrides.cpu.as_ref().or(configuration.cpu.as_ref()).unwrap_or(&qemu.cpu);
-        let mut arguments: Vec<OsString> = Vec::new();
-        for (option, value) in [("-machine", &machine), ("-cpu", cpu), ("-m", &qemu.memory), ("-smp", &smp.to_string())]
-        {
-            arguments.extend([option.into(), value.into()]);
-        }
-        for argument in &qemu.arguments {
-            arguments.push(match argument.split_once(disk::PLACEHOLDER) {
-                Some((before, behind)) => {
-                    [before.as_ref(), disk::path()?.as_os_str(), behind.as_ref()].into_iter().collect()
-                }
-                None => argument.into(),
-            });
-        }
-        // A machine that resets has failed; booting it again would hide that.
-        arguments.push("-no-reboot".into());
-        Ok(arguments)
-    }
-
-    /// How many CPUs are to run.
-    fn wanted_cpus(&self, configuration: &Configuration, overrides: &Overrides) -> Result<u32> {
-        let (smp, max) = (overrides.smp.unwrap_or(self.cpus(configuration)), self.qemu()?.max_smp);
-        ensure!((1..=max).contains(&smp), "the board {} has between 1 and {max} CPUs, not {smp}", self.name);
-        Ok(smp)
-    }
 }
 
 /// The names of all boards, sorted.
@@ -329,11 +243,10 @@ fn names(boards: &Path) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Board, DEFAULT, Entry, Interrupts, Overrides, names};
+    use super::{Board, DEFAULT, Entry, Interrupts, names};
     use crate::workspace;
-    use std::path::Path;
 
-    const TEXT: &str = r#"
+    pub(super) const TEXT: &str = r#"
         [qemu]
         machine = "virt"
         cpu = "max"
@@ -354,13 +267,6 @@ mod tests {
         machine-options = { virtualization = "on", gic-version = "3" }
     "#;
 
-    fn line(configuration: &str, overrides: &Overrides) -> String {
-        let board = Board::parse("test", TEXT).unwrap();
-        let configuration = board.configuration(configuration).unwrap();
-        let arguments = board.arguments(configuration, overrides, Path::new("k.img")).unwrap();
-        arguments.join(" ".as_ref()).into_string().unwrap()
-    }
-
     #[test]
     fn every_board_is_right() {
         let names = names(&workspace::root().join("boards")).unwrap();
@@ -368,21 +274,6 @@ mod tests {
         for name in names {
             Board::load(&name).unwrap();
         }
-    }
-
-    #[test]
-    fn configurations_and_overrides_become_arguments() {
-        let base = "-machine virt -cpu max -m 512M -smp 1 -nic none -no-reboot -kernel k.img";
-        assert_eq!(line("base", &Overrides::default()), base);
-        let server = "-machine virt,gic-version=3,virtualization=on -cpu neoverse-n1 -m 512M -smp 2 -nic none -no-reboot -kernel k.img";
-        assert_eq!(line("server", &Overrides::default()), server);
-        let overrides = Overrides {
-            smp: Some(4),
-            machine: vec![("gic-version".into(), "2".into()), ("secure".into(), "off".into())],
-            cpu: Some("cortex-a53".into()),
-        };
-        let changed = "-machine virt,gic-version=2,secure=off,virtualization=on -cpu cortex-a53 -m 512M -smp 4 -nic none -no-reboot -kernel k.img";
-        assert_eq!(line("server", &overrides), changed);
     }
 
     #[test]
@@ -403,30 +294,6 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_has_a_path() {
-        let text = TEXT.replace("\"none\"", "\"none\", \"-drive\", \"file={disk},snapshot=on\"");
-        let board = Board::parse("test", &text).unwrap();
-        let arguments = board.machine_arguments(&board.configurations[0], &Overrides::default()).unwrap();
-        let file = arguments
-            .iter()
-            .find_map(|argument| argument.to_str()?.strip_prefix("file=")?.strip_suffix(",snapshot=on"));
-        assert!(Path::new(file.unwrap()).is_file(), "{arguments:?}");
-    }
-
-    #[test]
-    fn a_machine_with_a_fixed_number_of_cpus_is_asked_to_run_fewer() {
-        let text = TEXT.replace("[qemu]", "device-tree = \"bcm2837-rpi-3-b.dtb\"\n[qemu]\nfixed-smp = true");
-        let board = Board::parse("test", &text).unwrap();
-        let line = |smp| {
-            let overrides = Overrides { smp: Some(smp), ..Overrides::default() };
-            let arguments = board.arguments(&board.configurations[0], &overrides, Path::new("k.img")).unwrap();
-            arguments.join(" ".as_ref()).into_string().unwrap()
-        };
-        assert!(line(8).contains(" -smp 8 ") && line(8).ends_with("/target/device-trees/bcm2837-rpi-3-b.dtb"));
-        assert!(line(2).contains(" -smp 8 ") && line(2).ends_with(" -append maxcpus=2"));
-    }
-
-    #[test]
     fn a_board_without_a_machine_cannot_be_emulated() {
         let board = Board::parse("test", "device-tree = \"bcm2712-rpi-5-b.dtb\"").unwrap();
         let sentence = "QEMU has no machine that is the board test";
@@ -443,9 +310,6 @@ mod tests {
         let board = Board::parse("test", TEXT).unwrap();
         let error = board.configuration("gicv9").err().unwrap().to_string();
         assert_eq!(error, "the board test has no configuration \"gicv9\"; it has: base, server");
-        let overrides = Overrides { smp: Some(9), ..Overrides::default() };
-        let error = board.arguments(&board.configurations[0], &overrides, Path::new("k")).err().unwrap().to_string();
-        assert_eq!(error, "the board test has between 1 and 8 CPUs, not 9");
     }
 
     #[test]
