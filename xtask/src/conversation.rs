@@ -143,6 +143,12 @@ impl Conversation {
         }
     }
 
+    /// What to tell who waits, where a line has been answered for this many seconds by a machine that lives.
+    pub fn goes_on(&self, seconds: u64) -> Option<String> {
+        let State::Answering(line) = &self.state else { return None };
+        Some(format!("`{line}` has gone on for {seconds} s and the machine lives: a script goes on when it ends"))
+    }
+
     fn place(&self) -> String {
         match &self.state {
             State::Booting => "before its first prompt".into(),
@@ -221,6 +227,19 @@ mod tests {
         conversation.script(Some("list"));
         conversation.output(b"\nkprobes> ");
         assert!(conversation.is_answered());
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_told_of() {
+        let mut conversation = Conversation::new(POWER_OFF);
+        assert_eq!(conversation.goes_on(60), None);
+        conversation.script(Some("cat trace_pipe"));
+        assert_eq!(conversation.output(b"kprobes> "), typed("cat trace_pipe"));
+        let sentence = "`cat trace_pipe` has gone on for 60 s and the machine lives: a script goes on when it ends";
+        assert_eq!(conversation.goes_on(60), Some(sentence.into()));
+        conversation.script(None);
+        assert_eq!(conversation.output(b"\nkprobes> "), typed("poweroff"));
+        assert_eq!(conversation.goes_on(60), None);
     }
 
     #[test]

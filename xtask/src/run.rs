@@ -46,7 +46,8 @@ pub struct Options {
     /// standard input, which is also read as a script when it is not a terminal.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// How long the machine may give no sign of life after a line of the script.
+    /// How long the machine may give no sign of life after a line of the script. After this time, too, it is said that a
+    /// command goes on.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeout: u64,
     /// A linked kernel, whose image is made beside it; the runtime is built if none is given.
@@ -162,7 +163,16 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewel
     let mut screen = Screen { at_line_start: true };
     let mut conversation = Conversation::new(farewell);
     let mut last_sign = Instant::now();
+    let (mut typed, mut next_note) = (Instant::now(), seconds);
     let result = loop {
+        let elapsed = typed.elapsed().as_secs();
+        if elapsed >= next_note
+            && let Some(note) = conversation.goes_on(elapsed)
+        {
+            screen.end_line()?;
+            eprintln!("{note}");
+            next_note = 2 * elapsed;
+        }
         let patience = conversation.patience(seconds);
         let remaining = match conversation.waits_for_machine() {
             true => Duration::from_secs(patience).saturating_sub(last_sign.elapsed()),
@@ -191,6 +201,7 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewel
             Some(Action::Type(line)) => {
                 machine.type_line(&line);
                 last_sign = Instant::now();
+                (typed, next_note) = (last_sign, seconds);
             }
             Some(Action::Finish(result)) => break result,
             None => {}
