@@ -28,7 +28,7 @@ unsafe impl Host for Kernel {
 /// If there is no memory for them.
 pub fn rings() -> &'static Rings {
     static RINGS: Once<Rings> = Once::new();
-    RINGS.call_once(|| Rings::new(cpus(), BYTES, &interrupt::IN_HANDLER).expect("there is memory for the rings"))
+    RINGS.call_once(|| Rings::new(smp::count(), BYTES, &interrupt::IN_HANDLER).expect("there is memory for the rings"))
 }
 
 /// Gives each ring at least so many bytes. The newest records stay, as many as there is room for.
@@ -50,13 +50,6 @@ pub fn controls() -> Controls {
         now: || time::now().as_micros() as u64,
         free: || memory::statistics().heap_to_spare(),
     })
-}
-
-/// How many CPUs run tasks.
-#[must_use]
-pub fn cpus() -> usize {
-    // Each has its idle task, and they are numbered from 0.
-    task::list().iter().map(|task| task.cpu + 1).max().unwrap_or(1)
 }
 
 /// The clock of the trace: microseconds since the kernel started. It is the same at every call, so a record has one time.

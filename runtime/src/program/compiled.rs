@@ -95,7 +95,7 @@ impl View {
             caller: None,
             site: of_hit(name),
             cpu: in_task(&[task::CPU_NUMBER_OFFSET as u16]),
-            cpus: smp::running().max().map_or(1, |last| last + 1),
+            cpus: smp::count(),
             task: Some(Source::Path(in_task(&[task::NUMBER_OFFSET as u16]))),
             comm: Some(in_task(&[task::NAME_OFFSET as u16])),
             nanoseconds: Some(Source::Call(compiled::nanoseconds as *const () as u64)),

@@ -136,7 +136,7 @@ pub struct Options {
 
 /// What a program may keep; for stacks, a sixteenth of the memory that is to spare, if that is more than the usual.
 fn limits(keys: Option<usize>) -> Limits {
-    let usual = Limits::usual(smp::running().max().map_or(1, |last| last + 1));
+    let usual = Limits::usual(smp::count());
     let stack_bytes = usual.stack_bytes.max(memory::statistics().heap_to_spare() / 16);
     let limits = Limits { stack_bytes, ..usual };
     keys.map_or(limits, |keys| limits.with_keys(keys))

@@ -39,6 +39,12 @@ pub fn running() -> impl Iterator<Item = usize> {
     (0..MAX_CPUS).filter(|cpu| is_running(*cpu))
 }
 
+/// How many numbers of CPUs there are, up to the last that runs: the length of a table that has an entry for each.
+#[must_use]
+pub fn count() -> usize {
+    running().max().map_or(1, |last| last + 1)
+}
+
 /// This CPU takes interrupts from now on.
 fn set_running(cpu: usize) {
     RUNNING.fetch_or(1 << cpu, Ordering::Release);

@@ -9,7 +9,7 @@ use super::super::session::{Screen, Session};
 use super::super::shell::{Line, Output};
 use super::super::words::{Failure, SCREEN_ONLY, Word, Words};
 use super::tracefs::{self, Fault, WriteFault};
-use crate::{print, println, tracing, uart};
+use crate::{print, println, smp, tracing, uart};
 
 /// Reads what is left of a line as a shell does.
 fn shell_line(words: &Words<'_>) -> Result<Line, Failure> {
@@ -45,7 +45,7 @@ pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     if let [file, newest] = &paths[..]
         && let ("trace", Ok(newest)) = (file.as_str(), newest.parse())
     {
-        let cpus = tracing::cpus();
+        let cpus = smp::running().count();
         let written = session.events.write_trace(&mut Screen, newest, cpus, &tracing::Names, tracing::clock());
         return written.or_else(|_| unless_interrupted(Errno::NoMemory, file));
     }

@@ -7,13 +7,13 @@ use kprobes_trace::errno::Errno;
 
 use super::super::session::Session;
 use super::tracefs::{Fault, number, switch};
-use crate::{println, task, tracing, uart};
+use crate::{println, smp, task, tracing, uart};
 
 /// How long `trace_pipe` waits until it looks again: a hit cannot wake a task.
 const PIPE_PERIOD: Duration = Duration::from_millis(20);
 
 pub(super) fn read_trace(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    Ok(session.events.write_trace(out, usize::MAX, tracing::cpus(), &tracing::Names, tracing::clock())?)
+    Ok(session.events.write_trace(out, usize::MAX, smp::running().count(), &tracing::Names, tracing::clock())?)
 }
 
 /// Whatever is written: what was recorded is forgotten, unless the text is appended.
