@@ -55,6 +55,7 @@
 extern crate alloc;
 
 mod atomic;
+mod context;
 pub mod exception;
 pub mod insn;
 mod interrupts;
@@ -62,6 +63,7 @@ pub mod platform;
 pub mod probe;
 mod text;
 
+pub use context::Context;
 pub use text::cache;
 
 pub use probe::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};

@@ -7,6 +7,7 @@
 use core::fmt;
 use core::ops::Range;
 
+use crate::context::Context;
 use crate::exception::TrapFrame;
 pub use crate::probe::{CpuState, TaskCalls};
 
@@ -28,14 +29,26 @@ pub const MAX_CPUS: usize = 8;
 /// [`handle_sync`](crate::exception::handle_sync) with all of PSTATE.DAIF masked and on the stack of the
 /// interrupted code, with the vectors of `trampoline/vectors.S` or others that save and restore the whole
 /// [`TrapFrame`].
+///
+/// Two functions are required. The others have defaults, for a kernel that runs on one CPU, never preempts a task in an interrupt,
+/// has its text where it can write to it, and its [`Context`](crate::Context) in TPIDR_EL1; `trampoline/kprobes.x` is in its
+/// linker script. Each says what makes it wrong.
 pub unsafe trait Platform {
+    /// How many CPUs run at most, up to [`MAX_CPUS`]. The defaults of [`hold_cpus`](Self::hold_cpus) and
+    /// [`interrupted`](Self::interrupted) do not compile with more than one.
+    const CPUS: usize = 1;
+
     /// Where the address of the engine's state of this CPU is: that of what [`CpuState::of`] returns for its number. In bytes
     /// from the virtual address in TPIDR_EL1; a multiple of 8 below 4096. It is read with interrupts masked.
-    const CPU_OFFSET: usize;
+    ///
+    /// By default that of a [`Context`](crate::Context).
+    const CPU_OFFSET: usize = Context::CPU;
 
     /// Where the calls that the task is in which runs on this CPU are, its [`TaskCalls`]. An offset as
     /// [`CPU_OFFSET`](Self::CPU_OFFSET). What the task does on one CPU happens before what it does on the next.
-    const CALLS_OFFSET: usize;
+    ///
+    /// By default that of a [`Context`](crate::Context).
+    const CALLS_OFFSET: usize = Context::CALLS;
 
     /// The virtual addresses of the text in which probes may be placed.
     fn text() -> Range<usize>;
@@ -55,29 +68,63 @@ pub unsafe trait Platform {
     /// memory from [`allocate_executable`](Self::allocate_executable), good for `length` bytes that lie in one
     /// 4 KiB page; the alias is gone when this returns. It cannot fail, as an instruction has to be put back whenever a probe
     /// is removed: what an alias takes, a kernel sets aside for each CPU before it registers the first probe.
-    fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8));
+    ///
+    /// By default the address itself: text and the pool of `kprobes.x` are writable, or the MMU is off.
+    #[inline(always)]
+    fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
+        let _ = length;
+        write(core::ptr::with_exposed_provenance_mut(address));
+    }
 
     /// Whether branch targets are checked at the virtual address `address`: the GP bit of its translation is set
     /// (Arm ARM, D8.4.1). It must not change while there are probes on the page.
-    fn is_guarded(address: usize) -> bool;
+    ///
+    /// By default they are checked nowhere.
+    fn is_guarded(address: usize) -> bool {
+        let _ = address;
+        false
+    }
 
     /// Maps `length` bytes (a multiple of 4096) of fresh memory, executable and not writable, guarded or not, and
     /// returns their virtual address. They stay mapped for ever.
+    ///
+    /// By default from the pool that `kprobes.x` sets aside in the image, which is not guarded.
+    #[cfg(target_os = "none")]
+    fn allocate_executable(length: usize, guarded: bool) -> Option<usize> {
+        pool::allocate(length).filter(|_| !guarded)
+    }
+    /// As where there is an image.
+    #[cfg(not(target_os = "none"))]
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize>;
 
     /// Calls `action` once, with interrupts masked on this CPU, while every other running CPU is held: it has taken an
     /// interrupt since the call, in code that had interrupts unmasked, and waits with interrupts masked in code that cannot
     /// be probed. Each executes a context synchronization event before it goes on. Called from tasks, with interrupts
     /// unmasked.
-    fn hold_cpus(action: &mut dyn FnMut());
+    ///
+    /// By default there is no other CPU.
+    fn hold_cpus(action: &mut dyn FnMut()) {
+        const { assert!(Self::CPUS == 1, "a platform of several CPUs implements `hold_cpus`") }
+        crate::interrupts::with_masked(action);
+    }
 
     /// Calls `each` with the pc of every context that is interrupted: of each CPU that is held, and of each task that was
     /// preempted in an interrupt rather than in a call. Called within the action of [`hold_cpus`](Self::hold_cpus): it must
     /// not wait for a lock that a CPU may hold with interrupts unmasked, and must not allocate.
-    fn interrupted(each: &mut dyn FnMut(usize));
+    ///
+    /// By default there is none: no other CPU, and no task is preempted.
+    #[inline(always)]
+    fn interrupted(each: &mut dyn FnMut(usize)) {
+        const { assert!(Self::CPUS == 1, "a platform of several CPUs implements `interrupted`") }
+        let _ = each;
+    }
 
     /// Lets other tasks run while a registration of another task is in progress.
-    fn yield_now();
+    ///
+    /// By default it returns at once: there are none, or they run without being let.
+    fn yield_now() {
+        core::hint::spin_loop();
+    }
 
     /// The stack that the stack pointer `pointer` is in, which may be its end; nothing where that is not known. No two calls
     /// of a task are told the same stack that are on different ones.
@@ -90,7 +137,33 @@ pub unsafe trait Platform {
     }
 
     /// Reports a state that cannot be continued, with the registers in `frame`, and stops the machine.
-    fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
+    ///
+    /// By default it panics: the kernel's panic handler reports it.
+    #[inline(always)]
+    fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
+        crate::exception::abandon_cpu();
+        panic!("{reason}, at {:#x}", frame.pc)
+    }
+}
+
+/// The executable memory that `kprobes.x` sets aside.
+#[cfg(target_os = "none")]
+mod pool {
+    use core::sync::atomic::AtomicUsize;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    unsafe extern "C" {
+        safe static __kprobes_pool_start: u8;
+        safe static __kprobes_pool_end: u8;
+    }
+
+    /// Takes `length` bytes, a multiple of a page, and returns their address.
+    pub fn allocate(length: usize) -> Option<usize> {
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        let (start, end) = (&raw const __kprobes_pool_start as usize, &raw const __kprobes_pool_end as usize);
+        let fits = |taken: usize| taken.checked_add(length).filter(|&taken| taken <= end - start);
+        TAKEN.try_update(Relaxed, Relaxed, fits).ok().map(|taken| start + taken)
+    }
 }
 
 mod exported {
@@ -99,6 +172,8 @@ mod exported {
     // Bound to the definitions that `platform!` makes of the safe functions of a `Platform`, in the same image,
     // with the same signatures.
     unsafe extern "Rust" {
+        #[cfg(target_os = "none")]
+        pub safe fn kprobes_platform_cpus() -> usize;
         pub safe fn kprobes_platform_text() -> Range<usize>;
         pub safe fn kprobes_platform_function(address: usize) -> Option<Range<usize>>;
         pub safe fn kprobes_platform_has_data(addresses: Range<usize>) -> bool;
@@ -113,6 +188,8 @@ mod exported {
     }
 }
 
+#[cfg(target_os = "none")]
+pub(crate) use exported::kprobes_platform_cpus as cpus;
 pub(crate) use exported::{
     kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_fatal as fatal,
     kprobes_platform_function as function, kprobes_platform_has_data as has_data,
@@ -242,6 +319,8 @@ macro_rules! platform {
             }
             assert!(is_offset(<$platform as $crate::platform::Platform>::CPU_OFFSET));
             assert!(is_offset(<$platform as $crate::platform::Platform>::CALLS_OFFSET));
+            let cpus = <$platform as $crate::platform::Platform>::CPUS;
+            assert!(cpus > 0 && cpus <= $crate::platform::MAX_CPUS, "1 to MAX_CPUS CPUs run");
         };
         const _: () = {
             use core::fmt::Display;
@@ -249,6 +328,10 @@ macro_rules! platform {
             use $crate::exception::TrapFrame;
             use $crate::platform::Platform;
 
+            #[unsafe(no_mangle)]
+            fn kprobes_platform_cpus() -> usize {
+                <$platform as Platform>::CPUS
+            }
             #[unsafe(no_mangle)]
             fn kprobes_platform_text() -> Range<usize> {
                 <$platform as Platform>::text()

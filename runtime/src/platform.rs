@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::Range;
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::platform::Platform;
+use aarch64_kprobes::platform::{self, Platform};
 
 use crate::memory::{self, layout};
 use crate::{exception, smp, symbol, task};
@@ -18,6 +18,7 @@ aarch64_kprobes::platform!(Runtime);
 // PSTATE.DAIF masked, as the CPU does on every exception. TPIDR_EL1 points to the task that runs, which has the state of the
 // CPU that it runs on. The rest is as each function says.
 unsafe impl Platform for Runtime {
+    const CPUS: usize = platform::MAX_CPUS;
     const CPU_OFFSET: usize = task::CPU_OFFSET;
     const CALLS_OFFSET: usize = task::CALLS_OFFSET;
 

@@ -11,6 +11,8 @@
 
 pub mod frame;
 pub mod nofault;
+#[cfg(target_os = "none")]
+mod vector;
 
 pub use frame::TrapFrame;
 

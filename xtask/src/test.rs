@@ -7,6 +7,7 @@ mod capture;
 mod card;
 pub mod dialogue;
 mod differ;
+mod examples;
 mod flattened;
 mod garbage;
 mod host;
@@ -60,7 +61,7 @@ const KERNEL_MODULES: [&str; 4] = ["console::", "boot::", "network::", "card::"]
 const SECONDS: u64 = 600;
 
 /// The names of the tests that need no board begin with these.
-const STAGES: [&str; 3] = ["check", "host", "audit"];
+const STAGES: [&str; 4] = ["check", "host", "audit", "examples"];
 
 /// What is tested.
 #[derive(clap::Args)]
@@ -160,6 +161,9 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     let pool = Pool::new(thread::available_parallelism().map_or(1, usize::from));
     let is_stage = |stage: &str| options.configuration.is_none() && wanted.may_have(stage);
     add_images(&pool, &targets, is_stage("audit"));
+    if is_stage("examples") {
+        examples::add(&pool, &wanted, options.list);
+    }
     if is_stage("host") {
         host::add_tests(&pool, &wanted, options.list);
     }

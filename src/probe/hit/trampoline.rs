@@ -21,6 +21,7 @@ mod routines {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/frame.S")),
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/hit.S")),
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/kretprobe.S")),
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/vector.S")),
         FRAME_SIZE = const TrapFrame::SIZE,
         FRAME_SP = const TrapFrame::SP,
         FRAME_PC = const TrapFrame::PC,
