@@ -29,6 +29,8 @@
 //! A verdict is about one word. What lies between a load-exclusive and its store is a property of the function
 //! around the word, and [`Sequences`] answers for it; [`Data`] answers whether it is an instruction at all.
 //!
+//! [`Access`] says which registers a word reads and writes.
+//!
 //! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are
 //! those of the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and
 //! C7.2 (floating point and vectors) under their names.
@@ -38,6 +40,7 @@ mod data;
 pub mod encode;
 mod exclusive;
 mod op;
+mod registers;
 mod relocate;
 mod resolve;
 mod simulate;
@@ -48,6 +51,7 @@ pub use data::{Data, may_read_data};
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::{Sequences, may_be_load};
 pub use op::{Indirect, Key, Literal, Modifier, Op};
+pub use registers::{Access, Registers, StackPointer};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
 pub use resolve::Resolved;
 pub use simulate::{Fault, Guard, Machine, holds};

@@ -60,22 +60,22 @@ pub const fn modifies_next(word: u32) -> bool {
 const UNALLOCATED: Verdict = Verdict::Reject(Reason::Unallocated);
 
 /// Bits `high` to `low` of `word`, both included.
-const fn field(word: u32, high: u32, low: u32) -> u32 {
+pub(super) const fn field(word: u32, high: u32, low: u32) -> u32 {
     (word >> low) & (u32::MAX >> (31 - (high - low)))
 }
 
 /// Bit `number` of `word`.
-const fn bit(word: u32, number: u32) -> bool {
+pub(super) const fn bit(word: u32, number: u32) -> bool {
     (word >> number) & 1 != 0
 }
 
 /// The signed number in bits `high` to `low` of `word`, both included.
-const fn signed(word: u32, high: u32, low: u32) -> i32 {
+pub(super) const fn signed(word: u32, high: u32, low: u32) -> i32 {
     (word << (31 - high)).cast_signed() >> (31 - high + low)
 }
 
 /// The number of the register in bits `low + 4` to `low`.
-const fn number(word: u32, low: u32) -> u8 {
+pub(super) const fn number(word: u32, low: u32) -> u8 {
     field(word, low + 4, low) as u8
 }
 

@@ -1,0 +1,415 @@
+//! Which registers and flags an instruction reads and writes.
+//!
+//! The answer errs on one side: an instruction reads at most what is said here, and it writes, in full and whatever was there,
+//! at least what is said. So a register that is written on all ways before it is read, by what is said here, is dead. What is
+//! not an ordinary instruction reads everything: nothing is known about it.
+//!
+//! Vectors are left out, and so is the stack pointer, but for [`StackPointer`], which tells how it moves.
+
+use core::fmt;
+use core::ops::{BitAnd, BitOr, Sub};
+
+use super::classify::{bit, classify, field, number, signed};
+use super::op::{Indirect, Modifier, Op};
+use super::verdict::{Reason, Verdict};
+
+/// A set of the general registers x0 to x30 and the flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers(u32);
+
+impl Registers {
+    /// No register.
+    pub const NONE: Self = Self(0);
+    /// All registers, and the flags.
+    pub const ALL: Self = Self(u32::MAX);
+    /// N, Z, C and V of PSTATE.
+    pub const FLAGS: Self = Self(1 << 31);
+
+    /// The register `xN`; nothing for 31, the zero register or the stack pointer.
+    #[must_use]
+    pub const fn x(number: u8) -> Self {
+        Self((1 << (number & 31)) & !Self::FLAGS.0)
+    }
+
+    /// The registers from `xFIRST` to `xLAST`.
+    #[must_use]
+    pub const fn from_to(first: u8, last: u8) -> Self {
+        Self((Self::x(last).0 << 1).wrapping_sub(Self::x(first).0))
+    }
+
+    /// Those of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The one with the lowest number, the flags last.
+    #[must_use]
+    pub const fn first(self) -> Self {
+        Self(self.0 & self.0.wrapping_neg())
+    }
+}
+
+impl BitAnd for Registers {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl BitOr for Registers {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+impl Sub for Registers {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl fmt::Display for Registers {
+    /// The one with the lowest number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.trailing_zeros() {
+            31 => f.write_str("NZCV"),
+            number => write!(f, "x{number}"),
+        }
+    }
+}
+
+/// What an instruction reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// All that it may read.
+    pub reads: Registers,
+    /// What it writes in full.
+    pub writes: Registers,
+}
+
+impl Access {
+    const NONE: Self = Self { reads: Registers::NONE, writes: Registers::NONE };
+    const UNKNOWN: Self = Self { reads: Registers::ALL, writes: Registers::NONE };
+
+    /// That of the instruction `word`.
+    #[must_use]
+    pub const fn of(word: u32) -> Self {
+        Self::under(classify(word), word)
+    }
+
+    /// The same, where the verdict on the word is known.
+    pub(super) const fn under(verdict: Verdict, word: u32) -> Self {
+        match verdict {
+            Verdict::Simulate(op) => simulated(op),
+            Verdict::Reject(Reason::LoadExclusive | Reason::StoreExclusive) => exclusive(word),
+            Verdict::Reject(Reason::SimdLiteral) => Self::NONE,
+            Verdict::Reject(Reason::UnknownHint) => Self::UNKNOWN,
+            Verdict::Reject(_) if field(word, 31, 24) != 0xd5 => Self::UNKNOWN,
+            _ => match field(word, 28, 25) {
+                0b1000 | 0b1001 => immediate(word),
+                0b1010 | 0b1011 => system(word),
+                0b0101 | 0b1101 => register(word),
+                0b0111 | 0b1111 => vector(word),
+                _ => memory(word),
+            },
+        }
+    }
+
+    const fn reads(mut self, registers: Registers) -> Self {
+        self.reads = self.reads.with(registers);
+        self
+    }
+
+    const fn writes(mut self, registers: Registers) -> Self {
+        self.writes = self.writes.with(registers);
+        self
+    }
+
+    const fn flags_if(self, sets: bool) -> Self {
+        if sets { self.writes(Registers::FLAGS) } else { self }
+    }
+}
+
+const FLAGS: Registers = Registers::FLAGS;
+const LINK: Registers = Registers::x(30);
+
+/// The register in the place that begins at bit `low`.
+const fn at(word: u32, low: u32) -> Registers {
+    Registers::x(number(word, low))
+}
+
+const fn simulated(op: Op) -> Access {
+    const NONE: Access = Access::NONE;
+    match op {
+        Op::Nop | Op::Branch { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => NONE,
+        Op::Address { rd, .. } | Op::AddressOfPage { rd, .. } => NONE.writes(Registers::x(rd)),
+        Op::LoadLiteral { rt, .. } | Op::ReadDaif { rt } => NONE.writes(Registers::x(rt)),
+        Op::WriteDaif { rt } | Op::CompareBranch { rt, .. } | Op::TestBranch { rt, .. } => NONE.reads(Registers::x(rt)),
+        Op::BranchLink { .. } => NONE.writes(LINK),
+        Op::BranchConditional { .. } => NONE.reads(FLAGS),
+        Op::BranchRegister { kind, rn } => indirect(kind, Registers::x(rn)),
+        Op::BranchAuthenticated { kind, rn, modifier: Modifier::Register(other), .. } => {
+            indirect(kind, Registers::x(rn).with(Registers::x(other)))
+        }
+        Op::BranchAuthenticated { kind, rn, .. } => indirect(kind, Registers::x(rn)),
+    }
+}
+
+const fn indirect(kind: Indirect, target: Registers) -> Access {
+    let branch = Access::NONE.reads(target);
+    if matches!(kind, Indirect::Call) { branch.writes(LINK) } else { branch }
+}
+
+/// Data processing (immediate), but for what reads the program counter (C4.1.92).
+const fn immediate(word: u32) -> Access {
+    let (rd, rn) = (at(word, 0), at(word, 5));
+    let access = Access::NONE.writes(rd);
+    // BFM, MOVK.
+    let keeps = if field(word, 30, 29) == 0b01 { rd } else { Registers::NONE };
+    match field(word, 25, 23) {
+        0b010 => access.reads(rn).flags_if(bit(word, 29)),
+        0b011 => access.reads(rn),
+        0b100 => access.reads(rn).flags_if(field(word, 30, 29) == 0b11),
+        0b101 if field(word, 30, 29) == 0b11 => access.reads(rd),
+        0b101 => access,
+        0b110 => access.reads(rn.with(keeps)),
+        _ => access.reads(rn.with(at(word, 16))),
+    }
+}
+
+/// System instructions (C4.1.94).
+const fn system(word: u32) -> Access {
+    /// op0 to op2 of NZCV: the lowest bit of op0 is that of the group.
+    const NZCV: u32 = 0b1_011_0100_0010_000;
+    let rt = at(word, 0);
+    let flags = if field(word, 19, 5) == NZCV { FLAGS } else { Registers::NONE };
+    match field(word, 23, 19) {
+        0b00000 => match field(word, 15, 12) {
+            // WFET, WFIT.
+            1 => Access::NONE.reads(rt),
+            2 => hint(field(word, 11, 5)),
+            // CFINV, XAFLAG, AXFLAG.
+            4 if field(word, 18, 16) == 0 && field(word, 7, 5) <= 2 => Access::NONE.reads(FLAGS),
+            _ => Access::NONE,
+        },
+        // SYS, MSR.
+        0b00001 | 0b00010 | 0b00011 => Access::NONE.reads(rt).writes(flags),
+        // SYSL, MRS.
+        0b00101 | 0b00110 | 0b00111 => Access::NONE.reads(flags).writes(rt),
+        _ => Access::UNKNOWN,
+    }
+}
+
+/// Hints, by CRm:op2.
+const fn hint(number: u32) -> Access {
+    match number {
+        // XPACLRI; PACIAZ to AUTIBSP.
+        7 | 24..=31 => Access::NONE.reads(LINK).writes(LINK),
+        // PACIA1716, PACIB1716, AUTIA1716, AUTIB1716.
+        8 | 10 | 12 | 14 => Access::NONE.reads(Registers::from_to(16, 17)).writes(Registers::x(17)),
+        // CHKFEAT.
+        40 => Access::NONE.reads(Registers::x(16)),
+        _ => Access::NONE,
+    }
+}
+
+/// Data processing (register) (C4.1.95).
+const fn register(word: u32) -> Access {
+    let (rd, rn, rm) = (at(word, 0), at(word, 5), at(word, 16));
+    let access = Access::NONE.reads(rn.with(rm)).writes(rd);
+    let sets = bit(word, 29);
+    if !bit(word, 28) {
+        // Logical (shifted register) has ANDS and BICS with opc 11; add and subtract have a bit for it.
+        return access.flags_if(sets && (bit(word, 24) || bit(word, 30)));
+    }
+    match field(word, 24, 21) {
+        0b0000 => match field(word, 15, 10) {
+            // With carry.
+            0 => access.reads(FLAGS).flags_if(sets),
+            // Checked pointer.
+            0b001000..=0b001111 => access,
+            // RMIF, SETF8, SETF16: some of the flags.
+            _ => Access::NONE.reads(rn.with(FLAGS)),
+        },
+        // Conditional compare: with a register, or an immediate in its place.
+        0b0010 if bit(word, 11) => Access::NONE.reads(rn.with(FLAGS)).writes(FLAGS),
+        0b0010 => Access::NONE.reads(rn.with(rm).with(FLAGS)).writes(FLAGS),
+        0b0100 => access.reads(FLAGS),
+        // One source; of PACIA and its kin the other is where the result goes to.
+        0b0110 if bit(word, 30) && !sets => {
+            let signs = if field(word, 20, 16) == 1 { rd } else { Registers::NONE };
+            Access::NONE.reads(rn.with(signs)).writes(rd)
+        }
+        0b0110 => access.flags_if(sets),
+        // SMULH, UMULH; the others with three sources add.
+        0b1010 | 0b1110 => access,
+        _ => access.reads(at(word, 10)),
+    }
+}
+
+/// Floating point and vectors: where a general register takes part it is in the place of the first operand (C4.1.96).
+const fn vector(word: u32) -> Access {
+    Access::NONE.reads(at(word, 5).with(FLAGS))
+}
+
+const fn exclusive(word: u32) -> Access {
+    let second = if bit(word, 21) { at(word, 10) } else { Registers::NONE };
+    let (data, base) = (at(word, 0).with(second), at(word, 5));
+    if bit(word, 22) {
+        Access::NONE.reads(base).writes(data)
+    } else {
+        Access::NONE.reads(base.with(data)).writes(at(word, 16))
+    }
+}
+
+/// Loads and stores, but for exclusives and literals (C4.1.94).
+const fn memory(word: u32) -> Access {
+    let is_vector = bit(word, 26);
+    let access = Access::NONE.reads(at(word, 5));
+    match (field(word, 29, 28), bit(word, 24)) {
+        (0b00, _) if is_vector => access.reads(at(word, 16)),
+        (0b00, false) => ordered(word),
+        (0b01, true) if is_vector => access,
+        // LDAPUR, STLUR.
+        (0b01, true) if !bit(word, 21) && field(word, 11, 10) == 0 => transfer(word, access),
+        (0b10, _) => {
+            let access = write_back(word, access, bit(word, 23));
+            let both = at(word, 0).with(at(word, 10));
+            match (is_vector, bit(word, 22)) {
+                (true, _) => access,
+                (false, true) => access.writes(both),
+                (false, false) => access.reads(both),
+            }
+        }
+        (0b11, true) => transfer(word, access),
+        (0b11, false) => match (bit(word, 21), field(word, 11, 10)) {
+            // Immediate, post-indexed and pre-indexed by bit 10.
+            (false, form) => write_back(word, transfer(word, access), form & 1 != 0),
+            (true, 0b00) => atomic(word, access),
+            (true, 0b10) => transfer(word, access.reads(at(word, 16))),
+            // LDRAA, LDRAB, pre-indexed by bit 11.
+            (true, form) => write_back(word, access.writes(at(word, 0)), form & 2 != 0),
+        },
+        _ => Access::UNKNOWN,
+    }
+}
+
+const fn write_back(word: u32, access: Access, is_indexed: bool) -> Access {
+    if is_indexed { access.writes(at(word, 5)) } else { access }
+}
+
+/// The register of a load or store of one; there is none of a vector or a prefetch.
+const fn transfer(word: u32, access: Access) -> Access {
+    let rt = at(word, 0);
+    match (field(word, 31, 30), field(word, 23, 22)) {
+        _ if bit(word, 26) => access,
+        (0b11, 0b10) => access,
+        (_, 0b00) => access.reads(rt),
+        _ => access.writes(rt),
+    }
+}
+
+/// LDAR, STLR and their kin, CAS and CASP.
+const fn ordered(word: u32) -> Access {
+    let (rt, rn, rs) = (number(word, 0), at(word, 5), number(word, 16));
+    match (bit(word, 23), bit(word, 21)) {
+        (true, false) if bit(word, 22) => Access::NONE.reads(rn).writes(Registers::x(rt)),
+        (true, false) => Access::NONE.reads(rn.with(Registers::x(rt))),
+        (true, true) => Access::NONE.reads(rn.with(Registers::x(rt)).with(Registers::x(rs))).writes(Registers::x(rs)),
+        _ => {
+            let (new, old) = (Registers::x(rt).with(Registers::x(rt | 1)), Registers::x(rs).with(Registers::x(rs | 1)));
+            Access::NONE.reads(rn.with(new).with(old)).writes(old)
+        }
+    }
+}
+
+/// Atomic memory operations.
+const fn atomic(word: u32, access: Access) -> Access {
+    match field(word, 15, 12) {
+        _ if bit(word, 26) => access,
+        0b0000..=0b1000 => access.reads(at(word, 16)).writes(at(word, 0)),
+        // LDAPR.
+        0b1100 => access.writes(at(word, 0)),
+        _ => Access::UNKNOWN,
+    }
+}
+
+/// How an instruction moves the stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackPointer {
+    /// By this many bytes, 0 of most instructions.
+    Moved(i64),
+    /// To so many bytes from the frame pointer x29.
+    FromFrame(i64),
+    /// To where cannot be seen in the instruction.
+    Unknown,
+}
+
+impl StackPointer {
+    /// What the instruction `word` does with it.
+    #[must_use]
+    pub const fn after(word: u32) -> Self {
+        let (rd, rn) = (number(word, 0), number(word, 5));
+        match field(word, 28, 25) {
+            0b1000 | 0b1001 => match field(word, 25, 23) {
+                0b010 if rd == 31 && !bit(word, 29) => {
+                    let immediate = (field(word, 21, 10) as i64) << (12 * field(word, 22, 22));
+                    let distance = if bit(word, 30) { -immediate } else { immediate };
+                    match rn {
+                        31 => Self::Moved(distance),
+                        29 => Self::FromFrame(distance),
+                        _ => Self::Unknown,
+                    }
+                }
+                // Logical (immediate) but ANDS; ADDG and SUBG.
+                0b100 if rd == 31 && field(word, 30, 29) != 0b11 => Self::Unknown,
+                0b011 if rd == 31 && !bit(word, 22) => Self::Unknown,
+                _ => Self::Moved(0),
+            },
+            // Add and subtract (extended register), and (checked pointer); IRG.
+            0b0101 if rd == 31 && !bit(word, 28) && bit(word, 24) && bit(word, 21) && !bit(word, 29) => Self::Unknown,
+            0b1101 if rd == 31 && !bit(word, 29) && matches!(field(word, 24, 21), 0b0000 | 0b0110) => Self::Unknown,
+            0b0100 | 0b0110 | 0b1100 | 0b1110 if rn == 31 => match (field(word, 29, 28), bit(word, 24)) {
+                // Pairs: the scale is that of the register.
+                (0b10, _) if bit(word, 23) => {
+                    let scale = match (bit(word, 26), field(word, 31, 30)) {
+                        (true, size) => 2 + size,
+                        (false, 0b00) => 2,
+                        // STGP; LDPSW.
+                        (false, 0b01) => {
+                            if bit(word, 22) {
+                                2
+                            } else {
+                                4
+                            }
+                        }
+                        (false, _) => 3,
+                    };
+                    Self::Moved((signed(word, 21, 15) as i64) << scale)
+                }
+                (0b11, false) if !bit(word, 21) && bit(word, 10) => Self::Moved(signed(word, 20, 12) as i64),
+                (0b11, false) if bit(word, 21) && field(word, 11, 10) == 0b11 => Self::Unknown,
+                // Structures with post-index; tags; the pre-indexed and post-indexed of FEAT_LRCPC3.
+                (0b00, _) if bit(word, 26) && bit(word, 23) => Self::Unknown,
+                (0b01, true) if field(word, 11, 10) != 0 => Self::Unknown,
+                _ => Self::Moved(0),
+            },
+            _ => Self::Moved(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Against the operands that yaxpeax-arm finds, and against examples.
+
+use yaxpeax_arch::{Decoder as _, U8Reader};
+use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
+
+use super::*;
+
+/// The general registers that an instruction names.
+fn named(instruction: &Instruction) -> Registers {
+    let x = |number: u16| Registers::x(number as u8);
+    instruction.operands.iter().fold(Registers::NONE, |all, &operand| {
+        all | match operand {
+            Operand::Register(_, number) | Operand::RegisterOrSP(_, number) | Operand::RegShift(_, _, _, number) => {
+                x(number)
+            }
+            Operand::RegisterPair(_, number) => x(number) | x(number | 1),
+            Operand::RegPreIndex(number, ..) | Operand::RegPostIndex(number, _) => x(number),
+            Operand::RegRegOffset(base, index, ..) => x(base) | x(index),
+            Operand::RegPostIndexReg(base, index) => x(base) | x(index),
+            _ => Registers::NONE,
+        }
+    })
+}
+
+/// What an instruction uses without naming it.
+fn implied(opcode: Opcode) -> Registers {
+    match opcode {
+        Opcode::BL | Opcode::BLR | Opcode::BLRAA | Opcode::BLRAAZ | Opcode::BLRAB | Opcode::BLRABZ => LINK,
+        Opcode::RET | Opcode::RETAA | Opcode::RETAB => LINK,
+        _ => Registers::NONE,
+    }
+}
+
+#[test]
+fn the_registers_are_those_that_an_independent_decoder_names() {
+    let (decoder, mut instruction) = (InstDecoder::default(), Instruction::default());
+    let (mut word, mut compared) = (0x1234_5678_u32, 0);
+    for _ in 0..4_000_000 {
+        word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        // The low bits of such a generator are poor.
+        let word = word.rotate_left(16);
+        let access = Access::of(word);
+        let is_vector = matches!(word >> 25 & 0b111, 0b111) || word >> 25 & 0b111 == 0b110;
+        let is_hint = word >> 12 == 0xd5032;
+        let bytes = word.to_le_bytes();
+        let is_known = decoder.decode_into(&mut instruction, &mut U8Reader::new(&bytes)).is_ok();
+        // Of MSR it drops the highest bit of the register's number.
+        if access == Access::UNKNOWN || !is_known || is_hint || instruction.opcode == Opcode::MSR {
+            continue;
+        }
+        let (named, all) = (named(&instruction), access.reads | access.writes);
+        if is_vector {
+            // UMOV and SMOV write the only general register that is not an operand.
+            let is_move = matches!(instruction.opcode, Opcode::UMOV | Opcode::SMOV | Opcode::FMOV);
+            let is_written = is_move || access.writes.is_empty() && word >> 25 & 0b111 == 0b111;
+            assert!(is_written || (named - all).is_empty(), "{word:#010x} {instruction}: {all:?}");
+            continue;
+        }
+        assert_eq!(
+            named | implied(instruction.opcode) | Registers::FLAGS,
+            all | Registers::FLAGS,
+            "{word:#010x} {instruction}"
+        );
+        compared += 1;
+    }
+    assert!(compared > 500_000, "{compared}");
+}
+
+/// What is read and what is written, as `x0 x1 NZCV`.
+fn shown(registers: Registers) -> std::string::String {
+    let (mut rest, mut text) = (registers, std::string::String::new());
+    while !rest.is_empty() {
+        text += &std::format!("{} ", rest.first());
+        rest = rest - rest.first();
+    }
+    text.trim_end().into()
+}
+
+#[test]
+fn what_is_read_is_told_from_what_is_written() {
+    for (word, reads, writes) in [
+        (0x8b02_0020, "x1 x2", "x0"),                // add x0, x1, x2
+        (0xab02_0020, "x1 x2", "x0 NZCV"),           // adds x0, x1, x2
+        (0xeb02_003f, "x1 x2", "NZCV"),              // cmp x1, x2
+        (0x9100_43ff, "", ""),                       // add sp, sp, #16
+        (0xf280_0029, "x9", "x9"),                   // movk x9, #1
+        (0xd280_0029, "", "x9"),                     // mov x9, #1
+        (0xb340_1d49, "x9 x10", "x9"),               // bfxil x9, x10, #0, #8
+        (0x5300_1d49, "x10", "x9"),                  // uxtb w9, w10
+        (0xea0a_013f, "x9 x10", "NZCV"),             // tst x9, x10
+        (0xaa0a_03e9, "x10", "x9"),                  // mov x9, x10
+        (0xfa49_0100, "x8 x9 NZCV", "NZCV"),         // ccmp x8, x9, #0, eq
+        (0xfa49_0900, "x8 NZCV", "NZCV"),            // ccmp x8, #9, #0, eq
+        (0x9a8a_0129, "x9 x10 NZCV", "x9"),          // csel x9, x9, x10, eq
+        (0x9a0b_0149, "x10 x11 NZCV", "x9"),         // adc x9, x10, x11
+        (0x9b0b_3149, "x10 x11 x12", "x9"),          // madd x9, x10, x11, x12
+        (0xdac1_0149, "x9 x10", "x9"),               // pacia x9, x10
+        (0xdac0_1149, "x10", "x9"),                  // clz x9, x10
+        (0xa9bf_2be9, "x9 x10", ""),                 // stp x9, x10, [sp, #-16]!
+        (0xa8c1_2d89, "x12", "x9 x11 x12"),          // ldp x9, x11, [x12], #16
+        (0xf85f_8d49, "x10", "x9 x10"),              // ldr x9, [x10, #-8]!
+        (0xf81f_8d49, "x9 x10", "x10"),              // str x9, [x10, #-8]!
+        (0xf86b_6949, "x10 x11", "x9"),              // ldr x9, [x10, x11]
+        (0xf980_0140, "x10", ""),                    // prfm pldl1keep, [x10]
+        (0xf829_014b, "x9 x10", "x11"),              // ldadd x9, x11, [x10]
+        (0xc8a9_7d4b, "x9 x10 x11", "x9"),           // cas x9, x11, [x10]
+        (0x482a_7d8c, "x10 x11 x12 x13", "x10 x11"), // casp x10, x11, x12, x13, [x12]
+        (0xc85f_7d49, "x10", "x9"),                  // ldxr x9, [x10]
+        (0xc809_7d4b, "x10 x11", "x9"),              // stxr w9, x11, [x10]
+        (0xc8df_fd49, "x10", "x9"),                  // ldar x9, [x10]
+        (0xc89f_fd49, "x9 x10", ""),                 // stlr x9, [x10]
+        (0x5400_0040, "NZCV", ""),                   // b.eq
+        (0xb400_0049, "x9", ""),                     // cbz x9
+        (0xd63f_0120, "x9", "x30"),                  // blr x9
+        (0xd65f_03c0, "x30", ""),                    // ret
+        (0xd53b_4209, "NZCV", "x9"),                 // mrs x9, nzcv
+        (0xd51b_4209, "x9", "NZCV"),                 // msr nzcv, x9
+        (0xd538_d089, "", "x9"),                     // mrs x9, tpidr_el1
+        (0xd503_233f, "x30", "x30"),                 // paciasp
+        (0xd500_401f, "NZCV", ""),                   // cfinv
+        (0x9e66_0009, "x0 NZCV", ""),                // fmov x9, d0
+    ] {
+        let access = Access::of(word);
+        assert_eq!((&*shown(access.reads), &*shown(access.writes)), (reads, writes), "{word:#010x}");
+    }
+    // svc #0; brk #1; udf #0; hint #127.
+    for word in [0xd400_0001, 0xd420_0020, 0, 0xd503_2fff] {
+        assert_eq!(Access::of(word), Access::UNKNOWN, "{word:#010x}");
+    }
+}
+
+#[test]
+fn movements_of_the_stack_pointer_are_found() {
+    use StackPointer::{FromFrame, Moved, Unknown};
+    for (word, expected) in [
+        (0xd100_83ff, Moved(-32)),     // sub sp, sp, #32
+        (0x9140_07ff, Moved(4096)),    // add sp, sp, #1, lsl #12
+        (0xa9be_7bfd, Moved(-32)),     // stp x29, x30, [sp, #-32]!
+        (0xa8c2_7bfd, Moved(32)),      // ldp x29, x30, [sp], #32
+        (0xa900_7bfd, Moved(0)),       // stp x29, x30, [sp]
+        (0x2dbf_0be1, Moved(-8)),      // stp s1, s2, [sp, #-8]!
+        (0xadbf_0be1, Moved(-32)),     // stp q1, q2, [sp, #-32]!
+        (0xf81f_0ffe, Moved(-16)),     // str x30, [sp, #-16]!
+        (0xf841_07fe, Moved(16)),      // ldr x30, [sp], #16
+        (0xf940_07fe, Moved(0)),       // ldr x30, [sp, #8]
+        (0x9100_03bf, FromFrame(0)),   // mov sp, x29
+        (0xd100_83bf, FromFrame(-32)), // sub sp, x29, #32
+        (0x9100_013f, Unknown),        // mov sp, x9
+        (0x927c_ed3f, Unknown),        // and sp, x9, #~15
+        (0xcb29_63ff, Unknown),        // sub sp, sp, x9
+        (0xf100_83ff, Moved(0)),       // cmp sp, #32
+        (0x9100_03fd, Moved(0)),       // mov x29, sp
+        (0xaa0a_03ff, Moved(0)),       // mov xzr, x10
+        (0xd65f_03c0, Moved(0)),       // ret
+    ] {
+        assert_eq!(StackPointer::after(word), expected, "{word:#010x}");
+    }
+}
