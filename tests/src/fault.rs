@@ -2,6 +2,7 @@
 //! registers; and when the fault has been repaired they go on in the same way.
 
 use alloc::vec::Vec;
+use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::exception::TrapFrame;
@@ -85,6 +86,25 @@ fn compare(fixture: Fixture, argument: u64, faulting: usize) {
         assert_eq!((other.hits(), other.missed()), (1, 0));
     }
 }
+
+core::arch::global_asm!(include_str!("vector.S"));
+
+unsafe extern "C" {
+    safe fn vector_table();
+}
+
+test!(
+    fn a_kernel_with_vectors_of_its_own_sees_them_as_they_are() {
+        // SAFETY: what these vectors do not give to the engine, they give to those that were there.
+        unsafe { asm!("msr vbar_el1, {}", "isb", in(reg) vector_table as *const ()) };
+        compare(fixture::BAD_LOAD, WILD, 1);
+        HITS.store(0, Relaxed);
+        compare(fixture::BAD_STORE, WILD, 1);
+        HITS.store(0, Relaxed);
+        // It is simulated: what the kernel sees is in no register of the CPU before.
+        compare(fixture::BAD_LITERAL, 0, 1);
+    }
+);
 
 test!(
     fn loads() {
