@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use unicode_width::UnicodeWidthStr;
+
 /// A part of the text of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
@@ -76,9 +78,20 @@ impl fmt::Display for Mark<'_> {
         let line = self.source.get(before.len() - indent.len()..).and_then(|rest| rest.lines().next()).unwrap_or("");
         let cause = self.source.get(start..end).and_then(|cause| cause.lines().next()).unwrap_or("");
         writeln!(f, "{line}")?;
-        // A tab is as wide below as it is above.
-        indent.chars().try_for_each(|c| f.write_str(if c == '\t' { "\t" } else { " " }))?;
-        (0..cause.chars().count().max(1)).try_for_each(|_| f.write_str("^"))
+        write!(f, "{}{:^<2$}", Indent(indent), "", cause.width().max(1))
+    }
+}
+
+/// What is as wide below a text as the text is: a character may have no columns of a terminal, or two. A tab is one, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Indent<'a>(pub &'a str);
+
+impl fmt::Display for Indent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = self.0.split('\t');
+        let first = parts.next().unwrap_or("");
+        write!(f, "{:1$}", "", first.width())?;
+        parts.try_for_each(|part| write!(f, "\t{:1$}", "", part.width()))
     }
 }
 

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 use core::fmt::{self, Write};
 
-use unicode_width::UnicodeWidthStr;
+use kprobes_program::error::Indent;
 
 /// What is said of `>`.
 pub const SCREEN_ONLY: &str = "the output of this goes to the screen only; `echo TEXT > FILE` writes to a file";
@@ -142,8 +142,7 @@ impl Failure {
             Some((at, _)) => (at, 0),
             None => (line.len(), column - line.chars().count()),
         };
-        // What precedes the caret may have characters of two columns.
-        writeln!(out, "  Command: {line}\n           {:1$}^", "", line[..at].width() + beyond)
+        writeln!(out, "  Command: {line}\n           {}{:beyond$}^", Indent(&line[..at]), "")
     }
 }
 
@@ -217,5 +216,8 @@ mod tests {
             let caret = alloc::format!("error: no\n  Command: {wide}\n           {:blanks$}^\n", "");
             assert_eq!(shown(Failure::at(column, "no"), wide), caret);
         }
+        let tabs = "\trun\t\u{1f4a5} x";
+        let caret = alloc::format!("error: no\n  Command: {tabs}\n           \t   \t   ^\n");
+        assert_eq!(shown(Failure::at(7, "no"), tabs), caret);
     }
 }
