@@ -18,7 +18,7 @@ mod command;
 #[cfg(target_os = "none")]
 mod coverage;
 #[cfg(target_os = "none")]
-mod everything;
+mod help;
 #[cfg(target_os = "none")]
 mod network;
 #[cfg(target_os = "none")]

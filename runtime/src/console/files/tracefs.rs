@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 
 use kprobes_trace::errno::Errno;
 
-use super::super::command::is_narrow;
+use super::super::help::is_narrow;
 use super::super::session::Session;
 use super::super::words::{Failure, Word};
 use super::path::{self, Fit};
