@@ -10,6 +10,8 @@ pub mod files;
 pub mod line_editor;
 pub mod shell;
 #[cfg(any(target_os = "none", test))]
+#[cfg(any(target_os = "none", test))]
+mod lines;
 mod typed;
 pub mod words;
 

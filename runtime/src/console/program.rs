@@ -6,7 +6,6 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use core::fmt::{self, Write};
 use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -15,6 +14,7 @@ use kprobes_program::error::Error;
 use kprobes_program::shortcut::Shortcut;
 use kprobes_program::store::KEYS_MAX;
 
+use super::lines;
 use super::session::{Screen, Session};
 use super::typed::{Typed, typed};
 use super::words::{Failure, Words};
@@ -24,6 +24,9 @@ use crate::{print, println, program, symbol, task, uart};
 
 /// How long who waits for a program, or for its output, sleeps at a time: a hit cannot wake a task.
 const PERIOD: Duration = Duration::from_millis(20);
+
+/// The screen, line by line.
+type Lines = lines::Lines<Screen>;
 
 /// `trace [-i] [-k KEYS] PROGRAM [-c COMMAND]`
 pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -183,39 +186,6 @@ fn follow(reader: &Reader, mut lines: Lines) -> Lines {
             return lines;
         }
         task::sleep(PERIOD);
-    }
-}
-
-/// The screen, line by line: a line that several tasks had a part in could not be read. The first that it cannot show is
-/// kept, for later.
-#[derive(Default)]
-struct Lines(String);
-
-impl Lines {
-    /// Shows what is no whole line, too.
-    fn flush(&mut self) -> fmt::Result {
-        if !self.0.is_empty() {
-            Screen.write_str(&self.0)?;
-            self.0.clear();
-        }
-        Ok(())
-    }
-}
-
-impl Write for Lines {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.push_str(text);
-        let Some(end) = self.0.rfind('\n') else { return Ok(()) };
-        Screen.write_str(&self.0[..=end])?;
-        self.0.drain(..=end);
-        Ok(())
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        // The screen gives no errors but for ^C.
-        let _ = self.flush();
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) struct Session {
     is_lent: bool,
 }
 
+#[derive(Default)]
 /// The UART as a place to write text to.
 pub(super) struct Screen;
 

@@ -1,0 +1,100 @@
+//! A screen that is written to line by line: a line that several tasks had a part in could not be read.
+
+use alloc::string::String;
+use core::fmt::{self, Write};
+
+/// Whole lines for the screen `W`. What it could not show when it was written, as ^C was pressed, is kept, and comes before what is
+/// written next.
+#[derive(Default)]
+pub struct Lines<W: Write> {
+    kept: String,
+    screen: W,
+}
+
+impl<W: Write> Lines<W> {
+    /// Shows what is no whole line, too.
+    ///
+    /// # Errors
+    ///
+    /// Those of the screen: what is kept stays kept.
+    pub fn flush(&mut self) -> fmt::Result {
+        if !self.kept.is_empty() {
+            self.screen.write_str(&self.kept)?;
+            self.kept.clear();
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for Lines<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.kept.push_str(text);
+        let Some(end) = self.kept.rfind('\n') else { return Ok(()) };
+        self.screen.write_str(&self.kept[..=end])?;
+        self.kept.drain(..=end);
+        Ok(())
+    }
+}
+
+impl<W: Write> Drop for Lines<W> {
+    fn drop(&mut self) {
+        // What the screen does not show now is never shown.
+        let _ = self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::rc::Rc;
+    use core::cell::{Cell, RefCell};
+
+    /// A screen that shows nothing while ^C is pressed.
+    #[derive(Clone, Default)]
+    struct Screen {
+        shown: Rc<RefCell<String>>,
+        is_interrupted: Rc<Cell<bool>>,
+    }
+
+    impl Write for Screen {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            if self.is_interrupted.get() {
+                return Err(fmt::Error);
+            }
+            self.shown.borrow_mut().push_str(text);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn whole_lines_are_shown() {
+        let mut lines = Lines::<Screen>::default();
+        let shown = lines.screen.shown.clone();
+        write!(lines, "a {}", 1).unwrap();
+        assert_eq!(*shown.borrow(), "");
+        lines.write_str(" b\nc").unwrap();
+        assert_eq!(*shown.borrow(), "a 1 b\n");
+        lines.flush().unwrap();
+        lines.flush().unwrap();
+        assert_eq!(*shown.borrow(), "a 1 b\nc");
+        lines.write_str("d").unwrap();
+        drop(lines);
+        assert_eq!(*shown.borrow(), "a 1 b\ncd");
+    }
+
+    #[test]
+    fn output_is_kept_while_control_c_is_pressed() {
+        let mut lines = Lines::<Screen>::default();
+        let Screen { shown, is_interrupted } = lines.screen.clone();
+        lines.write_str("one\ntw").unwrap();
+        is_interrupted.set(true);
+        assert_eq!(lines.write_str("o\nthree"), Err(fmt::Error));
+        assert_eq!((lines.flush(), lines.write_str("\n")), (Err(fmt::Error), Err(fmt::Error)));
+        assert_eq!(*shown.borrow(), "one\n");
+        is_interrupted.set(false);
+        lines.write_str("four\n").unwrap();
+        assert_eq!(*shown.borrow(), "one\ntwo\nthree\nfour\n");
+        drop(lines);
+        assert_eq!(*shown.borrow(), "one\ntwo\nthree\nfour\n");
+    }
+}
