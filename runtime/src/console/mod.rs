@@ -8,10 +8,10 @@
 pub mod census;
 pub mod files;
 pub mod line_editor;
-pub mod shell;
-#[cfg(any(target_os = "none", test))]
 #[cfg(any(target_os = "none", test))]
 mod lines;
+pub mod shell;
+#[cfg(any(target_os = "none", test))]
 mod typed;
 pub mod words;
 
