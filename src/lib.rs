@@ -26,17 +26,15 @@
 //!
 //! The engine needs `alloc`, for registration only. A kernel
 //!
-//! - implements [`Platform`](platform::Platform) and exports it with [`platform!`];
-//! - has in TPIDR_EL1 the address from which the engine's state of the CPU and the calls of the task are found, at
-//!   [`CPU_OFFSET`](platform::Platform::CPU_OFFSET) and [`CALLS_OFFSET`](platform::Platform::CALLS_OFFSET);
-//! - calls [`exception::handle_sync`] first thing in its handler of synchronous exceptions from EL1, and
-//!   [`exception::abandon`] before it reports something that it will not survive; its vectors may have `kprobes_exception`
-//!   (`trampoline/hit.S`) deal with the usual hits before that, and return from them, as `trampoline/vectors.S` does;
-//! - calls [`probe::task_exited`] when a task ends;
-//! - is built with `-Csymbol-mangling-version=v0`, and links the hit path into a region between the symbols
-//!   `__kprobes_text_start` and `__kprobes_text_end`, by the patterns of `linker.ld`; what it runs itself while a hit is
-//!   handled, as its exception handler and what [`Platform`](platform::Platform) names, it places there by sections
-//!   `.kprobes.text.*`.
+//! - implements [`Platform`](platform::Platform), of which two functions are required, and exports it with [`platform!`];
+//! - has in TPIDR_EL1 the address of a [`Context`], or from which the two words of one are found;
+//! - leads its synchronous exceptions from EL1 to `kprobes_vector` (`trampoline/vector.S`), or calls [`exception::handle_sync`] first
+//!   thing in its handler, after `kprobes_exception` or without;
+//! - calls [`exception::abandon`] before it reports something that it will not survive, and [`probe::task_exited`] when a task ends;
+//! - is built with `-Csymbol-mangling-version=v0`, and has `INCLUDE kprobes.x` in its linker script; what it runs itself while a hit is
+//!   handled, as its exception handler and what [`Platform`](platform::Platform) names, it places in sections `.kprobes.text.*`.
+//!
+//! `examples/minimal` is the smallest.
 //!
 //! Then
 //!

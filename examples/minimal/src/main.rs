@@ -174,5 +174,5 @@ mod probes {
 
 #[cfg(not(target_os = "none"))]
 fn main() {
-    eprintln!("this runs on QEMU's virt machine: cargo run -p kprobes-minimal");
+    eprintln!("this runs on QEMU's virt machine: see examples/minimal/README.md");
 }
