@@ -31,7 +31,7 @@ pub const MAX_CPUS: usize = 8;
 /// [`TrapFrame`].
 ///
 /// Two functions are required. The others have defaults, for a kernel that runs on one CPU, never preempts a task in an interrupt,
-/// has its text where it can write to it, and its [`Context`](crate::Context) in TPIDR_EL1; `trampoline/kprobes.x` is in its
+/// has its text where it can write to it, and its [`Context`] in TPIDR_EL1; `trampoline/kprobes.x` is in its
 /// linker script. Each says what makes it wrong.
 pub unsafe trait Platform {
     /// How many CPUs run at most, up to [`MAX_CPUS`]. The defaults of [`hold_cpus`](Self::hold_cpus) and
@@ -41,13 +41,13 @@ pub unsafe trait Platform {
     /// Where the address of the engine's state of this CPU is: that of what [`CpuState::of`] returns for its number. In bytes
     /// from the virtual address in TPIDR_EL1; a multiple of 8 below 4096. It is read with interrupts masked.
     ///
-    /// By default that of a [`Context`](crate::Context).
+    /// By default that of a [`Context`].
     const CPU_OFFSET: usize = Context::CPU;
 
     /// Where the calls that the task is in which runs on this CPU are, its [`TaskCalls`]. An offset as
     /// [`CPU_OFFSET`](Self::CPU_OFFSET). What the task does on one CPU happens before what it does on the next.
     ///
-    /// By default that of a [`Context`](crate::Context).
+    /// By default that of a [`Context`].
     const CALLS_OFFSET: usize = Context::CALLS;
 
     /// The virtual addresses of the text in which probes may be placed.
