@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::hit::disarm;
 use super::hit::point::ProbeRef;
 use super::registry::Request;
 use super::{ProbeError, registry};
@@ -36,8 +37,11 @@ impl Registration {
     /// Unregisters many probes: at once, as far as there is memory for a list of them. Returns how many hits they have missed, up
     /// to the last.
     pub(super) fn unregister_all(registrations: impl IntoIterator<Item = Self>) -> u64 {
-        let mut listed = Vec::new();
-        let mut missed = 0;
+        let mut registrations = registrations.into_iter().fuse();
+        let (mut listed, mut missed) = (Vec::new(), 0);
+        // All at once, if it can be told: until they are disarmed, each step of this may be a hit.
+        let _ = listed.try_reserve_exact(registrations.size_hint().0);
+        disarm::collect(&mut registrations, &mut listed);
         for mut registration in registrations {
             if listed.try_reserve(1).is_ok() {
                 listed.push(registration);
@@ -113,7 +117,10 @@ impl Registration {
         registrations: impl IntoIterator<Item = &'a Self>,
         enabled: bool,
     ) -> Result<(), ProbeError> {
+        let mut registrations = registrations.into_iter().fuse();
         let mut probes = Vec::new();
+        let _ = probes.try_reserve_exact(registrations.size_hint().0);
+        disarm::collect(&mut registrations, &mut probes);
         for registration in registrations {
             let address = registration.address;
             probes.try_reserve(1).map_err(|_| ProbeError::OutOfMemory { address })?;

@@ -24,12 +24,13 @@ use super::arena::{Arena, Cell, Used};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
 use super::hit::counters::Counters;
+use super::hit::disarm;
 use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
 use super::hit::table::Page;
 use super::registration::State;
 use super::slab::Slab;
 use super::{Fallback, Memory, Mode, NotEntry, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
-use crate::{interrupts, platform};
+use crate::{interrupts, platform, text};
 use entries::{Entries, Probes};
 
 /// Every point at which a probe is registered.
@@ -145,7 +146,7 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     let mut registry = lock(first)?;
     let addresses = probes.iter().map(|each| each.address);
     if !enabled {
-        probes.iter().for_each(|each| each.probe.enabled.store(false, Relaxed));
+        registry.disarm(probes.iter().copied());
         registry.reduce(addresses);
         return Ok(());
     }
@@ -172,6 +173,7 @@ pub(super) fn unregister(probes: &mut [Registration]) -> u64 {
     let Some(first) = probes.first() else { return 0 };
     let missed = match lock(first.address) {
         Ok(mut registry) => {
+            registry.disarm(probes.iter());
             let missed = registry.remove(probes.iter());
             registry.sweep();
             missed
@@ -295,20 +297,35 @@ impl Registry {
 
     /// The same as [`change`](Self::change), where probes have only gone: all at once, or one by one where there is no memory.
     fn reduce(&mut self, addresses: impl Iterator<Item = usize> + Clone) {
-        for address in addresses.clone() {
-            if let Some(entry) = self.entries.get_mut(address) {
-                entry.is_pending = true;
-            }
-        }
         let mut all = Vec::new();
         if all.try_reserve_exact(addresses.clone().count()).is_ok() {
             all.extend(addresses.clone());
-            self.change(&mut all);
+            if self.change(&mut all).is_none() {
+                return;
+            }
+        } else {
+            for address in addresses.clone() {
+                if let Some(entry) = self.entries.get_mut(address) {
+                    entry.is_pending = true;
+                }
+            }
         }
         for address in addresses {
             if self.is_pending(address) {
                 change::reduce(self, address);
             }
+        }
+    }
+
+    /// Puts back the instructions at which none but `probes` are enabled, before anything else is done about these: whoever
+    /// calls this may be running into them. Where there is no memory for a list, that is left to what follows.
+    fn disarm<'a>(&mut self, probes: impl ExactSizeIterator<Item = &'a Registration> + Clone) {
+        let mut words = Vec::new();
+        let _ = words.try_reserve_exact(probes.len());
+        // SAFETY: `self` is what the lock guards.
+        unsafe { disarm::disable(probes, &mut words) };
+        if !words.is_empty() {
+            text::patch::<Used>(&words, &mut []);
         }
     }
 

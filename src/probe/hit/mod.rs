@@ -25,6 +25,7 @@
 
 pub(crate) mod counters;
 pub(crate) mod cpu;
+pub(crate) mod disarm;
 pub(crate) mod entry;
 pub(crate) mod instance;
 mod list;

@@ -96,24 +96,33 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
 /// somebody is in.
 fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cells: &mut [Used]) {
     registry.arena.write();
-    for Staged { address, page, word, point, replaced } in staged.iter_mut().filter(|staged| !staged.point.is_null()) {
-        *replaced = page.set(*address, *point, *word);
+    let (mut replaces, mut withdraws) = (false, false);
+    for Staged { address, page, word, point, replaced } in &mut *staged {
+        if point.is_null() {
+            withdraws |= !page.point(*address).load(Relaxed).is_null();
+        } else {
+            *replaced = page.set(*address, *point, *word);
+            replaces |= !replaced.is_null();
+        }
     }
     cells.sort_unstable();
-    text::patch(words, cells);
-    let mut is_withdrawn = false;
-    for Staged { address, page, word, replaced, .. } in staged.iter_mut().filter(|staged| staged.point.is_null()) {
-        *replaced = page.set(*address, ptr::null_mut(), *word);
-        is_withdrawn |= !replaced.is_null();
+    if !words.is_empty() || !withdraws {
+        text::patch(words, cells);
     }
-    if is_withdrawn {
+    // From here on the probes are armed, and whoever does this may be running into them.
+    if withdraws {
+        for Staged { address, page, word, replaced, .. } in staged.iter_mut().filter(|staged| staged.point.is_null()) {
+            *replaced = page.set(*address, ptr::null_mut(), *word);
+        }
         // Who was in a stub, before it asked for its point, may have been given one that was withdrawn since.
         text::patch(&[], cells);
     }
-    for point in staged.iter().filter_map(|staged| NonNull::new(staged.replaced)) {
-        // SAFETY: it came from there in `stage`. Since it was replaced or withdrawn, every CPU has been held outside the hit
-        // path.
-        unsafe { registry.points.remove(point) };
+    if replaces || withdraws {
+        for point in staged.iter().filter_map(|staged| NonNull::new(staged.replaced)) {
+            // SAFETY: it came from there in `stage`. Since it was replaced or withdrawn, every CPU has been held outside the
+            // hit path.
+            unsafe { registry.points.remove(point) };
+        }
     }
 }
 
