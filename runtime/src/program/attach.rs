@@ -16,7 +16,7 @@ use super::hit::{INTERPRETER, Site};
 use super::places::{Place, Way};
 use super::refused::{Refused, Wanted};
 
-/// How many probes are registered or armed between one look and the next whether to go on.
+/// How many probes are registered between one look and the next whether to go on.
 const AT_ONCE: usize = 256;
 
 /// Probes that are registered.
@@ -148,15 +148,13 @@ impl Attached {
         self.kprobes.len() + self.kretprobes.len()
     }
 
-    /// Arms them, until `is_stopped` is true.
+    /// Arms them, unless `is_stopped` is true: all at once, as otherwise those that are armed would be hit by what arms others.
     ///
     /// # Errors
     ///
-    /// There is no memory for that: some may be armed then.
+    /// There is no memory for that: none is armed then.
     pub fn arm(&self, is_stopped: &dyn Fn() -> bool) -> Result<(), ProbeError> {
-        let probes: Vec<&Registration> = self.probes().collect();
-        let mut some = probes.chunks(AT_ONCE).take_while(|_| !is_stopped());
-        some.try_for_each(|some| Registration::set_all_enabled(some.iter().copied(), true))
+        if is_stopped() { Ok(()) } else { Registration::set_all_enabled(self.probes(), true) }
     }
 
     /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns how many hits they have missed.

@@ -239,7 +239,7 @@ impl Program {
     /// # Errors
     ///
     /// What is wrong with it, or why nothing that one of its probes means can be probed: it has done nothing then. Or there is no
-    /// memory to arm its probes: its `BEGIN` has run then, and others may have, where probes were armed before.
+    /// memory to arm its probes: its `BEGIN` has run then.
     pub fn start(text: &str) -> Result<Self, Refusal> {
         Self::start_unless(text, Options::default(), GO_ON)
     }
@@ -254,8 +254,8 @@ impl Program {
     }
 
     /// The same, as `options` say, unless `is_stopped` becomes true, as it does when ^C is pressed: what is
-    /// to be probed may be much. If that was before its `BEGIN` has run, it is refused. If it was later, not all of its probes
-    /// are armed, and it is to be ended.
+    /// to be probed may be much. If that was before its `BEGIN` has run, it is refused. If it was later, none of its probes
+    /// is armed, and it is to be ended.
     ///
     /// # Errors
     ///
