@@ -10,7 +10,49 @@ use kprobes_symbols::glob_match;
 /// without what tells the copies of one function apart: see [`plain_path`].
 #[must_use]
 pub fn matches(glob: &str, name: &str) -> bool {
-    glob_match(glob, name) || glob_match(glob, &plain_path(name))
+    Glob::new(glob).matches(name)
+}
+
+/// A glob that is compared with many names.
+#[derive(Clone, Copy, Debug)]
+pub struct Glob<'a> {
+    text: &'a str,
+    longest_word: &'a [u8],
+}
+
+impl<'a> Glob<'a> {
+    /// That of this text.
+    #[must_use]
+    pub fn new(text: &'a str) -> Self {
+        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        Self { text, longest_word: words.max_by_key(|word| word.len()).unwrap_or_default().as_bytes() }
+    }
+
+    /// As [`matches`].
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        glob_match(self.text, name) || self.may_match_plain(name) && glob_match(self.text, &plain_path(name))
+    }
+
+    /// The same, of a name whose plain path is `plain`.
+    #[must_use]
+    pub fn matches_either(&self, name: &str, plain: &str) -> bool {
+        glob_match(self.text, name) || name.len() != plain.len() && glob_match(self.text, plain)
+    }
+
+    /// Whether the plain path of `name` may match though `name` does not. Nearly always it cannot, which is told without making
+    /// that path: nothing is left out of `name`, or a word is not in it. No two words of a path become one by what is left out
+    /// between them.
+    fn may_match_plain(&self, name: &str) -> bool {
+        let word = self.longest_word;
+        let (name, mut is_longer, mut has_word) = (name.as_bytes(), false, word.is_empty());
+        // Not by a search of `core`, which prepares more than it takes to look through one name.
+        for (at, &byte) in name.iter().enumerate() {
+            is_longer |= matches!(byte, b'<' | b'.');
+            has_word |= word.first() == Some(&byte) && name.get(at..).is_some_and(|rest| rest.starts_with(word));
+        }
+        is_longer && has_word
+    }
 }
 
 /// `path` without the `#N` that it may end with, and N: which one is meant of the functions that have the same path, from 1 on

@@ -2,7 +2,7 @@
 
 use std::string::ToString;
 
-use super::{Probe, matches, numbered, parse, parse_probes, plain_path};
+use super::{Glob, Probe, matches, numbered, parse, parse_probes, plain_path};
 use crate::error::Problem;
 
 /// The text that `program` reads as.
@@ -178,6 +178,13 @@ fn copies_of_one_function_have_one_plain_path() {
         ("", ""),
     ] {
         assert_eq!(plain_path(name), plain, "{name}");
+        for (at, _) in plain.char_indices() {
+            let (before, after) = plain.split_at(at);
+            for glob in [plain.to_string(), format!("{before}*"), format!("*{after}"), format!("{before}*{after}")] {
+                assert!(matches(&glob, name), "{glob} {name}");
+                assert!(Glob::new(&glob).matches_either(name, plain), "{glob} {name}");
+            }
+        }
     }
 }
 
