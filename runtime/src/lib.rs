@@ -16,7 +16,7 @@
 //! | `platform`, [`tracing`] | what the engine and the trace layer ask of a kernel |
 //! | [`program`] | programs in the one-line language, on the probes of the engine |
 //! | [`disassembly`] | instructions as text |
-//! | `nearest` | what was probably meant by a name that is not known |
+//! | `nearest`, `paths` | what was probably meant by a name that is not known, and the paths by which names are compared |
 //! | [`console`], [`workload`] | what a person does with it |
 //!
 //! What needs no hardware also builds for the host, where it is tested.
@@ -46,6 +46,8 @@ pub mod memory;
 #[cfg(any(target_os = "none", test))]
 mod nearest;
 pub mod network;
+#[cfg(any(target_os = "none", test))]
+mod paths;
 #[cfg(target_os = "none")]
 pub mod per_cpu;
 #[cfg(target_os = "none")]

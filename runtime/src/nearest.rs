@@ -1,8 +1,9 @@
 //! What was probably meant by a word that is not known.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use kprobes_program::syntax::{numbered, plain_path};
+use kprobes_program::syntax::numbered;
 
 /// The one of `known` that `word` becomes by the fewest insertions, removals and exchanges of characters; `None`
 /// where more than half of it would have to change.
@@ -11,17 +12,16 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     (distance <= word.len().max(best.len()) / 2).then_some(best)
 }
 
-/// The one of the demangled paths `known` that was probably meant by `path`: one that ends with it, or else that ends with the fewest
+/// The one of the demangled paths `known`, each with its plain path, that was probably meant by `path`: one that ends with it, or else that ends with the fewest
 /// insertions, removals and exchanges of characters; the shortest of these. `None` where more than a third of the function's own name
 /// would have to change, and for a pattern.
-pub fn nearest_path<'a>(path: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_path<'a>(path: &str, known: impl Iterator<Item = (&'a str, Cow<'a, str>)>) -> Option<&'a str> {
     if path.contains(['*', '?']) || numbered(path).1.is_some() {
         return None;
     }
     let parts = path.matches("::").count() + 1;
     let wanted = last_parts(path, 1);
-    let near = known.filter_map(|name| {
-        let plain = plain_path(name);
+    let near = known.filter_map(|(name, plain)| {
         let found = last_parts(&plain, 1);
         let most = wanted.len().max(found.len()) / 3;
         // The difference of the lengths is the least that the distance can be, and costs nothing.
@@ -53,6 +53,8 @@ fn distance(one: &str, other: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use kprobes_program::syntax::plain_path;
+
     use super::*;
 
     #[test]
@@ -84,7 +86,7 @@ mod tests {
             "runtime::net::read::<u8>",
             "runtime::net::readers",
         ];
-        let nearest = |path| nearest_path(path, known.into_iter());
+        let nearest = |path| nearest_path(path, known.into_iter().map(|name| (name, plain_path(name).into())));
         assert_eq!(nearest("compress256"), Some(known[0]));
         assert_eq!(nearest("sha2::compress256"), Some(known[0]));
         assert_eq!(nearest("sha2::sha256::compres256"), Some(known[0]));

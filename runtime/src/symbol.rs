@@ -10,12 +10,13 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::{fmt, slice};
 
-use kprobes_program::syntax::{matches, numbered};
+use kprobes_program::syntax::{Glob, numbered};
 use kprobes_symbols::{Symbol, SymbolTable};
 use spin::Once;
 
-use crate::memory::layout;
+use crate::memory::{self, layout};
 use crate::nearest::nearest_path;
+use crate::paths::{self, Paths};
 use crate::println;
 
 static TABLE: Once<Option<SymbolTable<'static>>> = Once::new();
@@ -49,6 +50,17 @@ fn appended() -> &'static [u8] {
 #[must_use]
 pub fn table() -> Option<&'static SymbolTable<'static>> {
     TABLE.get()?.as_ref()
+}
+
+/// The plain paths of the functions of the table: made when they are first asked for, and kept, if they take no more than a 64th of
+/// the memory that is to spare.
+fn paths() -> Option<&'static Paths> {
+    static PATHS: Once<Option<Paths>> = Once::new();
+    let make = || {
+        let table = table()?;
+        Paths::new(|| table.iter(), memory::statistics().heap_to_spare() / 64)
+    };
+    PATHS.call_once(make).as_ref()
 }
 
 /// The virtual address of the table, at which no instruction is.
@@ -106,19 +118,21 @@ pub fn path(function: &Symbol<'_>) -> String {
     }
 }
 
-/// The functions that `glob` means, in the order of their addresses, each once: see [`matches`] and [`numbered`].
+/// The functions that `glob` means, in the order of their addresses, each once: see [`Glob::matches`] and [`numbered`].
 pub fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     let (glob, wanted) = numbered(glob);
+    let (glob, paths) = (Glob::new(glob), paths());
     let mut end = 0;
-    let all = table().into_iter().flat_map(|table| table.iter());
+    let all = table().into_iter().flat_map(|table| table.iter()).enumerate();
     let matching =
-        all.filter(move |function| function.size > 0 && matches(glob, function.name)).filter(move |function| {
-            // Functions of several names are meant once.
-            let is_new = function.address >= end;
-            end = end.max(function.address + function.size);
-            is_new
-        });
-    matching.filter(move |function| is_meant(function, wanted))
+        all.filter(move |(number, function)| function.size > 0 && paths::matches(paths, *number, function, glob));
+    let each_once = matching.map(|(_, function)| function).filter(move |function| {
+        // Functions of several names are meant once.
+        let is_new = function.address >= end;
+        end = end.max(function.address + function.size);
+        is_new
+    });
+    each_once.filter(move |function| is_meant(function, wanted))
 }
 
 /// The functions that `name` means, which is no pattern: those of just this path, or else those whose path is this without what tells
@@ -133,7 +147,8 @@ pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
 /// The function that was probably meant by `path`, which means none.
 #[must_use]
 pub fn nearest(path: &str) -> Option<&'static str> {
-    nearest_path(path, table()?.iter().filter(|function| function.size > 0).map(|function| function.name))
+    let (paths, all) = (paths(), table()?.iter().enumerate().filter(|(_, function)| function.size > 0));
+    nearest_path(path, all.map(|(number, function)| (function.name, paths::of(paths, number, &function))))
 }
 
 /// The statics with the demangled name `name`, in ascending order of address.
