@@ -239,14 +239,30 @@ impl InlinedCopies {
     /// Every function of which there are copies, and every one that others were copied into in such a copy, in ascending order of
     /// name.
     pub fn functions(&self) -> impl Iterator<Item = InlinedFunction<'_>> {
+        self.functions_where(|_, _| true)
+    }
+
+    /// Those of the functions that are wanted by number and name; for the others no memory is taken.
+    pub fn functions_where(
+        &self,
+        is_wanted: impl Fn(usize, &str) -> bool,
+    ) -> impl Iterator<Item = InlinedFunction<'_>> {
         let (mut numbers, mut name) = (Numbers(&self.bytes), String::new());
-        (0..self.count).map_while(move |number| {
+        let functions = (0..self.count).map_while(move |number| {
             let Stored { shared, rest, copies } = Stored::next(&mut numbers)?;
             // What is written begins with whole characters.
             name.truncate(name.is_char_boundary(shared).then_some(shared)?);
             name.push_str(rest);
-            Some(InlinedFunction { number, name: name.clone(), base: self.base, copies })
-        })
+            let found = || InlinedFunction { number, name: name.clone(), base: self.base, copies };
+            Some(is_wanted(number, &name).then(found))
+        });
+        functions.flatten()
+    }
+
+    /// How many bytes of memory they take.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity()
     }
 
     /// Whether all of it can be read.

@@ -13,12 +13,14 @@ use core::ops::Range;
 use aarch64_kprobes::insn::{self, Verdict};
 use aarch64_kprobes::probe;
 use kprobes_program::error::Problem;
-use kprobes_program::syntax::{Probe, matches};
+use kprobes_program::syntax::{Glob, Probe};
 use kprobes_symbols::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
+
+use spin::Once;
 
 use super::exits::Exit;
 use super::places::Way;
-use crate::symbol;
+use crate::{memory, symbol};
 
 /// An instruction at which control passes into a copy, or out of it.
 pub(super) struct Site {
@@ -51,9 +53,20 @@ pub(super) struct Copies {
     pub names: BTreeMap<u64, String>,
 }
 
-/// The table of copies: unpacked when a program asks for it first, and kept until that has been read.
+/// The table of copies, for one program: nothing until that asks for it.
 #[derive(Default)]
-pub(super) struct Table(OnceCell<Result<InlinedCopies, Problem>>);
+pub(super) struct Table(OnceCell<Result<Unpacked, Problem>>);
+
+/// The table as it can be read. To unpack it takes a hundred times as long as to read it, so it is kept for the next program,
+/// unless that would take more than [a part](KEPT) of the memory that is to spare.
+enum Unpacked {
+    Kept(&'static InlinedCopies),
+    Once(InlinedCopies),
+}
+
+static UNPACKED: Once<InlinedCopies> = Once::new();
+/// One of so many parts.
+const KEPT: usize = 64;
 
 /// What stands for a function of which there are copies.
 fn value(function: &InlinedFunction<'_>) -> u64 {
@@ -62,15 +75,27 @@ fn value(function: &InlinedFunction<'_>) -> u64 {
     address.unwrap_or_else(|| (symbol::table_address() + function.number) as u64)
 }
 
+impl Unpacked {
+    fn new() -> Result<Self, Problem> {
+        if let Some(copies) = UNPACKED.get() {
+            return Ok(Self::Kept(copies));
+        }
+        let copies = symbol::table().ok_or(Problem::NoInlined)?.inlined().map_err(|error| match error {
+            InlinedError::NoMemory { bytes } => Problem::InlinedMemory { bytes },
+            InlinedError::Inconsistent => Problem::InlinedDamaged,
+        })?;
+        let is_kept = copies.memory() <= memory::statistics().heap_to_spare() / KEPT;
+        Ok(if is_kept { Self::Kept(UNPACKED.call_once(|| copies)) } else { Self::Once(copies) })
+    }
+}
+
 impl Table {
     fn get(&self) -> Result<&InlinedCopies, Problem> {
-        let unpack = || {
-            symbol::table().ok_or(Problem::NoInlined)?.inlined().map_err(|error| match error {
-                InlinedError::NoMemory { bytes } => Problem::InlinedMemory { bytes },
-                InlinedError::Inconsistent => Problem::InlinedDamaged,
-            })
-        };
-        self.0.get_or_init(unpack).as_ref().map_err(|problem| *problem)
+        match self.0.get_or_init(Unpacked::new) {
+            Ok(Unpacked::Kept(copies)) => Ok(copies),
+            Ok(Unpacked::Once(copies)) => Ok(copies),
+            Err(problem) => Err(*problem),
+        }
     }
 
     /// What stands for the functions that `glob` means of which there are copies.
@@ -83,7 +108,8 @@ impl Table {
             Err(Problem::NoInlined) => return Ok(Vec::new()),
             table => table?,
         };
-        let meant = table.functions().filter(|function| matches(glob, &function.name));
+        let glob = Glob::new(glob);
+        let meant = table.functions_where(|_, name| glob.matches(name));
         Ok(meant.map(|function| value(&function)).collect())
     }
 
@@ -96,7 +122,8 @@ impl Table {
         let table = self.get()?;
         let mut found = Copies::default();
         let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for function in table.functions().filter(|function| matches(glob, &function.name)) {
+        let glob = Glob::new(glob);
+        for function in table.functions_where(|_, name| glob.matches(name)) {
             let stands_for = value(&function);
             for stored in function.copies() {
                 let Some(host) = symbol::function(stored.address as usize) else { continue };
@@ -115,10 +142,9 @@ impl Table {
                 found.names.entry(stands_for).or_insert_with(|| function.name.clone());
             }
         }
-        for function in table.functions() {
-            let Some(numbers) = callers.get(&function.number) else { continue };
+        for function in table.functions_where(|number, _| callers.contains_key(&number)) {
             let caller = value(&function);
-            for &number in numbers {
+            for &number in callers.get(&function.number).into_iter().flatten() {
                 found.copies.get_mut(number).into_iter().for_each(|copy| copy.caller = caller);
             }
             found.names.insert(caller, function.name);
