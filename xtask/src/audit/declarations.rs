@@ -33,6 +33,8 @@ struct File {
     #[serde(default)]
     elsewhere: BTreeMap<String, String>,
     #[serde(default)]
+    inlined: BTreeMap<String, String>,
+    #[serde(default)]
     indirect: Vec<IndirectText>,
     #[serde(default)]
     groups: BTreeMap<String, BTreeMap<String, String>>,
@@ -234,6 +236,10 @@ impl Declarations {
         ] {
             extend(entries, table, file, found.into_iter().map(|(pattern, reason)| (pattern, (), reason)))?;
         }
+        let inlined = text.inlined.into_iter().map(|(pattern, reason)| (pattern, (), reason));
+        let known = self.elsewhere.len();
+        extend(&mut self.elsewhere, "inlined", file, inlined)?;
+        self.elsewhere[known..].iter().for_each(Entry::is_needed);
         let indirect = text.indirect.into_iter();
         let indirect =
             indirect.map(|IndirectText { r#in, sites, reaches, reason }| (r#in, Indirect { sites, reaches }, reason));
@@ -262,10 +268,16 @@ impl Declarations {
         Ok(())
     }
 
+    /// Whether `entry` is held to what is in the image: that of an image of yours may lack functions of the engine, which were not
+    /// used, or were inlined.
+    pub fn is_checked<T>(&self, entry: &Entry<T>) -> bool {
+        self.files[entry.file].1
+    }
+
     /// The declarations that apply to nothing, as sentences.
     pub fn stale(&self) -> Vec<String> {
         fn of<T>(declarations: &Declarations, entries: &[Entry<T>]) -> Vec<String> {
-            let stale = entries.iter().filter(|entry| !entry.is_used.get() && declarations.files[entry.file].1);
+            let stale = entries.iter().filter(|entry| !entry.is_used.get() && declarations.is_checked(entry));
             stale
                 .map(|entry| {
                     let file = declarations.files[entry.file].0.display();

@@ -6,7 +6,7 @@ use super::{
     audit,
     stacks::{RET, call},
 };
-use crate::audit::{Image, declarations::Declarations, program::Program};
+use crate::audit::{Findings, Image, declarations::Declarations, program::Program};
 use crate::workspace;
 
 const ROOT: &str = "[roots]\nroot = \"test\"\n";
@@ -63,6 +63,10 @@ fn what_applies_to_nothing_is_reported() {
         assert!(found.contains(&stale(what)), "{what}: {found:#?}");
     }
     assert!(found.iter().any(|found| found.ends_with("has 0 indirect calls, and [[indirect]] in \"root\" declares 1")));
+    assert_eq!(audit(&program, "[roots]\nroot = \"test\"\n[inlined]\ngone = \"test\"\n"), [""; 0]);
+    let program = Program::of(&[("root", 0, &[RET]), ("new", 0x100, &[RET])]);
+    assert_eq!(audit(&program, "[roots]\nroot = \"test\"\n[inlined]\nnew = \"test\"\n"), [""; 0]);
+    let program = Program::of(&[("root", 0, &[RET])]);
     assert_eq!(
         audit(&program, ""),
         [
@@ -98,6 +102,36 @@ fn groups_grow_with_every_file() {
     let both = "[groups.callees]\none = \"test\"\nother = \"test\"\n";
     let found = audit(&program, &format!("{ROOT}{indirect}{both}"));
     assert_eq!(found, ["root → other: cannot go on at 0x200 (other): it generates an exception"]);
+}
+
+#[test]
+fn an_image_is_not_held_to_what_the_engine_declares_of_others() {
+    let program = Program::of(&[("root", 0, &[BLR, RET]), ("callee", 0x100, &[RET])]);
+    let indirect = "[[indirect]]\nin = \"root\"\nsites = 2\nreaches = [\"callee\", \"gone\"]\nreason = \"test\"\n";
+    let audit = |is_checked| {
+        let mut declarations = Declarations::default();
+        declarations.add(Path::new("test.toml"), &format!("{ROOT}{indirect}"), is_checked).unwrap();
+        Findings::new(&program, &declarations)
+            .violations
+            .into_iter()
+            .map(|violation| violation.what)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(audit(false), [""; 0]);
+    let held = [
+        "is declared to call \"gone\" indirectly, and there is no such function",
+        "has 1 indirect call, and [[indirect]] in \"root\" declares 2",
+    ];
+    assert_eq!(audit(true), held);
+}
+
+#[test]
+fn the_engine_declares_its_own_frames() {
+    // mov x9, sp; mov sp, x9: as a routine that moves its frame.
+    let program = Program::of(&[("kretprobe_trampoline", 0, &[0x9100_03e9, 0x9100_013f, RET])]);
+    let mut declarations = Declarations::default();
+    declarations.read(&workspace::root().join("audit/engine.toml"), false).unwrap();
+    assert_eq!(Findings::new(&program, &declarations).violations, []);
 }
 
 #[test]
