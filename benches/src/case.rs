@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -42,7 +43,9 @@ pub enum Work {
     /// A change to so many probes, which has the stopwatch time it.
     Change {
         /// The figure is for one of so many.
-        count: usize,
+        count: fn() -> usize,
+        /// So often: the median counts.
+        times: usize,
         /// Makes it.
         change: fn(&mut Stopwatch),
     },
@@ -64,8 +67,13 @@ const fn hit(name: &'static str, target: fn() -> Target, mode: Mode, arm: fn(usi
     Case { name, work: Work::Hit { target, mode, arm } }
 }
 
-const fn change(name: &'static str, count: usize, change: fn(&mut Stopwatch)) -> Case {
-    Case { name, work: Work::Change { count, change } }
+const fn change(name: &'static str, count: fn() -> usize, change: fn(&mut Stopwatch)) -> Case {
+    Case { name, work: Work::Change { count, times: 11, change } }
+}
+
+/// One that takes long.
+const fn large(name: &'static str, count: fn() -> usize, change: fn(&mut Stopwatch)) -> Case {
+    Case { name, work: Work::Change { count, times: 1, change } }
 }
 
 /// All cases. The one with many probes is the last, as it takes the longest.
@@ -128,22 +136,83 @@ pub static CASES: &[Case] = &[
     hit("prog.predicate-false", target::add, Mode::Lean, |at, _| compiled(at, "/arg0 == 7/ { @ = count(); }")),
     hit("prog.keyed-count", target::add, Mode::Lean, |at, _| compiled(at, "{ @[func] = count(); }")),
     hit("prog.count.interpreted", target::add, Mode::Lean, |at, _| program(at, COUNT, Program::interpret)),
-    change("register.one", 1, |stopwatch| {
+    change("register.one", one_change, |stopwatch| {
         let at = target::add().probed();
         drop(stopwatch.time(|| Kprobe::at(at).pre(before).register()));
     }),
-    change("unregister.one", 1, |stopwatch| {
+    change("unregister.one", one_change, |stopwatch| {
         let probe = Kprobe::at(target::add().probed()).pre(before).register();
         stopwatch.time(|| drop(probe));
     }),
-    change("register.batch-1000", 1000, |stopwatch| {
-        let probes = target::small_functions().map(|at| Kprobe::at(at).pre(before));
-        expect_all(stopwatch.time(|| Kprobe::register_all(probes)));
+    change(
+        "register.batch-1000",
+        || target::small_functions().len(),
+        |stopwatch| {
+            let probes = target::small_functions().map(|at| Kprobe::at(at).pre(before));
+            expect_all(stopwatch.time(|| Kprobe::register_all(probes)));
+        },
+    ),
+    change(
+        "unregister.batch-1000",
+        || target::small_functions().len(),
+        |stopwatch| {
+            let probes = target::small_functions().map(|at| Kprobe::at(at).pre(before));
+            let probes = expect_all(Kprobe::register_all(probes));
+            stopwatch.time(|| Kprobe::unregister_all(probes));
+        },
+    ),
+    large(
+        "change.everything-on",
+        || target::everything().len(),
+        |stopwatch| {
+            Kprobe::unregister_all(everything(|work| stopwatch.time(work)));
+        },
+    ),
+    large(
+        "change.everything-off",
+        || target::everything().len(),
+        |stopwatch| {
+            let probes = everything(|work| work());
+            stopwatch.time(|| Kprobe::unregister_all(probes));
+        },
+    ),
+    large(
+        "change.functions-on",
+        || symbol::functions("*").count(),
+        |stopwatch| {
+            drop(stopwatch.time(|| started(ALL_FUNCTIONS)));
+        },
+    ),
+    large(
+        "change.functions-off",
+        || symbol::functions("*").count(),
+        |stopwatch| {
+            let program = started(ALL_FUNCTIONS);
+            drop(stopwatch.time(|| program.detach()));
+        },
+    ),
+    large(
+        "change.copies-on",
+        || list(ALL_COPIES).len(),
+        |stopwatch| {
+            drop(stopwatch.time(|| started(&format!("{ALL_COPIES} {COUNT}"))));
+        },
+    ),
+    large(
+        "change.copies-off",
+        || list(ALL_COPIES).len(),
+        |stopwatch| {
+            let program = started(&format!("{ALL_COPIES} {COUNT}"));
+            drop(stopwatch.time(|| program.detach()));
+        },
+    ),
+    large("change.no-function", one_change, |stopwatch| {
+        assert!(stopwatch.time(|| Program::start("kprobe:sha2::sha256::nothing { @ = count(); }")).is_err());
     }),
-    change("unregister.batch-1000", 1000, |stopwatch| {
-        let probes = target::small_functions().map(|at| Kprobe::at(at).pre(before));
-        let probes = expect_all(Kprobe::register_all(probes));
-        stopwatch.time(|| Kprobe::unregister_all(probes));
+    large("change.no-copy", one_change, |stopwatch| {
+        // The table of copies is unpacked once.
+        let refused = || Program::start("inline:sha2::sha256::nothing:entry { @ = count(); }").is_err();
+        assert!(refused() && stopwatch.time(refused));
     }),
     hit("hit.with-1-armed", target::among_instructions, Mode::Boosted, one),
     hit("hit.with-100000-armed", target::among_instructions, Mode::Boosted, |at, mode| {
@@ -196,6 +265,34 @@ impl Deref for OneProbe {
 
 /// What the program does that is measured as instructions and interpreted.
 const COUNT: &str = "{ @ = count(); }";
+
+/// Programs about all functions, and all their copies; and how many probes of the second there are.
+const ALL_FUNCTIONS: &str = "kprobe:* { @[func] = count(); }";
+const ALL_COPIES: &str = "inline:*:entry";
+
+/// The figure is for one of one.
+fn one_change() -> usize {
+    1
+}
+
+fn list(probes: &str) -> Vec<String> {
+    runtime::program::list(probes).unwrap_or_else(|_| panic!("{probes} means nothing"))
+}
+
+fn started(text: &str) -> Program {
+    Program::start(text).unwrap_or_else(|_| panic!("{text} does not run"))
+}
+
+/// A probe without a handler on every instruction that can be probed; `time` is given what registers and arms them.
+fn everything(time: impl FnOnce(&mut dyn FnMut())) -> Vec<Kprobe> {
+    let (addresses, mut probes) = (target::everything(), Vec::new());
+    time(&mut || {
+        probes = expect_all(Kprobe::register_all(addresses.iter().map(|&at| Kprobe::at(at).disabled())));
+        let armed = Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true);
+        armed.expect("there is memory");
+    });
+    probes
+}
 
 /// A program about the function at `at`, which does `what` at its entry, by instructions.
 fn compiled(at: usize, what: &str) -> Armed {

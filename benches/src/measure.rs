@@ -18,7 +18,7 @@ use crate::target::{self, Target};
 const CALLS: usize = 100;
 /// Rounds that are measured. The first, which meets cold caches, is not.
 const ROUNDS: usize = 101;
-/// Times that a registration is measured.
+/// Times that nothing is measured.
 const TIMES: usize = 11;
 
 /// Measures pieces of work.
@@ -59,13 +59,13 @@ pub fn run(case: &Case, clock: Clock) {
             armed.check(CALLS * (ROUNDS + 1));
             (total, bare, CALLS)
         }
-        Work::Change { count, change } => {
+        Work::Change { count, times, change } => {
             let mut stopwatch = Stopwatch::new(clock);
-            let total = median((0..TIMES).map(|_| {
+            let total = median((0..times).map(|_| {
                 change(&mut stopwatch);
                 stopwatch.ticks
             }));
-            (total, 0, count)
+            (total, 0, count())
         }
     };
     println!(r#"{{"name":"{}","total":{total},"bare":{bare},"count":{count},"unit":"{}"}}"#, case.name, clock.unit());

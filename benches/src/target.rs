@@ -1,5 +1,10 @@
 //! The functions of `targets.S`.
 
+use alloc::vec::Vec;
+
+use aarch64_kprobes::probe::Checker;
+use runtime::symbol;
+
 core::arch::global_asm!(include_str!("targets.S"));
 
 /// A function to be probed.
@@ -83,6 +88,14 @@ pub fn instructions() -> impl Iterator<Item = usize> {
 /// The last of [`instructions`] in the function in the middle, entered there, so that it alone is executed.
 pub fn among_instructions() -> Target {
     Target { function: &raw const bench_large as usize + LARGE * (FUNCTIONS / 2) - 8, offset: 0, copies: 1 }
+}
+
+/// The virtual addresses of all instructions of the image that can be probed.
+pub fn everything() -> Vec<usize> {
+    let mut checker = Checker::new();
+    let all =
+        symbol::functions("*").flat_map(|function| (function.address..function.address + function.size).step_by(4));
+    all.map(|address| address as usize).filter(|&address| checker.check(address).is_ok()).collect()
 }
 
 /// Calls the function of `target` so many times.
