@@ -6,6 +6,8 @@
 //! console goes on.
 
 pub mod census;
+#[cfg(target_os = "none")]
+pub mod everything;
 pub mod files;
 pub mod line_editor;
 #[cfg(any(target_os = "none", test))]
