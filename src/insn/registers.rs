@@ -192,7 +192,7 @@ const fn immediate(word: u32) -> Access {
 /// System instructions (C4.1.94).
 const fn system(word: u32) -> Access {
     /// op0 to op2 of NZCV: the lowest bit of op0 is that of the group.
-    const NZCV: u32 = 0b1_011_0100_0010_000;
+    const NZCV: u32 = 0b101_1010_0001_0000;
     let rt = at(word, 0);
     let flags = if field(word, 19, 5) == NZCV { FLAGS } else { Registers::NONE };
     match field(word, 23, 19) {
@@ -205,9 +205,9 @@ const fn system(word: u32) -> Access {
             _ => Access::NONE,
         },
         // SYS, MSR.
-        0b00001 | 0b00010 | 0b00011 => Access::NONE.reads(rt).writes(flags),
+        0b00001..=0b00011 => Access::NONE.reads(rt).writes(flags),
         // SYSL, MRS.
-        0b00101 | 0b00110 | 0b00111 => Access::NONE.reads(flags).writes(rt),
+        0b00101..=0b00111 => Access::NONE.reads(flags).writes(rt),
         _ => Access::UNKNOWN,
     }
 }

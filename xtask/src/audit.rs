@@ -31,8 +31,10 @@ use walk::{Graph, Violation};
 
 use crate::{setup, workspace};
 
-/// The declarations of the engine, for every image; those of the kernel; and those of the tests, in the repository.
+/// The declarations of the engine, for every image; of its way in for vectors of a kernel of its own; of the kernel; and of the
+/// tests, in the repository.
 const ENGINE: &str = "audit/engine.toml";
+const VECTOR: &str = "audit/vector.toml";
 const RUNTIME: &str = "audit/runtime.toml";
 const TESTS: &str = "audit/tests.toml";
 
@@ -83,7 +85,7 @@ impl Image {
     fn declarations(self) -> &'static [(&'static str, bool)] {
         match self {
             Self::Kernel => &[(ENGINE, true), (RUNTIME, true)],
-            Self::Tests => &[(ENGINE, false), (RUNTIME, false), (TESTS, true)],
+            Self::Tests => &[(ENGINE, false), (VECTOR, true), (RUNTIME, false), (TESTS, true)],
         }
     }
 }
@@ -95,6 +97,7 @@ pub fn audit(options: &Options) -> Result<ExitCode> {
     let elf = match &options.image {
         Some(elf) => {
             declarations.read(&root.join(ENGINE), false)?;
+            declarations.read(&root.join(VECTOR), false)?;
             for file in &options.declarations {
                 declarations.read(file, true)?;
             }
