@@ -123,6 +123,8 @@ pub struct Store {
     pub(crate) stacks: Stacks,
     /// The program has asked to end.
     over: AtomicBool,
+    /// When that was, in nanoseconds; `u64::MAX` before.
+    ended: AtomicU64,
     /// When it was loaded, in nanoseconds.
     pub(crate) start: u64,
 }
@@ -150,6 +152,7 @@ impl Store {
             tables: tables.collect(),
             stacks: Stacks::new(code.stack_frames, limits),
             over: AtomicBool::new(false),
+            ended: AtomicU64::new(u64::MAX),
             start,
         })
     }
@@ -166,8 +169,15 @@ impl Store {
         core::ptr::from_ref(&self.over).addr() as u64
     }
 
+    /// When the program has asked to end, in nanoseconds of its machine; `u64::MAX` while it has not.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     #[inline]
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, now: u64) {
+        self.ended.store(now, Ordering::Relaxed);
         self.over.store(true, Ordering::Relaxed);
     }
 

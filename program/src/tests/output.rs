@@ -442,7 +442,9 @@ fn exit_ends_the_clause_and_all_others_but_end() {
     let hit = Task::with(&[]);
     bed.hit(0, &hit);
     assert!(!bed.drain());
-    bed.hit(0, &hit).hit(0, &hit);
+    assert_eq!(bed.store.ended(), u64::MAX);
+    bed.hit(0, &Task { time: 7, ..hit }).hit(0, &hit);
+    assert_eq!(bed.store.ended(), 7);
     assert!(bed.drain());
     bed.hit(0, &hit).hit(1, &hit);
     assert_eq!(bed.finish(), "@n: 1\nend\n@n: 2\n");

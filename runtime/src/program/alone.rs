@@ -50,19 +50,22 @@ pub(super) fn start_intervals(shared: &Arc<Shared>) -> Option<JoinHandle> {
     (!intervals.is_empty()).then(|| task::spawn("interval", move || keep(&shared, intervals)))
 }
 
-/// What was not run in time is run once, and not for each time that was missed: these are counted.
+/// What was not run in time is run once, and not for each time that was missed: these are counted, up to the end of the program.
 fn keep(shared: &Shared, mut intervals: Vec<Interval>) {
-    while !shared.is_ending() {
-        let now = time::nanoseconds();
+    loop {
+        let end = shared.end();
+        let now = time::nanoseconds().min(end);
         for interval in intervals.iter_mut().filter(|interval| interval.next <= now) {
             let missed = (now - interval.next) / interval.period;
             interval.next = interval.next.saturating_add(interval.period.saturating_mul(missed + 1));
-            let _mask = IrqMask::new();
-            hit::run_alone(shared, interval.clause, interval.name as u64);
-            // Behind `exit()` there is no turn to miss.
-            if !shared.store.is_over() {
-                shared.late.fetch_add(missed, Ordering::Relaxed);
+            shared.late.fetch_add(missed, Ordering::Relaxed);
+            if end == u64::MAX {
+                let _mask = IrqMask::new();
+                hit::run_alone(shared, interval.clause, interval.name as u64);
             }
+        }
+        if end != u64::MAX {
+            return;
         }
         let next = intervals.iter().map(|interval| interval.next).min().unwrap_or(u64::MAX);
         task::sleep(Duration::from_nanos(next.saturating_sub(time::nanoseconds())).min(NAP));

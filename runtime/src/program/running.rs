@@ -44,8 +44,8 @@ pub struct Shared {
     untold: usize,
     /// How many turns of clauses with an interval were not run, as they came too late.
     pub(super) late: AtomicU64,
-    /// Whether the tasks of the program are to end.
-    ending: AtomicBool,
+    /// When the tasks of the program were told to end, in nanoseconds; `u64::MAX` before.
+    ending: AtomicU64,
     /// Whether somebody takes what was put out: one at a time can.
     reading: AtomicBool,
 }
@@ -66,7 +66,7 @@ struct Tasks {
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        self.shared.ending.store(true, Ordering::Relaxed);
+        self.shared.ending.store(time::nanoseconds(), Ordering::Relaxed);
         self.intervals.take().into_iter().for_each(JoinHandle::join);
     }
 }
@@ -191,14 +191,18 @@ impl Shared {
         let Places { places, spans, names, alone, inlined, untold } = all;
         let store = Store::new(&code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(format!("the program cannot run: {flaw}")))?;
-        let (ending, reading) = (AtomicBool::new(false), AtomicBool::new(false));
-        let late = AtomicU64::new(0);
+        let (ending, reading, late) = (AtomicU64::new(u64::MAX), AtomicBool::new(false), AtomicU64::new(0));
         Ok((Self { code, store, names, alone, inlined, untold, late, ending, reading }, places, spans))
+    }
+
+    /// When the program has ended, by `exit()` or as it was told to, in nanoseconds; `u64::MAX` while it runs.
+    pub(super) fn end(&self) -> u64 {
+        self.ending.load(Ordering::Relaxed).min(self.store.ended())
     }
 
     /// Whether the tasks of the program are to end.
     pub(super) fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Relaxed) || self.store.is_over()
+        self.end() != u64::MAX
     }
 
     /// What its output names.

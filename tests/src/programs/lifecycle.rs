@@ -16,6 +16,33 @@ use runtime::{smp, task, time};
 use super::{finished, printed, refused, start, target};
 use crate::test;
 
+/// For how many intervals of 2 ms [`keep_cpus_busy`] leaves no task its turn.
+const PERIODS: u64 = 50;
+
+/// Masks interrupts on all CPUs for that long, and has each call `last` then, before it takes any again.
+fn keep_cpus_busy(last: fn()) {
+    let busy = move || {
+        let _mask = IrqMask::new();
+        let begin = time::now();
+        while time::now() - begin < Duration::from_millis(2 * PERIODS) {
+            core::hint::spin_loop();
+        }
+        last();
+    };
+    let tasks: Vec<_> = smp::running().map(|cpu| task::spawn_on(cpu, "busy", busy)).collect();
+    tasks.into_iter().for_each(JoinHandle::join);
+}
+
+fn periods_since(begin: Duration) -> u64 {
+    (time::now() - begin).as_millis() as u64 / 2 + 1
+}
+
+/// The number that follows `start` in a line of what a program has printed; 0 without such a line.
+fn number(printed: &str, start: &str) -> u64 {
+    let line = printed.lines().find_map(|line| line.strip_prefix(start));
+    line.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
 test!(
     depends(cpus),
     fn a_program_can_be_stopped_while_it_arms_its_probes() {
@@ -65,29 +92,39 @@ test!(
 
 test!(
     fn intervals_that_are_not_kept_are_counted() {
-        const PERIODS: u64 = 50;
         let begin = time::now();
         let program = start("interval:ms:2 { @ = count(); }");
-        let busy = || {
-            let _mask = IrqMask::new();
-            let begin = time::now();
-            while time::now() - begin < Duration::from_millis(2 * PERIODS) {
-                core::hint::spin_loop();
-            }
-        };
-        let tasks: Vec<_> = smp::running().map(|cpu| task::spawn_on(cpu, "busy", busy)).collect();
-        tasks.into_iter().for_each(JoinHandle::join);
+        keep_cpus_busy(|| {});
         // The task that runs the clause has its turn.
         task::sleep(Duration::from_millis(10));
         let out = finished(program);
-        let number = |from: &str| {
-            let line = out.lines().find_map(|line| line.strip_prefix(from))?;
-            line.split(' ').next()?.parse::<u64>().ok()
-        };
-        let (run, missed) = (number("@: ").unwrap(), number("Missed ").unwrap_or(0));
-        let most = (time::now() - begin).as_millis() as u64 / 2 + 1;
+        let (run, missed) = (number(&out, "@: "), number(&out, "Missed "));
         assert!(missed >= PERIODS / 2, "{out}");
+        let most = periods_since(begin);
         assert!((PERIODS..=most).contains(&(run + missed)), "{out}, of {most}");
+    }
+);
+
+test!(
+    depends(cpus),
+    fn intervals_that_were_missed_before_exit_are_counted() {
+        for text in [
+            "interval:ms:2 { @ = count(); } kprobe:tests::programs::target { exit(); }",
+            "interval:ms:2 { @ = count(); if (@go == 1) { exit(); } } kprobe:tests::programs::target { @go = 1; }",
+        ] {
+            let begin = time::now();
+            let program = start(text);
+            keep_cpus_busy(|| _ = black_box(target(0, core::ptr::null())));
+            while !program.is_over() {
+                task::yield_now();
+            }
+            let most = periods_since(begin);
+            // What would have been due after the end is not missed.
+            keep_cpus_busy(|| {});
+            let out = finished(program);
+            let missed = number(&out, "Missed ");
+            assert!((PERIODS / 2..=most).contains(&missed), "{text}: {out}, of {most}");
+        }
     }
 );
 
