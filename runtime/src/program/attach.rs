@@ -33,6 +33,15 @@ pub(super) struct Attached {
     pub refused: Refused,
 }
 
+/// What probes were not told of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unseen {
+    /// Hits that they have missed.
+    pub hits: u64,
+    /// Calls that had not returned when they were unregistered.
+    pub returns: u64,
+}
+
 /// Somebody wants it to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopped;
@@ -157,14 +166,15 @@ impl Attached {
         if is_stopped() { Ok(()) } else { Registration::set_all_enabled(self.probes(), true) }
     }
 
-    /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns how many hits they have missed.
+    /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns what they were not told of.
     ///
     /// The instructions of clauses go behind that. Nobody is in them then: to be unregistered, a probe waits until every CPU was
     /// held outside of handlers, and no task is preempted in one, as interrupts are masked.
-    pub fn detach(mut self) -> u64 {
+    pub fn detach(mut self) -> Unseen {
         // Where there is no memory for that, they go armed.
         let _ = Registration::set_all_enabled(self.probes(), false);
-        self.unregister()
+        let returns = self.probes().map(|probe| u64::from(probe.active())).sum();
+        Unseen { hits: self.unregister(), returns }
     }
 
     fn unregister(&mut self) -> u64 {

@@ -17,7 +17,7 @@ use kprobes_program::store::{Limits, Store};
 use kprobes_program::syntax::{self, Probe};
 
 use super::alone;
-use super::attach::{self, Attached, Stopped};
+use super::attach::{self, Attached, Stopped, Unseen};
 use super::compiled::Reason;
 use super::inlined::Table;
 use super::names::{Image, Known};
@@ -348,9 +348,9 @@ impl Program {
     /// Takes its probes away, and ends its tasks: no clause runs any more. Returns what is left of it.
     pub fn detach(self) -> Detached {
         let Self { attached, tasks, shared } = self;
-        let missed = attached.detach();
+        let unseen = attached.detach();
         drop(tasks);
-        Detached { shared, missed }
+        Detached { shared, unseen }
     }
 
     /// Ends it: runs its `END`, and writes what it has put out, and what is left in its maps; then what it has missed and lost.
@@ -367,7 +367,7 @@ impl Program {
 #[must_use]
 pub struct Detached {
     shared: Arc<Shared>,
-    missed: u64,
+    unseen: Unseen,
 }
 
 impl Detached {
@@ -377,24 +377,26 @@ impl Detached {
     ///
     /// Those of `out`.
     pub fn finish(self, out: &mut dyn Write) -> fmt::Result {
-        let Self { shared, missed } = self;
+        let Self { shared, unseen } = self;
         alone::run(&shared, |probe| *probe == Probe::End);
         // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
         while shared.drain(out)? {}
         report::write_maps(&shared.code, &shared.store, &shared.known(), &masked, out)?;
-        match shared.late.load(Ordering::Relaxed) {
-            0 => {}
-            1 => writeln!(out, "Missed 1 interval, as the CPU was busy")?,
-            late => writeln!(out, "Missed {late} intervals, as the CPU was busy")?,
-        }
-        let hits = match missed {
-            0 => return Ok(()),
-            1 => "1 hit",
-            _ => &format!("{missed} hits"),
-        };
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
         let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
-        writeln!(out, "Missed {hits}, as another was being handled on the same CPU{or}")
+        let busy = format!("another was being handled on the same CPU{or}");
+        for (missed, what, why) in [
+            (shared.late.load(Ordering::Relaxed), "interval", "the CPU was busy"),
+            (unseen.hits, "hit", busy.as_str()),
+            (unseen.returns, "return", "the call was in progress when the program ended"),
+        ] {
+            match missed {
+                0 => {}
+                1 => writeln!(out, "Missed 1 {what}, as {why}")?,
+                _ => writeln!(out, "Missed {missed} {what}s, as {why}")?,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,10 +2,13 @@
 
 use alloc::format;
 use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use aarch64_kprobes::probe::Registration;
 use runtime::program::Program;
+use runtime::task::{self, JoinHandle};
 
-use super::{Start, collatz, finished, map, printed, recurse, started, target};
+use super::{Start, collatz, finished, map, printed, recurse, start, started, target};
 use crate::fixture;
 use crate::test;
 
@@ -25,6 +28,32 @@ test!(
         let sentence =
             "as another was being handled on the same CPU, or too many calls of the function were in progress";
         assert!(missed > 0 && out.ends_with(&format!("Missed {missed} hits, {sentence}\n")), "{out}");
+    }
+);
+
+/// Whether [`wait`] may return.
+static MAY_RETURN: AtomicBool = AtomicBool::new(false);
+
+#[inline(never)]
+fn wait() {
+    while !MAY_RETURN.load(Relaxed) {
+        task::yield_now();
+    }
+}
+
+test!(
+    fn calls_that_have_not_returned_at_the_end_are_told_of() {
+        let program = start(
+            "kprobe:tests::programs::returns::wait { @in = count(); } kretprobe:tests::programs::returns::wait { @out = count(); }",
+        );
+        let tasks = [(); 2].map(|()| task::spawn("waiter", wait));
+        while program.registrations().map(Registration::active).sum::<u32>() < 2 {
+            task::yield_now();
+        }
+        let out = finished(program);
+        MAY_RETURN.store(true, Relaxed);
+        tasks.into_iter().for_each(JoinHandle::join);
+        assert_eq!(out, "@in: 2\nMissed 2 returns, as the call was in progress when the program ended\n");
     }
 );
 
