@@ -1,5 +1,6 @@
 //! Return probes on functions that the stacks of a task are changed in, and on one that does not restore the stack pointer.
 
+use core::cell::UnsafeCell;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,15 +19,17 @@ unsafe extern "C" {
     fn fibers_switch(from: *const AtomicU64, to: u64);
     fn fibers_begin();
     safe fn fibers_call_push(argument: u64) -> u64;
-    safe fn fibers_push(argument: u64) -> u64;
+    fn fibers_push();
 }
 
 const FIBERS: usize = 3;
 
 /// A stack that the kernel does not know of: the upper half of its alignment, as the vectors want of every stack.
 #[repr(align(0x10000))]
-struct Unknown([AtomicU64; 0x10000 / 8]);
-static UNKNOWN: Unknown = Unknown([const { AtomicU64::new(0) }; 0x10000 / 8]);
+struct Unknown(UnsafeCell<[u64; 0x10000 / 8]>);
+// SAFETY: one test uses it, in one task.
+unsafe impl Sync for Unknown {}
+static UNKNOWN: Unknown = Unknown(UnsafeCell::new([0; 0x10000 / 8]));
 
 /// The stack pointers of fibers that do not run, and that of the task.
 static FIBER: [AtomicU64; FIBERS] = [const { AtomicU64::new(0) }; FIBERS];
@@ -84,7 +87,7 @@ test!(
     depends(cpus),
     fn calls_on_the_stacks_of_a_task_return_in_any_order() {
         let known = [Stack::allocate().unwrap(), Stack::allocate().unwrap()];
-        let unknown = (&raw const UNKNOWN.0).addr() + size_of::<Unknown>();
+        let unknown = UNKNOWN.0.get().addr() + size_of::<Unknown>();
         let stacks = [known[0].range().end, unknown, known[1].range().end];
         (0..FIBERS).for_each(|fiber| begin(fiber, stacks[fiber] as u64));
         const ORDERS: [[usize; FIBERS]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -100,7 +103,6 @@ test!(
                     ORDERS[order % 6].into_iter().for_each(resume);
                 }
                 assert_eq!(RETURNED.each_ref().map(|returned| returned.load(Relaxed)), [10, 20, 30]);
-                // They come to the end of `body`.
                 turns += 1;
             }
             let expected = 6 * 6 * 6 * FIBERS as u64;
