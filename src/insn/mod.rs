@@ -29,7 +29,8 @@
 //! A verdict is about one word. What lies between a load-exclusive and its store is a property of the function
 //! around the word, and [`Sequences`] answers for it; [`Data`] answers whether it is an instruction at all.
 //!
-//! [`Access`] says which registers a word reads and writes.
+//! [`Access`] says which registers a word reads and writes, and [`scratch_at_entry`] which are dead where a function begins, by
+//! the ways through it.
 //!
 //! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are
 //! those of the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and
@@ -39,6 +40,7 @@ mod classify;
 mod data;
 pub mod encode;
 mod exclusive;
+mod liveness;
 mod op;
 mod registers;
 mod relocate;
@@ -50,6 +52,7 @@ pub use classify::{classify, modifies_next};
 pub use data::{Data, may_read_data};
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::{Sequences, may_be_load};
+pub use liveness::{Kept, Live, SCRATCH, scratch_at_entry, stack_at_return};
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use registers::{Access, Registers, StackPointer};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::insn::{self, Data, Op, Reason, Sequences, Verdict, encode};
+use crate::insn::{self, Data, Kept, Live, Op, Reason, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -183,6 +183,28 @@ impl Checker {
     pub(super) fn not_certainly_entry(&self, address: usize) -> Option<NotEntry> {
         let is_jump = |_, operation: Op| operation.is_jump();
         self.not_entry(address).or_else(|| Some(NotEntry::Jump { branch: self.find_operation(is_jump)? }))
+    }
+
+    /// The functions whose callers rely on them to preserve what a call may change, if there is memory for a list of them.
+    pub(super) fn kept(&self) -> Option<Kept> {
+        let Range { start, end } = self.text;
+        let bounds = |at: u64| platform::function(at as usize).map(|found| found.start as u64..found.end as u64);
+        Kept::in_text(start as u64..end as u64, &|at| self.word(at), &bounds)
+    }
+
+    /// Why not all that a call may change is dead at the virtual address `address`, where a function begins; nothing if it is.
+    pub(super) fn scratch_at_entry(&self, address: usize, kept: Option<&Kept>) -> Option<Live> {
+        let at = address as u64;
+        match kept {
+            Some(kept) => insn::scratch_at_entry(at, kept, &|at| self.word(at)),
+            None => Some(Live::Lost { register: insn::SCRATCH.first(), end: at }),
+        }
+    }
+
+    /// The instruction at the virtual address `address`, if it is in the text.
+    fn word(&self, address: u64) -> Option<u32> {
+        let address = address as usize;
+        self.text.contains(&address).then(|| (self.read)(address))
     }
 
     /// The virtual address of the first instruction of the function that is simulated and as it is `wanted`.

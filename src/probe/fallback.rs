@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::Mode;
-use crate::insn::NotRelocatable;
+use crate::insn::{Live, NotRelocatable};
 
 /// The reason. The text of its [`Display`](fmt::Display) is the rest of a sentence that begins with "it is".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub enum Fallback {
     NoStub(NotRelocatable),
     /// It has a stub which saves all registers, as not only a call leads to it.
     NotEntry(NotEntry),
+    /// It has a stub which saves all registers, as not all those are known to be dead there that a call may change.
+    Live(Live),
     /// It has a stub which saves all registers, as there are other probes at the instruction.
     Shared,
 }
@@ -41,7 +43,7 @@ impl Fallback {
     const fn mode(&self) -> Mode {
         match self {
             Self::NoStub(_) => Mode::Optimized,
-            Self::NotEntry(_) | Self::Shared => Mode::Lean,
+            Self::NotEntry(_) | Self::Live(_) | Self::Shared => Mode::Lean,
         }
     }
 }
@@ -58,6 +60,7 @@ impl fmt::Display for Fallback {
             Self::NotEntry(NotEntry::Jump { branch }) => {
                 write!(f, "its function may come back to it by the register that it branches to at {branch:#x}")
             }
+            Self::Live(live) => live.fmt(f),
             Self::Shared => f.write_str("there is another probe at the instruction"),
         }
     }

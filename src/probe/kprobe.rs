@@ -85,10 +85,10 @@ impl KprobeBuilder {
     /// Calls `handler` before the instruction is executed, instead of what was given to [`pre`](Self::pre) or here before.
     ///
     /// It sees what a call passes, and changes nothing, so that the first instruction of a function costs less:
-    /// [`Mode::Lean`]. A function that is probed so must begin as the procedure call standard has it (AAPCS64, section 6.1),
-    /// as all do that a compiler has made: what is in x9 to x17 and in the flags when it is called is lost. Assembly with
-    /// other rules is to be probed by [`pre`](Self::pre). Where a branch of the function leads to its first instruction, or one by a
-    /// register may do so, all registers are saved as for that: [`NotEntry`](super::NotEntry).
+    /// [`Mode::Lean`]. What is in x9 to x17 and in the flags when the function is called is lost then, as the procedure call
+    /// standard allows (AAPCS64, section 6.1). All registers are saved as for [`pre`](Self::pre) where the code shows that this
+    /// function is none of that kind: a branch leads to its first instruction, or one by a register may do so
+    /// ([`NotEntry`](super::NotEntry)), or these registers are not known to be dead there ([`Live`](crate::insn::Live)).
     pub const fn entry(mut self, handler: ArgumentHandler) -> Self {
         self.pre = Pre::Entry(handler);
         self

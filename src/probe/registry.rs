@@ -29,7 +29,8 @@ use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
 use super::hit::table::Page;
 use super::registration::State;
 use super::slab::Slab;
-use super::{Fallback, Memory, Mode, NotEntry, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
+use super::{Fallback, Memory, Mode, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
+use crate::insn::Kept;
 use crate::{interrupts, platform, text};
 use entries::{Entries, Probes};
 
@@ -44,6 +45,8 @@ struct Registry {
     lingering: Vec<ProbeRef>,
     /// How many return probes are registered. There is always room for them among those.
     returns: usize,
+    /// Functions whose callers keep what a lean stub does not save: known since a probe asked for one.
+    kept: Option<Kept>,
     /// Cells that a task was in when their points had no more use for them. There is room for one more after each registration.
     occupied: Vec<Used>,
 }
@@ -64,8 +67,8 @@ struct Entry {
     wanted: Mode,
     /// Why it is not that mode.
     fallback: Option<Fallback>,
-    /// Why not only calls lead to the instruction: known where a probe is there that asks.
-    not_entry: Option<NotEntry>,
+    /// Why a lean stub will not do for the instruction: known where a probe is there that asks.
+    not_lean: Option<Fallback>,
     /// What changed has not taken effect, as there was no memory.
     is_pending: bool,
 }
@@ -193,11 +196,11 @@ impl Entry {
         site: Site,
         guarded: bool,
         probe: ProbeRef,
-        not_entry: Option<NotEntry>,
+        not_lean: Option<Fallback>,
     ) -> Self {
         let (probes, wanted) = (Probes::One(probe), Mode::FASTEST);
         let (execution, fallback, is_pending) = (None, None, false);
-        Self { address, page, guarded, site, probes, execution, wanted, fallback, not_entry, is_pending }
+        Self { address, page, guarded, site, probes, execution, wanted, fallback, not_lean, is_pending }
     }
 
     /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.
@@ -223,6 +226,7 @@ impl Registry {
             points: Slab::new(),
             lingering: Vec::new(),
             returns: 0,
+            kept: None,
             occupied: Vec::new(),
         }
     }
@@ -240,8 +244,8 @@ impl Registry {
     /// The same, at `site`. Nothing, and nothing has changed, if there is no memory for it.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, mut kind, data, enabled, fastest } = request;
-        let not_entry = match kind {
-            Kind::Kprobe { pre: Pre::Entry(_), .. } => checker.not_certainly_entry(address),
+        let not_lean = match kind {
+            Kind::Kprobe { pre: Pre::Entry(_), .. } => self.not_lean(address, checker),
             Kind::Kprobe { .. } | Kind::Return(_) => None,
         };
         let page = publish::prepare(address)?;
@@ -272,15 +276,26 @@ impl Registry {
                     unsafe { self.free(probe) };
                     return None;
                 }
-                entry.not_entry = entry.not_entry.or(not_entry);
+                entry.not_lean = entry.not_lean.or(not_lean);
             }
             None => {
                 let guarded = checker.is_guarded(address);
-                self.entries.add(address, || Entry::new(address, page, site, guarded, probe, not_entry))?;
+                self.entries.add(address, || Entry::new(address, page, site, guarded, probe, not_lean))?;
             }
         }
         self.returns += usize::from(matches!(probe.kind, Kind::Return(_)));
         Some(Registration { address, probe, state: State::Registered })
+    }
+
+    /// Why a lean stub will not do for the instruction at `address`, which has just been checked.
+    fn not_lean(&mut self, address: usize, checker: &Checker) -> Option<Fallback> {
+        if let Some(reason) = checker.not_certainly_entry(address) {
+            return Some(Fallback::NotEntry(reason));
+        }
+        if self.kept.is_none() {
+            self.kept = checker.kept();
+        }
+        checker.scratch_at_entry(address, self.kept.as_ref()).map(Fallback::Live)
     }
 
     /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns the first

@@ -83,3 +83,39 @@ entry_add:
     add     x0, x0, #1
     ret
     .size   entry_add, . - entry_add
+
+// Returns x0 + 2, by functions as LLVM's machine outliner makes them: the first is called with x9 and the flags, and across the
+// call of the second x10 keeps its value.
+    .balign 16
+    .global entry_call_outlined
+    .type   entry_call_outlined, %function
+entry_call_outlined:
+    stp     x29, x30, [sp, #-16]!
+    mov     x29, sp
+    mov     x9, x0
+    cmp     x9, x9
+    bl      entry_outlined
+    mov     x10, x0
+    bl      entry_preserving
+    add     x0, x0, x10
+    ldp     x29, x30, [sp], #16
+    ret
+    .size   entry_call_outlined, . - entry_call_outlined
+
+// Returns x9 + 1 if the Z flag is set.
+    .balign 16
+    .global entry_outlined
+    .type   entry_outlined, %function
+entry_outlined:
+    cinc    x0, x9, eq
+    ret
+    .size   entry_outlined, . - entry_outlined
+
+// Returns 1.
+    .balign 16
+    .global entry_preserving
+    .type   entry_preserving, %function
+entry_preserving:
+    mov     x0, #1
+    ret
+    .size   entry_preserving, . - entry_preserving

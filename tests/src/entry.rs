@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::insn::{Live, Registers};
 use aarch64_kprobes::probe::{self, Entry, Fallback, KprobeBuilder, Mode, NotEntry};
 use aarch64_kprobes::{Hit, Kprobe, Kretprobe};
 use runtime::sync::IrqLock;
@@ -23,6 +24,9 @@ unsafe extern "C" {
     safe fn entry_loop(turns: u64) -> u64;
     safe fn entry_table(turns: u64) -> u64;
     safe fn entry_add(argument: u64) -> u64;
+    safe fn entry_call_outlined(argument: u64) -> u64;
+    fn entry_outlined();
+    fn entry_preserving();
     fn entry_save();
 }
 
@@ -259,5 +263,24 @@ test!(
         }
         IS_OVER.store(true, Relaxed);
         tasks.into_iter().for_each(task::JoinHandle::join);
+    }
+);
+
+test!(
+    fn registers_that_an_entry_needs_are_saved() {
+        let [outlined, preserving] = [entry_outlined as *const () as usize, entry_preserving as *const () as usize];
+        let caller = entry_call_outlined as *const () as u64;
+        let [x9, x10] = [9, 10].map(Registers::x);
+        for (address, reason) in [
+            (outlined, Live::Read { register: x9, reader: outlined as u64 }),
+            (preserving, Live::Kept { register: x10, call: caller + 24 }),
+        ] {
+            let probe = Kprobe::at(address).entry(show).register().unwrap();
+            assert_eq!(mode_at(address), (Mode::Optimized, Some(Fallback::Live(reason))));
+            for argument in 0..10 {
+                assert_eq!(entry_call_outlined(argument), argument + 2);
+            }
+            assert_eq!((probe.hits(), probe.missed()), (10, 0));
+        }
     }
 );

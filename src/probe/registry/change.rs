@@ -328,7 +328,7 @@ impl Entry {
     /// What a stub is to save for the probes that are enabled, where the instruction is to be executed in this mode.
     fn form(&self, mode: Mode) -> Form {
         match mode {
-            Mode::Lean if self.not_entry.is_none() => Form::Lean,
+            Mode::Lean if self.not_lean.is_none() => Form::Lean,
             _ if self.only_follows().is_some() => Form::Follow,
             _ => Form::Full,
         }
@@ -354,7 +354,7 @@ impl Entry {
         let mut fallback = None;
         if mode >= Mode::Optimized {
             let form = self.form(mode);
-            fallback = self.not_entry.map(Fallback::NotEntry).filter(|_| mode == Mode::Lean);
+            fallback = self.not_lean.filter(|_| mode == Mode::Lean);
             let stub = arena.allocate(Cell::Stub, self.guarded)?;
             let point = self.page.point(self.address);
             let build =

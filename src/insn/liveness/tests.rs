@@ -1,0 +1,156 @@
+//! Functions that keep to the procedure call standard, and those of LLVM's machine outliner, which do not.
+
+use std::vec::Vec;
+
+use super::*;
+
+const START: u64 = 0x1_0000;
+const NOP: u32 = 0xd503_201f;
+const RET: u32 = 0xd65f_03c0;
+const BRK: u32 = 0xd420_0020;
+const STORE_X8_X9: u32 = 0xa900_27e8; // stp x8, x9, [sp]
+const CALL_X0: u32 = 0xd63f_0000; // blr x0
+const PUSH: u32 = 0xa9be_7bfd; // stp x29, x30, [sp, #-32]!
+const SET_FRAME: u32 = 0x9100_03fd; // mov x29, sp
+const POP: u32 = 0xa8c2_7bfd; // ldp x29, x30, [sp], #32
+const SET_X9: u32 = 0xd280_0029; // mov x9, #1
+const READ_X9: u32 = 0xaa09_03e0; // mov x0, x9
+const READ_FLAGS: u32 = 0x9a9f_17e0; // cset x0, eq
+
+fn branch(words: i32) -> u32 {
+    0x1400_0000 | (words as u32 & 0x03ff_ffff)
+}
+
+fn call(words: i32) -> u32 {
+    0x9400_0000 | (words as u32 & 0x03ff_ffff)
+}
+
+fn compare_branch(words: i32) -> u32 {
+    0xb400_0000 | (words as u32 & 0x7_ffff) << 5
+}
+
+fn reader(words: &[u32]) -> impl Fn(u64) -> Option<u32> {
+    move |at| words.get(usize::try_from(at.checked_sub(START)? / 4).ok()?).copied()
+}
+
+fn at(word: usize) -> u64 {
+    START + 4 * word as u64
+}
+
+/// What keeps the function at this word from having its scratch registers dead.
+fn live(words: &[u32], function: usize) -> Option<Live> {
+    let read = reader(words);
+    // The functions begin at what is called, branched to, and asked for.
+    let mut starts: Vec<u64> = (0..words.len()).filter_map(|word| called_by(words[word], at(word))).collect();
+    starts.extend([START, at(function), at(words.len())]);
+    starts.sort_unstable();
+    let bounds = |address| {
+        let end = *starts.iter().find(|&&start| start > address)?;
+        Some(*starts.iter().rfind(|&&start| start <= address)?..end)
+    };
+    let kept = Kept::in_text(START..at(words.len()), &read, &bounds).unwrap();
+    scratch_at_entry(at(function), &kept, &read)
+}
+
+fn read(register: Registers, word: usize) -> Option<Live> {
+    Some(Live::Read { register, reader: at(word) })
+}
+
+const X9: Registers = Registers::x(9);
+
+#[test]
+fn nothing_is_needed_at_the_entry_of_ordinary_functions() {
+    assert_eq!(live(&[RET], 0), None);
+    assert_eq!(live(&[SET_X9, READ_X9, RET], 0), None);
+    assert_eq!(live(&[PUSH, SET_FRAME, call(4), POP, RET, BRK, SET_X9, READ_X9, RET], 0), None);
+    // A loop, and a value that is set on both ways.
+    assert_eq!(live(&[compare_branch(3), SET_X9, branch(2), SET_X9, READ_X9, compare_branch(-5), RET], 0), None);
+    // A call that does not return, and what another way leads to after it.
+    assert_eq!(live(&[SET_X9, compare_branch(2), call(3), READ_X9, RET, PUSH, call(1), PUSH, branch(0)], 0), None);
+    assert_eq!(live(&[SET_X9, compare_branch(2), call(3), READ_X9, RET, PUSH, call(1), PUSH, branch(0)], 5), None);
+}
+
+#[test]
+fn what_is_read_before_it_is_written_is_needed() {
+    assert_eq!(live(&[STORE_X8_X9, RET], 0), read(X9, 0));
+    assert_eq!(live(&[READ_FLAGS, RET], 0), read(Registers::FLAGS, 0));
+    assert_eq!(live(&[NOP, compare_branch(3), SET_X9, RET, READ_X9, RET], 0), read(X9, 4));
+    assert_eq!(live(&[compare_branch(2), SET_X9, READ_X9, RET], 0), read(X9, 2));
+    // It comes back with it; what comes first is written.
+    assert_eq!(live(&[compare_branch(3), SET_X9, branch(-2), READ_X9, RET], 0), read(X9, 3));
+    // What is not a compiler's trap may be something that it calls.
+    assert_eq!(live(&[BRK], 0), None);
+    assert_eq!(live(&[BRK + 0x20], 0), read(X9, 0));
+    assert_eq!(live(&[0xd400_0002], 0), read(X9, 0)); // hvc #0
+}
+
+#[test]
+fn what_a_called_function_reads_is_needed() {
+    // In what it calls, and where it goes on, and in what that calls.
+    assert_eq!(live(&[PUSH, call(3), POP, RET, STORE_X8_X9, RET], 0), read(X9, 4));
+    assert_eq!(live(&[NOP, branch(2), RET, STORE_X8_X9, RET], 0), read(X9, 3));
+    assert_eq!(live(&[branch(2), RET, PUSH, call(3), POP, RET, STORE_X8_X9, RET], 0), read(X9, 6));
+    // Not if it is written before.
+    assert_eq!(live(&[PUSH, SET_X9, call(3), POP, RET, STORE_X8_X9, RET], 0), None);
+}
+
+#[test]
+fn what_callers_keep_across_a_call_is_needed() {
+    // A caller that sets x9, calls the function at 6, and reads x9.
+    let caller = [PUSH, SET_X9, call(4), READ_X9, POP, RET];
+    let kept = |function: &[u32]| live(&[&caller, function].concat(), 6);
+    let expected = Some(Live::Kept { register: X9, call: at(2) });
+    assert_eq!(kept(&[NOP, RET]), expected);
+    assert_eq!(kept(&[compare_branch(2), RET, RET]), expected);
+    // It goes on elsewhere, which returns to the same caller.
+    let words = [&caller[..], &[branch(2), RET, NOP, RET]].concat();
+    assert_eq!([6, 8].map(|function| live(&words, function)), [expected; 2]);
+    // It writes it anyway.
+    assert_eq!(kept(&[SET_X9, RET]), None);
+    // Across two calls; across one of what calls, nothing.
+    let words = [PUSH, SET_X9, call(5), call(5), READ_X9, POP, RET, RET, RET];
+    assert_eq!(
+        [7, 8].map(|function| live(&words, function)),
+        [2, 3].map(|word| Some(Live::Kept { register: X9, call: at(word) }))
+    );
+    let words = [PUSH, SET_X9, call(5), call(5), READ_X9, POP, RET, RET, PUSH, CALL_X0, POP, RET];
+    assert_eq!([7, 8].map(|function| live(&words, function)), [None; 2]);
+    // The caller itself is an ordinary function.
+    assert_eq!(live(&[&caller[..], &[NOP, RET]].concat(), 0), None);
+}
+
+#[test]
+fn where_the_search_ends_everything_is_needed() {
+    let mut long: Vec<u32> = std::vec![NOP; STEPS];
+    long.push(RET);
+    assert_eq!(live(&long, 0), Some(Live::Lost { register: X9, end: at(STEPS) }));
+    assert_eq!(live(&long, 1), None);
+    // More ways than are remembered.
+    let many: Vec<u32> = (0..WAYS as i32 + 1).map(|_| compare_branch(200)).chain([NOP; 400]).collect();
+    assert!(matches!(live(&many, 0), Some(Live::Lost { .. })));
+}
+
+/// How far the stack pointer has moved when the function at the first word returns.
+fn moved(words: &[u32]) -> Option<i64> {
+    stack_at_return(START..at(words.len()), &reader(words))
+}
+
+#[test]
+fn functions_that_do_not_restore_the_stack_pointer_are_found() {
+    const DOWN: u32 = 0xd100_83ff; // sub sp, sp, #32
+    const TO_FRAME: u32 = 0x9100_03bf; // mov sp, x29
+    assert_eq!(moved(&[RET]), Some(0));
+    assert_eq!(moved(&[PUSH, SET_FRAME, DOWN, TO_FRAME, POP, RET]), Some(0));
+    assert_eq!(moved(&[DOWN, RET]), Some(-32));
+    assert_eq!(moved(&[POP, RET]), Some(32));
+    assert_eq!(moved(&[NOP, branch(2), RET, POP, RET]), Some(32));
+    // What it calls undoes what it has done, or what it calls does something.
+    assert_eq!(moved(&[DOWN, call(2), RET, POP, RET]), Some(0));
+    assert_eq!(moved(&[NOP, call(2), RET, POP, RET]), Some(32));
+    // By a frame pointer that is not its own; on one of two ways; for ever.
+    assert_eq!(moved(&[TO_FRAME, RET]), None);
+    assert_eq!(moved(&[DOWN, compare_branch(2), RET, POP, RET]), None);
+    assert_eq!(moved(&[branch(0)]), None);
+    // What it calls does not return.
+    assert_eq!(stack_at_return(START..at(2), &reader(&[PUSH, call(1), RET])), None);
+}
