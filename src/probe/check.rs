@@ -157,7 +157,10 @@ impl Checker {
     /// Tells what keeps a return probe from the virtual address `address`, which has just been checked.
     pub(super) fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
         match self.not_entry(address) {
-            None => Ok(()),
+            None => match insn::stack_at_return(self.words(), &|at| self.word(at)) {
+                None | Some(0) => Ok(()),
+                Some(moved) => Err(ProbeError::MovesStack { address, moved }),
+            },
             Some(NotEntry::Inside { .. }) => Err(ProbeError::NotEntry { address, function: self.function.clone() }),
             Some(NotEntry::Loop { branch } | NotEntry::Jump { branch }) => {
                 Err(ProbeError::EntryIsLoop { address, branch })

@@ -72,6 +72,13 @@ pub enum ProbeError {
         /// The branch.
         branch: usize,
     },
+    /// The function returns with another stack pointer than it is called with, by which its return is told from others.
+    MovesStack {
+        /// The function.
+        address: usize,
+        /// How far the stack pointer has moved at the return, in bytes.
+        moved: i64,
+    },
     /// A return probe needs room for one call at least, and can have at most [`MAX_ACTIVE`](super::MAX_ACTIVE).
     MaxActive {
         /// What was asked for.
@@ -126,6 +133,11 @@ impl fmt::Display for ProbeError {
                 f,
                 "the instruction at {branch:#x} branches back to {address:#x}, the first of the function, where a \
                  return probe would take every iteration for a call"
+            ),
+            Self::MovesStack { address, moved } => write!(
+                f,
+                "the function at {address:#x} returns with its stack pointer moved by {moved} bytes, so a return probe \
+                 cannot tell its returns from those of others"
             ),
             Self::MaxActive { maxactive } => {
                 write!(f, "a return probe can follow 1 to {} calls at a time, not {maxactive}", super::MAX_ACTIVE)

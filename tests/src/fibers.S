@@ -30,15 +30,26 @@ fibers_begin:
     brk     #1
     .size   fibers_begin, . - fibers_begin
 
-// Returns x0 + 1, with 32 bytes more on the stack, by the x30 that it was called with.
+// Returns x0 + 1, with 32 bytes more on the stack, by the x30 that it was called with. How many is not said in one instruction.
     .balign 16
     .global fibers_push
     .type   fibers_push, %function
 fibers_push:
     add     x0, x0, #1
-    sub     sp, sp, #32
+    mov     x9, #32
+    sub     sp, sp, x9
     ret
     .size   fibers_push, . - fibers_push
+
+// The same, where it is said.
+    .balign 16
+    .global fibers_plain_push
+    .type   fibers_plain_push, %function
+fibers_plain_push:
+    add     x0, x0, #1
+    sub     sp, sp, #32
+    ret
+    .size   fibers_plain_push, . - fibers_plain_push
 
 // Returns x0 + 1 as well, by a call of fibers_push.
     .balign 16

@@ -5,7 +5,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::probe::Mode;
-use aarch64_kprobes::{Call, Kretprobe};
+use aarch64_kprobes::{Call, Kretprobe, ProbeError};
 use runtime::memory::stack::Stack;
 
 use crate::test;
@@ -20,6 +20,7 @@ unsafe extern "C" {
     fn fibers_begin();
     safe fn fibers_call_push(argument: u64) -> u64;
     fn fibers_push();
+    fn fibers_plain_push();
 }
 
 const FIBERS: usize = 3;
@@ -127,5 +128,13 @@ test!(
             assert_eq!((pushes.hits(), pushes.missed(), pushes.active()), (0, 10, 0), "{mode}");
             assert_eq!((calls.hits(), calls.missed(), calls.active()), (10, 0, 0), "{mode}");
         }
+    }
+);
+
+test!(
+    fn a_return_probe_is_refused_where_the_stack_pointer_is_seen_to_move() {
+        let address = fibers_plain_push as *const () as usize;
+        let refused = Kretprobe::at(address).register().map(drop);
+        assert_eq!(refused, Err(ProbeError::MovesStack { address, moved: -32 }));
     }
 );
