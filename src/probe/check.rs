@@ -129,11 +129,16 @@ impl Checker {
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
         }
-        let (words, read) = (start as u64..end as u64, |at| (self.read)(at as usize));
+        let (words, read) = (self.words(), |at| (self.read)(at as usize));
         self.sequences = has_load.then(|| Box::new(Sequences::of(words.clone(), read)));
         self.data = has_reader.then(|| Box::new(Data::of(words, read)));
         self.has_marked_data = platform::has_data(self.function.clone());
         self.has_modifier = has_modifier;
+    }
+
+    /// The words of the function.
+    fn words(&self) -> Range<u64> {
+        self.function.start as u64..self.function.end as u64
     }
 
     /// Whether the word before the virtual address `address`, which is in the text, is PACM. That is never probed.
