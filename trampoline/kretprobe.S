@@ -28,6 +28,8 @@ kretprobe_trampoline:
     kprobes_frame_store_registers_from_x2
     mrs     x20, daif
     msr     daifset, #0b1111                // the engine's state is this CPU's: no interrupt, no migration
+    .global kretprobe_entered
+kretprobe_entered:
     mrs     x21, nzcv
     mrs     x22, tpidr_el1
     add     x0, sp, #{FRAME_SIZE}
@@ -42,9 +44,9 @@ kretprobe_trampoline:
     cmp     x1, x3
     b.eq    kretprobe_unusual
     ldr     x4, [x19, #{INSTANCE_NEXT}]
-    str     x4, [x22, #:lo12:kprobes_calls_offset]
     mov     x30, x1
     kprobes_frame_store_state
+    str     x4, [x22, #:lo12:kprobes_calls_offset] // the frame tells the true return address from here on
     ldr     x24, [x22, #:lo12:kprobes_cpu_offset]
     ldr     x23, [x19, #{INSTANCE_OWNER}]
     ldr     x9, [x23, #{RETURNS_HANDLER}]
@@ -68,15 +70,38 @@ kretprobe_give_back:
 kretprobe_reported:
     ldr     x9, [sp, #{FRAME_WRITTEN}]
     cbnz    x9, kretprobe_written
+// From here to `kretprobe_left` the frame is complete, and sp at it, up to the returns. x29 and x30 are those of the caller before an
+// interrupt can be taken, which pushes its frame below this one.
+    .global kretprobe_leaving
+kretprobe_leaving:
+    ldp     x29, x30, [sp, #232]
     msr     nzcv, x21
-    msr     daif, x20                       // an interrupt from here on pushes its frame below this one
-    ldr     x30, [sp, #240]
-    ldr     x29, [sp, #232]
+    msr     daif, x20
     ldr     x24, [sp, #192]
     ldp     x22, x23, [sp, #176]
     kprobes_frame_load_from_x2_to_x21
     ldp     x0, x1, [sp], #{FRAME_SIZE}
     ret
+kretprobe_load:
+    ldp     x29, x30, [sp, #232]
+    ldp     x0, x1, [sp, #{FRAME_PC}]
+    and     x2, x1, #0x3c0
+    msr     daif, x2
+    and     x1, x1, #0xf0000000
+    sub     x2, x0, x30
+    cbnz    x2, kretprobe_divert
+    msr     nzcv, x1
+    kprobes_frame_load_registers_from_x2
+    ldp     x0, x1, [sp], #{FRAME_SIZE}
+    ret
+kretprobe_divert:
+    msr     nzcv, x1
+    kprobes_frame_load_registers_from_x2
+    mov     x16, x0
+    ldp     x0, x1, [sp], #{FRAME_SIZE}
+    ret     x16                             // not BR: that would set PSTATE.BTYPE
+    .global kretprobe_left
+kretprobe_left:
 kretprobe_retired:
     str     xzr, [sp, #{FRAME_WRITTEN}]
     b       kretprobe_give_back
@@ -94,27 +119,12 @@ kretprobe_unusual:
     b       kretprobe_reported
 kretprobe_written:
     kprobes_frame_check_stack_pointer kretprobe_move
-kretprobe_load:
-    ldp     x0, x1, [sp, #{FRAME_PC}]
-    ldr     x30, [sp, #240]
-    and     x2, x1, #0x3c0
-    msr     daif, x2
-    and     x1, x1, #0xf0000000
-    sub     x2, x0, x30
-    cbnz    x2, kretprobe_divert
-    msr     nzcv, x1
-    kprobes_frame_load_registers_from_x2
-    ldp     x0, x1, [sp], #{FRAME_SIZE}
-    ret
-kretprobe_divert:
-    msr     nzcv, x1
-    kprobes_frame_load_registers_from_x2
-    mov     x16, x0
-    ldp     x0, x1, [sp], #{FRAME_SIZE}
-    ret     x16                             // not BR: that would set PSTATE.BTYPE
+    b       kretprobe_load
 kretprobe_move:
     kprobes_frame_move
     b       kretprobe_load
     .size   kretprobe_trampoline, . - kretprobe_trampoline
+    .global kretprobe_end
+kretprobe_end:
 
     .popsection

@@ -10,6 +10,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::{fmt, slice};
 
+use aarch64_kprobes::probe;
 use kprobes_program::syntax::{Glob, numbered};
 use kprobes_symbols::{Symbol, SymbolTable};
 use spin::Once;
@@ -157,7 +158,7 @@ pub fn find_static(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> 
 }
 
 /// A virtual address, shown as `name+0x10/0x40`: the function, the offset in it and its size, in bytes; or as a
-/// number where no function is known.
+/// number where no function is known. An address in a slot or a stub is shown as the instruction that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbolic(pub usize);
 
@@ -168,7 +169,8 @@ pub struct ReturnAddress(pub usize);
 
 impl fmt::Display for Symbolic {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        show(f, self.0, lookup(self.0))
+        let address = probe::origin(self.0).unwrap_or(self.0);
+        show(f, address, lookup(address))
     }
 }
 

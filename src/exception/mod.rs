@@ -36,6 +36,9 @@ pub enum Outcome {
     /// in its slot, or while it was simulated, appears to have faulted at its own address, and this CPU's probe state
     /// is clean. Should the kernel repair the fault and return to the frame, the probe is hit again. If it was a
     /// handler that has faulted, or what it called, its hit goes on: the kernel must return to it on the same CPU.
+    ///
+    /// A debug exception (a hardware breakpoint or watchpoint, a software step) is no fault, but something to go on from: the frame
+    /// tells where it was taken, which may be in a slot or a stub, and [`probe::recover`](crate::probe::recover) what that stands for.
     Kernel {
         /// ESR_EL1 as the instruction would have set it without a probe.
         esr: u64,
@@ -48,6 +51,9 @@ pub enum Outcome {
 const EC_SHIFT: u32 = 26;
 const EC_UNKNOWN: u64 = 0x00;
 const EC_BRANCH_TARGET: u64 = 0x0d;
+const EC_BREAKPOINT: u64 = 0x31;
+const EC_STEP: u64 = 0x33;
+const EC_WATCHPOINT: u64 = 0x35;
 const EC_BRK64: u64 = 0x3c;
 const INSTRUCTION_32_BIT: u64 = 1 << 25;
 /// The immediate of a BRK is in the low half of the syndrome.
@@ -77,7 +83,9 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
     if nofault::fix_up(frame, esr) {
         return Outcome::Handled;
     }
-    hit::faulted(frame);
+    if !matches!(esr >> EC_SHIFT & 0x3f, EC_BREAKPOINT | EC_STEP | EC_WATCHPOINT) {
+        hit::faulted(frame);
+    }
     own
 }
 

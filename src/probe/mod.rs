@@ -22,6 +22,7 @@ mod slab;
 mod stub;
 #[cfg(test)]
 mod tests;
+mod unwind;
 
 pub use check::{Checker, Site, blacklist, check, instruction};
 pub use error::ProbeError;
@@ -34,12 +35,12 @@ pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use registration::Registration;
 pub use registry::{list, memory};
+pub use unwind::{address_here, origin, recover};
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use crate::interrupts;
-use crate::platform;
 use crate::text::{self, Word};
 use hit::{returns, trampoline};
 
@@ -187,14 +188,6 @@ pub fn has_trap_frame(address: usize) -> bool {
 pub unsafe fn entry_at<'a>(address: usize, record: usize) -> Option<&'a Entry> {
     // SAFETY: the caller has promised it.
     trampoline::with_entry().contains(&address).then(|| unsafe { &*(record as *const Entry) })
-}
-
-/// As [`true_return_address`], of the task that runs on this CPU. Fit for handlers.
-#[inline]
-#[must_use]
-pub fn true_return_address_here(floor: usize) -> Option<usize> {
-    interrupts::with_masked(|| returns::true_return_address(platform::calls(), floor as u64))
-        .map(|address| address as usize)
 }
 
 /// The true return address where a frame of the task of `calls` shows the trampoline. It is the task that asks, or one that

@@ -35,7 +35,7 @@ pub(super) fn build(
             const SIZE: i16 = TrapFrame::SIZE as i16;
             const X30: i16 = 8 * 30;
             words[..Form::Full.copy()].copy_from_slice(&[
-                encode::store_pair_before(0, 1, SP, -SIZE),
+                form.opening(),
                 encode::add(0, SP, SIZE as u16),
                 encode::store_pair(30, 0, SP, X30),
                 encode::read_daif(0),
@@ -49,7 +49,7 @@ pub(super) fn build(
         Form::Lean => {
             const SIZE: i16 = Entry::SIZE as i16;
             words[..Form::Lean.copy()].copy_from_slice(&[
-                encode::store_pair_before(29, 30, SP, -SIZE),
+                form.opening(),
                 encode::read_daif(9),
                 encode::MASK_INTERRUPTS,
                 call(3)?,
@@ -60,7 +60,7 @@ pub(super) fn build(
         Form::Follow => {
             const SIZE: i16 = FOLLOW_SIZE as i16;
             words[..Form::Follow.copy()].copy_from_slice(&[
-                encode::store_pair_before(9, 30, SP, -SIZE),
+                form.opening(),
                 encode::read_daif(9),
                 encode::MASK_INTERRUPTS,
                 call(3)?,

@@ -10,7 +10,6 @@
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{
     AtomicU8, AtomicU16, AtomicU32, AtomicU64,
@@ -22,9 +21,9 @@ use aarch64_kprobes::insn::{Indirect, Op, Reason, Verdict, classify};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError, probe};
 use runtime::memory::layout;
 use runtime::sync::{IrqLock, IrqMask};
-use runtime::{exception, println, symbol, workload};
+use runtime::{println, symbol, workload};
 
-use crate::test;
+use crate::{step, test};
 
 /// The functions of `crates`, and those of `core` and `alloc` that they call, directly or by others of these.
 fn functions_of(crates: &[&str]) -> Vec<Range<usize>> {
@@ -118,49 +117,15 @@ struct Steps {
 
 static STEPS: IrqLock<Steps> = IrqLock::new(Steps { counts: Vec::new(), monitor: None });
 
-/// ESR_EL1.EC, of exceptions from the same level (Arm ARM, D24.2.40).
-const EC_STEP: u64 = 0x33;
-const EC_BRK: u64 = 0x3c;
-/// The immediates of the breakpoints that begin and end the stepping.
-const BEGIN: u64 = 0x100;
-const END: u64 = 0x101;
-/// SPSR_EL1.SS, and the mask of debug exceptions (C5.2.19).
-const STEP: u64 = 1 << 21;
-const DEBUG_MASKED: u64 = 1 << 9;
-/// MDSCR_EL1.KDE and SS (D24.3.20): software step, also at EL1.
-const STEP_ENABLED: u64 = 1 << 13 | 1;
-
-/// Handles the exceptions of the stepping.
-fn step(frame: &mut TrapFrame, esr: u64, _: u64) -> bool {
-    let set_debug = |value: u64| {
-        // SAFETY: nothing else uses the register, and debug exceptions are masked here. The exception return
-        // synchronises.
-        unsafe { asm!("msr mdscr_el1, {}", in(reg) value, options(nomem, nostack)) };
-    };
-    match (esr >> 26 & 0x3f, esr & 0xffff) {
-        (EC_BRK, BEGIN) => {
-            frame.pc += 4;
-            frame.pstate = frame.pstate & !DEBUG_MASKED | STEP;
-            set_debug(STEP_ENABLED);
+/// Counts the instruction that is to be executed next.
+fn count_step(frame: &mut TrapFrame) {
+    let mut steps = STEPS.lock();
+    loop {
+        steps.counts[(frame.pc as usize - layout::text().start) / 4] += 1;
+        if !execute_exclusive(frame, &mut steps.monitor) {
+            break;
         }
-        (EC_BRK, END) => {
-            frame.pc += 4;
-            frame.pstate = frame.pstate & !STEP | DEBUG_MASKED;
-            set_debug(0);
-        }
-        (EC_STEP, _) => {
-            let mut steps = STEPS.lock();
-            loop {
-                steps.counts[(frame.pc as usize - layout::text().start) / 4] += 1;
-                if !execute_exclusive(frame, &mut steps.monitor) {
-                    break;
-                }
-            }
-            frame.pstate |= STEP;
-        }
-        _ => return false,
     }
-    true
 }
 
 /// Executes the instruction at `frame.pc` if it is a load-exclusive or a store-exclusive: between two of them an
@@ -202,24 +167,11 @@ fn execute_exclusive(frame: &mut TrapFrame, monitor: &mut Option<(u64, u64)>) ->
     true
 }
 
-/// Runs `program` step by step.
-fn run_in_steps(program: fn() -> bool) -> bool {
-    let _mask = IrqMask::new();
-    // SAFETY: `step` goes on behind the breakpoint, with all registers as they were.
-    unsafe { asm!("brk #0x100") };
-    let right = program();
-    // SAFETY: the same.
-    unsafe { asm!("brk #0x101") };
-    right
-}
-
 /// How often each of `addresses` is executed by `program`, step by step.
 fn steps_of(addresses: &[usize], program: fn() -> bool) -> Vec<u64> {
     let text = layout::text();
     STEPS.lock().counts = vec![0; text.len() / 4];
-    // SAFETY: the handler only steps over what it is called for.
-    unsafe { exception::set_fault_handler(step) };
-    assert!(run_in_steps(program), "step by step the answer is wrong");
+    assert!(step::run(count_step, program), "step by step the answer is wrong");
     let steps = STEPS.lock();
     addresses.iter().map(|address| steps.counts[(address - text.start) / 4]).collect()
 }

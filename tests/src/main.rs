@@ -36,8 +36,10 @@ mod scheduling;
 mod signal;
 mod simulated;
 mod smp;
+mod step;
 mod storm;
 mod task;
+mod unwind;
 
 use alloc::string::String;
 use core::slice;

@@ -79,8 +79,8 @@ pub fn current() -> Backtrace {
 #[must_use]
 pub fn of_frame(frame: &TrapFrame) -> Backtrace {
     let mut walk = Walk::of_running_task();
-    walk.push_interrupted(frame, frame.pc as usize);
-    walk.follow(frame.x[29] as usize)
+    let record = walk.push_interrupted(frame, frame.pc as usize);
+    walk.follow(record)
 }
 
 /// The functions that are active in the task with the number `id`.
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
                 return self.trace;
             }
             if let Some(frame) = self.trap_frame(from, record) {
-                self.push_interrupted(&frame, address);
+                record = self.push_interrupted(&frame, address);
                 from = 0;
             } else {
                 let mut floor = record + RECORD_SIZE;
@@ -195,8 +195,8 @@ impl<'a> Walk<'a> {
                 }
                 from = true_return_address(self.task, address, floor);
                 self.push(Entry::Return(from));
+                record = next;
             }
-            record = next;
         }
         self.trace.end = End::Full;
         self.trace
@@ -237,13 +237,26 @@ impl<'a> Walk<'a> {
         Some((entry.address(), entry.stack_pointer() as usize))
     }
 
-    /// Enters the function that was interrupted at `pc`, and its caller where there is no record of that yet.
-    fn push_interrupted(&mut self, frame: &TrapFrame, pc: usize) {
+    /// Enters the function that was interrupted at `pc`, and its caller where there is no record of that yet. Returns where the next
+    /// record is.
+    fn push_interrupted(&mut self, frame: &TrapFrame, pc: usize) -> usize {
+        let mut frame = *frame;
+        frame.pc = pc as u64;
+        probe::recover(&mut frame, &self.task.calls, |address| self.word(address));
+        let (pc, link) = (frame.pc as usize, frame.x[30] as usize);
         self.push(Entry::Next(pc));
-        if returns_by_link(pc, frame.x[30] as usize) {
-            let address = true_return_address(self.task, frame.x[30] as usize, frame.sp as usize);
-            self.push(Entry::Return(address));
+        if returns_by_link(pc, link) {
+            self.push(Entry::Return(true_return_address(self.task, link, frame.sp as usize)));
         }
+        frame.x[29] as usize
+    }
+
+    /// The doubleword at the virtual address `address`, if it is in a stack.
+    fn word(&self, address: usize) -> Option<u64> {
+        let is_within = |stack: &Range<usize>| stack.contains(&address) && stack.end - address >= size_of::<u64>();
+        let is_readable = address.is_multiple_of(size_of::<u64>()) && self.stacks.iter().any(is_within);
+        // SAFETY: as for a record.
+        is_readable.then(|| unsafe { (address as *const u64).read_volatile() })
     }
 }
 

@@ -4,9 +4,9 @@ use crate::exception::nofault;
 use crate::insn::{Guard, Key, Machine};
 
 /// This CPU, at a probe point.
-pub(super) struct ThisCpu {
+pub(crate) struct ThisCpu {
     /// Whether the page of the probe point is guarded.
-    pub(super) guarded: bool,
+    pub(crate) guarded: bool,
 }
 
 impl Machine for ThisCpu {

@@ -37,6 +37,7 @@ pub(crate) mod returns;
 pub(crate) mod stub;
 pub(crate) mod table;
 pub(crate) mod trampoline;
+pub(crate) mod unwind;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -233,9 +234,8 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
                 cpu.leave();
             }
         }
-    } else if let Some(address) = origin::of(frame.pc as usize) {
-        frame.set_interrupted(address as u64);
-        returns::take_back(address, frame);
+    } else if let Some(restart) = unwind::restart(frame, unwind::read_here) {
+        returns::take_back(restart.address, frame);
     }
 }
 
@@ -252,9 +252,7 @@ pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
             }
         }
         (None, Some(frame)) => {
-            if let Some(address) = origin::of(frame.pc as usize) {
-                frame.set_interrupted(address as u64);
-            }
+            unwind::restart(frame, unwind::read_here);
         }
         (_, None) => {}
     }

@@ -56,24 +56,44 @@ pub(crate) fn add(range: Range<usize>, kind: Cell) {
     PIECES.store(Box::into_raw(piece), Ordering::Release);
 }
 
+/// A cell, and the instruction that it stands for. Addresses are virtual.
+pub(super) struct Origin {
+    pub(super) kind: Cell,
+    pub(super) cell: usize,
+    pub(super) instruction: usize,
+}
+
+impl Origin {
+    /// Where the probed code is at `pc`, an address in the cell: at the instruction, or where its copy already leads to.
+    pub(super) fn address(&self, pc: usize) -> usize {
+        insn::origin(pc as u64, text::read(pc & !3), self.instruction as u64) as usize
+    }
+}
+
+/// What `pc` is in, if it is in the slot of a boosted instruction or in a stub. What nothing stands in yet has no origin.
+#[inline(always)]
+pub(super) fn find(pc: usize) -> Option<Origin> {
+    let mut piece = PIECES.load(Ordering::Acquire).cast_const();
+    // SAFETY: null, or a piece, which is never freed.
+    while let Some(&Piece { ref range, kind, next }) = unsafe { piece.as_ref() } {
+        if range.contains(&pc) {
+            let cell = pc & !(kind.size() - 1);
+            let instruction = match kind {
+                Cell::Slot => encode::branch_target(text::read(cell + 4), cell as u64 + 4)?.wrapping_sub(4) as usize,
+                Cell::Stub => match text::read(cell + 4 * DISTANCE).cast_signed() {
+                    0 => return None,
+                    distance => cell.wrapping_add_signed(distance as isize),
+                },
+            };
+            return Some(Origin { kind, cell, instruction });
+        }
+        piece = next;
+    }
+    None
+}
+
 /// The virtual address in the probed code that `pc` stands for, if it is in the slot of a boosted instruction or in a stub:
 /// that of the instruction, or where its copy already leads to.
 pub(crate) fn of(pc: usize) -> Option<usize> {
-    let mut piece = PIECES.load(Ordering::Acquire).cast_const();
-    // SAFETY: null, or a piece, which is never freed.
-    while let Some(Piece { range, kind, next }) = unsafe { piece.as_ref() } {
-        if range.contains(&pc) {
-            let cell = pc & !(kind.size() - 1);
-            let address = match kind {
-                Cell::Slot => encode::branch_target(text::read(cell + 4), cell as u64 + 4)?.wrapping_sub(4),
-                Cell::Stub => {
-                    let distance = text::read(cell + 4 * DISTANCE).cast_signed();
-                    (cell as u64).wrapping_add_signed(i64::from(distance))
-                }
-            };
-            return Some(insn::origin(pc as u64, text::read(pc & !3), address) as usize);
-        }
-        piece = *next;
-    }
-    None
+    find(pc).map(|origin| origin.address(pc))
 }

@@ -6,10 +6,13 @@
 //! which no interrupt is taken: so a stub that nobody is interrupted in is in no use.
 
 use super::cpu::Cpu;
+use super::entry::Entry;
 use super::point::Point;
+use super::returns::FOLLOW_SIZE;
 use super::trampoline;
 use crate::exception::TrapFrame;
 use crate::insn::MAX_WORDS;
+use crate::insn::encode::{self, SP};
 
 /// Bytes of a stub; stubs lie at multiples of it.
 pub(crate) const STUB: usize = 4 * WORDS;
@@ -36,6 +39,44 @@ impl Form {
         match self {
             Self::Full => 6,
             Self::Lean | Self::Follow => 4,
+        }
+    }
+
+    /// The form of the stub that begins with `word`.
+    #[inline(always)]
+    pub(super) fn of(word: u32) -> Option<Self> {
+        [Self::Full, Self::Lean, Self::Follow].into_iter().find(|form| form.opening() == word)
+    }
+
+    /// The word that takes room on the stack, and stores the first registers there: the first of a stub.
+    pub(crate) const fn opening(self) -> u32 {
+        let (first, second) = self.stored();
+        encode::store_pair_before(first, second, SP, -(self.room() as i16))
+    }
+
+    /// The registers that are in the first two words of that room, until it is given back.
+    pub(super) const fn stored(self) -> (u8, u8) {
+        match self {
+            Self::Full => (0, 1),
+            Self::Lean => (29, 30),
+            Self::Follow => (9, 30),
+        }
+    }
+
+    /// Bytes of that room.
+    pub(super) const fn room(self) -> usize {
+        match self {
+            Self::Full => TrapFrame::SIZE,
+            Self::Lean => Entry::SIZE,
+            Self::Follow => FOLLOW_SIZE,
+        }
+    }
+
+    /// The first word with which the room has been given back.
+    pub(super) const fn balanced(self) -> usize {
+        match self {
+            Self::Full | Self::Follow => self.copy(),
+            Self::Lean => 5,
         }
     }
 

@@ -60,6 +60,10 @@ mod routines {
 
     unsafe extern "C" {
         pub safe static kretprobe_trampoline: u8;
+        pub safe static kretprobe_entered: u8;
+        pub safe static kretprobe_leaving: u8;
+        pub safe static kretprobe_left: u8;
+        pub safe static kretprobe_end: u8;
         pub safe static kprobes_exception: u8;
         pub safe static kprobes_optimized: u8;
         pub safe static kprobes_optimized_end: u8;
@@ -75,6 +79,10 @@ mod routines {
 #[expect(non_upper_case_globals, reason = "they stand for labels")]
 mod routines {
     pub static kretprobe_trampoline: u8 = 0;
+    pub static kretprobe_entered: u8 = 0;
+    pub static kretprobe_leaving: u8 = 0;
+    pub static kretprobe_left: u8 = 0;
+    pub static kretprobe_end: u8 = 0;
     pub static kprobes_exception: u8 = 0;
     pub static kprobes_optimized: u8 = 0;
     pub static kprobes_optimized_end: u8 = 0;
@@ -88,6 +96,24 @@ mod routines {
 #[inline]
 pub(crate) fn kretprobe_address() -> u64 {
     &raw const routines::kretprobe_trampoline as u64
+}
+
+/// The virtual addresses of the trampoline.
+#[inline]
+pub(crate) fn kretprobe() -> Range<usize> {
+    kretprobe_address() as usize..&raw const routines::kretprobe_end as usize
+}
+
+/// Where interrupts are not masked yet: no handler returns there.
+#[inline]
+pub(super) fn entering() -> Range<usize> {
+    kretprobe_address() as usize..&raw const routines::kretprobe_entered as usize
+}
+
+/// Where it leaves: with a complete frame at the stack pointer, or by a return.
+#[inline]
+pub(crate) fn leaving() -> Range<usize> {
+    &raw const routines::kretprobe_leaving as usize..&raw const routines::kretprobe_left as usize
 }
 
 /// The common routine of all stubs of a form.

@@ -43,7 +43,7 @@ impl<'a> Walk<'a> {
         if self.in_link {
             self.in_link = false;
             let (link, floor) = (self.registers.get(Register::LINK), self.registers.get(Register::SP));
-            return Some(self.true_address(link as usize, floor as usize));
+            return Some(probe::address_here(link as usize, floor as usize) as u64);
         }
         let record = self.record;
         if record == 0 || !record.is_multiple_of(16) {
@@ -56,11 +56,6 @@ impl<'a> Walk<'a> {
             return None;
         }
         self.record = if next as usize > record { next as usize } else { 0 };
-        Some(self.true_address(address as usize, record + 16))
-    }
-
-    fn true_address(&self, address: usize, floor: usize) -> u64 {
-        let found = if probe::is_trampoline(address) { probe::true_return_address_here(floor) } else { None };
-        found.unwrap_or(address) as u64
+        Some(probe::address_here(address as usize, record + 16) as u64)
     }
 }

@@ -152,7 +152,8 @@ impl<R: Registers> Moment<'_, R> {
     /// Where the function returns to that has made no frame record yet.
     #[inline]
     fn link(&self) -> u64 {
-        true_address(self.registers.register(LINK), self.registers.register(Register::Sp))
+        let (link, floor) = (self.registers.register(LINK), self.registers.register(Register::Sp));
+        probe::address_here(link as usize, floor as usize) as u64
     }
 }
 
@@ -166,17 +167,7 @@ fn record_at(record: u64) -> Option<(u64, u64)> {
     let next: u64 = nofault::read(record as usize).ok()?;
     let address: u64 = nofault::read(record.wrapping_add(8) as usize).ok()?;
     // The last record of a task has no next one, and its address leads nowhere.
-    (next != 0).then(|| (next, true_address(address, record.wrapping_add(16))))
-}
-
-/// The return address `address`, or what the engine has put its trampoline in the place of; `floor` is the lowest value that the
-/// stack pointer can have had when the function was entered.
-#[inline]
-fn true_address(address: u64, floor: u64) -> u64 {
-    if probe::is_trampoline(address as usize) {
-        return probe::true_return_address_here(floor as usize).map_or(address, |found| found as u64);
-    }
-    address
+    (next != 0).then(|| (next, probe::address_here(address as usize, record.wrapping_add(16) as usize) as u64))
 }
 
 impl<R: Registers> Machine for Moment<'_, R> {

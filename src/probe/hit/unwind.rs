@@ -1,0 +1,171 @@
+//! From code that was interrupted in a slot, a stub or the trampoline to what it would be without probes.
+//!
+//! The routines of the hit path run with all of PSTATE.DAIF masked. So what an interrupt, a fault or a software step finds is one of
+//! these, and what is live at each of their instructions is fixed where they are written:
+//!
+//! | interrupted at | pc | sp | x29 and x30 |
+//! |---|---|---|---|
+//! | a slot, the first word of a stub, a copy | the probed instruction, or where its copy leads to | is right | are right |
+//! | a stub that has room on the stack | the probed instruction | above the room | are right, or what the stub has stored first |
+//! | the trampoline, before it has a frame | the true return address of the call | above the room, if there is any | x30 is the pc |
+//! | the trampoline, with its frame | in the frame | in the frame | in the frame |
+//! | the returns of the trampoline | x30, or x16 where a handler has sent the call elsewhere | is right | are right |
+
+use super::origin::{self, Cell};
+use super::returns;
+use super::stub::Form;
+use super::trampoline;
+use crate::exception::{TrapFrame, nofault};
+use crate::{platform, text};
+
+/// Reads the doubleword at a virtual address of this CPU.
+pub(super) fn read_here(address: u64) -> Option<u64> {
+    nofault::read(address as usize).ok()
+}
+
+/// An instruction that was interrupted in a slot or a stub.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Restart {
+    /// Its virtual address.
+    pub(crate) address: usize,
+    /// Its copy in a stub has executed a word.
+    pub(crate) has_begun: bool,
+}
+
+/// Has `frame`, if it was interrupted in the slot of a boosted instruction or in a stub, tell of the probed code: before the
+/// instruction, unless its copy leads elsewhere already.
+///
+/// `read` gives the doubleword at a virtual address of the stack, if one can be read there.
+#[inline(always)]
+pub(crate) fn restart(frame: &mut TrapFrame, read: impl Fn(u64) -> Option<u64>) -> Option<Restart> {
+    let pc = frame.pc as usize;
+    let origin = origin::find(pc)?;
+    let word = (pc - origin.cell) / 4;
+    let form = if origin.kind == Cell::Stub { Form::of(text::read(origin.cell)) } else { None };
+    if let Some(form) = form
+        && (1..form.balanced()).contains(&word)
+    {
+        let (first, second) = form.stored();
+        for (register, address) in [(first, frame.sp), (second, frame.sp.wrapping_add(8))] {
+            if let Some(value) = read(address) {
+                frame.set_register(register, value);
+            }
+        }
+        frame.sp = frame.sp.wrapping_add(form.room() as u64);
+        frame.record[0] = frame.x[29];
+    }
+    frame.set_interrupted(origin.address(pc) as u64);
+    Some(Restart { address: origin.instruction, has_begun: form.is_some_and(|form| word > form.copy()) })
+}
+
+/// The stack pointer that a function was entered with whose return has led to `pc`, where the trampoline has no frame yet, with the
+/// stack pointer `sp`.
+#[inline]
+pub(crate) fn entered_with(pc: usize, sp: u64) -> u64 {
+    let has_room = pc as u64 != trampoline::kretprobe_address();
+    sp.wrapping_add(if has_room { TrapFrame::SIZE as u64 } else { 0 })
+}
+
+/// The register that the return of the trampoline at `address` goes to, if one is there.
+#[inline]
+pub(crate) fn returns_by(address: usize) -> Option<usize> {
+    const RET: u32 = 0xd65f_03c0;
+    const RET_X16: u32 = 0xd65f_0200;
+    match text::read(address & !3) {
+        RET => Some(30),
+        RET_X16 => Some(16),
+        _ => None,
+    }
+}
+
+/// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address, or
+/// where the code was interrupted whose trap frame ends with the record. `floor` is the virtual address behind the record, and the
+/// stack pointer of code that was interrupted. To be called with interrupts masked.
+#[inline(never)]
+pub(crate) fn address_here(address: usize, floor: u64) -> usize {
+    let true_return = |floor| returns::true_return_address(platform::calls(), floor);
+    let found = if trampoline::entering().contains(&address) {
+        true_return(entered_with(address, floor))
+    } else if trampoline::leaving().contains(&address) {
+        match returns_by(address) {
+            Some(register) => read_here(floor.wrapping_sub((TrapFrame::SIZE - 8 * register) as u64)),
+            None => read_here(floor.wrapping_add(TrapFrame::PC as u64)),
+        }
+    } else {
+        return origin::of(address).unwrap_or(address);
+    };
+    found.map_or(address, |found| found as usize)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::insn::encode;
+    use crate::probe::hit::stub::DISTANCE;
+    use crate::probe::tests::computer::Computer;
+
+    /// Memory for stubs: the first is of this form, at the distance of 256 bytes from its instruction, the copy of which is a NOP.
+    fn piece(form: Form) -> usize {
+        const NOP: u32 = 0xd503_201f;
+        // A piece is never given back, as what is known of it.
+        let words = vec![0_u32; 3 * 1024].leak();
+        let start = words.as_ptr().expose_provenance().next_multiple_of(4096);
+        let first = (start - words.as_ptr().addr()) / 4;
+        let next = start as u64 + 256 + 4;
+        let back = start as u64 + 4 * form.copy() as u64 + 4;
+        words[first] = form.opening();
+        words[first + form.copy()] = NOP;
+        words[first + form.copy() + 1] = encode::branch(back, next).unwrap();
+        words[first + DISTANCE] = 256;
+        origin::add(start..start + 4096, Cell::Stub);
+        start
+    }
+
+    #[test]
+    fn every_word_of_a_stub_tells_of_the_instruction() {
+        let _alone = Computer::new();
+        for form in [Form::Full, Form::Lean, Form::Follow] {
+            let stub = piece(form);
+            let (first, second) = form.stored();
+            let stack = [0x1111_u64, 0x2222];
+            let sp = stack.as_ptr().expose_provenance() as u64;
+            for word in 0..=form.copy() + 1 {
+                let pc = (stub + 4 * word) as u64;
+                let mut frame = TrapFrame { sp, pc, x: [7; 31], ..TrapFrame::ZERO };
+                let expected = Restart { address: stub + 256, has_begun: word > form.copy() };
+                assert_eq!(restart(&mut frame, read_here), Some(expected), "{form:?} {word}");
+                let has_room = (1..form.balanced()).contains(&word);
+                let room = if has_room { form.room() as u64 } else { 0 };
+                let is_over = word == form.copy() + 1;
+                assert_eq!(frame.pc as usize, stub + 256 + if is_over { 4 } else { 0 }, "{form:?} {word}");
+                assert_eq!((frame.sp, frame.record[1]), (sp + room, frame.pc), "{form:?} {word}");
+                for number in 0..31 {
+                    let stored = [(first, 0x1111), (second, 0x2222)].into_iter().find(|&(stored, _)| stored == number);
+                    let expected = stored.filter(|_| has_room).map_or(7, |(_, value)| value);
+                    assert_eq!(frame.register(number), expected, "{form:?} {word}: x{number}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_stub_and_no_slot_is_left_alone() {
+        let _alone = Computer::new();
+        let unused = piece(Form::Full) + 64;
+        for pc in [0, 1, 4, usize::MAX, usize::MAX - 3, unused, unused + 5, unused + 60] {
+            let mut frame = TrapFrame { pc: pc as u64, sp: 8, ..TrapFrame::ZERO };
+            let before = frame;
+            assert_eq!(restart(&mut frame, |_| unreachable!()), None, "{pc:#x}");
+            assert_eq!(frame, before);
+        }
+    }
+
+    #[test]
+    fn a_stack_that_cannot_be_read_keeps_the_registers() {
+        let _alone = Computer::new();
+        let stub = piece(Form::Lean);
+        let mut frame = TrapFrame { pc: stub as u64 + 4, sp: 0x1000, x: [7; 31], ..TrapFrame::ZERO };
+        assert!(restart(&mut frame, |_| None).is_some());
+        assert_eq!((frame.sp, frame.x), (0x1000 + Form::Lean.room() as u64, [7; 31]));
+    }
+}
