@@ -15,6 +15,7 @@ extern crate alloc;
 mod block;
 mod compiled;
 mod coverage;
+mod debug;
 mod entry;
 mod events;
 mod everything;

@@ -1,0 +1,131 @@
+//! Hardware breakpoints and watchpoints on probed instructions (Arm ARM, D2.9 and D2.10), as a debugger within the kernel sets them.
+
+use alloc::vec::Vec;
+use core::arch::asm;
+use core::mem;
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::probe::{self, Mode};
+use aarch64_kprobes::{Hit, Kprobe};
+use runtime::exception;
+use runtime::sync::{IrqLock, IrqMask};
+
+use crate::test;
+
+core::arch::global_asm!(
+    // Returns what is at its argument, and one more.
+    ".text",
+    ".balign 16",
+    ".global debug_load",
+    ".type debug_load, %function",
+    "debug_load:",
+    "    ldr x0, [x0]",
+    "    add x0, x0, #1",
+    "    ret",
+    ".size debug_load, . - debug_load",
+);
+
+unsafe extern "C" {
+    fn debug_load(word: *const u64) -> u64;
+}
+
+/// ESR_EL1.EC, of exceptions from the same level (Arm ARM, D24.2.40).
+const EC_BREAKPOINT: u64 = 0x31;
+const EC_WATCHPOINT: u64 = 0x35;
+/// MDSCR_EL1.MDE and KDE (D24.3.20): both are enabled, also at EL1.
+const ENABLED: u64 = 1 << 15 | 1 << 13;
+/// DBGBCR_EL1 and DBGWCR_EL1 (D24.3.2, D24.3.16): enabled, at EL1; all bytes; loads and stores.
+const BREAKPOINT: u64 = 0xf << 5 | 0b01 << 1 | 1;
+const WATCHPOINT: u64 = 0xff << 5 | 0b11 << 3 | 0b01 << 1 | 1;
+
+/// A debug exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Event {
+    class: u64,
+    /// The virtual address of the instruction, without a probe.
+    instruction: usize,
+    /// FAR_EL1, of a watchpoint.
+    data: Option<usize>,
+}
+
+static EVENTS: IrqLock<Vec<Event>> = IrqLock::new(Vec::new());
+
+fn set_debug(control: u64) {
+    // SAFETY: nothing else uses the register.
+    unsafe { asm!("msr mdscr_el1, {}", "isb", in(reg) control, options(nomem, nostack)) };
+}
+
+/// Notes the exception, and goes on without breakpoints and watchpoints.
+fn handle(frame: &mut TrapFrame, esr: u64, far: u64) -> bool {
+    let class = esr >> 26 & 0x3f;
+    if !matches!(class, EC_BREAKPOINT | EC_WATCHPOINT) {
+        return false;
+    }
+    set_debug(0);
+    let pc = frame.pc as usize;
+    let data = (class == EC_WATCHPOINT).then_some(far as usize);
+    EVENTS.lock().push(Event { class, instruction: probe::origin(pc).unwrap_or(pc), data });
+    true
+}
+
+/// Calls `debug_load` with debug exceptions unmasked; returns those.
+fn events(word: &u64) -> Vec<Event> {
+    EVENTS.lock().reserve(1);
+    let _mask = IrqMask::new();
+    set_debug(ENABLED);
+    // SAFETY: the function only loads the word; debug exceptions are masked again as they were.
+    let result = unsafe {
+        asm!("msr daifclr, #0b1000", options(nomem, nostack));
+        let result = debug_load(word);
+        asm!("msr daifset, #0b1000", options(nomem, nostack));
+        result
+    };
+    set_debug(0);
+    assert_eq!(result, word + 1);
+    mem::take(&mut EVENTS.lock())
+}
+
+extern "C" fn before(_: &mut Hit<'_>) {}
+extern "C" fn after(_: &mut Hit<'_>) {}
+
+static WORD: u64 = 41;
+
+/// Compares what happens with probes of each mode on the load with what happens without one.
+fn compare(expected: Event, is_masked_in: impl Fn(Mode) -> bool) {
+    // SAFETY: the handler goes on where it was called, with all registers as they were.
+    unsafe { exception::set_fault_handler(handle) };
+    assert_eq!(events(&WORD), [expected]);
+    for mode in [Mode::Stepped, Mode::Boosted, Mode::Optimized] {
+        let builder = Kprobe::at(debug_load as *const () as usize).pre(before).at_most(mode);
+        let builder = if mode == Mode::Stepped { builder.post(after) } else { builder };
+        let probe = builder.register().unwrap();
+        let expected = Some(expected).filter(|_| !is_masked_in(mode));
+        assert_eq!(events(&WORD), expected.as_slice(), "{mode}");
+        assert_eq!((probe.hits(), probe.missed()), (1, 0), "{mode}");
+    }
+}
+
+test!(
+    depends(core),
+    fn a_breakpoint_on_a_probed_instruction_is_hit_once() {
+        let instruction = debug_load as *const () as usize;
+        // SAFETY: nothing else uses the registers.
+        unsafe {
+            asm!("msr dbgbvr0_el1, {}", "msr dbgbcr0_el1, {}", in(reg) instruction, in(reg) BREAKPOINT, options(nomem, nostack));
+        }
+        compare(Event { class: EC_BREAKPOINT, instruction, data: None }, |_| false);
+    }
+);
+
+test!(
+    depends(core),
+    fn a_watchpoint_is_hit_by_a_probed_instruction_that_is_not_stepped() {
+        let (instruction, data) = (debug_load as *const () as usize, (&raw const WORD).addr());
+        // SAFETY: nothing else uses the registers.
+        unsafe {
+            asm!("msr dbgwvr0_el1, {}", "msr dbgwcr0_el1, {}", in(reg) data, in(reg) WATCHPOINT, options(nomem, nostack));
+        }
+        // Debug exceptions are masked while an instruction is stepped.
+        compare(Event { class: EC_WATCHPOINT, instruction, data: Some(data) }, |mode| mode == Mode::Stepped);
+    }
+);
