@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ops::Deref;
 
+use super::hit::aliasable::AliasableBox;
 use super::hit::instance::{Instance, Pool};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
@@ -159,7 +160,7 @@ impl KretprobeBuilder {
             return Err(ProbeError::MaxActive { maxactive });
         }
         let pool = make_pool(maxactive, data_words).ok_or(ProbeError::OutOfMemory { address: function })?;
-        let kind = Kind::Return(Box::new(ReturnProbe::new(function, entry, handler, pool)));
+        let kind = Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(function, entry, handler, pool))));
         Ok(Request { address: function, kind, data, enabled, fastest })
     }
 }

@@ -27,6 +27,7 @@ mod unwind;
 pub use check::{Checker, Site, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
+pub use hit::aliasable::AliasableBox;
 pub use hit::cpu::Cpu as CpuState;
 pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};

@@ -26,6 +26,7 @@ use super::counters::FreeCounters;
 use super::hit::counters::Counters;
 use super::hit::disarm;
 use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
+use super::hit::returns::ReturnProbe;
 use super::hit::table::Page;
 use super::registration::State;
 use super::slab::Slab;
@@ -260,7 +261,7 @@ impl Registry {
         let entered = match &mut kind {
             Kind::Kprobe { .. } => counters,
             Kind::Return(return_probe) => {
-                return_probe.register(counters, data);
+                ReturnProbe::register(return_probe, counters, data);
                 Counters::NOBODY
             }
         };

@@ -21,6 +21,7 @@
 pub mod cache;
 
 use core::ops::Range;
+use core::ptr;
 
 use crate::platform;
 
@@ -64,7 +65,7 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
                     unsafe { alias.add(offset).cast::<u32>().write_volatile(word.to_le()) };
                 }
             }
-            cache::clean_data(alias as usize, addresses().map(|address| address & (PAGE - 1)));
+            cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1)));
         });
         cache::invalidate_instructions(addresses());
         rest = others;
@@ -112,5 +113,5 @@ fn mark(places: &mut [impl Place], pc: usize) {
 pub(crate) fn read(address: usize) -> u32 {
     // SAFETY: the callers have checked that the address lies in the text that the kernel has declared. Other
     // tasks may write it, under the registry's lock and one whole word at a time, hence the volatile load.
-    u32::from_le(unsafe { (address as *const u32).read_volatile() })
+    u32::from_le(unsafe { ptr::with_exposed_provenance::<u32>(address).read_volatile() })
 }

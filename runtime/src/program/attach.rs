@@ -1,12 +1,11 @@
 //! The probes of a program, made by the engine: all are registered before the first is armed, so that what cannot be probed is
 //! known before the program does anything.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 use core::ops::Deref;
 
-use aarch64_kprobes::probe::Registration;
+use aarch64_kprobes::probe::{AliasableBox, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use super::Shared;
@@ -26,7 +25,7 @@ pub(super) struct Attached {
     kprobes: Vec<Kprobe>,
     kretprobes: Vec<Kretprobe>,
     /// What the handlers of each are given. They stay where they are.
-    _sites: Box<[Site]>,
+    _sites: AliasableBox<[Site]>,
     /// The handlers that were made for them.
     pub clauses: Clauses,
     /// What cannot be probed.
@@ -78,7 +77,7 @@ pub(super) unsafe fn attach(
         exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
         caller: place.inlined.map(|inlined| inlined.caller),
     };
-    let sites: Box<[Site]> = places.iter().map(site).collect();
+    let sites = AliasableBox::<[Site]>::new(places.iter().map(site).collect());
     let is_wanted = |clause, view| places.iter().any(|place| place.clause == clause && place.way.view() == Some(view));
     let clauses = match is_interpreted {
         true => Clauses::default(),
@@ -86,8 +85,8 @@ pub(super) unsafe fn attach(
         false => unsafe { Clauses::of(&*shared, is_wanted) },
     };
     let (mut at, mut returning) = (Vec::new(), Vec::new());
-    for (place, site) in places.into_iter().zip(&sites) {
-        let data = core::ptr::from_ref(site) as usize;
+    for (place, site) in places.into_iter().zip(sites.iter()) {
+        let data = core::ptr::from_ref(site).expose_provenance();
         let kprobe = Kprobe::at(place.address).data(data).disabled();
         let kprobe = match place.way {
             Way::Return => {

@@ -144,8 +144,12 @@ impl Cpu {
     }
 
     /// The point whose instruction is being stepped on this CPU, and the virtual address of the slot.
+    ///
+    /// # Safety
+    ///
+    /// The caller is in the hit path, and uses the result only there.
     #[inline]
-    pub(super) fn stepping(&self) -> Option<(&'static Point, u64)> {
+    pub(super) unsafe fn stepping<'a>(&self) -> Option<(&'a Point, u64)> {
         if self.busy.load(Relaxed) & STEPPING == 0 {
             return None;
         }
@@ -157,8 +161,12 @@ impl Cpu {
 
     /// The instruction has left the slot, or has faulted there: gives `frame` its interrupt masks back. Returns the point, if
     /// it is told.
+    ///
+    /// # Safety
+    ///
+    /// The caller is in the hit path, and uses the result only there.
     #[inline]
-    pub(super) fn end_step(&self, frame: &mut TrapFrame) -> Option<&'static Point> {
+    pub(super) unsafe fn end_step<'a>(&self, frame: &mut TrapFrame) -> Option<&'a Point> {
         self.busy.store(self.busy.load(Relaxed) & !STEPPING, Relaxed);
         frame.pstate = frame.pstate & !TrapFrame::DAIF | self.interrupt_masks.load(Relaxed);
         // SAFETY: as in `stepping`.

@@ -38,7 +38,7 @@ pub struct Entry {
     platform_register: u64,
     /// For the routine of lean stubs; the stack pointer of the probed code where this was filled from a trap frame.
     cpu: *const Cpu,
-    watcher: *const Watcher,
+    pub(super) watcher: *const Watcher,
     /// Where the routine returns to; 0 where this was filled from a trap frame.
     link: u64,
     /// PSTATE.DAIF of the probed code, in the place that it has in SPSR_EL1; all of PSTATE where this was filled from a trap frame.
@@ -95,9 +95,9 @@ impl Entry {
     }
 
     #[inline]
-    pub(super) fn watcher(&self) -> &'static Watcher {
+    fn watcher(&self) -> &Watcher {
         // SAFETY: whoever calls a handler has put the address there. Watchers are freed only after every CPU has been held
-        // outside the hit path, in which the handler is.
+        // outside the hit path, in which the handler is, and which the entry does not leave.
         unsafe { &*self.watcher }
     }
 

@@ -12,9 +12,10 @@
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::aliasable::AliasableBox;
 use super::cpu::Cpu;
 use super::returns::ReturnProbe;
 use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
@@ -97,7 +98,7 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Pool {
     // First, as the assembly takes their address for that of the probe.
     slots: [Slot; MAX_CPUS],
-    instances: Box<[Instance]>,
+    instances: AliasableBox<[Instance]>,
     data: Box<[UnsafeCell<u64>]>,
     data_words: usize,
     /// The index of the first instance of the shared list in the low half, the tag in the high one.
@@ -148,6 +149,7 @@ impl Pool {
     /// The pool of `instances`, made by [`Instance::free`], with `data_words` words of `data` each. All are free:
     /// the first ones in the slots, the others in the shared list.
     pub(crate) fn new(instances: Box<[Instance]>, data: Box<[UnsafeCell<u64>]>, data_words: usize) -> Self {
+        let instances = AliasableBox::new(instances);
         let slots = core::array::from_fn(|cpu| {
             let instance = instances.get(cpu).map_or(ptr::null(), ptr::from_ref);
             Slot(AtomicPtr::new(instance.cast_mut()))
@@ -157,8 +159,8 @@ impl Pool {
     }
 
     /// Makes the instances those of `owner`, which this is the pool of, and which stays where it is.
-    pub(super) fn adopt(&self, owner: *const ReturnProbe) {
-        self.instances.iter().for_each(|instance| instance.owner.store(owner.cast_mut(), Relaxed));
+    pub(super) fn adopt(&self, owner: NonNull<ReturnProbe>) {
+        self.instances.iter().for_each(|instance| instance.owner.store(owner.as_ptr(), Relaxed));
     }
 
     /// How many words of private data an instance has.
@@ -345,7 +347,7 @@ mod tests {
                 let cpu = cpu(thread as usize);
                 scope.spawn(move || {
                     barrier.wait();
-                    for _ in 0..200_000 {
+                    for _ in 0..if cfg!(miri) { 100 } else { 200_000 } {
                         let Some(instance) = pool.take(cpu) else { continue };
                         assert_eq!(instance.return_address.swap(thread, Relaxed), 0, "held by two threads");
                         instance.return_address.store(0, Relaxed);

@@ -23,6 +23,7 @@
 //! The usual hit of a breakpoint, and every hit of a stub, goes through `trampoline/hit.S`, which does what [`breakpoint`]
 //! does where little is to be done, and leaves the rest to it.
 
+pub(crate) mod aliasable;
 pub(crate) mod counters;
 pub(crate) mod cpu;
 pub(crate) mod disarm;
@@ -71,10 +72,16 @@ impl<'a> Hit<'a> {
     /// [`Entry::DATA`](entry::Entry::DATA) has it.
     pub const DATA: [u16; 3] = Watcher::data_behind(mem::offset_of!(TrapFrame, watcher));
 
+    /// The hit of the first probe of `point`, which stays until it is over.
+    #[inline]
+    fn first(frame: &'a mut TrapFrame, point: &Point) -> &'a mut Self {
+        Self::new(frame, ptr::from_ref(point).cast())
+    }
+
     /// The hit of the probe of `watcher`, which stays until it is over.
     #[inline]
-    fn new(frame: &'a mut TrapFrame, watcher: &Watcher) -> &'a mut Self {
-        frame.watcher = ptr::from_ref(watcher) as u64;
+    fn new(frame: &'a mut TrapFrame, watcher: *const Watcher) -> &'a mut Self {
+        frame.watcher = watcher.expose_provenance() as u64;
         // SAFETY: it has the layout of a frame, and the borrow of the frame goes over to it.
         unsafe { &mut *ptr::from_mut(frame).cast::<Self>() }
     }
@@ -172,7 +179,8 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     // SAFETY: this is the hit path.
     let Some(point) = (unsafe { table::lookup(frame.pc as usize) }) else { return Breakpoint::Foreign };
     let cpu = Cpu::current();
-    if let Some((stepping, _)) = cpu.stepping() {
+    // SAFETY: this is the hit path.
+    if let Some((stepping, _)) = unsafe { cpu.stepping() } {
         platform::fatal(frame, &HitInSlot { point, stepping });
     }
     if cpu.is_handling() {
@@ -184,7 +192,7 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
     }
     cpu.enter();
     point.first.counters.hit(cpu);
-    (point.first.handler)(Hit::new(frame, &point.first));
+    (point.first.handler)(Hit::first(frame, point));
     if frame.pc != point.address() as u64 {
         // Where a handler goes on is no target of the branch that led here.
         frame.pstate &= !TrapFrame::BRANCH_TYPE;
@@ -209,12 +217,14 @@ pub(crate) fn breakpoint(frame: &mut TrapFrame) -> Breakpoint {
 #[inline(never)]
 pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
     let cpu = Cpu::current();
-    let Some((point, slot)) = cpu.stepping() else { return false };
+    // SAFETY: this is the hit path.
+    let Some((point, slot)) = (unsafe { cpu.stepping() }) else { return false };
     if frame.pc != slot + 4 {
         return false;
     }
     frame.pc = point.address() as u64 + 4;
-    if let Some(point) = cpu.end_step(frame) {
+    // SAFETY: likewise.
+    if let Some(point) = unsafe { cpu.end_step(frame) } {
         call_post_handlers(point, frame);
         cpu.leave();
     }
@@ -226,10 +236,12 @@ pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
 /// again.
 pub(crate) fn faulted(frame: &mut TrapFrame) {
     let cpu = Cpu::current();
-    if let Some((point, slot)) = cpu.stepping() {
+    // SAFETY: interrupts have been masked since the instruction was sent to its slot, as in the hit path.
+    if let Some((point, slot)) = unsafe { cpu.stepping() } {
         if frame.pc == slot {
             frame.set_interrupted(point.address() as u64);
-            if cpu.end_step(frame).is_some() {
+            // SAFETY: likewise.
+            if unsafe { cpu.end_step(frame) }.is_some() {
                 returns::take_back(point.address(), frame);
                 cpu.leave();
             }
@@ -244,11 +256,13 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
 /// that was stepped there, is put right as in [`faulted`].
 pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
     let cpu = Cpu::current();
-    match (cpu.stepping(), frame) {
+    // SAFETY: interrupts have been masked since the instruction was sent to its slot, as in the hit path.
+    match (unsafe { cpu.stepping() }, frame) {
         (Some((point, slot)), Some(frame)) => {
             if let Some(offset @ (0 | 4)) = frame.pc.checked_sub(slot) {
                 frame.set_interrupted(point.address() as u64 + offset);
-                cpu.end_step(frame);
+                // SAFETY: likewise.
+                unsafe { cpu.end_step(frame) };
             }
         }
         (None, Some(frame)) => {
@@ -263,8 +277,8 @@ pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
 /// the first has been counted.
 #[inline(never)]
 pub(crate) extern "C" fn call_all(hit: &mut Hit<'_>) {
-    // SAFETY: the watcher is the first of a point.
-    let point = unsafe { Point::of(Watcher::of(hit)) };
+    // SAFETY: this is the hit path, and it is called for the first watcher of a point.
+    let point = unsafe { Point::beginning_with(Watcher::place(hit)) };
     let cpu = Cpu::current();
     returns::note(hit.frame.x[30]);
     let mut watchers = point.watchers().iter();

@@ -1,6 +1,5 @@
 //! A probe point: one instruction that is probed, how it is executed, and the probes that watch it.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::{MaybeUninit, offset_of};
 use core::ops::Deref;
@@ -9,6 +8,7 @@ use core::slice;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::aliasable::AliasableBox;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::entry::{ArgumentHandler, Entry};
@@ -56,8 +56,8 @@ pub(crate) struct Point {
     /// What [`shortcut`](Self::shortcut) says, where a breakpoint is at the entry of a function, and nobody is to be called, but the call followed to its
     /// return for [`returns`](Self::returns); 0 elsewhere. Only one of the two is not 0.
     pub(crate) entry: u64,
-    /// The return probe, if it alone watches, and wants nothing of the entry.
-    pub(crate) returns: Option<&'static ReturnProbe>,
+    /// The return probe, that of the first watcher, if it alone watches, and wants nothing of the entry; null otherwise.
+    pub(crate) returns: *const ReturnProbe,
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in its page.
     pub(crate) guarded: bool,
@@ -107,7 +107,7 @@ pub(crate) enum Kind {
         post: Option<PostHandler>,
     },
     /// Boxed, as it is many times as large, and most probes are of the other kind.
-    Return(Box<ReturnProbe>),
+    Return(AliasableBox<ReturnProbe>),
 }
 
 /// What a kprobe does before the instruction.
@@ -188,26 +188,27 @@ impl Point {
         }
     }
 
-    /// The point of its first watcher.
+    /// The point that begins with its first watcher at `first`.
     ///
     /// # Safety
     ///
-    /// It is that.
-    pub(super) unsafe fn of(first: &Watcher) -> &Self {
-        // SAFETY: it lies at the beginning of its point.
-        unsafe { &*ptr::from_ref(first).cast() }
+    /// The pointer was made from one to the point, or by the assembly. The caller is in the hit path, and uses the result only
+    /// there.
+    pub(super) unsafe fn beginning_with<'a>(first: *const Watcher) -> &'a Self {
+        // SAFETY: a point is freed only after every CPU has been held outside the hit path, in which the caller is.
+        unsafe { &*first.cast() }
     }
 
     /// What a full stub calls, with the counts of nobody, that leads to a point of which it cannot do all.
     pub(crate) extern "C" fn miss_hit(hit: &mut Hit<'_>) {
-        // SAFETY: the routine of full stubs gives the first watcher.
-        unsafe { Self::of(Watcher::of(hit)) }.miss(Cpu::current());
+        // SAFETY: this is the hit path, and the routine of full stubs gives the first watcher.
+        unsafe { Self::beginning_with(Watcher::place(hit)) }.miss(Cpu::current());
     }
 
     /// What a lean stub calls, likewise.
     pub(crate) extern "C" fn miss_entry(entry: &Entry) {
-        // SAFETY: likewise.
-        unsafe { Self::of(entry.watcher()) }.miss(Cpu::current());
+        // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
+        unsafe { Self::beginning_with(entry.watcher) }.miss(Cpu::current());
     }
 }
 
@@ -243,14 +244,23 @@ impl Watcher {
         [offset as u16, offset_of!(Self, probe) as u16, offset_of!(Probe, data) as u16]
     }
 
+    /// Where the one is whose handler runs with `hit`. An address, as the assembly stores it in the frame, too.
+    #[inline]
+    pub(super) fn place(hit: &Hit<'_>) -> *const Self {
+        ptr::with_exposed_provenance(hit.frame().watcher as usize)
+    }
+
     /// The one whose handler runs with `hit`.
     #[inline]
-    pub(super) fn of(hit: &Hit<'_>) -> &'static Self {
+    pub(super) fn of<'a>(hit: &'a Hit<'_>) -> &'a Self {
         // SAFETY: whoever calls a handler has put the address there. Watchers are freed only after every CPU has been held
-        // outside the hit path, in which the handler is.
-        unsafe { &*(hit.frame().watcher as *const Self) }
+        // outside the hit path, in which the handler is, and which the hit does not leave.
+        unsafe { &*Self::place(hit) }
     }
 }
+
+// SAFETY: `returns` leads to a part of what the first watcher has.
+unsafe impl Send for Point {}
 
 // SAFETY: it is a reference to what can be shared.
 unsafe impl Send for ProbeRef {}

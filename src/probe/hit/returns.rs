@@ -31,6 +31,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Hit;
+use super::aliasable::AliasableBox;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
@@ -69,15 +70,16 @@ impl<'a> Call<'a> {
     /// The call of `instance`, which is held by the caller, and not given back before this is gone.
     #[inline]
     fn new(frame: &'a mut TrapFrame, instance: &Instance) -> &'a mut Self {
-        frame.watcher = ptr::from_ref(instance) as u64;
+        frame.watcher = ptr::from_ref(instance).expose_provenance() as u64;
         // SAFETY: it has the layout of a frame, and the borrow of the frame goes over to it.
         unsafe { &mut *ptr::from_mut(frame).cast::<Self>() }
     }
 
     #[inline]
     fn instance(&self) -> &'a Instance {
+        let place: *const Instance = ptr::with_exposed_provenance(self.frame.watcher as usize);
         // SAFETY: whoever calls a handler has put the address there, and holds the instance until the handler is over.
-        unsafe { &*(self.frame.watcher as *const Instance) }
+        unsafe { &*place }
     }
 
     /// The registers: at the entry those that the function is called with, at the return those it returns with.
@@ -189,10 +191,12 @@ impl ReturnProbe {
         Self { pool, handler, counters: Counters::NOBODY, function, data: 0, entry }
     }
 
-    /// Has the returns counted by `counters`, and `data` given to the handlers. From now on this stays where it is.
-    pub(crate) fn register(&mut self, counters: Counters, data: usize) {
-        (self.counters, self.data) = (counters, data);
-        self.pool.adopt(self);
+    /// Has the returns counted by `counters`, and `data` given to the handlers.
+    pub(crate) fn register(owned: &mut AliasableBox<Self>, counters: Counters, data: usize) {
+        // SAFETY: the box is borrowed alone, and no instance leads to the probe yet.
+        let probe = unsafe { owned.place().as_mut() };
+        (probe.counters, probe.data) = (counters, data);
+        owned.pool.adopt(owned.place());
     }
 
     /// Calls in progress return without a handler from now on.
@@ -273,9 +277,12 @@ extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_
     // It may have been disarmed just now.
     let Some(point) = point else { return return_address };
     let cpu = Cpu::current();
-    let Some(probe) = point.returns.filter(|_| !cpu.is_handling()) else {
-        point.miss(cpu);
-        return return_address;
+    let probe = match &point.first.probe.kind {
+        Kind::Return(probe) if !point.returns.is_null() && !cpu.is_handling() => probe,
+        _ => {
+            point.miss(cpu);
+            return return_address;
+        }
     };
     let Some(instance) = probe.take(cpu) else {
         note(return_address);
@@ -289,7 +296,8 @@ extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_
 /// Follows the call that has begun with `hit` to its return, unless the entry handler declines, or there is no instance.
 #[inline(always)]
 fn follow(hit: &mut Hit<'_>, kind: u64) -> bool {
-    let Kind::Return(probe) = &Watcher::of(hit).probe.kind else { return false };
+    let probe = Watcher::of(hit).probe;
+    let Kind::Return(probe) = &probe.kind else { return false };
     let cpu = Cpu::current();
     let frame = &mut hit.frame;
     let Some(instance) = probe.take(cpu) else { return false };

@@ -14,6 +14,7 @@ use super::{Entry, Registry, shortcut};
 use crate::insn::{self, Guard, Verdict};
 use crate::platform;
 use crate::probe::arena::{Arena, Cell, Used};
+use crate::probe::hit::aliasable::AliasableBox;
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::machine::guard;
 use crate::probe::hit::point::{Execution, Kind, Point, Pre, ProbeRef, Watcher};
@@ -290,8 +291,7 @@ impl Entry {
             (None, _) | (_, Execution::Optimized { .. }) => (shortcut, 0),
             (Some(_), _) => (0, shortcut),
         };
-        // SAFETY: a probe stays as long as a point has it.
-        let returns = returns.map(|probe| unsafe { &*ptr::from_ref(probe) });
+        let returns = returns.map_or(ptr::null(), |probe| probe.place().as_ptr().cast_const());
         let guarded = self.guarded;
         Point {
             first,
@@ -315,7 +315,7 @@ impl Entry {
     }
 
     /// The return probe for which calls are to be followed, if nothing else is to be done at the entry.
-    fn only_follows(&self) -> Option<&ReturnProbe> {
+    fn only_follows(&self) -> Option<&AliasableBox<ReturnProbe>> {
         let only = self.probes.iter().find(|probe| probe.enabled.load(Relaxed))?;
         match &only.kind {
             Kind::Return(return_probe) if return_probe.is_plain() && self.enabled().nth(1).is_none() => {

@@ -12,6 +12,7 @@ use crate::insn;
 use crate::platform::Platform;
 use crate::platform::identity::{self, CPU};
 use crate::probe::hit::Hit;
+use crate::probe::hit::aliasable::AliasableBox;
 use crate::probe::hit::cpu::Cpu;
 use crate::probe::hit::point::Pre;
 use crate::probe::hit::returns::{self, Call, ReturnProbe};
@@ -47,7 +48,7 @@ fn kretprobe(registrar: &Registrar) -> Kind {
         call.exclusive();
         touch(call.data());
     }
-    Kind::Return(Box::new(ReturnProbe::new(registrar.address, None, Some(handler), pool)))
+    Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(registrar.address, None, Some(handler), pool))))
 }
 
 /// The CPU on which probes are registered, and the address at which they are.

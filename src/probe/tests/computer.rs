@@ -1,8 +1,9 @@
 //! A pretended kernel, and a pretended CPU that executes a handful of instructions and takes breakpoints to the engine as
 //! the vectors do.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::ops::Range;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -15,6 +16,7 @@ use crate::text::{self, Word};
 /// Words of each function in the pretended text.
 pub const FUNCTION: usize = 16;
 const WORDS: usize = if cfg!(loom) { 64 } else { 2048 };
+const PAGE: usize = 4096;
 pub const RET: u32 = 0xd65f_03c0;
 pub const NOP: u32 = 0xd503_201f;
 /// `add x0, x0, #1`, `add x0, x0, #2`, …
@@ -49,9 +51,22 @@ pub fn mask() -> kprobes_models::loom::sync::MutexGuard<'static, ()> {
     MASKED.lock().unwrap()
 }
 
-fn memory() -> &'static [u32] {
-    static TEXT: OnceLock<&'static [u32]> = OnceLock::new();
-    TEXT.get_or_init(|| vec![NOP; WORDS].leak())
+/// Where the text begins.
+fn memory() -> usize {
+    static TEXT: OnceLock<usize> = OnceLock::new();
+    *TEXT.get_or_init(|| {
+        let text = pages(4 * WORDS).expect("there is memory for the text");
+        // SAFETY: it is that large.
+        (0..WORDS).for_each(|word| unsafe { text.cast::<u32>().add(word).write(NOP) });
+        text.expose_provenance().get()
+    })
+}
+
+/// Pages of zeroes with room for `length` bytes, which are never freed.
+fn pages(length: usize) -> Option<NonNull<u8>> {
+    let layout = Layout::from_size_align(length.next_multiple_of(PAGE), PAGE).ok()?;
+    // SAFETY: the layout has a size.
+    NonNull::new(unsafe { alloc_zeroed(layout) })
 }
 
 pub struct Host;
@@ -63,8 +78,7 @@ unsafe impl Platform for Host {
     const CALLS_OFFSET: usize = 0;
 
     fn text() -> Range<usize> {
-        let range = memory().as_ptr_range();
-        range.start as usize..range.end as usize
+        memory()..memory() + 4 * WORDS
     }
     fn function(address: usize) -> Option<Range<usize>> {
         let start = address - (address - Self::text().start) % (4 * FUNCTION);
@@ -77,7 +91,7 @@ unsafe impl Platform for Host {
         false
     }
     fn allocate_executable(length: usize, _guarded: bool) -> Option<usize> {
-        (!EXHAUSTED.load(Relaxed)).then(|| vec![0u32; length / 4].leak().as_mut_ptr().expose_provenance())
+        if EXHAUSTED.load(Relaxed) { None } else { Some(pages(length)?.expose_provenance().get()) }
     }
     fn hold_cpus(action: &mut dyn FnMut()) {
         #[cfg(loom)]

@@ -26,6 +26,7 @@ impl Exhausted {
 impl Drop for Exhausted {
     fn drop(&mut self) {
         EXHAUSTED.store(false, Relaxed);
+        Kprobe::unregister_all(self.0.drain(..));
     }
 }
 

@@ -20,6 +20,7 @@ use core::fmt::{self, Write};
 
 pub use resolve::resolve;
 
+use aarch64_kprobes::probe::AliasableBox;
 use spin::Mutex;
 
 use crate::definition::{Definition, Error, Kind, Problem, Removal};
@@ -78,7 +79,7 @@ pub trait Armed: Sized {
 pub struct Event<P> {
     /// Dropped first: the recorder is then not used any more.
     probe: P,
-    recorder: Box<Recorder>,
+    recorder: AliasableBox<Recorder>,
     number: u16,
     address: u64,
     definition: Definition,
@@ -125,7 +126,7 @@ impl<P: Armed> Event<P> {
     /// The word that the probe was registered with, by which a listing of all probes tells it.
     #[must_use]
     pub fn data(&self) -> usize {
-        &raw const *self.recorder as usize
+        self.recorder.place().addr().get()
     }
 
     fn is(&self, group: Option<&str>, event: Option<&str>) -> bool {
@@ -241,7 +242,8 @@ impl<P: Armed> Events<P> {
                 self.functions.insert(made).clone().into()
             }
         };
-        let recorder = Box::new(Recorder::new(number, &format, &fetches, entry.into(), functions, self.rings));
+        let recorder = Recorder::new(number, &format, &fetches, entry.into(), functions, self.rings);
+        let recorder = AliasableBox::new(Box::new(recorder));
         // There was none before.
         drop(recorder.plan().replace(plan(&recorder, address)));
         let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };

@@ -1,0 +1,56 @@
+//! A box whose value others point to.
+//!
+//! To move a `Box` is to claim that nothing else has a pointer to its value: pointers that were made before may not be used
+//! any more. What hits find by such pointers is owned by an [`AliasableBox`], which claims nothing.
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+/// Owns a value on the heap, at a place that it keeps. Pointers to the value are good until this is dropped, also where this is
+/// moved: what the handlers of a probe are to find by [`Hit::data`](super::Hit::data) is owned by one.
+pub struct AliasableBox<T: ?Sized>(NonNull<T>, PhantomData<T>);
+
+// SAFETY: it owns the value, and gives out no reference but shared ones, as a box does that is not borrowed alone.
+unsafe impl<T: ?Sized + Send> Send for AliasableBox<T> {}
+// SAFETY: see above.
+unsafe impl<T: ?Sized + Sync> Sync for AliasableBox<T> {}
+
+impl<T: ?Sized> AliasableBox<T> {
+    /// The value, in the place where it is.
+    #[must_use]
+    pub fn new(value: Box<T>) -> Self {
+        Self(NonNull::from(Box::leak(value)), PhantomData)
+    }
+
+    /// Where the value is.
+    #[must_use]
+    pub const fn place(&self) -> NonNull<T> {
+        self.0
+    }
+}
+
+impl<T: ?Sized> Deref for AliasableBox<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the value is there until `drop`, and nobody has a mutable reference to it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: ?Sized> Drop for AliasableBox<T> {
+    fn drop(&mut self) {
+        // SAFETY: it is what `new` has leaked.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for AliasableBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
