@@ -185,10 +185,11 @@ mod tests {
         let mut slab = Slab::new();
         let mut all: Vec<_> = (0..100).map(|number| (number, add(&mut slab, number))).collect();
         let mut random = 1_u64;
-        for round in 0..10_000 {
+        let rounds = if cfg!(miri) { 500 } else { 10_000 };
+        for round in 0..rounds {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // More come in some rounds, and more go in others.
-            if random >> 33 & 7 < if round / 1000 % 2 == 0 { 3 } else { 5 } {
+            if random >> 33 & 7 < if round / (rounds / 10) % 2 == 0 { 3 } else { 5 } {
                 all.push((round + 100, add(&mut slab, round + 100)));
             } else if !all.is_empty() {
                 let (number, place) = all.swap_remove((random >> 40) as usize % all.len());

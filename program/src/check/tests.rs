@@ -178,6 +178,7 @@ fn formats_fit_their_values() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it makes thousands of operations")]
 fn programs_are_bounded() {
     let room = Problem::Room { most: 256 };
     let texts: String = (0..40).map(|number| format!("$x{number} = str(arg0); ")).collect();

@@ -304,6 +304,7 @@ fn control_characters_in_strings_that_maps_keep_are_escaped() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it counts 8000 keys")]
 fn there_is_room_for_as_many_keys_and_stacks_as_are_asked_for() {
     let program = "kprobe:f { @[kstack(7)] = count(); @s[str(0x8000)] = hist(arg0); }";
     let limits = Limits::usual(1).with_keys(8_000);

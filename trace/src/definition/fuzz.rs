@@ -69,7 +69,7 @@ const PIECES: [&str; 40] = [
     "+0(",
     "[64]",
 ];
-const LINES: usize = 60_000;
+const LINES: usize = if cfg!(miri) { 20 } else { 60_000 };
 const LONGEST: usize = 400;
 
 /// A sequence of numbers (Marsaglia's xorshift).
@@ -171,5 +171,5 @@ fn no_line_is_too_odd() {
     }
     let problems: HashSet<&str> = seen.iter().filter_map(|outcome| outcome.split(' ').next()).collect();
     println!("{count} lines, {} kinds of answers", seen.len());
-    assert!(problems.len() > 35, "lines that are not even refused in all ways: {problems:?}");
+    assert!(cfg!(miri) || problems.len() > 35, "lines that are not even refused in all ways: {problems:?}");
 }

@@ -185,7 +185,8 @@ fn noise_is_answered() {
     ];
     let mut seed = 1_u64;
     let mut good = 0;
-    for _ in 0..200_000 {
+    let texts = if cfg!(miri) { 40 } else { 200_000 };
+    for _ in 0..texts {
         let mut text = String::new();
         loop {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -204,5 +205,5 @@ fn noise_is_answered() {
             Err(error) => assert!(error.column <= text.len(), "{text}: {error:?}"),
         }
     }
-    assert!(good > 1000, "{good}");
+    assert!(cfg!(miri) || good > texts / 200, "{good}");
 }

@@ -318,7 +318,8 @@ fn noise_is_answered() {
     let switch = Arc::new(Switch::new(true));
     let mut seed = 1_u64;
     let mut good = 0;
-    for _ in 0..200_000 {
+    let texts = if cfg!(miri) { 40 } else { 200_000 };
+    for _ in 0..texts {
         let mut text = String::new();
         loop {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -340,5 +341,5 @@ fn noise_is_answered() {
             .unwrap_or_else(|error| panic!("{text}: {error:?}"));
         assert_eq!(printed(&again), once, "{text}");
     }
-    assert!(good > 500, "{good}");
+    assert!(cfg!(miri) || good > texts / 400, "{good}");
 }

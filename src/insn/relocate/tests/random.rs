@@ -10,7 +10,7 @@ use crate::exception::TrapFrame;
 use crate::insn::{Fault, Op};
 
 /// How many instructions.
-const ROUNDS: u32 = 600_000;
+const ROUNDS: u32 = if cfg!(miri) { 200 } else { 600_000 };
 
 /// Marsaglia's xorshift with 64 bits.
 struct Random(u64);
@@ -261,6 +261,7 @@ fn copies_do_what_simulating_them_does() {
     }
     for (class, (lengths, expected)) in lengths.iter().zip(LENGTHS).enumerate() {
         println!("{:#010x}: {} refused, {lengths:?} words", CLASSES[class].1, refused[class]);
-        assert!(lengths.keys().eq(expected), "{:#010x}: {lengths:?}", CLASSES[class].1);
+        // Some lengths are rare.
+        assert!(cfg!(miri) || lengths.keys().eq(expected), "{:#010x}: {lengths:?}", CLASSES[class].1);
     }
 }

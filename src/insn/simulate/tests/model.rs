@@ -8,7 +8,7 @@ use super::{ABORT, Guard, Memory, TrapFrame, try_run};
 use crate::insn::Fault;
 
 /// How many instructions.
-const ROUNDS: u32 = 500_000;
+const ROUNDS: u32 = if cfg!(miri) { 200 } else { 500_000 };
 
 /// Marsaglia's xorshift with 64 bits.
 struct Random(u64);
