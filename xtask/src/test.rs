@@ -13,6 +13,7 @@ mod garbage;
 mod host;
 mod libtest;
 mod loader;
+mod miri;
 mod network;
 mod normal;
 mod pool;
@@ -61,7 +62,7 @@ const KERNEL_MODULES: [&str; 4] = ["console::", "boot::", "network::", "card::"]
 const SECONDS: u64 = 600;
 
 /// The names of the tests that need no board begin with these.
-const STAGES: [&str; 4] = ["check", "host", "audit", "examples"];
+const STAGES: [&str; 5] = ["check", "host", "audit", "miri", "examples"];
 
 /// What is tested.
 #[derive(clap::Args)]
@@ -166,6 +167,9 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     }
     if is_stage("host") {
         host::add_tests(&pool, &wanted, options.list);
+    }
+    if is_stage("miri") {
+        miri::add_tests(&pool, &wanted, options.thorough, options.list);
     }
     if is_stage("check") {
         host::add_checks(&pool, &wanted, options.list);

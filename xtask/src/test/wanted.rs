@@ -72,6 +72,11 @@ impl Wanted {
         (self.is_exact || self.prefixes.is_some()) && modules.iter().any(|module| own.starts_with(module))
     }
 
+    /// Whether there is a filter.
+    pub fn is_filtered(&self) -> bool {
+        self.filter.is_some()
+    }
+
     /// Whether the filter leaves some prefixes out.
     pub fn is_narrowed(&self) -> bool {
         self.prefixes.is_some()

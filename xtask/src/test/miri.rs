@@ -1,0 +1,89 @@
+//! The host's tests in Miri, which finds undefined behaviour that compilers have not made use of yet: pointers that are used
+//! after what they were made from has moved or was borrowed again, accesses out of bounds, data races.
+//!
+//! Rust has not decided yet which rules of aliasing hold, so there are two models of them, and the tests pass in both.
+
+use super::{
+    capture::capture,
+    pool::Pool,
+    report::{Finished, Outcome},
+    wanted::Wanted,
+};
+use crate::workspace;
+
+/// The packages whose library is tested.
+const PACKAGES: [&str; 5] =
+    ["aarch64-kprobes", "kprobes-trace", "kprobes-program", "kprobes-symbols", "kprobes-loader-protocol"];
+/// The models of aliasing, and the flag of each.
+const MODELS: [(&str, &str); 2] = [("tree_borrows", "-Zmiri-tree-borrows"), ("stacked_borrows", "")];
+/// Addresses are numbers in the engine, and some of its memory is never freed.
+const FLAGS: &str = "-Zmiri-permissive-provenance -Zmiri-ignore-leaks";
+/// What runs unless more is asked for: of all packages, the engine uses most of what the language leaves to the programmer.
+const USUAL: &str = "miri::tree_borrows::aarch64-kprobes";
+
+/// Adds the tests that run in Miri.
+pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_thorough: bool, is_listing: bool) {
+    let tests = MODELS.iter().flat_map(|&(model, flag)| PACKAGES.map(|package| (model, flag, package)));
+    let tests = tests.map(|(model, flag, package)| (format!("miri::{model}::{package}"), flag, package));
+    let is_asked_for = |name: &str| wanted.has(name) && (is_thorough || wanted.is_filtered() || name == USUAL);
+    let tests: Vec<_> = tests.filter(|(name, ..)| is_asked_for(name)).collect();
+    if tests.is_empty() {
+        return;
+    }
+    pool.add("miri", move |context| {
+        if is_listing {
+            return tests.into_iter().for_each(|(name, ..)| context.results.list(name, 1));
+        }
+        let Some(host) = host_with_miri() else {
+            let reason = "needs Miri: rustup toolchain install nightly --component miri --component rust-src";
+            return tests
+                .into_iter()
+                .for_each(|(name, ..)| context.results.add(Finished::skipped(name, reason.into())));
+        };
+        for (name, flag, package) in tests {
+            let (test, host) = (name.clone(), host.clone());
+            context.add(name, Box::new(move |results| results.time(test, || run(package, flag, &host))));
+        }
+    });
+}
+
+/// The target of the host, if its nightly toolchain has Miri and what Miri builds the standard library from.
+fn host_with_miri() -> Option<String> {
+    let mut list = workspace::command("rustup");
+    list.args(["component", "list", "--installed", "--toolchain", "nightly"]).env("RUSTUP_AUTO_INSTALL", "0");
+    let listed = capture(&mut list, |_| {});
+    listed.result.ok()?;
+    host_of(&listed.text)
+}
+
+/// The target in the line of Miri in a list of installed components, if the sources of the standard library are listed, too.
+fn host_of(components: &str) -> Option<String> {
+    let has_sources = components.lines().any(|component| component == "rust-src");
+    let host = components.lines().find_map(|component| component.strip_prefix("miri-"));
+    host.filter(|_| has_sources).map(String::from)
+}
+
+/// Runs the tests of a package on the target `host`.
+fn run(package: &str, flag: &str, host: &str) -> Result<Outcome, String> {
+    // The one that chooses among toolchains, and not that of this one.
+    let mut cargo = workspace::command("cargo");
+    cargo.args(["+nightly", "miri", "test", "--lib", "--package", package, "--target", host]);
+    cargo.env("MIRIFLAGS", format!("{FLAGS} {flag}")).env_remove("CARGO");
+    let captured = capture(&mut cargo, |_| {});
+    captured.result.map(|()| Outcome::Passed).map_err(|sentence| captured.text + &sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_of;
+
+    #[test]
+    fn miri_is_there_with_the_sources_only() {
+        let host = "x86_64-unknown-linux-gnu";
+        let list = |components: &[&str]| components.join("\n");
+        let (miri, cargo) = (&*format!("miri-{host}"), &*format!("cargo-{host}"));
+        assert_eq!(host_of(&list(&[cargo, miri, "rust-src"])).as_deref(), Some(host));
+        assert_eq!(host_of(&list(&[cargo, miri])), None);
+        assert_eq!(host_of(&list(&[cargo, "rust-src"])), None);
+    }
+}
