@@ -64,7 +64,8 @@ pub(crate) fn begin_report() -> Extent {
 /// for the next kernel, once its device tree is read.
 pub fn stop(reason: fmt::Arguments) -> ! {
     mask_all();
-    exception::abandon_cpu();
+    // SAFETY: interrupts were just masked, and this does not return.
+    unsafe { exception::abandon_cpu() };
     stop_others();
     write_epitaph(reason);
     println!("\nmachine stopped: {reason}");
@@ -76,7 +77,8 @@ pub fn stop(reason: fmt::Arguments) -> ! {
 /// Stops the machine because it was told to, by whoever has no other answer from it, and says what this CPU was doing.
 pub(crate) fn stop_as_told(reason: fmt::Arguments) -> ! {
     mask_all();
-    exception::abandon_cpu();
+    // SAFETY: interrupts were just masked, and this does not return.
+    unsafe { exception::abandon_cpu() };
     if begin_report() == Extent::Full {
         println!("\n{}", backtrace::current());
     }
@@ -164,7 +166,8 @@ pub(crate) fn park() -> ! {
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     mask_all();
-    exception::abandon_cpu();
+    // SAFETY: interrupts were just masked, and this does not return.
+    unsafe { exception::abandon_cpu() };
     let extent = begin_report();
     let Some(location) = info.location() else { stop(format_args!("panic")) };
     if extent == Extent::Line {

@@ -95,13 +95,24 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
 /// Probes that the report runs into are executed from now on without handlers. If the exception was taken in a slot, or
 /// by the breakpoint behind the instruction there, `frame` is changed to tell of the probed instruction, or the one behind
 /// it, instead.
-pub fn abandon(frame: &mut TrapFrame) {
-    hit::abandon(Some(frame));
+///
+/// # Safety
+///
+/// Interrupts are masked, `frame` holds the registers of what was interrupted on this CPU, and nothing that was interrupted here
+/// goes on: a hit that is being handled is not ended, and no probe on this CPU is told of a hit again.
+pub unsafe fn abandon(frame: &mut TrapFrame) {
+    // SAFETY: by the caller.
+    unsafe { hit::abandon(Some(frame)) };
 }
 
-/// The same as [`abandon`], where there is no frame to report, as in a panic.
-pub fn abandon_cpu() {
-    hit::abandon(None);
+/// Does what [`abandon`] does where there is no frame to report, as in a panic.
+///
+/// # Safety
+///
+/// Interrupts are masked, and nothing that was interrupted on this CPU goes on.
+pub unsafe fn abandon_cpu() {
+    // SAFETY: by the caller.
+    unsafe { hit::abandon(None) };
 }
 
 /// The exception that a simulated instruction would have taken.

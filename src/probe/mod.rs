@@ -133,8 +133,14 @@ pub struct Memory {
 /// was in are counted as missed, and their instances are free for others.
 ///
 /// It waits for nothing: what unregistered probes have kept for such calls is freed when probes change next.
-pub fn task_exited(calls: &TaskCalls) {
-    interrupts::with_masked(|| returns::task_exited(calls));
+///
+/// # Safety
+///
+/// The task whose calls these are does not run and never will again: a call that is still in progress would return to where another
+/// call came from.
+pub unsafe fn task_exited(calls: &TaskCalls) {
+    // SAFETY: by the caller; interrupts are masked.
+    interrupts::with_masked(|| unsafe { returns::task_exited(calls) });
 }
 
 /// Waits until the hits that are being handled now, on any CPU, are over: what their handlers may have found before this was
@@ -142,8 +148,9 @@ pub fn task_exited(calls: &TaskCalls) {
 ///
 /// # Panics
 ///
-/// Where [`Platform::hold_cpus`](crate::platform::Platform::hold_cpus) does: if interrupts are masked.
+/// If interrupts are masked, as they are in a handler, which would wait for itself.
 pub fn synchronize() {
+    assert!(!interrupts::are_masked(), "hits cannot be waited for with interrupts masked");
     text::patch::<arena::Used>(&[], &mut []);
 }
 

@@ -12,13 +12,17 @@
 /// Cleans the data cache lines that hold the words at `offsets` from the virtual address `base` to the point of
 /// unification. They are mapped, there or at another address, and this one cleans what that one wrote: data caches are
 /// physically tagged. Words that follow one another in one line are cleaned together.
+///
+/// # Safety
+///
+/// The words are mapped, and readable.
 #[cfg(target_os = "none")]
 #[inline(always)] // An iterator that is handed over may be moved by memcpy, which can be probed.
-pub fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
+pub unsafe fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_IDC == 0 {
         for line in lines(offsets.map(|offset| base + offset), data_line_of(type_register)) {
-            // SAFETY: cleaning changes no memory, and the caller has the address mapped.
+            // SAFETY: cleaning changes no memory, and the address is mapped, by the caller.
             unsafe { core::arch::asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
     }
@@ -26,16 +30,19 @@ pub fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
     unsafe { core::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
 }
 
-/// Invalidates the instruction cache lines that hold the words at these virtual addresses, which are mapped, on all CPUs, and
-/// makes this one refetch.
+/// Invalidates the instruction cache lines that hold the words at these virtual addresses on all CPUs, and makes this one refetch.
+///
+/// # Safety
+///
+/// The words are mapped, and readable.
 #[cfg(target_os = "none")]
 #[inline(always)] // As above.
-pub fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
+pub unsafe fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_DIC == 0 {
         for line in lines(addresses, 4 << (type_register & 0xf)) {
-            // SAFETY: invalidating loses nothing: instruction caches are never written back. The caller has the address
-            // mapped.
+            // SAFETY: invalidating loses nothing: instruction caches are never written back. The address is mapped, by the
+            // caller.
             unsafe { core::arch::asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
     }
@@ -91,12 +98,20 @@ fn lines(addresses: impl Iterator<Item = usize>, size: usize) -> impl Iterator<I
 }
 
 /// The tests of the host write words that it does not execute.
+///
+/// # Safety
+///
+/// It does nothing.
 #[cfg(not(target_os = "none"))]
-pub fn clean_data(_base: usize, _offsets: impl Iterator<Item = usize>) {}
+pub unsafe fn clean_data(_base: usize, _offsets: impl Iterator<Item = usize>) {}
 
 /// See [`clean_data`].
+///
+/// # Safety
+///
+/// It does nothing.
 #[cfg(not(target_os = "none"))]
-pub fn invalidate_instructions(_addresses: impl Iterator<Item = usize>) {}
+pub unsafe fn invalidate_instructions(_addresses: impl Iterator<Item = usize>) {}
 
 #[cfg(test)]
 mod tests {

@@ -65,9 +65,11 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
                     unsafe { alias.add(offset).cast::<u32>().write_volatile(word.to_le()) };
                 }
             }
-            cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1)));
+            // SAFETY: they were just written there.
+            unsafe { cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1))) };
         });
-        cache::invalidate_instructions(addresses());
+        // SAFETY: the callers have checked that the addresses lie in text, or have them from the kernel as executable memory.
+        unsafe { cache::invalidate_instructions(addresses()) };
         rest = others;
     }
 }

@@ -32,7 +32,8 @@ extern "C" fn runtime_el1_sync(frame: &mut TrapFrame, esr: u64, far: u64) {
     if FAULT_HANDLER.get().is_some_and(|handler| handler(frame, esr, far)) {
         return;
     }
-    abandon(frame);
+    // SAFETY: the vectors have called this with DAIF masked and the complete frame, and the report does not return.
+    unsafe { abandon(frame) };
     report::unexpected(frame, SYNCHRONOUS, esr, far)
 }
 
@@ -66,7 +67,8 @@ extern "C" fn runtime_el1_irq(frame: &mut TrapFrame) {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.runtime_unexpected")]
 extern "C" fn runtime_unexpected(frame: &mut TrapFrame, vector: u64, esr: u64, far: u64) -> ! {
-    abandon(frame);
+    // SAFETY: the vectors have called this with DAIF masked and the complete frame, and the report does not return.
+    unsafe { abandon(frame) };
     report::unexpected(frame, vector, esr, far)
 }
 
@@ -74,6 +76,7 @@ extern "C" fn runtime_unexpected(frame: &mut TrapFrame, vector: u64, esr: u64, f
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.runtime_stack_overflow")]
 extern "C" fn runtime_stack_overflow(frame: &mut TrapFrame, esr: u64, far: u64) -> ! {
-    abandon(frame);
+    // SAFETY: the vectors have called this with DAIF masked and the complete frame, and the report does not return.
+    unsafe { abandon(frame) };
     report::stack_overflow(frame, esr, far)
 }

@@ -52,7 +52,8 @@ pub(super) fn stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.runtime_fatal")]
 pub fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
-    exception::abandon_cpu();
+    // SAFETY: the report ends with the machine, and this is called with interrupts masked, as the hit is.
+    unsafe { exception::abandon_cpu() };
     begin(frame, reason);
     println!("fatal: {reason}");
     details(frame);

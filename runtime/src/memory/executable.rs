@@ -78,14 +78,16 @@ fn map_page(page: usize, attributes: Attributes) -> Result<(), OutOfMemory> {
     let linear = LINEAR_BASE + frame as usize;
     // Otherwise a stray jump fetches what the memory held before: the zeroes may be in the data cache only.
     let words = || (0..PAGE_SIZE).step_by(size_of::<u32>());
-    cache::clean_data(linear, words());
+    // SAFETY: the linear map has the frame, until it is taken out below.
+    unsafe { cache::clean_data(linear, words()) };
     // SAFETY: the frame was allocated just now, and nothing refers to it.
     unsafe { table::unmap(linear) };
     if table::map(page, frame, PAGE_SIZE, attributes).is_err() {
         give_back(frame);
         return Err(OutOfMemory);
     }
-    cache::invalidate_instructions(words().map(|offset| page + offset));
+    // SAFETY: it was just mapped.
+    unsafe { cache::invalidate_instructions(words().map(|offset| page + offset)) };
     Ok(())
 }
 
@@ -139,7 +141,8 @@ pub fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u
         }
         _ => "what was to be written through an alias is not mapped, or not within one page",
     };
-    exception::abandon_cpu();
+    // SAFETY: the panic stops the machine, and interrupts are masked.
+    unsafe { exception::abandon_cpu() };
     panic!("{reason}");
 }
 

@@ -254,7 +254,11 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
 /// The kernel is about to report something that it will not survive: no handler runs on this CPU any more, and the
 /// instructions of probes that are hit by the report are executed. `frame`, if it is in a slot, or behind an instruction
 /// that was stepped there, is put right as in [`faulted`].
-pub(crate) fn abandon(frame: Option<&mut TrapFrame>) {
+///
+/// # Safety
+///
+/// Interrupts are masked, and nothing that was interrupted on this CPU, as `frame` says, goes on.
+pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
     let cpu = Cpu::current();
     // SAFETY: interrupts have been masked since the instruction was sent to its slot, as in the hit path.
     match (unsafe { cpu.stepping() }, frame) {

@@ -420,12 +420,15 @@ extern "C" fn kprobes_recycle(call: &Instance) {
     call.owner().pool.push(call);
 }
 
-/// The calls of a task will never return. Their instances are recycled, and counted as missed. To be called
-/// with interrupts masked.
+/// The calls of a task will never return. Their instances are recycled, and counted as missed.
 ///
 /// Not inlined, as it has to lie where nothing can be probed.
+///
+/// # Safety
+///
+/// Interrupts are masked, and the task does not run again.
 #[inline(never)]
-pub(crate) fn task_exited(calls: &TaskCalls) {
+pub(crate) unsafe fn task_exited(calls: &TaskCalls) {
     let cpu = Cpu::current();
     for call in calls.0.take_all().iter() {
         let probe = call.owner();

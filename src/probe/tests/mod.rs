@@ -348,7 +348,8 @@ fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
         computer.frame.pstate = 0b0101;
         (0..steps).for_each(|_| computer.step());
         enter_exception(&mut computer.frame);
-        hit::abandon(Some(&mut computer.frame));
+        // SAFETY: the test begins anew below.
+        unsafe { hit::abandon(Some(&mut computer.frame)) };
         let TrapFrame { pc, pstate, record, .. } = computer.frame;
         let expected = (function as u64 + 4 * (steps - 1), 0b0101, pc);
         assert_eq!((pc, pstate, record[1]), expected, "after {steps} steps");
@@ -358,7 +359,8 @@ fn an_abandoned_cpu_executes_what_is_probed_and_calls_nobody() {
     // A panic has no frame to put right.
     computer.frame.pc = function as u64;
     computer.step();
-    hit::abandon(None);
+    // SAFETY: likewise.
+    unsafe { hit::abandon(None) };
     assert_eq!((computer.call(function, 5), probe.hits(), probe.missed()), (6, 3, 3));
     hit::cpu::Cpu::current().leave();
 }
