@@ -60,8 +60,12 @@ readable!(u8, u16, u32, u64, i8, i16, i32, i64);
 /// # Errors
 ///
 /// [`Fault`] if the load takes a data abort.
+///
+/// # Safety
+///
+/// The load has no effect, whatever its outcome: it reads no register of a device that is changed by being read.
 #[inline]
-pub fn read<T: Readable>(address: usize) -> Result<T, Fault> {
+pub unsafe fn read<T: Readable>(address: usize) -> Result<T, Fault> {
     match load(address, T::SIZE) {
         Outcome { value, syndrome: 0 } => Ok(T::from_register(value)),
         Outcome { syndrome, .. } => Err(Fault { address, syndrome }),
@@ -69,10 +73,15 @@ pub fn read<T: Readable>(address: usize) -> Result<T, Fault> {
 }
 
 /// Fills `buffer` from the virtual address `address` on; returns how many bytes could be read, from the first on.
-pub fn read_bytes(address: usize, buffer: &mut [MaybeUninit<u8>]) -> usize {
+///
+/// # Safety
+///
+/// As for [`read`], of every byte.
+pub unsafe fn read_bytes(address: usize, buffer: &mut [MaybeUninit<u8>]) -> usize {
     let mut length = 0;
     for byte in buffer {
-        let Ok(value) = read::<u8>(address.wrapping_add(length)) else { break };
+        // SAFETY: by the caller.
+        let Ok(value) = (unsafe { read::<u8>(address.wrapping_add(length)) }) else { break };
         byte.write(value);
         length += 1;
     }

@@ -10,13 +10,17 @@ test!(
     fn good_addresses_are_read() {
         let value = 0x8899_aabb_ccdd_eeffu64;
         let address = &raw const value as usize;
-        assert_eq!(nofault::read::<u64>(address), Ok(value));
-        assert_eq!(nofault::read::<u32>(address + 4), Ok(0x8899_aabb));
-        assert_eq!(nofault::read::<i16>(address), Ok(0xeeffu16.cast_signed()));
-        assert_eq!(nofault::read::<u8>(address + 7), Ok(0x88));
-        assert_eq!(nofault::read::<i8>(address + 7), Ok(-0x78));
+        // SAFETY: all of it is the value.
+        unsafe {
+            assert_eq!(nofault::read::<u64>(address), Ok(value));
+            assert_eq!(nofault::read::<u32>(address + 4), Ok(0x8899_aabb));
+            assert_eq!(nofault::read::<i16>(address), Ok(0xeeffu16.cast_signed()));
+            assert_eq!(nofault::read::<u8>(address + 7), Ok(0x88));
+            assert_eq!(nofault::read::<i8>(address + 7), Ok(-0x78));
+        }
         let mut buffer = [MaybeUninit::<u8>::uninit(); 8];
-        assert_eq!(nofault::read_bytes(address, &mut buffer), 8);
+        // SAFETY: likewise.
+        assert_eq!(unsafe { nofault::read_bytes(address, &mut buffer) }, 8);
         // SAFETY: all bytes have been written.
         let bytes = buffer.map(|byte| unsafe { byte.assume_init() });
         assert_eq!(bytes, value.to_ne_bytes());
@@ -26,7 +30,8 @@ test!(
 test!(
     fn wild_addresses_are_an_answer() {
         for address in [0, 8, 0x1234_5678_9abc, 0x00ff_0000_0000_0000, usize::MAX - 7, 0xffff_ffd0_0000_0000] {
-            let faults = [nofault::read::<u64>(address).err(), nofault::read::<u8>(address).err()];
+            // SAFETY: nothing is mapped there.
+            let faults = unsafe { [nofault::read::<u64>(address).err(), nofault::read::<u8>(address).err()] };
             for fault in faults {
                 // The class is a data abort from the same exception level.
                 let Some(Fault { address: at, syndrome }) = fault else { panic!("{address:#x} can be read") };
@@ -41,6 +46,7 @@ test!(
         let stack = runtime::task::current().stack();
         let mut buffer = [MaybeUninit::<u8>::uninit(); 64];
         // Behind the top of a stack is the guard of the next.
-        assert_eq!(nofault::read_bytes(stack.end - 10, &mut buffer), 10);
+        // SAFETY: the stack is memory, and behind it nothing is mapped.
+        assert_eq!(unsafe { nofault::read_bytes(stack.end - 10, &mut buffer) }, 10);
     }
 );

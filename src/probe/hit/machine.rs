@@ -22,12 +22,14 @@ impl Machine for ThisCpu {
 
     #[inline]
     fn read_u32(&self, address: u64) -> Result<u32, u64> {
-        nofault::read(address as usize).map_err(|fault| fault.syndrome)
+        // SAFETY: the probed instruction makes this load, and it is made in its place.
+        unsafe { nofault::read(address as usize) }.map_err(|fault| fault.syndrome)
     }
 
     #[inline]
     fn read_u64(&self, address: u64) -> Result<u64, u64> {
-        nofault::read(address as usize).map_err(|fault| fault.syndrome)
+        // SAFETY: the probed instruction makes this load, and it is made in its place.
+        unsafe { nofault::read(address as usize) }.map_err(|fault| fault.syndrome)
     }
 
     #[inline]

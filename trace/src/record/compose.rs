@@ -390,10 +390,13 @@ fn follow(value: Option<u64>, offset: i64, width: Width) -> Option<u64> {
 #[inline(never)]
 fn read(address: u64, width: Width) -> Option<u64> {
     let address = address as usize;
-    match width {
-        Width::W8 => nofault::read::<u8>(address).ok().map(u64::from),
-        Width::W16 => nofault::read::<u16>(address).ok().map(u64::from),
-        Width::W32 => nofault::read::<u32>(address).ok().map(u64::from),
-        Width::W64 => nofault::read::<u64>(address).ok(),
+    // SAFETY: the one who defines an event answers for what its arguments read (README.md, Limits).
+    unsafe {
+        match width {
+            Width::W8 => nofault::read::<u8>(address).ok().map(u64::from),
+            Width::W16 => nofault::read::<u16>(address).ok().map(u64::from),
+            Width::W32 => nofault::read::<u32>(address).ok().map(u64::from),
+            Width::W64 => nofault::read::<u64>(address).ok(),
+        }
     }
 }

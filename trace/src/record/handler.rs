@@ -121,7 +121,10 @@ pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
     for (index, &kept) in recorder.entry.iter().enumerate() {
         let value = match kept {
             Kept::Register(from) => call.registers().get(from),
-            Kept::Stack(offset) => nofault::read(call.frame().sp.wrapping_add(offset.into()) as usize).unwrap_or(0),
+            Kept::Stack(offset) => {
+                // SAFETY: above the stack pointer of a function that has been called lies its caller's part of the stack.
+                unsafe { nofault::read(call.frame().sp.wrapping_add(offset.into()) as usize) }.unwrap_or(0)
+            }
         };
         if let Some(word) = call.instance_data_mut().get_mut(index) {
             *word = value;
