@@ -360,19 +360,27 @@ impl Walk<'_> {
 /// that can be told: of a function without conditions.
 #[must_use]
 pub fn stack_at_return(function: Range<u64>, read: Read<'_>) -> Option<i64> {
-    moved(function.start, function.end, read, &mut { STEPS }, 0)
+    moved(function.start, function.end, read, &mut { STEPS }, 0).ok()
 }
 
-fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usize) -> Option<i64> {
+/// Why it cannot be told how a function moves the stack pointer.
+enum Untold {
+    /// There are several ways, or none to a return.
+    Ways,
+    /// An instruction moves it to where a register says.
+    Moved,
+}
+
+fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usize) -> Result<i64, Untold> {
     let (mut at, mut height, mut frame) = (function, 0_i64, None);
     while at != end {
-        *steps = steps.checked_sub(1)?;
-        let word = read(at)?;
+        *steps = steps.checked_sub(1).ok_or(Untold::Ways)?;
+        let word = read(at).ok_or(Untold::Ways)?;
         let verdict = classify(word);
         height = match StackPointer::after(word) {
             StackPointer::Moved(distance) => height + distance,
-            StackPointer::FromFrame(distance) => frame? + distance,
-            StackPointer::Unknown => return None,
+            StackPointer::FromFrame(distance) => frame.ok_or(Untold::Moved)? + distance,
+            StackPointer::Unknown => return Err(Untold::Moved),
         };
         /// ADD x29, sp, without its immediate.
         const SET_FRAME: u32 = 0x9100_03fd;
@@ -387,19 +395,23 @@ fn moved(function: u64, end: u64, read: Read<'_>, steps: &mut usize, depth: usiz
                 continue;
             }
             Verdict::Simulate(Op::BranchLink { offset }) if depth < DEPTH => {
-                // A function of which it cannot be told is taken to restore it.
-                height += moved(at.wrapping_add_signed(offset.into()), end, read, steps, depth + 1).unwrap_or(0);
+                let function = at.wrapping_add_signed(offset.into());
+                height += match moved(function, end, read, steps, depth + 1) {
+                    // One with several ways is taken to restore it.
+                    Err(Untold::Ways) => 0,
+                    height => height?,
+                };
             }
             Verdict::Simulate(
                 Op::BranchRegister { kind: Indirect::Return, .. }
                 | Op::BranchAuthenticated { kind: Indirect::Return, .. },
-            ) => return Some(height),
-            Verdict::Simulate(op) if op.branch_offset().is_some() || op.is_jump() => return None,
+            ) => return Ok(height),
+            Verdict::Simulate(op) if op.branch_offset().is_some() || op.is_jump() => return Err(Untold::Ways),
             _ => {}
         }
         at = at.wrapping_add(4);
     }
-    None
+    Err(Untold::Ways)
 }
 
 #[cfg(test)]
