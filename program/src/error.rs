@@ -297,6 +297,8 @@ pub enum Problem {
     },
     /// No function of that name.
     NoSymbol,
+    /// No function and no static has this name.
+    NoAddress,
     /// No function that a glob matches.
     NoMatch,
     /// No function that a name means, which may be meant for another one.
@@ -410,6 +412,7 @@ impl fmt::Display for Problem {
                 return write!(f, "this is {found}, and its conversion is for {wanted}");
             }
             Self::NoSymbol => "there is no function of this name",
+            Self::NoAddress => "there is no function or static of this name",
             Self::NoMatch => "no function matches this",
             Self::NoMatchBut { meant } => return write!(f, "no function matches this; did you mean `{meant}`?"),
             Self::NoInstruction => "this is past the end of the function",

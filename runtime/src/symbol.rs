@@ -152,6 +152,12 @@ pub fn nearest(path: &str) -> Option<&'static str> {
     nearest_path(path, all.map(|(number, function)| (function.name, paths::of(paths, number, &function))))
 }
 
+/// The static that was probably meant by `path`, which means none.
+#[must_use]
+pub fn nearest_static(path: &str) -> Option<&'static str> {
+    nearest_path(path, table()?.statics().map(|each| each.name))
+}
+
 /// The statics with the demangled name `name`, in ascending order of address.
 pub fn find_static(name: &str) -> impl Iterator<Item = Symbol<'static>> + use<> {
     table().map(|table| table.find_static(name)).into_iter().flatten()

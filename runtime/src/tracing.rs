@@ -79,6 +79,10 @@ impl Symbols for Names {
         symbol::nearest(name)
     }
 
+    fn nearest_static(&self, name: &str) -> Option<&str> {
+        symbol::nearest_static(name)
+    }
+
     fn find_static(&self, name: &str, each: &mut dyn FnMut(u64)) {
         symbol::find_static(name).for_each(|symbol| each(symbol.address));
     }

@@ -149,6 +149,11 @@ pub trait Symbols {
     fn nearest(&self, _name: &str) -> Option<&str> {
         None
     }
+
+    /// The path of the static that was probably meant by `name`, which is the name of none.
+    fn nearest_static(&self, _name: &str) -> Option<&str> {
+        None
+    }
 }
 
 /// How ticks of the counter become times.

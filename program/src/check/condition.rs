@@ -166,7 +166,7 @@ impl Clause<'_, '_> {
 
     /// The address of the function called `path`.
     pub fn symbol(&self, path: &str, span: Span) -> Result<Value, Error> {
-        let address = self.checker.symbols.address(path).ok_or(span.error(Problem::NoSymbol))?;
+        let address = self.checker.symbols.address(path).ok_or(span.error(Problem::NoAddress))?;
         Ok(Value { at: Operand::Constant(address), of: Type::Symbol })
     }
 

@@ -23,7 +23,7 @@ use map::Known;
 /// The functions of the image.
 pub trait Symbols {
     /// The virtual address of the function whose demangled path is `path`, perhaps with its number behind it, as
-    /// [`numbered`](crate::syntax::numbered) reads it; the lowest, if there are several.
+    /// [`numbered`](crate::syntax::numbered) reads it; the lowest, if there are several. Without such a function, of the static.
     fn address(&self, path: &str) -> Option<u64>;
 
     /// The virtual addresses of all functions that a probe on `path` means, none twice, and what stands for one that is only in

@@ -32,7 +32,7 @@ fn words_and_functions_are_known_or_refused() {
     refuses_body("print(reg(\"x31\"));", "          ^^^^^", Problem::Register);
     refuses_body("print(reg(\"w0\"));", "          ^^^^", Problem::Register);
     refuses_body("print(reg(x0));", "          ^^", Problem::NotLiteral);
-    refuses_body("print(kaddr(\"no\"));", "            ^^^^", Problem::NoSymbol);
+    refuses_body("print(kaddr(\"no\"));", "            ^^^^", Problem::NoAddress);
     refuses_body("print(func == \"no\");", "              ^^^^", Problem::NoSymbol);
 }
 

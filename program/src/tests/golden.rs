@@ -86,6 +86,7 @@ fn every_error_is_shown() {
         Conversions { conversions: 1, arguments: 0 },
         ConversionType { wanted: Noun::Text, found: Noun::Integer },
         NoSymbol,
+        NoAddress,
         NoMatch,
         NoMatchBut { meant: "sha2::sha256::compress256" },
         NoInstruction,

@@ -69,7 +69,7 @@ pub(super) static COMMANDS: [Command; 26] = [
         help: "probe every instruction that can be probed",
         run: everything::everything,
     },
-    Command { name: "symbols", arguments: "GLOB", help: "functions by their names", run: system::symbols },
+    Command { name: "symbols", arguments: "GLOB", help: "functions and statics by their names", run: system::symbols },
     Command {
         name: "run",
         arguments: "WORKLOAD [N] [TASKS]",

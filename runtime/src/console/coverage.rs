@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 
 use aarch64_kprobes::probe;
-use kprobes_program::syntax::matches;
 
 use super::census::Census;
 use super::session::Session;
@@ -15,12 +14,11 @@ use crate::{print, println, symbol};
 /// `coverage [GLOB]`
 pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let glob = words.rest();
-    let pattern = system::pattern(glob.text);
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let (text, blacklist) = (layout::text(), probe::blacklist());
     let mut census = Census::default();
     let mut end = text.start;
-    for function in table.iter().filter(|function| matches(&pattern, function.name)) {
+    for function in table.iter().filter(system::selection(glob.text)) {
         let start = function.address as usize;
         // Functions of several names are counted once.
         if start < end {

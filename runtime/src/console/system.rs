@@ -1,9 +1,10 @@
 //! Commands about the kernel itself: its functions, its tasks, its work.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 
-use kprobes_program::syntax::matches;
+use kprobes_program::syntax::{matches, numbered};
+use kprobes_symbols::Symbol;
 
 use super::session::Session;
 use super::words::{Failure, Words};
@@ -27,23 +28,36 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     if glob.text.is_empty() {
         words.expect("a part of a name, or a pattern with * and ?,")?;
     }
-    let pattern = pattern(glob.text);
+    let is_wanted = selection(glob.text);
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
-    let mut count = 0;
-    for function in table.iter().filter(|function| matches(&pattern, function.name)) {
-        println!("{:016x} {:>6}  {}", function.address, function.size, function.name);
-        count += 1;
+    let (mut functions, mut statics) = (0, 0);
+    for function in table.iter().filter(&is_wanted) {
+        println!("{:016x} {:>6}  {}", function.address, function.size, symbol::path(&function));
+        functions += 1;
     }
-    if let (0, Some(meant)) = (count, symbol::nearest(glob.text)) {
-        return Err(glob.failure(format_args!("no function matches this; did you mean `{meant}`?")));
+    for Symbol { address, size, name } in table.statics().filter(&is_wanted) {
+        println!("{address:016x} {size:>6}  {name}");
+        statics += 1;
     }
-    println!("{count} of {} functions", table.len());
+    if functions + statics == 0
+        && let Some(meant) = symbol::nearest(glob.text).or_else(|| symbol::nearest_static(glob.text))
+    {
+        let sentence = format_args!("no function or static matches this; did you mean `{meant}`?");
+        return Err(glob.failure(sentence));
+    }
+    println!("{functions} of {} functions", table.len());
+    if statics > 0 {
+        println!("{statics} of {} statics", table.statics().count());
+    }
     Ok(())
 }
 
-/// The pattern that `glob` stands for: itself, or whatever contains what has neither `*` nor `?`.
-pub(super) fn pattern(glob: &str) -> String {
-    if glob.contains(['*', '?']) { glob.to_string() } else { format!("*{glob}*") }
+/// What `glob` selects: what it matches, or, if it has neither `*` nor `?`, what contains it. Of several functions of one path it
+/// may have the number, as in `f#2`.
+pub(super) fn selection(glob: &str) -> impl Fn(&Symbol<'static>) -> bool {
+    let pattern = if glob.contains(['*', '?']) { glob.to_string() } else { format!("*{glob}*") };
+    let is_numbered = numbered(glob).1.is_some();
+    move |symbol| matches(&pattern, symbol.name) || is_numbered && matches(&pattern, &symbol::path(symbol))
 }
 
 /// `run WORKLOAD [N] [TASKS]`

@@ -14,12 +14,12 @@ use kprobes_program::syntax::Probe;
 use super::inlined;
 use crate::symbol;
 
-/// The functions of the image, for the checker.
+/// The functions and statics of the image, for the checker.
 pub(super) struct Image<'a>(pub &'a inlined::Table);
 
 impl Symbols for Image<'_> {
     fn address(&self, path: &str) -> Option<u64> {
-        symbol::meant(path).next().map(|function| function.address)
+        symbol::meant(path).next().or_else(|| symbol::find_static(path).next()).map(|symbol| symbol.address)
     }
 
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {

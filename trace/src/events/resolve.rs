@@ -43,7 +43,7 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, (Problem, St
 fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, Refusal> {
     let mut found = Vec::new();
     symbols.find(name, &mut |function| found.push(function));
-    only(name, &found, "function", symbols)
+    only(name, &found, "function", &|| symbols.nearest(name))
 }
 
 /// The virtual address of the one function or static of this name.
@@ -51,14 +51,14 @@ fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let mut found = Vec::new();
     symbols.find(name, &mut |function| found.push(function.address));
     symbols.find_static(name, &mut |address| found.push(address));
-    only(name, &found, "function or static", symbols)
+    only(name, &found, "function or static", &|| symbols.nearest(name).or_else(|| symbols.nearest_static(name)))
 }
 
-/// The one that was `found` of this name.
-fn only<T: Copy>(name: &str, found: &[T], noun: &str, symbols: &dyn Symbols) -> Result<T, Refusal> {
+/// The one that was `found` of this name; if there is none, `nearest` may know which was meant.
+fn only<'a, T: Copy>(name: &str, found: &[T], noun: &str, nearest: &dyn Fn() -> Option<&'a str>) -> Result<T, Refusal> {
     match *found {
         [] => {
-            let reason = match symbols.nearest(name) {
+            let reason = match nearest() {
                 Some(meant) => because(format_args!("no {noun} has the name {name}; did you mean `{meant}`?")),
                 None => because(format_args!("no {noun} has the name {name}")),
             };

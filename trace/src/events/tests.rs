@@ -44,6 +44,14 @@ impl Symbols for Names {
         }
     }
 
+    fn nearest(&self, name: &str) -> Option<&str> {
+        (name == "g").then_some("f")
+    }
+
+    fn nearest_static(&self, _: &str) -> Option<&str> {
+        Some("a::TIMES")
+    }
+
     fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
         FUNCTIONS.into_iter().rev().for_each(each);
     }
@@ -404,8 +412,11 @@ fn definitions_are_refused_with_their_reason_and_column() {
     assert_eq!(reason("p:taken a::b<c, d> y=%x0", "                   ^", Problem::OtherArguments), "");
     assert_eq!(reason("p:taken f", "          ^", Problem::OtherArguments), "");
     assert_eq!(reason("p:kprobes/taken f x=%x0", "^", Problem::Same), "");
-    assert!(reason("p:x g", "    ^", Problem::NoFunction).contains("no function"));
-    assert!(reason("p:x f @g", "    ^", Problem::NoFunction).contains("no function or static"));
+    assert!(reason("p:x g", "    ^", Problem::NoFunction).ends_with("no function has the name g; did you mean `f`?"));
+    assert!(!reason("p:x TIME", "    ^", Problem::NoFunction).contains("did you mean"), "a static is no place");
+    assert!(reason("p:x f @g", "    ^", Problem::NoFunction).contains("did you mean `f`?"));
+    let unknown = reason("p:x f @TIME", "    ^", Problem::NoFunction);
+    assert_eq!(unknown, "no function or static has the name TIME; did you mean `a::TIMES`?");
     assert!(reason("p:x f @twice", "    ^", Problem::Ambiguous).contains("3 symbols"), "functions and a static");
     assert!(reason("p:x twice", "    ^", Problem::Ambiguous).contains("2 symbols"));
     assert!(reason("p:x f+0x1000", "    ^", Problem::NoFunction).contains("0x10 bytes"));
