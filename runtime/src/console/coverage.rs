@@ -7,18 +7,19 @@ use aarch64_kprobes::probe;
 use super::census::Census;
 use super::session::Session;
 use super::system;
+use super::typed::name;
 use super::words::{Failure, Words};
 use crate::memory::layout;
 use crate::{print, println, symbol};
 
 /// `coverage [GLOB]`
 pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let glob = words.rest();
+    let (glob, column) = name(words)?;
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let (text, blacklist) = (layout::text(), probe::blacklist());
     let mut census = Census::default();
     let mut end = text.start;
-    for function in table.iter().filter(system::selection(glob.text)) {
+    for function in table.iter().filter(system::selection(&glob)) {
         let start = function.address as usize;
         // Functions of several names are counted once.
         if start < end {
@@ -30,13 +31,13 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
         end = start + function.size as usize;
     }
     if census.instructions() == 0 {
-        return Err(match symbol::nearest(glob.text) {
-            Some(meant) => glob.failure(format_args!("no function matches this; did you mean `{meant}`?")),
-            None => glob.failure("no function matches this; `symbols GLOB` shows what does"),
+        return Err(match symbol::nearest(&glob) {
+            Some(meant) => Failure::at(column, format_args!("no function matches this; did you mean `{meant}`?")),
+            None => Failure::at(column, "no function matches this; `symbols GLOB` shows what does"),
         });
     }
     print!("{census}");
-    if glob.text.is_empty() {
+    if glob.is_empty() {
         let rest = (text.len() / 4) as u64 - census.instructions();
         println!("{rest} words of the text belong to no function, accept no probe and are not counted.");
     }

@@ -7,6 +7,7 @@ use kprobes_program::syntax::{matches, numbered};
 use kprobes_symbols::Symbol;
 
 use super::session::Session;
+use super::typed::name;
 use super::words::{Failure, Words};
 use crate::device_tree::Start;
 use crate::nearest::nearest;
@@ -24,11 +25,11 @@ const TASKS_MAX: u64 = 64;
 
 /// `symbols GLOB`
 pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let glob = words.rest();
-    if glob.text.is_empty() {
+    let (glob, column) = name(words)?;
+    if glob.is_empty() {
         words.expect("a part of a name, or a pattern with * and ?,")?;
     }
-    let is_wanted = selection(glob.text);
+    let is_wanted = selection(&glob);
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let (mut functions, mut statics) = (0, 0);
     for function in table.iter().filter(&is_wanted) {
@@ -40,10 +41,10 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
         statics += 1;
     }
     if functions + statics == 0
-        && let Some(meant) = symbol::nearest(glob.text).or_else(|| symbol::nearest_static(glob.text))
+        && let Some(meant) = symbol::nearest(&glob).or_else(|| symbol::nearest_static(&glob))
     {
         let sentence = format_args!("no function or static matches this; did you mean `{meant}`?");
-        return Err(glob.failure(sentence));
+        return Err(Failure::at(column, sentence));
     }
     println!("{functions} of {} functions", table.len());
     if statics > 0 {

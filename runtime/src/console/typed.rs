@@ -1,4 +1,5 @@
-//! What is typed behind the name of a command about programs: a program or a glob, and perhaps a command to carry out meanwhile.
+//! What is typed behind the name of a command: a name or a glob; or a program, and perhaps a command to carry out meanwhile. Each may
+//! be in quotes, as in a shell.
 
 use alloc::string::String;
 
@@ -14,6 +15,23 @@ pub struct Typed {
     pub column: usize,
     /// The command.
     pub command: Option<String>,
+}
+
+/// All that is left of `words`, as it is, or in quotes as in a shell, and how many characters of the line precede it. No name begins
+/// with a quote.
+///
+/// # Errors
+///
+/// A quote is not closed, or something follows it.
+pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
+    let rest = words.rest();
+    if !rest.text.starts_with(['\'', '"']) {
+        return Ok((rest.text.into(), rest.column));
+    }
+    match Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))? {
+        Line { words, output: None } if words.len() == 1 => Ok((words.concat(), rest.column + 1)),
+        _ => Err(rest.failure("one name in quotes is expected here, and nothing behind it")),
+    }
 }
 
 /// `TEXT [-c COMMAND]`, each as it is, or in quotes as in a shell; `what` says of the text what is expected.
@@ -137,6 +155,28 @@ mod tests {
             ),
         ] {
             assert_eq!(read(line), (program.into(), command.map(String::from)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_be_in_quotes() {
+        let read = |line: &str| {
+            let mut words = Words::new(line);
+            words.next();
+            name(&mut words)
+        };
+        for (line, text, column) in [
+            ("symbols  sha2::*  ", "sha2::*", 9),
+            ("symbols 'sha2::*'", "sha2::*", 9),
+            ("symbols \"<a::B as c::D<'x'>>::f\" ", "<a::B as c::D<'x'>>::f", 9),
+            ("symbols <&'a T>::f", "<&'a T>::f", 8),
+            ("symbols", "", 7),
+        ] {
+            assert_eq!(read(line), Ok((text.into(), column)), "{line}");
+        }
+        assert_eq!(read("why 'a"), Err(Failure::at(4, "this quote is not closed")));
+        for line in ["why 'a' b", "why 'a' > b"] {
+            assert!(read(line).is_err(), "{line}");
         }
     }
 

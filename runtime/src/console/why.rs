@@ -13,6 +13,7 @@ use kprobes_trace::events;
 
 use super::census::Class;
 use super::session::Session;
+use super::typed::name;
 use super::words::{Failure, Words};
 use crate::disassembly::Disassembly;
 use crate::symbol::{self, Symbolic};
@@ -20,10 +21,10 @@ use crate::{println, tracing};
 
 /// `why SYMBOL[+OFFSET]`
 pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let rest = words.rest();
-    let place = definition::parse_place(rest.text).map_err(|error| Failure::at(rest.column + error.column, error))?;
+    let (text, column) = name(words)?;
+    let place = definition::parse_place(&text).map_err(|error| Failure::at(column + error.column, error))?;
     let address = events::resolve(&place, &tracing::Names)
-        .map_err(|(problem, reason)| Failure::at(rest.column + place.column, format_args!("{problem}: {reason}")))?
+        .map_err(|(problem, reason)| Failure::at(column + place.column, format_args!("{problem}: {reason}")))?
         as usize;
     let probes = Probes { session, all: probe::list() };
     let whole = matches!(place.base, Base::Symbol(_)) && place.offset_column == place.column;
@@ -33,7 +34,7 @@ pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
             show_function(address..address + function.size as usize, &probes);
             Ok(())
         }
-        None => show_instruction(address, &probes).map_err(|error| Failure::at(rest.column + place.column, error)),
+        None => show_instruction(address, &probes).map_err(|error| Failure::at(column + place.column, error)),
     }
 }
 
