@@ -34,7 +34,7 @@ pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Ar
 pub use error::{Error, Problem};
 pub use expression::{Expression, Origin, Site};
 pub use name::{NAME_MAX, parse_event_name};
-pub use number::boolean;
+pub use number::{boolean, whole};
 
 use name::{automatic_name, is_identifier, parse_name};
 use token::Token;

@@ -38,6 +38,11 @@ pub(crate) fn decimal(text: &str) -> Option<u64> {
     plain(text.strip_prefix('+').unwrap_or(text), 10)
 }
 
+/// A number as Linux reads it where a file is one by itself (`kstrtoul(…, 10)`): in decimal, with perhaps a line end behind it.
+pub fn whole(text: &str) -> Option<u64> {
+    decimal(text.strip_suffix('\n').unwrap_or(text))
+}
+
 /// A boolean as Linux reads it where a file is one by itself (`kstrtobool`): only the beginning counts.
 pub fn boolean(text: &str) -> Option<bool> {
     match text.as_bytes() {
@@ -74,6 +79,12 @@ mod tests {
             [leading("4@2"), leading("0x10/8"), leading("@"), leading("08")],
             [(4, "@2"), (16, "/8"), (0, "@"), (0, "8")]
         );
+    }
+
+    #[test]
+    fn the_number_that_a_file_is_has_nothing_around_it() {
+        assert_eq!(["0", "1\n", "+1\n", "007"].map(whole), [0, 1, 1, 7].map(Some));
+        assert_eq!(["", "\n", " 1", "1 \n", "1\n\n", "0x1", "-1", "y", "1 1", "++1"].map(whole), [None; 10]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) fn read_enabled(session: &Session, parts: &[&str], out: &mut dyn Writ
     Ok(writeln!(out, "{text}")?)
 }
 
-pub(super) fn write_enabled(session: &mut Session, parts: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+pub(super) fn write_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     let (group, event) = name(parts);
     session.controls.set_enabled(&session.events, Some(group), Some(event), switch(text)?)
 }
@@ -42,7 +42,7 @@ pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn 
     Ok(writeln!(out, "{}", session.controls.enabled_text(&session.events, group(parts)))?)
 }
 
-pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     session.controls.set_enabled(&session.events, group(parts), None, switch(text)?)
 }
 
@@ -53,7 +53,7 @@ pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write
     }
 }
 
-pub(super) fn write_filter(session: &mut Session, parts: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+pub(super) fn write_filter(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     session.controls.set_filter(&session.events, name(parts), text)
 }
 
@@ -64,11 +64,12 @@ pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Wri
     }
 }
 
-/// Without appending, histograms are removed first; other triggers stay, as in Linux.
-pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str, append: bool) -> Result<(), Errno> {
-    if !append {
-        session.controls.remove_histograms(&session.events, name(parts))?;
-    }
+/// Other triggers stay, as in Linux.
+pub(super) fn remove_histograms(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
+    session.controls.remove_histograms(&session.events, name(parts))
+}
+
+pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.try_for_each(|line| session.controls.set_trigger(&session.events, name(parts), line))
 }

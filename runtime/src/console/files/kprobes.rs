@@ -15,7 +15,7 @@ pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Writ
 }
 
 /// Removes all events, unless one is enabled.
-pub(super) fn remove_all(session: &mut Session) -> Result<(), Errno> {
+pub(super) fn remove_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     let Session { events, controls, .. } = session;
     if events.iter().any(|event| controls.is_busy(event)) {
         return Err(Errno::Busy);
@@ -26,7 +26,7 @@ pub(super) fn remove_all(session: &mut Session) -> Result<(), Errno> {
 }
 
 /// Carries out each line.
-pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     text.lines().try_for_each(|line| define(session, line))
 }
 
@@ -107,6 +107,6 @@ pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> 
     Ok(writeln!(out, "{}", u8::from(session.controls.is_armed()))?)
 }
 
-pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     session.controls.set_armed(&session.events, definition::boolean(text).ok_or(Errno::Invalid)?)
 }

@@ -16,11 +16,14 @@ pub(super) fn read_trace(session: &Session, _: &[&str], out: &mut dyn Write) -> 
     Ok(session.events.write_trace(out, usize::MAX, smp::running().count(), &tracing::Names, tracing::clock())?)
 }
 
-/// Whatever is written: what was recorded is forgotten, unless the text is appended.
-pub(super) fn write_trace(session: &mut Session, _: &[&str], _: &str, append: bool) -> Result<(), Errno> {
-    if !append {
-        session.events.clear_trace();
-    }
+/// What was recorded is forgotten.
+pub(super) fn clear_trace(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    session.events.clear_trace();
+    Ok(())
+}
+
+/// What is written to a file that can only be emptied makes no difference.
+pub(super) fn pass_over(_: &mut Session, _: &[&str], _: &str) -> Result<(), Errno> {
     Ok(())
 }
 
@@ -38,7 +41,7 @@ pub(super) fn read_on(session: &Session, _: &[&str], out: &mut dyn Write) -> Res
     Ok(writeln!(out, "{}", u8::from(session.events.rings().is_on()))?)
 }
 
-pub(super) fn write_on(session: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+pub(super) fn write_on(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     session.events.rings().set_on(number(text)? != 0);
     Ok(())
 }
@@ -47,7 +50,7 @@ pub(super) fn read_size(session: &Session, _: &[&str], out: &mut dyn Write) -> R
     Ok(writeln!(out, "{}", session.events.rings().bytes() >> 10)?)
 }
 
-pub(super) fn write_size(_: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+pub(super) fn write_size(_: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     let bytes = number(text)?.checked_mul(1024).and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.filter(|&bytes| bytes > 0).ok_or(Errno::Invalid)?;
     tracing::resize_rings(bytes).map_err(|error| {
@@ -60,7 +63,7 @@ pub(super) fn read_overwrite(session: &Session, _: &[&str], out: &mut dyn Write)
     Ok(writeln!(out, "{}", u8::from(session.events.rings().overwrites()))?)
 }
 
-pub(super) fn write_overwrite(session: &mut Session, _: &[&str], text: &str, _: bool) -> Result<(), Errno> {
+pub(super) fn write_overwrite(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
     session.events.rings().set_overwrites(switch(text)?);
     Ok(())
 }
@@ -69,10 +72,8 @@ pub(super) fn read_errors(session: &Session, _: &[&str], out: &mut dyn Write) ->
     Ok(session.controls.errors.write(out)?)
 }
 
-/// Whatever is written: the errors are forgotten.
-pub(super) fn write_errors(session: &mut Session, _: &[&str], _: &str, append: bool) -> Result<(), Errno> {
-    if !append {
-        session.controls.errors.clear();
-    }
+/// The errors are forgotten.
+pub(super) fn clear_errors(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    session.controls.errors.clear();
     Ok(())
 }

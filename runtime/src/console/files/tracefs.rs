@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
+use kprobes_trace::definition;
 use kprobes_trace::errno::Errno;
 
 use super::super::help::is_narrow;
@@ -15,11 +16,11 @@ use crate::println;
 
 /// Reads a file; the path is given in its parts.
 type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), Fault>;
-/// Writes text, which ends like a line, to a file, which is emptied before unless that is to be appended.
-type WriteText = fn(&mut Session, &[&str], &str, bool) -> Result<(), Errno>;
+/// Writes text to a file.
+type WriteText = fn(&mut Session, &[&str], &str) -> Result<(), Errno>;
 
-/// Empties a file as it is opened to be written from its beginning, where that can be refused.
-type Empty = fn(&mut Session) -> Result<(), Errno>;
+/// Empties a file as it is opened to be written from its beginning.
+type Empty = fn(&mut Session, &[&str]) -> Result<(), Errno>;
 
 /// A file.
 struct Node {
@@ -34,6 +35,11 @@ const fn file(path: &'static str, read: Read, write: WriteText) -> Node {
     Node { path, read: Some(read), empty: None, write: Some(write) }
 }
 
+/// A file that is emptied when it is opened to be written from its beginning.
+const fn emptied(path: &'static str, read: Read, empty: Empty, write: WriteText) -> Node {
+    Node { empty: Some(empty), ..file(path, read, write) }
+}
+
 const fn read_only(path: &'static str, read: Read) -> Node {
     Node { path, read: Some(read), empty: None, write: None }
 }
@@ -41,7 +47,7 @@ const fn read_only(path: &'static str, read: Read) -> Node {
 static NODES: [Node; 20] = [
     read_only("available_filter_functions", kprobes::read_functions),
     file("buffer_size_kb", ring::read_size, ring::write_size),
-    file("error_log", ring::read_errors, ring::write_errors),
+    emptied("error_log", ring::read_errors, ring::clear_errors, ring::pass_over),
     file("events/enable", event::read_all_enabled, event::write_all_enabled),
     file("events/*/enable", event::read_all_enabled, event::write_all_enabled),
     file("events/*/*/enable", event::read_enabled, event::write_enabled),
@@ -49,17 +55,14 @@ static NODES: [Node; 20] = [
     read_only("events/*/*/format", event::read_format),
     read_only("events/*/*/hist", event::read_histograms),
     read_only("events/*/*/id", event::read_number),
-    file("events/*/*/trigger", event::read_triggers, event::write_trigger),
-    Node {
-        empty: Some(kprobes::remove_all),
-        ..file("kprobe_events", kprobes::read_definitions, kprobes::write_definitions)
-    },
+    emptied("events/*/*/trigger", event::read_triggers, event::remove_histograms, event::write_trigger),
+    emptied("kprobe_events", kprobes::read_definitions, kprobes::remove_all, kprobes::write_definitions),
     read_only("kprobe_profile", kprobes::read_profile),
     read_only("kprobes/blacklist", kprobes::read_blacklist),
     file("kprobes/enabled", kprobes::read_armed, kprobes::write_armed),
     read_only("kprobes/list", kprobes::read_list),
     file("options/overwrite", ring::read_overwrite, ring::write_overwrite),
-    file("trace", ring::read_trace, ring::write_trace),
+    emptied("trace", ring::read_trace, ring::clear_trace, ring::pass_over),
     read_only("trace_pipe", ring::read_pipe),
     file("tracing_on", ring::read_on, ring::write_on),
 ];
@@ -128,15 +131,18 @@ pub(super) fn read(session: &Session, path: &str, out: &mut dyn Write) -> Result
     read(session, &parts, out)
 }
 
-/// Writes `text` to the file.
+/// Opens the file to be written, at its end if that is to be appended, and writes `text`, if there is any.
 pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool) -> Result<(), WriteFault> {
     let parts = path::parts(path);
     let node = find(session, &parts).map_err(WriteFault::Open)?;
     let write = node.write.ok_or(WriteFault::Open(Errno::NotPermitted))?;
     if let (Some(empty), false) = (node.empty, append) {
-        empty(session).map_err(WriteFault::Open)?;
+        empty(session, &parts).map_err(WriteFault::Open)?;
     }
-    write(session, &parts, text, append).map_err(WriteFault::Write)
+    if text.is_empty() {
+        return Ok(());
+    }
+    write(session, &parts, text).map_err(WriteFault::Write)
 }
 
 /// The names in a directory; of a file, its own path.
@@ -215,14 +221,14 @@ pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
 
 /// A number that is written to a file.
 pub(super) fn number(text: &str) -> Result<u64, Errno> {
-    text.trim().parse().map_err(|_| Errno::Invalid)
+    definition::whole(text).ok_or(Errno::Invalid)
 }
 
 /// 0 or 1, as it is written to a file of events.
 pub(super) fn switch(text: &str) -> Result<bool, Errno> {
-    match text.trim() {
-        "0" => Ok(false),
-        "1" => Ok(true),
+    match number(text)? {
+        0 => Ok(false),
+        1 => Ok(true),
         _ => Err(Errno::Invalid),
     }
 }
