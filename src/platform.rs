@@ -141,7 +141,8 @@ pub unsafe trait Platform {
     /// By default it panics: the kernel's panic handler reports it.
     #[inline(always)]
     fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
-        crate::exception::abandon_cpu();
+        // SAFETY: interrupts are masked, as in the hit that calls this, and the panic ends in no return.
+        unsafe { crate::exception::abandon_cpu() };
         panic!("{reason}, at {:#x}", frame.pc)
     }
 }

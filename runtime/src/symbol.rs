@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use core::{fmt, slice};
 
 use aarch64_kprobes::probe;
-use kprobes_program::syntax::{Glob, numbered};
+use kprobes_program::syntax::{Glob, numbered, plain_path};
 use kprobes_symbols::{Symbol, SymbolTable};
 use spin::Once;
 
@@ -155,7 +155,7 @@ pub fn nearest(path: &str) -> Option<&'static str> {
 /// The static that was probably meant by `path`, which means none.
 #[must_use]
 pub fn nearest_static(path: &str) -> Option<&'static str> {
-    nearest_path(path, table()?.statics().map(|each| each.name))
+    nearest_path(path, table()?.statics().map(|each| (each.name, plain_path(each.name).into())))
 }
 
 /// The statics with the demangled name `name`, in ascending order of address.

@@ -95,8 +95,13 @@ fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) -> Opti
 /// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address, or
 /// the pc where the record is that of a trap frame, which ends with it. `floor` is the virtual address behind the record; or the
 /// stack pointer, if the return address is still in x30, and was found there. Fit for handlers.
+///
+/// # Safety
+///
+/// `floor` is that. Where `address` is in the trampoline of return probes, a trap frame around it is read.
 #[inline]
 #[must_use]
-pub fn address_here(address: usize, floor: usize) -> usize {
-    interrupts::with_masked(|| unwind::address_here(address, floor as u64))
+pub unsafe fn address_here(address: usize, floor: usize) -> usize {
+    // SAFETY: by the caller.
+    interrupts::with_masked(|| unsafe { unwind::address_here(address, floor as u64) })
 }

@@ -19,7 +19,7 @@ use super::refused::{Refused, Wanted};
 const AT_ONCE: usize = 256;
 
 /// Probes that are registered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Attached {
     // Before what their handlers use.
     kprobes: Vec<Kprobe>,

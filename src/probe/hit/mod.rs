@@ -246,7 +246,7 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
                 cpu.leave();
             }
         }
-    } else if let Some(restart) = unwind::restart(frame, unwind::read_here) {
+    } else if let Some(restart) = unwind::restart(frame, unwind::read_own_stack) {
         returns::take_back(restart.address, frame);
     }
 }
@@ -270,7 +270,7 @@ pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
             }
         }
         (None, Some(frame)) => {
-            unwind::restart(frame, unwind::read_here);
+            unwind::restart(frame, unwind::read_own_stack);
         }
         (_, None) => {}
     }

@@ -19,8 +19,19 @@ use crate::exception::{TrapFrame, nofault};
 use crate::{platform, text};
 
 /// Reads the doubleword at a virtual address of this CPU.
-pub(super) fn read_here(address: u64) -> Option<u64> {
-    nofault::read(address as usize).ok()
+///
+/// # Safety
+///
+/// As of [`nofault::read`]: it is not a register of a device.
+pub(super) unsafe fn read_here(address: u64) -> Option<u64> {
+    // SAFETY: by the caller.
+    unsafe { nofault::read(address as usize) }.ok()
+}
+
+/// The same, of the stack that an exception was taken on in the engine's memory: what a stub has stored there.
+pub(super) fn read_own_stack(address: u64) -> Option<u64> {
+    // SAFETY: a stub has stored to it before, by the stack pointer that it was interrupted with.
+    unsafe { read_here(address) }
 }
 
 /// An instruction that was interrupted in a slot or a stub.
@@ -81,15 +92,21 @@ pub(crate) fn returns_by(address: usize) -> Option<usize> {
 /// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address, or
 /// where the code was interrupted whose trap frame ends with the record. `floor` is the virtual address behind the record, and the
 /// stack pointer of code that was interrupted. To be called with interrupts masked.
+///
+/// # Safety
+///
+/// `floor` is that, where `address` is in the trampoline: the words of a trap frame around it are read.
 #[inline(never)]
-pub(crate) fn address_here(address: usize, floor: u64) -> usize {
+pub(crate) unsafe fn address_here(address: usize, floor: u64) -> usize {
     let true_return = |floor| returns::true_return_address(platform::calls(), floor);
     let found = if trampoline::entering().contains(&address) {
         true_return(entered_with(address, floor))
     } else if trampoline::leaving().contains(&address) {
         match returns_by(address) {
-            Some(register) => read_here(floor.wrapping_sub((TrapFrame::SIZE - 8 * register) as u64)),
-            None => read_here(floor.wrapping_add(TrapFrame::PC as u64)),
+            // SAFETY: by the caller, both are of the frame that the trampoline has there.
+            Some(register) => unsafe { read_here(floor.wrapping_sub((TrapFrame::SIZE - 8 * register) as u64)) },
+            // SAFETY: likewise.
+            None => unsafe { read_here(floor.wrapping_add(TrapFrame::PC as u64)) },
         }
     } else {
         return origin::of(address).unwrap_or(address);
@@ -103,6 +120,11 @@ mod tests {
     use crate::insn::encode;
     use crate::probe::hit::stub::DISTANCE;
     use crate::probe::tests::computer::Computer;
+
+    fn read_stack(address: u64) -> Option<u64> {
+        // SAFETY: there are no devices.
+        unsafe { read_here(address) }
+    }
 
     /// Memory for stubs: the first is of this form, at the distance of 256 bytes from its instruction, the copy of which is a NOP.
     fn piece(form: Form) -> usize {
@@ -133,7 +155,7 @@ mod tests {
                 let pc = (stub + 4 * word) as u64;
                 let mut frame = TrapFrame { sp, pc, x: [7; 31], ..TrapFrame::ZERO };
                 let expected = Restart { address: stub + 256, has_begun: word > form.copy() };
-                assert_eq!(restart(&mut frame, read_here), Some(expected), "{form:?} {word}");
+                assert_eq!(restart(&mut frame, read_stack), Some(expected), "{form:?} {word}");
                 let has_room = (1..form.balanced()).contains(&word);
                 let room = if has_room { form.room() as u64 } else { 0 };
                 let is_over = word == form.copy() + 1;

@@ -43,7 +43,8 @@ impl<'a> Walk<'a> {
         if self.in_link {
             self.in_link = false;
             let (link, floor) = (self.registers.get(Register::LINK), self.registers.get(Register::SP));
-            return Some(probe::address_here(link as usize, floor as usize) as u64);
+            // SAFETY: the registers are those of the probed code.
+            return Some(unsafe { probe::address_here(link as usize, floor as usize) as u64 });
         }
         let record = self.record;
         if record == 0 || !record.is_multiple_of(16) {
@@ -56,6 +57,7 @@ impl<'a> Walk<'a> {
             return None;
         }
         self.record = if next as usize > record { next as usize } else { 0 };
-        Some(probe::address_here(address as usize, record + 16) as u64)
+        // SAFETY: the record ends there.
+        Some(unsafe { probe::address_here(address as usize, record + 16) as u64 })
     }
 }

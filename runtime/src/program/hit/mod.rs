@@ -153,7 +153,8 @@ impl<R: Registers> Moment<'_, R> {
     #[inline]
     fn link(&self) -> u64 {
         let (link, floor) = (self.registers.register(LINK), self.registers.register(Register::Sp));
-        probe::address_here(link as usize, floor as usize) as u64
+        // SAFETY: the registers are those of the probed code.
+        unsafe { probe::address_here(link as usize, floor as usize) as u64 }
     }
 }
 
@@ -168,7 +169,9 @@ fn record_at(record: u64) -> Option<(u64, u64)> {
     let read = |address: u64| unsafe { nofault::read::<u64>(address as usize) }.ok();
     let (next, address) = (read(record)?, read(record.wrapping_add(8))?);
     // The last record of a task has no next one, and its address leads nowhere.
-    (next != 0).then(|| (next, probe::address_here(address as usize, record.wrapping_add(16) as usize) as u64))
+    // SAFETY: the record ends there.
+    let true_address = || unsafe { probe::address_here(address as usize, record.wrapping_add(16) as usize) as u64 };
+    (next != 0).then(|| (next, true_address()))
 }
 
 impl<R: Registers> Machine for Moment<'_, R> {
