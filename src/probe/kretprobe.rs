@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ops::Deref;
 
-use super::hit::aliasable::AliasableBox;
+use super::aliasable::AliasableBox;
 use super::hit::instance::{Instance, Pool};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};

@@ -23,7 +23,6 @@
 //! The usual hit of a breakpoint, and every hit of a stub, goes through `trampoline/hit.S`, which does what [`breakpoint`]
 //! does where little is to be done, and leaves the rest to it.
 
-pub(crate) mod aliasable;
 pub(crate) mod counters;
 pub(crate) mod cpu;
 pub(crate) mod disarm;

@@ -8,7 +8,6 @@ use core::slice;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::aliasable::AliasableBox;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::entry::{ArgumentHandler, Entry};
@@ -17,6 +16,7 @@ use super::stub::Form;
 use super::{Hit, PostHandler, PreHandler};
 use crate::insn::Op;
 use crate::probe::Mode;
+use crate::probe::aliasable::AliasableBox;
 
 /// How the probed instruction is executed. Addresses are virtual.
 #[derive(Clone, Copy, Debug)]

@@ -31,7 +31,6 @@ use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Hit;
-use super::aliasable::AliasableBox;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
@@ -42,6 +41,7 @@ use super::{table, trampoline};
 use crate::atomic::AtomicPtr;
 use crate::exception::TrapFrame;
 use crate::platform;
+use crate::probe::aliasable::AliasableBox;
 
 /// What an entry handler wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
