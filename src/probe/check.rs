@@ -40,7 +40,9 @@ pub struct Checker {
     sequences: Option<Box<Sequences>>,
     /// That in the function; nothing if it has none.
     data: Option<Box<Data>>,
-    /// Whether the kernel says that there is data in the function.
+    /// Virtual addresses at which the kernel says that there is no data.
+    without_data: Range<usize>,
+    /// Whether it says that there is some in the function.
     has_marked_data: bool,
     /// Whether PACM is in the function, or right before it.
     has_modifier: bool,
@@ -68,6 +70,7 @@ impl Checker {
             function: 0..0,
             sequences: None,
             data: None,
+            without_data: 0..0,
             has_marked_data: false,
             has_modifier: false,
             guarded: None,
@@ -132,8 +135,24 @@ impl Checker {
         let (words, read) = (self.words(), |at| (self.read)(at as usize));
         self.sequences = has_load.then(|| Box::new(Sequences::of(words.clone(), read)));
         self.data = has_reader.then(|| Box::new(Data::of(words, read)));
-        self.has_marked_data = platform::has_data(self.function.clone());
+        self.has_marked_data = self.find_marked_data();
         self.has_modifier = has_modifier;
+    }
+
+    /// Whether the kernel says that there is data in the function. It is asked about what follows, too: the next function will
+    /// mostly be there.
+    fn find_marked_data(&mut self) -> bool {
+        const AHEAD: usize = 64 << 10;
+        let Range { start, end } = self.function;
+        if self.without_data.start <= start && end <= self.without_data.end {
+            return false;
+        }
+        let ahead = start..end.max(start.saturating_add(AHEAD));
+        if platform::has_data(ahead.clone()) {
+            return platform::has_data(self.function.clone());
+        }
+        self.without_data = ahead;
+        false
     }
 
     /// The words of the function.
