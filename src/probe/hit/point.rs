@@ -199,16 +199,20 @@ impl Point {
         unsafe { &*first.cast() }
     }
 
-    /// What a full stub calls, with the counts of nobody, that leads to a point of which it cannot do all.
-    pub(crate) extern "C" fn miss_hit(hit: &mut Hit<'_>) {
-        // SAFETY: this is the hit path, and the routine of full stubs gives the first watcher.
-        unsafe { Self::beginning_with(Watcher::place(hit)) }.miss(Cpu::current());
+    called_by_assembly! {
+        /// What a full stub calls, with the counts of nobody, that leads to a point of which it cannot do all.
+        pub(crate) fn miss_hit(hit: &mut Hit<'_>) {
+            // SAFETY: this is the hit path, and the routine of full stubs gives the first watcher.
+            unsafe { Self::beginning_with(Watcher::place(hit)) }.miss(Cpu::current());
+        }
     }
 
-    /// What a lean stub calls, likewise.
-    pub(crate) extern "C" fn miss_entry(entry: &Entry) {
-        // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
-        unsafe { Self::beginning_with(entry.watcher) }.miss(Cpu::current());
+    called_by_assembly! {
+        /// What a lean stub calls, likewise.
+        pub(crate) fn miss_entry(entry: &Entry) {
+            // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
+            unsafe { Self::beginning_with(entry.watcher) }.miss(Cpu::current());
+        }
     }
 }
 

@@ -72,7 +72,7 @@ fn mode(address: usize) -> Option<Mode> {
     list().into_iter().find(|probe| probe.address == address).and_then(|probe| probe.mode)
 }
 
-extern "C" fn never(_: &mut Hit<'_>) {
+fn never(_: &mut Hit<'_>) {
     panic!("its probe is not armed");
 }
 
@@ -85,7 +85,7 @@ fn probes_go_where_there_is_no_memory_at_all() {
     let stays = Kprobe::at(function).pre(see_x0).register().unwrap();
     let goes = Kprobe::at(function).pre(see_x0).post(see_x0).register().unwrap();
     let disabled = Kprobe::at(function).pre(never).disabled().register().unwrap();
-    extern "C" fn see_value(call: &mut Call<'_>) {
+    fn see_value(call: &mut Call<'_>) {
         SEEN.fetch_add(call.return_value(), Relaxed);
     }
     let returns = Kretprobe::at(function).handler(see_value).register().unwrap();
