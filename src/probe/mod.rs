@@ -199,13 +199,19 @@ pub unsafe fn entry_at<'a>(address: usize, record: usize) -> Option<&'a Entry> {
     trampoline::with_entry().contains(&address).then(|| unsafe { &*(record as *const Entry) })
 }
 
-/// The true return address where a frame of the task of `calls` shows the trampoline. It is the task that asks, or one that
-/// does not run meanwhile; of one that does, the answer may be that of another call.
+/// The true return address where a frame of the task of `calls` shows the trampoline.
 ///
 /// `floor` is the lowest value that the stack pointer can have had when the function of that frame was entered:
 /// the virtual address behind its frame record; or the stack pointer, where the return address is still in x30.
+///
+/// # Safety
+///
+/// The task of `calls` is the one that runs on this CPU, or it is on no CPU until this returns, and what it did on the last one
+/// happens before this call. The list of calls of a task that runs elsewhere leads to instances that may have been freed.
 #[inline(always)]
 #[must_use]
-pub fn true_return_address(calls: &TaskCalls, floor: usize) -> Option<usize> {
-    interrupts::with_masked(|| returns::true_return_address(calls, floor as u64)).map(|address| address as usize)
+pub unsafe fn true_return_address(calls: &TaskCalls, floor: usize) -> Option<usize> {
+    // SAFETY: by the caller; interrupts are masked.
+    let address = interrupts::with_masked(|| unsafe { returns::true_return_address(calls, floor as u64) });
+    address.map(|address| address as usize)
 }

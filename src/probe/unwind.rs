@@ -29,12 +29,16 @@ pub fn origin(address: usize) -> Option<usize> {
 /// into the trampoline has been executed. The other registers are those of the probed code where it could be interrupted without
 /// probes; only what an instruction is about to write may be written already.
 ///
-/// `read` gives the doubleword at a virtual address of the stack, if one can be read there. The task is that which asks, or one
-/// that does not run meanwhile.
+/// `read` gives the doubleword at a virtual address of the stack, if one can be read there.
 ///
 /// What else there is of the engine runs with all of PSTATE.DAIF masked, and calls as any code does: see
 /// [`has_trap_frame`](super::has_trap_frame) and [`entry_at`](super::entry_at).
-pub fn recover(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(usize) -> Option<u64>) -> bool {
+///
+/// # Safety
+///
+/// The task of `calls` is the one that runs on this CPU, or it is on no CPU until this returns, as for
+/// [`true_return_address`](super::true_return_address).
+pub unsafe fn recover(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(usize) -> Option<u64>) -> bool {
     let read = |address: u64| read(address as usize);
     let pc = frame.pc as usize;
     match unwind::restart(frame, read) {
@@ -44,7 +48,8 @@ pub fn recover(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(usize) ->
             }
             true
         }
-        None => trampoline::kretprobe().contains(&pc) && returned(frame, calls, read).is_some(),
+        // SAFETY: by the caller.
+        None => trampoline::kretprobe().contains(&pc) && unsafe { returned(frame, calls, read) }.is_some(),
     }
 }
 
@@ -58,7 +63,11 @@ fn finish(frame: &mut TrapFrame) {
 }
 
 /// Has `frame`, which was interrupted in the trampoline, tell of the caller. Returns nothing if that is not known.
-fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) -> Option<u64>) -> Option<()> {
+///
+/// # Safety
+///
+/// That of [`recover`].
+unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) -> Option<u64>) -> Option<()> {
     const LINK: usize = 30;
     let pc = frame.pc as usize;
     let is_leaving = trampoline::leaving().contains(&pc);
@@ -81,7 +90,8 @@ fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) -> Opti
         }
     };
     let target = if target == trampoline::kretprobe_address() {
-        found.x[LINK] = interrupts::with_masked(|| returns::true_return_address(calls, found.sp))?;
+        // SAFETY: by the caller; interrupts are masked.
+        found.x[LINK] = interrupts::with_masked(|| unsafe { returns::true_return_address(calls, found.sp) })?;
         found.x[LINK]
     } else {
         target

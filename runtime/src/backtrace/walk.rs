@@ -10,7 +10,7 @@ use aarch64_kprobes::probe;
 use super::prologue;
 use crate::memory::layout::{self, STACK_SIZE};
 use crate::symbol::{self, ReturnAddress, Symbolic};
-use crate::task::{self, State, Task};
+use crate::task::{self, Task};
 
 /// The deepest calls are dropped that do not fit.
 const CAPACITY: usize = 64;
@@ -92,16 +92,16 @@ pub fn of_task(id: u64) -> Result<Backtrace, TraceError> {
     if id == task::current_task_number() {
         return Ok(current());
     }
-    task::inspect(id, |task| match task.state() {
-        State::Running => Err(TraceError::Running { task: id, cpu: task.cpu() }),
-        _ => {
-            let context = task.context();
-            let mut walk = Walk::of(task, 0..0);
-            walk.push(Entry::Next(context.link as usize));
-            Ok(walk.follow(context.frame_pointer as usize))
-        }
-    })
-    .unwrap_or(Err(TraceError::NoTask(id)))
+    let walk = |task: &Task| {
+        let context = task.context();
+        let mut walk = Walk::of(task, 0..0);
+        walk.push(Entry::Next(context.link as usize));
+        walk.follow(context.frame_pointer as usize)
+    };
+    match task::inspect_stopped(id, walk) {
+        Some(found) => found.map_err(|cpu| TraceError::Running { task: id, cpu }),
+        None => Err(TraceError::NoTask(id)),
+    }
 }
 
 impl Backtrace {
@@ -133,6 +133,7 @@ impl fmt::Display for Backtrace {
 
 struct Walk<'a> {
     trace: Backtrace,
+    /// The current task, or one that is kept from running.
     task: &'a Task,
     /// Where records may lie: first on the emergency stack, then on the task's.
     stacks: [Range<usize>; 2],
@@ -193,7 +194,7 @@ impl<'a> Walk<'a> {
                     self.push(Entry::Next(function));
                     floor = stack_pointer;
                 }
-                from = true_return_address(self.task, address, floor);
+                from = self.true_return_address(address, floor);
                 self.push(Entry::Return(from));
                 record = next;
             }
@@ -212,7 +213,7 @@ impl<'a> Walk<'a> {
         }
         (self.stack, self.end) = (stack, end);
         // SAFETY: aligned, and within a stack, which is mapped: the task's own, which the task or the lock in
-        // `task::inspect` keeps, or the CPU's emergency stack. What is there are integers.
+        // `task::inspect_stopped` keeps, or the CPU's emergency stack. What is there are integers.
         Some(unsafe { (record as *const [usize; 2]).read_volatile() })
     }
 
@@ -242,11 +243,12 @@ impl<'a> Walk<'a> {
     fn push_interrupted(&mut self, frame: &TrapFrame, pc: usize) -> usize {
         let mut frame = *frame;
         frame.pc = pc as u64;
-        probe::recover(&mut frame, &self.task.calls, |address| self.word(address));
+        // SAFETY: the task is the current one, or `task::inspect_stopped` keeps it from running.
+        unsafe { probe::recover(&mut frame, &self.task.calls, |address| self.word(address)) };
         let (pc, link) = (frame.pc as usize, frame.x[30] as usize);
         self.push(Entry::Next(pc));
         if returns_by_link(pc, link) {
-            self.push(Entry::Return(true_return_address(self.task, link, frame.sp as usize)));
+            self.push(Entry::Return(self.true_return_address(link, frame.sp as usize)));
         }
         frame.x[29] as usize
     }
@@ -258,15 +260,15 @@ impl<'a> Walk<'a> {
         // SAFETY: as for a record.
         is_readable.then(|| unsafe { (address as *const u64).read_volatile() })
     }
-}
 
-/// Where a call returns to: `address`, or what the engine has put `kretprobe_trampoline` in the place of. `floor` is
-/// the lowest stack pointer that the function can have been entered with.
-fn true_return_address(task: &Task, address: usize, floor: usize) -> usize {
-    if probe::is_trampoline(address) {
-        probe::true_return_address(&task.calls, floor).unwrap_or(address)
-    } else {
-        address
+    /// Where a call returns to: `address`, or what the engine has put `kretprobe_trampoline` in the place of. `floor` is
+    /// the lowest stack pointer that the function can have been entered with.
+    fn true_return_address(&self, address: usize, floor: usize) -> usize {
+        if !probe::is_trampoline(address) {
+            return address;
+        }
+        // SAFETY: as in `push_interrupted`.
+        unsafe { probe::true_return_address(&self.task.calls, floor) }.unwrap_or(address)
     }
 }
 

@@ -85,7 +85,7 @@ mod target {
     pub use super::idle::{adopt_cpu, start};
     pub use super::life::{JoinHandle, exit, sleep, spawn, spawn_on, yield_now};
     pub(crate) use super::queue::Queue;
-    pub(crate) use super::registry::inspect;
+    pub(crate) use super::registry::inspect_stopped;
     pub use super::registry::{TaskInfo, list, preempted_pcs};
     pub use super::scheduler::{preempt, timer_interrupt};
     pub(crate) use super::scheduler::{preempt_now, reschedule_interrupt};

@@ -68,18 +68,18 @@ pub fn list() -> Vec<TaskInfo> {
     list
 }
 
-/// Calls `f` with the task with the number `id`, if there is one; its stack stays meanwhile. Interrupts are masked. The task
-/// may run meanwhile, on another CPU.
-pub(crate) fn inspect<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<R> {
+/// Calls `f` with the task with the number `id`, if there is one, or returns the dense number of the CPU that it runs on. While `f`
+/// runs, the task's stack is not freed, the task does not run, and interrupts are masked.
+pub(crate) fn inspect_stopped<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<Result<R, usize>> {
     if let Some(task) = idle::all().find(|task| task.id() == id) {
-        return Some(f(task));
+        return Some(scheduler::while_stopped(task, f));
     }
     let task = {
         let tasks = TASKS.lock();
         Arc::clone(tasks.get(place(&tasks, id).ok()?)?)
     };
     let stack = task.stack.lock();
-    stack.as_ref().map(|_| f(&task))
+    stack.as_ref().map(|_| scheduler::while_stopped(&task, f))
 }
 
 /// Calls `each` with the virtual address of the next instruction of every task that was preempted by an interrupt, not one

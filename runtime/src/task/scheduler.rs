@@ -334,6 +334,25 @@ pub(crate) fn preempt_now() {
     preempt(0);
 }
 
+/// Calls `f` while `task` is on no CPU, or returns the dense number of the CPU that it runs on. A task that is about to wait is
+/// waited for.
+pub(super) fn while_stopped<R>(task: &Task, f: impl FnOnce(&Task) -> R) -> Result<R, usize> {
+    let mask = IrqMask::new();
+    loop {
+        let cpu = task.cpu();
+        let queues = Cpu::of(cpu).lock(&mask);
+        // Under this lock it moves to no other CPU, and is not switched to or from.
+        if task.cpu() == cpu && !queues.runs(task) {
+            return Ok(f(task));
+        }
+        drop(queues);
+        if task.state() == State::Running {
+            return Err(cpu);
+        }
+        core::hint::spin_loop();
+    }
+}
+
 /// For how many ticks of the counter `task` has run.
 pub(super) fn run_ticks(task: &Task) -> u64 {
     let mask = IrqMask::new();

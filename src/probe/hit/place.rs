@@ -18,10 +18,6 @@ pub(super) struct Place {
     stack: Option<Range<usize>>,
 }
 
-/// How many calls of a task [`Place::true_return_address`] looks at: more than it can be in. Only if the task runs meanwhile,
-/// the list may lead from one task to the next.
-const MAX_CALLS: usize = 1 << 16;
-
 impl Place {
     #[inline]
     pub(super) fn of(pointer: u64) -> Self {
@@ -51,7 +47,7 @@ impl Place {
     /// it is known, that of the newest such call; otherwise that of the lowest one, as nothing of another stack is between.
     pub(super) fn true_return_address(&self, calls: &List) -> Option<u64> {
         let mut lowest: Option<(u64, u64)> = None;
-        for call in calls.iter().take(MAX_CALLS) {
+        for call in calls.iter() {
             let (pointer, address) = (call.stack_pointer.load(Relaxed), call.return_address.load(Relaxed));
             if pointer < self.pointer || address == trampoline::kretprobe_address() {
                 continue;

@@ -450,9 +450,12 @@ pub(crate) unsafe fn task_exited(calls: &TaskCalls) {
 }
 
 /// The true return address of a call in progress, where its frame shows `kretprobe_trampoline`: that of the call that began
-/// with a stack pointer of at least `floor`, on the same stack. To be called with interrupts masked. Not inlined, for the
-/// reason of [`task_exited`].
+/// with a stack pointer of at least `floor`, on the same stack. Not inlined, for the reason of [`task_exited`].
+///
+/// # Safety
+///
+/// Interrupts are masked. The task of `calls` runs on this CPU, or on none until this returns.
 #[inline(never)]
-pub(crate) fn true_return_address(calls: &TaskCalls, floor: u64) -> Option<u64> {
+pub(crate) unsafe fn true_return_address(calls: &TaskCalls, floor: u64) -> Option<u64> {
     Place::of(floor).true_return_address(&calls.0)
 }

@@ -98,7 +98,8 @@ pub(crate) fn returns_by(address: usize) -> Option<usize> {
 /// `floor` is that, where `address` is in the trampoline: the words of a trap frame around it are read.
 #[inline(never)]
 pub(crate) unsafe fn address_here(address: usize, floor: u64) -> usize {
-    let true_return = |floor| returns::true_return_address(platform::calls(), floor);
+    // SAFETY: they are those of the task that runs here, with interrupts masked.
+    let true_return = |floor| unsafe { returns::true_return_address(platform::calls(), floor) };
     let found = if trampoline::entering().contains(&address) {
         true_return(entered_with(address, floor))
     } else if trampoline::leaving().contains(&address) {

@@ -169,7 +169,8 @@ fn true_return_addresses_are_told_by_the_stack() {
     computer.run_until(function as u64 + 4);
     let sp = computer.frame.sp as usize;
     assert!(is_trampoline(computer.frame.x[30] as usize));
-    let address = |task, floor| true_return_address(calls_of(task), floor);
+    // SAFETY: the tasks of the host's tests run one at a time, in this thread.
+    let address = |task, floor| unsafe { true_return_address(calls_of(task), floor) };
     assert_eq!(address(1, sp), Some(OUTSIDE as usize));
     assert_eq!(address(1, sp + 16), None, "an older frame than any that is probed");
     assert_eq!(address(2, sp), None, "another task");
@@ -277,7 +278,9 @@ fn calls_on_several_stacks_of_a_task_return_in_any_order() {
             for fiber in order {
                 let (sp, pc) = fibers[fiber];
                 let floor = sp as usize;
-                assert_eq!(true_return_address(calls_of(1), floor), Some(callers[fiber] as usize), "{order:?}");
+                // SAFETY: the task is that of this thread.
+                let address = unsafe { true_return_address(calls_of(1), floor) };
+                assert_eq!(address, Some(callers[fiber] as usize), "{order:?}");
                 (computer.frame.sp, computer.frame.pc) = (sp, pc);
                 computer.frame.x[30] = trampoline_address();
                 computer.run_until(callers[fiber]);
