@@ -129,7 +129,7 @@ impl Kept {
         }
         for (call, function) in calls {
             let Some(&Preserving { preserved, kept: Registers::NONE, .. }) = called.by(function) else { continue };
-            let mut walk = Walk { read, kept: &called, steps: STEPS };
+            let mut walk = Walk::new(read, &called);
             let Err(live) = walk.follow::<WAYS>(call + 4, preserved, 0) else { continue };
             if let Some(preserving) = called.of(function) {
                 (preserving.call, preserving.kept) = (call, live.register());
@@ -177,13 +177,24 @@ impl Kept {
 /// if it is.
 #[must_use]
 pub fn scratch_at_entry(function: u64, kept: &Kept, read: Read<'_>) -> Option<Live> {
-    let mut walk = Walk { read, kept, steps: STEPS };
+    let mut walk = Walk::new(read, kept);
     let returned = match walk.follow::<WAYS>(function, SCRATCH, 0) {
         Ok(returned) => returned,
         Err(live) => return Some(live),
     };
     let &Preserving { call, preserved, kept, .. } = kept.by(function)?;
     (!(returned & preserved).is_empty()).then_some(Live::Kept { register: kept, call })
+}
+
+/// The virtual address of an instruction that writes x30, where what is in it at the first instruction of the function at the
+/// virtual address `function` is read on no way: it is not where the function returns to. Nothing if it is read, or that cannot be
+/// told.
+#[must_use]
+pub fn overwrites_link(function: u64, read: Read<'_>) -> Option<u64> {
+    let kept = Kept::default();
+    let mut walk = Walk::new(read, &kept);
+    let returned = walk.follow::<WAYS>(function, Registers::x(30), 0).ok()?;
+    walk.writer.filter(|_| returned.is_empty())
 }
 
 /// Those of `registers` that the function at the virtual address `entry` leaves as they are, on all ways. None of them are left
@@ -240,6 +251,8 @@ struct Walk<'a> {
     kept: &'a Kept,
     /// How many more instructions may be looked at; in functions that are called, from the first branch on.
     steps: usize,
+    /// The virtual address of the first instruction that has written the last of the registers on a way.
+    writer: Option<u64>,
 }
 
 /// Up to `N` places, each with the registers of which no writer was found on the way there.
@@ -280,7 +293,11 @@ impl<const N: usize> Places<N> {
     }
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
+        Self { read, kept, steps: STEPS, writer: None }
+    }
+
     /// Follows all ways from the instruction at `from`. Returns those of `wanted` that no writer was found of on some way up to
     /// a return.
     fn follow<const N: usize>(&mut self, from: u64, wanted: Registers, depth: usize) -> Result<Registers, Live> {
@@ -305,6 +322,7 @@ impl Walk<'_> {
             }
             unwritten = unwritten - writes;
             if unwritten.is_empty() {
+                self.writer.get_or_insert(at);
                 continue;
             }
             let next = at.wrapping_add(4);

@@ -181,14 +181,23 @@ impl Checker {
     /// Tells what keeps a return probe from the virtual address `address`, which has just been checked.
     pub(super) fn check_entry(&self, address: usize) -> Result<(), ProbeError> {
         match self.not_entry(address) {
-            None => match insn::stack_at_return(self.words(), &|at| self.word(at)) {
-                None | Some(0) => Ok(()),
-                Some(moved) => Err(ProbeError::MovesStack { address, moved }),
-            },
+            None => self.check_return(address),
             Some(NotEntry::Inside { .. }) => Err(ProbeError::NotEntry { address, function: self.function.clone() }),
             Some(NotEntry::Loop { branch } | NotEntry::Jump { branch }) => {
                 Err(ProbeError::EntryIsLoop { address, branch })
             }
+        }
+    }
+
+    /// Tells what keeps the returns of the function at the virtual address `address` from being told by x30 and the stack pointer.
+    fn check_return(&self, address: usize) -> Result<(), ProbeError> {
+        let read = |at| self.word(at);
+        if let Some(writer) = insn::overwrites_link(address as u64, &read) {
+            return Err(ProbeError::NotReturnAddress { address, writer: writer as usize });
+        }
+        match insn::stack_at_return(self.words(), &read) {
+            None | Some(0) => Ok(()),
+            Some(moved) => Err(ProbeError::MovesStack { address, moved }),
         }
     }
 

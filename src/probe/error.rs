@@ -79,6 +79,14 @@ pub enum ProbeError {
         /// How far the stack pointer has moved at the return, in bytes.
         moved: i64,
     },
+    /// What is in x30 at the entry of the function is not where it returns to. Parts of functions that are branched to are such,
+    /// as LLVM's machine outliner makes them of epilogues.
+    NotReturnAddress {
+        /// The function.
+        address: usize,
+        /// The instruction that writes x30, which nothing has read before.
+        writer: usize,
+    },
     /// A return probe needs room for one call at least, and can have at most [`MAX_ACTIVE`](super::MAX_ACTIVE).
     MaxActive {
         /// What was asked for.
@@ -138,6 +146,11 @@ impl fmt::Display for ProbeError {
                 f,
                 "the function at {address:#x} returns with its stack pointer moved by {moved} bytes, so a return probe \
                  cannot tell its returns from those of others"
+            ),
+            Self::NotReturnAddress { address, writer } => write!(
+                f,
+                "the function at {address:#x} does not return to what is in x30 at its entry, where a return probe looks: \
+                 the instruction at {writer:#x} writes x30 before it is read"
             ),
             Self::MaxActive { maxactive } => {
                 write!(f, "a return probe can follow 1 to {} calls at a time, not {maxactive}", super::MAX_ACTIVE)

@@ -157,3 +157,33 @@ fn functions_that_do_not_restore_the_stack_pointer_are_found() {
     // What it calls does not return.
     assert_eq!(stack_at_return(START..at(2), &reader(&[PUSH, call(1), RET])), None);
 }
+
+#[test]
+fn functions_that_do_not_return_by_x30_are_found() {
+    const LOAD_LINK: u32 = 0xf940_03fe; // ldr x30, [sp]
+    const MOVE_LINK: u32 = 0xaa1e_03e9; // mov x9, x30
+    const RET_X9: u32 = 0xd65f_0120;
+    const PACIASP: u32 = 0xd503_233f;
+    const JUMP_X0: u32 = 0xd61f_0000; // br x0
+    let writer = |words: &[u32]| overwrites_link(START, &reader(words));
+    // Ends of functions, with and without a condition.
+    assert_eq!(writer(&[POP, RET]), Some(at(0)));
+    assert_eq!(writer(&[NOP, LOAD_LINK, RET]), Some(at(1)));
+    assert_eq!(writer(&[compare_branch(3), LOAD_LINK, RET, POP, RET]), Some(at(3)));
+    assert_eq!(writer(&[compare_branch(3), LOAD_LINK, RET, BRK]), Some(at(1)));
+    assert_eq!(writer(&[branch(2), RET, POP, RET]), Some(at(2)));
+    // It calls, and cannot return.
+    assert_eq!(writer(&[call(2), BRK, RET]), Some(at(0)));
+    // It returns to it, on one way at least, or keeps it.
+    assert_eq!(writer(&[RET]), None);
+    assert_eq!(writer(&[PUSH, POP, RET]), None);
+    assert_eq!(writer(&[compare_branch(2), RET, POP, RET]), None);
+    assert_eq!(writer(&[MOVE_LINK, call(2), RET_X9, RET]), None);
+    assert_eq!(writer(&[PACIASP, POP, RET]), None);
+    // What a jump leads to may return to it.
+    assert_eq!(writer(&[JUMP_X0]), None);
+    assert_eq!(writer(&[compare_branch(2), JUMP_X0, POP, RET]), None);
+    // It neither returns nor writes it.
+    assert_eq!(writer(&[branch(0)]), None);
+    assert_eq!(writer(&[BRK]), None);
+}

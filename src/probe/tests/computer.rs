@@ -19,6 +19,8 @@ const WORDS: usize = if cfg!(loom) { 64 } else { 2048 };
 const PAGE: usize = 4096;
 pub const RET: u32 = 0xd65f_03c0;
 pub const NOP: u32 = 0xd503_201f;
+/// MOV x19, x30.
+pub const KEEP_LINK: u32 = 0xaa1e_03f3;
 /// `add x0, x0, #1`, `add x0, x0, #2`, …
 pub const fn add(immediate: u32) -> u32 {
     0x9100_0000 | immediate << 10
@@ -217,6 +219,10 @@ pub fn enter_exception(frame: &mut TrapFrame) {
 pub fn execute(word: u32, frame: &mut TrapFrame) {
     match insn::classify(word) {
         Verdict::Simulate(operation) => operation.simulate(frame, &Host).unwrap(),
+        _ if word == KEEP_LINK => {
+            frame.x[19] = frame.x[30];
+            frame.pc += 4;
+        }
         _ => {
             assert_eq!(word & !(0xfff << 10), add(0), "not one of the handful: {word:#x}");
             frame.x[0] += u64::from(word >> 10 & 0xfff);

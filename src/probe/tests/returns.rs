@@ -1,5 +1,6 @@
 //! Return probes.
 
+use super::computer::KEEP_LINK;
 use super::*;
 use crate::platform::identity::{calls_of, switch_to};
 
@@ -41,12 +42,12 @@ fn an_entry_handler_can_decline_and_leave_data_for_the_return() {
 
 /// A function that calls the next one, whose caller's return address it keeps in x19 for want of a stack.
 fn nest(computer: &mut Computer, outer: usize, inner: usize) -> u64 {
-    // `mov x19, x30` and `mov x30, x19` are done by hand, as the pretended CPU does not know them.
+    // `mov x30, x19` is done by hand, as the pretended CPU does not know it.
     computer.frame.pc = outer as u64;
     computer.frame.x[0] = 0;
     computer.frame.x[30] = OUTSIDE;
     computer.run_until(outer as u64 + 4);
-    let kept = computer.frame.x[30];
+    let kept = computer.frame.x[19];
     computer.frame.sp -= 16;
     computer.run_until(inner as u64);
     computer.run_until(outer as u64 + 8);
@@ -60,7 +61,7 @@ fn nest(computer: &mut Computer, outer: usize, inner: usize) -> u64 {
 fn nested_calls_return_to_their_own_callers() {
     let mut computer = computer();
     let inner = computer.function(1, &[add(1), RET]);
-    let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), add(10), RET]);
+    let outer = computer.function(0, &[KEEP_LINK, branch_link(FUNCTION as i32 - 1), add(10), RET]);
     let first = Kretprobe::at(outer).handler(see_return).register().unwrap();
     let second = Kretprobe::at(inner).handler(see_return).register().unwrap();
     assert_eq!(nest(&mut computer, outer, inner), 11);
@@ -71,7 +72,7 @@ fn nested_calls_return_to_their_own_callers() {
 fn calls_beyond_maxactive_are_missed_and_still_right() {
     let mut computer = computer();
     let inner = computer.function(1, &[add(1), RET]);
-    let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), add(10), RET]);
+    let outer = computer.function(0, &[KEEP_LINK, branch_link(FUNCTION as i32 - 1), add(10), RET]);
     let probe = Kretprobe::at(inner).maxactive(1).handler(see_return).register().unwrap();
     // Another task is in the function, and holds the one instance.
     switch_to(2);
@@ -143,7 +144,7 @@ fn unregistering_in_flight_lets_the_call_return_without_a_handler() {
 fn an_abandoned_call_is_recycled_when_an_older_one_returns() {
     let mut computer = computer();
     let inner = computer.function(1, &[NOP, add(1), RET]);
-    let outer = computer.function(0, &[NOP, branch_link(FUNCTION as i32 - 1), RET]);
+    let outer = computer.function(0, &[KEEP_LINK, branch_link(FUNCTION as i32 - 1), RET]);
     let first = Kretprobe::at(outer).handler(see_return).register().unwrap();
     let second = Kretprobe::at(inner).handler(see_return).register().unwrap();
     computer.frame.pc = outer as u64;
@@ -185,6 +186,16 @@ fn a_return_probe_on_a_loop_head_is_refused() {
     let function = computer.function(0, &[add(1), 0xb4ff_ffe0, RET]);
     let refused = Kretprobe::at(function).register().map(drop);
     assert_eq!(refused, Err(ProbeError::EntryIsLoop { address: function, branch: function + 4 }));
+    assert!(Kprobe::at(function).register().is_ok());
+}
+
+#[test]
+fn a_return_probe_is_refused_where_x30_is_not_the_return_address() {
+    let computer = computer();
+    // ldr x30, [sp]; ret
+    let function = computer.function(0, &[NOP, 0xf940_03fe, RET]);
+    let refused = Kretprobe::at(function).register().map(drop);
+    assert_eq!(refused, Err(ProbeError::NotReturnAddress { address: function, writer: function + 4 }));
     assert!(Kprobe::at(function).register().is_ok());
 }
 

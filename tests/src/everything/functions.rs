@@ -40,8 +40,8 @@ extern "C" fn returned(_: &mut Call<'_>) {
 /// Calls that a return probe follows at a time: every task can be in one, and interrupts in others.
 const MAX_ACTIVE: u32 = 32;
 
-/// Both probes of a function. Of some there is only one: return probes are not for what branches back to its entry, or moves
-/// the stack pointer.
+/// Both probes of a function. Of some there is only one: return probes are not for what branches back to its entry, moves
+/// the stack pointer, or does not return to what is in x30.
 struct Function {
     entry: Kprobe,
     returns: Option<Kretprobe>,
@@ -60,7 +60,14 @@ fn register() -> Vec<Function> {
     for (entry, returns) in entries.into_iter().zip(returns) {
         match (entry, returns) {
             (Ok(entry), Ok(returns)) => all.push(Function { entry, returns: Some(returns) }),
-            (Ok(entry), Err(ProbeError::EntryIsLoop { .. } | ProbeError::MovesStack { .. })) => {
+            (
+                Ok(entry),
+                Err(
+                    ProbeError::EntryIsLoop { .. }
+                    | ProbeError::MovesStack { .. }
+                    | ProbeError::NotReturnAddress { .. },
+                ),
+            ) => {
                 all.push(Function { entry, returns: None });
                 loops += 1;
             }
