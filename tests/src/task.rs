@@ -4,10 +4,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hint::black_box;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
 
 use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::{Hit, Kprobe};
 use runtime::sync::{IrqLock, IrqMask, WaitQueue};
 use runtime::task::State;
 use runtime::{backtrace, memory, symbol, task, time};
@@ -138,6 +139,53 @@ test!(
         let caller = names.iter().position(|name| name.ends_with("::rest")).expect("the function is active");
         assert!(names[1..caller].iter().any(|name| name.contains("::sleep")), "{trace}");
         assert!(names[caller..].ends_with(&["task_main", "context_first_entry"]), "{trace}");
+    }
+);
+
+/// What the tasks of the next test have counted.
+static TURNS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+/// The one of which a backtrace is asked for.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+static HAS_RUN: AtomicBool = AtomicBool::new(false);
+
+/// Gives a task time to run while its frames are walked.
+extern "C" fn linger(_: &mut Hit<'_>) {
+    let turns = || TURNS[ASKED.load(Relaxed)].load(Relaxed);
+    let (before, until) = (turns(), time::counter() + time::ticks(Duration::from_micros(200)));
+    while time::counter() < until {}
+    HAS_RUN.fetch_or(turns() != before, Relaxed);
+}
+
+test!(
+    depends(cpus),
+    fn a_task_does_not_run_while_its_frames_are_walked() {
+        static IS_OVER: AtomicBool = AtomicBool::new(false);
+        IS_OVER.store(false, Relaxed);
+        HAS_RUN.store(false, Relaxed);
+        let tasks: Vec<_> = TURNS
+            .iter()
+            .map(|turns| {
+                task::spawn("comes and goes", || {
+                    while !IS_OVER.load(Relaxed) {
+                        turns.fetch_add(1, Relaxed);
+                        task::yield_now();
+                    }
+                })
+            })
+            .collect();
+        let follow = symbol::find("<runtime::backtrace::walk::Walk>::follow").next().expect("it is a function");
+        let probe = Kprobe::at(follow.address as usize).pre(linger).register().unwrap();
+        while probe.hits() < 200 {
+            for (number, task) in tasks.iter().enumerate() {
+                ASKED.store(number, Relaxed);
+                // Of one that runs there is none.
+                let _ = backtrace::of_task(task.id());
+            }
+            task::yield_now();
+        }
+        IS_OVER.store(true, Relaxed);
+        tasks.into_iter().for_each(task::JoinHandle::join);
+        assert!(!HAS_RUN.load(Relaxed));
     }
 );
 
