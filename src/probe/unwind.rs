@@ -18,7 +18,7 @@ use crate::interrupts;
 /// A slot or a stub tells this until another instruction needs its memory.
 #[must_use]
 pub fn origin(address: usize) -> Option<usize> {
-    origin::of(address)
+    interrupts::with_masked(|| origin::of(address))
 }
 
 /// Has `frame`, the registers of code of the task of `calls` that was interrupted in a slot, a stub or the trampoline of return probes,
@@ -41,7 +41,7 @@ pub fn origin(address: usize) -> Option<usize> {
 pub unsafe fn recover(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(usize) -> Option<u64>) -> bool {
     let read = |address: u64| read(address as usize);
     let pc = frame.pc as usize;
-    match unwind::restart(frame, read) {
+    match interrupts::with_masked(|| unwind::restart(frame, read)) {
         Some(Restart { address, has_begun }) => {
             if has_begun && frame.pc == address as u64 {
                 finish(frame);

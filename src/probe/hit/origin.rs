@@ -2,7 +2,8 @@
 //!
 //! An instruction that is boosted or optimized runs when its hit is over, and may fault then, or be interrupted. Nobody but
 //! the slot, or the stub, knows by then where it belongs: in the one, the branch behind it leads to the next instruction;
-//! in the other, the distance is written down.
+//! in the other, the distance is written down. In the slot of an instruction that is stepped neither is: the points are searched
+//! for the one that has the slot.
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -10,6 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::stub::{DISTANCE, STUB};
+use super::table;
 use crate::insn::{self, encode};
 use crate::text;
 
@@ -66,11 +68,15 @@ pub(super) struct Origin {
 impl Origin {
     /// Where the probed code is at `pc`, an address in the cell: at the instruction, or where its copy already leads to.
     pub(super) fn address(&self, pc: usize) -> usize {
-        insn::origin(pc as u64, text::read(pc & !3), self.instruction as u64) as usize
+        match text::read(pc & !3) {
+            // It has been executed.
+            insn::BRK_STEP => self.instruction.wrapping_add(4),
+            word => insn::origin(pc as u64, word, self.instruction as u64) as usize,
+        }
     }
 }
 
-/// What `pc` is in, if it is in the slot of a boosted instruction or in a stub. What nothing stands in yet has no origin.
+/// What `pc` is in, if it is in a slot or in a stub. What nothing stands in yet has no origin. To be called with interrupts masked.
 #[inline(always)]
 pub(super) fn find(pc: usize) -> Option<Origin> {
     let mut piece = PIECES.load(Ordering::Acquire).cast_const();
@@ -79,7 +85,11 @@ pub(super) fn find(pc: usize) -> Option<Origin> {
         if range.contains(&pc) {
             let cell = pc & !(kind.size() - 1);
             let instruction = match kind {
-                Cell::Slot => encode::branch_target(text::read(cell + 4), cell as u64 + 4)?.wrapping_sub(4) as usize,
+                Cell::Slot => match text::read(cell + 4) {
+                    // SAFETY: by the caller, interrupts are masked.
+                    insn::BRK_STEP => unsafe { table::stepped_in(cell) }?,
+                    word => encode::branch_target(word, cell as u64 + 4)?.wrapping_sub(4) as usize,
+                },
                 Cell::Stub => match text::read(cell + 4 * DISTANCE).cast_signed() {
                     0 => return None,
                     distance => cell.wrapping_add_signed(distance as isize),
@@ -92,8 +102,8 @@ pub(super) fn find(pc: usize) -> Option<Origin> {
     None
 }
 
-/// The virtual address in the probed code that `pc` stands for, if it is in the slot of a boosted instruction or in a stub:
-/// that of the instruction, or where its copy already leads to.
+/// The virtual address in the probed code that `pc` stands for, if it is in a slot or in a stub: that of the instruction, or where
+/// its copy already leads to. To be called with interrupts masked.
 pub(crate) fn of(pc: usize) -> Option<usize> {
     find(pc).map(|origin| origin.address(pc))
 }

@@ -15,7 +15,7 @@ use core::ptr;
 use core::slice;
 use core::sync::atomic::Ordering;
 
-use super::point::Point;
+use super::point::{Execution, Point};
 use crate::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
 
 /// Models have small pages: all of one is made anew in each of their executions.
@@ -128,6 +128,30 @@ pub(crate) unsafe fn lookup<'a>(address: usize) -> Option<&'a Point> {
     // SAFETY: a point is freed only after every CPU has been held outside the hit path since it was replaced, and the
     // caller is inside it.
     unsafe { page.point(address).load(Ordering::Acquire).as_ref() }
+}
+
+/// The virtual address of the instruction that is stepped in the slot at the virtual address `slot`, if a point has it. It looks at
+/// all points.
+///
+/// # Safety
+///
+/// The caller is in the hit path, or has interrupts masked.
+#[inline(never)]
+pub(super) unsafe fn stepped_in(slot: usize) -> Option<usize> {
+    for page in TABLE.pages() {
+        // SAFETY: as in `Table::page`.
+        let Some(page) = (unsafe { page.load(Ordering::Acquire).as_ref() }) else { continue };
+        for point in &page.points {
+            // SAFETY: as in `lookup`: a CPU with interrupts masked is held no sooner than one in the hit path.
+            let point = unsafe { point.load(Ordering::Acquire).as_ref() };
+            if let Some(point) = point
+                && matches!(point.execution, Execution::Stepped { slot: own } if own == slot)
+            {
+                return Some(point.first.address);
+            }
+        }
+    }
+    None
 }
 
 /// The instruction that a point at the virtual address `address` stands for, if there is a point.

@@ -394,3 +394,21 @@ fn the_list_tells_what_is_registered() {
     stepped.unregister();
     assert_eq!(memory().slots, slots);
 }
+
+#[test]
+fn an_address_in_a_slot_tells_of_the_instruction() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), RET]);
+    for mode in [Mode::Boosted, Mode::Stepped] {
+        let probe = Kprobe::at(function).pre(see_x0).at_most(mode);
+        let probe = if mode == Mode::Stepped { probe.post(see_x0) } else { probe }.register().unwrap();
+        computer.frame.pc = function as u64;
+        computer.step();
+        let slot = computer.frame.pc as usize;
+        assert_ne!(slot, function, "{mode}");
+        assert_eq!([origin(slot), origin(slot + 4)], [Some(function), Some(function + 4)], "{mode}");
+        computer.frame.x[30] = OUTSIDE;
+        computer.run_until(OUTSIDE);
+        probe.unregister();
+    }
+}
