@@ -27,7 +27,7 @@
 
 extern crate alloc;
 
-pub mod action;
+mod action;
 mod atomic;
 pub mod definition;
 #[cfg(target_os = "none")]

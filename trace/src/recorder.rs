@@ -101,7 +101,7 @@ impl Recorder {
 
     /// What is to be done at a hit besides recording it.
     #[must_use]
-    pub fn plan(&self) -> &PlanCell {
+    pub(crate) fn plan(&self) -> &PlanCell {
         &self.plan
     }
 

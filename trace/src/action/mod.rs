@@ -45,7 +45,7 @@ pub struct Verdict {
 impl PlanCell {
     /// What is to be done besides recording, if anything. It stays for as long as the hit is being handled.
     #[inline(always)]
-    pub fn get(&self) -> Option<&Plan> {
+    pub(crate) fn get(&self) -> Option<&Plan> {
         // SAFETY: what is here came from a box, and is dropped, when it was replaced, only after hits that may have found it.
         unsafe { self.0.load(Acquire).as_ref() }
     }
@@ -53,7 +53,7 @@ impl PlanCell {
 
 impl Plan {
     /// The addresses of the stack at a hit of this event.
-    pub fn walk<'a>(&self, moment: &Moment<'a>) -> Walk<'a> {
+    pub(crate) fn walk<'a>(&self, moment: &Moment<'a>) -> Walk<'a> {
         Walk::new(moment, self.in_link)
     }
 
@@ -73,7 +73,7 @@ impl Plan {
     /// Carries the triggers of the event out, and says what becomes of `record`, which has not been made if nothing looks at it.
     /// `tracing` says whether anything is recorded, which triggers may change.
     #[inline]
-    pub fn run(&self, record: &[u8], moment: &Moment<'_>, tracing: &Switch) -> Verdict {
+    pub(crate) fn run(&self, record: &[u8], moment: &Moment<'_>, tracing: &Switch) -> Verdict {
         let was_on = tracing.is_on();
         let mut stack = false;
         for bound in &self.triggers {

@@ -181,7 +181,7 @@ impl PlanCell {
     ///
     /// Hits that are being handled may still use that: it must not be dropped before they are over.
     #[must_use]
-    pub fn replace(&self, plan: Option<Box<Plan>>) -> Option<Box<Plan>> {
+    pub(crate) fn replace(&self, plan: Option<Box<Plan>>) -> Option<Box<Plan>> {
         let old = self.0.swap(plan.map_or(ptr::null_mut(), Box::into_raw), AcqRel);
         // SAFETY: it was put here by a call of this function, from a box, and is taken out once.
         (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
