@@ -54,7 +54,10 @@ fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
 /// Logs what is wrong with a line, unless Linux has only the error for it.
 fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno {
     if error.problem.is_logged() {
-        session.controls.refuse("trace_kprobe", &error.problem.text(), &definition::logged(line), error.position);
+        // Without memory for the line there is only the error.
+        if let Ok(line) = definition::logged(line) {
+            session.controls.refuse("trace_kprobe", &error.problem.text(), &line, error.position);
+        }
     }
     error.problem.errno()
 }
