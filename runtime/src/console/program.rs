@@ -125,9 +125,14 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: 
         println!("^C");
     }
     let mut lines = mem::take(&mut *left.lock());
-    // ^C once more: the rest is not shown.
-    let _ = program.finish(&mut lines);
-    Ok(())
+    match program.finish(&mut lines) {
+        // ^C once more: the rest is not shown.
+        Err(fmt::Error) if !uart::is_interrupted() => {
+            drop(lines);
+            Err(Failure::new("there is no memory left for the rest of the output"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Says why a program does not run.
