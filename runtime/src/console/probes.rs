@@ -47,7 +47,9 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     let longest = session.events.iter().map(|event| event.definition().event.len()).max().unwrap_or(0);
     let width = longest.max(EVENT_WIDTH);
     println!("address           kind  mode       state     hits        missed      {:<width$}  function", "event");
-    for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in probe::list() {
+    for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in
+        probe::list().map_err(Failure::new)?
+    {
         let kind = match kind {
             ProbeKind::Kprobe => "k",
             ProbeKind::Kretprobe => "r",

@@ -6,6 +6,7 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::fmt;
 use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;

@@ -111,7 +111,7 @@ pub(super) unsafe fn attach(
 /// The probes of `requests` that can be registered; what became of each is added to `outcomes`.
 fn registered<B: Clone, P>(
     requests: &[(Wanted, B)],
-    register: impl Fn(Vec<B>) -> Vec<Result<P, ProbeError>>,
+    register: impl Fn(Vec<B>) -> Result<Vec<Result<P, ProbeError>>, ProbeError>,
     outcomes: &mut Vec<(Wanted, Result<(), ProbeError>)>,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<P>, Stopped> {
@@ -120,9 +120,13 @@ fn registered<B: Clone, P>(
         if is_stopped() {
             return Err(Stopped);
         }
-        let found = register(some.iter().map(|(_, request)| request.clone()).collect());
-        for ((wanted, _), found) in some.iter().zip(found) {
-            outcomes.push((*wanted, found.map(|probe| probes.push(probe))));
+        match register(some.iter().map(|(_, request)| request.clone()).collect()) {
+            Ok(found) => {
+                for ((wanted, _), found) in some.iter().zip(found) {
+                    outcomes.push((*wanted, found.map(|probe| probes.push(probe))));
+                }
+            }
+            Err(error) => outcomes.extend(some.iter().map(|(wanted, _)| (*wanted, Err(error.clone())))),
         }
     }
     Ok(probes)

@@ -67,7 +67,7 @@ pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -
 }
 
 pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    for ProbeInfo { address, kind, mode, enabled, .. } in probe::list() {
+    for ProbeInfo { address, kind, mode, enabled, .. } in probe::list().map_err(Errno::from)? {
         let kind = match kind {
             ProbeKind::Kprobe => "k",
             ProbeKind::Kretprobe => "r",
