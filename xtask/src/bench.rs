@@ -6,6 +6,7 @@
 
 mod comparison;
 mod monitor;
+mod page;
 mod protocol;
 mod rehearsal;
 mod session;
@@ -35,7 +36,7 @@ use symbols::Symbols;
 pub const PACKAGE: &str = "kprobes-benches";
 
 /// An instruction takes a nanosecond, and nothing else takes time.
-const COUNT_INSTRUCTIONS: [&str; 2] = ["-icount", "shift=0,sleep=off"];
+pub const COUNT_INSTRUCTIONS: [&str; 2] = ["-icount", "shift=0,sleep=off"];
 
 /// What is measured.
 #[derive(clap::Args)]
@@ -61,6 +62,9 @@ pub struct Options {
     /// Has several CPUs hit probes at once, and shows how many hits there are in a second by the clock of the host.
     #[arg(long, conflicts_with = "profile")]
     throughput: bool,
+    /// Writes all figures into docs/benchmarks.md, in the place of those that are there.
+    #[arg(long, conflicts_with_all = ["filter", "json", "profile", "throughput", "board", "configuration", "cpu"])]
+    update_page: bool,
     /// Only cases whose name contains this.
     filter: Option<String>,
 }
@@ -80,8 +84,7 @@ pub fn bench(options: &Options) -> Result<()> {
         if options.json {
             results.iter().for_each(|result| println!("{}", result.json()));
         } else {
-            print!("{}", throughput::table(&results));
-            bench.print_how()?;
+            print!("{}{}", throughput::table(&results), bench.how()?);
         }
         return Ok(());
     }
@@ -93,8 +96,11 @@ pub fn bench(options: &Options) -> Result<()> {
     if options.json {
         figures.iter().for_each(|figure| println!("{}", figure.json()));
     } else {
-        print!("{}", table::table(&figures, &Comparison::load()?));
-        bench.print_how()?;
+        let text = format!("{}{}", table::table(&figures, &Comparison::load()?), bench.how()?);
+        print!("{text}");
+        if options.update_page {
+            page::Page::load()?.update(&text)?;
+        }
     }
     Ok(())
 }
@@ -140,11 +146,10 @@ impl Bench {
         converse(&self.arguments, seconds, &mut throughput::Session::new(wanted)).map_err(anyhow::Error::msg)
     }
 
-    /// Prints when, by what and with what it was measured.
-    fn print_how(&self) -> Result<()> {
-        println!("\nMeasured on {} by `{}`", table::today(), table::own_command());
-        println!("with {}:\n{}", self.version()?, self.command);
-        Ok(())
+    /// When, by what and with what it was measured.
+    fn how(&self) -> Result<String> {
+        let (date, typed, version) = (table::today(), table::own_command(), self.version()?);
+        Ok(format!("\nMeasured on {date} by `{typed}`\nwith {version}:\n{}\n", self.command))
     }
 
     /// What QEMU calls itself.

@@ -191,3 +191,25 @@ fn damaged_programs_are_refused_or_run() {
         survives(&text.iter().collect::<String>(), &mut random);
     }
 }
+
+/// Every character of Latin-1 in every place of a program, put in or put in the place of another: what is read as the same program
+/// differs from it in blanks, empty statements, and how numbers, `s32` and `tid` are written: nothing that was typed is passed over.
+#[test]
+fn every_character_in_every_place_is_understood_or_refused() {
+    let without = |text: &str| {
+        let text = text.replace("i32", "s32").replace("pid", "tid");
+        text.replace(|c: char| c.is_whitespace() || ";_0".contains(c), "")
+    };
+    for program in RIGHT {
+        let tree = parse(program).unwrap();
+        for (place, at) in program.char_indices() {
+            let (before, rest) = program.split_at(place);
+            for c in (0..=255_u8).map(char::from).filter(|&c| c != at) {
+                for text in [format!("{before}{c}{rest}"), format!("{before}{c}{}", &rest[at.len_utf8()..])] {
+                    let is_same = parse(&text).is_ok_and(|read| read == tree);
+                    assert!(!is_same || without(&text) == without(program), "{text:?} is read as {program:?}");
+                }
+            }
+        }
+    }
+}

@@ -171,6 +171,26 @@ mod tests {
         assert_eq!(words(r#"'a | b' "c;d" \& e\<"#), ["a | b", "c;d", "&", "e<"]);
     }
 
+    /// 0 to 5 blanks before, between and behind.
+    #[test]
+    fn blanks_change_nothing() {
+        let blank = |count: usize| &"  \t   "[..count];
+        for counts in 0..6_usize.pow(3) {
+            let [before, between, behind] = [counts % 6, counts / 6 % 6, counts / 36].map(blank);
+            let between_words = if between.is_empty() { " " } else { between };
+            let line = [before, "echo", between_words, "'a  b'", between, ">", between, "file", behind].concat();
+            let expected = Line {
+                words: words("echo 'a  b'"),
+                output: Some(Output {
+                    path: "file".into(),
+                    append: false,
+                    column: line.chars().take_while(|&c| c != '>').count(),
+                }),
+            };
+            assert_eq!(Line::parse(&line), Ok(expected), "{line:?}");
+        }
+    }
+
     /// Whatever words there are, they can be typed, in any of the ways to quote them.
     #[test]
     fn every_word_can_be_typed() {

@@ -180,6 +180,24 @@ mod tests {
         }
     }
 
+    /// 0 to 5 blanks before, between and behind.
+    #[test]
+    fn blanks_change_nothing() {
+        let blank = |count: usize| &"  \t   "[..count];
+        for counts in 0..6_usize.pow(3) {
+            let [before, between, behind] = [counts % 6, counts / 6 % 6, counts / 36].map(blank);
+            let between = if between.is_empty() { " " } else { between };
+            for (text, command) in [("kprobe:f { }", "run sha256"), ("'kprobe:f { }'", "'run sha256'")] {
+                let line = [before, text, between, "-c", between, command, behind].concat();
+                assert_eq!(read(&line), ("kprobe:f { }".into(), Some("run sha256".into())), "{line:?}");
+                let line = [before, text, behind].concat();
+                assert_eq!(read(&line), ("kprobe:f { }".into(), None), "{line:?}");
+                let quoted = name(&mut Words::new(&line));
+                assert_eq!(quoted.map(|(name, _)| name), Ok("kprobe:f { }".into()), "{line:?}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_missing_is_pointed_at() {
         let refused = |line: &str| typed(&mut Words::new(line), "a program").expect_err(line);

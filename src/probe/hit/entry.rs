@@ -22,8 +22,10 @@ use super::cpu::Cpu;
 use super::point::{Kind, Pre, Watcher};
 use crate::exception::TrapFrame;
 
-/// Called at the entry of a function, before its first instruction.
-pub type ArgumentHandler = extern "C" fn(&Entry);
+called_by_assembly! {
+    /// Called at the entry of a function, before its first instruction.
+    pub type ArgumentHandler = fn(&Entry);
+}
 
 /// A call of a function, as it begins.
 #[derive(Debug)]
@@ -175,11 +177,13 @@ const _: () = {
     assert!(offset_of!(Entry, masks) == offset_of!(Entry, link) + 8);
 };
 
-/// The pre-handler of a probe whose own takes an [`Entry`], where its stub is not a lean one.
-#[inline(never)]
-pub(crate) extern "C" fn call(hit: &mut Hit<'_>) {
-    let watcher = Watcher::of(hit);
-    if let Kind::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.kind {
-        handler(&Entry::of(hit.frame(), watcher));
+called_by_assembly! {
+    /// The pre-handler of a probe whose own takes an [`Entry`], where its stub is not a lean one.
+    #[inline(never)]
+    pub(crate) fn call(hit: &mut Hit<'_>) {
+        let watcher = Watcher::of(hit);
+        if let Kind::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.kind {
+            handler(&Entry::of(hit.frame(), watcher));
+        }
     }
 }

@@ -15,11 +15,11 @@ use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::aliasable::AliasableBox;
 use super::cpu::Cpu;
 use super::returns::ReturnProbe;
 use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::platform::MAX_CPUS;
+use crate::probe::aliasable::AliasableBox;
 
 /// A call in progress of a return-probed function.
 ///

@@ -23,7 +23,6 @@
 //! The usual hit of a breakpoint, and every hit of a stub, goes through `trampoline/hit.S`, which does what [`breakpoint`]
 //! does where little is to be done, and leaves the rest to it.
 
-pub(crate) mod aliasable;
 pub(crate) mod counters;
 pub(crate) mod cpu;
 pub(crate) mod disarm;
@@ -51,10 +50,14 @@ use cpu::Cpu;
 use machine::ThisCpu;
 use point::{Execution, Point, Watcher};
 
-/// Called before the probed instruction is executed: unless it changes the pc, at which execution then resumes instead.
-pub type PreHandler = extern "C" fn(&mut Hit<'_>);
-/// Called after the probed instruction has been executed.
-pub type PostHandler = extern "C" fn(&mut Hit<'_>);
+called_by_assembly! {
+    /// Called before the probed instruction is executed: unless it changes the pc, at which execution then resumes instead.
+    pub type PreHandler = fn(&mut Hit<'_>);
+}
+called_by_assembly! {
+    /// Called after the probed instruction has been executed.
+    pub type PostHandler = fn(&mut Hit<'_>);
+}
 
 /// A hit, as a handler sees it.
 ///
@@ -277,32 +280,36 @@ pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
     cpu.abandon();
 }
 
-/// The pre-handler of a point with several probes: calls those of all, up to one that sends execution elsewhere. The hit of
-/// the first has been counted.
-#[inline(never)]
-pub(crate) extern "C" fn call_all(hit: &mut Hit<'_>) {
-    // SAFETY: this is the hit path, and it is called for the first watcher of a point.
-    let point = unsafe { Point::beginning_with(Watcher::place(hit)) };
-    let cpu = Cpu::current();
-    returns::note(hit.frame.x[30]);
-    let mut watchers = point.watchers().iter();
-    let mut is_first = true;
-    for watcher in &mut watchers {
-        if !is_first {
-            watcher.counters.hit(cpu);
+called_by_assembly! {
+    /// The pre-handler of a point with several probes: calls those of all, up to one that sends execution elsewhere. The hit of
+    /// the first has been counted.
+    #[inline(never)]
+    pub(crate) fn call_all(hit: &mut Hit<'_>) {
+        // SAFETY: this is the hit path, and it is called for the first watcher of a point.
+        let point = unsafe { Point::beginning_with(Watcher::place(hit)) };
+        let cpu = Cpu::current();
+        returns::note(hit.frame.x[30]);
+        let mut watchers = point.watchers().iter();
+        let mut is_first = true;
+        for watcher in &mut watchers {
+            if !is_first {
+                watcher.counters.hit(cpu);
+            }
+            is_first = false;
+            (watcher.handler)(Hit::new(&mut hit.frame, watcher));
+            if hit.frame.pc != point.address() as u64 {
+                break;
+            }
         }
-        is_first = false;
-        (watcher.handler)(Hit::new(&mut hit.frame, watcher));
-        if hit.frame.pc != point.address() as u64 {
-            break;
-        }
+        // The instruction that they wait for is not executed.
+        watchers.for_each(|watcher| watcher.probe.counters.miss(cpu));
     }
-    // The instruction that they wait for is not executed.
-    watchers.for_each(|watcher| watcher.probe.counters.miss(cpu));
 }
 
-/// The pre-handler of a probe that has none.
-pub(crate) extern "C" fn call_nobody(_: &mut Hit<'_>) {}
+called_by_assembly! {
+    /// The pre-handler of a probe that has none.
+    pub(crate) fn call_nobody(_: &mut Hit<'_>) {}
+}
 
 #[inline(never)]
 fn call_post_handlers(point: &Point, frame: &mut TrapFrame) {

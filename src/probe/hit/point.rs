@@ -8,7 +8,6 @@ use core::slice;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::aliasable::AliasableBox;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::entry::{ArgumentHandler, Entry};
@@ -17,6 +16,7 @@ use super::stub::Form;
 use super::{Hit, PostHandler, PreHandler};
 use crate::insn::Op;
 use crate::probe::Mode;
+use crate::probe::aliasable::AliasableBox;
 
 /// How the probed instruction is executed. Addresses are virtual.
 #[derive(Clone, Copy, Debug)]
@@ -199,16 +199,20 @@ impl Point {
         unsafe { &*first.cast() }
     }
 
-    /// What a full stub calls, with the counts of nobody, that leads to a point of which it cannot do all.
-    pub(crate) extern "C" fn miss_hit(hit: &mut Hit<'_>) {
-        // SAFETY: this is the hit path, and the routine of full stubs gives the first watcher.
-        unsafe { Self::beginning_with(Watcher::place(hit)) }.miss(Cpu::current());
+    called_by_assembly! {
+        /// What a full stub calls, with the counts of nobody, that leads to a point of which it cannot do all.
+        pub(crate) fn miss_hit(hit: &mut Hit<'_>) {
+            // SAFETY: this is the hit path, and the routine of full stubs gives the first watcher.
+            unsafe { Self::beginning_with(Watcher::place(hit)) }.miss(Cpu::current());
+        }
     }
 
-    /// What a lean stub calls, likewise.
-    pub(crate) extern "C" fn miss_entry(entry: &Entry) {
-        // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
-        unsafe { Self::beginning_with(entry.watcher) }.miss(Cpu::current());
+    called_by_assembly! {
+        /// What a lean stub calls, likewise.
+        pub(crate) fn miss_entry(entry: &Entry) {
+            // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
+            unsafe { Self::beginning_with(entry.watcher) }.miss(Cpu::current());
+        }
     }
 }
 

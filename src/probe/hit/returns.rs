@@ -31,7 +31,6 @@ use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Hit;
-use super::aliasable::AliasableBox;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::instance::{Instance, Pool};
@@ -42,6 +41,7 @@ use super::{table, trampoline};
 use crate::atomic::AtomicPtr;
 use crate::exception::TrapFrame;
 use crate::platform;
+use crate::probe::aliasable::AliasableBox;
 
 /// What an entry handler wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +53,14 @@ pub enum Decision {
     Decline,
 }
 
-/// Called at the entry of the function, before its first instruction.
-pub type EntryHandler = extern "C" fn(&mut Call<'_>) -> Decision;
-/// Called when the function has returned, before its caller goes on.
-pub type ReturnHandler = extern "C" fn(&mut Call<'_>);
+called_by_assembly! {
+    /// Called at the entry of the function, before its first instruction.
+    pub type EntryHandler = fn(&mut Call<'_>) -> Decision;
+}
+called_by_assembly! {
+    /// Called when the function has returned, before its caller goes on.
+    pub type ReturnHandler = fn(&mut Call<'_>);
+}
 
 /// A call of a return-probed function, at its entry or at its return.
 #[derive(Debug)]
@@ -225,8 +229,10 @@ impl ReturnProbe {
     }
 }
 
-/// The handler of a probe that has none.
-extern "C" fn call_nobody(_: &mut Call<'_>) {}
+called_by_assembly! {
+    /// The handler of a probe that has none.
+    fn call_nobody(_: &mut Call<'_>) {}
+}
 
 /// The calls of return-probed functions that a task is in: what the engine keeps in each task.
 #[derive(Debug, Default)]
@@ -253,18 +259,22 @@ pub(super) fn note(return_address: u64) {
     }
 }
 
-/// The pre-handler of a return probe that is alone at its point: the function has been entered.
-#[inline(never)]
-pub(crate) extern "C" fn function_entered(hit: &mut Hit<'_>) {
-    if !follow(hit, Instance::ALONE) {
-        note(hit.frame.x[30]);
+called_by_assembly! {
+    /// The pre-handler of a return probe that is alone at its point: the function has been entered.
+    #[inline(never)]
+    pub(crate) fn function_entered(hit: &mut Hit<'_>) {
+        if !follow(hit, Instance::ALONE) {
+            note(hit.frame.x[30]);
+        }
     }
 }
 
-/// The pre-handler of a return probe with others at its point.
-#[inline(never)]
-pub(crate) extern "C" fn function_entered_among_others(hit: &mut Hit<'_>) {
-    follow(hit, Instance::AMONG_OTHERS);
+called_by_assembly! {
+    /// The pre-handler of a return probe with others at its point.
+    #[inline(never)]
+    pub(crate) fn function_entered_among_others(hit: &mut Hit<'_>) {
+        follow(hit, Instance::AMONG_OTHERS);
+    }
 }
 
 /// Bytes that a stub makes room for which only follows calls.
@@ -368,36 +378,38 @@ impl fmt::Display for Lost {
     }
 }
 
-/// A probed function has returned: called by `kretprobe_trampoline` with all registers as it left them, on
-/// which the caller goes on.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn kprobes_function_returned(frame: &mut TrapFrame) {
-    let stack_pointer = frame.sp;
-    let calls = &platform::calls().0;
-    let place = Place::of(stack_pointer);
-    let Some(last) = place.returned(calls) else { platform::fatal(frame, &Lost { stack_pointer }) };
-    let return_address = last.return_address.load(Relaxed);
-    let entered_with = last.stack_pointer.load(Relaxed);
-    let has_ended = |call: &Instance| {
-        let pointer = call.stack_pointer.load(Relaxed);
-        pointer == entered_with || pointer < stack_pointer && place.is_on_its_stack(pointer)
-    };
-    // As a RET leaves them.
-    frame.set_interrupted(return_address);
-    frame.x[30] = return_address;
-    let cpu = Cpu::current();
-    cpu.enter();
-    for call in calls.take(last, has_ended).iter() {
-        let probe = call.owner();
-        if call.stack_pointer.load(Relaxed) == stack_pointer {
-            call.return_address.store(return_address, Relaxed);
-            report(cpu, call, frame);
-        } else {
-            probe.counters.miss(cpu);
+called_by_assembly! {
+    /// A probed function has returned: called by `kretprobe_trampoline` with all registers as it left them, on
+    /// which the caller goes on.
+    #[unsafe(no_mangle)]
+    pub(crate) fn kprobes_function_returned(frame: &mut TrapFrame) {
+        let stack_pointer = frame.sp;
+        let calls = &platform::calls().0;
+        let place = Place::of(stack_pointer);
+        let Some(last) = place.returned(calls) else { platform::fatal(frame, &Lost { stack_pointer }) };
+        let return_address = last.return_address.load(Relaxed);
+        let entered_with = last.stack_pointer.load(Relaxed);
+        let has_ended = |call: &Instance| {
+            let pointer = call.stack_pointer.load(Relaxed);
+            pointer == entered_with || pointer < stack_pointer && place.is_on_its_stack(pointer)
+        };
+        // As a RET leaves them.
+        frame.set_interrupted(return_address);
+        frame.x[30] = return_address;
+        let cpu = Cpu::current();
+        cpu.enter();
+        for call in calls.take(last, has_ended).iter() {
+            let probe = call.owner();
+            if call.stack_pointer.load(Relaxed) == stack_pointer {
+                call.return_address.store(return_address, Relaxed);
+                report(cpu, call, frame);
+            } else {
+                probe.counters.miss(cpu);
+            }
+            probe.pool.give_back(cpu, call);
         }
-        probe.pool.give_back(cpu, call);
+        cpu.leave();
     }
-    cpu.leave();
 }
 
 /// Calls the handler of a return probe, for a call that has returned.

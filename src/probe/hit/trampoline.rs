@@ -74,7 +74,7 @@ mod routines {
     }
 }
 
-/// The host's tests cannot execute the assembly: they do what it does by hand, at addresses that no stub reaches.
+/// The host's tests cannot execute the assembly: they do what it does by hand.
 #[cfg(not(target_os = "none"))]
 #[expect(non_upper_case_globals, reason = "they stand for labels")]
 mod routines {
@@ -84,12 +84,10 @@ mod routines {
     pub static kretprobe_left: u8 = 0;
     pub static kretprobe_end: u8 = 0;
     pub static kprobes_exception: u8 = 0;
-    pub static kprobes_optimized: u8 = 0;
     pub static kprobes_optimized_end: u8 = 0;
     pub static kprobes_leave: u8 = 0;
     pub static kprobes_lean: u8 = 0;
     pub static kprobes_lean_end: u8 = 0;
-    pub static kprobes_follow: u8 = 0;
 }
 
 /// Where return-probed functions return to: a virtual address, as all of these.
@@ -116,7 +114,14 @@ pub(crate) fn leaving() -> Range<usize> {
     &raw const routines::kretprobe_leaving as usize..&raw const routines::kretprobe_left as usize
 }
 
+/// The common routine of all stubs of a form: out of their reach, wherever the host's memory is.
+#[cfg(not(target_os = "none"))]
+pub(crate) fn stub_routine(_form: Form) -> usize {
+    1 << 60
+}
+
 /// The common routine of all stubs of a form.
+#[cfg(target_os = "none")]
 #[inline]
 pub(crate) fn stub_routine(form: Form) -> usize {
     match form {

@@ -130,16 +130,21 @@ mod tests {
     fn piece(form: Form) -> usize {
         const NOP: u32 = 0xd503_201f;
         // A piece is never given back, as what is known of it.
-        let words = vec![0_u32; 3 * 1024].leak();
-        let start = words.as_ptr().expose_provenance().next_multiple_of(4096);
-        let first = (start - words.as_ptr().addr()) / 4;
+        let words = vec![0_u32; 3 * 1024].leak().as_mut_ptr();
+        let start = words.expose_provenance().next_multiple_of(4096);
+        let first = (start - words.addr()) / 4;
         let next = start as u64 + 256 + 4;
         let back = start as u64 + 4 * form.copy() as u64 + 4;
-        words[first] = form.opening();
-        words[first + form.copy()] = NOP;
-        words[first + form.copy() + 1] = encode::branch(back, next).unwrap();
-        words[first + DISTANCE] = 256;
-        origin::add(start..start + 4096, Cell::Stub);
+        for (word, instruction) in [
+            (0, form.opening()),
+            (form.copy(), NOP),
+            (form.copy() + 1, encode::branch(back, next).unwrap()),
+            (DISTANCE, 256),
+        ] {
+            // SAFETY: a page begins in there, with the stub.
+            unsafe { words.add(first + word).write(instruction) };
+        }
+        origin::add(origin::prepare(Cell::Stub).unwrap(), start..start + 4096);
         start
     }
 

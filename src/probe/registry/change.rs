@@ -13,9 +13,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::{Entry, Registry, shortcut};
 use crate::insn::{self, Guard, Verdict};
 use crate::platform;
+use crate::probe::aliasable::AliasableBox;
 use crate::probe::arena::{Arena, Cell, Used};
-use crate::probe::hit::aliasable::AliasableBox;
 use crate::probe::hit::counters::Counters;
+use crate::probe::hit::disarm;
 use crate::probe::hit::machine::guard;
 use crate::probe::hit::point::{Execution, Kind, Point, Pre, ProbeRef, Watcher};
 use crate::probe::hit::returns::ReturnProbe;
@@ -23,7 +24,7 @@ use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
 use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
-use crate::probe::{Fallback, Mode, Site, stub as builder};
+use crate::probe::{Fallback, Mode, Registration, Site, stub as builder};
 use crate::text::{self, Word};
 
 /// What is to be found at an address from now on.
@@ -64,6 +65,18 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usiz
     carry_out(registry, &mut staged, &words, &mut cells);
     registry.keep(cells);
     failed
+}
+
+/// Disables `probes`, and puts back the instructions at which no other is enabled, before anything else is done about these:
+/// whoever calls this may be running into them. Where there is no memory for a list, that is left to what follows.
+pub(super) fn disarm<'a>(_: &mut Registry, probes: impl ExactSizeIterator<Item = &'a Registration> + Clone) {
+    let mut words = Vec::new();
+    let _ = words.try_reserve_exact(probes.len());
+    // SAFETY: the lock guards the registry, which the caller has.
+    unsafe { disarm::disable(probes, &mut words) };
+    if !words.is_empty() {
+        text::patch::<Used>(&words, &mut []);
+    }
 }
 
 /// Makes a change at `address` take effect by which fewer probes are enabled. It takes no memory: where some are left, their

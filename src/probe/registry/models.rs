@@ -11,8 +11,8 @@ use crate::exception::TrapFrame;
 use crate::insn;
 use crate::platform::Platform;
 use crate::platform::identity::{self, CPU};
+use crate::probe::aliasable::AliasableBox;
 use crate::probe::hit::Hit;
-use crate::probe::hit::aliasable::AliasableBox;
 use crate::probe::hit::cpu::Cpu;
 use crate::probe::hit::point::Pre;
 use crate::probe::hit::returns::{self, Call, ReturnProbe};
@@ -36,17 +36,21 @@ fn touch(data: usize) {
 }
 
 fn kprobe(_: &Registrar) -> Kind {
-    extern "C" fn pre(hit: &mut Hit<'_>) {
-        touch(hit.data());
+    called_by_assembly! {
+        fn pre(hit: &mut Hit<'_>) {
+            touch(hit.data());
+        }
     }
     Kind::Kprobe { pre: Pre::Hit(pre), post: None }
 }
 
 fn kretprobe(registrar: &Registrar) -> Kind {
     let pool = make_pool(2, 0).unwrap();
-    extern "C" fn handler(call: &mut Call<'_>) {
-        call.exclusive();
-        touch(call.data());
+    called_by_assembly! {
+        fn handler(call: &mut Call<'_>) {
+            call.exclusive();
+            touch(call.data());
+        }
     }
     Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(registrar.address, None, Some(handler), pool))))
 }

@@ -28,7 +28,7 @@ fn computer() -> Computer {
 /// What the handlers of the tests leave behind.
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn see_x0(hit: &mut Hit<'_>) {
+fn see_x0(hit: &mut Hit<'_>) {
     SEEN.fetch_add(hit.frame().x[0], Relaxed);
 }
 
@@ -67,7 +67,7 @@ fn a_simulated_instruction_takes_one_exception() {
 fn post_handlers_see_the_instruction_done() {
     let mut computer = computer();
     let function = computer.function(0, &[add(5), NOP, RET]);
-    extern "C" fn after(hit: &mut Hit<'_>) {
+    fn after(hit: &mut Hit<'_>) {
         let TrapFrame { pc, record, .. } = *hit.frame();
         assert_eq!((pc, record[1]), (hit.address() as u64 + 4, pc));
         SEEN.fetch_add(hit.frame().x[0] * hit.data() as u64, Relaxed);
@@ -98,7 +98,7 @@ fn interrupt_masks_are_the_probed_codes_own_after_the_slot() {
 fn several_probes_on_one_instruction_run_in_order() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    extern "C" fn digit(hit: &mut Hit<'_>) {
+    fn digit(hit: &mut Hit<'_>) {
         SEEN.store(10 * SEEN.load(Relaxed) + hit.data() as u64, Relaxed);
     }
     let first = Kprobe::at(function).pre(digit).data(1).register().unwrap();
@@ -138,11 +138,11 @@ fn a_disabled_probe_leaves_the_instruction_in_place() {
 fn a_skipped_instruction_is_not_executed_and_the_others_miss_it() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), RET]);
-    extern "C" fn skip(hit: &mut Hit<'_>) {
+    fn skip(hit: &mut Hit<'_>) {
         // SAFETY: the instruction only adds to a register.
         unsafe { hit.skip() };
     }
-    extern "C" fn never(_: &mut Hit<'_>) {
+    fn never(_: &mut Hit<'_>) {
         panic!("the instruction was not executed");
     }
     let skipping = Kprobe::at(function).pre(skip).post(never).register().unwrap();
@@ -155,7 +155,7 @@ fn a_skipped_instruction_is_not_executed_and_the_others_miss_it() {
 fn a_handler_can_send_execution_elsewhere() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), add(4), RET]);
-    extern "C" fn divert(hit: &mut Hit<'_>) {
+    fn divert(hit: &mut Hit<'_>) {
         let target = hit.data() as u64;
         // SAFETY: the target is an instruction of the same function.
         unsafe { hit.frame_mut() }.pc = target;
@@ -171,7 +171,7 @@ fn a_hit_in_a_handler_executes_and_is_counted_as_missed() {
     static INNER: AtomicUsize = AtomicUsize::new(0);
     INNER.store(inner, Relaxed);
     /// Runs the inner function on the same pretended CPU, as a handler does that calls it.
-    extern "C" fn call_inner(_: &mut Hit<'_>) {
+    fn call_inner(_: &mut Hit<'_>) {
         let mut frame = TrapFrame { pc: INNER.load(Relaxed) as u64, sp: 0x800, ..TrapFrame::default() };
         frame.x[30] = OUTSIDE;
         while frame.pc != OUTSIDE {
@@ -246,7 +246,7 @@ fn the_fastest_mode_that_serves_all_probes_is_taken() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
     let mode = || list().unwrap()[0].mode.unwrap();
-    extern "C" fn after(_: &mut Hit<'_>) {
+    fn after(_: &mut Hit<'_>) {
         SEEN.fetch_add(100, Relaxed);
     }
     let slots = memory().slots;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::platform::identity::{calls_of, switch_to};
 
-extern "C" fn see_return(call: &mut Call<'_>) {
+fn see_return(call: &mut Call<'_>) {
     SEEN.fetch_add(call.return_value(), Relaxed);
     assert_ne!(call.return_address() as u64, trampoline_address());
 }
@@ -22,13 +22,13 @@ fn a_return_is_seen_with_its_value_and_goes_where_it_would() {
 fn an_entry_handler_can_decline_and_leave_data_for_the_return() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    extern "C" fn odd_only(call: &mut Call<'_>) -> Decision {
+    fn odd_only(call: &mut Call<'_>) -> Decision {
         let argument = call.frame().x[0];
         assert_eq!(call.instance_data(), [0, 0]);
         call.instance_data_mut()[1] = argument;
         if argument % 2 == 1 { Decision::Follow } else { Decision::Decline }
     }
-    extern "C" fn sum(call: &mut Call<'_>) {
+    fn sum(call: &mut Call<'_>) {
         assert_eq!(call.return_value(), call.instance_data()[1] + 1);
         SEEN.fetch_add(call.instance_data()[1], Relaxed);
     }
@@ -113,7 +113,7 @@ fn a_tail_call_ends_both_functions_at_once() {
 fn kprobes_see_the_true_x30_whatever_the_order_of_registration() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    extern "C" fn see_caller(hit: &mut Hit<'_>) {
+    fn see_caller(hit: &mut Hit<'_>) {
         SEEN.store(hit.frame().x[30], Relaxed);
     }
     let _returns = Kretprobe::at(function).register().unwrap();
@@ -126,7 +126,7 @@ fn kprobes_see_the_true_x30_whatever_the_order_of_registration() {
 fn unregistering_in_flight_lets_the_call_return_without_a_handler() {
     let mut computer = computer();
     let function = computer.function(0, &[NOP, add(1), RET]);
-    extern "C" fn never(_: &mut Call<'_>) {
+    fn never(_: &mut Call<'_>) {
         panic!("the probe is gone");
     }
     let probe = Kretprobe::at(function).handler(never).register().unwrap();

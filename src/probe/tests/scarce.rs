@@ -42,7 +42,7 @@ fn mode(address: usize) -> Option<Mode> {
     list().unwrap().into_iter().find(|probe| probe.address == address).and_then(|probe| probe.mode)
 }
 
-extern "C" fn never(_: &mut Hit<'_>) {
+fn never(_: &mut Hit<'_>) {
     panic!("its probe is not armed");
 }
 
@@ -55,7 +55,7 @@ fn probes_go_where_there_is_no_memory_at_all() {
     let stays = Kprobe::at(function).pre(see_x0).register().unwrap();
     let goes = Kprobe::at(function).pre(see_x0).post(see_x0).register().unwrap();
     let disabled = Kprobe::at(function).pre(never).disabled().register().unwrap();
-    extern "C" fn see_value(call: &mut Call<'_>) {
+    fn see_value(call: &mut Call<'_>) {
         SEEN.fetch_add(call.return_value(), Relaxed);
     }
     let returns = Kretprobe::at(function).handler(see_value).register().unwrap();
@@ -249,9 +249,12 @@ fn of_slots_side_by_side_the_one_is_kept_that_somebody_is_in() {
     assert_eq!(memory().slots, before);
 }
 
+/// Address, kind, whether it is enabled, and hits of a probe.
+type Registered = (usize, ProbeKind, bool, u64);
+
 /// What is registered, and the instructions of `function`. A probe that stays may be left with a slot that suits all that were to
 /// be there, until there is memory for another: so this has no modes, and of the words only which are replaced.
-fn state(function: usize) -> (Vec<(usize, ProbeKind, bool, u64)>, [bool; 4], usize) {
+fn state(function: usize) -> (Vec<Registered>, [bool; 4], usize) {
     let all = list().unwrap().into_iter();
     let all = all.map(|ProbeInfo { address, kind, enabled, hits, .. }| (address, kind, enabled, hits)).collect();
     let is_armed = |address| Some(text::read(address)) != instruction(address);

@@ -25,19 +25,20 @@ extern "C" fn hit(_: &mut Hit<'_>) {
 fn instructions() -> Vec<usize> {
     let mut checker = Checker::new();
     let mut addresses = Vec::new();
-    let (mut closed, mut exclusive) = (0, 0);
+    let (mut closed, mut exclusive, mut data) = (0, 0, 0);
     let mut refused = BTreeMap::<Reason, u32>::new();
     for address in functions().into_iter().flat_map(|function| function.step_by(4)) {
         match checker.check(address) {
             Ok(_) => addresses.push(address),
             Err(ProbeError::Blacklisted { .. }) => closed += 1,
             Err(ProbeError::Exclusive { .. }) => exclusive += 1,
+            Err(ProbeError::Data { .. }) => data += 1,
             Err(ProbeError::Instruction { reason, .. }) => *refused.entry(reason).or_default() += 1,
             Err(error) => panic!("{error}"),
         }
     }
     println!(
-        "{} instructions can be probed; {closed} are closed, {exclusive} lie between exclusives, {} are refused:",
+        "{} instructions can be probed; {closed} are closed, {exclusive} lie between exclusives, {data} are data, {} are refused:",
         addresses.len(),
         refused.values().sum::<u32>()
     );

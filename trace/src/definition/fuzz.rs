@@ -173,3 +173,23 @@ fn no_line_is_too_odd() {
     println!("{count} lines, {} kinds of answers", seen.len());
     assert!(cfg!(miri) || problems.len() > 35, "lines that are not even refused in all ways: {problems:?}");
 }
+
+/// 0 to 5 blanks before, between and behind the parts of a line.
+#[test]
+fn blanks_change_nothing() {
+    let blank = |count: usize| &"  \t   "[..count];
+    for parts in [&["p:g/e", "<a::T as b::U>::f+4", "n=+0(%x0):u8[2]", "t=\\\"é\""][..], &["-:g/e", "f", "a=%x0"]] {
+        let original = parse(&parts.join(" ")).unwrap();
+        for counts in 0..6_usize.pow(3) {
+            let [before, between, behind] = [counts % 6, counts / 6 % 6, counts / 36].map(blank);
+            let between = if between.is_empty() { " " } else { between };
+            let line = [before, &parts.join(between), behind].concat();
+            match (parse(&line).unwrap(), &original) {
+                (Some(Command::Define(read)), Some(Command::Define(original))) => {
+                    assert_eq!(read.to_string(), original.to_string(), "{line:?}");
+                }
+                (read, original) => assert_eq!(read, *original, "{line:?}"),
+            }
+        }
+    }
+}

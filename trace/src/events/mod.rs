@@ -161,6 +161,9 @@ struct Pipe {
     written: usize,
 }
 
+/// Makes the plan of a probe from its recorder and its virtual address. `None` means record every hit.
+type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
+
 impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
     #[must_use]
@@ -195,7 +198,7 @@ impl<P: Armed> Events<P> {
         &mut self,
         definition: Definition,
         symbols: &dyn Symbols,
-        plan: &dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory>,
+        plan: &MakePlan<'_>,
     ) -> Result<(), Error> {
         let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
         let sibling = siblings.clone().next().map(|event| (event.number, event.probe.is_enabled(), &event.definition));

@@ -1,22 +1,38 @@
-//! Every case, once, without a figure: a test that the benchmark works.
+//! Every case: a test that the benchmark works, and that the page of its figures is right.
 
 use std::collections::VecDeque;
 
-use super::protocol::{Line, PROMPT};
+use anyhow::Result;
+
+use super::{
+    comparison::Comparison,
+    page::Page,
+    protocol::{Line, Measured, PROMPT},
+};
 use crate::{
     console::Event,
     test::dialogue::{Reply, Subject},
 };
 
-/// The conversation.
+/// The conversation: every case is done once, without a figure, or measured.
 #[derive(Default)]
 pub struct Rehearsal {
+    /// What figures are compared with.
+    page: Option<(Page, Comparison)>,
+    figures: Vec<Measured>,
     is_listed: bool,
     /// What has not been done.
     names: VecDeque<String>,
     done: usize,
     /// The case that is being done.
     current: Option<String>,
+}
+
+impl Rehearsal {
+    /// One that measures, and compares with the page of this repository.
+    pub fn of_page() -> Result<Self> {
+        Ok(Self { page: Some((Page::load()?, Comparison::load()?)), ..Self::default() })
+    }
 }
 
 impl Subject<()> for Rehearsal {
@@ -33,12 +49,15 @@ impl Subject<()> for Rehearsal {
             Event::Prompt => match (self.current.take(), self.names.pop_front()) {
                 (Some(name), _) => Reply::Done(Err(format!("the image asks again without a result of {name}"))),
                 (None, Some(name)) => {
-                    let command = format!("once {name}");
+                    let command = format!("{} {name}", if self.page.is_some() { "run" } else { "once" });
                     self.current = Some(name);
                     Reply::Type(command)
                 }
                 (None, None) if self.done == 0 => Reply::Done(Err("the image has no case".into())),
-                (None, None) => Reply::Done(Ok(())),
+                (None, None) => Reply::Done(match &self.page {
+                    Some((page, comparison)) => page.compare(&self.figures, comparison),
+                    None => Ok(()),
+                }),
             },
             Event::Line(text) => {
                 match Line::parse(&text) {
@@ -46,6 +65,11 @@ impl Subject<()> for Rehearsal {
                     Some(Line::Done(name)) if self.current.as_ref() == Some(&name) => {
                         self.current = None;
                         self.done += 1;
+                    }
+                    Some(Line::Measured(measured)) if self.current.as_ref() == Some(&measured.name) => {
+                        self.current = None;
+                        self.done += 1;
+                        self.figures.push(measured);
                     }
                     Some(Line::Refused(sentence)) => return Reply::Done(Err(sentence)),
                     _ => {}

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     bench,
-    board::{BASE, Board, Configuration, Overrides},
+    board::{self, BASE, Board, Configuration, Overrides},
     machine::Start,
 };
 
@@ -182,12 +182,20 @@ impl<'a> Targets<'a> {
         Ok(candidates)
     }
 
-    /// Adds every case of the benchmark, once. The machine changes the figures, and not whether a case works.
+    /// Adds every case of the benchmark. The machine changes the figures, and not whether a case works: on the one that the page
+    /// of figures is about each is measured, and compared with the page, and elsewhere it is done once.
     pub fn add_benchmark(&'a self, context: &BuildContext<'_, 'a>, image: &Path) -> Result<()> {
         let candidate = |(index, named): (usize, &NamedConfiguration<'_>)| {
-            let subject = Ok(Talk::Other(Box::new(bench::Rehearsal::default())));
+            let mut arguments = named.arguments(image)?;
+            let subject = if named.is_base() && named.board.name == board::DEFAULT {
+                arguments.extend(bench::COUNT_INSTRUCTIONS.map(OsString::from));
+                bench::Rehearsal::of_page()?
+            } else {
+                bench::Rehearsal::default()
+            };
+            let subject = Talk::Other(Box::new(subject));
             let (name, demands) = ("bench::cases".into(), Demands::default());
-            Ok(Candidate::talk(index, name, demands, named.arguments(image)?, subject, self.seconds))
+            Ok(Candidate::talk(index, name, demands, arguments, Ok(subject), self.seconds))
         };
         let candidates = self.configurations.iter().enumerate().map(candidate).collect::<Result<_>>()?;
         self.begin(context, candidates, Order::First);

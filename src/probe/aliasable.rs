@@ -35,7 +35,8 @@ impl<T: ?Sized> AliasableBox<T> {
 impl<T: ?Sized> Deref for AliasableBox<T> {
     type Target = T;
 
-    #[inline]
+    // Hits dereference it, and it lies outside of the region in which nothing is probed.
+    #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: the value is there until `drop`, and nobody has a mutable reference to it.
         unsafe { self.0.as_ref() }

@@ -1,0 +1,153 @@
+//! The figures in docs/benchmarks.md: written by a run, and compared with one.
+
+use std::{fs, ops::Range};
+
+use anyhow::{Context, Result};
+
+use super::{comparison::Comparison, protocol::Measured, session::Figure, table::number};
+use crate::workspace;
+
+/// Where the page is, below the root.
+const PATH: &str = "docs/benchmarks.md";
+/// What is around its figures, and how they begin.
+const FENCE: &str = "\n```\n";
+const HEAD: &str = "case ";
+/// How far the figure of a change may be from that of the page, in parts of it: the allocator's state makes a difference.
+const TOLERANCE: f64 = 0.02;
+
+/// The page.
+pub struct Page(String);
+
+impl Page {
+    /// That of this repository.
+    pub fn load() -> Result<Self> {
+        let text = fs::read_to_string(workspace::root().join(PATH));
+        text.map(Self).with_context(|| format!("{PATH} cannot be read"))
+    }
+
+    /// Puts `figures`, a table and how it was measured, in the place of those that are there.
+    pub fn update(mut self, figures: &str) -> Result<()> {
+        let range = self.figures().with_context(|| format!("{PATH} has no figures"))?;
+        self.0.replace_range(range, figures);
+        fs::write(workspace::root().join(PATH), &self.0).with_context(|| format!("{PATH} cannot be written"))
+    }
+
+    /// Where its figures are.
+    fn figures(&self) -> Option<Range<usize>> {
+        let opening = format!("{FENCE}{HEAD}");
+        let start = self.0.find(&opening)? + FENCE.len();
+        let length = self.0.get(start..)?.find("```")?;
+        Some(start..start + length)
+    }
+
+    /// The figure of each case, as it is written.
+    fn rows(&self) -> impl Iterator<Item = (&str, &str)> {
+        let table = self.figures().and_then(|range| self.0.get(range)).unwrap_or_default();
+        let rows = table.lines().skip(1).take_while(|line| !line.is_empty());
+        rows.filter_map(|row| {
+            let mut words = row.split_whitespace();
+            Some((words.next()?, words.next()?))
+        })
+    }
+
+    /// Compares it with these figures. The error is what is wrong with it, a sentence for each.
+    pub fn compare(&self, figures: &[Measured], comparison: &Comparison) -> Result<(), String> {
+        let doubts = self.doubts(figures, comparison);
+        if doubts.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}\n`cargo xtask bench --update-page` writes the page anew", doubts.join("\n")))
+    }
+
+    fn doubts(&self, figures: &[Measured], comparison: &Comparison) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for measured in figures {
+            let Measured { name, bare, .. } = measured;
+            let value = Figure { measured: measured.clone(), trace: None }.value();
+            let found = number(Some(value));
+            if let Some(most) = comparison.of(name).and_then(|known| known.at_most)
+                && value > most.into()
+            {
+                doubts.push(format!("{name} takes {found} instructions, and is to take {most} at most"));
+            }
+            let is_exact = *bare != 0;
+            match self.rows().find(|(known, _)| known == name) {
+                None => doubts.push(format!("{PATH} has no {name}")),
+                Some((_, written)) if written == found => {}
+                Some((_, written)) if !is_exact && is_near(written, value) => {}
+                Some((_, written)) => doubts.push(format!("{PATH} says {written} of {name}, and it is {found}")),
+            }
+        }
+        let is_gone = |name: &str| figures.iter().all(|measured| measured.name != name);
+        doubts.extend(
+            self.rows().filter(|(name, _)| is_gone(name)).map(|(name, _)| format!("{name} in {PATH} is no case")),
+        );
+        doubts
+    }
+}
+
+/// Whether the number that is `written` is about `value`.
+fn is_near(written: &str, value: f64) -> bool {
+    written.replace(',', "").parse().is_ok_and(|written: f64| (written - value).abs() <= TOLERANCE * value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Comparison, Measured, Page};
+
+    const PAGE: &str = "\
+Words.
+
+```
+case              instructions
+kprobe.entry                43
+register.one             5,938
+
+Measured
+```
+
+```
+case of another table
+```
+";
+
+    /// Compares the page with these cases, of these totals and bare calls.
+    fn compare(cases: &[(&str, u64, u64)]) -> Result<(), String> {
+        let measured = |&(name, total, bare): &(&str, u64, u64)| Measured {
+            name: name.into(),
+            total,
+            bare,
+            count: 100,
+            unit: "instructions".into(),
+        };
+        let figures: Vec<_> = cases.iter().map(measured).collect();
+        Page(PAGE.into()).compare(&figures, &Comparison::load().unwrap())
+    }
+
+    #[test]
+    fn a_page_is_that_of_a_run() {
+        assert_eq!(compare(&[("kprobe.entry", 4922, 622), ("register.one", 593_800, 0)]), Ok(()));
+        assert_eq!(compare(&[("kprobe.entry", 4922, 622), ("register.one", 600_000, 0)]), Ok(()), "changes vary");
+        for (entry, register, sentence) in [
+            (5022, 593_800, "docs/benchmarks.md says 43 of kprobe.entry, and it is 44"),
+            (5222, 593_800, "kprobe.entry takes 46 instructions, and is to take 45 at most"),
+            (4922, 700_000, "docs/benchmarks.md says 5,938 of register.one, and it is 7,000"),
+        ] {
+            let error = compare(&[("kprobe.entry", entry, 622), ("register.one", register, 0)]).unwrap_err();
+            assert!(error.lines().any(|line| line == sentence), "{error}");
+        }
+        let error = compare(&[("kprobe.entry", 4922, 622), ("new", 100, 50)]).unwrap_err();
+        assert!(error.starts_with("docs/benchmarks.md has no new\nregister.one in docs/benchmarks.md is no case\n"));
+    }
+
+    #[test]
+    fn only_the_figures_are_replaced() {
+        let page = Page(PAGE.into());
+        let range = page.figures().unwrap();
+        let mut text = PAGE.to_string();
+        text.replace_range(range, "case new\n");
+        assert_eq!(text, "Words.\n\n```\ncase new\n```\n\n```\ncase of another table\n```\n");
+        let rows: Vec<_> = page.rows().collect();
+        assert_eq!(rows, [("kprobe.entry", "43"), ("register.one", "5,938")]);
+    }
+}
