@@ -64,9 +64,9 @@ pub fn allocated() -> isize {
 }
 
 /// Carries out `operation` without memory for its first allocation, for its second, and so on, until it succeeds. After each
-/// failure `is_failure` accepts the error and finds everything as it was. A failure may leave a list with room that it has grown
-/// by, so it is repeated: the same bytes are allocated before and after one of a few. Returns what the operation returned, and
-/// how many allocations could fail.
+/// failure `is_failure` accepts the error and finds everything as it was. A failure may leave room for the next attempt, such as
+/// a longer list, and the next may free it. So each failure is repeated until as many bytes are allocated as at some time before.
+/// Returns what the operation returned, and how many allocations could fail.
 ///
 /// # Panics
 ///
@@ -78,19 +78,19 @@ pub fn each_allocation<T, E: Debug>(
     // More than there are lists that one operation makes longer.
     const TIMES: usize = 16;
     for allocations in 0.. {
-        let mut left_behind = 1;
-        for _ in 0..TIMES {
-            let before = allocated();
+        let mut found = [allocated(); TIMES + 1];
+        for time in 1.. {
             match with_memory(allocations, &mut operation) {
                 Ok(result) => return (result, allocations),
                 Err(error) => assert!(is_failure(&error), "with {allocations} allocations: {error:?}"),
             }
-            left_behind = allocated() - before;
-            if left_behind == 0 {
+            let now = allocated();
+            if found[..time].contains(&now) {
                 break;
             }
+            assert!(time < TIMES, "a failure leaves memory behind, with {allocations} allocations: {found:?}, {now}");
+            found[time] = now;
         }
-        assert_eq!(left_behind, 0, "bytes, with {allocations} allocations");
     }
     unreachable!("an operation has an end")
 }

@@ -32,10 +32,10 @@ impl Symbols for Names {
         // Generic arguments may be left out, and `twice#2` is the second one.
         let (path, number) = name.split_once('#').unwrap_or((name, ""));
         let is_path = |other: &str| other == path || other.split_once('<').is_some_and(|(other, _)| other == path);
-        let found: Vec<_> = FUNCTIONS.into_iter().filter(|function| is_path(function.name)).collect();
+        let mut found = FUNCTIONS.into_iter().filter(|function| is_path(function.name));
         match number.parse::<usize>() {
-            Ok(number) => found.get(number - 1).copied().into_iter().for_each(each),
-            Err(_) => found.into_iter().for_each(each),
+            Ok(number) => found.nth(number - 1).into_iter().for_each(each),
+            Err(_) => found.for_each(each),
         }
     }
 
