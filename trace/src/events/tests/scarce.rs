@@ -61,7 +61,7 @@ fn controlled() -> (Controlled, usize) {
     for line in [
         "p:g/one f x=%x20 n=%x0:u8 s=+0(%x19):string a=+8(%x19):u8[4] t=\\\"text\" y=%x20:symstr b=%x3:b4@2/32 $comm",
         "p:g/one a::b<c, d> x=%x20 n=%x0:u8 s=+0(%x19):string a=+8(%x19):u8[4] t=\\\"text\" y=%x20:symstr b=%x3:b4@2/32 $comm",
-        "r3:g/two f $retval first=$arg1 ninth=$arg9 z=@a::TIMES z2=-8(+16(%sp)):s32",
+        "r3:g/two a::b<c, d> $retval first=$arg1 ninth=$arg9 z=@a::TIMES z2=-8(+16(%sp)):s32",
         "p f+4",
         "p 0x2008 %x20 +0(%x19)",
     ] {
