@@ -78,11 +78,15 @@ fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
     functions.flat_map(|function| function.step_by(4))
 }
 
-/// Whether there is memory for some more probes, of which an eighth is left to others, and for a list of them.
+/// Whether there is memory for some more probes, of which an eighth is left to others, and for a list of them; and to arm all
+/// that there are then.
 fn has_memory(probes: &mut Vec<Kprobe>) -> bool {
     /// The most bytes that the lists of some probes take while they are registered, and about what the probes take.
     const NEEDED: usize = 512 * AT_ONCE;
-    memory::statistics().heap_to_spare() > NEEDED && probes.try_reserve(AT_ONCE).is_ok()
+    /// About what a probe takes besides when it is armed, with its place in the lists that are made for that.
+    const ARMED: usize = 384;
+    probes.try_reserve(AT_ONCE).is_ok()
+        && memory::statistics().heap_to_spare() > NEEDED + ARMED * (probes.len() + AT_ONCE)
 }
 
 fn show(probes: &[Kprobe]) {
