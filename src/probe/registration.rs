@@ -45,16 +45,21 @@ impl Registration {
     /// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
     pub(super) fn all<T>(
         requests: impl Iterator<Item = (usize, Result<Request, ProbeError>)>,
-        probe: fn(Self) -> T,
+        probe: impl Fn(Self) -> T,
     ) -> Result<Vec<Result<T, ProbeError>>, ProbeError> {
         let (mut listed, mut probes) = (Vec::new(), Vec::new());
+        let (mut first, least) = (0, requests.size_hint().0);
         for (address, request) in requests {
-            let pushed = fallible::push(&mut listed, request);
-            let room = pushed.and_then(|()| Ok(probes.try_reserve(listed.len())?));
-            room.map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
+            let more = if listed.is_empty() { least.max(1) } else { 1 };
+            listed.try_reserve(more).map_err(|_| ProbeError::OutOfMemory { address })?;
+            if listed.is_empty() {
+                first = address;
+            }
+            listed.push(request);
         }
+        probes.try_reserve_exact(listed.len()).map_err(|_| ProbeError::OutOfMemory { address: first })?;
         let results = registry::register(listed)?.into_iter();
-        probes.extend(results.map(|result| result.map(probe)));
+        probes.extend(results.map(|result| result.map(&probe)));
         Ok(probes)
     }
 
