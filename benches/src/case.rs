@@ -149,7 +149,7 @@ pub static CASES: &[Case] = &[
         || target::small_functions().len(),
         |stopwatch| {
             let probes = target::small_functions().map(|at| Kprobe::at(at).pre(before));
-            expect_all(stopwatch.time(|| Kprobe::register_all(probes)));
+            expect_all(stopwatch.time(|| Kprobe::register_all(probes).expect("there is memory for the lists")));
         },
     ),
     change(
@@ -157,7 +157,7 @@ pub static CASES: &[Case] = &[
         || target::small_functions().len(),
         |stopwatch| {
             let probes = target::small_functions().map(|at| Kprobe::at(at).pre(before));
-            let probes = expect_all(Kprobe::register_all(probes));
+            let probes = expect_all(Kprobe::register_all(probes).expect("there is memory for the lists"));
             stopwatch.time(|| Kprobe::unregister_all(probes));
         },
     ),
@@ -217,7 +217,10 @@ pub static CASES: &[Case] = &[
     hit("hit.with-1-armed", target::among_instructions, Mode::Boosted, one),
     hit("hit.with-100000-armed", target::among_instructions, Mode::Boosted, |at, mode| {
         let others = target::instructions().filter(|&other| other != at).map(|at| probe(at, mode));
-        Armed { _others: expect_all(Kprobe::register_all(others)), ..one(at, mode) }
+        Armed {
+            _others: expect_all(Kprobe::register_all(others).expect("there is memory for the lists")),
+            ..one(at, mode)
+        }
     }),
 ];
 
@@ -287,7 +290,10 @@ fn started(text: &str) -> Program {
 fn everything(time: impl FnOnce(&mut dyn FnMut())) -> Vec<Kprobe> {
     let (addresses, mut probes) = (target::everything(), Vec::new());
     time(&mut || {
-        probes = expect_all(Kprobe::register_all(addresses.iter().map(|&at| Kprobe::at(at).disabled())));
+        probes = expect_all(
+            Kprobe::register_all(addresses.iter().map(|&at| Kprobe::at(at).disabled()))
+                .expect("there is memory for the lists"),
+        );
         let armed = Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true);
         armed.expect("there is memory");
     });

@@ -115,7 +115,8 @@ fn rounds(clock: Clock, target: Target, rounds: usize) -> u64 {
 /// Arms, so that hits are executed in the mode that the case is about.
 pub fn arm_in_mode(target: Target, mode: Mode, arm: fn(usize, Mode) -> Armed) -> Armed {
     let armed = arm(target.probed(), mode);
-    let probe = probe::list().into_iter().find(|probe| probe.address == target.probed());
+    let probe =
+        probe::list().expect("there is memory for the list").into_iter().find(|probe| probe.address == target.probed());
     assert_eq!(probe.and_then(|probe| probe.mode), Some(mode), "the mode of the probe");
     armed
 }

@@ -45,12 +45,13 @@ impl<T> Arc<T> {
         this.shared == other.shared
     }
 
-    /// Where the value is.
+    /// How many owners there are. Another may come or go meanwhile.
     #[must_use]
-    pub fn as_ptr(this: &Self) -> *const T {
-        &raw const **this
+    pub fn strong_count(this: &Self) -> usize {
+        this.shared().owners.load(Relaxed)
     }
 
+    #[inline(always)]
     fn shared(&self) -> &Shared<T> {
         // SAFETY: it is there while it has an owner, as this is one.
         unsafe { self.shared.as_ref() }
@@ -81,8 +82,16 @@ impl<T> Drop for Arc<T> {
 impl<T> Deref for Arc<T> {
     type Target = T;
 
+    // Hits look at shared values, and call nothing that can be probed.
+    #[inline(always)]
     fn deref(&self) -> &T {
         &self.shared().value
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Arc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

@@ -41,19 +41,19 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Lifts the limit when it goes, as a test that panics needs memory to say so.
-struct Limit;
+/// Sets the limit to what it was when this goes, also where a test panics: to say so it needs memory.
+struct Limit(usize);
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        LEFT.set(usize::MAX);
+        LEFT.set(self.0);
     }
 }
 
-/// Carries out `action`, of which so many allocations succeed, and no more.
+/// Carries out `action`, of which so many allocations succeed, and no more. Within another `action` its allocations are not
+/// those of that.
 pub fn with_memory<T>(allocations: usize, action: impl FnOnce() -> T) -> T {
-    let _limit = Limit;
-    LEFT.set(allocations);
+    let _limit = Limit(LEFT.replace(allocations));
     action()
 }
 
@@ -64,27 +64,33 @@ pub fn allocated() -> isize {
 }
 
 /// Carries out `operation` without memory for its first allocation, for its second, and so on, until it succeeds. After each
-/// failure the same bytes are allocated as before, and `is_failure` accepts the error and finds everything as it was. Returns what
-/// the operation returned, and how often it failed.
+/// failure `is_failure` accepts the error and finds everything as it was. A failure may leave room for the next attempt, such as
+/// a longer list, and the next may free it. So each failure is repeated until as many bytes are allocated as at some time before.
+/// Returns what the operation returned, and how many allocations could fail.
 ///
 /// # Panics
 ///
-/// A failure leaves memory behind, or has freed some; or the operation fails for another reason.
+/// A failure leaves memory behind each time; or the operation fails for another reason.
 pub fn each_allocation<T, E: Debug>(
     mut operation: impl FnMut() -> Result<T, E>,
     mut is_failure: impl FnMut(&E) -> bool,
 ) -> (T, usize) {
-    let mut failures = 0;
-    loop {
-        let before = allocated();
-        match with_memory(failures, &mut operation) {
-            Ok(result) => return (result, failures),
-            Err(error) => {
-                assert!(is_failure(&error), "without allocation {failures}: {error:?}");
-                drop(error);
-                assert_eq!(allocated(), before, "bytes, without allocation {failures}");
+    // More than there are lists that one operation makes longer.
+    const TIMES: usize = 16;
+    for allocations in 0.. {
+        let mut found = [allocated(); TIMES + 1];
+        for time in 1.. {
+            match with_memory(allocations, &mut operation) {
+                Ok(result) => return (result, allocations),
+                Err(error) => assert!(is_failure(&error), "with {allocations} allocations: {error:?}"),
             }
+            let now = allocated();
+            if found[..time].contains(&now) {
+                break;
+            }
+            assert!(time < TIMES, "a failure leaves memory behind, with {allocations} allocations: {found:?}, {now}");
+            found[time] = now;
         }
-        failures += 1;
     }
+    unreachable!("an operation has an end")
 }

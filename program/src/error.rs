@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use fallible::OutOfMemory;
 use unicode_width::UnicodeWidthStr;
 
 /// A part of the text of a program.
@@ -40,6 +41,18 @@ pub struct Error {
     pub problem: Problem,
     /// Where.
     pub span: Span,
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Span::default().error(Problem::OutOfMemory)
+    }
+}
+
+impl From<OutOfMemory> for Problem {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 impl Error {
@@ -157,6 +170,8 @@ pub enum Problem {
         /// The most bytes.
         most: usize,
     },
+    /// There is no memory to read or to check the program.
+    OutOfMemory,
     /// There is no program.
     Empty,
     /// The name of a probe begins with no kind of probe.
@@ -349,6 +364,7 @@ impl fmt::Display for Problem {
             Self::Number => "a number is decimal, 0x1f or 1e6, and fits into 64 bits",
             Self::VariableName => "a variable has a name, as in $x",
             Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
+            Self::OutOfMemory => "there is no memory left to read the program",
             Self::Empty => "a program is probes and what is done there, as in kprobe:f { @ = count(); }",
             Self::ProbeKind => "a probe is kprobe:, kretprobe:, return:, insn:, inline:, interval:, BEGIN or END",
             Self::ProbeName => "a function is missing here",

@@ -1,6 +1,5 @@
 //! Names for usual questions. Each is a program, which whoever asks is shown, and can go on from.
 
-use alloc::format;
 use alloc::string::String;
 
 use crate::error::{Error, Problem, Span};
@@ -38,7 +37,7 @@ impl Shortcut {
     pub fn program(self, glob: &str) -> Result<String, Error> {
         const KIND: &str = "kprobe:";
         let shift = |at: usize| at.saturating_sub(KIND.len()).min(glob.len());
-        let probes = parse_probes(&format!("{KIND}{glob}")).map_err(|error| {
+        let probes = parse_probes(&fallible::format(format_args!("{KIND}{glob}"))?).map_err(|error| {
             let problem = if let Problem::Expected { .. } = error.problem { Problem::OneGlob } else { error.problem };
             Span { start: shift(error.span.start), end: shift(error.span.end) }.error(problem)
         })?;
@@ -46,19 +45,19 @@ impl Shortcut {
             return Err(Span { start: 0, end: glob.len() }.error(Problem::OneGlob));
         };
         Ok(match self {
-            Self::FunctionCount => format!("kprobe:{glob} {{ @[func] = count(); }}"),
-            Self::StackCount => format!("kprobe:{glob} {{ @[kstack] = count(); }}"),
+            Self::FunctionCount => fallible::format(format_args!("kprobe:{glob} {{ @[func] = count(); }}")),
+            Self::StackCount => fallible::format(format_args!("kprobe:{glob} {{ @[kstack] = count(); }}")),
             // A call is known by its function and its stack pointer, which is the same when it returns, and lies on the stack
             // of one task; if a tail call has entered the function once more meanwhile, by its number.
-            Self::FunctionLatency => format!(
+            Self::FunctionLatency => fallible::format(format_args!(
                 "kprobe:{glob} {{ @calls[func, reg(\"sp\")]++; @start[func, reg(\"sp\"), @calls[func, reg(\"sp\")]] = nsecs; }} \
                  kretprobe:{glob} /@calls[func, reg(\"sp\")]/ {{ $now = nsecs; $sp = reg(\"sp\"); $call = @calls[func, $sp]; \
                  $start = @start[func, $sp, $call]; if ($start) {{ @nsecs = hist($now - $start); }} \
                  delete(@start[func, $sp, $call]); \
                  if ($call > 1) {{ @calls[func, $sp]--; }} else {{ delete(@calls[func, $sp]); }} }} \
                  END {{ clear(@start); clear(@calls); }}"
-            ),
-        })
+            )),
+        }?)
     }
 }
 

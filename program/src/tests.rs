@@ -4,5 +4,6 @@ mod golden;
 mod machine;
 mod output;
 mod random;
+mod scarce;
 
 pub(crate) use machine::{Bed, Image, Task};

@@ -70,12 +70,16 @@ unsafe extern "Rust" {
     safe fn runtime_main();
 }
 
-/// Makes a function, `fn()`, the first task of a kernel, and gives it the heap: `runtime::entry!(main);`, once in an image.
+/// Makes a function, `fn()`, the first task of a kernel, and gives it the heap: `runtime::entry!(main);`, once in an image. A kernel
+/// with an allocator of its own, a unit struct, names it after the function; it takes its memory from [`memory::Heap`].
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
+        $crate::entry!($main, $crate::memory::Heap);
+    };
+    ($main:path, $heap:path) => {
         #[global_allocator]
-        static HEAP: $crate::memory::Heap = $crate::memory::Heap;
+        static HEAP: $heap = $heap;
 
         #[unsafe(no_mangle)]
         fn runtime_main() {

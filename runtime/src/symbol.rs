@@ -4,13 +4,13 @@
 //! header). It is checked once, at boot. A fault may be reported at any time, so a lookup never waits: before the
 //! check, and without a good table, there are no names and addresses are shown as numbers.
 
-use alloc::format;
 use alloc::string::String;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::{fmt, slice};
 
 use aarch64_kprobes::probe;
+use fallible::OutOfMemory;
 use kprobes_program::syntax::{Glob, numbered, plain_path};
 use kprobes_symbols::{Symbol, SymbolTable};
 use spin::Once;
@@ -112,10 +112,14 @@ fn is_meant(function: &Symbol<'_>, wanted: Option<usize>) -> bool {
 }
 
 /// The path of `function`, with its number if there are several of that path: what means it alone.
-pub fn path(function: &Symbol<'_>) -> String {
+///
+/// # Errors
+///
+/// There is no memory for it.
+pub fn path(function: &Symbol<'_>) -> Result<String, OutOfMemory> {
     match number(function) {
-        0 => function.name.into(),
-        number => format!("{}#{number}", function.name),
+        0 => fallible::copy(function.name),
+        number => fallible::format(format_args!("{}#{number}", function.name)),
     }
 }
 

@@ -15,6 +15,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use fallible::OutOfMemory;
+
 use super::classify;
 use super::op::Op;
 use super::verdict::{Reason, Verdict};
@@ -32,7 +34,11 @@ pub struct Data {
 impl Data {
     /// That in the function at the range of virtual addresses `function`, in whole words; `read` gives the word at an
     /// address in it, as it is without probes.
-    pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a list of it.
+    pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Result<Self, OutOfMemory> {
         let mut found = Self { read: Vec::new() };
         let words = || function.clone().step_by(4);
         for at in words() {
@@ -40,7 +46,7 @@ impl Data {
                 && literal.start < function.end
                 && literal.end > function.start
             {
-                found.read.push((literal, at));
+                fallible::push(&mut found.read, (literal, at))?;
             }
         }
         for at in words() {
@@ -48,9 +54,9 @@ impl Data {
             let is_before = |&branch: &u64| branch < start && found.reader(branch).is_none();
             let targets = words().filter(is_before).filter_map(|branch| target(read(branch), branch));
             let end = targets.filter(|&target| target > start).min().unwrap_or(function.end);
-            found.read.push((start..end, at));
+            fallible::push(&mut found.read, (start..end, at))?;
         }
-        found
+        Ok(found)
     }
 
     /// The address of the instruction by which the word at the virtual address `address` is read; nothing if that is not
@@ -148,7 +154,7 @@ mod tests {
     /// The words that are data, by their numbers, with the number of the word that reads each.
     fn data(words: &[u32]) -> std::vec::Vec<(u64, u64)> {
         let end = START + 4 * words.len() as u64;
-        let data = Data::of(START..end, |address| words[((address - START) / 4) as usize]);
+        let data = Data::of(START..end, |address| words[((address - START) / 4) as usize]).unwrap();
         let number = |address: u64| (address - START) / 4;
         (START..end).step_by(4).filter_map(|at| Some((number(at), number(data.reader(at)?)))).collect()
     }

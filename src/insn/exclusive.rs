@@ -11,8 +11,10 @@
 //! Calls are taken to return. Everything else that leaves the function, or enters an exception, ends a path: no
 //! sequence survives an exception return, and none is known to span functions.
 
-use alloc::{vec, vec::Vec};
+use alloc::vec::Vec;
 use core::ops::Range;
+
+use fallible::OutOfMemory;
 
 use super::classify;
 use super::op::{Indirect, Op};
@@ -45,36 +47,49 @@ enum Step {
 impl Sequences {
     /// Those of the function at the range of virtual addresses `function`, in whole words; `read` gives the word at an
     /// address in it, as it is without probes.
-    pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory to follow the paths of the function.
+    pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Result<Self, OutOfMemory> {
         let start = function.start;
-        let steps: Vec<Step> = function.step_by(4).map(read).map(Step::of).collect();
+        let steps = fallible::collect(function.step_by(4).map(read).map(Step::of))?;
         let mut found = Self { start, steps, inside: Vec::new() };
-        let mut reached = vec![false; found.steps.len()];
-        found.loads().for_each(|load| found.reach(load, &mut reached));
-        let leads = found.leading_to_a_store();
-        found.inside = (0..found.steps.len())
-            .map(|index| found.steps[index] == Step::Load || reached[index] && leads[index])
-            .collect();
-        found
+        let mut reached = found.none()?;
+        found.loads().try_for_each(|load| found.reach(load, &mut reached))?;
+        let mut inside = found.leading_to_a_store()?;
+        for (index, (inside, reached)) in inside.iter_mut().zip(reached).enumerate() {
+            *inside = found.steps[index] == Step::Load || reached && *inside;
+        }
+        found.inside = inside;
+        Ok(found)
+    }
+
+    /// For each word, no.
+    fn none(&self) -> Result<Vec<bool>, OutOfMemory> {
+        fallible::collect(self.steps.iter().map(|_| false))
     }
 
     /// The address of the load-exclusive whose sequence contains `address`, itself and the store-exclusive included.
     /// Where several sequences contain it, the first load is given.
-    #[must_use]
-    pub fn containing(&self, address: u64) -> Option<u64> {
-        let index = usize::try_from(address.checked_sub(self.start)? / 4).ok()?;
-        if !*self.inside.get(index)? {
-            return None;
-        }
+    ///
+    /// # Errors
+    ///
+    /// There is no memory to look for the load.
+    pub fn containing(&self, address: u64) -> Result<Option<u64>, OutOfMemory> {
+        let index = address.checked_sub(self.start).and_then(|offset| usize::try_from(offset / 4).ok());
+        let Some(index) = index.filter(|&index| self.inside.get(index) == Some(&true)) else { return Ok(None) };
         if self.steps[index] == Step::Load {
-            return Some(address);
+            return Ok(Some(address));
         }
-        let reaches = |&load: &usize| {
-            let mut reached = vec![false; self.steps.len()];
-            self.reach(load, &mut reached);
-            reached[index]
-        };
-        self.loads().find(reaches).map(|load| self.start + 4 * load as u64)
+        for load in self.loads() {
+            let mut reached = self.none()?;
+            self.reach(load, &mut reached)?;
+            if reached[index] {
+                return Ok(Some(self.start + 4 * load as u64));
+            }
+        }
+        Ok(None)
     }
 
     fn loads(&self) -> impl Iterator<Item = usize> + use<'_> {
@@ -95,22 +110,23 @@ impl Sequences {
     }
 
     /// Marks in `reached` what paths lead to from the word at `from`, up to what begins or ends a sequence.
-    fn reach(&self, from: usize, reached: &mut [bool]) {
-        let mut pending: Vec<usize> = self.successors(from).collect();
+    fn reach(&self, from: usize, reached: &mut [bool]) -> Result<(), OutOfMemory> {
+        let mut pending = fallible::collect(self.successors(from))?;
         while let Some(index) = pending.pop() {
             if !reached[index] {
                 reached[index] = true;
                 if matches!(self.steps[index], Step::Continue { .. }) {
-                    pending.extend(self.successors(index));
+                    fallible::extend(&mut pending, self.successors(index))?;
                 }
             }
         }
+        Ok(())
     }
 
     /// For each word, whether a path leads from it to a store-exclusive, before anything else that begins or ends a
     /// sequence.
-    fn leading_to_a_store(&self) -> Vec<bool> {
-        let mut leads: Vec<bool> = self.steps.iter().map(|&step| step == Step::Store).collect();
+    fn leading_to_a_store(&self) -> Result<Vec<bool>, OutOfMemory> {
+        let mut leads = fallible::collect(self.steps.iter().map(|&step| step == Step::Store))?;
         let mut changed = true;
         // From the last word to the first: only branches backwards need another turn.
         while changed {
@@ -123,7 +139,7 @@ impl Sequences {
                 }
             }
         }
-        leads
+        Ok(leads)
     }
 }
 

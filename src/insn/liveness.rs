@@ -135,8 +135,8 @@ impl Kept {
                 (preserving.call, preserving.kept) = (call, live.register());
             }
         }
-        called.0.retain(|preserving| !preserving.kept.is_empty());
-        called.0.shrink_to_fit();
+        let kept = called.0.iter().copied().filter(|preserving| !preserving.kept.is_empty());
+        called.0 = fallible::boxed_slice(kept).ok()?.into_vec();
         // A function goes on in another by a branch: that returns to the same callers.
         let mut index = 0;
         while let Some(&preserving) = called.0.get(index) {

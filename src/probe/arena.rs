@@ -177,8 +177,9 @@ impl Cells {
             let size = self.kind.size();
             // Room for all that there are, so that giving back needs no memory.
             self.free.try_reserve(self.total + PIECE / size).ok()?;
+            let known = origin::prepare(self.kind)?;
             let piece = platform::allocate_executable(PIECE, self.guarded)?;
-            origin::add(piece..piece + PIECE, self.kind);
+            origin::add(known, piece..piece + PIECE);
             self.free.extend((piece..piece + PIECE).step_by(size).rev());
             self.total += PIECE / size;
         }

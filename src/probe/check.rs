@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use core::ops::Range;
 
+use fallible::OutOfMemory;
+
 use super::hit::table;
 use super::{NotEntry, ProbeError};
 use crate::insn::{self, Data, Kept, Live, Op, Reason, Sequences, Verdict, encode};
@@ -96,8 +98,9 @@ impl Checker {
         }
         if !self.function.contains(&address) {
             let Some(function) = platform::function(address) else { return Err(ProbeError::NoFunction { address }) };
-            self.function = function;
-            self.look_over();
+            // What is known of it is of no function until all is.
+            self.function = 0..0;
+            self.look_over(function).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
         }
         if let Some(reader) = self.data.as_ref().and_then(|data| data.reader(address as u64)) {
             return Err(ProbeError::Data { address, reader: Some(reader as usize) });
@@ -113,15 +116,16 @@ impl Checker {
         if self.has_modifier && self.follows_modifier(address) {
             return Err(ProbeError::Instruction { address, word, reason: Reason::AfterModifier });
         }
-        match self.sequences.as_ref().and_then(|sequences| sequences.containing(address as u64)) {
-            Some(load) => Err(ProbeError::Exclusive { address, load: load as usize }),
-            None => Ok(Site { word, verdict }),
+        match self.sequences.as_ref().map_or(Ok(None), |sequences| sequences.containing(address as u64)) {
+            Ok(None) => Ok(Site { word, verdict }),
+            Ok(Some(load)) => Err(ProbeError::Exclusive { address, load: load as usize }),
+            Err(OutOfMemory) => Err(ProbeError::OutOfMemory { address }),
         }
     }
 
     /// Finds out, in one pass over the function, what in it takes more than a look at one word, and looks at that.
-    fn look_over(&mut self) {
-        let Range { start, end } = self.function;
+    fn look_over(&mut self, function: Range<usize>) -> Result<(), OutOfMemory> {
+        let Range { start, end } = function;
         let (mut has_load, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
         for at in (start..end).step_by(4) {
             let word = match text::read(at) {
@@ -132,24 +136,27 @@ impl Checker {
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
         }
-        let (words, read) = (self.words(), |at| (self.read)(at as usize));
-        self.sequences = has_load.then(|| Box::new(Sequences::of(words.clone(), read)));
-        self.data = has_reader.then(|| Box::new(Data::of(words, read)));
-        self.has_marked_data = self.find_marked_data();
+        let (words, read) = (start as u64..end as u64, |at| (self.read)(at as usize));
+        let sequences = has_load.then(|| Sequences::of(words.clone(), read).and_then(fallible::boxed)).transpose()?;
+        self.data = has_reader.then(|| Data::of(words, read).and_then(fallible::boxed)).transpose()?;
+        self.sequences = sequences;
+        self.has_marked_data = self.find_marked_data(&function);
         self.has_modifier = has_modifier;
+        self.function = function;
+        Ok(())
     }
 
     /// Whether the kernel says that there is data in the function. It is asked about what follows, too: the next function will
     /// mostly be there.
-    fn find_marked_data(&mut self) -> bool {
+    fn find_marked_data(&mut self, function: &Range<usize>) -> bool {
         const AHEAD: usize = 64 << 10;
-        let Range { start, end } = self.function;
+        let Range { start, end } = *function;
         if self.without_data.start <= start && end <= self.without_data.end {
             return false;
         }
         let ahead = start..end.max(start.saturating_add(AHEAD));
         if platform::has_data(ahead.clone()) {
-            return platform::has_data(self.function.clone());
+            return platform::has_data(function.clone());
         }
         self.without_data = ahead;
         false

@@ -7,7 +7,7 @@ use super::hit::entry::ArgumentHandler;
 use super::hit::point::{Kind, Pre};
 use super::hit::{PostHandler, PreHandler};
 use super::registry::Request;
-use super::{Mode, ProbeError, Registration, registry};
+use super::{Mode, ProbeError, Registration};
 
 /// A probe on one instruction. Dropping it unregisters it.
 ///
@@ -50,10 +50,14 @@ impl Kprobe {
 
     /// Registers many probes at once: the other CPUs are held once for all of them, or few times. The results are in the
     /// order of the probes, and those of [`KprobeBuilder::register`].
-    #[must_use]
-    pub fn register_all(probes: impl IntoIterator<Item = KprobeBuilder>) -> Vec<Result<Self, ProbeError>> {
-        let requests = probes.into_iter().map(KprobeBuilder::request).collect();
-        registry::register(requests).into_iter().map(|registration| registration.map(Self)).collect()
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
+    pub fn register_all(
+        probes: impl IntoIterator<Item = KprobeBuilder>,
+    ) -> Result<Vec<Result<Self, ProbeError>>, ProbeError> {
+        Registration::all(probes.into_iter().map(|probe| (probe.address, Ok(probe.request()))), Self)
     }
 
     /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one. Returns how many hits they have

@@ -1,16 +1,17 @@
 //! Kretprobes: handlers at the entry and the return of a function.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ops::Deref;
+
+use fallible::OutOfMemory;
 
 use super::aliasable::AliasableBox;
 use super::hit::instance::{Instance, Pool};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
 use super::registry::Request;
-use super::{MAX_ACTIVE, Mode, ProbeError, Registration, registry};
+use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
 use crate::platform::MAX_CPUS;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
@@ -64,22 +65,14 @@ impl Kretprobe {
 
     /// Registers many probes at once: the other CPUs are held once for all of them, or few times. The results are in the
     /// order of the probes, and those of [`KretprobeBuilder::register`].
-    #[must_use]
-    pub fn register_all(probes: impl IntoIterator<Item = KretprobeBuilder>) -> Vec<Result<Self, ProbeError>> {
-        let mut refused = Vec::new();
-        let mut requests = Vec::new();
-        for (index, probe) in probes.into_iter().enumerate() {
-            match probe.request() {
-                Ok(request) => requests.push(request),
-                Err(error) => refused.push((index, error)),
-            }
-        }
-        let mut results: Vec<_> =
-            registry::register(requests).into_iter().map(|registration| registration.map(Self)).collect();
-        for (index, error) in refused {
-            results.insert(index, Err(error));
-        }
-        results
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
+    pub fn register_all(
+        probes: impl IntoIterator<Item = KretprobeBuilder>,
+    ) -> Result<Vec<Result<Self, ProbeError>>, ProbeError> {
+        Registration::all(probes.into_iter().map(|probe| (probe.function, probe.request())), Self)
     }
 
     /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one. Returns how many hits they have
@@ -159,8 +152,10 @@ impl KretprobeBuilder {
         if !(1..=MAX_ACTIVE).contains(&maxactive) {
             return Err(ProbeError::MaxActive { maxactive });
         }
-        let pool = make_pool(maxactive, data_words).ok_or(ProbeError::OutOfMemory { address: function })?;
-        let kind = Kind::Return(AliasableBox::new(Box::new(ReturnProbe::new(function, entry, handler, pool))));
+        let no_memory = ProbeError::OutOfMemory { address: function };
+        let Some(pool) = make_pool(maxactive, data_words) else { return Err(no_memory) };
+        let probe = fallible::boxed(ReturnProbe::new(function, entry, handler, pool));
+        let kind = Kind::Return(AliasableBox::new(probe.map_err(|OutOfMemory| no_memory)?));
         Ok(Request { address: function, kind, data, enabled, fastest })
     }
 }
@@ -168,14 +163,7 @@ impl KretprobeBuilder {
 /// A pool of `count` free instances with `data_words` words of data each, if there is memory for it.
 pub(super) fn make_pool(count: u32, data_words: usize) -> Option<Pool> {
     let words = (count as usize).checked_mul(data_words)?;
-    let instances = collect((0..count).map(|index| Instance::free(index, count)))?;
-    Some(Pool::new(instances, collect((0..words).map(|_| UnsafeCell::new(0)))?, data_words))
-}
-
-/// All of `items`, if there is memory for them.
-fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
-    let mut collected = Vec::new();
-    collected.try_reserve_exact(items.len()).ok()?;
-    collected.extend(items);
-    Some(collected.into_boxed_slice())
+    let instances = fallible::boxed_slice((0..count).map(|index| Instance::free(index, count))).ok()?;
+    let data = fallible::boxed_slice((0..words).map(|_| UnsafeCell::new(0))).ok()?;
+    Some(Pool::new(instances, data, data_words))
 }

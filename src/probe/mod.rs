@@ -39,7 +39,6 @@ pub use registration::Registration;
 pub use registry::{list, memory};
 pub use unwind::{address_here, origin, recover};
 
-use alloc::vec::Vec;
 use core::fmt;
 
 use crate::interrupts;
@@ -164,9 +163,14 @@ pub fn synchronize() {
 /// `address` is a multiple of 4, in memory that [`Platform::allocate_executable`](crate::platform::Platform::allocate_executable)
 /// has mapped, with room for all words, which is the caller's, and which nobody executes.
 pub unsafe fn write_instructions(address: usize, words: &[u32]) {
-    let word = |(address, &word)| Word { address, words: [word] };
-    let words: Vec<Word> = (address..).step_by(size_of::<u32>()).zip(words).map(word).collect();
-    text::write(&words);
+    let mut addresses = (address..).step_by(size_of::<u32>());
+    for words in words.chunks(text::AT_ONCE) {
+        let mut placed = [const { Word { address: 0, words: [0] } }; text::AT_ONCE];
+        for (word, (address, &instruction)) in placed.iter_mut().zip(addresses.by_ref().zip(words)) {
+            *word = Word { address, words: [instruction] };
+        }
+        text::write(&placed[..words.len()]);
+    }
 }
 
 /// Whether the virtual address `address`, found as a return address, is that of the return-probe trampoline,

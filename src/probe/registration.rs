@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
+use fallible::OutOfMemory;
+
 use super::hit::disarm;
 use super::hit::point::ProbeRef;
 use super::registry::Request;
@@ -30,8 +32,35 @@ impl Registration {
     /// Registers one probe.
     pub(super) fn one(request: Request) -> Result<Self, ProbeError> {
         let address = request.address;
-        let outcome = registry::register(alloc::vec![request]).pop();
+        let requests = fallible::collect([Ok(request)]).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
+        let outcome = registry::register(requests)?.pop();
         outcome.unwrap_or(Err(ProbeError::OutOfMemory { address }))
+    }
+
+    /// Registers many probes, each asked for at an address, at once. The results are in the order of the requests, and for those
+    /// that are errors, these.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
+    pub(super) fn all<T>(
+        requests: impl Iterator<Item = (usize, Result<Request, ProbeError>)>,
+        probe: impl Fn(Self) -> T,
+    ) -> Result<Vec<Result<T, ProbeError>>, ProbeError> {
+        let (mut listed, mut probes) = (Vec::new(), Vec::new());
+        let (mut first, least) = (0, requests.size_hint().0);
+        for (address, request) in requests {
+            let more = if listed.is_empty() { least.max(1) } else { 1 };
+            listed.try_reserve(more).map_err(|_| ProbeError::OutOfMemory { address })?;
+            if listed.is_empty() {
+                first = address;
+            }
+            listed.push(request);
+        }
+        probes.try_reserve_exact(listed.len()).map_err(|_| ProbeError::OutOfMemory { address: first })?;
+        let results = registry::register(listed)?.into_iter();
+        probes.extend(results.map(|result| result.map(&probe)));
+        Ok(probes)
     }
 
     /// Unregisters many probes: at once, as far as there is memory for a list of them. Returns how many hits they have missed, up
@@ -123,8 +152,7 @@ impl Registration {
         disarm::collect(&mut registrations, &mut probes);
         for registration in registrations {
             let address = registration.address;
-            probes.try_reserve(1).map_err(|_| ProbeError::OutOfMemory { address })?;
-            probes.push(registration);
+            fallible::push(&mut probes, registration).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
         }
         registry::set_enabled(&probes, enabled)
     }

@@ -17,6 +17,7 @@ mod shortcut;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
+use fallible::OutOfMemory;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::RelaxStrategy;
 
@@ -109,18 +110,27 @@ fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
     REGISTRY.lock()
 }
 
-/// Registers probes, and arms those that are enabled: all at once, in the order of the requests at each address.
-pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Registration, ProbeError>> {
-    let Some(first) = requests.first() else { return Vec::new() };
-    let Ok(mut registry) = lock(first.address) else {
-        let refuse = |&Request { address, .. }: &Request| Err(ProbeError::InterruptsMasked { address });
-        return requests.iter().map(refuse).collect();
+/// Registers probes, and arms those that are enabled: all at once, in the order of the requests at each address. The results are
+/// in the same order; requests that are errors stay these.
+///
+/// # Errors
+///
+/// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
+pub(super) fn register(
+    requests: Vec<Result<Request, ProbeError>>,
+) -> Result<Vec<Result<Registration, ProbeError>>, ProbeError> {
+    let (mut addresses, mut results) = (Vec::new(), Vec::new());
+    let address = requests.iter().flatten().map(|request| request.address).next().unwrap_or(0);
+    let room = addresses.try_reserve_exact(requests.len()).and_then(|()| results.try_reserve_exact(requests.len()));
+    room.map_err(|_| ProbeError::OutOfMemory { address })?;
+    let Ok(mut registry) = lock(address) else {
+        let refuse = |Request { address, .. }| Err(ProbeError::InterruptsMasked { address });
+        results.extend(requests.into_iter().map(|request| request.and_then(refuse)));
+        return Ok(results);
     };
     let mut checker = Checker::locked();
-    let mut addresses = Vec::with_capacity(requests.len());
-    let mut results = Vec::with_capacity(requests.len());
     for request in requests {
-        let result = registry.add(request, &mut checker);
+        let result = request.and_then(|request| registry.add(request, &mut checker));
         addresses.extend(result.as_ref().map(Registration::address));
         results.push(result);
     }
@@ -139,7 +149,7 @@ pub(super) fn register(requests: Vec<Request>) -> Vec<Result<Registration, Probe
         }
     }
     registry.sweep();
-    results
+    Ok(results)
 }
 
 /// Arms or disarms registered probes. Where there is no memory to arm one of them, all are as they were; to disarm them takes
@@ -410,11 +420,14 @@ impl Registry {
 
 /// All registered probes, by address, and in the order of registration at each.
 ///
+/// # Errors
+///
+/// There is no memory for the list.
+///
 /// # Panics
 ///
 /// If interrupts are masked, as they are in a handler.
-#[must_use]
-pub fn list() -> Vec<ProbeInfo> {
+pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
     let registry = lock_to_read();
     let info = |entry: &Entry, probe: &Probe| ProbeInfo {
         address: entry.address,
@@ -429,7 +442,9 @@ pub fn list() -> Vec<ProbeInfo> {
         missed: probe.counters.missed(),
         data: probe.data,
     };
-    registry.entries.iter().flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))).collect()
+    fallible::collect(
+        registry.entries.iter().flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))),
+    )
 }
 
 /// What the probes take.

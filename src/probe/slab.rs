@@ -2,14 +2,17 @@
 //!
 //! A block is a page of them, behind a header that the address of each leads to. So to hand out a place, and to take it back,
 //! is a few instructions, whoever provides the memory; and a block in which nothing is any more is given back.
+//!
+//! A block leaves the end of its page to the allocator, which mostly has a few bytes of its own beside what it hands out. Whole
+//! pages, with these between them, would take every second page, and leave the others to nothing that is as large.
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-const BLOCK: Layout = match Layout::from_size_align(4096, 4096) {
+const BLOCK: Layout = match Layout::from_size_align(4096 - 32, 4096) {
     Ok(layout) => layout,
-    Err(_) => panic!("the size of a block is not a power of two"),
+    Err(_) => panic!("the alignment of a block is not a power of two"),
 };
 
 /// Values of the type `T`.

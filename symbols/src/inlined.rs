@@ -19,6 +19,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::str;
 
+use fallible::OutOfMemory;
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
@@ -237,8 +238,8 @@ impl<'a> Stored<'a> {
 
 impl InlinedCopies {
     /// Every function of which there are copies, and every one that others were copied into in such a copy, in ascending order of
-    /// name.
-    pub fn functions(&self) -> impl Iterator<Item = InlinedFunction<'_>> {
+    /// name. An error, if there is no memory for a name, is the last.
+    pub fn functions(&self) -> impl Iterator<Item = Result<InlinedFunction<'_>, OutOfMemory>> {
         self.functions_where(|_, _| true)
     }
 
@@ -246,14 +247,19 @@ impl InlinedCopies {
     pub fn functions_where(
         &self,
         is_wanted: impl Fn(usize, &str) -> bool,
-    ) -> impl Iterator<Item = InlinedFunction<'_>> {
+    ) -> impl Iterator<Item = Result<InlinedFunction<'_>, OutOfMemory>> {
         let (mut numbers, mut name) = (Numbers(&self.bytes), String::new());
         let functions = (0..self.count).map_while(move |number| {
             let Stored { shared, rest, copies } = Stored::next(&mut numbers)?;
             // What is written begins with whole characters.
             name.truncate(name.is_char_boundary(shared).then_some(shared)?);
+            if name.try_reserve(rest.len()).is_err() {
+                // The names that follow begin with this one.
+                numbers = Numbers(&[]);
+                return Some(Some(Err(OutOfMemory)));
+            }
             name.push_str(rest);
-            let found = || InlinedFunction { number, name: name.clone(), base: self.base, copies };
+            let found = || Ok(InlinedFunction { number, name: fallible::copy(&name)?, base: self.base, copies });
             Some(is_wanted(number, &name).then(found))
         });
         functions.flatten()

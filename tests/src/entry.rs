@@ -47,7 +47,11 @@ fn address_of_add() -> usize {
 
 /// The mode of the first probe at `address`, and why it is no faster one.
 fn mode_at(address: usize) -> (Mode, Option<Fallback>) {
-    let info = probe::list().into_iter().find(|info| info.address == address).expect("it is probed");
+    let info = probe::list()
+        .expect("there is memory for the list")
+        .into_iter()
+        .find(|info| info.address == address)
+        .expect("it is probed");
     (info.mode.expect("it is armed"), info.fallback)
 }
 

@@ -44,7 +44,7 @@ struct Progress {
 
 /// Checks that the records of each CPU go on where those before have ended, and that each is of one hit.
 fn follow(snapshot: &Snapshot, events: &Events<Probe>, progress: &mut [Progress; MAX_CPUS]) {
-    for record in snapshot.records() {
+    for record in snapshot.records().expect("there is memory") {
         let progress = &mut progress[record.cpu];
         progress.lost += record.lost;
         progress.read += 1;
@@ -197,7 +197,8 @@ test!(
         rings.set_on(true);
         black_box(target(3, 0));
         let snapshot = rings.take().expect("there is memory");
-        let values: Vec<u64> = snapshot.records().map(|record: Record<'_>| record.word(16)).collect();
+        let values: Vec<u64> =
+            snapshot.records().expect("there is memory").map(|record: Record<'_>| record.word(16)).collect();
         assert_eq!(values, [1, 3]);
     }
 );
@@ -251,7 +252,11 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     for trigger in triggers {
         controls.set_trigger(&events, EVENT, trigger).unwrap_or_else(|error| panic!("{trigger}: {error}"));
     }
-    let mode = probe::list().into_iter().find(|info| info.address == address).and_then(|info| info.mode);
+    let mode = probe::list()
+        .expect("there is memory for the list")
+        .into_iter()
+        .find(|info| info.address == address)
+        .and_then(|info| info.mode);
     assert_eq!(mode, Some(if form == Form::Lean { Mode::Lean } else { Mode::Optimized }), "{form:?}");
     call();
     let mut trace = String::new();

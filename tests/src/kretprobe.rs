@@ -188,7 +188,7 @@ test!(
         RELEASED.store(true, Relaxed);
         caller.join();
         assert_eq!(SEEN.load(Relaxed), 0, "the handler is not called any more");
-        assert!(aarch64_kprobes::probe::list().is_empty());
+        assert!(aarch64_kprobes::probe::list().expect("there is memory for the list").is_empty());
     }
 );
 

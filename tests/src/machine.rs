@@ -87,7 +87,14 @@ fn probe_what_prints() {
         count(Kretprobe::at(function).handler(returned).register().map(|probe| Box::new(probe) as _));
     }
     let writes = symbol::find("runtime::uart::write").next().expect("the function has a symbol").address as usize;
-    assert!(aarch64_kprobes::probe::list().iter().filter(|probe| probe.address == writes).count() == 2);
+    assert!(
+        aarch64_kprobes::probe::list()
+            .expect("there is memory for the list")
+            .iter()
+            .filter(|probe| probe.address == writes)
+            .count()
+            == 2
+    );
     assert!(probes.len() > 40, "{} probes", probes.len());
     core::mem::forget(probes);
     runtime::println!("probed");

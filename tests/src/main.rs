@@ -33,6 +33,7 @@ mod nofault;
 mod programs;
 mod protected;
 mod random;
+mod scarce;
 mod scheduling;
 mod signal;
 mod simulated;
@@ -138,7 +139,7 @@ fn tests() -> &'static [Test] {
     unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
 }
 
-runtime::entry!(main);
+runtime::entry!(main, scarce::Heap);
 
 fn main() {
     loop {

@@ -67,7 +67,7 @@ pub fn compare(fixture: Fixture) {
     for mode in [Mode::Boosted, Mode::Optimized] {
         let before = HITS.load(Relaxed);
         let probes = fixture.instructions().map(|address| Kprobe::at(address).pre(count).at_most(mode));
-        let probes = Kprobe::register_all(probes);
+        let probes = Kprobe::register_all(probes).expect("there is memory for the lists");
         assert!(probes.iter().all(Result::is_ok));
         assert_eq!(call_all(fixture), expected, "with probes on all instructions, {mode} at most");
         assert_eq!(HITS.load(Relaxed) - before, hits, "every instruction is hit as often as alone");

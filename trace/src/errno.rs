@@ -3,6 +3,8 @@
 
 use core::fmt;
 
+use fallible::OutOfMemory;
+
 /// An error of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
@@ -40,3 +42,9 @@ impl fmt::Display for Errno {
 }
 
 impl core::error::Error for Errno {}
+
+impl From<OutOfMemory> for Errno {
+    fn from(_: OutOfMemory) -> Self {
+        Self::NoMemory
+    }
+}

@@ -2,8 +2,10 @@
 //! it (Documentation/trace/ftrace.rst, "error_log").
 
 use alloc::collections::VecDeque;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::fmt::{self, Write};
+
+use fallible::OutOfMemory;
 
 /// So many errors are kept.
 pub const KEPT: usize = 8;
@@ -27,17 +29,27 @@ struct Entry {
 
 impl ErrorLog {
     /// Notes that `command`, which was given to `place`, was refused: for `problem`, `column` characters behind its beginning.
+    /// Without memory for the note the log stays as it is: the error of the write is all that is said then.
     pub fn add(&mut self, microseconds: u64, place: &str, problem: &dyn fmt::Display, command: &str, column: usize) {
+        let _ = self.try_add(microseconds, place, problem, command, column);
+    }
+
+    fn try_add(
+        &mut self,
+        microseconds: u64,
+        place: &str,
+        problem: &dyn fmt::Display,
+        command: &str,
+        column: usize,
+    ) -> Result<(), OutOfMemory> {
+        let (place, command) = (fallible::copy(place)?, fallible::copy(command)?);
+        let problem = fallible::format(format_args!("{problem}"))?;
+        self.entries.try_reserve(1)?;
         if self.entries.len() == KEPT {
             self.entries.pop_front();
         }
-        self.entries.push_back(Entry {
-            microseconds,
-            place: place.into(),
-            problem: problem.to_string(),
-            command: command.into(),
-            column,
-        });
+        self.entries.push_back(Entry { microseconds, place, problem, command, column });
+        Ok(())
     }
 
     /// Forgets all errors.

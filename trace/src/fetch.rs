@@ -4,8 +4,9 @@
 //! which go to the ring without a detour. With any other argument all of them become [`Op`]s, and the record is composed aside.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+use fallible::{Arc, OutOfMemory};
 
 use crate::format::{Base, FAULTS, Field, Width};
 use crate::functions::Functions;
@@ -165,18 +166,18 @@ pub(crate) struct Ops {
 impl Program {
     /// The program for `arguments`, whose fields in the record are `fields`. Addresses are recorded as names of `functions`, where
     /// a field asks for that.
-    pub fn new(arguments: &[Fetch], fields: &[Field], functions: Option<Arc<Functions>>) -> Self {
+    pub fn new(arguments: &[Fetch], fields: &[Field], functions: Option<Arc<Functions>>) -> Result<Self, OutOfMemory> {
         const WORDS_MAX: usize = 32;
-        let words: Option<Vec<Word>> =
-            arguments.iter().zip(fields).map(|(argument, field)| Word::of(argument, field)).collect();
-        if let Some(words) = words.filter(|words| words.len() <= WORDS_MAX) {
-            return Self::Words(words.into_boxed_slice());
+        let words = || arguments.iter().zip(fields).map(|(argument, field)| Word::of(argument, field));
+        if arguments.len() <= WORDS_MAX && words().all(|word| word.is_some()) {
+            return Ok(Self::Words(fallible::boxed_slice(words().flatten())?));
         }
         let mut program = (Vec::new(), Vec::new());
         for (number, (argument, field)) in arguments.iter().zip(fields).enumerate() {
-            compile(argument, field, number, &mut program);
+            compile(argument, field, number, &mut program)?;
         }
-        Self::Ops(Ops { list: program.0.into_boxed_slice(), data: program.1.into_boxed_slice(), functions })
+        let (list, data) = (fallible::boxed_slice(program.0)?, fallible::boxed_slice(program.1)?);
+        Ok(Self::Ops(Ops { list, data, functions }))
     }
 }
 
@@ -200,20 +201,26 @@ impl Word {
     }
 }
 
-fn compile(argument: &Fetch, field: &Field, number: usize, (ops, data): &mut (Vec<Op>, Vec<u8>)) {
+fn compile(
+    argument: &Fetch,
+    field: &Field,
+    number: usize,
+    (ops, data): &mut (Vec<Op>, Vec<u8>),
+) -> Result<(), OutOfMemory> {
+    let mut push = |op| fallible::push(ops, op);
     let kind = field.kind;
     let target = Target { at: field.offset as u16, argument: number.min(FAULTS) as u8 };
     match &argument.source {
-        Source::Register(register) => ops.push(Op::Register(*register)),
-        Source::Stack(offset) => ops.push(Op::Stack(*offset)),
-        Source::Immediate(value) => ops.push(Op::Immediate(*value)),
-        Source::Entry(word) => ops.push(Op::Entry(*word)),
-        Source::TaskName => return ops.push(Op::TaskName(target)),
+        Source::Register(register) => push(Op::Register(*register)),
+        Source::Stack(offset) => push(Op::Stack(*offset)),
+        Source::Immediate(value) => push(Op::Immediate(*value)),
+        Source::Entry(word) => push(Op::Entry(*word)),
+        Source::TaskName => return push(Op::TaskName(target)),
         Source::Text(text) => {
-            ops.push(Op::Data(target, data.len() as u16, text.len() as u16));
-            return data.extend_from_slice(text);
+            push(Op::Data(target, data.len() as u16, text.len() as u16))?;
+            return fallible::extend(data, text.iter().copied());
         }
-    }
+    }?;
     let bits = match kind.base {
         Base::Unsigned(width) | Base::Signed(width) | Base::Hexadecimal(width) => width,
         Base::Char => Width::W8,
@@ -230,23 +237,23 @@ fn compile(argument: &Fetch, field: &Field, number: usize, (ops, data): &mut (Ve
         Some((last, before)) => (Some(*last), before),
         None => (None, &[][..]),
     };
-    ops.extend(before.iter().map(|&offset| Op::Follow(offset)));
+    before.iter().try_for_each(|&offset| push(Op::Follow(offset)))?;
     match (kind.base, last, kind.count) {
         (Base::SymbolString, last, _) => {
-            ops.extend(last.map(Op::Follow));
-            ops.push(Op::Symbol(target));
+            last.map(Op::Follow).map_or(Ok(()), &mut push)?;
+            push(Op::Symbol(target))
         }
-        (Base::String, last, 0) => ops.push(Op::Text(target, last.unwrap_or(0))),
-        (Base::String, last, count) => ops.push(Op::Texts(target, last.unwrap_or(0), count)),
+        (Base::String, last, 0) => push(Op::Text(target, last.unwrap_or(0))),
+        (Base::String, last, count) => push(Op::Texts(target, last.unwrap_or(0), count)),
         (_, Some(offset), count @ 1..) => {
-            ops.push(Op::Array(target, bits, offset, count, shift, field.unread.unwrap_or(0) as u16));
+            push(Op::Array(target, bits, offset, count, shift, field.unread.unwrap_or(0) as u16))
         }
         (_, last, _) => {
-            ops.extend(last.map(|offset| Op::Read(offset, bits)));
+            last.map(|offset| Op::Read(offset, bits)).map_or(Ok(()), &mut push)?;
             if kind.bits.is_some() {
-                ops.push(Op::Bits(shift));
+                push(Op::Bits(shift))?;
             }
-            ops.push(Op::Store(target, bits));
+            push(Op::Store(target, bits))
         }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! A hit can ask nobody for a name. So this index is made, of references to the names, when the first such event is defined.
 
-use alloc::collections::TryReserveError;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+use fallible::{Arc, OutOfMemory};
 
 use crate::host::{Function, Symbols};
 
@@ -20,18 +20,20 @@ impl Functions {
     /// # Errors
     ///
     /// There is no memory for the index.
-    pub fn new(symbols: &dyn Symbols) -> Result<Arc<Self>, TryReserveError> {
+    pub fn new(symbols: &dyn Symbols) -> Result<Arc<Self>, OutOfMemory> {
+        // Of several names for one function, the one that is found by its address.
+        let is_found =
+            |function: &Function<'_>| symbols.lookup(function.address).is_some_and(|found| found.name == function.name);
         let mut count = 0;
         symbols.each(&mut |_| count += 1);
         let mut all = Vec::new();
         all.try_reserve_exact(count)?;
         symbols.each(&mut |function| {
-            if all.len() < count {
+            if all.len() < count && is_found(&function) {
                 all.push(function);
             }
         });
-        // Stable: of several names for one function, the first stays the first.
-        all.sort_by_key(|function| function.address);
-        Ok(Arc::new(Self { all }))
+        all.sort_unstable_by_key(|function| function.address);
+        Arc::try_new(Self { all })
     }
 }

@@ -141,7 +141,7 @@ pub trait Symbols {
     fn find_static(&self, _name: &str, _each: &mut dyn FnMut(u64)) {}
 
     /// All functions, with names that are never freed; of several names for one function, the one that
-    /// [`lookup`](Self::lookup) finds comes first. Arguments of the type `symstr` are recorded with these names: without them, as
+    /// [`lookup`](Self::lookup) finds is taken. Arguments of the type `symstr` are recorded with these names: without them, as
     /// addresses.
     fn each(&self, _each: &mut dyn FnMut(Function<'static>)) {}
 

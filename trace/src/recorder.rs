@@ -1,8 +1,9 @@
 //! What an event leaves with its probe, so that a hit can be recorded without looking anything up.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::cell::UnsafeCell;
+
+use fallible::{Arc, OutOfMemory};
 
 use crate::fetch::{Fetch, Program, Register, Word};
 use crate::filter::Number;
@@ -55,7 +56,10 @@ pub enum Kept {
 impl Recorder {
     /// A recorder of the event numbered `event`, whose records have this `format`, into `rings`: of its `arguments`, some of
     /// which are kept at the `entry` of a function, and some recorded as names of `functions`.
-    #[must_use]
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
     pub fn new(
         event: u16,
         format: &Format,
@@ -63,16 +67,17 @@ impl Recorder {
         entry: Box<[Kept]>,
         functions: Option<Arc<Functions>>,
         rings: &'static Rings,
-    ) -> Self {
-        let program = Program::new(arguments, format.arguments(), functions);
+    ) -> Result<Self, OutOfMemory> {
+        let program = Program::new(arguments, format.arguments(), functions)?;
         let size = match program {
             Program::Words(_) => RECORD_HEADER + format.size(),
             Program::Ops(_) => format.size(),
         };
         let word = |(argument, field)| Word::of(argument, field).map(|word| (field.offset as u16, word));
-        let words = arguments.iter().zip(format.arguments()).filter_map(word).collect();
+        let words = fallible::boxed_slice(arguments.iter().zip(format.arguments()).filter_map(word))?;
         let is_of_a_call = format.shape == Shape::Probe && arguments.iter().all(Fetch::is_of_a_call);
-        Self { plan: PlanCell::default(), rings, event, shape: format.shape, size, program, words, is_of_a_call, entry }
+        let plan = PlanCell::default();
+        Ok(Self { plan, rings, event, shape: format.shape, size, program, words, is_of_a_call, entry })
     }
 
     /// Whether a handler that sees only what a function is called with can record this, if it is at its entry.

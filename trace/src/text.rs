@@ -5,10 +5,33 @@
 use core::fmt::{self, Write};
 use core::str;
 
+use fallible::OutOfMemory;
+
 use crate::format::{Base, Field, Format, Shape};
 use crate::host::{Clock, Function, Symbols};
 use crate::recorder::{Flags, STACK_EVENT, STACK_HEADER};
 use crate::ring::Record;
+
+/// Why records or a histogram cannot be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShowError {
+    /// There is no memory for a copy.
+    OutOfMemory,
+    /// The place that it is written to gives an error.
+    Write(fmt::Error),
+}
+
+impl From<fmt::Error> for ShowError {
+    fn from(error: fmt::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<OutOfMemory> for ShowError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
 
 const COLUMNS: &str = "\
 #                                _-----=> irqs-off/BH-disabled
@@ -131,13 +154,18 @@ fn write_value(out: &mut dyn Write, field: &Field, record: &[u8], index: usize, 
         Base::String | Base::SymbolString => {
             let Some(bytes) = field.bytes(record, index) else { return out.write_str("(fault)") };
             out.write_char('"')?;
-            bytes.utf8_chunks().try_for_each(|chunk| {
-                out.write_str(chunk.valid())?;
-                if chunk.invalid().is_empty() { Ok(()) } else { out.write_char('\u{fffd}') }
-            })?;
+            write_lossy(out, bytes)?;
             out.write_char('"')
         }
     }
+}
+
+/// Writes `bytes` as text, with a replacement character for what is none.
+pub(crate) fn write_lossy(out: &mut dyn Write, bytes: &[u8]) -> fmt::Result {
+    bytes.utf8_chunks().try_for_each(|chunk| {
+        out.write_str(chunk.valid())?;
+        if chunk.invalid().is_empty() { Ok(()) } else { out.write_char('\u{fffd}') }
+    })
 }
 
 /// Writes the line of an event in `kprobe_profile`.
@@ -185,6 +213,19 @@ pub fn write_name(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> f
         Some(function) => out.write_str(function.name),
         None => write!(out, "{address:#x}"),
     }
+}
+
+/// Whether `value` is displayed as `text`.
+pub(crate) fn is_shown_as(value: &dyn fmt::Display, text: &str) -> bool {
+    struct Rest<'a>(&'a str);
+    impl Write for Rest<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 = self.0.strip_prefix(text).ok_or(fmt::Error)?;
+            Ok(())
+        }
+    }
+    let mut rest = Rest(text);
+    write!(rest, "{value}").is_ok() && rest.0.is_empty()
 }
 
 /// The name of a task as far as it is text.

@@ -197,7 +197,8 @@ impl Clause<'_, '_> {
                 self.emit(action, Word(0), 0, span)
             }
             ("delete", [what]) => {
-                let (map, key) = self.entry(map(what)?, what.span)?;
+                let MapReference { name, keys } = map(what)?;
+                let (map, key) = self.entry(name, keys, what.span)?;
                 self.is_kept(map, what.span)?;
                 self.push(Op::Delete { map, key }, span)
             }
@@ -207,8 +208,7 @@ impl Clause<'_, '_> {
                 if !reference.keys.is_empty() {
                     return Err(what.span.error(Problem::NotAMap));
                 }
-                let entry = MapReference { name: reference.name.clone(), keys: alloc::vec![key.clone()] };
-                let (map, key) = self.entry(&entry, what.span)?;
+                let (map, key) = self.entry(&reference.name, core::slice::from_ref(key), what.span)?;
                 self.is_kept(map, what.span)?;
                 self.push(Op::Delete { map, key }, span)
             }
@@ -218,8 +218,7 @@ impl Clause<'_, '_> {
                 self.emit(Action::Exit, Word(0), 0, span)?;
                 self.push(Op::Exit, span)?;
                 let end = self.jump(span)?;
-                self.ends.push(end);
-                Ok(())
+                Ok(fallible::push(&mut self.ends, end)?)
             }
             ("exit", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 0 })),
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
@@ -262,7 +261,7 @@ impl Clause<'_, '_> {
             }
             _ if !rest.is_empty() => Err(what.span.error(Problem::NotAMap)),
             ExpressionForm::Map(reference) => {
-                let (map, key) = self.entry(reference, what.span)?;
+                let (map, key) = self.entry(&reference.name, &reference.keys, what.span)?;
                 let key_words = self.checker.maps.get(usize::from(map)).and_then(|known| known.keys.as_ref());
                 let key_words = key_words.map_or(0, |keys| keys.iter().map(|of| of.words()).sum::<u8>());
                 let of = match self.kept(map, what.span)? {
@@ -292,7 +291,7 @@ impl Clause<'_, '_> {
     }
 
     fn printf(&mut self, text: &Expression, arguments: &[Expression], span: Span) -> Result<(), Error> {
-        let mut pieces = format::pieces(written(text)?).ok_or(text.span.error(Problem::Conversion))?;
+        let mut pieces = format::pieces(written(text)?)?.ok_or(text.span.error(Problem::Conversion))?;
         let conversions = pieces.iter().filter(|piece| piece.conversion.is_some()).count();
         if conversions != arguments.len() {
             let problem = Problem::Conversions { conversions, arguments: arguments.len() };
@@ -303,7 +302,7 @@ impl Clause<'_, '_> {
         for (argument, conversion) in arguments.iter().zip(converted) {
             let value = self.value(argument)?;
             format::fit(conversion, value.of).map_err(|problem| argument.span.error(problem))?;
-            values.push((value, argument.span));
+            fallible::push(&mut values, (value, argument.span))?;
         }
         let words = values.iter().map(|(value, _)| usize::from(value.of.words())).sum::<usize>();
         let words = u8::try_from(words).map_err(|_| span.error(Problem::Room { most: u8::MAX.into() }))?;

@@ -67,8 +67,8 @@ impl<'c, 's> Clause<'c, 's> {
         if let Some(predicate) = &clause.predicate {
             let mut ends = Vec::new();
             match compiled.branch(predicate, false, &mut ends) {
-                Err(error) if !compiled.checker.learning => return Err(error),
-                _ => compiled.ends.append(&mut ends),
+                Err(error) if compiled.checker.ends_with(&error) => return Err(error),
+                _ => fallible::extend(&mut compiled.ends, ends)?,
             }
             compiled.free = 0;
         }
@@ -102,7 +102,7 @@ impl<'c, 's> Clause<'c, 's> {
             let kept = self.free;
             let count = self.variables.len();
             match self.statement(statement) {
-                Err(error) if !self.checker.learning => return Err(error),
+                Err(error) if self.checker.ends_with(&error) => return Err(error),
                 _ => {}
             }
             // A variable that is new lies where the first value of its statement has been.
@@ -154,8 +154,7 @@ impl<'c, 's> Clause<'c, 's> {
             }
             StatementForm::Return => {
                 let end = self.jump(span)?;
-                self.ends.push(end);
-                Ok(())
+                Ok(fallible::push(&mut self.ends, end)?)
             }
         }
     }
@@ -169,8 +168,8 @@ impl<'c, 's> Clause<'c, 's> {
         value: &Expression,
     ) -> Result<(), Error> {
         let start = self.free;
-        let known = self.variables.iter().rev().find(|variable| variable.name == name).cloned();
-        let Some(known) = known else {
+        let known = self.variables.iter().rev().find(|variable| variable.name == name);
+        let Some(&Variable { at: place, of, .. }) = known else {
             if operator.is_some() {
                 return Err(at.error(Problem::Unset));
             }
@@ -178,10 +177,11 @@ impl<'c, 's> Clause<'c, 's> {
             self.free = start;
             let place = self.room(new.of.words(), value.span)?;
             self.place(new, place, new.of, value.span)?;
-            self.variables.push(Variable { name: name.into(), at: place, of: new.of });
+            let name = fallible::copy(name)?;
+            fallible::push(&mut self.variables, Variable { name, at: place, of: new.of })?;
             return Ok(());
         };
-        let old = Value { at: Operand::Word(known.at), of: known.of };
+        let old = Value { at: Operand::Word(place), of };
         let new = match operator {
             Some(operator) => {
                 let right = self.value(value)?;
@@ -189,8 +189,8 @@ impl<'c, 's> Clause<'c, 's> {
             }
             None => self.value(value)?,
         };
-        let new = convert(new, known.of, value.span)?;
-        self.place(new, known.at, known.of, value.span)
+        let new = convert(new, of, value.span)?;
+        self.place(new, place, of, value.span)
     }
 
     /// `@name[keys] = value`, or with an operator.
@@ -205,12 +205,12 @@ impl<'c, 's> Clause<'c, 's> {
             && let ExpressionForm::Call { name, arguments } = &*value.form
             && let Some(collected) = self.aggregate(name, arguments, value.span)?
         {
-            let (number, key) = self.entry(map, at)?;
+            let (number, key) = self.entry(&map.name, &map.keys, at)?;
             let (kept, value) = collected;
             self.keep(number, kept, at)?;
             return self.push(Op::Collect { map: number, key, value }, at);
         }
-        let (number, key) = self.entry(map, at)?;
+        let (number, key) = self.entry(&map.name, &map.keys, at)?;
         let new = self.value(value)?;
         if let Some(operator) = operator {
             self.modify(number, key, operator, new, value.span, at, true)?;

@@ -49,13 +49,13 @@ impl Clause<'_, '_> {
     ) -> Result<(), Error> {
         if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
             if how.holds(left, right) {
-                exits.push(self.jump(span)?);
+                let jump = self.jump(span)?;
+                fallible::push(exits, jump)?;
             }
             return Ok(());
         }
         self.push(Op::Branch { how, left, right, target: 0 }, span)?;
-        exits.push(self.ops.len() - 1);
-        Ok(())
+        Ok(fallible::push(exits, self.ops.len() - 1)?)
     }
 
     /// A comparison of two numbers that holds if `left operator right` does.

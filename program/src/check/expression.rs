@@ -116,7 +116,7 @@ impl Clause<'_, '_> {
         let one = Value::constant(1, true);
         match &target.node {
             Target::Map(map) => {
-                let (number, key) = self.entry(map, target.span)?;
+                let (number, key) = self.entry(&map.name, &map.keys, target.span)?;
                 self.modify(number, key, operator, one, span, target.span, first)
             }
             Target::Variable(name) => {

@@ -2,6 +2,10 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::iter::Peekable;
+use core::str::Chars;
+
+use fallible::OutOfMemory;
 
 use crate::code::Type;
 use crate::error::{Noun, Problem};
@@ -11,68 +15,77 @@ use crate::report::{Conversion, Piece, Shown};
 const WIDTH_MAX: usize = 255;
 
 /// The pieces of a format; `None` if it has a conversion that is not known.
-pub(super) fn pieces(format: &str) -> Option<Vec<Piece>> {
+pub(super) fn pieces(format: &str) -> Result<Option<Vec<Piece>>, OutOfMemory> {
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = format.chars().peekable();
     while let Some(c) = rest.next() {
         if c != '%' {
+            text.try_reserve(c.len_utf8())?;
             text.push(c);
             continue;
         }
         if rest.next_if_eq(&'%').is_some() {
+            text.try_reserve(1)?;
             text.push('%');
             continue;
         }
-        let mut conversion = Conversion::default();
-        while let Some(flag) = rest.next_if(|c| "-0#+ ".contains(*c)) {
-            match flag {
-                '-' => conversion.left = true,
-                '0' => conversion.zeros = true,
-                '#' => conversion.prefix = true,
-                '+' => conversion.plus = true,
-                _ => conversion.space = true,
-            }
-        }
-        let number = |rest: &mut core::iter::Peekable<core::str::Chars<'_>>| {
-            let mut value = 0_usize;
-            while let Some(digit) = rest.peek().and_then(|c| c.to_digit(10)) {
-                rest.next();
-                value = value.saturating_mul(10).saturating_add(digit as usize);
-            }
-            (value <= WIDTH_MAX).then_some(value)
-        };
-        conversion.width = number(&mut rest)?;
-        if rest.next_if_eq(&'.').is_some() {
-            conversion.precision = Some(number(&mut rest)?);
-        }
-        let mut length = String::new();
-        while let Some(letter) = rest.next_if(|c| "hljzt".contains(*c)) {
-            length.push(letter);
-        }
-        conversion.bits = match length.as_str() {
-            "hh" => 8,
-            "h" => 16,
-            "" | "l" | "ll" | "j" | "z" | "t" => 64,
-            _ => return None,
-        };
-        conversion.shown = match rest.next()? {
-            'd' | 'i' => Shown::Signed,
-            'u' => Shown::Unsigned,
-            'o' => Shown::Octal,
-            'x' => Shown::Hexadecimal { upper: false },
-            'X' => Shown::Hexadecimal { upper: true },
-            'c' => Shown::Character,
-            'p' => Shown::Pointer,
-            's' => Shown::Text,
-            _ => return None,
-        };
-        pieces.push(Piece { text: core::mem::take(&mut text), conversion: Some(conversion) });
+        let Some(conversion) = conversion(&mut rest) else { return Ok(None) };
+        let text = core::mem::take(&mut text);
+        fallible::push(&mut pieces, Piece { text, conversion: Some(conversion) })?;
     }
     if !text.is_empty() {
-        pieces.push(Piece { text, conversion: None });
+        fallible::push(&mut pieces, Piece { text, conversion: None })?;
     }
-    Some(pieces)
+    Ok(Some(pieces))
+}
+
+/// The conversion behind a `%`; `None` if it is not known.
+fn conversion(rest: &mut Peekable<Chars<'_>>) -> Option<Conversion> {
+    let mut conversion = Conversion::default();
+    while let Some(flag) = rest.next_if(|c| "-0#+ ".contains(*c)) {
+        match flag {
+            '-' => conversion.left = true,
+            '0' => conversion.zeros = true,
+            '#' => conversion.prefix = true,
+            '+' => conversion.plus = true,
+            _ => conversion.space = true,
+        }
+    }
+    let number = |rest: &mut Peekable<Chars<'_>>| {
+        let mut value = 0_usize;
+        while let Some(digit) = rest.peek().and_then(|c| c.to_digit(10)) {
+            rest.next();
+            value = value.saturating_mul(10).saturating_add(digit as usize);
+        }
+        (value <= WIDTH_MAX).then_some(value)
+    };
+    conversion.width = number(rest)?;
+    if rest.next_if_eq(&'.').is_some() {
+        conversion.precision = Some(number(rest)?);
+    }
+    let mut length = ['\0'; 2];
+    for place in &mut length {
+        *place = rest.next_if(|c| "hljzt".contains(*c)).unwrap_or_default();
+    }
+    conversion.bits = match length {
+        ['h', 'h'] => 8,
+        ['h', '\0'] => 16,
+        ['\0' | 'l' | 'j' | 'z' | 't', '\0'] | ['l', 'l'] => 64,
+        _ => return None,
+    };
+    conversion.shown = match rest.next()? {
+        'd' | 'i' => Shown::Signed,
+        'u' => Shown::Unsigned,
+        'o' => Shown::Octal,
+        'x' => Shown::Hexadecimal { upper: false },
+        'X' => Shown::Hexadecimal { upper: true },
+        'c' => Shown::Character,
+        'p' => Shown::Pointer,
+        's' => Shown::Text,
+        _ => return None,
+    };
+    Some(conversion)
 }
 
 /// Tells `conversion` what it shows, if it can.

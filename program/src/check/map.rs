@@ -7,7 +7,7 @@ use super::clause::Clause;
 use super::value::{SIGNED, Value, number};
 use crate::code::{Aggregate, Arithmetic, Kept, MANY_MAX, Map, Op, Operand, Type, Word};
 use crate::error::{Error, Noun, Problem, Span};
-use crate::syntax::{MapReference, Operator};
+use crate::syntax::{Expression, MapReference, Operator};
 
 /// A map, as far as it is known.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Clause<'_, '_> {
         let number = maps.iter().position(|known| known.name == name).unwrap_or(maps.len());
         let small = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))?;
         if number == maps.len() {
-            maps.push(Known { name: name.into(), keys: None, value: None });
+            fallible::push(maps, Known { name: fallible::copy(name)?, keys: None, value: None })?;
             self.checker.changed = true;
         }
         Ok(small)
@@ -99,11 +99,11 @@ impl Clause<'_, '_> {
     }
 
     /// The number of a map, and where the key of its entry is.
-    pub fn entry(&mut self, map: &MapReference, span: Span) -> Result<(u8, Word), Error> {
-        let number = self.map_number(&map.name, span)?;
+    pub fn entry(&mut self, map: &str, keys: &[Expression], span: Span) -> Result<(u8, Word), Error> {
+        let number = self.map_number(map, span)?;
         let mut parts = Vec::new();
-        for key in &map.keys {
-            parts.push((self.value(key)?, key.span));
+        for key in keys {
+            fallible::push(&mut parts, (self.value(key)?, key.span))?;
         }
         let types = self.key_types(number, &parts, span)?;
         if let ([(part, _)], [of]) = (parts.as_slice(), types.as_slice())
@@ -128,14 +128,14 @@ impl Clause<'_, '_> {
 
     /// The types of the parts of a key, learnt from this one, too.
     fn key_types(&mut self, map: u8, parts: &[(Value, Span)], span: Span) -> Result<Vec<Type>, Error> {
-        let here: Vec<Type> = parts.iter().map(|(part, _)| part.of).collect();
+        let here = fallible::collect(parts.iter().map(|(part, _)| part.of))?;
         let learns = self.checker.learning && !self.guessed;
         let Some(known) = self.checker.maps.get_mut(usize::from(map)) else {
             return Ok(here);
         };
         let Some(keys) = &known.keys else {
             if learns {
-                known.keys = Some(here.clone());
+                known.keys = Some(fallible::collect(here.iter().copied())?);
                 self.checker.changed = true;
             }
             return Ok(here);
@@ -147,10 +147,10 @@ impl Clause<'_, '_> {
         let mut merged = Vec::new();
         for (&wanted, (part, at)) in keys.iter().zip(parts) {
             let problem = Problem::KeyType { wanted: wanted.noun(), found: part.of.noun() };
-            merged.push(wanted.merge(part.of).ok_or(at.error(problem))?);
+            fallible::push(&mut merged, wanted.merge(part.of).ok_or(at.error(problem))?)?;
         }
         if learns && *keys != merged {
-            known.keys = Some(merged.clone());
+            known.keys = Some(fallible::collect(merged.iter().copied())?);
             self.checker.changed = true;
         }
         Ok(merged)
@@ -158,7 +158,7 @@ impl Clause<'_, '_> {
 
     /// The value of a map for a key.
     pub fn read_map(&mut self, map: &MapReference, span: Span) -> Result<Value, Error> {
-        let (number, key) = self.entry(map, span)?;
+        let (number, key) = self.entry(&map.name, &map.keys, span)?;
         match self.kept(number, span) {
             Ok(Kept::Value(of)) => self.give(of, |to| Op::Get { to, map: number, key }, span),
             Ok(Kept::Aggregate(aggregate)) => {

@@ -14,6 +14,8 @@ mod value;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use fallible::TryClone;
+
 use crate::code::{Action, Code, MANY_MAX, Routine};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::Program;
@@ -31,7 +33,7 @@ pub trait Symbols {
     ///
     /// # Errors
     ///
-    /// That cannot be found out.
+    /// That cannot be found out, or there is no memory for a list of them.
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem>;
 }
 
@@ -49,8 +51,10 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Code, Error> {
     }
     while core::mem::take(&mut checker.changed) {
         for clause in &program.clauses {
-            // What is wrong is found again below, and the first of it then.
-            let _ = Clause::compile(&mut checker, clause);
+            // What else is wrong is found again below, and the first of it then.
+            if let Err(error @ Error { problem: Problem::OutOfMemory, .. }) = Clause::compile(&mut checker, clause) {
+                return Err(error);
+            }
         }
     }
     checker.learning = false;
@@ -58,9 +62,10 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Code, Error> {
     let mut routines = Vec::new();
     for clause in &program.clauses {
         let ops = Clause::compile(&mut checker, clause)?;
-        routines.push(Routine { probes: clause.probes.iter().map(|probe| probe.node.clone()).collect(), ops });
+        let probes = fallible::collect_results(clause.probes.iter().map(|probe| probe.node.try_clone()))?;
+        fallible::push(&mut routines, Routine { probes, ops })?;
     }
-    let maps = checker.maps.into_iter().filter_map(Known::finish).collect();
+    let maps = fallible::collect(checker.maps.into_iter().filter_map(Known::finish))?;
     Ok(Code { routines, maps, actions: checker.actions, stack_frames: checker.stack_frames })
 }
 
@@ -77,11 +82,16 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
+    /// Whether what is wrong ends the check at once: not while maps are being learnt of, unless there is no memory for that.
+    fn ends_with(&self, error: &Error) -> bool {
+        !self.learning || error.problem == Problem::OutOfMemory
+    }
+
     /// The number of `action`.
     fn action(&mut self, action: Action, span: Span) -> Result<u8, Error> {
         let number = self.actions.iter().position(|other| *other == action).unwrap_or(self.actions.len());
         if number == self.actions.len() && !self.learning {
-            self.actions.push(action);
+            fallible::push(&mut self.actions, action)?;
         }
         u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
     }

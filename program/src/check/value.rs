@@ -59,8 +59,7 @@ impl Clause<'_, '_> {
         if self.ops.len() == OPS_MAX {
             return Err(span.error(Problem::LongCode { most: OPS_MAX }));
         }
-        self.ops.push(op);
-        Ok(())
+        Ok(fallible::push(&mut self.ops, op)?)
     }
 
     /// Words of the frame that are free, the first of them.

@@ -1,9 +1,10 @@
 //! Whether code keeps the rules of the checked form. The checker makes no other; this says so of each program, without
 //! trusting the checker, before the program may run.
 
-use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+
+use crate::store::LoadError;
 
 use super::{COMM_WORDS, Code, FRAME_WORDS, Op, Operand, STACK_MAX, Word};
 
@@ -39,32 +40,43 @@ fn both(left: Written, right: Written) -> Written {
     }
 }
 
+/// Some words in a row, and how many they are.
+type Words = (Word, usize);
+
 /// The words that an op touches.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Touched {
-    /// By the first of some words in a row, and how many.
-    pub read: Vec<(Word, usize)>,
-    /// Likewise.
-    pub written: Vec<(Word, usize)>,
+    /// No op reads more than two values.
+    read: [Option<Words>; 2],
+    written: Option<Words>,
 }
 
 impl Touched {
-    fn operands(mut self, operands: &[Operand]) -> Self {
-        for operand in operands {
-            if let Operand::Word(word) = *operand {
-                self.read.push((word, 1));
-            }
-        }
-        self
+    /// The words that are read, in the order of the op's operands.
+    pub fn read(&self) -> impl Iterator<Item = Words> + Clone {
+        self.read.into_iter().flatten()
+    }
+
+    /// The words that are written.
+    pub fn written(&self) -> impl Iterator<Item = Words> + Clone {
+        self.written.into_iter()
+    }
+
+    fn operands(self, operands: &[Operand]) -> Self {
+        operands.iter().fold(self, |touched, operand| match *operand {
+            Operand::Word(word) => touched.reads(word, 1),
+            Operand::Constant(_) => touched,
+        })
     }
 
     fn reads(mut self, from: Word, words: usize) -> Self {
-        self.read.push((from, words));
+        let [first, second] = &mut self.read;
+        *(if first.is_none() { first } else { second }) = Some((from, words));
         self
     }
 
     fn writes(mut self, to: Word, words: usize) -> Self {
-        self.written.push((to, words));
+        self.written = Some((to, words));
         self
     }
 }
@@ -75,10 +87,10 @@ impl Code {
     ///
     /// # Errors
     ///
-    /// The first that is broken.
-    pub fn verify(&self) -> Result<(), Flaw> {
+    /// The first that is broken; or there is no memory to look.
+    pub fn verify(&self) -> Result<(), LoadError> {
         for (routine, ops) in self.routines.iter().map(|routine| &routine.ops).enumerate() {
-            let mut states: Vec<Written> = vec![None; ops.len() + 1];
+            let mut states: Vec<Written> = fallible::collect((0..=ops.len()).map(|_| None))?;
             if let Some(first) = states.first_mut() {
                 *first = Some([0; FRAME_WORDS / 64]);
             }
@@ -93,7 +105,8 @@ impl Code {
                     _ => (None, true),
                 };
                 if let Some(target) = target.map(usize::from) {
-                    let place = states.get_mut(target).filter(|_| target > number).ok_or(flaw("jumps elsewhere"))?;
+                    let place =
+                        states.get_mut(target).filter(|_| target > number).ok_or_else(|| flaw("jumps elsewhere"))?;
                     *place = both(*place, after);
                 }
                 if falls && let Some(next) = states.get_mut(number + 1) {
@@ -148,14 +161,14 @@ impl Code {
 
 /// What has been written behind an op that touches `touched`, where `written` has been before it.
 fn follow(mut written: [u64; FRAME_WORDS / 64], touched: &Touched) -> Result<[u64; FRAME_WORDS / 64], &'static str> {
-    let each = |&(Word(first), words): &(Word, usize)| usize::from(first)..usize::from(first) + words;
-    for word in touched.read.iter().flat_map(each) {
+    let each = |(Word(first), words): Words| usize::from(first)..usize::from(first) + words;
+    for word in touched.read().flat_map(each) {
         let set = written.get(word / 64).ok_or("reads outside its frame")?;
         if set & 1 << (word % 64) == 0 {
             return Err("reads a word that is not written before");
         }
     }
-    for word in touched.written.iter().flat_map(each) {
+    for word in touched.written().flat_map(each) {
         *written.get_mut(word / 64).ok_or("writes outside its frame")? |= 1 << (word % 64);
     }
     Ok(written)
@@ -164,6 +177,7 @@ fn follow(mut written: [u64; FRAME_WORDS / 64], touched: &Touched) -> Result<[u6
 #[cfg(test)]
 mod tests {
     use alloc::string::String;
+    use alloc::vec;
 
     use super::*;
     use crate::code::{Action, Aggregate, Comparison, Kept, Map, Routine, Type};
@@ -177,7 +191,11 @@ mod tests {
             actions: vec![Action::Exit],
             stack_frames: 4,
         };
-        code.verify().err().map(|flaw| (flaw.op, flaw.what))
+        match code.verify() {
+            Ok(()) => None,
+            Err(LoadError::Flaw(flaw)) => Some((flaw.op, flaw.what)),
+            Err(LoadError::OutOfMemory) => panic!("there is memory"),
+        }
     }
 
     fn set(to: u8) -> Op {

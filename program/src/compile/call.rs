@@ -38,11 +38,11 @@ impl Emitter<'_> {
         let touched = self.touched(number);
         let own = |(word, place)| if let Place::Register(register) = place { Some((word, register)) } else { None };
         let across: Vec<_> = self.places.across(number).collect();
-        let read = each(&touched.read).map(|word| (word, self.places.before(word, number))).filter_map(own);
+        let read = each(touched.read()).map(|word| (word, self.places.before(word, number))).filter_map(own);
         let mut before: Vec<_> = read.chain(across.iter().copied()).collect();
         before.sort_unstable();
         before.dedup();
-        let written = each(&touched.written).map(|word| (word, self.places.after(word, number))).filter_map(own);
+        let written = each(touched.written()).map(|word| (word, self.places.after(word, number))).filter_map(own);
         let mut after: Vec<_> = written.chain(across).collect();
         after.sort_unstable();
         after.dedup();

@@ -221,8 +221,8 @@ impl<'a> Emitter<'a> {
 
     fn op(&mut self, number: usize, op: Op) {
         let touched = self.touched(number);
-        let in_memory = each(&touched.read).any(|word| self.places.before(word, number) == Place::Memory)
-            || each(&touched.written).any(|word| self.places.after(word, number) == Place::Memory);
+        let in_memory = each(touched.read()).any(|word| self.places.before(word, number) == Place::Memory)
+            || each(touched.written()).any(|word| self.places.after(word, number) == Place::Memory);
         if in_memory {
             self.frame();
         }

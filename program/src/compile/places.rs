@@ -68,8 +68,8 @@ impl Words {
 }
 
 /// The words in rows, one by one.
-pub(super) fn each(rows: &[(Word, usize)]) -> impl Iterator<Item = usize> + '_ {
-    rows.iter().flat_map(|&(Word(first), count)| usize::from(first)..usize::from(first) + count)
+pub(super) fn each(rows: impl Iterator<Item = (Word, usize)>) -> impl Iterator<Item = usize> {
+    rows.flat_map(|(Word(first), count)| usize::from(first)..usize::from(first) + count)
 }
 
 /// Where an op may go on besides the next, and whether it may go on there.
@@ -101,8 +101,8 @@ impl Places {
             let mut words = Words::default();
             let next = target.into_iter().chain(falls.then_some(number + 1));
             next.filter_map(|next| needed.get(next)).for_each(|others| words.join(*others));
-            each(&touched.written).for_each(|word| words.remove(word));
-            each(&touched.read).for_each(|word| words.insert(word));
+            each(touched.written()).for_each(|word| words.remove(word));
+            each(touched.read()).for_each(|word| words.insert(word));
             if let Some(place) = needed.get_mut(number) {
                 *place = words;
             }
@@ -120,9 +120,9 @@ impl Places {
             }
             let mut behind = if falls { of(number + 1) } else { Words::default() };
             until.iter().enumerate().filter(|(_, until)| **until > number).for_each(|(word, _)| behind.insert(word));
-            let text = touched.written.iter().any(|&(_, words)| words > 1);
+            let text = touched.written().any(|(_, words)| words > 1);
             for word in behind.iter() {
-                self.extend(word, number, text && each(&touched.written).any(|written| written == word));
+                self.extend(word, number, text && each(touched.written()).any(|written| written == word));
             }
         }
     }

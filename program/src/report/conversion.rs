@@ -1,6 +1,5 @@
 //! How `printf` shows a value: the conversions of C, of whole 64 bits unless told otherwise.
 
-use alloc::format;
 use alloc::string::String;
 use core::fmt::{self, Write};
 
@@ -89,7 +88,7 @@ impl Conversion {
                 let length = self.precision.and_then(|most| text.char_indices().nth(most)).map(|(at, _)| at);
                 return self.pad(text.get(..length.unwrap_or(text.len())).unwrap_or(text), out);
             }
-            Shown::Character => return self.pad(&String::from_utf8_lossy(&[value as u8]), out),
+            Shown::Character => return self.pad(&super::lossy(&[value as u8])?, out),
             Shown::Signed => {
                 let signed = extended(true).cast_signed();
                 let sign = match signed {
@@ -98,19 +97,19 @@ impl Conversion {
                     _ if self.space => " ",
                     _ => "",
                 };
-                (sign, format!("{}", signed.unsigned_abs()))
+                (sign, fallible::format(format_args!("{}", signed.unsigned_abs()))?)
             }
-            Shown::Unsigned => ("", format!("{unsigned}")),
+            Shown::Unsigned => ("", fallible::format(format_args!("{unsigned}"))?),
             // The prefix is a digit: one more, if the first is not 0 anyway.
-            Shown::Octal if self.prefix && unsigned != 0 => ("", format!("0{unsigned:o}")),
-            Shown::Octal => ("", format!("{unsigned:o}")),
+            Shown::Octal if self.prefix && unsigned != 0 => ("", fallible::format(format_args!("0{unsigned:o}"))?),
+            Shown::Octal => ("", fallible::format(format_args!("{unsigned:o}"))?),
             Shown::Hexadecimal { upper: false } => {
-                (if self.prefix && unsigned != 0 { "0x" } else { "" }, format!("{unsigned:x}"))
+                (if self.prefix && unsigned != 0 { "0x" } else { "" }, fallible::format(format_args!("{unsigned:x}"))?)
             }
             Shown::Hexadecimal { upper: true } => {
-                (if self.prefix && unsigned != 0 { "0X" } else { "" }, format!("{unsigned:X}"))
+                (if self.prefix && unsigned != 0 { "0X" } else { "" }, fallible::format(format_args!("{unsigned:X}"))?)
             }
-            Shown::Pointer => ("0x", format!("{value:x}")),
+            Shown::Pointer => ("0x", fallible::format(format_args!("{value:x}"))?),
         };
         let fill = match self.precision {
             Some(least) => least,
@@ -123,7 +122,7 @@ impl Conversion {
             || self.shown == Shown::Pointer
             || self.shown == Shown::Octal && self.prefix;
         let digits = if is_shown { digits.as_str() } else { "" };
-        self.pad(&format!("{sign}{digits:0>fill$}"), out)
+        self.pad(&fallible::format(format_args!("{sign}{digits:0>fill$}"))?, out)
     }
 
     /// Writes `text`, filled up with spaces.

@@ -1,34 +1,25 @@
 //! The entries of a map as text, in ascending order of their values.
 
-use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::fmt::{self, Write};
+
+use fallible::OutOfMemory;
 
 use super::{Reporter, histogram, split};
 use crate::code::{Aggregate, Kept, Map, Type};
-use crate::store::{join, total, wide};
+use crate::store::{Entries, total, wide};
 
-/// By what an entry is sorted.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Order {
-    Number(i128),
-    Text(Vec<u8>),
-}
-
-fn order(kept: Kept, value: &[u64]) -> Order {
+/// The number by which an entry is sorted.
+fn order(kept: Kept, value: &[u64]) -> i128 {
     let first = value.first().copied().unwrap_or(0);
     match kept {
-        Kept::Value(Type::Integer { signed: true }) => Order::Number(first.cast_signed().into()),
-        Kept::Value(Type::Text { .. }) => Order::Text(value.iter().flat_map(|word| word.to_le_bytes()).collect()),
-        Kept::Value(_) => Order::Number(first.into()),
+        Kept::Value(Type::Integer { signed: true }) => first.cast_signed().into(),
+        Kept::Value(_) => first.into(),
         Kept::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => {
-            Order::Number(value.iter().map(|&count| i128::from(count)).sum())
+            value.iter().map(|&count| i128::from(count)).sum()
         }
         Kept::Aggregate(aggregate) => {
             let number = total(&aggregate, value);
-            Order::Number(if is_signed(aggregate) { number.cast_signed().into() } else { number.into() })
+            if is_signed(aggregate) { number.cast_signed().into() } else { number.into() }
         }
     }
 }
@@ -45,13 +36,14 @@ impl Reporter<'_> {
     /// Writes the `top` greatest entries of a map, or all if `top` is 0, with numbers divided by `divisor`.
     pub(super) fn map(&self, number: usize, top: u64, divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let Some(of) = self.code.maps.get(number) else { return Ok(()) };
-        let mut entries = self.by_function(of, self.store.read(number, of.value, self.masked));
-        if entries.is_empty() {
-            return Ok(());
+        let mut entries = self.entries(number, of)?;
+        match of.value {
+            Kept::Value(Type::Text { .. }) => entries.sort_by_text(),
+            kept => entries.sort_by_number(|value| order(kept, value))?,
         }
-        entries.sort_by_cached_key(|(_, value)| order(of.value, value));
-        let shown = if top == 0 { entries.len() } else { usize::try_from(top).unwrap_or(usize::MAX) };
-        for (key, value) in entries.iter().skip(entries.len().saturating_sub(shown)) {
+        let all = entries.iter().len();
+        let shown = if top == 0 { all } else { usize::try_from(top).unwrap_or(usize::MAX) };
+        for (key, value) in entries.iter().skip(all.saturating_sub(shown)) {
             self.key(of, key, out)?;
             self.entry(of.value, value, divisor, out)?;
             out.write_char('\n')?;
@@ -59,18 +51,13 @@ impl Reporter<'_> {
         Ok(())
     }
 
-    /// The entries of a map. What is collected for several addresses of one function is put together, as it is shown by that.
-    fn by_function(&self, of: &Map, found: BTreeMap<Vec<u64>, Vec<u64>>) -> Vec<(Vec<u64>, Vec<u64>)> {
-        let Kept::Aggregate(aggregate) = of.value else { return found.into_iter().collect() };
-        let mut all: BTreeMap<Vec<u64>, Vec<u64>> = BTreeMap::new();
-        for (mut key, value) in found {
-            self.unify(of, &mut key);
-            match all.entry(key) {
-                Entry::Vacant(vacant) => drop(vacant.insert(value)),
-                Entry::Occupied(mut occupied) => join(&aggregate, occupied.get_mut(), &value),
-            }
+    /// The entries of map `number`. What is collected for several addresses of one function is put together, as it is shown by that.
+    fn entries(&self, number: usize, of: &Map) -> Result<Entries, OutOfMemory> {
+        let mut entries = self.store.read(number, of.value, self.masked)?;
+        if let Kept::Aggregate(_) = of.value {
+            entries.change_keys(|key| self.unify(of, key))?;
         }
-        all.into_iter().collect()
+        Ok(entries)
     }
 
     /// Makes keys equal that are shown the same: a function stands for its addresses.
@@ -87,14 +74,15 @@ impl Reporter<'_> {
 
     /// Writes what has been collected for a key of map `number`, which is more than a number.
     pub(super) fn collected(&self, number: usize, of: &Map, key: &[u64], out: &mut dyn Write) -> fmt::Result {
-        let mut wanted = key.to_vec();
+        let mut wanted = fallible::collect(key.iter().copied())?;
         self.unify(of, &mut wanted);
-        let entries = self.by_function(of, self.store.read(number, of.value, self.masked));
-        let found = entries.into_iter().find(|(key, _)| *key == wanted);
-        let nothing = || vec![0; of.value.words()];
-        let value = found.map_or_else(nothing, |(_, value)| value);
+        let entries = self.entries(number, of)?;
+        let found = entries.iter().find(|(key, _)| **key == wanted);
         self.key(of, key, out)?;
-        self.entry(of.value, &value, 1, out)
+        match found {
+            Some((_, value)) => self.entry(of.value, value, 1, out),
+            None => self.entry(of.value, &fallible::collect((0..of.value.words()).map(|_| 0))?, 1, out),
+        }
     }
 
     /// Writes the name of a map, and a key of it.

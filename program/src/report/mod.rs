@@ -1,14 +1,15 @@
 //! What a program has put out, and what its maps keep, as text, in bpftrace's layout.
 //!
-//! It runs in a task, allocates, and takes its time.
+//! It runs in a task, allocates, and takes its time. Without memory it gives the error of a writer, and has written what precedes.
 
 mod conversion;
 mod entries;
 mod histogram;
 
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt::{self, Write};
+
+use fallible::{OutOfMemory, Text};
 
 pub use conversion::{Conversion, Piece, Shown};
 
@@ -55,8 +56,8 @@ pub fn drain(
 ) -> Result<bool, fmt::Error> {
     let reporter = Reporter { code, store, names, masked };
     // Writing may be what the program is about, and put out more: that is for the next time.
-    let ends: Vec<u64> = store.lanes.iter().map(|lane| lane.ring.end()).collect();
-    while let Some(record) = next(store, &ends) {
+    let ends = fallible::collect(store.lanes.iter().map(|lane| lane.ring.end()))?;
+    while let Some(record) = next(store, &ends)? {
         match code.actions.get(usize::from(record.action)) {
             Some(Action::Exit) => return Ok(true),
             Some(&Action::Clear { map }) => store.clear(map.into(), false, masked),
@@ -70,10 +71,10 @@ pub fn drain(
 
 /// The earliest record of all CPUs, of those up to the `ends` of each. What a CPU puts out after its end was looked at is for the next
 /// time, though the end of another CPU was looked at later.
-fn next(store: &Store, ends: &[u64]) -> Option<Record> {
+fn next(store: &Store, ends: &[u64]) -> Result<Option<Record>, OutOfMemory> {
     let unread = store.lanes.iter().zip(ends).filter(|(lane, end)| !lane.ring.is_read(**end));
     let timed = unread.filter_map(|(lane, _)| Some((lane.ring.next_time()?, lane)));
-    timed.min_by_key(|&(time, _)| time)?.1.ring.take()
+    timed.min_by_key(|&(time, _)| time).map_or(Ok(None), |(_, lane)| lane.ring.take())
 }
 
 /// Writes all maps that have keys, as at the end of a program, in the order of their names, which it reads within calls of `masked`;
@@ -90,8 +91,8 @@ pub fn write_maps(
     out: &mut dyn Write,
 ) -> fmt::Result {
     let reporter = Reporter { code, store, names, masked };
-    let mut order: Vec<usize> = (0..code.maps.len()).collect();
-    order.sort_by_key(|&number| code.maps.get(number).map(|map| map.name.as_str()));
+    let mut order = fallible::collect(0..code.maps.len())?;
+    order.sort_unstable_by_key(|&number| code.maps.get(number).map(|map| map.name.as_str()));
     for number in order {
         reporter.map(number, 0, 1, out)?;
     }
@@ -161,11 +162,11 @@ impl Reporter<'_> {
     /// The text of a value that is printed by itself: a string as it is.
     fn text(&self, of: Type, words: &[u64]) -> Result<String, fmt::Error> {
         if let Type::Text { .. } = of {
-            return Ok(string(words));
+            return Ok(string(words)?);
         }
-        let mut text = String::new();
+        let mut text = Text::default();
         self.value(of, words, 1, &mut text)?;
-        Ok(text)
+        Ok(text.0)
     }
 
     /// Writes the function that contains `address` and has the path `name`, as [`numbered`](crate::syntax::numbered) reads it.
@@ -187,7 +188,7 @@ impl Reporter<'_> {
             }
             Type::Integer { signed: false } => write!(out, "{}", word / divisor.max(1)),
             Type::Pointer { .. } => write!(out, "{word:#x}"),
-            Type::Text { .. } => string(words).chars().try_for_each(|c| match c.is_control() {
+            Type::Text { .. } => string(words)?.chars().try_for_each(|c| match c.is_control() {
                 true => write!(out, "{}", c.escape_default()),
                 false => out.write_char(c),
             }),
@@ -198,7 +199,7 @@ impl Reporter<'_> {
             Type::Site => self.names.site(word, out),
             Type::Stack => {
                 out.write_char('\n')?;
-                for (depth, frame) in self.store.stacks.frames(word).into_iter().enumerate() {
+                for (depth, frame) in self.store.stacks.frames(word).enumerate() {
                     // Behind a call that does not return, the return address may be that of the next function.
                     let within = if depth == 0 { frame } else { frame.wrapping_sub(1) };
                     match self.names.symbol(within) {
@@ -217,10 +218,19 @@ impl Reporter<'_> {
 }
 
 /// The string in these words.
-fn string(words: &[u64]) -> String {
+fn string(words: &[u64]) -> Result<String, OutOfMemory> {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0);
-    let bytes: Vec<u8> = bytes.collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    lossy(&fallible::collect(bytes)?)
+}
+
+/// `bytes` as text, with a replacement character for what is none.
+fn lossy(bytes: &[u8]) -> Result<String, OutOfMemory> {
+    let mut text = Text::default();
+    for chunk in bytes.utf8_chunks() {
+        let replacement = if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
+        write!(text, "{}{replacement}", chunk.valid()).map_err(|_| OutOfMemory)?;
+    }
+    Ok(text.0)
 }
 
 /// The words of a value at the start of `words`, and the rest.

@@ -1,15 +1,18 @@
 //! What a program keeps while it runs: a table for each map, or one for each map and CPU; the output of each CPU; and the
 //! stacks. All is allocated when the program is loaded.
 
+mod entries;
 mod ring;
 mod stacks;
 mod table;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+use core::fmt;
 use core::sync::atomic::Ordering;
 
+use fallible::OutOfMemory;
+
+pub use entries::Entries;
 pub(crate) use ring::{Record, Ring};
 pub(crate) use stacks::Stacks;
 pub(crate) use table::{Cells, HEAD, MIX, Table, cells};
@@ -114,6 +117,38 @@ pub(crate) struct Lane {
     pub faults: AtomicU64,
 }
 
+/// Why a program is not loaded.
+#[derive(Debug)]
+pub enum LoadError {
+    /// Its code breaks a rule of its form: it may not run.
+    Flaw(Flaw),
+    /// There is no memory for what it keeps.
+    OutOfMemory,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flaw(flaw) => flaw.fmt(f),
+            Self::OutOfMemory => f.write_str("there is no memory for its maps and its output"),
+        }
+    }
+}
+
+impl core::error::Error for LoadError {}
+
+impl From<Flaw> for LoadError {
+    fn from(flaw: Flaw) -> Self {
+        Self::Flaw(flaw)
+    }
+}
+
+impl From<OutOfMemory> for LoadError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
 /// What a program keeps.
 #[derive(Debug)]
 pub struct Store {
@@ -134,23 +169,28 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If the code breaks a rule of its form: it may not run then.
-    pub fn new(code: &Code, limits: &Limits, start: u64) -> Result<Self, Flaw> {
+    /// The code breaks a rule of its form; or there is no memory.
+    pub fn new(code: &Code, limits: &Limits, start: u64) -> Result<Self, LoadError> {
         code.verify()?;
-        let lanes = (0..limits.cpus).map(|_| Lane {
-            frame: cells(FRAME_WORDS),
-            stack: cells(code.stack_frames),
-            ring: Ring::new(limits.output_words()),
-            faults: AtomicU64::new(0),
-        });
-        let tables = code.maps.iter().map(|map| {
+        let lane = |_| -> Result<_, OutOfMemory> {
+            Ok(Lane {
+                frame: cells(FRAME_WORDS)?,
+                stack: cells(code.stack_frames)?,
+                ring: Ring::new(limits.output_words())?,
+                faults: AtomicU64::new(0),
+            })
+        };
+        let tables = |map: &Map| {
             let (key, value) = (map.key_words(), map.value.words());
-            (0..limits.copies(map)).map(|_| Table::new(key, value, limits.entries(key + value))).collect()
-        });
+            let table = |_| Table::new(key, value, limits.entries(key + value));
+            fallible::boxed_slice(fallible::collect_results((0..limits.copies(map)).map(table))?)
+        };
+        let lanes = fallible::collect_results((0..limits.cpus).map(lane))?;
+        let tables = fallible::collect_results(code.maps.iter().map(tables))?;
         Ok(Self {
-            lanes: lanes.collect(),
-            tables: tables.collect(),
-            stacks: Stacks::new(code.stack_frames, limits),
+            lanes: fallible::boxed_slice(lanes)?,
+            tables: fallible::boxed_slice(tables)?,
+            stacks: Stacks::new(code.stack_frames, limits)?,
             over: AtomicBool::new(false),
             ended: AtomicU64::new(u64::MAX),
             start,
@@ -214,26 +254,14 @@ impl Store {
         }
     }
 
-    /// The keys and values of a map that keeps `kept`, in ascending order of keys; what each CPU has collected is put
-    /// together. Each step of it is within a call of `masked`, as for [`clear`](Self::clear).
-    #[must_use]
-    pub fn read(&self, map: usize, kept: Kept, masked: Masked<'_>) -> BTreeMap<Vec<u64>, Vec<u64>> {
-        let mut all = BTreeMap::new();
-        for table in self.tables.get(map).into_iter().flatten() {
-            for (key, value) in (0..table.buckets()).flat_map(|bucket| table.read(bucket, masked)) {
-                let Kept::Aggregate(aggregate) = &kept else {
-                    all.insert(key, value);
-                    continue;
-                };
-                match all.entry(key) {
-                    alloc::collections::btree_map::Entry::Vacant(vacant) => drop(vacant.insert(value)),
-                    alloc::collections::btree_map::Entry::Occupied(mut occupied) => {
-                        join(aggregate, occupied.get_mut(), &value);
-                    }
-                }
-            }
-        }
-        all
+    /// The keys and values of a map that keeps `kept`; what each CPU has collected is put together. Each step of it is within a
+    /// call of `masked`, as for [`clear`](Self::clear).
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a copy.
+    pub fn read(&self, map: usize, kept: Kept, masked: Masked<'_>) -> Result<Entries, OutOfMemory> {
+        Entries::read(self.tables.get(map).map_or(&[], |tables| tables), kept, masked)
     }
 }
 

@@ -4,6 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use fallible::OutOfMemory;
+
 use super::table::{Cells, cells};
 use crate::atomic::AtomicU64;
 
@@ -32,8 +34,9 @@ pub(crate) struct Record {
 
 impl Ring {
     /// A ring of `words` words, a power of 2.
-    pub fn new(words: usize) -> Self {
-        Self { cells: cells(words), written: AtomicU64::new(0), read: AtomicU64::new(0), lost: AtomicU64::new(0) }
+    pub fn new(words: usize) -> Result<Self, OutOfMemory> {
+        let zero = || AtomicU64::new(0);
+        Ok(Self { cells: cells(words)?, written: zero(), read: zero(), lost: zero() })
     }
 
     #[inline]
@@ -81,15 +84,19 @@ impl Ring {
     }
 
     /// Takes the next record, if there is one.
-    pub fn take(&self) -> Option<Record> {
-        let time = self.next_time()?;
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it; it is still the next.
+    pub fn take(&self) -> Result<Option<Record>, OutOfMemory> {
+        let Some(time) = self.next_time() else { return Ok(None) };
         let read = self.read.load(Ordering::Relaxed);
-        let head = self.cell(read)?.load(Ordering::Relaxed);
+        let Some(head) = self.cell(read).map(|cell| cell.load(Ordering::Relaxed)) else { return Ok(None) };
         let count = head >> 8;
         let word = |at: u64| self.cell(read.wrapping_add(HEAD as u64 + at)).map(|cell| cell.load(Ordering::Relaxed));
-        let values = (0..count).filter_map(word).collect();
+        let values = fallible::collect((0..count).filter_map(word))?;
         self.read.store(read.wrapping_add(HEAD as u64 + count), Ordering::Release);
-        Some(Record { action: head as u8, time, values })
+        Ok(Some(Record { action: head as u8, time, values }))
     }
 
     /// How many records have not fit.
@@ -111,24 +118,24 @@ mod tests {
 
     #[test]
     fn records_come_out_as_they_went_in_also_around_the_end() {
-        let ring = Ring::new(16);
+        let ring = Ring::new(16).unwrap();
         for number in 0..100_u64 {
             let words: Vec<u64> = (0..number % 5).map(|word| number + word).collect();
             ring.write(number as u8, number, &values(&words));
             assert_eq!(ring.next_time(), Some(number));
-            assert_eq!(ring.take(), Some(Record { action: number as u8, time: number, values: words }));
+            assert_eq!(ring.take().unwrap(), Some(Record { action: number as u8, time: number, values: words }));
         }
-        assert_eq!(ring.take(), None);
+        assert_eq!(ring.take().unwrap(), None);
     }
 
     #[test]
     fn what_does_not_fit_is_lost_and_counted_and_the_rest_is_whole() {
-        let ring = Ring::new(16);
+        let ring = Ring::new(16).unwrap();
         for number in 0..9 {
             ring.write(number, 0, &values(&[u64::from(number)]));
         }
         assert_eq!(ring.lost(), 4);
-        let taken: Vec<u8> = std::iter::from_fn(|| ring.take()).map(|record| record.action).collect();
+        let taken: Vec<u8> = std::iter::from_fn(|| ring.take().unwrap()).map(|record| record.action).collect();
         assert_eq!(taken, [0, 1, 2, 3, 4]);
     }
 }

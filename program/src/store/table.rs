@@ -11,8 +11,9 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::iter;
 use core::sync::atomic::Ordering;
+
+use fallible::OutOfMemory;
 
 use super::Masked;
 use crate::atomic::{AtomicU64, spin_loop};
@@ -34,9 +35,9 @@ pub(crate) const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Words that several CPUs use.
 pub(crate) type Cells = [AtomicU64];
 
-/// `count` words that are 0.
-pub(crate) fn cells(count: usize) -> Box<Cells> {
-    iter::repeat_with(|| AtomicU64::new(0)).take(count).collect()
+/// `count` words that are 0, if there is memory for them.
+pub(crate) fn cells(count: usize) -> Result<Box<Cells>, OutOfMemory> {
+    fallible::boxed_slice((0..count).map(|_| AtomicU64::new(0)))
 }
 
 /// A table.
@@ -95,17 +96,17 @@ struct Found<'a> {
 impl Table {
     /// A table for `entries` keys, a power of 2 from 16 on, of `key_words` words each, with values of `value_words`. Without
     /// words in the key there is one key.
-    pub fn new(key_words: usize, value_words: usize, entries: usize) -> Self {
+    pub fn new(key_words: usize, value_words: usize, entries: usize) -> Result<Self, OutOfMemory> {
         let [ways, homes, buckets] = Self::layout(key_words, entries);
-        Self {
+        Ok(Self {
             key_words,
             value_words,
             ways,
             home_bits: homes.trailing_zeros(),
             buckets,
-            cells: cells(Self::words(key_words, value_words, entries)),
+            cells: cells(Self::words(key_words, value_words, entries))?,
             dropped: AtomicU64::new(0),
-        }
+        })
     }
 
     /// How many slots a bucket has, how many buckets are homes, and how many there are.
@@ -304,18 +305,26 @@ impl Table {
         }
     }
 
-    /// The keys and values of bucket `number`, as they have been at one moment. Called in a task; the bucket is held within a
-    /// call of `masked`.
-    pub fn read(&self, number: usize, masked: Masked<'_>) -> Vec<(Vec<u64>, Vec<u64>)> {
-        let slot = self.key_words + self.value_words;
-        let mut words: Vec<u64> = iter::repeat_n(0, self.ways * slot).collect();
+    /// Appends the keys and values of bucket `number`, as they have been at one moment, to `rows`: the words of a key, and behind
+    /// them those of its value. Called in a task; the bucket is held within a call of `masked`.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them.
+    pub fn read(&self, number: usize, masked: Masked<'_>, rows: &mut Vec<u64>) -> Result<(), OutOfMemory> {
+        let (slot, start) = (self.key_words + self.value_words, rows.len());
+        rows.try_reserve(self.ways * slot)?;
+        rows.resize(start + self.ways * slot, 0);
         let mut taken = 0;
-        masked(&mut || taken = self.copy(number, &mut words));
-        let slots = words.chunks_exact(slot.max(1)).enumerate().filter(|(way, _)| taken & 1 << way != 0);
-        slots
-            .filter_map(|(_, slot)| slot.split_at_checked(self.key_words))
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect()
+        masked(&mut || taken = self.copy(number, &mut rows[start..]));
+        let mut end = start;
+        for way in (0..self.ways).filter(|way| taken & 1 << way != 0) {
+            let from = start + way * slot;
+            rows.copy_within(from..from + slot, end);
+            end += slot;
+        }
+        rows.truncate(end);
+        Ok(())
     }
 
     /// Copies the slots of bucket `number` to `words`, and tells which are taken. Interrupts are masked.

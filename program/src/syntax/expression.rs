@@ -1,6 +1,5 @@
 //! Reads values, by how strongly operators bind.
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -41,7 +40,7 @@ impl Parser<'_> {
     /// The value that is `form`, from `start` to the last token.
     #[inline(never)]
     fn node(&self, form: ExpressionForm, start: Span) -> Result<Expression, Error> {
-        let value = Expression::new(form, start.to(self.last));
+        let value = Expression::new(form, start.to(self.last))?;
         if value.height + self.depth > DEPTH_MAX { Err(value.span.error(Problem::Deep)) } else { Ok(value) }
     }
 
@@ -155,16 +154,16 @@ impl Parser<'_> {
             Token::Map(name) => {
                 self.advance()?;
                 let keys = if self.accept("[")? { self.values("]")? } else { Vec::new() };
-                ExpressionForm::Map(MapReference { name: name.to_owned(), keys })
+                ExpressionForm::Map(MapReference { name: fallible::copy(name)?, keys })
             }
             Token::Word(word) => {
                 self.advance()?;
                 if self.accept("(")? {
-                    let name: Spanned<String> = Spanned { node: word.to_owned(), span: start };
+                    let name: Spanned<String> = Spanned { node: fallible::copy(word)?, span: start };
                     let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
                     ExpressionForm::Call { name, arguments }
                 } else {
-                    ExpressionForm::Builtin(word.to_owned())
+                    ExpressionForm::Builtin(fallible::copy(word)?)
                 }
             }
             _ => return Err(self.here(Problem::Value)),
@@ -177,8 +176,8 @@ impl Parser<'_> {
         let start = self.span;
         let form = match &self.token {
             Token::Integer(value) => ExpressionForm::Integer(*value),
-            Token::Text(text) => ExpressionForm::Text(text.clone()),
-            Token::Variable(name) => ExpressionForm::Variable((*name).to_owned()),
+            Token::Text(text) => ExpressionForm::Text(fallible::copy(text)?),
+            Token::Variable(name) => ExpressionForm::Variable(fallible::copy(name)?),
             _ => return Err(self.here(Problem::Value)),
         };
         self.advance()?;
@@ -187,9 +186,9 @@ impl Parser<'_> {
 
     /// Values between commas, one at least, up to the sign `end`.
     fn values(&mut self, end: &'static str) -> Result<Vec<Expression>, Error> {
-        let mut values = alloc::vec![self.value()?];
+        let mut values = fallible::collect([self.value()?])?;
         while self.accept(",")? {
-            values.push(self.value()?);
+            fallible::push(&mut values, self.value()?)?;
         }
         self.expect(end)?;
         Ok(values)

@@ -46,7 +46,7 @@ fn one<T>(node: T) -> Spanned<T> {
 }
 
 fn value(form: ExpressionForm) -> Expression {
-    Expression::new(form, NOWHERE)
+    Expression::new(form, NOWHERE).expect("there is memory for what is made up")
 }
 
 fn some<T>(random: &mut Random, least: usize, most: usize, mut make: impl FnMut(&mut Random) -> T) -> Vec<T> {

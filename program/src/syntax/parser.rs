@@ -37,7 +37,7 @@ pub(super) fn program(text: &str) -> Result<Program, Error> {
         }
         let (body, end) = parser.block()?;
         cursor = Cursor { text, position: end };
-        clauses.push(Clause { probes, predicate, body });
+        fallible::push(&mut clauses, Clause { probes, predicate, body })?;
     }
     match clauses.is_empty() {
         true => Err(Span { start: text.len(), end: text.len() }.error(Problem::Empty)),
@@ -59,7 +59,7 @@ pub(super) fn probes_alone(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
 
 fn probe_list(cursor: &mut Cursor<'_>, probes: &mut Vec<Spanned<Probe>>) -> Result<(), Error> {
     loop {
-        probes.push(probe::parse(cursor)?);
+        fallible::push(probes, probe::parse(cursor)?)?;
         cursor.skip_blank()?;
         if !cursor.rest().starts_with(',') {
             return Ok(());
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
                             }
                             parser.expect(";")?;
                         }
-                        body.push(statement);
+                        fallible::push(&mut body, statement)?;
                     }
                 }
             }
@@ -201,7 +201,7 @@ impl<'a> Parser<'a> {
         if self.token == Token::Word("else") {
             self.advance()?;
             if self.token == Token::Word("if") {
-                otherwise.push(self.statement()?);
+                fallible::push(&mut otherwise, self.statement()?)?;
             } else {
                 otherwise = self.inner_block()?;
             }

@@ -1,33 +1,35 @@
 //! Reads where something is done. What a probe is called is taken as it stands: demangled paths have white space,
 //! commas, braces and slashes in them, but only inside brackets.
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
+
+use fallible::OutOfMemory;
 
 use super::token::{Cursor, number};
 use super::tree::{Probe, Spanned};
 use crate::error::{Error, Problem, Span};
 
-/// The name of a probe: up to white space, `,`, `/` or `{` outside brackets. A `{` behind `::` belongs to the name.
-fn name_length(text: &str) -> Result<usize, usize> {
+/// The bytes of the name of a probe: up to white space, `,`, `/` or `{` outside brackets. A `{` behind `::` belongs to the name. The
+/// inner error is where a bracket is that is not closed.
+fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
     let mut open = alloc::vec::Vec::new();
     let mut previous = ' ';
     for (at, c) in text.char_indices() {
         let begins_part = text.get(..at).is_some_and(|before| before.ends_with("::"));
         match c {
-            _ if open.is_empty() && (c.is_whitespace() || c == ',' || c == '/' || c == ';') => return Ok(at),
-            '{' if open.is_empty() && !begins_part => return Ok(at),
-            '<' | '(' | '[' | '{' => open.push(at),
+            _ if open.is_empty() && (c.is_whitespace() || c == ',' || c == '/' || c == ';') => return Ok(Ok(at)),
+            '{' if open.is_empty() && !begins_part => return Ok(Ok(at)),
+            '<' | '(' | '[' | '{' => fallible::push(&mut open, at)?,
             '>' if previous == '-' => {}
             '>' | ')' | ']' | '}' => drop(open.pop()),
             _ => {}
         }
         previous = c;
     }
-    match open.pop() {
+    Ok(match open.pop() {
         Some(at) => Err(at),
         None => Ok(text.len()),
-    }
+    })
 }
 
 /// Where `separator` last is in `text`, outside brackets, and as no part of a `::`.
@@ -72,7 +74,7 @@ impl<'a> Part<'a> {
 
     /// A function, or several by `*` and `?`.
     fn glob(self) -> Result<String, Error> {
-        if self.text.is_empty() { Err(self.span().error(Problem::ProbeName)) } else { Ok(self.text.to_owned()) }
+        if self.text.is_empty() { Err(self.span().error(Problem::ProbeName)) } else { Ok(fallible::copy(self.text)?) }
     }
 
     /// One function.
@@ -93,7 +95,7 @@ impl<'a> Part<'a> {
 pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
     cursor.skip_blank()?;
     let start = cursor.position;
-    let length = name_length(cursor.rest()).map_err(|at| {
+    let length = name_length(cursor.rest())?.map_err(|at| {
         let start = start + at;
         Span { start, end: start + 1 }.error(Problem::OpenBracket)
     })?;

@@ -3,6 +3,8 @@
 
 use alloc::string::String;
 
+use fallible::OutOfMemory;
+
 use crate::error::{Error, Problem, Span};
 
 /// The longest string in a program, in bytes.
@@ -135,6 +137,11 @@ impl<'a> Cursor<'a> {
     fn quoted(&mut self) -> Result<String, Error> {
         let start = self.position;
         let mut text = String::new();
+        let mut add = |character: char| -> Result<(), OutOfMemory> {
+            text.try_reserve(character.len_utf8())?;
+            text.push(character);
+            Ok(())
+        };
         let mut characters = self.rest().char_indices().skip(1);
         let open = Span { start, end: start + 1 };
         loop {
@@ -149,17 +156,18 @@ impl<'a> Cursor<'a> {
                 '\\' => {
                     let escaped = characters.next().map(|(_, escaped)| escaped);
                     let span = Span { start: start + at, end: start + at + 1 + escaped.map_or(0, char::len_utf8) };
-                    text.push(match escaped {
+                    let character = match escaped {
                         Some('n') => '\n',
                         Some('t') => '\t',
                         Some('r') => '\r',
                         Some('\\') => '\\',
                         Some('"') => '"',
                         _ => return Err(span.error(Problem::Escape)),
-                    });
+                    };
+                    add(character)?;
                 }
                 '\0' => return Err(Span { start: start + at, end: start + at + 1 }.error(Problem::Character)),
-                _ => text.push(character),
+                _ => add(character)?,
             }
         }
         if text.len() > TEXT_MAX {

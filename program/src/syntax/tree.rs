@@ -5,6 +5,8 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use fallible::{OutOfMemory, TryClone};
+
 use crate::error::Span;
 
 /// Something that was said at a place.
@@ -90,6 +92,24 @@ pub enum Probe {
         /// Where it is left, instead of where it is entered.
         exit: bool,
     },
+}
+
+impl TryClone for Probe {
+    fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        Ok(match self {
+            Self::Begin => Self::Begin,
+            Self::End => Self::End,
+            &Self::Interval { milliseconds } => Self::Interval { milliseconds },
+            Self::Entry { glob } => Self::Entry { glob: fallible::copy(glob)? },
+            Self::Return { glob } => Self::Return { glob: fallible::copy(glob)? },
+            Self::Exit { glob } => Self::Exit { glob: fallible::copy(glob)? },
+            Self::Offset { function, offset } => Self::Offset { function: fallible::copy(function)?, offset: *offset },
+            Self::Instruction { function, offset } => {
+                Self::Instruction { function: fallible::copy(function)?, offset: *offset }
+            }
+            Self::Inline { function, exit } => Self::Inline { function: fallible::copy(function)?, exit: *exit },
+        })
+    }
 }
 
 /// A map, or an entry of one.
@@ -238,8 +258,11 @@ pub enum ExpressionForm {
 
 impl Expression {
     /// An expression at `span`.
-    #[must_use]
-    pub fn new(form: ExpressionForm, span: Span) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    pub fn new(form: ExpressionForm, span: Span) -> Result<Self, OutOfMemory> {
         use ExpressionForm as Form;
         let of = |map: &MapReference| map.keys.iter().map(|key| key.height).max().unwrap_or(0);
         let below = match &form {
@@ -255,7 +278,7 @@ impl Expression {
             Form::Index { pointer, index } => pointer.height.max(index.height),
             Form::Choice { condition, then, otherwise } => condition.height.max(then.height).max(otherwise.height),
         };
-        Self { form: Box::new(form), span, height: below + 1 }
+        Ok(Self { form: fallible::boxed(form)?, span, height: below + 1 })
     }
 }
 

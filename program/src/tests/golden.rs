@@ -38,6 +38,7 @@ fn every_error_is_shown() {
         Number,
         VariableName,
         LongProgram { most: PROGRAM_MAX },
+        OutOfMemory,
         Empty,
         ProbeKind,
         ProbeName,
@@ -106,6 +107,7 @@ fn every_error_is_shown() {
         let cannot_be_shown = matches!(
             problem,
             Problem::LongProgram { .. }
+                | Problem::OutOfMemory
                 | Problem::Many { .. }
                 | Problem::InlinedMemory { .. }
                 | Problem::InlinedDamaged

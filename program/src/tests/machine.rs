@@ -6,6 +6,8 @@ use std::string::{String, ToString};
 use std::sync::atomic::Ordering;
 use std::vec::Vec;
 
+use fallible::failing::with_memory;
+
 use crate::atomic::AtomicU64;
 use crate::check::{Symbols, check};
 use crate::code::{Code, Register};
@@ -43,9 +45,12 @@ impl Symbols for Image {
 
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {
         let (path, wanted) = numbered(path);
-        let meant = IMAGE.iter().filter(|(name, _)| matches(path, name));
-        let meant = meant.filter(|&&(_, start)| wanted.is_none_or(|wanted| self.number(start).max(1) == wanted));
-        Ok(meant.map(|&(_, start)| start..start + 0x100).collect())
+        // The memory that the image takes to answer is not that of the program.
+        with_memory(usize::MAX, || {
+            let meant = IMAGE.iter().filter(|(name, _)| matches(path, name));
+            let meant = meant.filter(|&&(_, start)| wanted.is_none_or(|wanted| self.number(start).max(1) == wanted));
+            Ok(meant.map(|&(_, start)| start..start + 0x100).collect())
+        })
     }
 }
 
@@ -56,8 +61,8 @@ impl Names for Image {
 
     fn number(&self, address: u64) -> usize {
         let Some((name, start)) = self.symbol(address) else { return 0 };
-        let same: Vec<u64> = IMAGE.iter().filter(|(of, _)| *of == name).map(|&(_, start)| start).collect();
-        if same.len() == 1 { 0 } else { 1 + same.iter().filter(|other| **other < start).count() }
+        let same = || IMAGE.iter().filter(|(of, _)| *of == name).map(|&(_, start)| start);
+        if same().count() == 1 { 0 } else { 1 + same().filter(|other| *other < start).count() }
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {

@@ -1,7 +1,5 @@
 //! `coverage`: how much of the image can be probed.
 
-use alloc::vec::Vec;
-
 use aarch64_kprobes::probe;
 
 use super::census::Census;
@@ -26,8 +24,8 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
             continue;
         }
         let addresses = (start..start + function.size as usize).step_by(4);
-        let instructions: Vec<u32> = addresses.map_while(probe::instruction).collect();
-        census.add(start, &instructions, &blacklist, symbol::has_data);
+        let instructions = fallible::collect(addresses.map_while(probe::instruction)).map_err(Failure::new)?;
+        census.add(start, &instructions, &blacklist, symbol::has_data).map_err(Failure::new)?;
         end = start + function.size as usize;
     }
     if census.instructions() == 0 {

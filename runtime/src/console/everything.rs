@@ -12,7 +12,10 @@ use kprobes_symbols::SymbolTable;
 
 use super::session::Session;
 use super::words::{Failure, Words};
-use crate::{println, symbol};
+use crate::{memory, println, symbol};
+
+/// How many are registered at once: until they are, there are lists of them.
+const AT_ONCE: usize = 1024;
 
 /// `everything [on|off]`
 pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -34,16 +37,31 @@ pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result
 
 fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
-    let (mut probes, mut lacking) =
-        placed(Kprobe::register_all(instructions(table).map(|at| Kprobe::at(at).disabled())));
+    let (mut some, mut probes, mut is_complete) = (instructions(table), Vec::new(), false);
+    while !is_complete && has_memory(&mut probes) {
+        let disabled = some.by_ref().take(AT_ONCE).map(|at| Kprobe::at(at).disabled());
+        let Ok(outcomes) = Kprobe::register_all(disabled) else { break };
+        is_complete = outcomes.is_empty();
+        // Others cannot be probed, as `coverage` tells; or there is no memory for them. There is room, by `has_memory`.
+        probes.extend(outcomes.into_iter().flatten());
+    }
     if Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true).is_err() {
-        // As many as there is memory for: each by itself.
-        Kprobe::unregister_all(probes);
-        (probes, lacking) = placed(Kprobe::register_all(instructions(table).map(Kprobe::at)));
+        // As many as there is memory for.
+        for some in probes.chunks(AT_ONCE) {
+            if Registration::set_all_enabled(some.iter().map(|probe| &**probe), true).is_err() {
+                some.iter().for_each(|probe| _ = probe.enable());
+            }
+        }
+        probes.retain(|probe| probe.is_enabled());
     }
     println!("{} instructions are probed", probes.len());
+    let mut checker = probe::Checker::new();
+    let mut can_be_probed =
+        |address: &usize| matches!(checker.check(*address), Ok(_) | Err(ProbeError::OutOfMemory { .. }));
+    let lacking = instructions(table).filter(|address| can_be_probed(address)).count() - probes.len();
     if lacking > 0 {
-        println!("{lacking} more are not, as there is no memory for it");
+        let free = memory::statistics().heap_to_spare() >> 10;
+        println!("{lacking} more are not: there is no memory for them ({free} KiB are free for probes)");
     }
     Ok(probes)
 }
@@ -60,10 +78,15 @@ fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
     functions.flat_map(|function| function.step_by(4))
 }
 
-/// The probes that there are, and how many there is no memory for. What else cannot be probed `coverage` tells.
-fn placed(outcomes: Vec<Result<Kprobe, ProbeError>>) -> (Vec<Kprobe>, usize) {
-    let lacking = outcomes.iter().filter(|outcome| matches!(outcome, Err(ProbeError::OutOfMemory { .. }))).count();
-    (outcomes.into_iter().flatten().collect(), lacking)
+/// Whether there is memory for some more probes, of which an eighth is left to others, and for a list of them; and to arm all
+/// that there are then.
+fn has_memory(probes: &mut Vec<Kprobe>) -> bool {
+    /// The most bytes that the lists of some probes take while they are registered, and about what the probes take.
+    const NEEDED: usize = 512 * AT_ONCE;
+    /// About what a probe takes besides when it is armed, with its place in the lists that are made for that.
+    const ARMED: usize = 384;
+    probes.try_reserve(AT_ONCE).is_ok()
+        && memory::statistics().heap_to_spare() > NEEDED + ARMED * (probes.len() + AT_ONCE)
 }
 
 fn show(probes: &[Kprobe]) {

@@ -1,7 +1,5 @@
 //! Commands about probes and what they have recorded.
 
-use alloc::string::{String, ToString};
-
 use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
 use kprobes_trace::definition::{self, Command};
 use kprobes_trace::errno::Errno;
@@ -9,7 +7,7 @@ use kprobes_trace::errno::Errno;
 use super::session::Session;
 use super::words::{Failure, Words};
 use crate::symbol::Symbolic;
-use crate::{println, tracing};
+use crate::{print, println, tracing};
 
 /// Carries out a line of `kprobe_events`.
 pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
@@ -17,14 +15,16 @@ pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     match definition::parse(line).map_err(fail)? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
-            let (group, event) = (definition.group.clone(), definition.event.clone());
+            let names =
+                fallible::copy(&definition.group).and_then(|group| Ok((group, fallible::copy(&definition.event)?)));
+            let (group, event) = names.map_err(Failure::new)?;
             let Session { controls, events, .. } = session;
             controls.define(events, definition, &tracing::Names).map_err(fail)?;
             controls.set_enabled(events, Some(&group), Some(&event), true).map_err(Failure::new)
         }
         Some(Command::Remove(removal)) => {
             let Session { controls, events, .. } = session;
-            controls.reset(events, |definition| removal.matches(definition)).map_err(Failure::new)?;
+            controls.reset(events, |definition| removal.matches(definition));
             let removed = events.remove(&removal);
             controls.forget(events);
             // Behind `-:`.
@@ -47,7 +47,9 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
     let longest = session.events.iter().map(|event| event.definition().event.len()).max().unwrap_or(0);
     let width = longest.max(EVENT_WIDTH);
     println!("address           kind  mode       state     hits        missed      {:<width$}  function", "event");
-    for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in probe::list() {
+    for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in
+        probe::list().map_err(Failure::new)?
+    {
         let kind = match kind {
             ProbeKind::Kprobe => "k",
             ProbeKind::Kretprobe => "r",
@@ -56,10 +58,12 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         let event = session.events.iter().find(|event| event.data() == data);
         let event = event.map_or("-", |event| &event.definition().event);
         let place = Symbolic(address);
-        let mode = mode.map_or_else(|| String::from("-"), |mode| mode.to_string());
-        println!(
-            "{address:016x}  {kind:<4}  {mode:<9}  {state:<8}  {hits:<10}  {missed:<10}  {event:<width$}  {place}"
-        );
+        print!("{address:016x}  {kind:<4}  ");
+        match mode {
+            Some(mode) => print!("{mode:<9}"),
+            None => print!("{:<9}", "-"),
+        }
+        println!("  {state:<8}  {hits:<10}  {missed:<10}  {event:<width$}  {place}");
         if let Some(reason) = fallback {
             println!("{:24}{reason}", "");
         }

@@ -6,6 +6,7 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::fmt;
 use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -125,9 +126,14 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: 
         println!("^C");
     }
     let mut lines = mem::take(&mut *left.lock());
-    // ^C once more: the rest is not shown.
-    let _ = program.finish(&mut lines);
-    Ok(())
+    match program.finish(&mut lines) {
+        // ^C once more: the rest is not shown.
+        Err(fmt::Error) if !uart::is_interrupted() => {
+            drop(lines);
+            Err(Failure::new("there is no memory left for the rest of the output"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Says why a program does not run.

@@ -33,7 +33,8 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let (mut functions, mut statics) = (0, 0);
     for function in table.iter().filter(&is_wanted) {
-        println!("{:016x} {:>6}  {}", function.address, function.size, symbol::path(&function));
+        let path = symbol::path(&function).map_err(Failure::new)?;
+        println!("{:016x} {:>6}  {path}", function.address, function.size);
         functions += 1;
     }
     for Symbol { address, size, name } in table.statics().filter(&is_wanted) {
@@ -58,7 +59,9 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
 pub(super) fn selection(glob: &str) -> impl Fn(&Symbol<'static>) -> bool {
     let pattern = if glob.contains(['*', '?']) { glob.to_string() } else { format!("*{glob}*") };
     let is_numbered = numbered(glob).1.is_some();
-    move |symbol| matches(&pattern, symbol.name) || is_numbered && matches(&pattern, &symbol::path(symbol))
+    move |symbol| {
+        matches(&pattern, symbol.name) || is_numbered && symbol::path(symbol).is_ok_and(|path| matches(&pattern, &path))
+    }
 }
 
 /// `run WORKLOAD [N] [TASKS]`

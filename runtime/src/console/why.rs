@@ -1,13 +1,13 @@
 //! `why`: what the engine says of an instruction, or of every instruction of a function.
 
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::Range;
 
 use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{Op, Verdict};
 use aarch64_kprobes::probe::{self, ProbeInfo, ProbeKind, Site};
+use fallible::OutOfMemory;
 use kprobes_trace::definition::{self, Base};
 use kprobes_trace::events;
 
@@ -17,22 +17,20 @@ use super::typed::name;
 use super::words::{Failure, Words};
 use crate::disassembly::Disassembly;
 use crate::symbol::{self, Symbolic};
-use crate::{println, tracing};
+use crate::{print, println, tracing};
 
 /// `why SYMBOL[+OFFSET]`
 pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let (text, column) = name(words)?;
     let place = definition::parse_place(&text).map_err(|error| Failure::at(column + error.column, error))?;
     let address = events::resolve(&place, &tracing::Names)
-        .map_err(|(problem, reason)| Failure::at(column + place.column, format_args!("{problem}: {reason}")))?
-        as usize;
-    let probes = Probes { session, all: probe::list() };
+        .map_err(|refusal| Failure::at(column + place.column, refusal))? as usize;
+    let probes = Probes { session, all: probe::list().map_err(Failure::new)? };
     let whole = matches!(place.base, Base::Symbol(_)) && place.offset_column == place.column;
     match symbol::lookup(address).filter(|_| whole) {
         Some(function) => {
             println!("{}, {} bytes:", function.name, function.size);
-            show_function(address..address + function.size as usize, &probes);
-            Ok(())
+            show_function(address..address + function.size as usize, &probes).map_err(Failure::new)
         }
         None => show_instruction(address, &probes).map_err(|error| Failure::at(column + place.column, error)),
     }
@@ -53,8 +51,8 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
     println!("symbol       {}", Symbolic(address));
     println!("word         {word:#010x}");
     println!("instruction  {}", disassembly(address, word, 0..0));
-    if let Some(probed) = probes.at(address) {
-        println!("probed       by {probed}; shown is what stood there before");
+    if probes.at(address).next().is_some() {
+        println!("probed       by {}; shown is what stood there before", Named { probes, address });
     }
     match checked {
         Ok(Site { verdict: Verdict::Simulate(op), .. }) => {
@@ -76,28 +74,33 @@ fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeErro
 }
 
 /// A line about each instruction of a function.
-fn show_function(function: Range<usize>, probes: &Probes<'_>) {
+fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutOfMemory> {
     let (mut count, mut accepted) = (0, 0);
     for address in function.clone().step_by(4) {
         let Some(word) = probe::instruction(address) else { break };
         let checked = probe::check(address);
-        let answer = match &checked {
-            Ok(Site { verdict: Verdict::Simulate(_), .. }) => String::from("simulated"),
-            Ok(_) => String::from("boosted"),
-            Err(_) => format!("rejected: {}", Class::of(&checked)),
-        };
-        let probed = probes.at(address).map_or(String::new(), |probed| format!(", probed by {probed}"));
-        let offset = format!("+{:#x}", address - function.start);
+        let offset = address - function.start;
         let text = disassembly(address, word, function.start as u64..function.end as u64);
-        println!("{address:016x}  {offset:<7}  {word:08x}  {text:<40}  {answer}{probed}");
+        let text = fallible::format(format_args!("{text}"))?;
+        print!("{address:016x}  +{offset:<#6x}  {word:08x}  {text:<40}  ");
+        match &checked {
+            Ok(Site { verdict: Verdict::Simulate(_), .. }) => print!("simulated"),
+            Ok(_) => print!("boosted"),
+            Err(_) => print!("rejected: {}", Class::of(&checked)),
+        }
+        if probes.at(address).next().is_some() {
+            print!(", probed by {}", Named { probes, address });
+        }
+        println!();
         count += 1;
         accepted += u32::from(checked.is_ok());
     }
     println!("{accepted} of {count} instructions can be probed");
+    Ok(())
 }
 
-fn disassembly(address: usize, word: u32, within: Range<u64>) -> String {
-    format!("{}", Disassembly { address: address as u64, word, symbols: &tracing::Names, within })
+fn disassembly(address: usize, word: u32, within: Range<u64>) -> Disassembly<'static> {
+    Disassembly { address: address as u64, word, symbols: &tracing::Names, within }
 }
 
 /// Why an instruction is not executed elsewhere, as a sentence that begins with it.
@@ -123,14 +126,12 @@ struct Probes<'a> {
 }
 
 impl Probes<'_> {
-    /// Those at the virtual address `address`, if there are any.
-    fn at(&self, address: usize) -> Option<String> {
-        let here = self.all.iter().filter(|probe| probe.address == address);
-        let names: Vec<String> = here.map(|probe| self.name(probe)).collect();
-        (!names.is_empty()).then(|| names.join(" and "))
+    /// Those at the virtual address `address`.
+    fn at(&self, address: usize) -> impl Iterator<Item = &ProbeInfo> {
+        self.all.iter().filter(move |probe| probe.address == address)
     }
 
-    fn name(&self, probe: &ProbeInfo) -> String {
+    fn write_name(&self, probe: &ProbeInfo, out: &mut dyn fmt::Write) -> fmt::Result {
         let kind = match probe.kind {
             ProbeKind::Kprobe => "p",
             ProbeKind::Kretprobe => "r",
@@ -138,6 +139,22 @@ impl Probes<'_> {
         let event = self.session.events.iter().find(|event| event.data() == probe.data);
         let event = event.map_or("-", |event| &event.definition().event);
         let state = if probe.enabled { "" } else { " (disabled)" };
-        format!("{kind}:{event}{state}")
+        write!(out, "{kind}:{event}{state}")
+    }
+}
+
+/// The names of the probes at the virtual address `address`.
+struct Named<'a> {
+    probes: &'a Probes<'a>,
+    address: usize,
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, probe) in self.probes.at(self.address).enumerate() {
+            f.write_str(if number > 0 { " and " } else { "" })?;
+            self.probes.write_name(probe, f)?;
+        }
+        Ok(())
     }
 }

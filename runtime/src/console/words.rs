@@ -1,6 +1,6 @@
 //! The words of a command, each with its column, so that an error can point at one.
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::fmt::{self, Write};
 
 use kprobes_program::error::Indent;
@@ -115,19 +115,20 @@ impl Word<'_> {
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    sentence: String,
+    /// Nothing, if there was no memory for it.
+    sentence: Option<String>,
     column: Option<usize>,
 }
 
 impl Failure {
     /// For a reason that is not in the line.
     pub fn new(sentence: impl fmt::Display) -> Self {
-        Self { sentence: sentence.to_string(), column: None }
+        Self { sentence: said(sentence), column: None }
     }
 
     /// For a reason that begins after `column` characters of the line.
     pub fn at(column: usize, sentence: impl fmt::Display) -> Self {
-        Self { sentence: sentence.to_string(), column: Some(column) }
+        Self { sentence: said(sentence), column: Some(column) }
     }
 
     /// Writes the reason, and a caret below its place in `line`.
@@ -136,7 +137,7 @@ impl Failure {
     ///
     /// Those of `out`.
     pub fn write(&self, line: &str, out: &mut dyn Write) -> fmt::Result {
-        writeln!(out, "error: {}", self.sentence)?;
+        writeln!(out, "error: {}", self.sentence.as_deref().unwrap_or("there is no memory left, not even to say why"))?;
         let Some(column) = self.column else { return Ok(()) };
         let (at, beyond) = match line.char_indices().nth(column) {
             Some((at, _)) => (at, 0),
@@ -144,6 +145,11 @@ impl Failure {
         };
         writeln!(out, "  Command: {line}\n           {}{:beyond$}^", Indent(&line[..at]), "")
     }
+}
+
+/// `sentence`, if there is memory for it.
+fn said(sentence: impl fmt::Display) -> Option<String> {
+    fallible::format(format_args!("{sentence}")).ok()
 }
 
 #[cfg(test)]

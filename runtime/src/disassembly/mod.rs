@@ -10,7 +10,6 @@ mod system;
 #[cfg(test)]
 mod tests;
 
-use alloc::string::ToString as _;
 use core::fmt;
 use core::ops::Range;
 
@@ -38,7 +37,7 @@ impl fmt::Display for Disassembly<'_> {
         let Ok(instruction) = InstDecoder::default().decode(&mut U8Reader::new(&self.word.to_le_bytes())) else {
             return write!(f, ".word {:#010x}", self.word);
         };
-        let text = instruction.to_string();
+        let text = fallible::format(format_args!("{instruction}"))?;
         if let Some(shift) = word_extension(self.word) {
             let (operands, _) = text.split_once(", lsl").unwrap_or((&text, ""));
             write!(f, "{operands}, uxtw")?;

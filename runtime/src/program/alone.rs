@@ -1,10 +1,10 @@
 //! Clauses that run at no hit: a task runs them, with interrupts masked, as they would be at one.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
+use fallible::Arc;
 use kprobes_program::syntax::Probe;
 
 use super::hit;

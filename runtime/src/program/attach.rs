@@ -7,6 +7,7 @@ use core::ops::Deref;
 
 use aarch64_kprobes::probe::{AliasableBox, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
+use fallible::OutOfMemory;
 
 use super::Shared;
 use super::compiled::{Clauses, View};
@@ -41,9 +42,20 @@ pub(super) struct Unseen {
     pub returns: u64,
 }
 
-/// Somebody wants it to end.
+/// Why probes are not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stopped;
+pub(super) enum Unattached {
+    /// The program is to be stopped.
+    Stopped,
+    /// There is no memory for lists of the probes.
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for Unattached {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
 
 // SAFETY: sites point to what is shared by all CPUs, and are not changed.
 unsafe impl Send for Site {}
@@ -56,7 +68,7 @@ unsafe impl Sync for Site {}
 ///
 /// # Errors
 ///
-/// `is_stopped` has become true: nothing is registered then.
+/// `is_stopped` has become true, or there is no memory: nothing is registered then.
 ///
 /// # Safety
 ///
@@ -66,7 +78,7 @@ pub(super) unsafe fn attach(
     places: Vec<Place>,
     is_interpreted: bool,
     is_stopped: &dyn Fn() -> bool,
-) -> Result<Attached, Stopped> {
+) -> Result<Attached, Unattached> {
     let site = |place: &Place| Site {
         shared,
         clause: place.clause,
@@ -77,7 +89,7 @@ pub(super) unsafe fn attach(
         exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
         caller: place.inlined.map(|inlined| inlined.caller),
     };
-    let sites = AliasableBox::<[Site]>::new(places.iter().map(site).collect());
+    let sites = AliasableBox::<[Site]>::new(fallible::boxed_slice(places.iter().map(site))?);
     let is_wanted = |clause, view| places.iter().any(|place| place.clause == clause && place.way.view() == Some(view));
     let clauses = match is_interpreted {
         true => Clauses::default(),
@@ -91,7 +103,7 @@ pub(super) unsafe fn attach(
         let kprobe = match place.way {
             Way::Return => {
                 let kretprobe = Kretprobe::at(place.address).handler(INTERPRETER.returned).data(data).disabled();
-                returning.push((place.wanted(), kretprobe));
+                fallible::push(&mut returning, (place.wanted(), kretprobe))?;
                 continue;
             }
             Way::Entry => kprobe.entry(clauses.entered(place.clause).unwrap_or(INTERPRETER.entered)),
@@ -100,29 +112,36 @@ pub(super) unsafe fn attach(
             }
             Way::Exit(_) => kprobe.pre(INTERPRETER.left),
         };
-        at.push((place.wanted(), kprobe));
+        fallible::push(&mut at, (place.wanted(), kprobe))?;
     }
     let mut outcomes = Vec::new();
     let kprobes = registered(&at, Kprobe::register_all, &mut outcomes, is_stopped)?;
     let kretprobes = registered(&returning, Kretprobe::register_all, &mut outcomes, is_stopped)?;
-    Ok(Attached { kprobes, kretprobes, _sites: sites, clauses, refused: Refused::of(outcomes) })
+    Ok(Attached { kprobes, kretprobes, _sites: sites, clauses, refused: Refused::of(outcomes)? })
 }
 
 /// The probes of `requests` that can be registered; what became of each is added to `outcomes`.
 fn registered<B: Clone, P>(
     requests: &[(Wanted, B)],
-    register: impl Fn(Vec<B>) -> Vec<Result<P, ProbeError>>,
+    register: impl Fn(Vec<B>) -> Result<Vec<Result<P, ProbeError>>, ProbeError>,
     outcomes: &mut Vec<(Wanted, Result<(), ProbeError>)>,
     is_stopped: &dyn Fn() -> bool,
-) -> Result<Vec<P>, Stopped> {
-    let mut probes = Vec::with_capacity(requests.len());
+) -> Result<Vec<P>, Unattached> {
+    let mut probes = Vec::new();
+    let room = probes.try_reserve_exact(requests.len()).and_then(|()| outcomes.try_reserve(requests.len()));
+    room.map_err(OutOfMemory::from)?;
     for some in requests.chunks(AT_ONCE) {
         if is_stopped() {
-            return Err(Stopped);
+            return Err(Unattached::Stopped);
         }
-        let found = register(some.iter().map(|(_, request)| request.clone()).collect());
-        for ((wanted, _), found) in some.iter().zip(found) {
-            outcomes.push((*wanted, found.map(|probe| probes.push(probe))));
+        match register(fallible::collect(some.iter().map(|(_, request)| request.clone()))?) {
+            // There is room for all of them.
+            Ok(found) => {
+                for ((wanted, _), found) in some.iter().zip(found) {
+                    outcomes.push((*wanted, found.map(|probe| probes.push(probe))));
+                }
+            }
+            Err(error) => outcomes.extend(some.iter().map(|(wanted, _)| (*wanted, Err(error.clone())))),
         }
     }
     Ok(probes)

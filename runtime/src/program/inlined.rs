@@ -110,7 +110,7 @@ impl Table {
         };
         let glob = Glob::new(glob);
         let meant = table.functions_where(|_, name| glob.matches(name));
-        Ok(meant.map(|function| value(&function)).collect())
+        Ok(fallible::collect_results(meant.map(|function| function.map(|function| value(&function))))?)
     }
 
     /// Where the copies of the functions that `glob` matches begin, or end if `exit`.
@@ -124,25 +124,28 @@ impl Table {
         let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let glob = Glob::new(glob);
         for function in table.functions_where(|_, name| glob.matches(name)) {
+            let function = function?;
             let stands_for = value(&function);
             for stored in function.copies() {
                 let Some(host) = symbol::function(stored.address as usize) else { continue };
                 if let Some(caller) = stored.caller {
                     callers.entry(caller).or_default().push(found.copies.len());
                 }
-                found.copies.push(Copy {
+                let copy = Copy {
                     function: stands_for,
                     caller: host.start as u64,
-                    name: function.name.clone(),
+                    name: fallible::copy(&function.name)?,
                     address: stored.address as usize,
                     is_in_pieces: stored.is_in_pieces,
                     sites: sites(&stored, exit, &host),
                     host,
-                });
+                };
+                fallible::push(&mut found.copies, copy)?;
                 found.names.entry(stands_for).or_insert_with(|| function.name.clone());
             }
         }
         for function in table.functions_where(|number, _| callers.contains_key(&number)) {
+            let function = function?;
             let caller = value(&function);
             for &number in callers.get(&function.number).into_iter().flatten() {
                 found.copies.get_mut(number).into_iter().for_each(|copy| copy.caller = caller);

@@ -10,6 +10,7 @@ use kprobes_program::check::Symbols;
 use kprobes_program::error::Problem;
 use kprobes_program::report::Names;
 use kprobes_program::syntax::Probe;
+use kprobes_symbols::Symbol;
 
 use super::inlined;
 use crate::symbol;
@@ -23,10 +24,10 @@ impl Symbols for Image<'_> {
     }
 
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {
-        let mut all: Vec<_> =
-            symbol::functions(path).map(|function| function.address..function.address + function.size).collect();
+        let range = |function: Symbol<'_>| function.address..function.address + function.size;
+        let mut all = fallible::collect(symbol::functions(path).map(range))?;
         if all.is_empty() {
-            all.extend(self.0.find(path)?.into_iter().map(|copies| copies..copies + 1));
+            fallible::extend(&mut all, self.0.find(path)?.into_iter().map(|copies| copies..copies + 1))?;
         }
         Ok(all)
     }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use aarch64_kprobes::probe;
+use fallible::{OutOfMemory, TryClone};
 use kprobes_program::code::{Builtin, Op, Routine};
 use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::syntax::{Probe, Spanned};
@@ -107,7 +108,7 @@ impl Places {
     ///
     /// # Errors
     ///
-    /// There is no such place.
+    /// There is no such place, or no memory for all of them.
     pub fn add(
         &mut self,
         clause: usize,
@@ -117,11 +118,11 @@ impl Places {
     ) -> Result<(), Error> {
         let wants = Wants::of(routine);
         let before = self.places.len();
-        self.spans.push(probe.span);
+        fallible::push(&mut self.spans, probe.span)?;
         match &probe.node {
             Probe::Begin | Probe::End | Probe::Interval { .. } => {
-                self.alone.push((clause, self.names.len()));
-                self.names.push(probe.node.clone());
+                fallible::push(&mut self.alone, (clause, self.names.len()))?;
+                fallible::push(&mut self.names, probe.node.try_clone()?)?;
                 return Ok(());
             }
             Probe::Inline { function, exit } => {
@@ -131,44 +132,44 @@ impl Places {
             }
             Probe::Entry { glob } => {
                 for function in symbol::functions(glob) {
-                    let name = self.name(Probe::Entry { glob: symbol::path(&function) });
+                    let name = self.name(Probe::Entry { glob: symbol::path(&function)? })?;
                     // What is called otherwise than functions are cannot be probed: see `tracing::Names`.
                     let way = if wants.registers { Way::Instruction } else { Way::Entry };
-                    self.push(way, clause, name, &function, 0, &wants);
+                    self.push(way, clause, name, &function, 0, &wants)?;
                 }
             }
             Probe::Return { glob } => {
                 for function in symbol::functions(glob) {
-                    let name = self.name(Probe::Return { glob: symbol::path(&function) });
-                    self.push(Way::Return, clause, name, &function, 0, &wants);
+                    let name = self.name(Probe::Return { glob: symbol::path(&function)? })?;
+                    self.push(Way::Return, clause, name, &function, 0, &wants)?;
                 }
             }
             Probe::Exit { glob } => {
                 for function in symbol::functions(glob) {
-                    let name = self.name(Probe::Exit { glob: symbol::path(&function) });
+                    let name = self.name(Probe::Exit { glob: symbol::path(&function)? })?;
                     let range = range(&function);
                     for address in range.clone().step_by(4) {
                         let exit = probe::instruction(address).and_then(|word| exit_at(address, word, &range));
                         if let Some(exit) = exit {
-                            self.push(Way::Exit(exit), clause, name, &function, address - range.start, &wants);
+                            self.push(Way::Exit(exit), clause, name, &function, address - range.start, &wants)?;
                         }
                     }
                 }
             }
             Probe::Offset { function, offset } => {
                 for function in symbol::functions(function).filter(|function| *offset < function.size) {
-                    let name = self.name(Probe::Offset { function: symbol::path(&function), offset: *offset });
-                    self.push(Way::Instruction, clause, name, &function, *offset as usize, &wants);
+                    let name = self.name(Probe::Offset { function: symbol::path(&function)?, offset: *offset })?;
+                    self.push(Way::Instruction, clause, name, &function, *offset as usize, &wants)?;
                 }
             }
             Probe::Instruction { function, offset } => {
                 for function in symbol::functions(function) {
-                    let path = symbol::path(&function);
-                    let named = |offset| Probe::Instruction { function: path.clone(), offset };
+                    let path = symbol::path(&function)?;
                     let all = (0..function.size).step_by(4);
                     for offset in all.filter(|at| offset.is_none_or(|offset| offset == *at)) {
-                        let name = self.name(named(Some(offset)));
-                        self.push(Way::Instruction, clause, name, &function, offset as usize, &wants);
+                        let probe = Probe::Instruction { function: fallible::copy(&path)?, offset: Some(offset) };
+                        let name = self.name(probe)?;
+                        self.push(Way::Instruction, clause, name, &function, offset as usize, &wants)?;
                     }
                 }
             }
@@ -203,12 +204,12 @@ impl Places {
             let Some(sites) = copy.sites else { continue };
             let name = match last {
                 Some((function, name)) if function == copy.function => name,
-                _ => self.name(Probe::Inline { function: copy.name, exit }),
+                _ => self.name(Probe::Inline { function: copy.name, exit })?,
             };
             last = Some((copy.function, name));
             for Site { way, address } in sites {
                 let is_certain = address == copy.host.start;
-                self.places.push(Place {
+                let place = Place {
                     way,
                     address,
                     clause,
@@ -217,7 +218,8 @@ impl Places {
                     function: copy.host.clone(),
                     is_caller_in_link: wants.caller && (is_certain || backtrace::is_caller_in_link(address)),
                     inlined: Some(Inlined { function: copy.function, caller: copy.caller }),
-                });
+                };
+                fallible::push(&mut self.places, place)?;
             }
         }
         Ok(())
@@ -229,19 +231,28 @@ impl Places {
     }
 
     /// The number of a new name.
-    fn name(&mut self, probe: Probe) -> usize {
-        self.names.push(probe);
-        self.names.len() - 1
+    fn name(&mut self, probe: Probe) -> Result<usize, OutOfMemory> {
+        fallible::push(&mut self.names, probe)?;
+        Ok(self.names.len() - 1)
     }
 
-    fn push(&mut self, way: Way, clause: usize, name: usize, function: &Symbol<'_>, offset: usize, wants: &Wants) {
+    fn push(
+        &mut self,
+        way: Way,
+        clause: usize,
+        name: usize,
+        function: &Symbol<'_>,
+        offset: usize,
+        wants: &Wants,
+    ) -> Result<(), OutOfMemory> {
         let function = range(function);
         let address = function.start + offset;
         // A function that is left has given up its frame, whatever leads out of it.
         let is_certain = offset == 0 || matches!(way, Way::Exit(_));
         let is_caller_in_link = wants.caller && (is_certain || backtrace::is_caller_in_link(address));
         let probe = self.probe();
-        self.places.push(Place { way, address, clause, probe, name, function, is_caller_in_link, inlined: None });
+        let place = Place { way, address, clause, probe, name, function, is_caller_in_link, inlined: None };
+        fallible::push(&mut self.places, place)
     }
 }
 

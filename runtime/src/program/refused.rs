@@ -1,12 +1,11 @@
 //! What of a program cannot be probed: a probe of which that is true of all instructions is refused, before the program runs; of
 //! the others it is told what they leave out. Pure.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use aarch64_kprobes::ProbeError;
+use fallible::OutOfMemory;
 
 /// An instruction that is to be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,46 +25,60 @@ pub(super) struct Refused {
     pub functions: Vec<usize>,
     /// The virtual addresses of instructions that a probe means and cannot reach, in functions of which it reaches others.
     pub instructions: Vec<usize>,
-    /// The probes that reach nothing at all, by their numbers in the text, each with a sentence.
-    pub probes: BTreeMap<usize, String>,
+    /// The probes that reach nothing at all: their numbers in the text, in ascending order, each with a sentence.
+    pub probes: Vec<(usize, String)>,
 }
 
 impl Refused {
     /// What `outcomes`, one for each instruction that is to be probed, amount to.
-    pub fn of(outcomes: Vec<(Wanted, Result<(), ProbeError>)>) -> Self {
-        let mut reached = BTreeSet::new();
-        let mut reaching = BTreeSet::new();
-        let mut failed = Vec::new();
-        for (wanted, outcome) in outcomes {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the lists.
+    pub fn of(outcomes: Vec<(Wanted, Result<(), ProbeError>)>) -> Result<Self, OutOfMemory> {
+        let (mut reached, mut failed) = (Vec::new(), Vec::new());
+        for (Wanted { probe, function, address }, outcome) in outcomes {
             match outcome {
-                Ok(()) => {
-                    reached.insert((wanted.probe, wanted.function));
-                    reaching.insert(wanted.probe);
-                }
-                Err(error) => failed.push((wanted, error)),
+                Ok(()) if reached.last() == Some(&(probe, function)) => {}
+                Ok(()) => fallible::push(&mut reached, (probe, function))?,
+                Err(error) => fallible::push(&mut failed, (probe, function, address, error))?,
             }
         }
-        let (mut functions, mut instructions) = (BTreeSet::new(), BTreeSet::new());
-        let mut probes: BTreeMap<usize, (usize, ProbeError)> = BTreeMap::new();
-        for (Wanted { probe, function, address }, error) in failed {
-            if reached.contains(&(probe, function)) {
-                instructions.insert(address);
-            } else {
-                functions.insert(function);
-            }
-            if !reaching.contains(&probe) {
-                probes.entry(probe).or_insert((0, error)).0 += 1;
-            }
-        }
-        let sentence = |(count, error): (usize, ProbeError)| match count {
-            1 => error.to_string(),
-            _ => format!("none of {count} instructions can be probed; of the first: {error}"),
+        reached.sort_unstable();
+        let reaches = |probe| {
+            let first = reached.partition_point(|&(other, _)| other < probe);
+            reached.get(first).is_some_and(|&(other, _)| other == probe)
         };
-        Self {
-            functions: functions.into_iter().collect(),
-            instructions: instructions.into_iter().collect(),
-            probes: probes.into_iter().map(|(probe, why)| (probe, sentence(why))).collect(),
+        let mut refused = Self::default();
+        let mut probes: Vec<(usize, usize, ProbeError)> = Vec::new();
+        for (probe, function, address, error) in failed {
+            if reached.binary_search(&(probe, function)).is_ok() {
+                fallible::push(&mut refused.instructions, address)?;
+            } else {
+                fallible::push(&mut refused.functions, function)?;
+            }
+            if !reaches(probe) {
+                match probes.iter_mut().find(|(other, ..)| *other == probe) {
+                    Some((_, count, _)) => *count += 1,
+                    None => fallible::push(&mut probes, (probe, 1, error))?,
+                }
+            }
         }
+        for list in [&mut refused.functions, &mut refused.instructions] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        probes.sort_unstable_by_key(|(probe, ..)| *probe);
+        for (probe, count, error) in probes {
+            let sentence = match count {
+                1 => fallible::format(format_args!("{error}"))?,
+                _ => {
+                    fallible::format(format_args!("none of {count} instructions can be probed; of the first: {error}"))?
+                }
+            };
+            fallible::push(&mut refused.probes, (probe, sentence))?;
+        }
+        Ok(refused)
     }
 }
 
@@ -78,7 +91,7 @@ mod tests {
             let outcome = if is_registered { Ok(()) } else { Err(ProbeError::Blacklisted { address }) };
             (Wanted { probe, function, address }, outcome)
         };
-        Refused::of(outcomes.iter().map(outcome).collect())
+        Refused::of(outcomes.iter().map(outcome).collect()).unwrap()
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aarch64_kprobes::probe::Registration;
+use fallible::{Arc, OutOfMemory};
 use kprobes_program::check::check;
 use kprobes_program::code::{Code, Routine};
 use kprobes_program::error::{Error, Span};
@@ -17,7 +17,7 @@ use kprobes_program::store::{Limits, Store};
 use kprobes_program::syntax::{self, Probe};
 
 use super::alone;
-use super::attach::{self, Attached, Stopped, Unseen};
+use super::attach::{self, Attached, Unattached, Unseen};
 use super::compiled::Reason;
 use super::inlined::Table;
 use super::names::{Image, Known};
@@ -88,14 +88,24 @@ pub struct Refusal {
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self::at(error.problem.to_string(), error.span)
+        Self::at(sentence(format_args!("{}", error.problem)), error.span)
     }
 }
 
-impl From<Stopped> for Refusal {
-    fn from(_: Stopped) -> Self {
-        Self { is_stopped: true, ..Self::new("the program was stopped before it ran".into()) }
+impl From<Unattached> for Refusal {
+    fn from(why: Unattached) -> Self {
+        match why {
+            Unattached::Stopped => {
+                Self { is_stopped: true, ..Self::new(sentence(format_args!("the program was stopped before it ran"))) }
+            }
+            Unattached::OutOfMemory => Error::from(OutOfMemory).into(),
+        }
     }
+}
+
+/// The text of a sentence; nothing without memory for it.
+fn sentence(arguments: fmt::Arguments<'_>) -> String {
+    fallible::format(arguments).unwrap_or_default()
 }
 
 impl Refusal {
@@ -119,7 +129,8 @@ impl Refusal {
     ///
     /// Those of `out`.
     pub fn write(&self, source: &str, out: &mut dyn Write) -> fmt::Result {
-        writeln!(out, "error: {}", self.sentence)?;
+        let without = if self.sentence.is_empty() { "there is no memory left to say what is wrong" } else { "" };
+        writeln!(out, "error: {}{without}", self.sentence)?;
         let Some(cause) = self.cause else { return Ok(()) };
         cause.mark(source).to_string().lines().try_for_each(|line| writeln!(out, "  {line}"))
     }
@@ -148,10 +159,9 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     let free = memory::statistics().heap_to_spare();
     if kept > free {
         let (kept, free) = (kept >> 10, free >> 10);
-        let sentence = format!(
+        return Err(Refusal::new(sentence(format_args!(
             "what the program keeps takes {kept} KiB, and {free} KiB are free for it: have fewer maps, or room for fewer keys"
-        );
-        return Err(Refusal::new(sentence));
+        ))));
     }
     let free = free - kept;
     let needed: usize = places.iter().map(Place::memory).sum();
@@ -159,9 +169,9 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
         return Ok(());
     }
     let (probes, needed, free) = (places.len(), needed >> 10, free >> 10);
-    let sentence =
-        format!("{probes} probes take about {needed} KiB, and {free} KiB are free for them: name fewer instructions");
-    Err(Refusal::new(sentence))
+    Err(Refusal::new(sentence(format_args!(
+        "{probes} probes take about {needed} KiB, and {free} KiB are free for them: name fewer instructions"
+    ))))
 }
 
 /// Calls `action` with interrupts masked.
@@ -190,7 +200,7 @@ impl Shared {
         drop(table);
         let Places { places, spans, names, alone, inlined, untold } = all;
         let store = Store::new(&code, &limits, time::nanoseconds());
-        let store = store.map_err(|flaw| Refusal::new(format!("the program cannot run: {flaw}")))?;
+        let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (ending, reading, late) = (AtomicU64::new(u64::MAX), AtomicBool::new(false), AtomicU64::new(0));
         Ok((Self { code, store, names, alone, inlined, untold, late, ending, reading }, places, spans))
     }
@@ -267,14 +277,14 @@ impl Program {
     pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let Options { is_interpreted, keys } = options;
         let (shared, places, spans) = Shared::load(text, keys)?;
-        let shared = Arc::new(shared);
+        let shared = Arc::try_new(shared).map_err(Error::from)?;
         // SAFETY: the field with the probes goes before that which shares this, and `finish` keeps the order.
-        let attached = unsafe { attach::attach(Arc::as_ptr(&shared), places, is_interpreted, is_stopped) }?;
-        if let Some((&probe, sentence)) = attached.refused.probes.first_key_value() {
-            return Err(Refusal::at(sentence.clone(), spans.get(probe).copied().unwrap_or_default()));
+        let attached = unsafe { attach::attach(&raw const *shared, places, is_interpreted, is_stopped) }?;
+        if let Some((probe, why)) = attached.refused.probes.first() {
+            return Err(Refusal::at(sentence(format_args!("{why}")), spans.get(*probe).copied().unwrap_or_default()));
         }
         alone::run(&shared, |probe| *probe == Probe::Begin);
-        attached.arm(is_stopped).map_err(|error| Refusal::new(error.to_string()))?;
+        attached.arm(is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
         let tasks = Tasks { intervals: alone::start_intervals(&shared), shared: shared.clone() };
         Ok(Self { attached, tasks, shared })
     }

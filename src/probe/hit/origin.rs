@@ -17,7 +17,7 @@ use crate::text;
 
 /// A piece of executable memory that holds slots, or stubs. Pieces are never freed.
 #[derive(Debug)]
-struct Piece {
+pub(crate) struct Piece {
     /// Virtual addresses.
     range: Range<usize>,
     kind: Cell,
@@ -51,10 +51,16 @@ impl Cell {
 /// The newest piece.
 static PIECES: AtomicPtr<Piece> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes the cells at these virtual addresses known. Called with the registry's lock held, so by one task at a time.
+/// What cells of this kind will be known by, if there is memory for it.
+pub(crate) fn prepare(kind: Cell) -> Option<Box<Piece>> {
+    fallible::boxed(Piece { range: 0..0, kind, next: ptr::null_mut() }).ok()
+}
+
+/// Makes the cells at these virtual addresses known, by what was prepared for them. Called with the registry's lock held, so by
+/// one task at a time.
 #[inline]
-pub(crate) fn add(range: Range<usize>, kind: Cell) {
-    let piece = Box::new(Piece { range, kind, next: PIECES.load(Ordering::Relaxed) });
+pub(crate) fn add(mut piece: Box<Piece>, range: Range<usize>) {
+    (piece.range, piece.next) = (range, PIECES.load(Ordering::Relaxed));
     PIECES.store(Box::into_raw(piece), Ordering::Release);
 }
 

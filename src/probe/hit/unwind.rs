@@ -145,7 +145,7 @@ mod tests {
             // SAFETY: a page begins in there, with the stub.
             unsafe { words.add(first + word).write(instruction) };
         }
-        origin::add(start..start + 4096, Cell::Stub);
+        origin::add(origin::prepare(Cell::Stub).unwrap(), start..start + 4096);
         start
     }
 

@@ -205,7 +205,7 @@ fn a_fault_in_the_slot_appears_at_the_probe_and_leaves_the_cpu_clean() {
     let function = computer.function(0, &[add(1), RET]);
     for mode in [Mode::Stepped, Mode::Boosted] {
         let probe = Kprobe::at(function).pre(see_x0).at_most(mode).register().unwrap();
-        assert_eq!(list()[0].mode, Some(mode));
+        assert_eq!(list().unwrap()[0].mode, Some(mode));
         computer.frame.pstate = 0b0101;
         computer.frame.pc = function as u64;
         computer.step();
@@ -245,7 +245,7 @@ fn a_breakpoint_of_somebody_else_is_left_to_him() {
 fn the_fastest_mode_that_serves_all_probes_is_taken() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
-    let mode = || list()[0].mode.unwrap();
+    let mode = || list().unwrap()[0].mode.unwrap();
     fn after(_: &mut Hit<'_>) {
         SEEN.fetch_add(100, Relaxed);
     }
@@ -296,7 +296,7 @@ fn many_probes_are_registered_at_once_and_the_wrong_ones_refused() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), 0xd400_0001, add(4), RET]);
     let probes = [8, 0, 12, 4, 0].map(|offset| Kprobe::at(function + offset).pre(see_x0));
-    let mut results = Kprobe::register_all(probes);
+    let mut results = Kprobe::register_all(probes).unwrap();
     assert!(matches!(results.remove(0), Err(ProbeError::Instruction { word: 0xd400_0001, .. })));
     let probes: Vec<Kprobe> = results.into_iter().map(Result::unwrap).collect();
     let addresses: Vec<usize> = probes.iter().map(|probe| probe.address() - function).collect();
@@ -310,8 +310,8 @@ fn many_probes_are_registered_at_once_and_the_wrong_ones_refused() {
     Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true).unwrap();
     assert_eq!(text::read(function + 4), insn::BRK_KPROBE);
     Kprobe::unregister_all(probes);
-    assert_eq!((text::read(function + 4), list().len()), (add(2), 0));
-    let refused = Kretprobe::register_all([Kretprobe::at(function).maxactive(0), Kretprobe::at(function)]);
+    assert_eq!((text::read(function + 4), list().unwrap().len()), (add(2), 0));
+    let refused = Kretprobe::register_all([Kretprobe::at(function).maxactive(0), Kretprobe::at(function)]).unwrap();
     assert!(matches!(refused[..], [Err(ProbeError::MaxActive { maxactive: 0 }), Ok(_)]));
 }
 
@@ -334,7 +334,7 @@ fn what_cannot_be_probed_is_refused_with_its_reason() {
         let refused = Kretprobe::at(function + 16).maxactive(maxactive).register().map(drop);
         assert_eq!(refused, Err(ProbeError::MaxActive { maxactive }));
     }
-    assert!(list().is_empty());
+    assert!(list().unwrap().is_empty());
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn the_list_tells_what_is_registered() {
         data,
     };
     assert_eq!(
-        list(),
+        list().unwrap(),
         [
             info(function, ProbeKind::Kretprobe, Some(Mode::Boosted), true, 1, 0),
             info(function + 4, ProbeKind::Kprobe, None, false, 0, 7),

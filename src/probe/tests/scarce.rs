@@ -1,8 +1,8 @@
 //! What there is no memory for changes nothing; what goes needs none; and what is given back is as good as new.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
+
+use fallible::failing::{Heap, each_allocation, with_memory};
 
 use super::*;
 use computer::EXHAUSTED;
@@ -17,7 +17,8 @@ impl Exhausted {
         words[FUNCTION - 1] = RET;
         let functions: Vec<_> = (60..120).map(|number| computer.function(number, &words)).collect();
         let addresses = functions.iter().flat_map(|function| (0..FUNCTION - 1).map(move |index| function + 4 * index));
-        let outcomes = Kprobe::register_all(addresses.map(|address| Kprobe::at(address).at_most(Mode::Boosted)));
+        let outcomes =
+            Kprobe::register_all(addresses.map(|address| Kprobe::at(address).at_most(Mode::Boosted))).unwrap();
         assert!(outcomes.last().is_some_and(Result::is_err), "the slots of one piece do not do for so many");
         Self(outcomes.into_iter().flatten().collect())
     }
@@ -30,46 +31,15 @@ impl Drop for Exhausted {
     }
 }
 
-/// The heap of the tests, which gives each thread no more than it is allowed.
-struct Heap;
-
 #[global_allocator]
 static HEAP: Heap = Heap;
-
-std::thread_local! {
-    /// How often memory is there when it is asked for.
-    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-// SAFETY: that of the system does it, or there is no memory.
-unsafe impl GlobalAlloc for Heap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let Some(left) = LEFT.get().checked_sub(1) else { return std::ptr::null_mut() };
-        LEFT.set(left);
-        // SAFETY: by the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: by the caller.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-/// Carries out `action`, which gets memory so often.
-fn with_memory<T>(times: usize, action: impl FnOnce() -> T) -> T {
-    LEFT.set(times);
-    let result = action();
-    LEFT.set(usize::MAX);
-    result
-}
 
 fn without_memory<T>(action: impl FnOnce() -> T) -> T {
     with_memory(0, action)
 }
 
 fn mode(address: usize) -> Option<Mode> {
-    list().into_iter().find(|probe| probe.address == address).and_then(|probe| probe.mode)
+    list().unwrap().into_iter().find(|probe| probe.address == address).and_then(|probe| probe.mode)
 }
 
 fn never(_: &mut Hit<'_>) {
@@ -110,7 +80,7 @@ fn many_probes_go_where_there_is_no_memory_at_all() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), add(4), RET]);
     let before = (memory().points, memory().slots);
-    let outcomes = Kprobe::register_all([0, 4, 8].map(|offset| Kprobe::at(function + offset).pre(see_x0)));
+    let outcomes = Kprobe::register_all([0, 4, 8].map(|offset| Kprobe::at(function + offset).pre(see_x0))).unwrap();
     let probes: Vec<Kprobe> = outcomes.into_iter().map(Result::unwrap).collect();
     computer.frame.pc = function as u64;
     computer.step();
@@ -135,12 +105,12 @@ fn a_probe_without_memory_for_a_slot_is_refused_and_the_others_are_not() {
     let probes = [0, 4, 8].map(|offset| Kprobe::at(function + offset).pre(see_x0).at_most(Mode::Boosted));
     let exhausted = Exhausted::new(&computer);
     let points = memory().points;
-    let outcomes = Kprobe::register_all(probes);
+    let outcomes = Kprobe::register_all(probes).unwrap();
     assert_eq!(outcomes[1].as_ref().err(), Some(&ProbeError::OutOfMemory { address: function + 4 }));
     assert_eq!((text::read(function + 4), memory().points), (add(1), points + 2));
     assert_eq!((computer.call(function, 1), SEEN.load(Relaxed)), (2, 1 + 2));
     drop((outcomes, exhausted));
-    let probes: Vec<Kprobe> = Kprobe::register_all(probes).into_iter().map(Result::unwrap).collect();
+    let probes: Vec<Kprobe> = Kprobe::register_all(probes).unwrap().into_iter().map(Result::unwrap).collect();
     assert_eq!((computer.call(function, 1), probes[1].hits()), (2, 1));
 }
 
@@ -257,7 +227,7 @@ fn of_slots_side_by_side_the_one_is_kept_that_somebody_is_in() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), add(2), add(4), RET]);
     let before = memory().slots;
-    let outcomes = Kprobe::register_all([0, 4, 8].map(|offset| Kprobe::at(function + offset)));
+    let outcomes = Kprobe::register_all([0, 4, 8].map(|offset| Kprobe::at(function + offset))).unwrap();
     let probes: Vec<Kprobe> = outcomes.into_iter().map(Result::unwrap).collect();
     let mut slots = [0, 4, 8].map(|offset| {
         computer.frame.pc = (function + offset) as u64;
@@ -277,4 +247,103 @@ fn of_slots_side_by_side_the_one_is_kept_that_somebody_is_in() {
     INTERRUPTED.lock().unwrap().clear();
     drop(again);
     assert_eq!(memory().slots, before);
+}
+
+/// Address, kind, whether it is enabled, and hits of a probe.
+type Registered = (usize, ProbeKind, bool, u64);
+
+/// What is registered, and the instructions of `function`. A probe that stays may be left with a slot that suits all that were to
+/// be there, until there is memory for another: so this has no modes, and of the words only which are replaced.
+fn state(function: usize) -> (Vec<Registered>, [bool; 4], usize) {
+    let all = list().unwrap().into_iter();
+    let all = all.map(|ProbeInfo { address, kind, enabled, hits, .. }| (address, kind, enabled, hits)).collect();
+    let is_armed = |address| Some(text::read(address)) != instruction(address);
+    (all, [0, 4, 8, 12].map(|offset| is_armed(function + offset)), memory().points)
+}
+
+/// Carries `operation` out without each of its allocations, which are some, and finds everything as it was.
+fn each_fails<T>(function: usize, operation: impl FnMut() -> Result<T, ProbeError>) -> T {
+    let before = state(function);
+    let (result, allocations) = each_allocation(operation, |error| {
+        assert_eq!(state(function), before);
+        matches!(*error, ProbeError::OutOfMemory { address } if (function..function + 16).contains(&address))
+    });
+    assert!(allocations > 2, "{allocations}");
+    result
+}
+
+/// The first error of the outcomes, if there is one.
+fn all_or_none<T>(
+    outcomes: Result<Vec<Result<T, ProbeError>>, ProbeError>,
+) -> Result<Vec<Result<T, ProbeError>>, ProbeError> {
+    let outcomes = outcomes?;
+    match outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
+        Some(error) => Err(error.clone()),
+        None => Ok(outcomes),
+    }
+}
+
+#[test]
+fn a_probe_without_memory_is_not_registered_whichever_allocation_fails() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), NOP, add(2), RET]);
+    let mut kept = Vec::new();
+    for builder in [
+        Kprobe::at(function).pre(see_x0),
+        // The second at an instruction has a list made, and the third a longer one.
+        Kprobe::at(function).pre(see_x0),
+        Kprobe::at(function).pre(see_x0).post(see_x0),
+        Kprobe::at(function + 4).pre(see_x0).at_most(Mode::Boosted),
+        Kprobe::at(function + 8).pre(never).disabled(),
+    ] {
+        kept.push(each_fails(function, || builder.register()));
+    }
+    let returns = each_fails(function, || Kretprobe::at(function).data_words(3).maxactive(9).register());
+    assert_eq!((computer.call(function, 1), returns.hits()), (4, 1));
+    for probe in &kept {
+        without_memory(|| probe.disable()).unwrap();
+    }
+    each_fails(function, || Registration::set_all_enabled(kept.iter().map(|probe| &**probe), true));
+}
+
+#[test]
+fn many_probes_without_memory_are_not_registered_whichever_allocation_fails() {
+    let mut computer = computer();
+    let function = computer.function(0, &[add(1), NOP, add(2), RET]);
+    let at = || [0, 4, 8, 12].map(|offset| Kprobe::at(function + offset).pre(see_x0));
+    let kprobes = each_fails(function, || all_or_none(Kprobe::register_all(at())));
+    let builders = || [3, 5].map(|calls| Kretprobe::at(function).maxactive(calls));
+    let kretprobes = each_fails(function, || all_or_none(Kretprobe::register_all(builders())));
+    assert_eq!((computer.call(function, 1), kprobes.len(), kretprobes.len()), (4, 4, 2));
+    let hits =
+        kprobes.iter().flatten().map(|probe| probe.hits()).chain(kretprobes.iter().flatten().map(|probe| probe.hits()));
+    assert!(hits.eq([1; 6]));
+    let probes = || kprobes.iter().flatten().map(|probe| &**probe);
+    without_memory(|| probes().try_for_each(|probe| probe.disable())).unwrap();
+    each_fails(function, || Registration::set_all_enabled(probes(), true));
+    let (all, allocations) = each_allocation(list, |_| true);
+    assert!(all.len() == 6 && allocations > 0);
+}
+
+/// A load-exclusive, an instruction within the sequence, and its store-exclusive.
+const SEQUENCE: [u32; 4] = [0xc85f_7c20, add(1), 0xc802_7c20, RET];
+
+#[test]
+fn what_is_checked_without_memory_is_not_taken_for_known() {
+    let computer = computer();
+    let function = computer.function(0, &SEQUENCE);
+    let inside = function + 4;
+    let wrong = Err(ProbeError::Exclusive { address: inside, load: function });
+    let mut failures = 0;
+    for allocations in 0.. {
+        let mut checker = Checker::new();
+        let first = with_memory(allocations, || checker.check(inside).map(|_| ()));
+        assert_eq!(checker.check(inside).map(|_| ()), wrong, "the check after it");
+        if first == wrong {
+            break;
+        }
+        assert_eq!(first, Err(ProbeError::OutOfMemory { address: inside }));
+        failures += 1;
+    }
+    assert!(failures > 4);
 }

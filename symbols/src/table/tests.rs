@@ -3,6 +3,9 @@
 use core::ops::Range;
 use std::{format, string::ToString, vec, vec::Vec};
 
+use fallible::OutOfMemory;
+use fallible::failing::{Heap, each_allocation};
+
 use super::{Symbol, SymbolError, SymbolTable};
 use crate::inlined::{InlinedCopies, InlinedError};
 use crate::write::{Contents, Inlined, WriteError, encode, pack, seal, write};
@@ -79,7 +82,9 @@ fn exercise(table: &SymbolTable<'_>) {
     }
     table.find("").chain(table.find("duplicate")).for_each(drop);
     table.statics().for_each(|symbol| table.find_static(symbol.name).for_each(drop));
-    for copy in table.inlined().iter().flat_map(InlinedCopies::functions).flat_map(|function| function.copies()) {
+    for copy in
+        table.inlined().iter().flat_map(InlinedCopies::functions).flat_map(|function| function.unwrap().copies())
+    {
         copy.entries().into_iter().flatten().for_each(drop);
         copy.exits().into_iter().flatten().for_each(drop);
     }
@@ -163,12 +168,13 @@ fn reads_back_the_copies_that_were_written() {
     let bytes = table(&symbols(), &statics(), &copies()).unwrap();
     let table = SymbolTable::parse(&bytes).unwrap();
     let inlined = table.inlined().unwrap();
-    let names: Vec<_> = inlined.functions().map(|function| function.name).collect();
+    let names: Vec<_> = inlined.functions().map(|function| function.unwrap().name).collect();
     assert_eq!(names, ["gr\u{fc}n", "gr\u{fc}\u{df}", "zeta::never_itself", "zeta::small"]);
-    let numbers: Vec<_> = inlined.functions().map(|function| function.number).collect();
+    let numbers: Vec<_> = inlined.functions().map(|function| function.unwrap().number).collect();
     assert_eq!(numbers, [0, 1, 2, 3]);
     let mut read = Vec::new();
     for function in inlined.functions() {
+        let function = function.unwrap();
         read.extend(function.copies().map(|copy| Inlined {
             name: function.name.clone(),
             address: copy.address,
@@ -181,6 +187,25 @@ fn reads_back_the_copies_that_were_written() {
     let mut expected = copies();
     expected.sort();
     assert_eq!(read, expected);
+}
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+#[test]
+fn copies_are_read_or_there_is_no_memory() {
+    let bytes = table(&symbols(), &statics(), &copies()).unwrap();
+    let table = SymbolTable::parse(&bytes).unwrap();
+    let length = || {
+        let inlined = table.inlined().map_err(|error| match error {
+            InlinedError::NoMemory { .. } => OutOfMemory,
+            InlinedError::Inconsistent => panic!("the table is right"),
+        })?;
+        inlined.functions().try_fold(0, |length, function| Ok(length + function?.name.len()))
+    };
+    let (length, allocations) = each_allocation(length, |&OutOfMemory| true);
+    assert_eq!(length, ["gr\u{fc}n", "gr\u{fc}\u{df}", "zeta::never_itself", "zeta::small"].concat().len());
+    assert!(allocations > 5, "{allocations}");
 }
 
 #[test]
@@ -317,7 +342,9 @@ fn copies_that_contradict_the_format_are_refused() {
     let inlined = |count, part: &[u8]| {
         let bytes = with_part(count, part);
         let table = SymbolTable::parse(&bytes).expect("a table");
-        table.inlined().map(|copies| copies.functions().map(|function| function.copies().count()).sum::<usize>())
+        table
+            .inlined()
+            .map(|copies| copies.functions().map(|function| function.unwrap().copies().count()).sum::<usize>())
     };
     // A function `f` with a copy at the base, without entries and exits.
     assert_eq!(inlined(1, &[0, 1, b'f', 4, 0, 0, 0, 0]), Ok(1));

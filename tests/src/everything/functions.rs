@@ -54,7 +54,10 @@ fn register() -> Vec<Function> {
     let returns = addresses
         .iter()
         .map(|&address| Kretprobe::at(address).entry(followed).handler(returned).maxactive(MAX_ACTIVE).disabled());
-    let (entries, returns) = (Kprobe::register_all(entries), Kretprobe::register_all(returns));
+    let (entries, returns) = (
+        Kprobe::register_all(entries).expect("there is memory for the lists"),
+        Kretprobe::register_all(returns).expect("there is memory for the lists"),
+    );
     let mut all = Vec::new();
     let (mut blacklisted, mut refused, mut loops) = (0, 0, 0);
     for (entry, returns) in entries.into_iter().zip(returns) {
@@ -181,6 +184,6 @@ test!(
             probed.into_iter().map(|function| (function.entry, function.returns)).unzip();
         Kprobe::unregister_all(entries);
         Kretprobe::unregister_all(returns.into_iter().flatten());
-        assert!(probe::list().is_empty());
+        assert!(probe::list().expect("there is memory for the list").is_empty());
     }
 );

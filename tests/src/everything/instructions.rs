@@ -74,7 +74,8 @@ test!(
         let in_use = heap_in_use();
         let addresses = instructions();
         let start = time::now();
-        let outcomes = Kprobe::register_all(addresses.iter().map(|&address| Kprobe::at(address).pre(hit)));
+        let outcomes = Kprobe::register_all(addresses.iter().map(|&address| Kprobe::at(address).pre(hit)))
+            .expect("there is memory for the lists");
         let probes: Vec<Kprobe> = outcomes.into_iter().map(|outcome| outcome.expect("it has been checked")).collect();
         let elapsed = (time::now() - start).as_millis();
         println!(
@@ -104,7 +105,7 @@ test!(
         let hits = HITS.sum() - before;
         println!("unregistered after {} ms, with {hits} hits", (time::now() - start).as_millis());
         assert!(hits < 32 * count, "{hits} hits to remove {count} probes");
-        assert!(probe::list().is_empty());
+        assert!(probe::list().expect("there is memory for the list").is_empty());
         // A stub that a task was interrupted in is freed with the next change after the task has left it. A CPU that is
         // called to one rendezvous after the other may not come to execute an instruction between them: it is given time.
         let deadline = time::now() + Duration::from_secs(60);

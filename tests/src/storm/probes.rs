@@ -118,14 +118,16 @@ impl Probe {
         let mut probes = Vec::with_capacity(orders.len());
         let outcomes = match instructions.as_slice() {
             [(_, _, one)] => Vec::from([one.register()]),
-            several => Kprobe::register_all(several.iter().map(|&(_, _, builder)| builder)),
+            several => Kprobe::register_all(several.iter().map(|&(_, _, builder)| builder))
+                .expect("there is memory for the lists"),
         };
         for ((watch, target, _), outcome) in instructions.into_iter().zip(outcomes) {
             probes.push(Self { kind: Kind::Instruction(registered(outcome)), target, watch });
         }
         let outcomes = match returns.as_slice() {
             [(_, _, one)] => Vec::from([one.register()]),
-            several => Kretprobe::register_all(several.iter().map(|&(_, _, builder)| builder)),
+            several => Kretprobe::register_all(several.iter().map(|&(_, _, builder)| builder))
+                .expect("there is memory for the lists"),
         };
         for ((watch, target, _), outcome) in returns.into_iter().zip(outcomes) {
             probes.push(Self { kind: Kind::Returns(registered(outcome)), target, watch });

@@ -29,7 +29,7 @@ impl Hit {
     pub(crate) fn with(u: u8, s: i32, x: u64, t: &str) -> Self {
         let of = |name: &str| Type::one(Base::of(name).unwrap());
         let types = [("u", of("u8")), ("s", of("s32")), ("x", of("x64")), ("t", of("string"))];
-        let format = Format::new(Shape::Probe, types);
+        let format = Format::new(Shape::Probe, types).unwrap();
         let mut record = Vec::from([1, 0, 0, 0, 7, 0, 0, 0]);
         record.extend(0x1000_u64.to_le_bytes());
         record.push(u);

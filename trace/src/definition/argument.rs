@@ -3,8 +3,7 @@
 //! An argument is `[NAME=]EXPRESSION[:TYPE]`. The expression says how a 64-bit value is had; the type says how many of its bits
 //! count, or what it points to, and how that is printed.
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::fmt;
 
 use super::expression::{Expression, Origin, Site};
@@ -57,8 +56,8 @@ pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result
     let (name, body) = match token.split_once('=') {
         Some((name, _)) if name.text.len() > ARGUMENT_NAME_MAX => return Err(token.fault(Problem::ArgumentNameTooLong)),
         Some((name, _)) if name.text.is_empty() => return Err(token.fault(Problem::NoArgumentName)),
-        Some((name, body)) => (name.text.to_string(), body),
-        None => (format!("arg{}", others.len() + 1), token),
+        Some((name, body)) => (fallible::copy(name.text)?, body),
+        None => (fallible::format(format_args!("arg{}", others.len() + 1))?, token),
     };
     if !is_identifier(&name) {
         return Err(token.fault(Problem::ArgumentName));
@@ -80,7 +79,7 @@ pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result
         None => (body, None),
     };
     let (expression, kind) = parse_typed(source, kind, site)?;
-    Ok(Argument { name, text: body.text.to_string(), expression, kind })
+    Ok(Argument { name, text: fallible::copy(body.text)?, expression, kind })
 }
 
 /// Where the type is separated: at the first `:` that is none of the two in a path.

@@ -3,6 +3,8 @@
 use alloc::string::String;
 use core::fmt;
 
+use fallible::OutOfMemory;
+
 use crate::errno::Errno;
 
 /// A definition that is refused.
@@ -226,3 +228,9 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self { problem: Problem::OutOfMemory, column: 0, position: 0, reason: None }
+    }
+}

@@ -1,6 +1,5 @@
 //! What of the probed code an argument fetches: `%REG`, `@ADDRESS`, `$VARIABLE`, `\IMMEDIATE`, and reads of memory around these.
 
-use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -139,10 +138,10 @@ fn memory(token: Token<'_>) -> Result<Expression, Fault> {
         None => return Err(token.fault(Problem::Address)),
         Some(_) => {
             let (symbol, offset) = split_offset(place.text).ok_or_else(|| token.fault(Problem::Address))?;
-            (Origin::Symbol(symbol.to_owned(), offset), 2)
+            (Origin::Symbol(fallible::copy(symbol)?, offset), 2)
         }
     };
-    Ok(Expression { origin, reads: Vec::from([0]), operations })
+    Ok(Expression { origin, reads: fallible::collect([0])?, operations })
 }
 
 /// A symbol, and the offset behind it, which has a sign.
@@ -169,7 +168,7 @@ fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
         let (digits, inner) = after.split_at(open);
         let size = digits.text.starts_with(|first: char| first.is_ascii_digit());
         let offset = size.then(|| match sign {
-            '-' => number::signed(&alloc::format!("-{}", digits.text)),
+            '-' => number::negative(digits.text),
             _ => number::signed(digits.text),
         });
         let offset = offset.flatten().ok_or_else(|| rest.fault(Problem::Offset))?;
@@ -181,7 +180,7 @@ fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
         if behind.text != ")" {
             return Err(behind.skip(1).fault(Problem::Argument));
         }
-        levels.push((offset, inside));
+        fallible::push(&mut levels, (offset, inside))?;
         rest = inside;
     }
     let mut expression = Expression::parse(rest, site)?;
@@ -190,7 +189,7 @@ fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
     }
     for (offset, inside) in levels.into_iter().rev() {
         expression.operate(1).ok_or_else(|| inside.fault(Problem::TooDeep))?;
-        expression.reads.push(offset);
+        fallible::push(&mut expression.reads, offset)?;
     }
     Ok(expression)
 }
@@ -199,7 +198,7 @@ fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
 fn immediate(token: Token<'_>) -> Result<Origin, Fault> {
     if let Some(text) = token.text.strip_prefix('"') {
         return match text.strip_suffix('"') {
-            Some(text) => Ok(Origin::Text(text.as_bytes().into())),
+            Some(text) => Ok(Origin::Text(fallible::boxed_slice(text.bytes())?)),
             None => Err(token.split_at(token.text.len()).1.fault(Problem::UnclosedText)),
         };
     }

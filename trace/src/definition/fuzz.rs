@@ -130,7 +130,7 @@ fn outcome(line: &str) -> String {
             let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
             let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
             let mut text = String::new();
-            Format::new(shape, fields).write(&mut text, &definition.event, 1).unwrap();
+            Format::new(shape, fields).unwrap().write(&mut text, &definition.event, 1).unwrap();
             let kinds: Vec<_> =
                 definition.arguments.iter().map(|argument| (&argument.expression, argument.kind)).collect();
             let what = kinds.iter().map(|(expression, kind)| {
@@ -141,7 +141,7 @@ fn outcome(line: &str) -> String {
             format!("{:?} {:?}", definition.kind == Kind::Probe, what.collect::<Vec<_>>())
         }
         Err(error) => {
-            let shown = logged(line);
+            let shown = logged(line).unwrap();
             assert!(error.column <= line.chars().count() + 1, "{line:?}: {error:?}");
             assert!(error.position <= shown.chars().count() + 1, "{line:?}: {error:?}, {shown:?}");
             format!("{:?} {}", error.problem, tokens_before(line, error.column))
@@ -150,7 +150,7 @@ fn outcome(line: &str) -> String {
 }
 
 fn tokens_before(line: &str, column: usize) -> usize {
-    token::tokens(line).iter().take_while(|token| token.column <= column).count().min(4)
+    token::tokens(line).unwrap().iter().take_while(|token| token.column <= column).count().min(4)
 }
 
 #[test]

@@ -25,10 +25,13 @@ mod name;
 pub(crate) mod number;
 mod token;
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
+use core::fmt::{self, Write};
+
+use fallible::{OutOfMemory, Text};
+
+use crate::text::is_shown_as;
 
 pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Argument};
 pub use error::{Error, Problem};
@@ -126,6 +129,12 @@ pub(crate) struct Fault {
     column: usize,
 }
 
+impl From<OutOfMemory> for Fault {
+    fn from(_: OutOfMemory) -> Self {
+        Self { problem: Problem::OutOfMemory, column: 0 }
+    }
+}
+
 /// Whether `line` is meant as a definition: its first token is one that no command's name begins with.
 #[must_use]
 pub fn is_definition(line: &str) -> bool {
@@ -140,10 +149,16 @@ pub fn is_definition(line: &str) -> bool {
 }
 
 /// The line as Linux logs it: its parts, with one space between any two.
-#[must_use]
-pub fn logged(line: &str) -> String {
-    let parts: Vec<&str> = token::tokens(line).iter().map(|token| token.text).collect();
-    parts.join(" ")
+///
+/// # Errors
+///
+/// There is no memory for it.
+pub fn logged(line: &str) -> Result<String, OutOfMemory> {
+    let mut logged = Text::default();
+    for (number, token) in token::tokens(line)?.iter().enumerate() {
+        write!(logged, "{}{}", if number > 0 { " " } else { "" }, token.text).map_err(|_| OutOfMemory)?;
+    }
+    Ok(logged.0)
 }
 
 /// Reads a line. `Ok(None)` if nothing, or a comment, is in it.
@@ -152,15 +167,15 @@ pub fn logged(line: &str) -> String {
 ///
 /// What is wrong, with the place of it.
 pub fn parse(line: &str) -> Result<Option<Command>, Error> {
-    let tokens = token::tokens(line);
+    let tokens = token::tokens(line)?;
     let Some((&first, rest)) = tokens.split_first() else {
         return Ok(None);
     };
-    let parts = parts(&tokens);
+    let parts = parts(&tokens)?;
     let command = if first.text.starts_with('-') {
         parse_removal(first, rest).map(Command::Remove)
     } else {
-        parse_definition(first, rest, parts.clone()).map(Command::Define)
+        parse_definition(first, rest, &parts).map(Command::Define)
     };
     command.map(Some).map_err(|fault| place_error(&parts, fault, None))
 }
@@ -171,8 +186,8 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
 ///
 /// What is wrong, with the column of it; also where more than a place is given.
 pub fn parse_place(text: &str) -> Result<Place, Error> {
-    let line = alloc::format!("p {text}");
-    let tokens = token::tokens(&line);
+    let line = fallible::format(format_args!("p {text}"))?;
+    let tokens = token::tokens(&line)?;
     let parsed = match tokens[..] {
         [_, place] => parse_place_token(place),
         [_, _, second, ..] => Err(second.fault(Problem::Place)),
@@ -194,17 +209,18 @@ pub fn parse_place(text: &str) -> Result<Place, Error> {
     })
 }
 
-fn parts(tokens: &[Token<'_>]) -> Vec<(usize, usize)> {
+fn parts(tokens: &[Token<'_>]) -> Result<Vec<(usize, usize)>, OutOfMemory> {
     let mut position = 0;
     let part = |token: &Token<'_>| {
         let start = position;
         position += token.text.chars().count() + 1;
         (token.column, start)
     };
-    let mut parts: Vec<_> = tokens.iter().map(part).collect();
+    let mut parts = fallible::collect(tokens.iter().map(part))?;
     // Where another one would be.
-    parts.extend(tokens.last().map(|last| (last.column + last.text.chars().count() + 1, position)));
-    parts
+    let next = tokens.last().map(|last| (last.column + last.text.chars().count() + 1, position));
+    fallible::extend(&mut parts, next)?;
+    Ok(parts)
 }
 
 /// The error of `fault` in a line of these parts.
@@ -215,7 +231,7 @@ fn place_error(parts: &[(usize, usize)], fault: Fault, reason: Option<String>) -
     Error { problem, column, position, reason }
 }
 
-fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: Vec<(usize, usize)>) -> Result<Definition, Fault> {
+fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize)]) -> Result<Definition, Fault> {
     let (before, name) = match first.split_once(':') {
         Some((before, name)) => (before, Some(name)),
         None => (first, None),
@@ -251,10 +267,11 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: Vec<(usize, usi
     let mut parsed = Vec::new();
     for &token in arguments {
         let argument = argument::parse(token, site, &parsed)?;
-        parsed.push(argument);
+        fallible::push(&mut parsed, argument)?;
     }
-    let group = group.unwrap_or_else(|| DEFAULT_GROUP.to_owned());
-    let event = event.unwrap_or_else(|| automatic_name(kind, &place));
+    let group = group.map_or_else(|| fallible::copy(DEFAULT_GROUP), Ok)?;
+    let event = event.map_or_else(|| automatic_name(kind, &place), Ok)?;
+    let parts = fallible::collect(parts.iter().copied())?;
     Ok(Definition { kind, group, event, place, arguments: parsed, parts })
 }
 
@@ -297,14 +314,14 @@ fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault>
     }
     let name = after.skip(1);
     let (group, event) = match name.split_once('/') {
-        Some((group, event)) => (Some(group.text.to_owned()), event),
+        Some((group, event)) => (Some(fallible::copy(group.text)?), event),
         None => (None, name),
     };
     if group.is_none() && event.text.is_empty() {
         return Err(event.fault(Problem::NoEvent));
     }
-    let event = Some(event.text.to_owned()).filter(|event| !event.is_empty());
-    Ok(Removal { group, event, rest: rest.iter().map(|token| token.text.to_owned()).collect() })
+    let event = Some(fallible::copy(event.text)?).filter(|event| !event.is_empty());
+    Ok(Removal { group, event, rest: fallible::collect_results(rest.iter().map(|token| fallible::copy(token.text)))? })
 }
 
 /// A place, and whether `%return` follows it.
@@ -326,7 +343,7 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
     let offset = u32::try_from(offset).ok().filter(|_| is_name).ok_or_else(|| token.fault(Problem::Place))?;
     let has_offset = symbol.len() < place.text.len();
     let offset_column = if has_offset { place.split_at(symbol.len() + 1).1.column } else { place.column };
-    let base = Base::Symbol(symbol.to_owned());
+    let base = Base::Symbol(fallible::copy(symbol)?);
     Ok((Place { base, offset: offset.into(), column: place.column, offset_column }, is_return))
 }
 
@@ -352,12 +369,13 @@ impl Removal {
     #[must_use]
     pub fn matches(&self, definition: &Definition) -> bool {
         let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
-        let place = core::iter::once(alloc::format!("{}", definition.place));
-        let listed = place.chain(definition.arguments.iter().map(|argument| alloc::format!("{argument}")));
+        let place: &dyn fmt::Display = &definition.place;
+        let arguments = definition.arguments.iter().map(|argument| -> &dyn fmt::Display { argument });
+        let mut listed = core::iter::once(place).chain(arguments);
         is(&self.group, &definition.group)
             && is(&self.event, &definition.event)
             && self.rest.len() <= definition.arguments.len() + 1
-            && self.rest.iter().zip(listed).all(|(wanted, listed)| *wanted == listed)
+            && self.rest.iter().all(|wanted| listed.next().is_some_and(|listed| is_shown_as(listed, wanted)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The names of groups and events.
 
-use alloc::borrow::ToOwned;
-use alloc::format;
 use alloc::string::String;
+
+use fallible::OutOfMemory;
 
 use super::token::Token;
 use super::{Base, Error, Fault, Kind, Place, Problem};
@@ -40,8 +40,8 @@ pub(super) fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<Stri
     if group.is_none() || !event.text.is_empty() {
         check_name(event, [Problem::NoEvent, Problem::EventTooLong, Problem::Event])?;
     }
-    let event = Some(event.text.to_owned()).filter(|event| !event.is_empty());
-    Ok((group.map(|group| group.text.to_owned()), event))
+    let event = Some(fallible::copy(event.text)?).filter(|event| !event.is_empty());
+    Ok((group.map(|group| fallible::copy(group.text)).transpose()?, event))
 }
 
 fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Result<(), Fault> {
@@ -68,15 +68,19 @@ pub(super) fn is_identifier(text: &str) -> bool {
 
 /// The name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0` or `p_0xADDRESS`, with one `_` for each
 /// character that a name cannot have, cut at the end to the longest name. Linux does the same to `:` and `.`.
-pub(super) fn automatic_name(kind: Kind, place: &Place) -> String {
+pub(super) fn automatic_name(kind: Kind, place: &Place) -> Result<String, OutOfMemory> {
     let letter = match kind {
         Kind::Probe => 'p',
         Kind::Return { .. } => 'r',
     };
     let name = match &place.base {
-        Base::Symbol(symbol) => format!("{letter}_{symbol}_{}", place.offset),
-        Base::Address(address) => format!("{letter}_{address:#018x}"),
-    };
+        Base::Symbol(symbol) => fallible::format(format_args!("{letter}_{symbol}_{}", place.offset)),
+        Base::Address(address) => fallible::format(format_args!("{letter}_{address:#018x}")),
+    }?;
     let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
-    name.chars().map(plain).take(NAME_MAX).collect()
+    let mut automatic = String::new();
+    // Each is one byte.
+    automatic.try_reserve_exact(NAME_MAX)?;
+    automatic.extend(name.chars().map(plain).take(NAME_MAX));
+    Ok(automatic)
 }

@@ -24,13 +24,16 @@ pub(crate) fn unsigned(text: &str) -> Option<u64> {
 /// A number with or without a sign.
 pub(crate) fn signed(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
-        Some(rest) => {
-            let (base, digits) = digits(rest);
-            let size = plain(digits, base)?;
-            (size <= 1 << 63).then(|| (size as i64).wrapping_neg())
-        }
+        Some(rest) => negative(rest),
         None => i64::try_from(unsigned(text)?).ok(),
     }
+}
+
+/// The number with this text behind a `-`.
+pub(crate) fn negative(text: &str) -> Option<i64> {
+    let (base, digits) = digits(text);
+    let size = plain(digits, base)?;
+    (size <= 1 << 63).then(|| (size as i64).wrapping_neg())
 }
 
 /// A number in decimal.

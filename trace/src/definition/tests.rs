@@ -380,7 +380,7 @@ fn types_are_refused_with_their_column() {
 fn errors_are_logged_as_linux_logs_them() {
     let line = "  p:x   vfs_read  %x99 # why";
     let error = parse(line).unwrap_err();
-    assert_eq!(logged(line), "p:x vfs_read %x99");
+    assert_eq!(logged(line).unwrap(), "p:x vfs_read %x99");
     assert_eq!((error.column, error.position, error.problem.text()), (18, 13, "Invalid register name"));
     let error = parse("r:x vfs_read+4").unwrap_err();
     let text = "Retprobe address must be an function entry";

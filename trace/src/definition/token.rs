@@ -7,6 +7,8 @@
 
 use alloc::vec::Vec;
 
+use fallible::OutOfMemory;
+
 use super::{Fault, Problem};
 
 /// A part of a line, and the column at which it starts.
@@ -90,7 +92,7 @@ fn literal_length(rest: &str) -> usize {
 
 /// The tokens of `line` up to a comment. As in Linux, any `#` begins one, except within a name: `f#2` is the second function of
 /// the path `f`, and `f::{closure#0}` has its `#` in brackets.
-pub(crate) fn tokens(line: &str) -> Vec<Token<'_>> {
+pub(crate) fn tokens(line: &str) -> Result<Vec<Token<'_>>, OutOfMemory> {
     const PLACE: usize = 1;
     let mut tokens = Vec::new();
     let mut rest = Token { text: line, column: 0 };
@@ -98,7 +100,7 @@ pub(crate) fn tokens(line: &str) -> Vec<Token<'_>> {
         let start = rest.text.find(|character: char| !character.is_whitespace()).unwrap_or(rest.text.len());
         rest = rest.split_at(start).1;
         if rest.text.is_empty() || rest.text.starts_with('#') {
-            return tokens;
+            return Ok(tokens);
         }
         let ends =
             |character: char, after: &str| character.is_whitespace() || character == '#' && !starts_number(after);
@@ -108,7 +110,7 @@ pub(crate) fn tokens(line: &str) -> Vec<Token<'_>> {
         let is_unbracketed = tokens.len() != PLACE || !is_closed(rest.text);
         let end = bracketed.or_else(|| anywhere().filter(|_| is_unbracketed).map(|(position, ..)| position));
         let (token, after) = rest.split_at(end.unwrap_or(rest.text.len()));
-        tokens.push(token);
+        fallible::push(&mut tokens, token)?;
         rest = after;
     }
 }
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     fn texts(line: &str) -> Vec<&str> {
-        tokens(line).iter().map(|token| token.text).collect()
+        tokens(line).unwrap().iter().map(|token| token.text).collect()
     }
 
     #[test]
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn columns_count_characters() {
-        let columns: Vec<usize> = tokens("é p\u{a0}ff  g").iter().map(|token| token.column).collect();
+        let columns: Vec<usize> = tokens("é p\u{a0}ff  g").unwrap().iter().map(|token| token.column).collect();
         assert_eq!(columns, [0, 2, 4, 8]);
     }
 

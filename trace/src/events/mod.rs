@@ -11,17 +11,15 @@
 mod resolve;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::sync::Arc;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-pub use resolve::resolve;
-
 use aarch64_kprobes::probe::AliasableBox;
+use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
+
+pub use resolve::{Refusal, resolve};
 
 use crate::definition::{Definition, Error, Kind, Problem, Removal};
 use crate::format::{Base, Format, Shape};
@@ -29,7 +27,7 @@ use crate::functions::Functions;
 use crate::host::{Clock, Symbols};
 use crate::recorder::{Recorder, STACK_EVENT};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings, Snapshot};
-use crate::text;
+use crate::text::{self, ShowError};
 use crate::trigger::Plan;
 
 /// What a probe is to save of the registers.
@@ -163,6 +161,9 @@ struct Pipe {
     written: usize,
 }
 
+/// Makes the plan of a probe from its recorder and its virtual address. `None` means record every hit.
+type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
+
 impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
     #[must_use]
@@ -184,7 +185,7 @@ impl<P: Armed> Events<P> {
     ///
     /// Why not, with the place in the definition's line; nothing has changed then.
     pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), Error> {
-        self.define_with(definition, symbols, &|_, _| None)
+        self.define_with(definition, symbols, &|_, _| Ok(None))
     }
 
     /// The same, where what is done at a hit besides recording it is what `plan` says for the recorder, and the virtual address
@@ -197,9 +198,9 @@ impl<P: Armed> Events<P> {
         &mut self,
         definition: Definition,
         symbols: &dyn Symbols,
-        plan: &dyn Fn(&Recorder, u64) -> Option<Box<Plan>>,
+        plan: &MakePlan<'_>,
     ) -> Result<(), Error> {
-        let mut siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
+        let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
         let sibling = siblings.clone().next().map(|event| (event.number, event.probe.is_enabled(), &event.definition));
         if let Some((_, _, other)) = sibling {
             if matches!(other.kind, Kind::Probe) != matches!(definition.kind, Kind::Probe) {
@@ -212,23 +213,20 @@ impl<P: Armed> Events<P> {
         let sibling = sibling.map(|(number, enabled, _)| (number, enabled));
         let shape = if definition.kind == Kind::Probe { Shape::Probe } else { Shape::Return };
         let fields = definition.arguments.iter().map(|argument| (argument.name.as_str(), argument.kind));
-        let format = Format::new(shape, fields);
+        let format = Format::new(shape, fields)?;
         if RECORD_HEADER + format.size() > RECORD_MAX {
             return Err(definition.error(2, Problem::TooBig, None));
         }
-        let refuse = |(problem, reason)| definition.error(1, problem, Some(reason));
+        let refuse = |Refusal { problem, reason }| definition.error(1, problem, reason);
         let address = resolve(&definition.place, symbols).map_err(refuse)?;
-        let arguments = resolve::arguments(&definition, symbols);
+        let arguments = resolve::arguments(&definition, symbols).map_err(refuse)?;
         // One function and one static can be spelled in several ways.
-        let is_same = |event: &Event<P>| {
-            event.address == address
-                && event.format == format
-                && resolve::arguments(&event.definition, symbols) == arguments
-        };
-        if siblings.any(is_same) {
-            return Err(definition.error(0, Problem::Same, None));
+        for event in siblings.filter(|event| event.address == address && event.format == format) {
+            if resolve::arguments(&event.definition, symbols).map_err(refuse)? == arguments {
+                return Err(definition.error(0, Problem::Same, None));
+            }
         }
-        let (fetches, entry) = arguments.map_err(refuse)?;
+        let (fetches, entry) = arguments;
         let number = match sibling {
             Some((number, _)) => number,
             None => self.free_number().ok_or_else(|| definition.error(0, Problem::OutOfMemory, None))?,
@@ -237,15 +235,16 @@ impl<P: Armed> Events<P> {
         let functions = match (records_names, &self.functions) {
             (false, _) => None,
             (true, Some(functions)) => Some(functions.clone()),
-            (true, None) => {
-                let made = Functions::new(symbols).map_err(|_| definition.error(0, Problem::OutOfMemory, None))?;
-                self.functions.insert(made).clone().into()
-            }
+            (true, None) => Some(Functions::new(symbols)?),
         };
-        let recorder = Recorder::new(number, &format, &fetches, entry.into(), functions, self.rings);
-        let recorder = AliasableBox::new(Box::new(recorder));
+        let entry = fallible::boxed_slice(entry)?;
+        let recorder = Recorder::new(number, &format, &fetches, entry, functions.clone(), self.rings)?;
+        let recorder = AliasableBox::new(fallible::boxed(recorder)?);
         // There was none before.
-        drop(recorder.plan().replace(plan(&recorder, address)));
+        drop(recorder.plan().replace(plan(&recorder, address)?));
+        self.events.try_reserve(1).map_err(OutOfMemory::from)?;
+        // So that an event can be removed without memory.
+        self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
         let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };
         // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and `remove`, which
         // takes both out, keeps the order.
@@ -254,8 +253,9 @@ impl<P: Armed> Events<P> {
                 Some((_, true)) => probe.set_enabled(true).map(|()| probe),
                 _ => Ok(probe),
             })
-            .map_err(|reason| refuse((Problem::Refused, reason.to_string())))?;
+            .map_err(|reason| refuse(Refusal::new(Problem::Refused, reason)))?;
         self.last = number.max(self.last);
+        self.functions = functions.or(self.functions.take());
         self.events.push(Event { probe, recorder, number, address, definition, format });
         Ok(())
     }
@@ -305,6 +305,7 @@ impl<P: Armed> Events<P> {
             drop(probe);
             drop(recorder);
             if others == 0 {
+                // `define_with` has made room for it.
                 self.removed.push((number, definition.event, format));
             }
             count += 1;
@@ -328,13 +329,17 @@ impl<P: Armed> Events<P> {
     /// Forgets events of which there is no record any more.
     fn forget(&mut self) {
         // Without memory for a look they stay.
+        if self.removed.is_empty() {
+            return;
+        }
+        let pipe = self.pipe.get_mut();
         if let Ok(snapshot) = self.rings.snapshot()
-            && !self.removed.is_empty()
+            && let Ok(pipe) = pipe.taken.records()
+            && let Ok(records) = snapshot.records()
+            && let Ok(mut recorded) = fallible::collect(records.chain(pipe).map(|record| record.event()))
         {
-            let pipe = self.pipe.get_mut();
-            let recorded: BTreeSet<u16> =
-                snapshot.records().chain(pipe.taken.records()).map(|record| record.event()).collect();
-            self.removed.retain(|(number, ..)| recorded.contains(number));
+            recorded.sort_unstable();
+            self.removed.retain(|(number, ..)| recorded.binary_search(number).is_ok());
         }
     }
 
@@ -409,8 +414,8 @@ impl<P: Armed> Events<P> {
         cpus: usize,
         symbols: &dyn Symbols,
         clock: Clock,
-    ) -> fmt::Result {
-        let snapshot = self.rings.snapshot().map_err(|_| fmt::Error)?;
+    ) -> Result<(), ShowError> {
+        let snapshot = self.rings.snapshot()?;
         text::write_header(out, snapshot.present(), snapshot.written(), cpus)?;
         self.write_records(out, &snapshot, limit, symbols, clock)
     }
@@ -422,14 +427,14 @@ impl<P: Armed> Events<P> {
     ///
     /// Those of `out`: the record that it has not taken whole comes first when this is called next. Also where there is no memory
     /// for the records.
-    pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<usize, fmt::Error> {
+    pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<usize, ShowError> {
         let mut pipe = self.pipe.lock();
-        if pipe.taken.records().nth(pipe.written).is_none() {
-            *pipe = Pipe { taken: self.rings.take().map_err(|_| fmt::Error)?, written: 0 };
+        if pipe.taken.records()?.nth(pipe.written).is_none() {
+            *pipe = Pipe { taken: self.rings.take()?, written: 0 };
         }
         let Pipe { taken, written } = &mut *pipe;
         let before = *written;
-        for record in taken.records().skip(before) {
+        for record in taken.records()?.skip(before) {
             text::write_record(out, &record, self.described(record.event()), symbols, clock)?;
             *written += 1;
         }
@@ -445,10 +450,12 @@ impl<P: Armed> Events<P> {
         limit: usize,
         symbols: &dyn Symbols,
         clock: Clock,
-    ) -> fmt::Result {
+    ) -> Result<(), ShowError> {
         let skipped = (snapshot.present() as usize).saturating_sub(limit);
-        let mut records = snapshot.records().skip(skipped);
-        records.try_for_each(|record| text::write_record(out, &record, self.described(record.event()), symbols, clock))
+        let mut records = snapshot.records()?.skip(skipped);
+        records.try_for_each(|record| {
+            Ok(text::write_record(out, &record, self.described(record.event()), symbols, clock)?)
+        })
     }
 
     /// The name and the format of the event with this number.
@@ -459,11 +466,6 @@ impl<P: Armed> Events<P> {
         let found = present.chain(removed).find(|&(other, ..)| other == number);
         found.map(|(_, name, format)| (name.as_str(), format))
     }
-}
-
-/// What `problem` is about, for those who do not know it.
-fn because(reason: impl fmt::Display) -> String {
-    format!("{reason}")
 }
 
 #[cfg(test)]

@@ -2,15 +2,43 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
-use super::because;
-use crate::definition::{Base, Definition, Expression, Kind, Origin, Place, Problem};
+use fallible::OutOfMemory;
+
+use crate::definition::{Argument, Base, Definition, Expression, Kind, Origin, Place, Problem};
 use crate::fetch::{Fetch, Register, Source};
 use crate::host::{Function, Symbols};
 use crate::recorder::Kept;
 
 /// Why a name leads nowhere.
-type Refusal = (Problem, String);
+#[derive(Debug)]
+pub struct Refusal {
+    /// What is wrong.
+    pub problem: Problem,
+    /// What is known besides, for those who do not know what the problem is about.
+    pub reason: Option<String>,
+}
+
+impl Refusal {
+    /// Without memory for the reason, the problem alone.
+    pub(super) fn new(problem: Problem, reason: impl fmt::Display) -> Self {
+        Self { problem, reason: fallible::format(format_args!("{reason}")).ok() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problem.fmt(f)?;
+        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+    }
+}
+
+impl From<OutOfMemory> for Refusal {
+    fn from(_: OutOfMemory) -> Self {
+        Self { problem: Problem::OutOfMemory, reason: None }
+    }
+}
 
 /// The registers that hold arguments (AAPCS64, section 6.8.2, stage C.9). Those behind are on the stack, if each has a word.
 const ARGUMENT_REGISTERS: u32 = 8;
@@ -20,7 +48,7 @@ const ARGUMENT_REGISTERS: u32 = 8;
 /// # Errors
 ///
 /// No function, or more than one, has the name; or the offset leads to another function, or to no instruction.
-pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, (Problem, String)> {
+pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
         Base::Symbol(name) => name,
@@ -28,49 +56,60 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, (Problem, St
     let function = function(name, symbols)?;
     let address = function.address.wrapping_add(place.offset);
     if place.offset >= function.size && symbols.lookup(address).is_some() {
-        let reason =
-            because(format_args!("the offset is past the end of the function, which has {:#x} bytes", function.size));
-        return Err((Problem::NoFunction, reason));
+        let reason = format_args!("the offset is past the end of the function, which has {:#x} bytes", function.size);
+        return Err(Refusal::new(Problem::NoFunction, reason));
     }
     if !place.offset.is_multiple_of(4) {
-        let reason = because("the offset is not a multiple of 4, so no instruction begins there");
-        return Err((Problem::Refused, reason));
+        let reason = "the offset is not a multiple of 4, so no instruction begins there";
+        return Err(Refusal::new(Problem::Refused, reason));
     }
     Ok(address)
 }
 
 /// The one function of this name.
 fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, Refusal> {
-    let mut found = Vec::new();
-    symbols.find(name, &mut |function| found.push(function));
-    only(name, &found, "function", &|| symbols.nearest(name))
+    let mut found = Found::default();
+    symbols.find(name, &mut |function| found.add(function));
+    found.only(name, "function", &|| symbols.nearest(name))
 }
 
 /// The virtual address of the one function or static of this name.
 fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, Refusal> {
-    let mut found = Vec::new();
-    symbols.find(name, &mut |function| found.push(function.address));
-    symbols.find_static(name, &mut |address| found.push(address));
-    only(name, &found, "function or static", &|| symbols.nearest(name).or_else(|| symbols.nearest_static(name)))
+    let mut found = Found::default();
+    symbols.find(name, &mut |function| found.add(function.address));
+    symbols.find_static(name, &mut |address| found.add(address));
+    found.only(name, "function or static", &|| symbols.nearest(name).or_else(|| symbols.nearest_static(name)))
 }
 
-/// The one that was `found` of this name; if there is none, `nearest` may know which was meant.
-fn only<'a, T: Copy>(name: &str, found: &[T], noun: &str, nearest: &dyn Fn() -> Option<&'a str>) -> Result<T, Refusal> {
-    match *found {
-        [] => {
-            let reason = match nearest() {
-                Some(meant) => because(format_args!("no {noun} has the name {name}; did you mean `{meant}`?")),
-                None => because(format_args!("no {noun} has the name {name}")),
-            };
-            Err((Problem::NoFunction, reason))
-        }
-        [one] => Ok(one),
-        _ => {
-            let count = found.len();
-            let reason =
-                because(format_args!("{count} symbols have this name; give the address of one of them instead"));
-            Err((Problem::Ambiguous, reason))
-        }
+/// What has a name: the first, and how many there are.
+struct Found<T>(Option<T>, usize);
+
+impl<T> Default for Found<T> {
+    fn default() -> Self {
+        Self(None, 0)
+    }
+}
+
+impl<T> Found<T> {
+    fn add(&mut self, one: T) {
+        self.0.get_or_insert(one);
+        self.1 += 1;
+    }
+
+    /// The only one that was found of this name; if there is none, `nearest` may know which was meant.
+    fn only<'a>(self, name: &str, noun: &str, nearest: &dyn Fn() -> Option<&'a str>) -> Result<T, Refusal> {
+        let no = Problem::NoFunction;
+        Err(match self {
+            Self(Some(one), 1) => return Ok(one),
+            Self(Some(_), count) => {
+                let reason = format_args!("{count} symbols have this name; give the address of one of them instead");
+                Refusal::new(Problem::Ambiguous, reason)
+            }
+            Self(None, _) => match nearest() {
+                Some(meant) => Refusal::new(no, format_args!("no {noun} has the name {name}; did you mean `{meant}`?")),
+                None => Refusal::new(no, format_args!("no {noun} has the name {name}")),
+            },
+        })
     }
 }
 
@@ -78,16 +117,13 @@ fn only<'a, T: Copy>(name: &str, found: &[T], noun: &str, nearest: &dyn Fn() -> 
 pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Result<(Vec<Fetch>, Vec<Kept>), Refusal> {
     let mut kept = Vec::new();
     let is_return = matches!(definition.kind, Kind::Return { .. });
-    let fetches: Result<Vec<_>, Refusal> = definition
-        .arguments
-        .iter()
-        .map(|argument| {
-            let Expression { origin, reads, .. } = &argument.expression;
-            let source = source(origin, is_return, &mut kept, symbols)?;
-            Ok(Fetch { source, reads: reads.clone() })
-        })
-        .collect();
-    Ok((fetches?, kept))
+    let fetch = |argument: &Argument| -> Result<_, Refusal> {
+        let Expression { origin, reads, .. } = &argument.expression;
+        let source = source(origin, is_return, &mut kept, symbols)?;
+        Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())? })
+    };
+    let fetches = fallible::collect_results(definition.arguments.iter().map(fetch))?;
+    Ok((fetches, kept))
 }
 
 fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn Symbols) -> Result<Source, Refusal> {
@@ -98,7 +134,7 @@ fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn 
         Origin::Stack(word) => Source::Stack(8 * word),
         Origin::Immediate(number) => Source::Immediate(*number),
         Origin::TaskName => Source::TaskName,
-        Origin::Text(text) => Source::Text(text.clone()),
+        Origin::Text(text) => Source::Text(fallible::boxed_slice(text.iter().copied())?),
         Origin::Symbol(name, offset) => Source::Immediate(symbol(name, symbols)?.wrapping_add_signed(*offset)),
         Origin::Argument(number) => {
             let place = match number.checked_sub(ARGUMENT_REGISTERS) {
@@ -106,10 +142,10 @@ fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn 
                 Some(word) => Kept::Stack(8 * word),
             };
             if is_return {
-                let index = kept.iter().position(|other| *other == place).unwrap_or_else(|| {
-                    kept.push(place);
-                    kept.len() - 1
-                });
+                let index = kept.iter().position(|other| *other == place).unwrap_or(kept.len());
+                if index == kept.len() {
+                    fallible::push(kept, place)?;
+                }
                 Source::Entry(index as u8)
             } else {
                 match place {

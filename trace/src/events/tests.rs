@@ -10,6 +10,9 @@ use aarch64_kprobes::exception::TrapFrame;
 use alloc::rc::Rc;
 use alloc::string::String;
 use core::cell::{Cell, RefCell};
+use fallible::failing::with_memory;
+
+mod scarce;
 
 struct Names;
 
@@ -29,10 +32,10 @@ impl Symbols for Names {
         // Generic arguments may be left out, and `twice#2` is the second one.
         let (path, number) = name.split_once('#').unwrap_or((name, ""));
         let is_path = |other: &str| other == path || other.split_once('<').is_some_and(|(other, _)| other == path);
-        let found: Vec<_> = FUNCTIONS.into_iter().filter(|function| is_path(function.name)).collect();
+        let mut found = FUNCTIONS.into_iter().filter(|function| is_path(function.name));
         match number.parse::<usize>() {
-            Ok(number) => found.get(number - 1).copied().into_iter().for_each(each),
-            Err(_) => found.into_iter().for_each(each),
+            Ok(number) => found.nth(number - 1).into_iter().for_each(each),
+            Err(_) => found.for_each(each),
         }
     }
 
@@ -66,6 +69,11 @@ std::thread_local! {
     static REGISTERED: RefCell<Vec<(u64, *const Recorder)>> = const { RefCell::new(Vec::new()) };
 }
 
+std::thread_local! {
+    /// How many more probes the engine can arm.
+    static ARMS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
 struct Counter {
     address: u64,
     form: Form,
@@ -80,11 +88,17 @@ impl Armed for Counter {
         if address == 0x100c {
             return Err("refused");
         }
-        REGISTERED.with_borrow_mut(|registered| registered.push((address, &raw const *recorder)));
-        Ok(Self { address, form, enabled: Cell::new(false), hits: Rc::default() })
+        // Its own memory is not that of the event.
+        with_memory(usize::MAX, || {
+            REGISTERED.with_borrow_mut(|registered| registered.push((address, &raw const *recorder)));
+            Ok(Self { address, form, enabled: Cell::new(false), hits: Rc::default() })
+        })
     }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), &'static str> {
+        if enabled && !self.enabled.get() {
+            ARMS_LEFT.set(ARMS_LEFT.get().checked_sub(1).ok_or("no memory")?);
+        }
         self.enabled.set(enabled);
         Ok(())
     }
@@ -254,14 +268,20 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                 let mut events = events();
                 define(&mut events, line).unwrap();
                 let event = events.iter().next().unwrap();
-                let mut control = Control::new(true);
+                let mut control = Control::new(true).unwrap();
                 control.set_filter(&filter, &event.format().fields).unwrap();
-                let plan = control.plan(false, &|number| event.recorder().source(number));
+                let plan = control.plan(false, &|number| event.recorder().source(number)).unwrap();
                 assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
                 drop(event.recorder().plan().replace(plan));
                 (0..HITS).for_each(|time| hit(0x1000, time));
                 control.set_enabled(false);
-                drop(event.recorder().plan().replace(control.plan(false, &|number| event.recorder().source(number))));
+                control.settle();
+                drop(
+                    event
+                        .recorder()
+                        .plan()
+                        .replace(control.plan(false, &|number| event.recorder().source(number)).unwrap()),
+                );
                 hit(0x1000, 3);
                 events.rings().set_on(false);
                 drop(event.recorder().plan().replace(None));

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use fallible::OutOfMemory;
+
 /// Why a filter is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -40,6 +42,14 @@ pub enum Problem {
     InvalidValue,
     /// There is nothing in the filter, or a name is missing in it.
     NoFilter,
+    /// There is no memory. Linux logs nothing.
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self { problem: Problem::OutOfMemory, column: 0 }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -58,6 +68,7 @@ impl fmt::Display for Problem {
             Self::TooManyTests => "Too many terms in predicate expression",
             Self::InvalidValue => "Invalid value (did you forget quotes)?",
             Self::NoFilter => "No filter found",
+            Self::OutOfMemory => "Cannot allocate memory",
         })
     }
 }

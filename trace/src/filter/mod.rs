@@ -18,10 +18,11 @@ mod error;
 pub(crate) mod parse;
 mod range;
 
-use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
+
+use fallible::{OutOfMemory, TryClone};
 
 pub use error::{Error, Problem};
 pub(crate) use range::Range;
@@ -35,7 +36,7 @@ pub const LENGTH_MAX: usize = 4095;
 pub const STRING_LIMIT: usize = 256;
 
 /// A filter, as it was written and as it is carried out.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Filter {
     text: String,
     tests: Box<[Test]>,
@@ -50,18 +51,23 @@ impl Filter {
     pub fn parse(text: &str, fields: &[Field]) -> Result<Self, Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         let tests = parse::parse(text, fields)?;
-        Ok(Self { text: text.to_owned(), tests })
+        Ok(Self { text: fallible::copy(text)?, tests })
     }
 
     /// The same filter with its numbers had from elsewhere.
-    pub(crate) fn map(&self, number: impl Fn(Number) -> Number) -> Self {
-        let mut mapped = self.clone();
+    pub(crate) fn map(&self, number: impl Fn(Number) -> Number) -> Result<Self, OutOfMemory> {
+        let mut mapped = self.try_clone()?;
         for test in &mut mapped.tests {
             if let Question::Number { number: place, .. } = &mut test.question {
                 *place = number(*place);
             }
         }
-        mapped
+        Ok(mapped)
+    }
+
+    /// Whether it was written in the same way.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.text == other.text
     }
 
     /// Whether it looks at the record.
@@ -73,17 +79,35 @@ impl Filter {
     }
 
     /// The same tests, if they look at nothing but words.
-    pub(crate) fn words(&self) -> Option<Box<[Test<WordQuestion>]>> {
+    pub(crate) fn words(&self) -> Result<Option<Box<[Test<WordQuestion>]>>, OutOfMemory> {
         let of = |Test { question, yes, no }: &Test| {
             let Question::Number { number, range } = question else { return None };
             Some(Test { question: WordQuestion { word: number.word()?, range: *range }, yes: *yes, no: *no })
         };
-        self.tests.iter().map(of).collect()
+        let words = || self.tests.iter().map(of);
+        words().all(|test| test.is_some()).then(|| fallible::boxed_slice(words().flatten())).transpose()
     }
 
     /// The tests, of which the first is carried out first.
     pub(crate) fn tests(&self) -> &[Test] {
         &self.tests
+    }
+}
+
+impl TryClone for Filter {
+    fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        let copy = |Test { question, yes, no }: &Test| -> Result<_, OutOfMemory> {
+            let question = match question {
+                Question::Number { number, range } => Question::Number { number: *number, range: *range },
+                Question::Text { text, pattern: Pattern { bytes, is_glob, negated } } => {
+                    let bytes = fallible::boxed_slice(bytes.iter().copied())?;
+                    Question::Text { text: *text, pattern: Pattern { bytes, is_glob: *is_glob, negated: *negated } }
+                }
+            };
+            Ok(Test { question, yes: *yes, no: *no })
+        };
+        let tests = fallible::collect_results(self.tests.iter().map(copy))?;
+        Ok(Self { text: fallible::copy(&self.text)?, tests: fallible::boxed_slice(tests)? })
     }
 }
 
@@ -102,7 +126,7 @@ pub(crate) const ACCEPT: Next = Next::MAX;
 pub(crate) const REJECT: Next = Next::MAX - 1;
 
 /// A question, and where its answers lead.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Test<Q = Question> {
     pub(crate) question: Q,
     /// What is next if the answer is yes.
@@ -112,7 +136,7 @@ pub(crate) struct Test<Q = Question> {
 }
 
 /// What is asked of a record.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Question {
     /// Of a number: whether it is in the range.
     Number { number: Number, range: Range },
@@ -195,7 +219,7 @@ pub(crate) enum Comparison {
 }
 
 /// What a string is compared with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) bytes: Box<[u8]>,
     /// The bytes are a pattern, and not just a string.

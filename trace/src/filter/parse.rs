@@ -8,6 +8,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use fallible::OutOfMemory;
+
 use super::{
     ACCEPT, Comparison, Error, Field, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT, Range,
     STRING_LIMIT, Test, Text,
@@ -75,16 +77,16 @@ pub(super) fn parse(text: &str, fields: &[Field]) -> Result<Box<[Test]>, Error> 
         match byte {
             _ if byte.is_ascii_whitespace() => at += 1,
             b'(' => {
-                compiler.waiting.push(Waiting::Open);
+                fallible::push(&mut compiler.waiting, Waiting::Open)?;
                 at += 1;
             }
             b'!' if !matches!(bytes.get(at + 1), Some(b'=' | b'~')) => {
-                compiler.waiting.push(Waiting::Not);
+                fallible::push(&mut compiler.waiting, Waiting::Not)?;
                 at += 1;
             }
             _ => {
                 let (question, end) = question(text, at, fields)?;
-                compiler.test(question);
+                compiler.test(question)?;
                 at = compiler.behind_test(bytes, end)?;
             }
         }
@@ -101,7 +103,7 @@ fn check_pairs(bytes: &[u8]) -> Result<(), Error> {
             (Some((_, kind)), _) if kind == byte => quote = None,
             (Some(_), _) => {}
             (None, b'\'' | b'"') => quote = Some((at, byte)),
-            (None, b'(') => open.push(at),
+            (None, b'(') => fallible::push(&mut open, at)?,
             (None, b')') if open.pop().is_none() => {
                 return Err(Error { problem: Problem::TooManyClosed, column: at });
             }
@@ -116,11 +118,11 @@ fn check_pairs(bytes: &[u8]) -> Result<(), Error> {
 }
 
 impl Compiler {
-    fn test(&mut self, question: Question) {
+    fn test(&mut self, question: Question) -> Result<(), OutOfMemory> {
         let test = self.tests.len();
-        self.tests.push(Test { question, yes: ACCEPT, no: REJECT });
-        let end = |yes| [End { test, yes }].into();
-        self.parts.push(Part { first: test, yes: end(true), no: end(false) });
+        fallible::push(&mut self.tests, Test { question, yes: ACCEPT, no: REJECT })?;
+        let end = |yes| fallible::collect([End { test, yes }]);
+        fallible::push(&mut self.parts, Part { first: test, yes: end(true)?, no: end(false)? })
     }
 
     /// Reads what follows a test: `)` as often as it comes, and then `&&`, `||` or the end.
@@ -130,20 +132,20 @@ impl Compiler {
                 (None, _) => return Ok(at),
                 (Some(byte), _) if byte.is_ascii_whitespace() => at += 1,
                 (Some(b')'), _) => {
-                    self.join(Waiting::Or);
+                    self.join(Waiting::Or)?;
                     // `check_pairs` has found its partner; a `!` before that is for the whole.
                     self.waiting.pop();
                     self.negate();
                     at += 1;
                 }
                 (Some(b'&'), Some(b'&')) => {
-                    self.join(Waiting::And);
-                    self.waiting.push(Waiting::And);
+                    self.join(Waiting::And)?;
+                    fallible::push(&mut self.waiting, Waiting::And)?;
                     return Ok(at + 2);
                 }
                 (Some(b'|'), Some(b'|')) => {
-                    self.join(Waiting::Or);
-                    self.waiting.push(Waiting::Or);
+                    self.join(Waiting::Or)?;
+                    fallible::push(&mut self.waiting, Waiting::Or)?;
                     return Ok(at + 2);
                 }
                 _ => return Err(Error { problem: Problem::TooManyTests, column: at }),
@@ -162,25 +164,26 @@ impl Compiler {
     }
 
     /// Applies what waits and binds at least as tightly as `least`.
-    fn join(&mut self, least: Waiting) {
+    fn join(&mut self, least: Waiting) -> Result<(), OutOfMemory> {
         self.negate();
         while let Some(&operator) = self.waiting.last() {
             if operator == Waiting::Open || operator == Waiting::Or && least == Waiting::And {
-                return;
+                return Ok(());
             }
             self.waiting.pop();
-            let (Some(right), Some(mut left)) = (self.parts.pop(), self.parts.pop()) else { return };
+            let (Some(right), Some(mut left)) = (self.parts.pop(), self.parts.pop()) else { break };
             if operator == Waiting::And {
                 self.lead(&left.yes, right.first as Next);
                 left.yes = right.yes;
-                left.no.extend(right.no);
+                fallible::extend(&mut left.no, right.no)?;
             } else {
                 self.lead(&left.no, right.first as Next);
                 left.no = right.no;
-                left.yes.extend(right.yes);
+                fallible::extend(&mut left.yes, right.yes)?;
             }
-            self.parts.push(left);
+            fallible::push(&mut self.parts, left)?;
         }
+        Ok(())
     }
 
     fn lead(&mut self, ends: &[End], next: Next) {
@@ -192,12 +195,12 @@ impl Compiler {
     }
 
     fn finish(mut self, length: usize) -> Result<Box<[Test]>, Error> {
-        self.join(Waiting::Or);
+        self.join(Waiting::Or)?;
         match (self.parts.pop(), self.parts.is_empty() && self.waiting.is_empty()) {
             (Some(part), true) => {
                 self.lead(&part.yes, ACCEPT);
                 self.lead(&part.no, REJECT);
-                Ok(self.tests.into())
+                Ok(fallible::boxed_slice(self.tests)?)
             }
             // Nothing at all, or an operator without its right side.
             _ => Err(Error { problem: Problem::NoFilter, column: length }),
@@ -245,7 +248,7 @@ fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize)
                 [b'!', rest @ ..] if is_glob => (rest, true),
                 _ => (string, negated),
             };
-            let pattern = Pattern { bytes: string.into(), is_glob, negated };
+            let pattern = Pattern { bytes: fallible::boxed_slice(string.iter().copied())?, is_glob, negated };
             Ok((Question::Text { text: operand, pattern }, end + 1))
         }
         Some(b'0'..=b'9' | b'-') => {

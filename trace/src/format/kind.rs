@@ -4,8 +4,9 @@
 //! that is typed, `x64`; that of the field in `format`, `u64`; and the conversion in the `print fmt` of that file, `0x%Lx`.
 
 use alloc::borrow::Cow;
-use alloc::format;
 use core::fmt;
+
+use fallible::OutOfMemory;
 
 /// What one value is, apart from how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,12 +192,15 @@ impl Type {
     }
 
     /// The text of the type in `format`: with the number of values behind it, if it is an array.
-    #[must_use]
-    pub fn field_text(self) -> Cow<'static, str> {
-        match self.count {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    pub fn field_text(self) -> Result<Cow<'static, str>, OutOfMemory> {
+        Ok(match self.count {
             0 => Cow::Borrowed(self.base.field_text()),
-            count => Cow::Owned(format!("{}[{count}]", self.base.field_text())),
-        }
+            count => Cow::Owned(fallible::format(format_args!("{}[{count}]", self.base.field_text()))?),
+        })
     }
 }
 

@@ -22,9 +22,10 @@
 mod kind;
 
 use alloc::borrow::Cow;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+
+use fallible::OutOfMemory;
 
 pub use kind::{Base, Bits, Type, Width};
 
@@ -139,26 +140,35 @@ impl Format {
     pub const COMMON: usize = 4;
 
     /// The record of an event with these arguments, each a name and a type.
-    pub fn new<'a>(shape: Shape, arguments: impl IntoIterator<Item = (&'a str, Type)>) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the fields.
+    pub fn new<'a>(shape: Shape, arguments: impl IntoIterator<Item = (&'a str, Type)>) -> Result<Self, OutOfMemory> {
         const UNSIGNED_LONG: Base = Base::Unsigned(Width::W64);
-        let mut fields = Vec::from([
+        let mut fields = fallible::collect([
             Field::new("common_type", "unsigned short", Base::Unsigned(Width::W16), 0),
             Field::new("common_flags", "unsigned char", Base::Unsigned(Width::W8), 2),
             Field::new("common_preempt_count", "unsigned char", Base::Unsigned(Width::W8), 3),
             Field::new("common_pid", "int", Base::Signed(Width::W32), 4),
-        ]);
+        ])?;
         match shape {
-            Shape::Probe => fields.push(Field::new("__probe_ip", "unsigned long", UNSIGNED_LONG, 8)),
-            Shape::Return => fields.extend([
-                Field::new("__probe_func", "unsigned long", UNSIGNED_LONG, 8),
-                Field::new("__probe_ret_ip", "unsigned long", UNSIGNED_LONG, 16),
-            ]),
+            Shape::Probe => {
+                fallible::push(&mut fields, Field::new("__probe_ip", "unsigned long", UNSIGNED_LONG, 8))?;
+            }
+            Shape::Return => fallible::extend(
+                &mut fields,
+                [
+                    Field::new("__probe_func", "unsigned long", UNSIGNED_LONG, 8),
+                    Field::new("__probe_ret_ip", "unsigned long", UNSIGNED_LONG, 16),
+                ],
+            )?,
         }
         let mut offset = shape.size();
-        fields.extend(arguments.into_iter().enumerate().map(|(number, (name, kind))| {
+        for (number, (name, kind)) in arguments.into_iter().enumerate() {
             let field = Field {
-                name: Cow::Owned(String::from(name)),
-                text: kind.field_text(),
+                name: Cow::Owned(fallible::copy(name)?),
+                text: kind.field_text()?,
                 offset,
                 size: kind.size(),
                 signed: kind.base.is_signed(),
@@ -167,13 +177,13 @@ impl Format {
                 fault: (number < FAULTS).then_some(number as u8),
             };
             offset += field.size;
-            field
-        }));
+            fallible::push(&mut fields, field)?;
+        }
         for field in fields.iter_mut().filter(|field| field.kind.count > 0 && !field.kind.base.is_text()) {
             field.unread = Some(offset);
             offset += UNREAD;
         }
-        Self { shape, fields }
+        Ok(Self { shape, fields })
     }
 
     /// The arguments.

@@ -24,7 +24,7 @@ fn a_return_as_linux_prints_it() {
         \tfield:u64 arg1;\toffset:24;\tsize:8;\tsigned:0;\n\
         \n\
         print fmt: \"(%lx <- %lx) arg1=0x%Lx\", REC->__probe_func, REC->__probe_ret_ip, REC->arg1\n";
-    assert_eq!(written(&Format::new(Shape::Return, [("arg1", X64)])), linux);
+    assert_eq!(written(&Format::new(Shape::Return, [("arg1", X64)]).unwrap()), linux);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn arguments_follow_each_other_without_gaps() {
     let array = Type { count: 2, ..Type::one(Base::of("u16").unwrap()) };
     let texts = Type { count: 2, ..Type::one(Base::String) };
     let types = [("a", Type::one(Base::Char)), ("b", array), ("c", Type::one(Base::String)), ("d", texts)];
-    let format = Format::new(Shape::Probe, types);
+    let format = Format::new(Shape::Probe, types).unwrap();
     let offsets: Vec<_> = format.arguments().iter().map(|field| (field.offset, field.size)).collect();
     assert_eq!(offsets, [(16, 1), (17, 4), (21, 4), (25, 8)]);
     assert_eq!(format.size(), 33 + 8, "with the word about the array of numbers");
@@ -53,7 +53,7 @@ fn arguments_follow_each_other_without_gaps() {
 #[test]
 fn values_are_read_from_records() {
     let signed = Type { count: 2, ..Type::one(Base::Signed(Width::W16)) };
-    let format = Format::new(Shape::Probe, [("n", signed), ("t", Type::one(Base::String)), ("u", X64)]);
+    let format = Format::new(Shape::Probe, [("n", signed), ("t", Type::one(Base::String)), ("u", X64)]).unwrap();
     let mut record = vec![0; 16];
     record.extend([0xfe, 0xff, 2, 0]);
     record.extend((3 << 16 | 32_u32).to_le_bytes());

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use fallible::OutOfMemory;
+
 /// Why a histogram is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -46,6 +48,14 @@ pub enum Problem {
     Exists,
     /// A histogram that is to be cleared or continued does not exist.
     NotThere,
+    /// There is no memory. Linux logs nothing.
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self { problem: Problem::OutOfMemory, column: 0 }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -67,6 +77,7 @@ impl fmt::Display for Problem {
             Self::InvalidSortModifier => "Invalid sort modifier",
             Self::Exists => "Hist trigger already exists",
             Self::NotThere => "Can't clear or continue a nonexistent hist trigger",
+            Self::OutOfMemory => "Cannot allocate memory",
         })
     }
 }

@@ -9,17 +9,15 @@ mod table;
 mod text;
 
 use alloc::boxed::Box;
-use alloc::collections::TryReserveError;
-use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
+use fallible::{Arc, OutOfMemory};
+
 pub use error::{Error, Problem};
 pub use parse::{Command, Definition};
 pub(crate) use table::{Cell, Keys, Numbers, Store, Table};
-pub use text::ShowError;
 
 use crate::fetch::Word;
 use crate::filter::{Number, Text};
@@ -85,10 +83,16 @@ pub(crate) enum Transform {
 
 impl Tally {
     /// Of a histogram that has its `keys` and `values` in these places, if they are words.
-    pub(crate) fn new(histogram: &Arc<Histogram>, keys: &[Key], values: &[Number]) -> Option<Self> {
-        let [Key { source: Source::Number { number, transform }, .. }] = *keys else { return None };
-        let values = values.iter().map(|value| value.word()).collect::<Option<_>>()?;
-        Some(Self { histogram: histogram.clone(), key: number.word()?, transform, values })
+    pub(crate) fn new(
+        histogram: &Arc<Histogram>,
+        keys: &[Key],
+        values: &[Number],
+    ) -> Result<Option<Self>, OutOfMemory> {
+        let [Key { source: Source::Number { number, transform }, .. }] = *keys else { return Ok(None) };
+        let words = || values.iter().map(|value| value.word());
+        let Some(key) = number.word().filter(|_| words().all(|word| word.is_some())) else { return Ok(None) };
+        let values = fallible::boxed_slice(words().flatten())?;
+        Ok(Some(Self { histogram: histogram.clone(), key, transform, values }))
     }
 }
 
@@ -98,24 +102,21 @@ impl Histogram {
     /// # Errors
     ///
     /// No memory for the tables.
-    pub fn new(definition: Definition, cpus: usize) -> Result<Self, TryReserveError> {
-        let keys: Box<[Key]> = definition.keys.iter().map(Key::of).collect();
-        let values: Box<[Number]> = definition.values.iter().map(|value| value.number).collect();
-        let shape = Shape::of(&definition, &keys);
-        let mut tables = Vec::new();
-        tables.try_reserve_exact(cpus)?;
-        for _ in 0..cpus {
-            tables.push(Table::new(definition.size, shape, values.len())?);
-        }
+    pub fn new(definition: Definition, cpus: usize) -> Result<Self, OutOfMemory> {
+        let keys = fallible::boxed_slice(definition.keys.iter().map(Key::of))?;
+        let values = fallible::boxed_slice(definition.values.iter().map(|value| value.number))?;
+        let shape = Shape::of(&definition, keys.iter().copied());
+        let table = |_| Table::new(definition.size, shape, values.len());
+        let tables = fallible::boxed_slice(fallible::collect_results((0..cpus).map(table))?)?;
         let paused = AtomicBool::new(definition.command == Some(Command::Pause));
-        Ok(Self { definition, keys, values, tables: tables.into(), paused })
+        Ok(Self { definition, keys, values, tables, paused })
     }
 
     /// Bytes of memory that the tables of such a histogram take for so many CPUs.
     #[must_use]
     pub fn bytes(definition: &Definition, cpus: usize) -> usize {
-        let keys: Vec<Key> = definition.keys.iter().map(Key::of).collect();
-        Table::bytes(definition.size, Shape::of(definition, &keys), definition.values.len()).saturating_mul(cpus)
+        let keys = definition.keys.iter().map(Key::of);
+        Table::bytes(definition.size, Shape::of(definition, keys), definition.values.len()).saturating_mul(cpus)
     }
 
     /// What was asked for.
@@ -136,7 +137,7 @@ impl Histogram {
     }
 
     /// What all CPUs have counted.
-    fn read(&self) -> Result<Reading, TryReserveError> {
+    fn read(&self) -> Result<Reading, OutOfMemory> {
         let mut reading = Reading::default();
         for table in &self.tables {
             reading.dropped += table.dropped.load(Relaxed);
@@ -148,24 +149,27 @@ impl Histogram {
 
     /// The words of the keys.
     fn key_words(&self) -> usize {
-        words_of(&self.keys)
+        words_of(self.keys.iter().copied())
     }
 }
 
 impl Shape {
     /// Of the tables of such a histogram, which has these keys.
-    fn of(definition: &Definition, keys: &[Key]) -> Self {
+    fn of(definition: &Definition, mut keys: impl Iterator<Item = Key> + Clone) -> Self {
         let has_name = definition.keys.iter().any(|key| key.modifier == Some(Modifier::Execname));
-        match keys {
-            [Key { source: Source::Number { transform: Transform::Log2, .. }, .. }] if !has_name => Self::Exponent,
-            [Key { source: Source::Number { .. }, .. }] if !has_name => Self::Number,
-            _ => Self::Words { key: words_of(keys), name: if has_name { NAME_WORDS } else { 0 } },
+        let words = words_of(keys.clone());
+        match (keys.next(), keys.next()) {
+            (Some(Key { source: Source::Number { transform, .. }, .. }), None) if !has_name => match transform {
+                Transform::Log2 => Self::Exponent,
+                Transform::None | Transform::Buckets(_) => Self::Number,
+            },
+            _ => Self::Words { key: words, name: if has_name { NAME_WORDS } else { 0 } },
         }
     }
 }
 
-fn words_of(keys: &[Key]) -> usize {
-    keys.iter().map(|key| key.words).sum()
+fn words_of(keys: impl Iterator<Item = Key>) -> usize {
+    keys.map(|key| key.words).sum()
 }
 
 /// What was read of a histogram.
@@ -179,7 +183,7 @@ struct Reading {
 impl Reading {
     /// Makes one entry of those of the same key: keys have so many words, and so many sums follow them.
     fn merge(&mut self, keys: usize, sums: usize) {
-        self.entries.sort_by(|one, other| one[..keys].cmp(&other[..keys]));
+        self.entries.sort_unstable_by(|one, other| one[..keys].cmp(&other[..keys]));
         self.entries.dedup_by(|again, entry| {
             let same = again[..keys] == entry[..keys];
             if same {
@@ -223,9 +227,8 @@ impl Key {
 }
 
 /// The bytes of a text in a key, without the zeros that fill it up.
-fn text_of(words: &[u64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text_of(words: &[u64]) -> impl Iterator<Item = u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0)
 }
 
 #[cfg(all(test, loom))]

@@ -20,9 +20,9 @@ fn counting(trigger: &'static str) -> Model {
         if let Kind::Histogram(definition) = &mut request.kind {
             definition.size = 1;
         }
-        let mut control = Control::new(false);
+        let mut control = Control::new(false).unwrap();
         control.set_trigger(request, Room { cpus: 1, ..ROOM }, None).unwrap();
-        let plan: Arc<Plan> = Arc::from(control.plan(true, &|number| number).unwrap());
+        let plan: Arc<Plan> = Arc::from(control.plan(true, &|number| number).unwrap().unwrap());
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");
             hit.context.cpu = 0;

@@ -9,15 +9,17 @@
 //! one. Every parameter but the keys can be left out. Numbers are decimal, octal (`0…`) or hexadecimal (`0x…`); `.bucket=N` is
 //! `.buckets=N`.
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+
+use fallible::{OutOfMemory, TryClone};
 
 use super::{Error, Problem, Source, Transform, VALUES_MAX};
 use crate::definition::number;
 use crate::filter::{Number, Text, parse as filter};
 use crate::format::Field;
+use crate::text::is_shown_as;
 
 const KEYS_MAX: usize = 3;
 const SORTS_MAX: usize = 2;
@@ -27,7 +29,7 @@ const SIZE_MAX: u32 = 131_072;
 const HITS: &str = "hitcount";
 
 /// What is counted, and how it is shown.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Definition {
     pub(super) keys: Vec<KeyField>,
     pub(super) values: Vec<ValueField>,
@@ -48,14 +50,14 @@ pub enum Command {
     Clear,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct KeyField {
     pub(super) name: String,
     pub(super) modifier: Option<Modifier>,
     pub(super) source: Source,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct ValueField {
     pub(super) name: String,
     pub(super) hex: bool,
@@ -73,7 +75,7 @@ pub(super) enum Modifier {
     Buckets(u64),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sort {
     pub(super) by: By,
     pub(super) descending: bool,
@@ -142,20 +144,17 @@ impl Definition {
                 (_, None) => return Err(part.error(Problem::NoAction)),
             }
         }
-        let keys: Vec<_> = keys
-            .ok_or_else(|| all.error(Problem::NoKeys))?
-            .split(',')
-            .map(|key| parse_key(key, fields))
-            .collect::<Result<_, _>>()?;
+        let keys = keys.ok_or_else(|| all.error(Problem::NoKeys))?.split(',').map(|key| parse_key(key, fields));
+        let keys = fallible::collect_results(keys)?;
         if keys.len() > KEYS_MAX {
             return Err(all.error(Problem::TooManyKeys));
         }
-        let values: Vec<_> = values
+        let values = values
             .into_iter()
             .flat_map(|values| values.split(','))
             .filter(|value| value.text != HITS)
-            .map(|value| parse_value(value, fields))
-            .collect::<Result<_, _>>()?;
+            .map(|value| parse_value(value, fields));
+        let values = fallible::collect_results(values)?;
         if values.len() > VALUES_MAX {
             return Err(all.error(Problem::TooManyValues));
         }
@@ -179,7 +178,9 @@ impl Definition {
     /// Reads the fields to sort by, in `parameter`, which begins with `sort=`. An error of the list as a whole is one of the
     /// parameter.
     fn parse_sorts(&self, parameter: Option<(Part<'_>, Part<'_>)>) -> Result<Vec<Sort>, Error> {
-        let Some((parameter, all)) = parameter else { return Ok([Sort { by: By::Hits, descending: false }].into()) };
+        let Some((parameter, all)) = parameter else {
+            return Ok(fallible::collect([Sort { by: By::Hits, descending: false }])?);
+        };
         let mut sorts = Vec::new();
         let mut rest = Some(all);
         while let Some(fields) = rest {
@@ -190,7 +191,7 @@ impl Definition {
             if sorts.len() + 1 == SORTS_MAX && behind.is_some() {
                 return Err(parameter.error(Problem::TooManySortFields));
             }
-            sorts.push(self.parse_sort(parameter, field)?);
+            fallible::push(&mut sorts, self.parse_sort(parameter, field)?)?;
             rest = behind;
         }
         Ok(sorts)
@@ -203,11 +204,9 @@ impl Definition {
             (None, Some(name)) => (name, false),
             (None, None) => (sort.text, false),
         };
-        let key = |name: &str| {
-            self.keys.iter().position(|key| key.name == name || alloc::format!("{key}") == name).map(By::Key)
-        };
+        let key = |name: &str| self.keys.iter().position(|key| key.name == name || is_shown_as(key, name)).map(By::Key);
         let value = |name: &str| {
-            let value = |value: &ValueField| value.name == name || alloc::format!("{value}") == name;
+            let value = |value: &ValueField| value.name == name || is_shown_as(value, name);
             self.values.iter().position(value).map(By::Value)
         };
         let find = |name: &str| match name {
@@ -236,7 +235,7 @@ fn parse_key(key: Part<'_>, fields: &[Field]) -> Result<KeyField, Error> {
     let (field, modifier) = key.split_once('.');
     let modifier = modifier.map(parse_modifier).transpose()?.map(|modifier| (modifier, key));
     let without_modifier = |name: &str, source| match modifier {
-        None => Ok(KeyField { name: name.to_owned(), modifier: None, source }),
+        None => Ok(KeyField { name: fallible::copy(name)?, modifier: None, source }),
         Some((_, part)) => Err(part.error(Problem::BadModifier)),
     };
     let number = |name: &str, number| {
@@ -247,7 +246,7 @@ fn parse_key(key: Part<'_>, fields: &[Field]) -> Result<KeyField, Error> {
             _ => Transform::None,
         };
         let modifier = modifier.map(|(modifier, _)| modifier);
-        Ok(KeyField { name: name.to_owned(), modifier, source: Source::Number { number, transform } })
+        Ok(KeyField { name: fallible::copy(name)?, modifier, source: Source::Number { number, transform } })
     };
     match (fields.iter().find(|candidate| candidate.name == field.text), field.text) {
         (Some(found), name) => match (filter::number(found), filter::text(found)) {
@@ -294,7 +293,25 @@ fn parse_value(value: Part<'_>, fields: &[Field]) -> Result<ValueField, Error> {
         (None, _) => return Err(field.error(Problem::FieldNotFound)),
     };
     let name = if number == Number::Cpu { "common_cpu" } else { field.text };
-    Ok(ValueField { name: name.to_owned(), hex, number })
+    Ok(ValueField { name: fallible::copy(name)?, hex, number })
+}
+
+impl TryClone for Definition {
+    fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        let key = |KeyField { name, modifier, source }: &KeyField| -> Result<_, OutOfMemory> {
+            Ok(KeyField { name: fallible::copy(name)?, modifier: *modifier, source: *source })
+        };
+        let value = |ValueField { name, hex, number }: &ValueField| -> Result<_, OutOfMemory> {
+            Ok(ValueField { name: fallible::copy(name)?, hex: *hex, number: *number })
+        };
+        Ok(Self {
+            keys: fallible::collect_results(self.keys.iter().map(key))?,
+            values: fallible::collect_results(self.values.iter().map(value))?,
+            sorts: fallible::collect(self.sorts.iter().copied())?,
+            size: self.size,
+            command: self.command,
+        })
+    }
 }
 
 /// The parameters with what was left out filled in, as they can be typed again.

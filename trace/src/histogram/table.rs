@@ -7,10 +7,11 @@
 //! The hits of an entry are stored last (release), after its key and its sums: a reader that finds hits (acquire) finds those.
 
 use alloc::boxed::Box;
-use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use fallible::OutOfMemory;
 
 use super::VALUES_MAX;
 use crate::atomic::AtomicU64;
@@ -87,15 +88,12 @@ pub(crate) struct Keys {
 
 impl Table {
     /// A table with room for `size` keys of this `shape`, a power of two, with so many values each.
-    pub(super) fn new(size: u32, shape: Shape, values: usize) -> Result<Self, TryReserveError> {
+    pub(super) fn new(size: u32, shape: Shape, values: usize) -> Result<Self, OutOfMemory> {
         let size = size as usize;
         let store = match shape {
             Shape::Exponent => {
                 let cell = |key| Cell { key: AtomicU64::new(key), ..Cell::default() };
-                let mut cells = Vec::new();
-                cells.try_reserve_exact(EXPONENTS as usize)?;
-                cells.extend((0..EXPONENTS).map(cell));
-                Store::Exponents(cells.into())
+                Store::Exponents(fallible::boxed_slice((0..EXPONENTS).map(cell))?)
             }
             Shape::Number => Store::Numbers(Numbers { cells: zeros(2 * size)?, used: AtomicU32::new(0) }),
             Shape::Words { key, name } => {
@@ -122,7 +120,7 @@ impl Table {
     }
 
     /// Appends the entries, with so many values: the words of the key, hits, values, the task's name.
-    pub(super) fn read(&self, values: usize, entries: &mut Vec<Vec<u64>>) -> Result<(), TryReserveError> {
+    pub(super) fn read(&self, values: usize, entries: &mut Vec<Vec<u64>>) -> Result<(), OutOfMemory> {
         match &self.store {
             Store::Exponents(cells) | Store::Numbers(Numbers { cells, .. }) => {
                 for Cell { hits, key, values: sums } in cells {
@@ -147,7 +145,7 @@ fn add<'a>(
     hits: &AtomicU64,
     key: impl IntoIterator<Item = &'a AtomicU64>,
     sums: impl IntoIterator<Item = &'a AtomicU64>,
-) -> Result<(), TryReserveError> {
+) -> Result<(), OutOfMemory> {
     let hits = hits.load(Acquire);
     if hits == 0 {
         return Ok(());
@@ -158,14 +156,9 @@ fn add<'a>(
     entry.extend(key.map(|word| word.load(Relaxed)));
     entry.push(hits);
     entry.extend(sums.map(|word| word.load(Relaxed)));
-    entries.try_reserve(1)?;
-    entries.push(entry);
-    Ok(())
+    fallible::push(entries, entry)
 }
 
-fn zeros<T: Default>(length: usize) -> Result<Box<[T]>, TryReserveError> {
-    let mut zeros = Vec::new();
-    zeros.try_reserve_exact(length)?;
-    zeros.extend((0..length).map(|_| T::default()));
-    Ok(zeros.into())
+fn zeros<T: Default>(length: usize) -> Result<Box<[T]>, OutOfMemory> {
+    fallible::boxed_slice((0..length).map(|_| T::default()))
 }

@@ -25,9 +25,9 @@ fn definition(text: &str) -> Result<Definition, Error> {
 
 /// An event with this trigger, after `hits`.
 fn control(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Control {
-    let mut control = Control::new(true);
+    let mut control = Control::new(true).unwrap();
     control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
-    let plan = control.plan(true, &|number| number).unwrap();
+    let plan = control.plan(true, &|number| number).unwrap().unwrap();
     for hit in hits {
         assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
     }
@@ -140,9 +140,9 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
         other => other,
     };
     let control = |trigger: &str, enabled: bool| {
-        let mut control = Control::new(enabled);
+        let mut control = Control::new(enabled).unwrap();
         control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
-        let plan = control.plan(true, &word).unwrap();
+        let plan = control.plan(true, &word).unwrap().unwrap();
         (control, plan)
     };
     let tallies = |plan: &Plan, x: u64, cpu: usize| {
@@ -183,7 +183,7 @@ fn a_histogram_is_paused_continued_and_cleared() {
     let mut control = control("hist:keys=x:pause if u == 1", [hit(1)]);
     let count = |control: &Control, x: u64| {
         let hit = hit(x);
-        control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON);
+        control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
     };
     let entries = |control: &Control| shown(control).lines().filter(|line| line.starts_with("{ ")).count();
     let set = |control: &mut Control, trigger: &str| {

@@ -1,36 +1,13 @@
 //! The file `hist`, in the layout of Linux.
 
-use alloc::collections::TryReserveError;
-use alloc::format;
-use alloc::string::String;
 use core::cmp::Ordering;
 use core::fmt::{self, Write};
 
 use super::parse::{By, KeyField};
-use super::{Histogram, Modifier, NAME_WORDS, Sort, Source, text_of};
+use super::{Histogram, Modifier, NAME_WORDS, Sort, Source, TEXT_WORDS, text_of};
 use crate::filter::Number;
 use crate::host::Symbols;
-
-/// Why a histogram cannot be shown.
-#[derive(Debug)]
-pub enum ShowError {
-    /// There is no memory for a copy.
-    Memory(TryReserveError),
-    /// The place that it is written to gives an error.
-    Write(fmt::Error),
-}
-
-impl From<fmt::Error> for ShowError {
-    fn from(error: fmt::Error) -> Self {
-        Self::Write(error)
-    }
-}
-
-impl From<TryReserveError> for ShowError {
-    fn from(error: TryReserveError) -> Self {
-        Self::Memory(error)
-    }
-}
+use crate::text::ShowError;
 
 impl Histogram {
     /// Writes the histogram, whose trigger is shown as `trigger`.
@@ -45,7 +22,8 @@ impl Histogram {
         symbols: &dyn Symbols,
     ) -> Result<(), ShowError> {
         let mut reading = self.read()?;
-        reading.entries.sort_by(|one, other| self.order(one, other));
+        // Where nothing else says an order, keys have their own.
+        reading.entries.sort_unstable_by(|one, other| self.order(one, other).then_with(|| one.cmp(other)));
         write!(out, "# event histogram\n#\n# trigger info: {trigger}\n#\n\n")?;
         for entry in &reading.entries {
             self.write_entry(out, entry, symbols)?;
@@ -82,7 +60,7 @@ impl Histogram {
         out.write_char('\n')
     }
 
-    /// The order of two entries, which have their keys' order where nothing else says one.
+    /// The order of two entries that is asked for.
     fn order(&self, one: &[u64], other: &[u64]) -> Ordering {
         let sums = self.key_words();
         self.definition.sorts.iter().fold(Ordering::Equal, |order, &Sort { by, descending }| {
@@ -106,7 +84,7 @@ impl Histogram {
                 signed(one).cmp(&signed(other))
             }
             Source::Number { .. } => one.cmp(other),
-            Source::Text(_) => text_of(one).cmp(&text_of(other)),
+            Source::Text(_) => text_of(one).cmp(text_of(other)),
             Source::Stack => Ordering::Equal,
         }
     }
@@ -130,19 +108,24 @@ fn write_key(
             }
             Ok(())
         }
-        (Source::Text(_), _) => write!(out, "{}: {:<50}", field.name, text_of(words)),
+        (Source::Text(_), _) => {
+            write!(out, "{}: ", field.name)?;
+            write_column(out, 50, |out| write_text(out, words))
+        }
         (_, None) => write!(out, "{}: {value:>10}", field.name),
         (_, Some(Modifier::Hex)) => write!(out, "{}: {value:x}", field.name),
         (_, Some(Modifier::Sym)) => {
-            let name = symbols.lookup(value).map_or_else(|| format!("{value:#x}"), |function| function.name.into());
-            write!(out, "{}: [{value:x}] {name:<45}", field.name)
+            write!(out, "{}: [{value:x}] ", field.name)?;
+            write_column(out, 45, |out| crate::text::write_name(out, value, symbols))
         }
         (_, Some(Modifier::SymOffset)) => {
-            write!(out, "{}: [{value:x}] {:<55}", field.name, with_offset(value, symbols))
+            write!(out, "{}: [{value:x}] ", field.name)?;
+            write_column(out, 55, |out| crate::text::write_offset(out, value, symbols))
         }
         (_, Some(Modifier::Execname)) => {
-            let name = text_of(names.get(..NAME_WORDS).unwrap_or(&[]));
-            write!(out, "{}: {name:<16}[{value:>10}]", field.name)
+            write!(out, "{}: ", field.name)?;
+            write_column(out, 16, |out| write_text(out, names.get(..NAME_WORDS).unwrap_or(&[])))?;
+            write!(out, "[{value:>10}]")
         }
         (_, Some(Modifier::Log2)) => write!(out, "{}: ~ 2^{value:<2}", field.name),
         (_, Some(Modifier::Buckets(size))) => {
@@ -151,10 +134,24 @@ fn write_key(
     }
 }
 
-/// `name+0xOFFSET/0xSIZE`.
-fn with_offset(address: u64, symbols: &dyn Symbols) -> String {
-    let mut text = String::new();
-    // A string gives no errors.
-    let _ = crate::text::write_offset(&mut text, address, symbols);
-    text
+/// Writes what `write` does, with blanks behind it up to so many characters.
+fn write_column(out: &mut dyn Write, width: usize, write: impl FnOnce(&mut dyn Write) -> fmt::Result) -> fmt::Result {
+    struct Counted<'a>(&'a mut dyn Write, usize);
+    impl Write for Counted<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.1 += text.chars().count();
+            self.0.write_str(text)
+        }
+    }
+    let mut counted = Counted(out, 0);
+    write(&mut counted)?;
+    let blanks = width.saturating_sub(counted.1);
+    write!(out, "{:blanks$}", "")
+}
+
+/// Writes the text of a key.
+fn write_text(out: &mut dyn Write, words: &[u64]) -> fmt::Result {
+    let mut bytes = [0; 8 * TEXT_WORDS];
+    let length = bytes.iter_mut().zip(text_of(words)).map(|(place, byte)| *place = byte).count();
+    crate::text::write_lossy(out, &bytes[..length])
 }

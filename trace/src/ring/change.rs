@@ -1,10 +1,10 @@
 //! Changes to the rings that readers make: they are emptied, and get another number of pages.
 
-use alloc::collections::TryReserveError;
-use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
 use core::sync::atomic::Ordering;
+
+use fallible::OutOfMemory;
 
 use super::{PAGE, Page, Reader, Rings, make_pages, page_count};
 
@@ -21,7 +21,7 @@ pub enum ResizeError {
         free: usize,
     },
     /// There is that much memory, but not in pieces that are large enough.
-    Memory(TryReserveError),
+    Memory(OutOfMemory),
 }
 
 impl fmt::Display for ResizeError {
@@ -39,8 +39,8 @@ impl fmt::Display for ResizeError {
 
 impl core::error::Error for ResizeError {}
 
-impl From<TryReserveError> for ResizeError {
-    fn from(error: TryReserveError) -> Self {
+impl From<OutOfMemory> for ResizeError {
+    fn from(error: OutOfMemory) -> Self {
         Self::Memory(error)
     }
 }
@@ -94,11 +94,7 @@ impl Rings {
         if count > page_count(self.bytes()) && needed > free {
             return Err(ResizeError::TooLarge { cpus: self.rings.len(), needed, free });
         }
-        let mut all = Vec::new();
-        all.try_reserve_exact(self.rings.len())?;
-        for _ in &self.rings {
-            all.push(make_pages(bytes)?);
-        }
+        let all = fallible::collect_results(self.rings.iter().map(|_| make_pages(bytes)))?;
         for (ring, mut pages) in self.rings.iter().zip(all) {
             let mut reader = ring.reader.lock();
             let mut oldest = 0;

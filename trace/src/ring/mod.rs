@@ -29,12 +29,11 @@ mod change;
 mod snapshot;
 
 use alloc::boxed::Box;
-use alloc::collections::TryReserveError;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
 
 use crate::atomic::{AtomicU64, fence};
@@ -121,9 +120,9 @@ pub struct Counts {
 }
 
 impl Ring {
-    fn new(pages: Vec<Page>, interrupt: &'static AtomicBool) -> Self {
+    fn new(pages: Vec<Page>, interrupt: &'static AtomicBool) -> Result<Self, OutOfMemory> {
         let zero = || AtomicU64::new(0);
-        Self {
+        Ok(Self {
             position: AtomicU64::new(PAGE as u64),
             number: zero(),
             busy: zero(),
@@ -135,9 +134,9 @@ impl Ring {
             refused: zero(),
             interrupting: zero(),
             pages: UnsafeCell::new(pages),
-            bench: Box::new(Bench(UnsafeCell::new([0; COMPOSED]))),
+            bench: fallible::boxed(Bench(UnsafeCell::new([0; COMPOSED])))?,
             reader: Mutex::new(Reader { position: PAGE as u64, number: 0, lost: 0 }),
-        }
+        })
     }
 }
 
@@ -158,14 +157,14 @@ impl Rings {
     /// # Errors
     ///
     /// No memory.
-    pub fn new(cpus: usize, bytes: usize, interrupts: &'static [AtomicBool]) -> Result<Self, TryReserveError> {
+    pub fn new(cpus: usize, bytes: usize, interrupts: &'static [AtomicBool]) -> Result<Self, OutOfMemory> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         let mut rings = Vec::new();
         rings.try_reserve_exact(cpus)?;
         for cpu in 0..cpus {
-            rings.push(Ring::new(make_pages(bytes)?, interrupts.get(cpu).unwrap_or(&NEVER)));
+            rings.push(Ring::new(make_pages(bytes)?, interrupts.get(cpu).unwrap_or(&NEVER))?);
         }
-        Ok(Self { rings: rings.into_boxed_slice(), on: Arc::new(Switch::new(true)) })
+        Ok(Self { rings: rings.into_boxed_slice(), on: Arc::try_new(Switch::new(true))? })
     }
 
     /// How many CPUs have a ring.
@@ -208,17 +207,9 @@ fn page_count(bytes: usize) -> usize {
     bytes.div_ceil(PAGE).max(2)
 }
 
-fn make_pages(bytes: usize) -> Result<Vec<Page>, TryReserveError> {
-    let count = page_count(bytes);
-    let mut pages = Vec::new();
-    pages.try_reserve_exact(count)?;
-    for _ in 0..count {
-        let mut page = Vec::new();
-        page.try_reserve_exact(WORDS)?;
-        page.extend((0..WORDS).map(|_| AtomicU64::new(0)));
-        pages.push(page.into_boxed_slice());
-    }
-    Ok(pages)
+fn make_pages(bytes: usize) -> Result<Vec<Page>, OutOfMemory> {
+    let page = |_| fallible::boxed_slice((0..WORDS).map(|_| AtomicU64::new(0)));
+    fallible::collect_results((0..page_count(bytes)).map(page))
 }
 
 #[cfg(all(test, loom))]

@@ -44,7 +44,7 @@ fn numbers(snapshot: &Snapshot) -> Vec<(u64, u64)> {
         assert_eq!(record.word(0), record.word(8), "a record is torn");
         (record.word(0), record.lost)
     };
-    snapshot.records().map(number).collect()
+    snapshot.records().unwrap().map(number).collect()
 }
 
 /// Of what is written, a reader finds each record whole, or is told that it is missing.

@@ -1,8 +1,9 @@
 //! Reading the rings: a copy of what is in them, since printing takes long and may be probed itself.
 
-use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+
+use fallible::OutOfMemory;
 
 use super::{Counts, PAGE, PAGE_HEADER, RECORD_HEADER, Reader, Ring, Rings};
 use crate::atomic::{AtomicU64, fence};
@@ -49,7 +50,7 @@ impl Rings {
     /// # Errors
     ///
     /// No memory for the copy.
-    pub fn snapshot(&self) -> Result<Snapshot, TryReserveError> {
+    pub fn snapshot(&self) -> Result<Snapshot, OutOfMemory> {
         self.read(|ring| {
             let (mut copied, _) = ring.copy(*ring.reader.lock())?;
             copied.gaps.retain(|(place, _)| *place > 0);
@@ -62,7 +63,7 @@ impl Rings {
     /// # Errors
     ///
     /// No memory for it; of some CPUs, records may be gone then, and are counted as lost.
-    pub fn take(&self) -> Result<Snapshot, TryReserveError> {
+    pub fn take(&self) -> Result<Snapshot, OutOfMemory> {
         self.read(|ring| {
             let mut reader = ring.reader.lock();
             let (copied, next) = ring.copy(*reader)?;
@@ -72,19 +73,14 @@ impl Rings {
         })
     }
 
-    fn read(&self, read: impl Fn(&Ring) -> Result<Copied, TryReserveError>) -> Result<Snapshot, TryReserveError> {
-        let mut cpus = Vec::new();
-        cpus.try_reserve_exact(self.rings.len())?;
-        for ring in &self.rings {
-            cpus.push(read(ring)?);
-        }
-        Ok(Snapshot { cpus })
+    fn read(&self, read: impl Fn(&Ring) -> Result<Copied, OutOfMemory>) -> Result<Snapshot, OutOfMemory> {
+        Ok(Snapshot { cpus: fallible::collect_results(self.rings.iter().map(read))? })
     }
 }
 
 impl Ring {
     /// Copies what is in the ring from where `reader` is, and where it is then.
-    fn copy(&self, mut reader: Reader) -> Result<(Copied, Reader), TryReserveError> {
+    fn copy(&self, mut reader: Reader) -> Result<(Copied, Reader), OutOfMemory> {
         const BYTES: u64 = PAGE as u64;
         let mut copied = Copied { counts: Counts { lost: reader.lost, ..Counts::default() }, ..Copied::default() };
         // Up to here everything is complete, whatever is written meanwhile.
@@ -109,8 +105,7 @@ impl Ring {
             if skipped == 0 {
                 let lost = head.saturating_sub(reader.number);
                 if lost > 0 {
-                    copied.gaps.try_reserve(1)?;
-                    copied.gaps.push((start, lost));
+                    fallible::push(&mut copied.gaps, (start, lost))?;
                     copied.counts.lost += lost;
                 }
                 reader.number = head;
@@ -181,14 +176,18 @@ impl Record<'_> {
 
 impl Snapshot {
     /// The records, oldest first.
-    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        let mut next: Vec<_> =
-            self.cpus.iter().enumerate().map(|(cpu, copied)| copied.records(cpu).peekable()).collect();
-        core::iter::from_fn(move || {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory to merge those of several CPUs.
+    pub fn records(&self) -> Result<impl Iterator<Item = Record<'_>>, OutOfMemory> {
+        let cpus = self.cpus.iter().enumerate();
+        let mut next = fallible::collect(cpus.map(|(cpu, copied)| copied.records(cpu).peekable()))?;
+        Ok(core::iter::from_fn(move || {
             let times = next.iter_mut().enumerate().filter_map(|(cpu, records)| Some((records.peek()?.time, cpu)));
             let (_, cpu) = times.min()?;
             next.get_mut(cpu)?.next()
-        })
+        }))
     }
 
     /// How many records of each CPU there were since its ring was cleared.

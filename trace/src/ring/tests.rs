@@ -23,8 +23,8 @@ fn rings(cpus: usize, pages: usize) -> &'static Rings {
 fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
     let arguments: Vec<_> = sources.iter().map(|source| Fetch { source: source.clone(), reads: Vec::new() }).collect();
     let names: Vec<_> = (0..sources.len()).map(|number| std::format!("arg{number}")).collect();
-    let format = Format::new(Shape::Probe, names.iter().map(|name| (name.as_str(), Type::DEFAULT)));
-    Recorder::new(7, &format, &arguments, Box::new([]), None, rings)
+    let format = Format::new(Shape::Probe, names.iter().map(|name| (name.as_str(), Type::DEFAULT))).unwrap();
+    Recorder::new(7, &format, &arguments, Box::new([]), None, rings).unwrap()
 }
 
 fn moment(cpu: usize, number: u64) -> Moment<'static> {
@@ -52,7 +52,7 @@ fn number(record: &Record<'_>) -> u64 {
 }
 
 fn numbers(snapshot: &Snapshot) -> Vec<u64> {
-    snapshot.records().map(|record| number(&record)).collect()
+    snapshot.records().unwrap().map(|record| number(&record)).collect()
 }
 
 fn present(rings: &Rings) -> Vec<u64> {
@@ -60,14 +60,14 @@ fn present(rings: &Rings) -> Vec<u64> {
 }
 
 fn losses(snapshot: &Snapshot) -> Vec<(u64, u64)> {
-    snapshot.records().filter(|record| record.lost > 0).map(|record| (record.time, record.lost)).collect()
+    snapshot.records().unwrap().filter(|record| record.lost > 0).map(|record| (record.time, record.lost)).collect()
 }
 
 #[test]
 fn empty_rings_have_no_records() {
     let rings = rings(2, 2);
     let snapshot = rings.snapshot().unwrap();
-    assert_eq!((snapshot.records().count(), snapshot.present(), snapshot.written()), (0, 0, 0));
+    assert_eq!((snapshot.records().unwrap().count(), snapshot.present(), snapshot.written()), (0, 0, 0));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn what_is_recorded_is_the_state_of_the_probed_code() {
     // SAFETY: as above.
     unsafe { recorder.record(Registers::Frame(&frame), &moment(0, 5)) };
     let snapshot = rings.snapshot().unwrap();
-    let records: Vec<_> = snapshot.records().collect();
+    let records: Vec<_> = snapshot.records().unwrap().collect();
     assert_eq!([8, 16, 24, 32, 40].map(|at| records[0].word(at)), [4, 1, 2, 3, TrapFrame::IRQ_MASKED]);
     assert_eq!([records[0].flags(), records[1].flags()], [Flags(Flags::IRQS_OFF | Flags::INTERRUPT), Flags(0)]);
 }
@@ -236,7 +236,7 @@ fn rings_are_resized() {
         let count = write(after as u64 * IN_PAGE);
         let snapshot = rings.take().unwrap();
         assert_eq!(snapshot.written(), count);
-        assert!(numbers(&snapshot).is_sorted() && snapshot.records().last().unwrap().time == count - 1);
+        assert!(numbers(&snapshot).is_sorted() && snapshot.records().unwrap().last().unwrap().time == count - 1);
         assert!(snapshot.present() > (after as u64 - 1) * IN_PAGE);
     }
 }
@@ -282,7 +282,7 @@ fn records_are_never_torn() {
         let mut ended = false;
         while !ended {
             ended = done.load(Ordering::Acquire);
-            for record in rings.take().unwrap().records() {
+            for record in rings.take().unwrap().records().unwrap() {
                 assert_eq!(number(&record), next + record.lost);
                 next = number(&record) + 1;
             }

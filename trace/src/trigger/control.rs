@@ -5,16 +5,18 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use fallible::{Arc, OutOfMemory, TryClone};
+
 use super::{Action, Kind, Plan, Request, Switch, Trigger};
 use crate::filter::{self, Filter, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
+use crate::text::is_shown_as;
 
 /// What is set about an event.
 #[derive(Debug)]
@@ -27,6 +29,23 @@ pub struct Control {
     refused_filter: Option<String>,
     triggers: Vec<Arc<Trigger>>,
     recording: Arc<Switch>,
+    /// What `recording` becomes when this takes effect, where it does not stay what it is.
+    recording_next: Option<bool>,
+}
+
+/// For a change that takes effect whole or not at all: both have the same switch, and the same triggers.
+impl TryClone for Control {
+    fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            enabled: self.enabled,
+            targeted: self.targeted,
+            filter: self.filter.try_clone()?,
+            refused_filter: self.refused_filter.try_clone()?,
+            triggers: fallible::collect(self.triggers.iter().cloned())?,
+            recording: self.recording.clone(),
+            recording_next: self.recording_next,
+        })
+    }
 }
 
 /// Why a trigger is not set.
@@ -36,8 +55,14 @@ pub enum SetError {
     Exists,
     /// What is wrong with a histogram.
     Histogram(histogram::Problem),
-    /// No memory for the tables of a histogram, or too little would be left.
+    /// No memory for the tables of a histogram, or too little would be left; or none for the trigger.
     Memory,
+}
+
+impl From<OutOfMemory> for SetError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::Memory
+    }
 }
 
 /// What there is for a histogram.
@@ -51,16 +76,20 @@ pub struct Room {
 
 impl Control {
     /// Of an event that is enabled, or not.
-    #[must_use]
-    pub fn new(enabled: bool) -> Self {
-        Self {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    pub fn new(enabled: bool) -> Result<Self, OutOfMemory> {
+        Ok(Self {
             enabled,
             targeted: 0,
             filter: None,
             refused_filter: None,
             triggers: Vec::new(),
-            recording: Arc::new(Switch::new(enabled)),
-        }
+            recording: Arc::try_new(Switch::new(enabled))?,
+            recording_next: None,
+        })
     }
 
     /// Whether there is something to do when the event is hit.
@@ -76,10 +105,16 @@ impl Control {
     /// What the handlers of a probe have to know, if anything: without a plan all hits are recorded, so those of an event that is
     /// not enabled, which come while it is disarmed or are returns of earlier calls, have one. `in_link`: the caller of what is
     /// hit is in x30. `number` says where a number of a record is had from in the first place.
-    #[must_use]
-    pub(crate) fn plan(&self, in_link: bool, number: &dyn Fn(Number) -> Number) -> Option<Box<Plan>> {
-        (self.filter.is_some() || self.is_soft() || !self.enabled)
-            .then(|| Box::new(Plan::new(self.filter.as_ref(), &self.triggers, self.recording.clone(), in_link, number)))
+    pub(crate) fn plan(
+        &self,
+        in_link: bool,
+        number: &dyn Fn(Number) -> Number,
+    ) -> Result<Option<Box<Plan>>, OutOfMemory> {
+        if self.filter.is_none() && !self.is_soft() && self.enabled {
+            return Ok(None);
+        }
+        let plan = Plan::new(self.filter.as_ref(), &self.triggers, self.recording.clone(), in_link, number)?;
+        fallible::boxed(plan).map(Some)
     }
 
     /// What triggers of other events switch.
@@ -106,10 +141,24 @@ impl Control {
         is_change
     }
 
-    /// Has hits be recorded, or not.
+    /// Has hits be recorded, or not, once this takes effect.
     pub fn set_enabled(&mut self, enabled: bool) {
         self.enabled = enabled;
-        self.recording.0.store(enabled, Relaxed);
+        self.recording_next = Some(enabled);
+    }
+
+    /// Has what was set take effect.
+    pub fn settle(&mut self) {
+        if let Some(recording) = self.recording_next.take() {
+            self.recording.0.store(recording, Relaxed);
+        }
+    }
+
+    /// Takes back whatever was set.
+    pub fn reset(&mut self) {
+        self.set_enabled(false);
+        (self.filter, self.refused_filter) = (None, None);
+        self.triggers.clear();
     }
 
     /// The file `enable`.
@@ -140,23 +189,25 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// What is wrong with it. Then there is no filter, and the file shows the error.
+    /// What is wrong with it. Then there is no filter, and the file shows the error. Without memory nothing has changed.
     pub fn set_filter(&mut self, text: &str, fields: &[Field]) -> Result<(), filter::Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
-        (self.filter, self.refused_filter) = (None, None);
         if text == "0" {
+            (self.filter, self.refused_filter) = (None, None);
             return Ok(());
         }
         match Filter::parse(text, fields) {
             Ok(filter) => {
-                self.filter = Some(filter);
+                (self.filter, self.refused_filter) = (Some(filter), None);
                 Ok(())
             }
+            Err(error) if error.problem == filter::Problem::OutOfMemory => Err(error),
             Err(error) => {
                 let column = error.column.min(text.len());
                 // A column is the width that ends with the caret; the first is Linux's exception.
                 let width = if column > 0 { column + 1 } else { 0 };
-                self.refused_filter = Some(alloc::format!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem));
+                let shown = format_args!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem);
+                (self.filter, self.refused_filter) = (None, Some(fallible::format(shown)?));
                 Err(error)
             }
         }
@@ -182,13 +233,16 @@ impl Control {
 
     /// Whether `request` names a trigger that is there.
     fn position(&self, request: &Request) -> Option<usize> {
-        let filter = |filter: &Option<Filter>| filter.as_ref().map(|filter| alloc::format!("{filter}"));
+        let is_same = |one: &Option<Filter>, other: &Option<Filter>| match (one, other) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
         self.triggers.iter().position(|trigger| match (&request.kind, trigger.histogram()) {
             (Kind::Histogram(wanted), Some(histogram)) => {
-                wanted.is_same(histogram.definition()) && filter(&request.filter) == filter(&trigger.filter)
+                wanted.is_same(histogram.definition()) && is_same(&request.filter, &trigger.filter)
             }
             (Kind::Histogram(_), None) | (_, Some(_)) => false,
-            (kind, None) => trigger.name == kind.name(),
+            (kind, None) => is_shown_as(&kind.name(), &trigger.name),
         })
     }
 
@@ -209,24 +263,26 @@ impl Control {
     ///
     /// It is there already, or has nothing to act on; or there is no memory. Nothing has changed then.
     pub fn set_trigger(&mut self, request: Request, room: Room, switch: Option<Arc<Switch>>) -> Result<(), SetError> {
+        if self.pause(&request) {
+            return Ok(());
+        }
         let place = self.position(&request);
-        let is_taken = match &request.kind {
-            Kind::Tracing { on } => self.has(&Kind::Tracing { on: !on }),
-            Kind::Event { on, group, event } => {
-                self.has(&Kind::Event { on: !on, group: group.clone(), event: event.clone() })
-            }
-            _ => false,
-        };
-        let name = request.kind.name();
+        let opposite = request.kind.opposite();
+        let is_opposite = |trigger: &Arc<Trigger>| opposite.is_some_and(|name| is_shown_as(&name, &trigger.name));
+        let is_taken = self.triggers.iter().any(is_opposite);
+        let name = fallible::format(format_args!("{}", request.kind.name()))?;
         let action = match (request.kind, place) {
-            (Kind::Histogram(definition), Some(place)) => return self.command(place, definition.command, room),
+            (Kind::Histogram(Definition { command: Some(Command::Clear), .. }), Some(place)) => {
+                return self.clear(place, room);
+            }
+            (Kind::Histogram(_), Some(_)) => return Err(SetError::Histogram(histogram::Problem::Exists)),
             (_, Some(_)) => return Err(SetError::Exists),
             (_, None) if is_taken => return Err(SetError::Exists),
             (Kind::Histogram(definition), None) => match definition.command {
                 Some(Command::Continue | Command::Clear) => {
                     return Err(SetError::Histogram(histogram::Problem::NotThere));
                 }
-                _ => Action::Histogram(Arc::new(room.histogram(definition)?)),
+                _ => Action::Histogram(Arc::try_new(room.histogram(definition)?)?),
             },
             (Kind::Stacktrace, None) => Action::Stacktrace,
             (Kind::Tracing { on } | Kind::Event { on, .. }, None) => match switch {
@@ -236,33 +292,31 @@ impl Control {
         };
         let limit = request.count.unwrap_or(u64::MAX);
         let trigger = Trigger { action, filter: request.filter, limit, taken: AtomicU64::new(0), name };
-        self.triggers.push(Arc::new(trigger));
-        Ok(())
+        Ok(fallible::push(&mut self.triggers, Arc::try_new(trigger)?)?)
     }
 
-    fn has(&self, kind: &Kind) -> bool {
-        let name = kind.name();
-        self.triggers.iter().any(|trigger| trigger.name == name)
+    /// Pauses or continues the histogram that `request` names, if it asks for that and the histogram is there.
+    pub fn pause(&self, request: &Request) -> bool {
+        let Kind::Histogram(Definition { command: Some(command @ (Command::Pause | Command::Continue)), .. }) =
+            &request.kind
+        else {
+            return false;
+        };
+        let histogram = self.position(request).and_then(|place| self.triggers.get(place)?.histogram());
+        histogram.inspect(|histogram| histogram.set_paused(*command == Command::Pause)).is_some()
     }
 
-    /// Does something with the histogram at `place`.
-    fn command(&mut self, place: usize, command: Option<Command>, room: Room) -> Result<(), SetError> {
+    /// Puts an empty histogram in the place of the one at `place`.
+    fn clear(&mut self, place: usize, room: Room) -> Result<(), SetError> {
         let Some(trigger) = self.triggers.get_mut(place) else { return Ok(()) };
         let Some(histogram) = trigger.histogram() else { return Ok(()) };
-        match command {
-            None => return Err(SetError::Histogram(histogram::Problem::Exists)),
-            Some(Command::Pause) => histogram.set_paused(true),
-            Some(Command::Continue) => histogram.set_paused(false),
-            Some(Command::Clear) => {
-                let cleared = room.histogram(histogram.definition().clone())?;
-                cleared.set_paused(histogram.is_paused());
-                let action = Action::Histogram(Arc::new(cleared));
-                // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
-                let filter = trigger.filter.clone();
-                let (limit, name) = (trigger.limit, trigger.name.clone());
-                *trigger = Arc::new(Trigger { action, filter, limit, taken: AtomicU64::new(0), name });
-            }
-        }
+        let cleared = room.histogram(histogram.definition().try_clone()?)?;
+        cleared.set_paused(histogram.is_paused());
+        let action = Action::Histogram(Arc::try_new(cleared)?);
+        // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
+        let filter = trigger.filter.try_clone()?;
+        let (limit, name) = (trigger.limit, trigger.name.try_clone()?);
+        *trigger = Arc::try_new(Trigger { action, filter, limit, taken: AtomicU64::new(0), name })?;
         Ok(())
     }
 }

@@ -2,11 +2,16 @@
 //!
 //! Several probes can be of one event; they have one [`Control`], and a plan each. A change gives all of them new plans, arms or
 //! disarms them, waits until no hit can be using the old plans, and drops those.
+//!
+//! A change is made to a copy, a [`Draft`], first. It takes effect when there is memory for all of it, and all probes that it arms
+//! are armed; otherwise nothing has changed.
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
+
+use fallible::{Arc, OutOfMemory, TryClone};
 
 use super::control::{Control, Room, SetError};
 use super::{Error, Kind, Plan, Request};
@@ -34,7 +39,7 @@ pub struct Services {
 impl Services {
     /// The plan of the probe at the virtual address `address`; `None` records every hit. A return event is hit in the caller, after
     /// the return, where x30 is not the return address of what was hit.
-    fn plan(&self, control: &Control, recorder: &Recorder, address: u64) -> Option<Box<Plan>> {
+    fn plan(&self, control: &Control, recorder: &Recorder, address: u64) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let in_link = !recorder.is_of_returns() && (self.in_link)(address);
         control.plan(in_link, &|number| recorder.source(number))
     }
@@ -43,12 +48,64 @@ impl Services {
 /// The events that have been enabled or given a filter or triggers.
 #[derive(Debug)]
 pub struct Controls {
-    controls: Vec<(String, String, Control)>,
+    controls: Vec<Entry>,
     services: Services,
     /// No event is armed, whatever is set about it.
     disarmed: bool,
     /// What was wrong with what was written.
     pub errors: ErrorLog,
+}
+
+/// What is set about one event.
+#[derive(Debug)]
+struct Entry {
+    /// The group and the name of the event.
+    name: Arc<(String, String)>,
+    control: Control,
+    /// In a draft: not as it is in effect.
+    is_changed: bool,
+}
+
+impl Entry {
+    fn is(&self, (group, event): Name<'_>) -> bool {
+        self.name.0 == group && self.name.1 == event
+    }
+}
+
+/// What is to be set about all events.
+struct Draft(Vec<Entry>);
+
+impl Draft {
+    /// What is to be set about an event.
+    fn get_mut(&mut self, name: Name<'_>) -> Result<&mut Control, OutOfMemory> {
+        let place = match self.0.iter().position(|entry| entry.is(name)) {
+            Some(place) => place,
+            None => {
+                let name = Arc::try_new((fallible::copy(name.0)?, fallible::copy(name.1)?))?;
+                let entry = Entry { name, control: Control::new(false)?, is_changed: true };
+                fallible::push(&mut self.0, entry)?;
+                self.0.len() - 1
+            }
+        };
+        let Entry { control, is_changed, .. } = &mut self.0[place];
+        *is_changed = true;
+        Ok(control)
+    }
+
+    /// Finds out anew which events triggers can enable or disable.
+    fn retarget(&mut self) {
+        retarget(&mut self.0);
+    }
+}
+
+/// Finds out anew which events triggers can enable or disable, and marks those of which it is changed.
+fn retarget(entries: &mut [Entry]) {
+    for place in 0..entries.len() {
+        let switches = entries.iter().flat_map(|entry| entry.control.switches());
+        let count = switches.filter(|switch| Arc::ptr_eq(switch, entries[place].control.recording())).count();
+        let Entry { control, is_changed, .. } = &mut entries[place];
+        *is_changed |= control.set_targeted(count);
+    }
 }
 
 /// The group and the name of an event.
@@ -68,17 +125,20 @@ impl Controls {
 
     /// What is set about an event, if anything ever was.
     #[must_use]
-    pub fn get(&self, (group, event): Name<'_>) -> Option<&Control> {
-        self.controls.iter().find(|(other, name, _)| other == group && name == event).map(|(.., control)| control)
+    pub fn get(&self, name: Name<'_>) -> Option<&Control> {
+        self.controls.iter().find(|entry| entry.is(name)).map(|entry| &entry.control)
     }
 
-    fn get_mut(&mut self, (group, event): Name<'_>) -> &mut Control {
-        let place = self.controls.iter().position(|(other, name, _)| other == group && name == event);
-        let place = place.unwrap_or_else(|| {
-            self.controls.push((group.into(), event.into(), Control::new(false)));
-            self.controls.len() - 1
-        });
-        &mut self.controls[place].2
+    /// A copy of what is set.
+    fn draft(&self) -> Result<Draft, OutOfMemory> {
+        let copy = |Entry { name, control, .. }: &Entry| -> Result<_, OutOfMemory> {
+            Ok(Entry { name: name.clone(), control: control.try_clone()?, is_changed: false })
+        };
+        // With room for one event more, so that it takes no second allocation.
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(self.controls.len() + 1)?;
+        self.controls.iter().try_for_each(|entry| fallible::push(&mut entries, copy(entry)?))?;
+        Ok(Draft(entries))
     }
 
     /// Enables or disables the events of this group and name, or all with either where it is not given.
@@ -93,27 +153,25 @@ impl Controls {
         event: Option<&str>,
         enabled: bool,
     ) -> Result<(), Errno> {
-        let names = names(events, group, event);
-        if names.is_empty() && (group.is_some() || event.is_some()) {
+        if names(events, group, event).next().is_none() && (group.is_some() || event.is_some()) {
             return Err(Errno::NotFound);
         }
-        for (group, event) in &names {
-            self.get_mut((group, event)).set_enabled(enabled);
-            self.apply(events, (group, event))?;
+        let mut draft = self.draft()?;
+        for name in names(events, group, event) {
+            draft.get_mut(name)?.set_enabled(enabled);
         }
-        Ok(())
+        self.commit(events, draft, self.disarmed)
     }
 
     /// The file `enable` of a group, or of all: whether all events are enabled, none is, or some are; or there are none. As in
     /// Linux, an event counts as enabled while a trigger has it hit.
     #[must_use]
     pub fn enabled_text<P: Armed>(&self, events: &Events<P>, group: Option<&str>) -> &'static str {
-        let names = names(events, group, None);
-        let is_enabled = |(group, event): &(String, String)| self.get((group, event)).is_some_and(Control::is_armed);
-        match names.iter().filter(|name| is_enabled(name)).count() {
-            _ if names.is_empty() => "?",
-            0 => "0",
-            count if count == names.len() => "1",
+        let is_enabled = |name: &Name<'_>| self.get(*name).is_some_and(Control::is_armed);
+        match (names(events, group, None).filter(is_enabled).count(), names(events, group, None).count()) {
+            (_, 0) => "?",
+            (0, _) => "0",
+            (enabled, all) if enabled == all => "1",
             _ => "X",
         }
     }
@@ -130,8 +188,13 @@ impl Controls {
     ///
     /// No memory to arm one.
     pub fn set_armed<P: Armed>(&mut self, events: &Events<P>, armed: bool) -> Result<(), Errno> {
+        let mut draft = self.draft()?;
+        for name in names(events, None, None) {
+            draft.get_mut(name)?;
+        }
+        self.commit(events, draft, !armed)?;
         self.disarmed = !armed;
-        names(events, None, None).iter().try_for_each(|(group, event)| self.apply(events, (group, event)))
+        Ok(())
     }
 
     /// Sets the filter of an event; `0` removes it.
@@ -141,8 +204,12 @@ impl Controls {
     /// It is no filter: the log of errors says why.
     pub fn set_filter<P: Armed>(&mut self, events: &Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
         let fields = &find(events, name)?.format().fields;
-        let result = self.get_mut(name).set_filter(text, fields);
-        self.apply(events, name)?;
+        let mut draft = self.draft()?;
+        let result = draft.get_mut(name)?.set_filter(text, fields);
+        if let Err(filter::Error { problem: filter::Problem::OutOfMemory, .. }) = result {
+            return Err(Errno::NoMemory);
+        }
+        self.commit(events, draft, self.disarmed)?;
         result.map_err(|error| self.refuse_filter(text.trim(), &error))
     }
 
@@ -160,29 +227,30 @@ impl Controls {
         let fields = &find(events, name)?.format().fields;
         let request = Request::parse(text, fields).map_err(|error| match error {
             Error::Invalid => Errno::Invalid,
+            Error::OutOfMemory => Errno::NoMemory,
             Error::Filter(filter, error) => self.refuse_filter(&filter, &error),
             Error::Histogram(error) => self.refuse_histogram(name, text, &error.problem, error.column),
         })?;
-        let target = match &request.kind {
+        // A histogram that is paused has the same plan.
+        if self.get(name).is_some_and(|control| !request.remove && control.pause(&request)) {
+            return Ok(());
+        }
+        let mut draft = self.draft()?;
+        let switch = match &request.kind {
+            Kind::Tracing { .. } => Some(events.rings().switch().clone()),
             Kind::Event { group, event, .. } => {
                 find(events, (group, event)).map_err(|_| Errno::Invalid)?;
-                Some((group.clone(), event.clone()))
+                Some(draft.get_mut((group, event))?.recording().clone())
             }
-            _ => None,
+            Kind::Histogram(_) | Kind::Stacktrace => None,
         };
-        let target = target.as_ref().map(|(group, event)| (group.as_str(), event.as_str()));
         if request.remove {
-            self.get_mut(name).remove_trigger(&request);
-            self.retarget(events)?;
-            return self.apply(events, name);
+            draft.get_mut(name)?.remove_trigger(&request);
+            draft.retarget();
+            return self.commit(events, draft, self.disarmed);
         }
-        let switch = match (&request.kind, target) {
-            (Kind::Tracing { .. }, _) => Some(events.rings().switch().clone()),
-            (_, Some(target)) => Some(self.get_mut(target).recording().clone()),
-            _ => None,
-        };
         let room = Room { cpus: events.rings().cpus(), free: (self.services.free)() };
-        self.get_mut(name).set_trigger(request, room, switch).map_err(|error| match error {
+        draft.get_mut(name)?.set_trigger(request, room, switch).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
             SetError::Memory => Errno::NoMemory,
             SetError::Histogram(problem) => {
@@ -190,8 +258,8 @@ impl Controls {
                 if problem == crate::histogram::Problem::Exists { Errno::Exists } else { Errno::NotFound }
             }
         })?;
-        self.retarget(events)?;
-        self.apply(events, name)
+        draft.retarget();
+        self.commit(events, draft, self.disarmed)
     }
 
     /// Removes the histograms of an event: what writing to `trigger` without appending does.
@@ -201,8 +269,9 @@ impl Controls {
     /// There is no such event.
     pub fn remove_histograms<P: Armed>(&mut self, events: &Events<P>, name: Name<'_>) -> Result<(), Errno> {
         find(events, name)?;
-        self.get_mut(name).remove_histograms();
-        self.apply(events, name)
+        let mut draft = self.draft()?;
+        draft.get_mut(name)?.remove_histograms();
+        self.commit(events, draft, self.disarmed)
     }
 
     fn refuse_histogram(
@@ -213,21 +282,10 @@ impl Controls {
         column: usize,
     ) -> Errno {
         let command = text.trim().trim_start_matches('!');
-        self.refuse(&alloc::format!("hist:{group}:{event}"), problem, command, column);
-        Errno::Invalid
-    }
-
-    /// Finds out anew which events triggers can enable or disable.
-    fn retarget<P: Armed>(&mut self, events: &Events<P>) -> Result<(), Errno> {
-        let switches: Vec<_> = self.controls.iter().flat_map(|(.., control)| control.switches()).cloned().collect();
-        let mut changed = Vec::new();
-        for (group, event, control) in &mut self.controls {
-            let count = switches.iter().filter(|switch| Arc::ptr_eq(switch, control.recording())).count();
-            if control.set_targeted(count) {
-                changed.push((group.clone(), event.clone()));
-            }
+        if let Ok(place) = fallible::format(format_args!("hist:{group}:{event}")) {
+            self.refuse(&place, problem, command, column);
         }
-        changed.iter().try_for_each(|(group, event)| self.apply(events, (group, event)))
+        Errno::Invalid
     }
 
     /// Whether the event is in use, so that its last probe is not to be removed: it is enabled, or has triggers, or is the target
@@ -250,78 +308,134 @@ impl Controls {
         symbols: &dyn Symbols,
     ) -> Result<(), definition::Error> {
         let control = self.get((&definition.group, &definition.event));
-        events.define_with(definition, symbols, &|recorder, address| self.services.plan(control?, recorder, address))
+        events.define_with(definition, symbols, &|recorder, address| match control {
+            Some(control) => self.services.plan(control, recorder, address),
+            None => Ok(None),
+        })
     }
 
-    /// Has the handlers of an event do what is set.
-    ///
-    /// # Errors
-    ///
-    /// No memory to arm it.
-    pub fn apply<P: Armed>(&mut self, events: &Events<P>, name: Name<'_>) -> Result<(), Errno> {
-        let services = self.services;
-        let disarmed = self.disarmed;
-        let control = self.get_mut(name);
-        let armed = control.is_armed() && !disarmed;
-        let mut old = Vec::new();
-        let mut result = Ok(());
-        for event in events.iter().filter(|event| is(event, name)) {
-            let recorder = event.recorder();
-            old.extend(recorder.plan().replace(services.plan(control, recorder, event.address())));
-            if event.probe().is_enabled() != armed && event.probe().set_enabled(armed).is_err() {
-                result = Err(Errno::NoMemory);
+    /// Has the draft take effect: the handlers of the events that it changes do what is set, and no event is armed if all are to
+    /// be `disarmed`.
+    fn commit<P: Armed>(&mut self, events: &Events<P>, draft: Draft, disarmed: bool) -> Result<(), Errno> {
+        let Draft(mut entries) = draft;
+        let change = |event: &'_ Event<P>| entries.iter().find(|entry| entry.is_changed && is(event, entry));
+        let changed = || events.iter().filter_map(|event| Some((event, change(event)?)));
+        let plan =
+            |(event, entry): (&Event<P>, &Entry)| self.services.plan(&entry.control, event.recorder(), event.address());
+        let mut plans = fallible::collect_results(changed().map(plan))?;
+        exchange(changed(), &mut plans);
+        let is_armed = |entry: &Entry| entry.control.is_armed() && !disarmed;
+        let failed = changed().position(|(event, entry)| {
+            let is_to_be_armed = is_armed(entry) && !event.probe().is_enabled();
+            is_to_be_armed && event.probe().set_enabled(true).is_err()
+        });
+        if let Some(failed) = failed {
+            // What was not armed before is what was not to be: each probe of a changed event is as its old control says.
+            for (event, entry) in changed().take(failed) {
+                if !self.is_armed_now(entry) {
+                    // It takes no memory to disarm.
+                    let _ = event.probe().set_enabled(false);
+                }
+            }
+            exchange(changed(), &mut plans);
+        } else {
+            for (event, _) in changed().filter(|(event, entry)| event.probe().is_enabled() && !is_armed(entry)) {
+                let _ = event.probe().set_enabled(false);
             }
         }
-        if !old.is_empty() {
-            (services.synchronize)();
+        if plans.iter().any(Option::is_some) {
+            (self.services.synchronize)();
         }
-        result
+        if failed.is_some() {
+            return Err(Errno::NoMemory);
+        }
+        for entry in &mut entries {
+            entry.control.settle();
+            entry.is_changed = false;
+        }
+        self.controls = entries;
+        Ok(())
+    }
+
+    /// Whether the event is armed with what is in effect.
+    fn is_armed_now(&self, entry: &Entry) -> bool {
+        !self.disarmed && self.get((&entry.name.0, &entry.name.1)).is_some_and(Control::is_armed)
     }
 
     /// Takes back whatever is set about the events all of whose probes are `meant`: they are not enabled, and have no filter and no
-    /// triggers.
-    ///
-    /// # Errors
-    ///
-    /// None, as it takes no memory to disarm.
-    pub fn reset<P: Armed>(&mut self, events: &Events<P>, meant: impl Fn(&Definition) -> bool) -> Result<(), Errno> {
-        for (group, event) in &names(events, None, None) {
-            let name = (group.as_str(), event.as_str());
-            if events.iter().filter(|event| is(event, name)).all(|event| meant(event.definition())) {
-                *self.get_mut(name) = Control::new(false);
-                self.retarget(events)?;
-                self.apply(events, name)?;
+    /// triggers. This takes no memory: without memory for a new plan, a call that has begun is still handled as it was.
+    pub fn reset<P: Armed>(&mut self, events: &Events<P>, meant: impl Fn(&Definition) -> bool) {
+        for entry in &mut self.controls {
+            let mut probes = events.iter().filter(|event| is(event, entry)).peekable();
+            if probes.peek().is_some() && probes.all(|event| meant(event.definition())) {
+                entry.control.reset();
+                entry.is_changed = true;
             }
         }
-        Ok(())
+        self.settle(events);
     }
 
     /// Forgets what was set about events that are gone.
     pub fn forget<P: Armed>(&mut self, events: &Events<P>) {
-        self.controls.retain(|(group, event, _)| find(events, (group, event)).is_ok());
-        // They need no memory to be disarmed.
-        let _ = self.retarget(events);
+        self.controls.retain(|entry| events.iter().any(|event| is(event, entry)));
+        self.settle(events);
+    }
+
+    /// Has what was taken back take effect: less is armed than before, so there is nothing that could fail.
+    fn settle<P: Armed>(&mut self, events: &Events<P>) {
+        retarget(&mut self.controls);
+        for entry in &mut self.controls {
+            entry.control.settle();
+            if !mem::take(&mut entry.is_changed) {
+                continue;
+            }
+            for event in events.iter().filter(|event| is(event, entry)) {
+                if !entry.control.is_armed() {
+                    let _ = event.probe().set_enabled(false);
+                }
+                let plan = self.services.plan(&entry.control, event.recorder(), event.address());
+                if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
+                    (self.services.synchronize)();
+                    drop(old);
+                }
+            }
+        }
     }
 }
 
-fn is<P: Armed>(event: &Event<P>, (group, name): Name<'_>) -> bool {
-    let Definition { group: own_group, event: own_name, .. } = event.definition();
-    own_group == group && own_name == name
+/// Gives the probes these plans, and leaves those that they had.
+fn exchange<'a, P: Armed + 'a>(
+    probes: impl Iterator<Item = (&'a Event<P>, &'a Entry)>,
+    plans: &mut [Option<Box<Plan>>],
+) {
+    for ((event, _), plan) in probes.zip(plans) {
+        *plan = event.recorder().plan().replace(plan.take());
+    }
+}
+
+fn is<P: Armed>(event: &Event<P>, entry: &Entry) -> bool {
+    entry.is(name(event))
+}
+
+fn name<P: Armed>(event: &Event<P>) -> Name<'_> {
+    (&event.definition().group, &event.definition().event)
 }
 
 /// A probe of the event with this name.
-fn find<'a, P: Armed>(events: &'a Events<P>, name: Name<'_>) -> Result<&'a Event<P>, Errno> {
-    events.iter().find(|event| is(event, name)).ok_or(Errno::NotFound)
+fn find<'a, P: Armed>(events: &'a Events<P>, wanted: Name<'_>) -> Result<&'a Event<P>, Errno> {
+    events.iter().find(|event| name(event) == wanted).ok_or(Errno::NotFound)
 }
 
 /// The names of events, each once.
-fn names<P: Armed>(events: &Events<P>, group: Option<&str>, event: Option<&str>) -> Vec<(String, String)> {
-    let mut names: Vec<(String, String)> = Vec::new();
-    for Definition { group: own_group, event: own_name, .. } in events.iter().map(Event::definition) {
-        let wanted = group.is_none_or(|group| group == own_group) && event.is_none_or(|event| event == own_name);
-        if wanted && !names.iter().any(|(group, name)| group == own_group && name == own_name) {
-            names.push((own_group.clone(), own_name.clone()));
-        }
-    }
-    names
+fn names<'a, P: Armed>(
+    events: &'a Events<P>,
+    group: Option<&str>,
+    event: Option<&str>,
+) -> impl Iterator<Item = Name<'a>> {
+    let is_wanted = move |wanted: Name<'_>| {
+        group.is_none_or(|group| group == wanted.0) && event.is_none_or(|event| event == wanted.1)
+    };
+    let is_first = |number: usize, wanted| events.iter().position(|event| name(event) == wanted) == Some(number);
+    let all = events.iter().map(name).enumerate();
+    all.filter(move |&(number, wanted)| is_wanted(wanted) && is_first(number, wanted)).map(|(_, wanted)| wanted)
 }

@@ -11,11 +11,12 @@ mod parse;
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use core::fmt;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+
+use fallible::{Arc, OutOfMemory};
 
 pub use parse::{Error, Kind, Request};
 
@@ -65,28 +66,29 @@ impl Plan {
         recording: Arc<Switch>,
         in_link: bool,
         number: &dyn Fn(Number) -> Number,
-    ) -> Self {
-        let filter = filter.map(|filter| filter.map(number));
-        let triggers: Box<[Bound]> = triggers.iter().map(|trigger| Bound::new(trigger, number)).collect();
+    ) -> Result<Self, OutOfMemory> {
+        let filter = filter.map(|filter| filter.map(number)).transpose()?;
+        let triggers = fallible::collect_results(triggers.iter().map(|trigger| Bound::new(trigger, number)))?;
+        let triggers = fallible::boxed_slice(triggers)?;
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
         let triggers_look = triggers.iter().any(Bound::looks);
-        let words = filter.as_ref().filter(|_| triggers.is_empty()).and_then(Filter::words);
-        Self { filter, triggers, triggers_look, recording, in_link, is_direct, words }
+        let words = filter.as_ref().filter(|_| triggers.is_empty()).map(Filter::words).transpose()?.flatten();
+        Ok(Self { filter, triggers, triggers_look, recording, in_link, is_direct, words })
     }
 }
 
 impl Bound {
-    fn new(trigger: &Arc<Trigger>, number: &dyn Fn(Number) -> Number) -> Self {
-        let filter = trigger.filter.as_ref().map(|filter| filter.map(number));
+    fn new(trigger: &Arc<Trigger>, number: &dyn Fn(Number) -> Number) -> Result<Self, OutOfMemory> {
+        let filter = trigger.filter.as_ref().map(|filter| filter.map(number)).transpose()?;
         let histogram = match &trigger.action {
             Action::Histogram(histogram) => Some(histogram),
             _ => None,
         };
         let (keys, values) = histogram.map_or((&[][..], &[][..]), |of| (&of.keys[..], &of.values[..]));
-        let keys: Box<[Key]> = keys.iter().map(|key| key.map(number)).collect();
-        let values: Box<[Number]> = values.iter().map(|&value| number(value)).collect();
-        let tally = histogram.filter(|_| filter.is_none()).and_then(|of| Tally::new(of, &keys, &values));
-        Self { trigger: trigger.clone(), filter, keys, values, tally }
+        let keys = fallible::boxed_slice(keys.iter().map(|key| key.map(number)))?;
+        let values = fallible::boxed_slice(values.iter().map(|&value| number(value)))?;
+        let tally = histogram.filter(|_| filter.is_none()).map(|of| Tally::new(of, &keys, &values));
+        Ok(Self { trigger: trigger.clone(), filter, keys, values, tally: tally.transpose()?.flatten() })
     }
 
     /// Whether it looks at the hit, and not only that there is one.

@@ -9,8 +9,10 @@
 //!
 //! COUNT is a number, in decimal, octal (`0…`) or hexadecimal (`0x…`); `count=N` and `unlimited`, as they are printed, can be typed as well. `!` removes.
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
+use core::fmt;
+
+use fallible::OutOfMemory;
 
 use crate::definition::number;
 use crate::filter::{self, Filter};
@@ -31,7 +33,7 @@ pub struct Request {
 }
 
 /// A trigger.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Kind {
     /// `hist`
     Histogram(Definition),
@@ -62,6 +64,14 @@ pub enum Error {
     Histogram(histogram::Error),
     /// What is wrong with a filter, which is this one.
     Filter(String, filter::Error),
+    /// There is no memory.
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 impl Request {
@@ -77,16 +87,25 @@ impl Request {
             None => (false, text),
         };
         let (command, filter) = split_filter(text)?;
-        let filter = filter
-            .map(|filter| Filter::parse(filter, fields).map_err(|error| Error::Filter(filter.to_owned(), error)))
-            .transpose()?;
+        let refuse = |filter, error| match (error, fallible::copy(filter)) {
+            (filter::Error { problem: filter::Problem::OutOfMemory, .. }, _) | (_, Err(OutOfMemory)) => {
+                Error::OutOfMemory
+            }
+            (error, Ok(filter)) => Error::Filter(filter, error),
+        };
+        let parse = |filter| Filter::parse(filter, fields).map_err(|error| refuse(filter, error));
+        let filter = filter.map(parse).transpose()?;
         let (name, parameters) = match command.split_once(':') {
             Some((name, parameters)) => (name, Some(parameters)),
             None => (command, None),
         };
         if name == "hist" {
             let parameters = parameters.unwrap_or("");
-            let definition = Definition::parse(parameters, "hist:".len(), fields).map_err(Error::Histogram)?;
+            let definition =
+                Definition::parse(parameters, "hist:".len(), fields).map_err(|error| match error.problem {
+                    histogram::Problem::OutOfMemory => Error::OutOfMemory,
+                    _ => Error::Histogram(error),
+                })?;
             return Ok(Self { remove, kind: Kind::Histogram(definition), count: None, filter });
         }
         let (kind, count) = match (name, parameters) {
@@ -95,7 +114,7 @@ impl Request {
             ("enable_event" | "disable_event", Some(parameters)) => {
                 let mut parts = parameters.splitn(3, ':');
                 let (Some(group), Some(event)) = (parts.next(), parts.next()) else { return Err(Error::Invalid) };
-                let (group, event) = (group.to_owned(), event.to_owned());
+                let (group, event) = (fallible::copy(group)?, fallible::copy(event)?);
                 (Kind::Event { on: name == "enable_event", group, event }, parts.next())
             }
             _ => return Err(Error::Invalid),
@@ -126,15 +145,38 @@ fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
 
 impl Kind {
     /// What the text of such a trigger begins with.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn name(&self) -> Name<'_> {
         match self {
-            Self::Histogram(_) => "hist".to_owned(),
-            Self::Stacktrace => "stacktrace".to_owned(),
-            Self::Tracing { on: true } => "traceon".to_owned(),
-            Self::Tracing { on: false } => "traceoff".to_owned(),
-            Self::Event { on, group, event } => {
-                alloc::format!("{}:{group}:{event}", if *on { "enable_event" } else { "disable_event" })
-            }
+            Self::Histogram(_) => Name("hist", None),
+            Self::Stacktrace => Name("stacktrace", None),
+            Self::Tracing { on: true } => Name("traceon", None),
+            Self::Tracing { on: false } => Name("traceoff", None),
+            Self::Event { on: true, group, event } => Name("enable_event", Some((group, event))),
+            Self::Event { on: false, group, event } => Name("disable_event", Some((group, event))),
+        }
+    }
+
+    /// What the text of a trigger begins with that does the opposite, if one does.
+    pub(super) fn opposite(&self) -> Option<Name<'_>> {
+        match self {
+            Self::Histogram(_) | Self::Stacktrace => None,
+            Self::Tracing { on: true } => Some(Name("traceoff", None)),
+            Self::Tracing { on: false } => Some(Name("traceon", None)),
+            Self::Event { on: true, group, event } => Some(Name("disable_event", Some((group, event)))),
+            Self::Event { on: false, group, event } => Some(Name("enable_event", Some((group, event)))),
+        }
+    }
+}
+
+/// The beginning of a trigger's text: the command, and the group and the event that it is about.
+#[derive(Clone, Copy)]
+pub(super) struct Name<'a>(&'static str, Option<(&'a str, &'a str)>);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self(command, None) => f.write_str(command),
+            Self(command, Some((group, event))) => write!(f, "{command}:{group}:{event}"),
         }
     }
 }

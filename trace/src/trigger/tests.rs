@@ -32,12 +32,12 @@ fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
         ("disable_event:kprobes:x:2", "disable_event:kprobes:x:count=2"),
         ("hist:keys=u if t ~ \"a b\"", "hist:keys=u:vals=hitcount:sort=hitcount:size=2048 if t ~ \"a b\" [active]"),
     ] {
-        let switch = Arc::new(Switch::new(true));
-        let mut control = Control::new(true);
+        let switch = Arc::try_new(Switch::new(true)).unwrap();
+        let mut control = Control::new(true).unwrap();
         assert_eq!(super::tests::printed(&control), AVAILABLE);
         set(&mut control, typed, &switch).unwrap();
         assert_eq!(super::tests::printed(&control), alloc::format!("{printed}\n"));
-        let mut again = Control::new(true);
+        let mut again = Control::new(true).unwrap();
         set(&mut again, printed.trim_end_matches(" [active]"), &switch).unwrap();
         assert_eq!(super::tests::printed(&again), alloc::format!("{printed}\n"));
         assert!(set(&mut control, typed, &switch).is_err());
@@ -70,8 +70,8 @@ fn what_is_no_trigger_is_refused() {
 
 #[test]
 fn one_of_a_kind_is_enough() {
-    let switch = Arc::new(Switch::new(true));
-    let mut control = Control::new(true);
+    let switch = Arc::try_new(Switch::new(true)).unwrap();
+    let mut control = Control::new(true).unwrap();
     for (text, is_set) in [
         ("traceon:3", true),
         ("traceoff", false),
@@ -89,11 +89,11 @@ fn one_of_a_kind_is_enough() {
 #[test]
 fn triggers_act_as_often_as_they_are_to() {
     let hit = Hit::new();
-    let switch = Arc::new(Switch::new(false));
-    let mut control = Control::new(true);
+    let switch = Arc::try_new(Switch::new(false)).unwrap();
+    let mut control = Control::new(true).unwrap();
     set(&mut control, "traceon:2", &switch).unwrap();
     set(&mut control, "stacktrace:1 if u == 200", &switch).unwrap();
-    let plan = control.plan(true, &|number| number).unwrap();
+    let plan = control.plan(true, &|number| number).unwrap().unwrap();
     let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, &hit.moment(), &ON).stack).collect();
     assert_eq!(verdicts, [true, false, false]);
     assert!(switch.0.load(Relaxed));
@@ -124,10 +124,10 @@ fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
         (&["traceon if u == 200"], false, false, false),
         (&["traceon", "stacktrace"], false, false, true),
     ] {
-        let tracing = Arc::new(Switch::new(was_on));
-        let mut control = Control::new(true);
+        let tracing = Arc::try_new(Switch::new(was_on)).unwrap();
+        let mut control = Control::new(true).unwrap();
         triggers.iter().for_each(|trigger| set(&mut control, trigger, &tracing).unwrap());
-        let verdict = control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &tracing);
+        let verdict = control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &tracing);
         assert_eq!((verdict.keep, verdict.stack), (keep, stack), "{triggers:?}");
     }
 }
@@ -135,34 +135,36 @@ fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
 #[test]
 fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     let hit = Hit::new();
-    let mut control = Control::new(false);
+    let mut control = Control::new(false).unwrap();
     assert!(!control.is_armed());
-    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(!control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     assert_eq!(control.enabled_text(), "0");
-    let switch = Arc::new(Switch::new(false));
+    let switch = Arc::try_new(Switch::new(false)).unwrap();
     set(&mut control, "traceon", &switch).unwrap();
     assert!(control.is_armed());
     assert_eq!(control.enabled_text(), "0*");
-    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(!control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     control.set_enabled(true);
+    control.settle();
     assert_eq!(control.enabled_text(), "1*");
-    assert!(control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     assert!(switch.0.load(Relaxed));
 }
 
 #[test]
 fn another_event_switches_this_one_while_it_may() {
     let hit = Hit::new();
-    let mut target = Control::new(false);
-    let mut source = Control::new(true);
+    let mut target = Control::new(false).unwrap();
+    let mut source = Control::new(true).unwrap();
     assert!(target.set_targeted(1));
     set(&mut source, "enable_event:g:target", target.recording()).unwrap();
-    let plan = target.plan(true, &|number| number).unwrap();
+    let plan = target.plan(true, &|number| number).unwrap().unwrap();
     assert!(!plan.run(&hit.record, &hit.moment(), &ON).keep);
-    source.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON);
+    source.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
     assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
     assert_eq!(target.enabled_text(), "1*");
     assert!(target.set_targeted(0));
+    target.settle();
     assert_eq!(target.enabled_text(), "0");
     assert!(!target.is_armed());
 }
@@ -170,7 +172,7 @@ fn another_event_switches_this_one_while_it_may() {
 #[test]
 fn a_filter_decides_what_is_kept_and_shows_its_error() {
     let hit = Hit::new();
-    let mut control = Control::new(true);
+    let mut control = Control::new(true).unwrap();
     let shown = |control: &Control| {
         let mut text = String::new();
         control.write_filter(&mut text).unwrap();
@@ -179,12 +181,12 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
     assert_eq!(shown(&control), "none\n");
     control.set_filter(" u == 1\n", hit.fields()).unwrap();
     assert_eq!(shown(&control), "u == 1\n");
-    assert!(!control.plan(true, &|number| number).unwrap().run(&hit.record, &hit.moment(), &ON).keep);
+    assert!(!control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     control.set_filter("nofield == 1", hit.fields()).unwrap_err();
     assert_eq!(shown(&control), "nofield == 1\n        ^\nparse_error: Field not found\n");
     control.set_filter("(u == 1", hit.fields()).unwrap_err();
     assert_eq!(shown(&control), "(u == 1\n^\nparse_error: Too many '('\n");
-    assert!(control.plan(true, &|number| number).is_none());
+    assert!(control.plan(true, &|number| number).unwrap().is_none());
     control.set_filter("0", hit.fields()).unwrap();
     assert_eq!(shown(&control), "none\n");
 }
@@ -192,13 +194,13 @@ fn a_filter_decides_what_is_kept_and_shows_its_error() {
 /// A plan is dropped when its cell is given another, or dropped itself.
 #[test]
 fn a_cell_owns_its_plan() {
-    let mut control = Control::new(true);
+    let mut control = Control::new(true).unwrap();
     control.set_filter("u == 1", Hit::new().fields()).unwrap();
     let cell = PlanCell::default();
-    assert!(cell.replace(control.plan(true, &|number| number)).is_none());
+    assert!(cell.replace(control.plan(true, &|number| number).unwrap()).is_none());
     let recording = control.recording();
     assert_eq!(Arc::strong_count(recording), 2);
-    drop(cell.replace(control.plan(true, &|number| number)));
+    drop(cell.replace(control.plan(true, &|number| number).unwrap()));
     assert_eq!(Arc::strong_count(recording), 2);
     drop(cell);
     assert_eq!(Arc::strong_count(recording), 1);
@@ -225,16 +227,16 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         ("x == 77 && u == 200", false, true),
         ("x == 77 && t == 't'", false, true),
     ] {
-        let mut control = Control::new(true);
+        let mut control = Control::new(true).unwrap();
         control.set_filter(filter, hit.fields()).unwrap();
-        let plan = control.plan(false, &number).unwrap();
+        let plan = control.plan(false, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{filter}");
         let record = if is_direct { &[][..] } else { &hit.record };
         assert_eq!(plan.run(record, &hit.moment(), &ON).keep, keep, "{filter}");
         let is_of_words = !filter.contains("comm") && is_direct;
         assert_eq!(plan.keeps_quickly(hit.moment().registers), is_of_words.then_some(keep), "{filter}");
     }
-    let switch = Arc::new(Switch::new(true));
+    let switch = Arc::try_new(Switch::new(true)).unwrap();
     for (trigger, is_direct) in [
         ("hist:keys=x.log2,common_pid.execname:vals=x", true),
         ("hist:keys=stacktrace,comm if x == 77", true),
@@ -243,15 +245,15 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         ("stacktrace if u == 1", false),
         ("stacktrace", true),
     ] {
-        let mut control = Control::new(false);
+        let mut control = Control::new(false).unwrap();
         set(&mut control, trigger, &switch).unwrap();
-        let plan = control.plan(false, &number).unwrap();
+        let plan = control.plan(false, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{trigger}");
         assert_eq!(plan.keeps_quickly(hit.moment().registers), None, "{trigger}");
     }
-    let mut control = Control::new(false);
+    let mut control = Control::new(false).unwrap();
     set(&mut control, "hist:keys=x:vals=x", &switch).unwrap();
-    control.plan(false, &number).unwrap().run(&[], &hit.moment(), &ON);
+    control.plan(false, &number).unwrap().unwrap().run(&[], &hit.moment(), &ON);
     let mut text = String::new();
     let trigger = &control.triggers()[0];
     trigger.histogram().unwrap().write(&mut text, trigger, &crate::histogram::tests::Names).unwrap();
@@ -266,7 +268,7 @@ fn a_histogram_has_to_leave_memory() {
         ("hist:keys=u.log2:size=256", 65 * 32),
         ("hist:keys=u,s:vals=x:size=256", 2 * 256 * 4 + 257 * 4 * 8),
     ] {
-        let mut control = Control::new(true);
+        let mut control = Control::new(true).unwrap();
         let mut set = |text: &str, free| control.set_trigger(request(text).unwrap(), Room { cpus: 2, free }, None);
         assert_eq!(set(text, 2 * needed), Err(SetError::Memory), "{text}");
         set(text, 2 * (needed + 256)).unwrap();
@@ -315,7 +317,7 @@ fn noise_is_answered() {
         "hist:keys=u.log2:vals=x",
         ":sort=",
     ];
-    let switch = Arc::new(Switch::new(true));
+    let switch = Arc::try_new(Switch::new(true)).unwrap();
     let mut seed = 1_u64;
     let mut good = 0;
     let texts = if cfg!(miri) { 40 } else { 200_000 };
@@ -333,10 +335,10 @@ fn noise_is_answered() {
             continue;
         }
         good += 1;
-        let mut control = Control::new(true);
+        let mut control = Control::new(true).unwrap();
         control.set_trigger(wanted, ROOM, Some(switch.clone())).unwrap();
         let once = printed(&control);
-        let mut again = Control::new(true);
+        let mut again = Control::new(true).unwrap();
         set(&mut again, once.trim_end().trim_end_matches(" [active]"), &switch)
             .unwrap_or_else(|error| panic!("{text}: {error:?}"));
         assert_eq!(printed(&again), once, "{text}");

@@ -54,12 +54,14 @@ impl Function {
             successors[number(from)] = targets.into_iter().collect();
         }
         let end = start + 4 * words.len() as u64;
+        const MEMORY: &str = "a host has memory for a function";
         let sequences = words
             .iter()
             .any(|&word| may_be_load(word))
-            .then(|| Sequences::of(start..end, |address| words[number(address)]));
+            .then(|| Sequences::of(start..end, |address| words[number(address)]).expect(MEMORY));
         let can_be_probed = |(at, &word): (usize, &u32)| {
-            let is_inside = sequences.as_ref().is_some_and(|all| all.containing(start + 4 * at as u64).is_some());
+            let is_inside =
+                sequences.as_ref().is_some_and(|all| all.containing(start + 4 * at as u64).expect(MEMORY).is_some());
             !is_inside && !matches!(classify(word), Verdict::Reject(_))
         };
         let is_probed = words.iter().enumerate().map(can_be_probed).collect();

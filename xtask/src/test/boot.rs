@@ -58,8 +58,20 @@ pub fn all(board: &Board, configuration: &Configuration, elf: &Path, image: &Pat
     let directory = PathBuf::from(directory);
     fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
     let mut boots = with_damaged_tree(board, configuration, image, &directory)?;
+    boots.push(with_little_memory(board, configuration, image)?);
     boots.extend(with_damaged_symbols(board, configuration, elf, image, &directory)?);
     Ok(boots)
+}
+
+/// A machine with so little memory that there is none for a probe on every instruction.
+fn with_little_memory(board: &Board, configuration: &Configuration, image: &Path) -> Result<Boot> {
+    const MEMORY: &str = "48M";
+    let mut arguments = board.machine_arguments(configuration, &Overrides::default())?;
+    let memory = arguments.iter().position(|argument| argument == "-m").context("QEMU is told no size of memory")?;
+    arguments[memory + 1] = MEMORY.into();
+    arguments.extend(["-kernel".into(), image.into()]);
+    let name = "little_memory";
+    Ok(Boot { name, demands: Demands::default(), arguments, subject: sessions::special(name) })
 }
 
 /// A device tree as it is handed over, and the reason for which the machine stops.

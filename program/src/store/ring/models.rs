@@ -11,7 +11,7 @@ use super::*;
 #[test]
 fn records_are_read_whole_or_counted() {
     let model = Model::new(|| {
-        let ring = Arc::new(Ring::new(4));
+        let ring = Arc::new(Ring::new(4).unwrap());
         ring.write(1, 1, &[AtomicU64::new(1)]);
         let writer = thread::spawn({
             let ring = ring.clone();
@@ -19,13 +19,13 @@ fn records_are_read_whole_or_counted() {
         });
         let mut found = 0;
         for _ in 0..2 {
-            if let Some(record) = ring.take() {
+            if let Some(record) = ring.take().unwrap() {
                 assert_eq!((u64::from(record.action), record.values), (record.time, Vec::from([record.time])));
                 found += 1;
             }
         }
         writer.join().unwrap();
-        found += u64::from(ring.take().is_some());
+        found += u64::from(ring.take().unwrap().is_some());
         assert_eq!(found + ring.lost(), 2);
     });
     // What keeps a place from being written before it has been read: in a model, nothing is read before it is written.

@@ -19,7 +19,7 @@ fn a_stack_has_a_place_of_its_own() {
     let rivals = (2..).find(|&frame| place(frame) == place(1)).map(|rival| (1, rival)).unwrap();
     let models = [rivals, (1, 1)].map(|(one, other)| {
         Model::new(move || {
-            let stacks = Arc::new(Stacks::new(1, &limits));
+            let stacks = Arc::new(Stacks::new(1, &limits).unwrap());
             let adder = thread::spawn({
                 let stacks = stacks.clone();
                 move || number(&stacks, one)
@@ -27,7 +27,10 @@ fn a_stack_has_a_place_of_its_own() {
             let mine = number(&stacks, other);
             let others = adder.join().unwrap();
             assert_eq!(mine == others, one == other);
-            assert_eq!((stacks.frames(mine), stacks.frames(others)), (Vec::from([other]), Vec::from([one])));
+            assert_eq!(
+                (stacks.frames(mine).collect(), stacks.frames(others).collect()),
+                (Vec::from([other]), Vec::from([one]))
+            );
         })
         .preempted_at_most(2)
     });

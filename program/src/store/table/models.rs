@@ -16,14 +16,17 @@ fn step(table: &Table) {
 }
 
 fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
-    (0..table.buckets()).flat_map(|bucket| table.read(bucket, &|action| action())).collect()
+    let mut rows = Vec::new();
+    (0..table.buckets()).for_each(|bucket| table.read(bucket, &|action| action(), &mut rows).unwrap());
+    let row = |row: &[u64]| (row[..table.key_words()].into(), row[table.key_words()..].into());
+    rows.chunks_exact(table.key_words() + table.value_words()).map(row).collect()
 }
 
 /// Two CPUs change a value: nothing is lost. It is read while it is changed: it is whole.
 #[test]
 fn changes_are_not_lost_and_values_are_whole() {
     let model = Model::new(|| {
-        let table = Arc::new(Table::new(0, 2, 1));
+        let table = Arc::new(Table::new(0, 2, 1).unwrap());
         let other = thread::spawn({
             let table = table.clone();
             move || step(&table)
@@ -33,7 +36,7 @@ fn changes_are_not_lost_and_values_are_whole() {
         assert_eq!(all(&table), [(Vec::new(), Vec::from([2, 2]))]);
     });
     let reader = Model::new(|| {
-        let table = Arc::new(Table::new(0, 2, 1));
+        let table = Arc::new(Table::new(0, 2, 1).unwrap());
         let writer = thread::spawn({
             let table = table.clone();
             move || step(&table)

@@ -1,6 +1,6 @@
 //! What instructions are counted by.
 
-use core::fmt;
+use core::fmt::{self, Write};
 
 use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{Op, Reason, Verdict};
@@ -114,11 +114,26 @@ impl fmt::Display for Class {
             Self::Exclusive => f.write_str("lies between a load-exclusive and its store-exclusive"),
             Self::Data => f.write_str("is data that the function reads"),
             Self::Instruction(reason) => {
-                let sentence = alloc::format!("{reason}");
                 // Behind the colon is what it means for somebody who wanted a probe there.
-                f.write_str(sentence.split_once(':').map_or(&*sentence, |(what, _)| what))
+                write!(UpToColon(f, false), "{reason}")
             }
             Self::Other => f.write_str("is refused for another reason"),
+        }
+    }
+}
+
+/// Writes what precedes the first colon. The second field: it has come.
+struct UpToColon<'a, 'b>(&'a mut fmt::Formatter<'b>, bool);
+
+impl Write for UpToColon<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        match (self.1, text.split_once(':')) {
+            (true, _) => Ok(()),
+            (false, None) => self.0.write_str(text),
+            (false, Some((before, _))) => {
+                self.1 = true;
+                self.0.write_str(before)
+            }
         }
     }
 }

@@ -6,12 +6,12 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-use alloc::format;
 use alloc::vec::Vec;
-use core::fmt;
+use core::fmt::{self, Write};
 use core::ops::Range;
 
 use aarch64_kprobes::ProbeError;
+use fallible::OutOfMemory;
 
 pub use class::Class;
 use linear_scan::Masks;
@@ -55,9 +55,19 @@ struct Found {
 impl Census {
     /// Counts a function in the text, which begins at the virtual address `start` and consists of `words`, as they are
     /// without probes. `has_data` is what the kernel says.
-    pub fn add(&mut self, start: usize, words: &[u32], blacklist: &Range<usize>, has_data: fn(Range<usize>) -> bool) {
-        for (index, outcome) in survey(start, words, blacklist, has_data).enumerate() {
-            let count = self.count_mut(Class::of(&outcome));
+    ///
+    /// # Errors
+    ///
+    /// There is no memory to look at it as a whole, or for a class more.
+    pub fn add(
+        &mut self,
+        start: usize,
+        words: &[u32],
+        blacklist: &Range<usize>,
+        has_data: fn(Range<usize>) -> bool,
+    ) -> Result<(), OutOfMemory> {
+        for (index, outcome) in survey(start, words, blacklist, has_data)?.enumerate() {
+            let count = self.count_mut(Class::of(&outcome))?;
             count.instructions += 1;
             count.entries += u64::from(index == 0);
             let inside = match outcome {
@@ -76,14 +86,16 @@ impl Census {
                 found.first.get_or_insert(start + 4 * index);
             }
         }
+        Ok(())
     }
 
-    fn count_mut(&mut self, class: Class) -> &mut Count {
+    fn count_mut(&mut self, class: Class) -> Result<&mut Count, OutOfMemory> {
+        self.classes.try_reserve(1)?;
         let at = self.classes.binary_search_by_key(&class, |&(known, _)| known).unwrap_or_else(|at| {
             self.classes.insert(at, (class, Count::default()));
             at
         });
-        &mut self.classes[at].1
+        Ok(&mut self.classes[at].1)
     }
 
     /// How many instructions were counted.
@@ -106,10 +118,13 @@ impl fmt::Display for Census {
         let all = self.sum(|_| true);
         writeln!(f, "    instructions  function entries")?;
         let mut row = |indent: &str, label: &dyn fmt::Display, count: Count| {
-            let label = format!("{indent}{label}");
             let instructions = Percent(count.instructions, all.instructions);
             let entries = Percent(count.entries, all.entries);
-            writeln!(f, "{:>8} {instructions:>8}  {:>8} {entries:>8}  {label}", count.instructions, count.entries)
+            writeln!(
+                f,
+                "{:>8} {instructions:>8}  {:>8} {entries:>8}  {indent}{label}",
+                count.instructions, count.entries
+            )
         };
         row("", &"all", all)?;
         for (label, group) in class::GROUPS {
@@ -151,7 +166,11 @@ impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(part, whole) = *self;
         match (part * 10_000).checked_div(whole) {
-            Some(hundredths) => f.pad(&format!("{}.{:02} %", hundredths / 100, hundredths % 100)),
+            Some(hundredths) => {
+                let mut text = heapless::String::<24>::new();
+                write!(text, "{}.{:02} %", hundredths / 100, hundredths % 100)?;
+                f.pad(&text)
+            }
             None => f.pad("-"),
         }
     }

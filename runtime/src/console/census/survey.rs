@@ -5,19 +5,24 @@ use core::ops::Range;
 use aarch64_kprobes::ProbeError;
 use aarch64_kprobes::insn::{self, Data, Reason, Sequences, Verdict};
 use aarch64_kprobes::probe::Site;
+use fallible::OutOfMemory;
 
 /// The answers of [`check`](aarch64_kprobes::probe::check) for the instructions of a function in the text, which
 /// begins at the virtual address `start` and consists of `words`, as they are without probes. `has_data` is what the kernel says.
+///
+/// # Errors
+///
+/// There is no memory to look at the function as a whole.
 pub fn survey(
     start: usize,
     words: &[u32],
     blacklist: &Range<usize>,
     has_data: fn(Range<usize>) -> bool,
-) -> impl Iterator<Item = Result<Site, ProbeError>> {
+) -> Result<impl Iterator<Item = Result<Site, ProbeError>>, OutOfMemory> {
     let function = start as u64..(start + 4 * words.len()) as u64;
     let word_at = |address: u64| words[(address as usize - start) / 4];
-    let (sequences, data) = (Sequences::of(function.clone(), word_at), Data::of(function, word_at));
-    words.iter().enumerate().map(move |(index, &word)| {
+    let (sequences, data) = (Sequences::of(function.clone(), word_at)?, Data::of(function, word_at)?);
+    Ok(words.iter().enumerate().map(move |(index, &word)| {
         let address = start + 4 * index;
         if blacklist.contains(&address) {
             return Err(ProbeError::Blacklisted { address });
@@ -36,8 +41,9 @@ pub fn survey(
             return Err(ProbeError::Instruction { address, word, reason: Reason::AfterModifier });
         }
         match sequences.containing(address as u64) {
-            Some(load) => Err(ProbeError::Exclusive { address, load: load as usize }),
-            None => Ok(Site { word, verdict }),
+            Ok(Some(load)) => Err(ProbeError::Exclusive { address, load: load as usize }),
+            Ok(None) => Ok(Site { word, verdict }),
+            Err(OutOfMemory) => Err(ProbeError::OutOfMemory { address }),
         }
-    })
+    }))
 }

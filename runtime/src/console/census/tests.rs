@@ -27,7 +27,7 @@ const START: usize = 0x8_0000;
 fn census(functions: &[(usize, &[u32])], blacklist: Range<usize>) -> Census {
     let mut census = Census::default();
     for (start, words) in functions {
-        census.add(*start, words, &blacklist, |_| false);
+        census.add(*start, words, &blacklist, |_| false).unwrap();
     }
     census
 }
@@ -78,7 +78,8 @@ const EXCHANGE: [u32; 8] = [ADD, LDXR, ADD, B_NE, STXR, CBNZ_BACK, NOP, RET];
 
 #[test]
 fn sequences_are_found_along_control_flow() {
-    let answers: Vec<_> = survey(START, &EXCHANGE, &(0..0), |_| false).map(|outcome| Class::of(&outcome)).collect();
+    let answers: Vec<_> =
+        survey(START, &EXCHANGE, &(0..0), |_| false).unwrap().map(|outcome| Class::of(&outcome)).collect();
     let refused = |reason| Class::Instruction(reason);
     assert_eq!(
         answers[..5],
@@ -153,10 +154,11 @@ fn the_survey_agrees_with_the_check_of_each_address() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             choices[(random >> 33) as usize % choices.len()]
         });
-        for (index, outcome) in survey(START, &words, &(0..0), |_| false).enumerate() {
+        for (index, outcome) in survey(START, &words, &(0..0), |_| false).unwrap().enumerate() {
             let address = (START + 4 * index) as u64;
             let range = START as u64..(START + 4 * words.len()) as u64;
-            let inside = Sequences::of(range, |at| words[(at as usize - START) / 4]).containing(address);
+            let inside =
+                Sequences::of(range, |at| words[(at as usize - START) / 4]).unwrap().containing(address).unwrap();
             let own = matches!(Class::of(&outcome), Class::Instruction(Reason::LoadExclusive | Reason::StoreExclusive));
             assert_eq!(
                 matches!(Class::of(&outcome), Class::Exclusive),

@@ -3,7 +3,6 @@
 use core::fmt::Write;
 
 use kprobes_trace::errno::Errno;
-use kprobes_trace::histogram::ShowError;
 
 use super::super::session::{Event, Session};
 use super::tracefs::{Fault, switch};
@@ -81,10 +80,7 @@ pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn W
         if number > 0 {
             out.write_str("\n\n")?;
         }
-        histogram.write(out, trigger, &tracing::Names).map_err(|error| match error {
-            ShowError::Memory(_) => Fault::Errno(Errno::NoMemory),
-            ShowError::Write(_) => Fault::Screen,
-        })?;
+        histogram.write(out, trigger, &tracing::Names)?;
     }
     Ok(())
 }

@@ -54,7 +54,10 @@ fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
 /// Logs what is wrong with a line, unless Linux has only the error for it.
 fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno {
     if error.problem.is_logged() {
-        session.controls.refuse("trace_kprobe", &error.problem.text(), &definition::logged(line), error.position);
+        // Without memory for the line there is only the error.
+        if let Ok(line) = definition::logged(line) {
+            session.controls.refuse("trace_kprobe", &error.problem.text(), &line, error.position);
+        }
     }
     error.problem.errno()
 }
@@ -64,7 +67,7 @@ pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -
 }
 
 pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    for ProbeInfo { address, kind, mode, enabled, .. } in probe::list() {
+    for ProbeInfo { address, kind, mode, enabled, .. } in probe::list().map_err(Errno::from)? {
         let kind = match kind {
             ProbeKind::Kprobe => "k",
             ProbeKind::Kretprobe => "r",

@@ -6,6 +6,7 @@ use core::fmt::{self, Write};
 
 use kprobes_trace::definition;
 use kprobes_trace::errno::Errno;
+use kprobes_trace::text::ShowError;
 
 use super::super::help::is_narrow;
 use super::super::session::Session;
@@ -78,6 +79,15 @@ pub(super) enum Fault {
 impl From<Errno> for Fault {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
+    }
+}
+
+impl From<ShowError> for Fault {
+    fn from(error: ShowError) -> Self {
+        match error {
+            ShowError::OutOfMemory => Self::Errno(Errno::NoMemory),
+            ShowError::Write(_) => Self::Screen,
+        }
     }
 }
 

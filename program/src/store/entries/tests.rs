@@ -1,0 +1,93 @@
+//! Maps are read whole, or there is an error; and in little memory.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+
+use fallible::failing::{Heap, allocated, each_allocation};
+
+use super::super::Cells;
+use super::*;
+use crate::atomic::AtomicU64;
+use crate::code::{Aggregate, Type};
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+fn add(table: &Table, key: &[u64], value: &[u64]) {
+    let key: Box<Cells> = key.iter().map(|&word| AtomicU64::new(word)).collect();
+    let add = |words: &Cells| {
+        words
+            .iter()
+            .zip(value)
+            .for_each(|(word, value)| _ = word.fetch_add(*value, core::sync::atomic::Ordering::Relaxed));
+    };
+    table.change(&key, add).expect("there is room for the key");
+}
+
+/// Tables of four CPUs, with keys of two words that they have in common, and what they amount to.
+fn tables() -> (Vec<Table>, BTreeMap<[u64; 2], u64>) {
+    let tables: Vec<_> = (0..4).map(|_| Table::new(2, 1, 256).unwrap()).collect();
+    let mut expected = BTreeMap::new();
+    for number in 0..400_u64 {
+        let key = [number % 97, number % 3];
+        add(&tables[(number % 4) as usize], &key, &[number]);
+        *expected.entry(key).or_default() += number;
+    }
+    (tables, expected)
+}
+
+const COUNTS: Kept = Kept::Aggregate(Aggregate::Count);
+
+#[test]
+fn what_all_cpus_have_collected_is_read_by_key_or_not_at_all() {
+    let (tables, expected) = tables();
+    let read = || Entries::read(&tables, COUNTS, &|action| action());
+    let (entries, allocations) = each_allocation(read, |&OutOfMemory| true);
+    assert!(allocations > 4);
+    assert!(entries.iter().eq(expected.iter().map(|(key, value)| (&key[..], core::slice::from_ref(value)))));
+}
+
+#[test]
+fn keys_that_become_the_same_are_put_together() {
+    let (tables, expected) = tables();
+    let mut entries = Entries::read(&tables, COUNTS, &|action| action()).unwrap();
+    entries.change_keys(|key| key[0] = 0).unwrap();
+    let sum = |part: u64| expected.iter().filter(|(key, _)| key[1] == part).map(|(_, value)| value).sum::<u64>();
+    let sums = [0, 1, 2].map(|part| ([0, part], [sum(part)]));
+    assert!(entries.iter().eq(sums.iter().map(|(key, value)| (&key[..], &value[..]))));
+}
+
+#[test]
+fn entries_are_sorted_by_their_values_and_then_by_their_keys() {
+    let table = Table::new(1, 2, 64).unwrap();
+    for (key, text) in
+        [(5, b"b\0\0\0\0\0\0\0"), (1, b"ba\0\0\0\0\0\0"), (9, b"a\0\0\0\0\0\0\0"), (2, b"b\0\0\0\0\0\0\0")]
+    {
+        add(&table, &[key], &[u64::from_le_bytes(*text), 0]);
+    }
+    let kept = Kept::Value(Type::Text { words: 2 });
+    let mut entries = Entries::read(core::slice::from_ref(&table), kept, &|action| action()).unwrap();
+    let keys = |entries: &Entries| entries.iter().map(|(key, _)| key[0]).collect::<Vec<_>>();
+    assert_eq!(keys(&entries), [1, 2, 5, 9]);
+    entries.sort_by_text();
+    assert_eq!(keys(&entries), [9, 2, 5, 1]);
+    let ((), allocations) =
+        each_allocation(|| entries.sort_by_number(|value| (value[0] & 0xff).into()), |&OutOfMemory| true);
+    assert_eq!((allocations, keys(&entries)), (1, Vec::from([9, 1, 2, 5])));
+}
+
+/// A map of as many keys as there can be is read in less memory than its tables take.
+#[test]
+fn a_large_map_is_read_in_less_memory_than_it_takes() {
+    let keys = 1 << 14;
+    let before = allocated();
+    let tables: Vec<_> = (0..4).map(|_| Table::new(1, 1, keys as usize).unwrap()).collect();
+    let taken = allocated() - before;
+    for key in 0..keys {
+        tables.iter().for_each(|table| add(table, &[key], &[1]));
+    }
+    let before = allocated();
+    let entries = Entries::read(&tables, COUNTS, &|action| action()).unwrap();
+    assert!(entries.iter().len() as u64 == keys && entries.iter().all(|(_, value)| value == [4]));
+    assert!(allocated() - before < taken / 2, "{} bytes for {taken}", allocated() - before);
+}

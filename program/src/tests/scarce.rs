@@ -1,0 +1,123 @@
+//! Whichever allocation fails: a program is read, checked, loaded and reported on, or there is the error of no memory.
+
+use std::string::String;
+
+use fallible::Text;
+use fallible::failing::{each_allocation, with_memory};
+
+use super::machine::{Bed, Image, Task, masked};
+use crate::check::check;
+use crate::code::Code;
+use crate::error::{Error, Problem};
+use crate::report::{drain, write_maps};
+use crate::shortcut::Shortcut;
+use crate::store::{Limits, LoadError, Store};
+use crate::syntax::parse;
+
+const PROGRAMS: [&str; 7] = [
+    "kprobe:blk::submit /arg0 > 3 && (arg1 != 7 || !arg2)/ { @[func, arg0] = count(); @last = nsecs; }",
+    "kprobe:blk::submit { printf(\"%-9s|%5d|%#x|%c|%%\\n\", str(arg0), arg1, arg2, 65); print(@a); @a = hist(arg1); }",
+    "kprobe:blk::* { @sum[comm] = sum(arg1); @stats[arg0, func] = stats(arg1); @low = min(arg1); @high = max(arg1); }",
+    "kprobe:blk::submit { $x = arg0; if ($x > 2) { @[\"long text\", $x]++; } else if (arg1) { delete(@[\"t\", 1]); } else { @b = 1; } }",
+    "kprobe:blk::submit { unroll (3) { @u[arg0 % 4] += 2; } print(@u, 2, 3); print(@u[1]); @l = lhist(arg1, 0, 100, 10); }",
+    "BEGIN { @t = 1; } kprobe:main { if (func == \"blk::*\") { return; } @k[kstack] = avg(arg0); clear(@t); exit(); } END { zero(@k); }",
+    "kprobe:main { $p = (u32 *)arg0; @m[*$p] = count(); @i[$p[2] ? 1 : 2] = arg1 << 3; print((str(arg0))); }",
+];
+
+fn load(text: &str) -> Result<Code, Error> {
+    check(&parse(text)?, &Image)
+}
+
+fn is_memory(error: &Error) -> bool {
+    error.problem == Problem::OutOfMemory
+}
+
+#[test]
+fn a_program_is_read_and_checked_or_refused() {
+    for text in PROGRAMS {
+        let expected = load(text).unwrap_or_else(|error| panic!("{}", error.within(text)));
+        let (code, allocations) = each_allocation(|| load(text), is_memory);
+        assert_eq!(std::format!("{code}"), std::format!("{expected}"));
+        assert!(allocations > 20, "{allocations}");
+    }
+}
+
+/// What is wrong is never taken for right, and no other error for it.
+#[test]
+fn what_is_wrong_is_said_or_there_is_no_memory() {
+    for text in [
+        "kprobe:blk::submit { @a = 1; @a = \"text\"; }",
+        "kprobe:blk::submit { @a[1] = 1; @a[1, 2] = 2; }",
+        "kprobe:blk::submit { printf(\"%d %d\", 1); }",
+        "kprobe:blk::submit { @a = b; }",
+        "kprobe:blk::submit { @a = ((((1 + 2; }",
+        "kprobe:blk::submit { print(@nothing); }",
+    ] {
+        let expected = load(text).unwrap_err();
+        let (error, _) = each_allocation(
+            || match load(text) {
+                Err(error) if !is_memory(&error) => Ok(error),
+                outcome => Err(outcome.map(drop)),
+            },
+            |outcome| matches!(outcome, Err(error) if is_memory(error)),
+        );
+        assert_eq!(error, expected, "{text}");
+    }
+}
+
+#[test]
+fn what_a_program_keeps_is_there_or_it_is_not_loaded() {
+    for text in PROGRAMS {
+        let code = load(text).unwrap();
+        let (_, allocations) = each_allocation(
+            || Store::new(&code, &Limits::usual(4), 0),
+            |error| matches!(error, LoadError::OutOfMemory),
+        );
+        assert!(allocations > 10, "{allocations}");
+    }
+}
+
+/// What there is no memory to write is written later, or is said to be lost by an error.
+#[test]
+fn a_report_is_whole_or_an_error() {
+    for text in PROGRAMS {
+        let bed = || {
+            let bed = Bed::new(text);
+            for arg in 0..9 {
+                let clause = usize::from(text.starts_with("BEGIN"));
+                bed.hit(clause, &Task { stack: &[0x1010, 0x1204], ..Task::with(&[arg, 10 * arg, 7]) });
+            }
+            bed
+        };
+        let (code, expected) = (bed().code, bed().finish());
+        let kept = bed();
+        // What has been drained is gone, so it is drained with all memory; the maps can be written again.
+        let mut put_out = String::new();
+        drain(&code, &kept.store, &Image, &masked, &mut put_out).unwrap();
+        let (maps, _) = each_allocation(
+            || {
+                let mut out = Text::default();
+                write_maps(&code, &kept.store, &Image, &masked, &mut out).map(|()| out.0)
+            },
+            |std::fmt::Error| true,
+        );
+        assert_eq!(put_out + &maps, expected, "{text}");
+        for allocations in 0..60 {
+            let bed = bed();
+            let mut out = Text::default();
+            let outcome = with_memory(allocations, || drain(&code, &bed.store, &Image, &masked, &mut out).map(drop));
+            let all = drain(&code, &bed.store, &Image, &masked, &mut out);
+            assert!(all.is_ok() && (outcome.is_err() || expected.starts_with(&out.0)), "{text}: {}", out.0);
+        }
+    }
+}
+
+#[test]
+fn a_shortcut_is_a_program_or_an_error() {
+    for name in ["funccount", "funclatency", "stackcount"] {
+        let shortcut = Shortcut::named(name).unwrap();
+        let expected = shortcut.program("blk::*").unwrap();
+        let (program, allocations) = each_allocation(|| shortcut.program("blk::*"), is_memory);
+        assert!(program == expected && allocations > 2);
+    }
+}

@@ -1,0 +1,153 @@
+//! The kernel's own allocator fails at the first allocation of an operation, at its second, and so on: each time the operation gives
+//! an error, and the same probes and the same bytes are there as before.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::fmt::Debug;
+use core::hint::black_box;
+use core::ptr;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+
+use aarch64_kprobes::{Hit, Kprobe, Kretprobe, ProbeError, probe};
+use kprobes_trace::definition::{Command, Problem, parse};
+use kprobes_trace::engine::Probe;
+use kprobes_trace::errno::Errno;
+use kprobes_trace::events::{Armed, Events};
+use runtime::{memory, println, task, tracing};
+
+use crate::test;
+
+/// The heap of the kernel, of which a task gets no more than it is allowed.
+pub struct Heap;
+
+/// The number of the task that is limited, plus 1, or 0.
+static LIMITED: AtomicUsize = AtomicUsize::new(0);
+/// How many more allocations of that task succeed.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this is one of the allocations that fail.
+fn fails() -> bool {
+    let limited = LIMITED.load(Relaxed);
+    limited != 0
+        && limited == task::current_task_number() as usize + 1
+        && LEFT.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
+}
+
+// SAFETY: the heap of the kernel fulfils the contract; where it is not asked, there is no memory.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if fails() {
+            return ptr::null_mut();
+        }
+        // SAFETY: by the caller.
+        unsafe { memory::Heap.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: by the caller: all memory comes from that heap.
+        unsafe { memory::Heap.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if fails() {
+            return ptr::null_mut();
+        }
+        // SAFETY: as above.
+        unsafe { memory::Heap.realloc(pointer, layout, size) }
+    }
+}
+
+fn with_memory<T>(allocations: usize, action: impl FnOnce() -> T) -> T {
+    LEFT.store(allocations, Relaxed);
+    LIMITED.store(task::current_task_number() as usize + 1, Relaxed);
+    let result = action();
+    LIMITED.store(0, Relaxed);
+    result
+}
+
+/// Carries out `operation` without each of its allocations, and then with all. A failure may leave room for the next attempt, which
+/// may free it, so each is repeated until as many bytes are allocated as at some time before.
+fn each_allocation<T, E: Debug>(
+    what: &str,
+    mut operation: impl FnMut() -> Result<T, E>,
+    is_failure: impl Fn(&E) -> bool,
+) -> T {
+    const TIMES: usize = 16;
+    let probes = || probe::list().expect("there is memory").len();
+    let registered = probes();
+    for allocations in 0.. {
+        let mut found = [memory::statistics().heap_used; TIMES + 1];
+        for time in 1.. {
+            match with_memory(allocations, &mut operation) {
+                Ok(result) => {
+                    assert!(allocations > 0, "{what} allocates nothing");
+                    println!("{what}: {allocations} allocations");
+                    return result;
+                }
+                Err(error) => assert!(is_failure(&error), "{what}, with {allocations} allocations: {error:?}"),
+            }
+            assert_eq!(probes(), registered, "{what}, with {allocations} allocations");
+            let now = memory::statistics().heap_used;
+            if found[..time].contains(&now) {
+                break;
+            }
+            assert!(time < TIMES, "{what} leaves memory behind, with {allocations} allocations: {found:?}, {now}");
+            found[time] = now;
+        }
+    }
+    unreachable!("an operation has an end")
+}
+
+#[inline(never)]
+extern "C" fn target(number: u64, complement: u64) -> u64 {
+    black_box(number ^ complement).wrapping_add(number)
+}
+
+extern "C" fn nothing(_: &mut Hit<'_>) {}
+
+test!(
+    fn a_probe_is_registered_or_the_error_says_that_there_is_no_memory() {
+        let address = target as *const () as usize;
+        let is_memory = |error: &ProbeError| *error == ProbeError::OutOfMemory { address };
+        let first = each_allocation("a probe", || Kprobe::at(address).pre(nothing).register(), is_memory);
+        let second =
+            each_allocation("another at the instruction", || Kprobe::at(address).post(nothing).register(), is_memory);
+        let returns = each_allocation("a return probe", || Kretprobe::at(address).maxactive(9).register(), is_memory);
+        black_box(target(1, 2));
+        assert_eq!((first.hits(), second.hits(), returns.hits()), (1, 1, 1));
+    }
+);
+
+test!(
+    fn an_event_is_defined_and_counted_or_the_error_says_that_there_is_no_memory() {
+        let address = target as *const () as usize;
+        let mut events: Events<Probe> = Events::new(tracing::rings());
+        let mut controls = tracing::controls();
+        let line = alloc::format!("p:g/called {address:#x} number=%x0 other=%x1 name=%x1:symstr text=+0(%x0):string");
+        let define = || match parse(&line).map_err(|error| error.problem)? {
+            Some(Command::Define(definition)) => {
+                controls.define(&mut events, definition, &tracing::Names).map_err(|error| error.problem)
+            }
+            _ => panic!("{line} is no definition"),
+        };
+        // A probe that the engine has no memory for is refused with its reason.
+        each_allocation("an event", define, |problem| matches!(problem, Problem::OutOfMemory | Problem::Refused));
+        for (what, text) in [
+            ("a filter", "number > 2 && (other < 9 || cpu != 1)"),
+            ("a histogram", "hist:keys=number.log2:vals=other if number > 2"),
+        ] {
+            let set = || match what {
+                "a filter" => controls.set_filter(&events, ("g", "called"), text),
+                _ => controls.set_trigger(&events, ("g", "called"), text),
+            };
+            each_allocation(what, set, |error| *error == Errno::NoMemory);
+        }
+        each_allocation(
+            "an event that is enabled",
+            || controls.set_enabled(&events, Some("g"), None, true),
+            |error| *error == Errno::NoMemory,
+        );
+        black_box(target(3, 4));
+        assert_eq!(events.iter().map(|event| event.probe().hits()).sum::<u64>(), 1);
+    }
+);

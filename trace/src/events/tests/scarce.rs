@@ -1,0 +1,270 @@
+//! Whichever allocation fails: the error is the one of no memory, and everything is as it was.
+
+use super::*;
+use crate::errno::Errno;
+use core::sync::atomic::Ordering::Relaxed;
+use fallible::failing::{Heap, each_allocation};
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+/// What all files show, and what is armed.
+fn state(Controlled { events, controls }: &Controlled) -> String {
+    let mut text = String::new();
+    events.write_definitions(&mut text).unwrap();
+    events.write_profile(&mut text).unwrap();
+    controls.errors.write(&mut text).unwrap();
+    for event in events.iter() {
+        let Definition { group, event: name, .. } = event.definition();
+        event.format().write(&mut text, name, event.number()).unwrap();
+        let has_plan = event.recorder().plan().0.load(Relaxed) as usize;
+        writeln!(text, "armed: {}, plan: {has_plan:#x}", event.probe().is_enabled()).unwrap();
+        let Some(control) = controls.get((group, name)) else { continue };
+        writeln!(text, "enabled: {}", control.enabled_text()).unwrap();
+        control.write_filter(&mut text).unwrap();
+        control.write_triggers(&mut text).unwrap();
+    }
+    text
+}
+
+/// Carries out `operation` as often as it allocates, without that allocation, and then with all.
+fn each(
+    controlled: &mut Controlled,
+    what: &str,
+    mut operation: impl FnMut(&mut Controlled) -> Result<(), Errno>,
+) -> usize {
+    let controlled = RefCell::new(controlled);
+    let before = state(&controlled.borrow());
+    let ((), allocations) = each_allocation(
+        || operation(&mut controlled.borrow_mut()),
+        |error| {
+            assert_eq!(state(&controlled.borrow()), before, "{what}");
+            *error == Errno::NoMemory
+        },
+    );
+    allocations
+}
+
+fn define_line(Controlled { events, controls }: &mut Controlled, line: &str) -> Result<(), Errno> {
+    match parse(line).map_err(|error| error.problem.errno())? {
+        Some(Command::Define(definition)) => {
+            controls.define(events, definition, &Names).map_err(|error| error.problem.errno())
+        }
+        _ => Err(Errno::Invalid),
+    }
+}
+
+/// Two events, of which one has two probes and everything set that can be.
+fn controlled() -> (Controlled, usize) {
+    let mut controlled = Controlled::new(&[]);
+    let mut allocations = 0;
+    for line in [
+        "p:g/one f x=%x20 n=%x0:u8 s=+0(%x19):string a=+8(%x19):u8[4] t=\\\"text\" y=%x20:symstr b=%x3:b4@2/32 $comm",
+        "p:g/one a::b<c, d> x=%x20 n=%x0:u8 s=+0(%x19):string a=+8(%x19):u8[4] t=\\\"text\" y=%x20:symstr b=%x3:b4@2/32 $comm",
+        "r3:g/two a::b<c, d> $retval first=$arg1 ninth=$arg9 z=@a::TIMES z2=-8(+16(%sp)):s32",
+        "p f+4",
+        "p 0x2008 %x20 +0(%x19)",
+    ] {
+        allocations += each(&mut controlled, line, |controlled| define_line(controlled, line));
+    }
+    (controlled, allocations)
+}
+
+/// Everything that is set about events.
+const CHANGES: [(&str, &str); 14] = [
+    ("enable", "1"),
+    ("filter", "x > 3 && (!(n == 4) || s ~ \"*t\" && cpu < 2)"),
+    ("trigger", "hist:keys=x.log2,common_pid.execname:vals=n,x.hex:sort=x.log2.descending if x != 5"),
+    ("trigger", "hist:keys=x:vals=n"),
+    ("trigger", "hist:keys=common_stacktrace,s:sort=hitcount:size=128"),
+    ("trigger", "hist:keys=x:vals=n:pause"),
+    ("trigger", "hist:keys=x:vals=n:clear"),
+    ("trigger", "stacktrace:3 if n == 1"),
+    ("trigger", "traceoff:1"),
+    ("trigger", "enable_event:g:two"),
+    ("trigger", "!enable_event:g:two"),
+    ("trigger", "!hist:keys=x:vals=n"),
+    ("filter", "0"),
+    ("enable", "0"),
+];
+
+fn change(Controlled { events, controls }: &mut Controlled, file: &str, text: &str) -> Result<(), Errno> {
+    let name = ("g", "one");
+    match file {
+        "enable" => controls.set_enabled(events, Some("g"), None, text == "1"),
+        "filter" => controls.set_filter(events, name, text),
+        _ => controls.set_trigger(events, name, text),
+    }
+}
+
+#[test]
+fn what_there_is_no_memory_for_is_not_defined() {
+    let (controlled, allocations) = controlled();
+    assert!(allocations > 100, "{allocations}");
+    assert_eq!(controlled.events.iter().count(), 5);
+}
+
+#[test]
+fn what_there_is_no_memory_for_is_not_set() {
+    let (mut controlled, _) = controlled();
+    let mut allocations = 0;
+    for (file, text) in CHANGES {
+        allocations += each(&mut controlled, text, |controlled| change(controlled, file, text));
+    }
+    allocations += each(&mut controlled, "disarm", |Controlled { events, controls }| controls.set_armed(events, false));
+    assert!(allocations > 200, "{allocations}");
+}
+
+/// Where the engine cannot arm one of several probes, none is armed, and each has the plan that it had.
+#[test]
+fn probes_are_armed_together_or_not_at_all() {
+    let (mut controlled, _) = controlled();
+    change(&mut controlled, "filter", "x > 3").unwrap();
+    let before = state(&controlled);
+    for arms in 0..3 {
+        ARMS_LEFT.set(arms);
+        assert_eq!(change(&mut controlled, "enable", "1"), Err(Errno::NoMemory));
+        assert_eq!(change(&mut controlled, "trigger", "enable_event:g:two").is_err(), arms < 3);
+        assert_eq!(state(&controlled), before);
+    }
+    ARMS_LEFT.set(3);
+    change(&mut controlled, "enable", "1").unwrap();
+    ARMS_LEFT.set(usize::MAX);
+    assert!(controlled.events.iter().filter(|event| event.probe().is_enabled()).count() == 3);
+}
+
+/// Hits find the plans that are in effect, also after changes that there was no memory for.
+#[test]
+fn a_change_without_memory_changes_no_hit() {
+    let (mut controlled, _) = controlled();
+    change(&mut controlled, "enable", "1").unwrap();
+    change(&mut controlled, "filter", "x == 2").unwrap();
+    let mut hits = 0;
+    let mut check = |controlled: &Controlled, recorded: usize| {
+        controlled.events.rings().clear();
+        [1, 2].into_iter().for_each(|time| hit(0x1000, time));
+        hits += 1;
+        let shown = trace(&controlled.events, 9);
+        assert_eq!(shown.matches(": one: ").count(), recorded, "{shown}");
+    };
+    for allocations in 0.. {
+        let result = with_memory(allocations, || change(&mut controlled, "filter", "x == 1 || x == 2"));
+        check(&controlled, if result.is_ok() { 2 } else { 1 });
+        if result.is_ok() {
+            break;
+        }
+    }
+    assert!(hits > 10);
+}
+
+/// What goes needs no memory, so that there is a way out when there is none.
+#[test]
+fn events_are_removed_without_memory() {
+    let (mut controlled, _) = controlled();
+    for (file, text) in &CHANGES[..8] {
+        change(&mut controlled, file, text).unwrap();
+    }
+    let Controlled { events, controls } = &mut controlled;
+    let before = REGISTERED.with_borrow(Vec::len);
+    let Ok(Some(Command::Remove(removal))) = parse("-:g/") else { panic!("it is read") };
+    with_memory(0, || {
+        controls.reset(events, |definition| removal.matches(definition));
+        let removed = events.remove_unless(&removal, &|event| controls.is_busy(event));
+        controls.forget(events);
+        removed
+    })
+    .unwrap();
+    assert_eq!((events.iter().count(), before - REGISTERED.with_borrow(Vec::len)), (2, 3));
+    assert!(controls.get(("g", "one")).is_none());
+}
+
+/// What is wrong is said as far as there is memory for it, and is never taken for right.
+#[test]
+fn what_is_refused_is_refused_without_memory() {
+    let (mut controlled, _) = controlled();
+    for line in [
+        "p:x f %x99",
+        "p:x no_such_function",
+        "p:x f+6",
+        "p:x f+12",
+        "p:x f x=%x0 x=%x1",
+        "p:x twice",
+        "r:g/one f",
+        "p:g/one f",
+        "p:x f +0(+0(%x0)",
+        "-:g/one f",
+    ] {
+        let outcome = |allocations, controlled: &mut Controlled| {
+            with_memory(allocations, || define_line(controlled, line)).unwrap_err()
+        };
+        let refused = outcome(usize::MAX, &mut controlled);
+        let before = state(&controlled);
+        for allocations in 0..40 {
+            let error = outcome(allocations, &mut controlled);
+            assert!(error == refused || error == Errno::NoMemory, "{line}: {error}");
+            assert_eq!(state(&controlled), before, "{line}");
+        }
+    }
+    for (file, text) in
+        [("filter", "x == nothing"), ("filter", "(x == 1"), ("trigger", "hist:keys=none"), ("trigger", "x")]
+    {
+        let refused = change(&mut controlled, file, text).unwrap_err();
+        for allocations in 0..40 {
+            let error = with_memory(allocations, || change(&mut controlled, file, text)).unwrap_err();
+            assert!(error == refused || error == Errno::NoMemory, "{text}: {error}");
+        }
+    }
+}
+
+/// Files are written whole, or give an error.
+#[test]
+fn files_are_written_with_little_memory() {
+    let (mut controlled, _) = controlled();
+    for (file, text) in &CHANGES[..8] {
+        change(&mut controlled, file, text).unwrap();
+    }
+    [7, 8, 9].into_iter().for_each(|time| hit(0x1000, time));
+    let Controlled { events, controls } = &controlled;
+    let clock = Clock { frequency: 1_000_000, origin: 0 };
+    let whole = |write: &dyn Fn(&mut dyn Write) -> Result<(), ShowError>| {
+        let mut expected = String::new();
+        write(&mut expected).unwrap();
+        let (text, allocations) = each_allocation(
+            || {
+                let mut text = fallible::Text::default();
+                write(&mut text).map(|()| text.0)
+            },
+            |_| true,
+        );
+        assert_eq!(text, expected);
+        assert!(allocations > 0);
+    };
+    whole(&|out| events.write_trace(out, usize::MAX, 1, &Names, clock));
+    whole(&|out| Ok(controls.get(("g", "one")).unwrap().write_triggers(out)?));
+    for trigger in controls.get(("g", "one")).unwrap().triggers() {
+        let Some(histogram) = trigger.histogram() else { continue };
+        whole(&|out| histogram.write(out, trigger, &Names));
+    }
+    let taken = each_allocation(
+        || {
+            let mut text = fallible::Text::default();
+            events.write_pipe(&mut text, &Names, clock)
+        },
+        |_| true,
+    );
+    // Of those that a failure has interrupted, the rest comes next.
+    assert!(taken.0 <= 3 && taken.1 > 2, "{taken:?}");
+    assert_eq!(events.write_pipe(&mut String::new(), &Names, clock), Ok(0));
+}
+
+#[test]
+fn rings_are_made_and_resized_or_not() {
+    let (rings, allocations) = each_allocation(|| Rings::new(2, 1, &[]), |_| true);
+    assert!(allocations > 8);
+    let ((), allocations) = each_allocation(
+        // SAFETY: nothing is recorded in them.
+        || unsafe { rings.resize(40_000, usize::MAX, &mut |action| action()) },
+        |_| rings.bytes() == 8192,
+    );
+    assert!(allocations > 20 && rings.bytes() == 40_960);
+}
