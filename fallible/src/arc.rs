@@ -45,6 +45,17 @@ impl<T> Arc<T> {
         this.shared == other.shared
     }
 
+    /// The value, if it has no other owner.
+    #[must_use]
+    pub fn get_mut(this: &mut Self) -> Option<&mut T> {
+        // Acquire: what owners that have gone did with the value precedes what is done with it here.
+        if this.shared().owners.load(Acquire) > 1 {
+            return None;
+        }
+        // SAFETY: an owner comes from another one alone, and this one is borrowed.
+        Some(unsafe { &mut this.shared.as_mut().value })
+    }
+
     /// How many owners there are. Another may come or go meanwhile.
     #[must_use]
     pub fn strong_count(this: &Self) -> usize {

@@ -143,6 +143,24 @@ pub const fn store(rt: u8, rn: u8, offset: u16) -> u32 {
     load(Literal::Doubleword, rt, rn, offset) & !(1 << 22)
 }
 
+/// `ldr xt, [xn, xm]` (C6.2, LDR (register)).
+#[must_use]
+pub const fn load_at(rt: u8, rn: u8, rm: u8) -> u32 {
+    0xf860_6800 | (rm as u32) << 16 | (rn as u32) << 5 | rt as u32
+}
+
+/// `str xt, [xn, xm]` (C6.2, STR (register)).
+#[must_use]
+pub const fn store_at(rt: u8, rn: u8, rm: u8) -> u32 {
+    load_at(rt, rn, rm) & !(1 << 22)
+}
+
+/// `stadd xs, [xn]` (C6.2, STADD, STADDL): only with FEAT_LSE.
+#[must_use]
+pub const fn add_to(rs: u8, rn: u8) -> u32 {
+    0xf820_001f | (rs as u32) << 16 | (rn as u32) << 5
+}
+
 /// `mrs xt, daif` (C6.2, MRS; C5.2.2).
 #[must_use]
 pub const fn read_daif(rt: u8) -> u32 {

@@ -177,13 +177,32 @@ impl Kept {
 /// if it is.
 #[must_use]
 pub fn scratch_at_entry(function: u64, kept: &Kept, read: Read<'_>) -> Option<Live> {
-    let mut walk = Walk::new(read, kept);
-    let returned = match walk.follow::<WAYS>(function, SCRATCH, 0) {
-        Ok(returned) => returned,
-        Err(live) => return Some(live),
-    };
-    let &Preserving { call, preserved, kept, .. } = kept.by(function)?;
-    (!(returned & preserved).is_empty()).then_some(Live::Kept { register: kept, call })
+    Walk::new(read, kept).live(function, SCRATCH, function)
+}
+
+/// Tells why not all of `wanted`, which are of [`SCRATCH`], are dead before the instruction at the virtual address `at`, in the
+/// function at `function`; nothing if they are.
+///
+/// Behind its first instruction a function may have put there what it hands to its caller, as those do that the outliner makes. So
+/// they are dead at a return only if the function writes them nowhere, and calls nobody.
+#[must_use]
+pub fn live_at(at: u64, wanted: Registers, function: Range<u64>, kept: &Kept, read: Read<'_>) -> Option<Live> {
+    let mut handed = Registers::NONE;
+    for word in function.clone().step_by(4).filter_map(read) {
+        let verdict = classify(word);
+        handed = match verdict {
+            Verdict::Simulate(
+                Op::BranchLink { .. }
+                | Op::BranchRegister { kind: Indirect::Call, .. }
+                | Op::BranchAuthenticated { kind: Indirect::Call, .. },
+            ) => wanted,
+            _ => handed | Access::under(verdict, word).writes & wanted,
+        };
+        if (wanted - handed).is_empty() {
+            break;
+        }
+    }
+    Walk { inside: Some(handed), ..Walk::new(read, kept) }.live(at, wanted, function.start)
 }
 
 /// The virtual address of an instruction that writes x30, where what is in it at the first instruction of the function at the
@@ -253,6 +272,9 @@ struct Walk<'a> {
     steps: usize,
     /// The virtual address of the first instruction that has written the last of the registers on a way.
     writer: Option<u64>,
+    /// Of a walk that begins inside of a function, what that may hand to its caller. Branches by registers may lead on in it, as
+    /// where cases are told by a table.
+    inside: Option<Registers>,
 }
 
 /// Up to `N` places, each with the registers of which no writer was found on the way there.
@@ -295,7 +317,17 @@ impl<const N: usize> Places<N> {
 
 impl<'a> Walk<'a> {
     const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
-        Self { read, kept, steps: STEPS, writer: None }
+        Self { read, kept, steps: STEPS, writer: None, inside: None }
+    }
+
+    /// Why not all of `wanted` are dead at `at`, in the function at `function`.
+    fn live(&mut self, at: u64, wanted: Registers, function: u64) -> Option<Live> {
+        let returned = match self.follow::<WAYS>(at, wanted, 0) {
+            Ok(returned) => returned,
+            Err(live) => return Some(live),
+        };
+        let &Preserving { call, preserved, kept, .. } = self.kept.by(function)?;
+        (!(returned & preserved).is_empty()).then_some(Live::Kept { register: kept, call })
     }
 
     /// Follows all ways from the instruction at `from`. Returns those of `wanted` that no writer was found of on some way up to
@@ -335,6 +367,14 @@ impl<'a> Walk<'a> {
                     continue;
                 }
                 Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
+                    let may_be_needed = match (self.inside.filter(|_| depth == 0), kind) {
+                        (None, _) | (Some(_), Indirect::Call) => Registers::NONE,
+                        (Some(_), Indirect::Jump) => unwritten,
+                        (Some(handed), Indirect::Return) => unwritten & handed,
+                    };
+                    if !may_be_needed.is_empty() {
+                        return Err(Live::Lost { register: may_be_needed.first(), end: at });
+                    }
                     // A jump is a tail call; what is called by a register keeps to the standard, or it could not be.
                     if kind != Indirect::Call {
                         returned = returned | unwritten;

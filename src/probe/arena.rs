@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 pub(super) use super::hit::origin::Cell;
-use super::hit::{origin, stub};
+use super::hit::{origin, snippet, stub};
 use crate::platform;
 use crate::text::{self, Place, Words};
 
@@ -30,9 +30,11 @@ struct Cells {
 /// All cells.
 #[derive(Debug)]
 pub(super) struct Arena {
-    cells: [Cells; 4],
+    cells: [Cells; 8],
     slots: Unwritten<2>,
     stubs: Unwritten<{ stub::WORDS }>,
+    snippets: Unwritten<{ snippet::SHORT / 4 }>,
+    long_snippets: Unwritten<{ snippet::LONG / 4 }>,
 }
 
 /// What is yet to be written to cells of `N` words.
@@ -57,6 +59,12 @@ impl Used {
     pub(super) const fn new(address: usize, kind: Cell, guarded: bool) -> Self {
         Self { address, kind, guarded, is_occupied: false }
     }
+
+    /// The virtual address of the stub in it, if there is a snippet before that.
+    pub(super) fn snippet(&self) -> Option<usize> {
+        let has_snippet = matches!(self.kind, Cell::Snippet | Cell::LongSnippet);
+        has_snippet.then(|| self.address + self.kind.size() - Cell::Stub.size())
+    }
 }
 
 impl Place for Used {
@@ -73,17 +81,17 @@ impl Place for Used {
 
 impl Arena {
     pub(super) const fn new() -> Self {
-        let cells = [
-            Cells::new(Cell::Slot, false),
-            Cells::new(Cell::Slot, true),
-            Cells::new(Cell::Stub, false),
-            Cells::new(Cell::Stub, true),
-        ];
-        Self { cells, slots: Unwritten::new(), stubs: Unwritten::new() }
+        Self {
+            cells: Cells::of_all_kinds(),
+            slots: Unwritten::new(),
+            stubs: Unwritten::new(),
+            snippets: Unwritten::new(),
+            long_snippets: Unwritten::new(),
+        }
     }
 
     fn cells(&mut self, kind: Cell, guarded: bool) -> &mut Cells {
-        &mut self.cells[2 * usize::from(kind == Cell::Stub) + usize::from(guarded)]
+        &mut self.cells[2 * kind as usize + usize::from(guarded)]
     }
 
     /// A cell that nobody uses, if there is memory for one.
@@ -91,6 +99,8 @@ impl Arena {
         match kind {
             Cell::Slot => self.slots.reserve()?,
             Cell::Stub => self.stubs.reserve()?,
+            Cell::Snippet => self.snippets.reserve()?,
+            Cell::LongSnippet => self.long_snippets.reserve()?,
         }
         self.cells(kind, guarded).allocate()
     }
@@ -107,18 +117,28 @@ impl Arena {
         address: usize,
         build: impl FnOnce(&mut [u32; stub::WORDS]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let result = build(self.stubs.add(address));
-        if result.is_err() {
-            self.stubs.words.pop();
+        self.stubs.fill(address, build)
+    }
+
+    /// The same for a snippet and the stub behind it, in a cell of this kind.
+    pub(super) fn fill_snippet<T, E>(
+        &mut self,
+        kind: Cell,
+        address: usize,
+        build: impl FnOnce(&mut [u32]) -> Result<T, E>,
+    ) -> Result<T, E> {
+        match kind {
+            Cell::Snippet => self.snippets.fill(address, |words| build(words)),
+            _ => self.long_snippets.fill(address, |words| build(words)),
         }
-        result
     }
 
     /// Writes what cells are to be filled with, and keeps no memory for it.
     pub(super) fn write(&mut self) {
         self.slots.write();
         self.stubs.write();
-        (self.slots, self.stubs) = (Unwritten::new(), Unwritten::new());
+        self.snippets.write();
+        self.long_snippets.write();
     }
 
     /// Takes back a cell that nobody can be in.
@@ -156,18 +176,46 @@ impl<const N: usize> Unwritten<N> {
     /// The words for the cell at the virtual address `address`, to be filled in.
     fn add(&mut self, address: usize) -> &mut [u32; N] {
         if self.words.len() == PIECE / (4 * N) {
-            self.write();
+            self.write_some();
         }
         &mut self.words.push_mut(Words { address, words: [0; N] }).words
     }
 
+    fn fill<T, E>(&mut self, address: usize, build: impl FnOnce(&mut [u32; N]) -> Result<T, E>) -> Result<T, E> {
+        let result = build(self.add(address));
+        if result.is_err() {
+            self.words.pop();
+        }
+        result
+    }
+
+    /// Writes them, and keeps no memory.
     fn write(&mut self) {
+        self.write_some();
+        self.words = Vec::new();
+    }
+
+    fn write_some(&mut self) {
         text::write(&self.words);
         self.words.clear();
     }
 }
 
 impl Cells {
+    /// Those of each kind, in memory where branch targets are not checked, and where they are.
+    const fn of_all_kinds() -> [Self; 8] {
+        [
+            Self::new(Cell::Slot, false),
+            Self::new(Cell::Slot, true),
+            Self::new(Cell::Stub, false),
+            Self::new(Cell::Stub, true),
+            Self::new(Cell::Snippet, false),
+            Self::new(Cell::Snippet, true),
+            Self::new(Cell::LongSnippet, false),
+            Self::new(Cell::LongSnippet, true),
+        ]
+    }
+
     const fn new(kind: Cell, guarded: bool) -> Self {
         Self { kind, guarded, free: Vec::new(), total: 0 }
     }
@@ -180,7 +228,7 @@ impl Cells {
             let known = origin::prepare(self.kind)?;
             let piece = platform::allocate_executable(PIECE, self.guarded)?;
             origin::add(known, piece..piece + PIECE);
-            self.free.extend((piece..piece + PIECE).step_by(size).rev());
+            self.free.extend((0..PIECE / size).rev().map(|cell| piece + cell * size));
             self.total += PIECE / size;
         }
         self.free.pop()

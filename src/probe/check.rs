@@ -7,7 +7,7 @@ use fallible::OutOfMemory;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::insn::{self, Data, Kept, Live, Op, Reason, Sequences, Verdict, encode};
+use crate::insn::{self, Data, Kept, Live, Op, Reason, Registers, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -241,6 +241,16 @@ impl Checker {
         match kept {
             Some(kept) => insn::scratch_at_entry(at, kept, &|at| self.word(at)),
             None => Some(Live::Lost { register: insn::SCRATCH.first(), end: at }),
+        }
+    }
+
+    /// Why not all of `wanted` are dead before the instruction at the virtual address `address`, which was checked last; nothing if
+    /// they are.
+    pub(super) fn live_at(&self, address: usize, wanted: Registers, kept: Option<&Kept>) -> Option<Live> {
+        let at = address as u64;
+        match kept {
+            Some(kept) => insn::live_at(at, wanted, self.words(), kept, &|at| self.word(at)),
+            None => Some(Live::Lost { register: wanted.first(), end: at }),
         }
     }
 

@@ -14,6 +14,8 @@ pub enum Fallback {
     NotEntry(NotEntry),
     /// It has a stub which saves all registers, as not all those are known to be dead there that a call may change.
     Live(Live),
+    /// Its stub calls the handler, as not all registers are known to be dead there that the snippet changes.
+    Snippet(Live),
     /// It has a stub which saves all registers, as there are other probes at the instruction.
     Shared,
 }
@@ -43,6 +45,7 @@ impl Fallback {
     const fn mode(&self) -> Mode {
         match self {
             Self::NoStub(_) => Mode::Optimized,
+            Self::Snippet(_) => Mode::Compiled,
             Self::NotEntry(_) | Self::Live(_) | Self::Shared => Mode::Lean,
         }
     }
@@ -60,7 +63,7 @@ impl fmt::Display for Fallback {
             Self::NotEntry(NotEntry::Jump { branch }) => {
                 write!(f, "its function may come back to it by the register that it branches to at {branch:#x}")
             }
-            Self::Live(live) => live.fmt(f),
+            Self::Live(live) | Self::Snippet(live) => live.fmt(f),
             Self::Shared => f.write_str("there is another probe at the instruction"),
         }
     }

@@ -7,6 +7,7 @@ use super::hit::entry::ArgumentHandler;
 use super::hit::point::{Kind, Pre};
 use super::hit::{PostHandler, PreHandler};
 use super::registry::Request;
+use super::snippet::{Insertion, InsertionRef};
 use super::{Mode, ProbeError, Registration};
 
 /// A probe on one instruction. Dropping it unregisters it.
@@ -31,6 +32,7 @@ pub struct KprobeBuilder {
     pre: Pre,
     post: Option<PostHandler>,
     data: usize,
+    insertion: Option<InsertionRef>,
     enabled: bool,
     fastest: Mode,
 }
@@ -38,7 +40,15 @@ pub struct KprobeBuilder {
 impl Kprobe {
     /// A probe on the instruction at the virtual address `address`.
     pub const fn at(address: usize) -> KprobeBuilder {
-        KprobeBuilder { address, pre: Pre::Nothing, post: None, data: 0, enabled: true, fastest: Mode::FASTEST }
+        KprobeBuilder {
+            address,
+            pre: Pre::Nothing,
+            post: None,
+            data: 0,
+            insertion: None,
+            enabled: true,
+            fastest: Mode::FASTEST,
+        }
     }
 
     /// Unregisters the probe. When this returns, no handler of it is running, and none will run.
@@ -98,6 +108,23 @@ impl KprobeBuilder {
         self
     }
 
+    /// Has the probe's stub do what the snippet of `insertion` says instead of calling the handler that was given to [`pre`](Self::pre) or
+    /// [`entry`](Self::entry), in the usual case: where the code shows that it needs nothing of what the snippet changes, and
+    /// this is the only probe of the instruction ([`Mode::Compiled`]). Elsewhere, and where the snippet leaves it to the handler, that is
+    /// called: it has to mean the same.
+    ///
+    /// What is hit in a handler of another probe is not missed by the snippet, which has nothing that another could disturb. To disarm or
+    /// unregister the probe waits for tasks that were interrupted in a snippet: they have to run until they are out of it.
+    ///
+    /// # Safety
+    ///
+    /// `insertion` and its snippet stay where they are until the probe is unregistered. It may be executed with this operand. If the instruction faults,
+    /// nobody continues elsewhere in the function with what was in x9 to x17 or in the flags.
+    pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
+        self.insertion = Some(InsertionRef::new(insertion));
+        self
+    }
+
     /// Calls `handler` after the instruction has been executed.
     pub const fn post(mut self, handler: PostHandler) -> Self {
         self.post = Some(handler);
@@ -133,7 +160,7 @@ impl KprobeBuilder {
     }
 
     fn request(self) -> Request {
-        let Self { address, pre, post, data, enabled, fastest } = self;
-        Request { address, kind: Kind::Kprobe { pre, post }, data, enabled, fastest }
+        let Self { address, pre, post, data, insertion, enabled, fastest } = self;
+        Request { address, kind: Kind::Kprobe { pre, post }, data, insertion, enabled, fastest }
     }
 }

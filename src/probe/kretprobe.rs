@@ -156,7 +156,7 @@ impl KretprobeBuilder {
         let Some(pool) = make_pool(maxactive, data_words) else { return Err(no_memory) };
         let probe = fallible::boxed(ReturnProbe::new(function, entry, handler, pool));
         let kind = Kind::Return(AliasableBox::new(probe.map_err(|OutOfMemory| no_memory)?));
-        Ok(Request { address: function, kind, data, enabled, fastest })
+        Ok(Request { address: function, kind, data, insertion: None, enabled, fastest })
     }
 }
 

@@ -20,10 +20,12 @@ mod publish;
 mod registration;
 mod registry;
 mod slab;
+mod snippet;
 mod stub;
 #[cfg(test)]
 mod tests;
 mod unwind;
+mod words;
 
 pub use aliasable::AliasableBox;
 pub use check::{Checker, Site, blacklist, check, instruction};
@@ -37,7 +39,9 @@ pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use registration::Registration;
 pub use registry::{list, memory};
+pub use snippet::{Insertion, Snippet, SnippetError, Step};
 pub use unwind::{address_here, origin, recover};
+pub use words::CpuWords;
 
 use core::fmt;
 
@@ -91,10 +95,12 @@ pub enum Mode {
     Optimized,
     /// The same, but from a stub that saves only what a call passes, for a handler that reads only that.
     Lean,
+    /// The same, but what the probe does is a [`Snippet`] in its stub, and no handler is called in the usual case.
+    Compiled,
 }
 
 impl Mode {
-    const FASTEST: Self = Self::Lean;
+    const FASTEST: Self = Self::Compiled;
 }
 
 impl fmt::Display for Mode {
@@ -105,6 +111,7 @@ impl fmt::Display for Mode {
             Self::Boosted => "boosted",
             Self::Optimized => "optimized",
             Self::Lean => "lean",
+            Self::Compiled => "compiled",
         })
     }
 }

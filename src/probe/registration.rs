@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use fallible::OutOfMemory;
 
 use super::hit::disarm;
-use super::hit::point::ProbeRef;
+use super::hit::point::{Probe, ProbeRef};
 use super::registry::Request;
 use super::{ProbeError, registry};
 
@@ -90,7 +90,7 @@ impl Registration {
     /// How many hits the probe has been told of; of a return probe, how many calls it has followed to their return.
     #[must_use]
     pub fn hits(&self) -> u64 {
-        self.probe.counters.hits()
+        self.probe.hits()
     }
 
     /// How many hits the probe has not been told of: they happened while handlers ran on the same CPU, or
@@ -155,6 +155,13 @@ impl Registration {
             fallible::push(&mut probes, registration).map_err(|OutOfMemory| ProbeError::OutOfMemory { address })?;
         }
         registry::set_enabled(&probes, enabled)
+    }
+}
+
+impl Probe {
+    /// How many hits it has been told of, in its stub or by its handler.
+    pub(super) fn hits(&self) -> u64 {
+        self.counters.hits() + self.inserted.as_ref().map_or(0, |inserted| inserted.counters.hits())
     }
 }
 

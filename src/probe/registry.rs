@@ -6,22 +6,24 @@
 //! A change has three steps: it is made in the registry; what each point is to do from now on is published; and the text is
 //! patched with the other CPUs held (both in `change`). After that no CPU uses what was replaced, since a hit is handled
 //! with interrupts masked from its beginning to its end, and it is freed. Only a slot may still be in use, by a task that
-//! was interrupted in it: then it waits for a later change.
+//! was interrupted in it: then it waits for a later change. For a task in a snippet the change waits itself, as that would go on with what
+//! the probe collects.
 
 mod change;
 mod entries;
 #[cfg(all(test, loom))]
 mod models;
+mod registers;
 mod shortcut;
+mod shown;
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
-use fallible::OutOfMemory;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::RelaxStrategy;
 
-use super::arena::{Arena, Cell, Used};
+use super::arena::{Arena, Used};
 use super::check::{Checker, Site};
 use super::counters::FreeCounters;
 use super::hit::counters::Counters;
@@ -30,10 +32,12 @@ use super::hit::returns::ReturnProbe;
 use super::hit::table::Page;
 use super::registration::State;
 use super::slab::Slab;
-use super::{Fallback, Memory, Mode, ProbeError, ProbeInfo, ProbeKind, Registration, publish};
+use super::snippet::InsertionRef;
+use super::{Fallback, Mode, ProbeError, Registration, origin, publish};
 use crate::insn::Kept;
 use crate::{interrupts, platform};
 use entries::{Entries, Probes};
+pub use shown::{list, memory};
 
 /// Every point at which a probe is registered.
 struct Registry {
@@ -80,6 +84,8 @@ pub(super) struct Request {
     pub(super) address: usize,
     pub(super) kind: Kind,
     pub(super) data: usize,
+    /// What its stub may do instead of calling the handler.
+    pub(super) insertion: Option<InsertionRef>,
     pub(super) enabled: bool,
     /// The fastest mode that the probe allows.
     pub(super) fastest: Mode,
@@ -104,9 +110,9 @@ fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, Prob
     Ok(REGISTRY.lock())
 }
 
-/// Takes the lock in order to look.
+/// Takes the lock, on behalf of no change to probes.
 fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
-    assert!(!interrupts::are_masked(), "the list of probes cannot be read with interrupts masked");
+    assert!(!interrupts::are_masked(), "the registry of probes cannot be waited for with interrupts masked");
     REGISTRY.lock()
 }
 
@@ -160,7 +166,8 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     let addresses = probes.iter().map(|each| each.address);
     if !enabled {
         change::disarm(&mut registry, probes.iter().copied());
-        registry.reduce(addresses);
+        registry.reduce(addresses.clone());
+        registry.leave_snippets(addresses);
         return Ok(());
     }
     let (mut before, mut changed) = (Vec::new(), Vec::new());
@@ -216,8 +223,9 @@ impl Entry {
     /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.
     fn fallback(&self, probe: &Probe) -> Option<Fallback> {
         let mode = self.mode()?;
-        let is_shared = mode == Mode::Optimized && probe.allows() == Mode::Lean && probe.enabled.load(Relaxed);
-        self.fallback.or(is_shared.then_some(Fallback::Shared))
+        let is_shared = mode == Mode::Optimized && probe.allows >= Mode::Lean && probe.enabled.load(Relaxed);
+        let live = probe.inserted.as_ref().and_then(|inserted| inserted.live);
+        self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet))
     }
 
     /// How the instruction is executed, while a probe is enabled.
@@ -253,7 +261,7 @@ impl Registry {
 
     /// The same, at `site`. Nothing, and nothing has changed, if there is no memory for it.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
-        let Request { address, mut kind, data, enabled, fastest } = request;
+        let Request { address, mut kind, data, insertion, enabled, fastest } = request;
         let not_lean = match kind {
             Kind::Kprobe { pre: Pre::Entry(_), .. } => self.not_lean(address, checker),
             Kind::Kprobe { .. } | Kind::Return(_) => None,
@@ -266,6 +274,13 @@ impl Registry {
         if let Kind::Return(_) = kind {
             self.lingering.try_reserve(self.returns + 1).ok()?;
         }
+        let inserted = match insertion {
+            Some(insertion) => {
+                let is_lean = not_lean.is_none() && matches!(kind, Kind::Kprobe { pre: Pre::Entry(_), .. });
+                Some(self.insert(insertion, address, is_lean, checker)?)
+            }
+            None => None,
+        };
         let counters = self.counters.take()?;
         let entered = match &mut kind {
             Kind::Kprobe { .. } => counters,
@@ -275,8 +290,9 @@ impl Registry {
             }
         };
         let place = self.probes.allocate()?;
+        let allows = kind.allows(fastest, inserted.as_ref().is_some_and(|inserted| inserted.is_possible()));
         // SAFETY: it is a place for one.
-        unsafe { place.write(Probe { kind, data, enabled: enabled.into(), fastest, counters, entered }) };
+        unsafe { place.write(Probe { kind, data, enabled: enabled.into(), allows, counters, entered, inserted }) };
         // SAFETY: `free` alone takes it away: below, where nobody has been told of it, in `remove`, and in `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
         match self.entries.get_mut(address) {
@@ -295,17 +311,6 @@ impl Registry {
         }
         self.returns += usize::from(matches!(probe.kind, Kind::Return(_)));
         Some(Registration { address, probe, state: State::Registered })
-    }
-
-    /// Why a lean stub will not do for the instruction at `address`, which has just been checked.
-    fn not_lean(&mut self, address: usize, checker: &Checker) -> Option<Fallback> {
-        if let Some(reason) = checker.not_certainly_entry(address) {
-            return Some(Fallback::NotEntry(reason));
-        }
-        if self.kept.is_none() {
-            self.kept = checker.kept();
-        }
-        checker.scratch_at_entry(address, self.kept.as_ref()).map(Fallback::Live)
     }
 
     /// Makes the changes to the probes at these addresses take effect; sorts them, and leaves each once. Returns the first
@@ -361,6 +366,7 @@ impl Registry {
                 self.entries.remove(address);
             }
         }
+        self.leave_snippets(probes.clone().map(|registration| registration.address));
         // No CPU counts hits any more. Calls that are in progress may still be missed, which nobody is told.
         let missed = probes.clone().map(Registration::missed).sum();
         for &Registration { probe, .. } in probes {
@@ -376,6 +382,19 @@ impl Registry {
         missed
     }
 
+    /// Waits until no task is interrupted in a snippet of the probes at `addresses`, which are not armed any more: it would go on with
+    /// that.
+    fn leave_snippets(&mut self, addresses: impl Iterator<Item = usize> + Clone) {
+        let is_theirs = |used: &Used| {
+            let instruction = used.snippet().and_then(origin);
+            instruction.is_some_and(|instruction| addresses.clone().any(|address| address == instruction))
+        };
+        while self.occupied.iter().any(is_theirs) {
+            platform::yield_now();
+            self.change(&mut Vec::new());
+        }
+    }
+
     /// Frees a probe, and its counts.
     ///
     /// # Safety
@@ -383,6 +402,9 @@ impl Registry {
     /// It has been unregistered, or was never registered at a point; no CPU knows it, and no call is in it.
     unsafe fn free(&mut self, probe: ProbeRef) {
         self.counters.give_back(probe.counters);
+        if let Some(inserted) = &probe.inserted {
+            self.counters.give_back(inserted.counters);
+        }
         // SAFETY: as the caller guarantees. It came from there in `add_checked`.
         unsafe { self.probes.remove(probe.place()) };
     }
@@ -415,55 +437,5 @@ impl Registry {
                 self.lingering = Vec::new();
             }
         }
-    }
-}
-
-/// All registered probes, by address, and in the order of registration at each.
-///
-/// # Errors
-///
-/// There is no memory for the list.
-///
-/// # Panics
-///
-/// If interrupts are masked, as they are in a handler.
-pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
-    let registry = lock_to_read();
-    let info = |entry: &Entry, probe: &Probe| ProbeInfo {
-        address: entry.address,
-        kind: match probe.kind {
-            Kind::Kprobe { .. } => ProbeKind::Kprobe,
-            Kind::Return(_) => ProbeKind::Kretprobe,
-        },
-        mode: entry.mode(),
-        fallback: entry.fallback(probe),
-        enabled: probe.enabled.load(Relaxed),
-        hits: probe.counters.hits(),
-        missed: probe.counters.missed(),
-        data: probe.data,
-    };
-    fallible::collect(
-        registry.entries.iter().flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))),
-    )
-}
-
-/// What the probes take.
-///
-/// # Panics
-///
-/// If interrupts are masked, as they are in a handler.
-#[must_use]
-pub fn memory() -> Memory {
-    let registry = lock_to_read();
-    let (slots, slot_bytes) = registry.arena.usage(Cell::Slot);
-    let (stubs, stub_bytes) = registry.arena.usage(Cell::Stub);
-    Memory {
-        points: registry.entries.len(),
-        slots,
-        slot_bytes,
-        stubs,
-        stub_bytes,
-        table_bytes: publish::memory() + registry.entries.memory() + registry.arena.memory(),
-        counter_bytes: registry.counters.memory(),
     }
 }

@@ -27,7 +27,7 @@ pub fn origin(address: usize) -> Option<usize> {
 ///
 /// An instruction in a slot or a stub has not been executed then, or, where its copy has begun to write x29 or x30, has been. A return
 /// into the trampoline has been executed. The other registers are those of the probed code where it could be interrupted without
-/// probes; only what an instruction is about to write may be written already.
+/// probes; only what an instruction is about to write may be written already, and what a snippet changes, which nothing needs.
 ///
 /// `read` gives the doubleword at a virtual address of the stack, if one can be read there.
 ///

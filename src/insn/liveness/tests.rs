@@ -58,6 +58,26 @@ fn read(register: Registers, word: usize) -> Option<Live> {
 
 const X9: Registers = Registers::x(9);
 
+/// What keeps x9 from being dead at this word of the function, which is all of the words.
+fn live_inside(words: &[u32], word: usize) -> Option<Live> {
+    live_at(at(word), X9, START..at(words.len()), &Kept::default(), &reader(words))
+}
+
+#[test]
+fn what_a_function_hands_to_its_caller_is_needed_behind_its_first_instruction() {
+    let lost = |word: usize| Some(Live::Lost { register: X9, end: at(word) });
+    assert_eq!(live_inside(&[NOP, NOP, RET], 1), None);
+    assert_eq!(live_inside(&[SET_X9, NOP, RET], 1), lost(2));
+    assert_eq!(live_inside(&[SET_X9, NOP, RET], 0), None);
+    assert_eq!(live_inside(&[SET_X9, READ_X9, RET], 1), read(X9, 1));
+    // What it calls may have set it.
+    assert_eq!(live_inside(&[PUSH, CALL_X0, POP, RET], 2), lost(3));
+    assert_eq!(live_inside(&[PUSH, CALL_X0, POP, RET], 0), None);
+    // A table of jumps may lead on in the function.
+    const JUMP_X0: u32 = 0xd61f_0000;
+    assert_eq!(live_inside(&[NOP, JUMP_X0, READ_X9, RET], 0), lost(1));
+}
+
 #[test]
 fn nothing_is_needed_at_the_entry_of_ordinary_functions() {
     assert_eq!(live(&[RET], 0), None);

@@ -47,6 +47,11 @@ impl Counters {
     /// Those of nobody, which are never read: where a hit must be counted that is no probe's.
     pub(crate) const NOBODY: Self = Self(Cpu::NOBODY);
 
+    /// In bytes from the state of a CPU.
+    pub(crate) const fn distance(self) -> u64 {
+        self.0 as u64
+    }
+
     #[inline]
     fn of(self, cpu: &Cpu) -> &'static Counts {
         // SAFETY: as `new` was promised; those of nobody are a part of the state.

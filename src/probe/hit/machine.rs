@@ -63,6 +63,22 @@ fn has_branch_targets() -> bool {
     false
 }
 
+/// ID_AA64ISAR0_EL1.Atomic, bits 23 to 20: the instructions of FEAT_LSE are implemented.
+#[cfg(target_os = "none")]
+pub(crate) fn has_atomics() -> bool {
+    let features: u64;
+    // SAFETY: reads an identification register.
+    unsafe {
+        core::arch::asm!("mrs {}, id_aa64isar0_el1", out(reg) features, options(nomem, nostack, preserves_flags))
+    };
+    features >> 20 & 0xf >= 2
+}
+
+#[cfg(not(target_os = "none"))]
+pub(crate) fn has_atomics() -> bool {
+    true
+}
+
 /// ID_AA64ISAR2_EL1.BC, bits 23 to 20: BC.cond is implemented. The register is named by its encoding, for assemblers that do
 /// not know it.
 #[cfg(target_os = "none")]

@@ -10,9 +10,9 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::stub::{DISTANCE, STUB};
-use super::table;
-use crate::insn::{self, encode};
+use super::stub::{DISTANCE, Form, STUB};
+use super::{snippet, table};
+use crate::insn::{self, MAX_WORDS, encode};
 use crate::text;
 
 /// A piece of executable memory that holds slots, or stubs. Pieces are never freed.
@@ -35,15 +35,21 @@ pub(crate) enum Cell {
     Slot,
     /// What `probe::stub` builds.
     Stub,
+    /// A snippet, and a stub at the end.
+    Snippet,
+    /// The same, for a long one.
+    LongSnippet,
 }
 
 impl Cell {
-    /// Bytes; cells lie at multiples of it.
+    /// Bytes; cells lie at multiples of it from where their piece begins.
     #[inline]
     pub(crate) const fn size(self) -> usize {
         match self {
             Self::Slot => 8,
             Self::Stub => STUB,
+            Self::Snippet => snippet::SHORT,
+            Self::LongSnippet => snippet::LONG,
         }
     }
 }
@@ -64,21 +70,38 @@ pub(crate) fn add(mut piece: Box<Piece>, range: Range<usize>) {
     PIECES.store(Box::into_raw(piece), Ordering::Release);
 }
 
-/// A cell, and the instruction that it stands for. Addresses are virtual.
+/// Where `pc` is in a cell, and the instruction that this stands for. Addresses are virtual.
 pub(super) struct Origin {
-    pub(super) kind: Cell,
-    pub(super) cell: usize,
     pub(super) instruction: usize,
+    /// The stub that it is in, and the form of that.
+    pub(super) stub: Option<(usize, Form)>,
+    /// Where the copy of the instruction begins.
+    copy: usize,
 }
 
 impl Origin {
-    /// Where the probed code is at `pc`, an address in the cell: at the instruction, or where its copy already leads to.
+    /// Where the probed code is at `pc`: at the instruction, or where its copy already leads to.
+    #[inline(always)]
     pub(super) fn address(&self, pc: usize) -> usize {
+        if !self.is_in_copy(pc) {
+            return self.instruction;
+        }
         match text::read(pc & !3) {
             // It has been executed.
             insn::BRK_STEP => self.instruction.wrapping_add(4),
             word => insn::origin(pc as u64, word, self.instruction as u64) as usize,
         }
+    }
+
+    /// Whether a word of the copy has been executed, at `pc`.
+    #[inline(always)]
+    pub(super) fn has_begun(&self, pc: usize) -> bool {
+        pc > self.copy && self.is_in_copy(pc)
+    }
+
+    #[inline(always)]
+    fn is_in_copy(&self, pc: usize) -> bool {
+        (self.copy..self.copy + 4 * MAX_WORDS).contains(&pc)
     }
 }
 
@@ -89,19 +112,28 @@ pub(super) fn find(pc: usize) -> Option<Origin> {
     // SAFETY: null, or a piece, which is never freed.
     while let Some(&Piece { ref range, kind, next }) = unsafe { piece.as_ref() } {
         if range.contains(&pc) {
-            let cell = pc & !(kind.size() - 1);
-            let instruction = match kind {
-                Cell::Slot => match text::read(cell + 4) {
+            let size = kind.size();
+            let cell = range.start + (pc - range.start) / size * size;
+            if kind == Cell::Slot {
+                let instruction = match text::read(cell + 4) {
                     // SAFETY: by the caller, interrupts are masked.
                     insn::BRK_STEP => unsafe { table::stepped_in(cell) }?,
                     word => encode::branch_target(word, cell as u64 + 4)?.wrapping_sub(4) as usize,
-                },
-                Cell::Stub => match text::read(cell + 4 * DISTANCE).cast_signed() {
-                    0 => return None,
-                    distance => cell.wrapping_add_signed(distance as isize),
-                },
+                };
+                return Some(Origin { instruction, stub: None, copy: cell });
+            }
+            let stub = (cell + size).checked_sub(STUB).filter(|&stub| stub < range.end)?;
+            let distance = match text::read(stub + 4 * DISTANCE).cast_signed() {
+                0 => return None,
+                distance => distance as isize,
             };
-            return Some(Origin { kind, cell, instruction });
+            let instruction = stub.wrapping_add_signed(distance);
+            if pc < stub {
+                let copy = cell + 4 * text::read(stub - 4) as usize;
+                return Some(Origin { instruction, stub: None, copy });
+            }
+            let form = Form::of(text::read(stub))?;
+            return Some(Origin { instruction, stub: Some((stub, form)), copy: stub + 4 * form.copy() });
         }
         piece = next;
     }

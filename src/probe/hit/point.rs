@@ -1,5 +1,6 @@
 //! A probe point: one instruction that is probed, how it is executed, and the probes that watch it.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::{MaybeUninit, offset_of};
 use core::ops::Deref;
@@ -11,12 +12,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::entry::{ArgumentHandler, Entry};
+use super::origin::Cell;
 use super::returns::ReturnProbe;
 use super::stub::Form;
 use super::{Hit, PostHandler, PreHandler};
 use crate::insn::Op;
 use crate::probe::Mode;
 use crate::probe::aliasable::AliasableBox;
+use crate::probe::snippet::Inserted;
 
 /// How the probed instruction is executed. Addresses are virtual.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +30,9 @@ pub(crate) enum Execution {
     Stepped { slot: usize },
     /// From a copy at `slot`, with a branch to the next instruction behind it.
     Boosted { slot: usize },
-    /// From a copy at the end of `stub`, to which a branch leads from where the instruction was.
-    Optimized { stub: usize, form: Form },
+    /// From a copy at the end of `stub`, to which a branch leads from where the instruction was; or to a snippet in the same `cell`,
+    /// that begins `before` bytes before the stub, if that is not 0.
+    Optimized { stub: usize, form: Form, cell: Cell, before: u16 },
 }
 
 /// One instruction that is probed, and what a hit of it does.
@@ -93,11 +97,13 @@ pub(crate) struct Probe {
     pub(crate) data: usize,
     /// It is armed, or about to be. For the registry: a point has only those that are.
     pub(crate) enabled: AtomicBool,
-    /// The fastest mode that it allows. For the registry.
-    pub(crate) fastest: Mode,
+    /// The fastest mode that it allows, by what it was asked to do and what its handlers need. For the registry.
+    pub(crate) allows: Mode,
     pub(crate) counters: Counters,
     /// Counts the calls of its watcher's handler: the same, but for a return probe, which is hit by returns.
     pub(crate) entered: Counters,
+    /// What its stub does instead of calling the handler. For the registry.
+    pub(crate) inserted: Option<Box<Inserted>>,
 }
 
 #[derive(Debug)]
@@ -301,16 +307,20 @@ impl Deref for ProbeRef {
     }
 }
 
-impl Probe {
-    /// The fastest mode that it allows, by what it was asked to do and what its handlers need.
-    pub(crate) fn allows(&self) -> Mode {
-        match self.kind {
-            Kind::Kprobe { post: Some(_), .. } => Mode::Stepped,
-            Kind::Kprobe { pre: Pre::Entry(_), .. } => self.fastest,
-            Kind::Kprobe { .. } | Kind::Return(_) => self.fastest.min(Mode::Optimized),
+impl Kind {
+    /// The fastest mode that a probe allows which is asked for in this one, or a slower one, by what its handlers need; it has a snippet
+    /// or has not.
+    pub(crate) fn allows(&self, fastest: Mode, has_snippet: bool) -> Mode {
+        match self {
+            Self::Kprobe { post: Some(_), .. } => Mode::Stepped,
+            Self::Kprobe { .. } if has_snippet => fastest,
+            Self::Kprobe { pre: Pre::Entry(_), .. } => fastest.min(Mode::Lean),
+            Self::Kprobe { .. } | Self::Return(_) => fastest.min(Mode::Optimized),
         }
     }
+}
 
+impl Probe {
     /// How many calls of a return-probed function are being followed.
     pub(crate) fn active(&self) -> u32 {
         match &self.kind {

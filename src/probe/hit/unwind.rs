@@ -11,9 +11,8 @@
 //! | the trampoline, with its frame | in the frame | in the frame | in the frame |
 //! | the returns of the trampoline | x30, or x16 where a handler has sent the call elsewhere | is right | are right |
 
-use super::origin::{self, Cell};
+use super::origin;
 use super::returns;
-use super::stub::Form;
 use super::trampoline;
 use crate::exception::{TrapFrame, nofault};
 use crate::{platform, text};
@@ -51,10 +50,8 @@ pub(crate) struct Restart {
 pub(crate) fn restart(frame: &mut TrapFrame, read: impl Fn(u64) -> Option<u64>) -> Option<Restart> {
     let pc = frame.pc as usize;
     let origin = origin::find(pc)?;
-    let word = (pc - origin.cell) / 4;
-    let form = if origin.kind == Cell::Stub { Form::of(text::read(origin.cell)) } else { None };
-    if let Some(form) = form
-        && (1..form.balanced()).contains(&word)
+    if let Some((stub, form)) = origin.stub
+        && (1..form.balanced()).contains(&((pc - stub) / 4))
     {
         let (first, second) = form.stored();
         for (register, address) in [(first, frame.sp), (second, frame.sp.wrapping_add(8))] {
@@ -66,7 +63,7 @@ pub(crate) fn restart(frame: &mut TrapFrame, read: impl Fn(u64) -> Option<u64>) 
         frame.record[0] = frame.x[29];
     }
     frame.set_interrupted(origin.address(pc) as u64);
-    Some(Restart { address: origin.instruction, has_begun: form.is_some_and(|form| word > form.copy()) })
+    Some(Restart { address: origin.instruction, has_begun: origin.has_begun(pc) })
 }
 
 /// The stack pointer that a function was entered with whose return has led to `pc`, where the trampoline has no frame yet, with the
@@ -119,7 +116,8 @@ pub(crate) unsafe fn address_here(address: usize, floor: u64) -> usize {
 mod tests {
     use super::*;
     use crate::insn::encode;
-    use crate::probe::hit::stub::DISTANCE;
+    use crate::probe::hit::origin::Cell;
+    use crate::probe::hit::stub::{DISTANCE, Form};
     use crate::probe::tests::computer::Computer;
 
     fn read_stack(address: u64) -> Option<u64> {

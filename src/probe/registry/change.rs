@@ -11,7 +11,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Entry, Registry, shortcut};
-use crate::insn::{self, Guard, Verdict};
+use crate::insn::{self, Guard, NotRelocatable, Verdict};
 use crate::platform;
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::arena::{Arena, Cell, Used};
@@ -215,8 +215,9 @@ impl Entry {
     /// What is to stand in the text.
     fn word(&self) -> u32 {
         match self.execution {
-            Some(Execution::Optimized { stub, .. }) => {
-                insn::branch(self.address as u64, stub as u64).expect("a stub is built within reach")
+            Some(Execution::Optimized { stub, before, .. }) => {
+                let to = stub as u64 - u64::from(before);
+                insn::branch(self.address as u64, to).expect("a stub is built within reach")
             }
             Some(_) => insn::BRK_KPROBE,
             None => self.site.word,
@@ -291,7 +292,7 @@ impl Entry {
         let has_post = first.post.is_some() || has_several && self.enabled().any(is_post);
         let (shortcut, slot, operands) = match execution {
             Execution::Boosted { slot } => (Point::BOOSTED, slot, [0; 3]),
-            Execution::Optimized { stub, form } => (Point::BOOSTED, stub + 4 * form.copy(), [0; 3]),
+            Execution::Optimized { stub, form, .. } => (Point::BOOSTED, stub + 4 * form.copy(), [0; 3]),
             Execution::Simulated(operation) if !has_post => {
                 operation.resolve(self.address as u64, self.guard()).map_or((0, 0, [0; 3]), shortcut::to)
             }
@@ -338,10 +339,16 @@ impl Entry {
         }
     }
 
+    /// Whether what the first probe that is enabled wants is what a call passes.
+    fn is_entered(&self) -> bool {
+        self.enabled().next().is_some_and(|probe| matches!(probe.kind, Kind::Kprobe { pre: Pre::Entry(_), .. }))
+    }
+
     /// What a stub is to save for the probes that are enabled, where the instruction is to be executed in this mode.
+    #[inline(always)]
     fn form(&self, mode: Mode) -> Form {
         match mode {
-            Mode::Lean if self.not_lean.is_none() => Form::Lean,
+            Mode::Lean | Mode::Compiled if self.not_lean.is_none() && self.is_entered() => Form::Lean,
             _ if self.only_follows().is_some() => Form::Follow,
             _ => Form::Full,
         }
@@ -349,7 +356,7 @@ impl Entry {
 
     /// How the instruction is to be executed, so that every enabled probe is served; nothing if there is none.
     fn wanted_mode(&self) -> Option<Mode> {
-        let mut enabled = self.enabled().map(|probe| probe.allows());
+        let mut enabled = self.enabled().map(|probe| probe.allows);
         let first = enabled.next()?;
         // A lean stub calls one handler.
         let allowed = enabled.map(|other| other.min(Mode::Optimized)).fold(first, Ord::min);
@@ -368,16 +375,9 @@ impl Entry {
         if mode >= Mode::Optimized {
             let form = self.form(mode);
             fallback = self.not_lean.filter(|_| mode == Mode::Lean);
-            let stub = arena.allocate(Cell::Stub, self.guarded)?;
-            let point = self.page.point(self.address);
-            let build =
-                |words: &mut _| builder::build(form, stub, self.address, &self.site, self.guard(), point, words);
-            match arena.fill_stub(stub, build) {
-                Ok(()) => return Some((Execution::Optimized { stub, form }, fallback)),
-                Err(reason) => {
-                    fallback = Some(Fallback::NoStub(reason));
-                    arena.free(Used::new(stub, Cell::Stub, self.guarded));
-                }
+            match self.new_stub(form, mode, arena)? {
+                Ok(execution) => return Some((execution, fallback)),
+                Err(reason) => fallback = Some(Fallback::NoStub(reason)),
             }
         }
         if let Verdict::Simulate(operation) = self.site.verdict {
@@ -392,11 +392,47 @@ impl Entry {
         Some((execution, fallback))
     }
 
+    /// A stub of this form, if there is a cell for it; or why there can be none.
+    #[inline(always)]
+    fn new_stub(&self, form: Form, mode: Mode, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
+        if mode == Mode::Compiled {
+            return self.new_snippet(form, arena);
+        }
+        let stub = arena.allocate(Cell::Stub, self.guarded)?;
+        let point = self.page.point(self.address);
+        let build = |words: &mut _| builder::build(form, stub, self.address, &self.site, self.guard(), point, words);
+        let built = arena.fill_stub(stub, build);
+        if built.is_err() {
+            arena.free(Used::new(stub, Cell::Stub, self.guarded));
+        }
+        Some(built.map(|()| Execution::Optimized { stub, form, cell: Cell::Stub, before: 0 }))
+    }
+
+    /// The same, with the snippet of the only probe in front of it.
+    #[inline(never)]
+    fn new_snippet(&self, form: Form, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
+        let only = self.enabled().next()?;
+        let inserted = only.inserted.as_ref()?;
+        let kind = inserted.cell();
+        let cell = arena.allocate(kind, self.guarded)?;
+        let stub = cell + kind.size() - Cell::Stub.size();
+        let (address, site, guard, point) = (self.address, &self.site, self.guard(), self.page.point(self.address));
+        let built = arena.fill_snippet(kind, cell, |words| {
+            let Some((snippet, words)) = words.split_last_chunk_mut() else { return Ok(0) };
+            builder::build(form, stub, address, site, guard, point, words)?;
+            inserted.build(cell, address, site, guard, snippet)
+        });
+        if built.is_err() {
+            arena.free(Used::new(cell, kind, self.guarded));
+        }
+        Some(built.map(|before| Execution::Optimized { stub, form, cell: kind, before }))
+    }
+
     /// The cell that it takes to execute the instruction.
     fn cell(&self) -> Option<Used> {
         let (address, kind) = match self.execution? {
             Execution::Stepped { slot } | Execution::Boosted { slot } => (slot, Cell::Slot),
-            Execution::Optimized { stub, .. } => (stub, Cell::Stub),
+            Execution::Optimized { stub, cell, .. } => (stub + Cell::Stub.size() - cell.size(), cell),
             Execution::Simulated(_) => return None,
         };
         Some(Used::new(address, kind, self.guarded))
@@ -410,6 +446,7 @@ impl Execution {
             Self::Simulated(_) => Mode::Simulated,
             Self::Stepped { .. } => Mode::Stepped,
             Self::Boosted { .. } => Mode::Boosted,
+            Self::Optimized { before: 1.., .. } => Mode::Compiled,
             Self::Optimized { form: Form::Full | Form::Follow, .. } => Mode::Optimized,
             Self::Optimized { form: Form::Lean, .. } => Mode::Lean,
         }

@@ -75,7 +75,8 @@ impl Registrar {
         word.set(());
         let kind = kind(self);
         let data = core::ptr::from_ref(word) as usize;
-        let request = Request { address: self.address, kind, data, enabled: true, fastest: Mode::Simulated };
+        let request =
+            Request { address: self.address, kind, data, insertion: None, enabled: true, fastest: Mode::Simulated };
         let mut registration = self.registry.add(request, &mut Checker::locked()).unwrap();
         // It is not in the registry that it would be taken out of when it is dropped.
         registration.state = State::Unregistered;

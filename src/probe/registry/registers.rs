@@ -1,0 +1,48 @@
+//! Which registers a stub need not save, as the code around the instruction shows.
+
+use alloc::boxed::Box;
+
+use super::Registry;
+use crate::probe::Fallback;
+use crate::probe::check::Checker;
+use crate::probe::snippet::{Inserted, InsertionRef};
+
+impl Registry {
+    /// Why a lean stub will not do for the instruction at `address`, which has just been checked.
+    pub(super) fn not_lean(&mut self, address: usize, checker: &Checker) -> Option<Fallback> {
+        if let Some(reason) = checker.not_certainly_entry(address) {
+            return Some(Fallback::NotEntry(reason));
+        }
+        self.find_kept(checker);
+        checker.scratch_at_entry(address, self.kept.as_ref()).map(Fallback::Live)
+    }
+
+    fn find_kept(&mut self, checker: &Checker) {
+        if self.kept.is_none() {
+            self.kept = checker.kept();
+        }
+    }
+
+    /// What a stub at the checked instruction at `address` has of `insertion`, if there is memory for it; a lean stub leaves it all that it
+    /// changes.
+    #[cold]
+    pub(super) fn insert(
+        &mut self,
+        insertion: InsertionRef,
+        address: usize,
+        is_lean: bool,
+        checker: &Checker,
+    ) -> Option<Box<Inserted>> {
+        self.find_kept(checker);
+        let live = || checker.live_at(address, insertion.snippet().used(), self.kept.as_ref());
+        let live = if is_lean { None } else { live() };
+        let counters = self.counters.take()?;
+        match fallible::boxed(Inserted { insertion, counters, live }) {
+            Ok(inserted) => Some(inserted),
+            Err(_) => {
+                self.counters.give_back(counters);
+                None
+            }
+        }
+    }
+}

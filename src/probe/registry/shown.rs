@@ -1,0 +1,62 @@
+//! What is shown of the registry.
+
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
+
+use fallible::OutOfMemory;
+
+use super::{Entry, lock_to_read};
+use crate::probe::arena::Cell;
+use crate::probe::hit::point::{Kind, Probe};
+use crate::probe::{Memory, ProbeInfo, ProbeKind, publish};
+
+/// All registered probes, by address, and in the order of registration at each.
+///
+/// # Errors
+///
+/// There is no memory for the list.
+///
+/// # Panics
+///
+/// If interrupts are masked, as they are in a handler.
+pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
+    let registry = lock_to_read();
+    let info = |entry: &Entry, probe: &Probe| ProbeInfo {
+        address: entry.address,
+        kind: match probe.kind {
+            Kind::Kprobe { .. } => ProbeKind::Kprobe,
+            Kind::Return(_) => ProbeKind::Kretprobe,
+        },
+        mode: entry.mode(),
+        fallback: entry.fallback(probe),
+        enabled: probe.enabled.load(Relaxed),
+        hits: probe.hits(),
+        missed: probe.counters.missed(),
+        data: probe.data,
+    };
+    fallible::collect(
+        registry.entries.iter().flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))),
+    )
+}
+
+/// What the probes take.
+///
+/// # Panics
+///
+/// If interrupts are masked, as they are in a handler.
+#[must_use]
+pub fn memory() -> Memory {
+    let registry = lock_to_read();
+    let (slots, slot_bytes) = registry.arena.usage(Cell::Slot);
+    let kinds = [Cell::Stub, Cell::Snippet, Cell::LongSnippet].map(|kind| registry.arena.usage(kind));
+    let (stubs, stub_bytes) = kinds.iter().fold((0, 0), |(count, bytes), of| (count + of.0, bytes + of.1));
+    Memory {
+        points: registry.entries.len(),
+        slots,
+        slot_bytes,
+        stubs,
+        stub_bytes,
+        table_bytes: publish::memory() + registry.entries.memory() + registry.arena.memory(),
+        counter_bytes: registry.counters.memory(),
+    }
+}

@@ -1,0 +1,407 @@
+//! What a probe does as code for its stub: what it may consist of, and how it is put in its place. Where that is, and what is done
+//! there, is described in `hit::snippet`.
+//!
+//! Between the words of a kernel, which compute and store, the engine writes its own: a prologue, which finds the state of the CPU, and
+//! what counts the hit behind them. Branches and numbers are given as what they mean, since distances are known only
+//! when the snippet lies where it is executed.
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::ptr::NonNull;
+
+use super::check::Site;
+use super::hit::counters::Counters;
+use super::hit::machine;
+use super::hit::origin::Cell;
+use super::hit::stub;
+use crate::insn::encode::compute::{self, Branch};
+use crate::insn::encode::{self, MASK_INTERRUPTS};
+use crate::insn::{
+    self, Access, Guard, Literal, Live, MAX_WORDS, NotRelocatable, Place, Registers, StackPointer, Verdict,
+};
+use crate::platform;
+
+/// A step of a snippet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// An instruction that does the same wherever it stands, and goes on to the next.
+    Instruction(u32),
+    /// Has this register hold the word that the probe was given with the snippet.
+    Operand(u8),
+    /// Has this register hold a number.
+    Number(u8, u64),
+    /// Goes on at the step of this number, which is further on, if the condition of the branch holds. The number of the steps that
+    /// there are is that of the end.
+    Branch(Branch, usize),
+    /// Leaves all to the handler, if the condition of the branch holds. Nothing has been changed yet.
+    Call(Branch),
+}
+
+/// Why steps are no snippet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnippetError {
+    /// The step of this number breaks a rule.
+    Step {
+        /// Its number.
+        step: usize,
+        /// The rule, as what is wrong.
+        what: &'static str,
+    },
+    /// They do not fit into a stub.
+    Long,
+    /// There is no memory for a copy of them.
+    OutOfMemory,
+}
+
+impl fmt::Display for SnippetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step { step, what } => write!(f, "step {step} of the snippet {what}"),
+            Self::Long => f.write_str("the snippet does not fit into a stub"),
+            Self::OutOfMemory => f.write_str("there is no memory for the snippet"),
+        }
+    }
+}
+
+impl core::error::Error for SnippetError {}
+
+/// What a probe does, as code that stands in its stub.
+///
+/// It finds all registers as the probed code does, but for these. It stands in a stub only where the code needs nothing more of those of
+/// them that it changes, nor of the flags if it changes them:
+///
+/// | register | |
+/// |---|---|
+/// | [`CPU`](Self::CPU) | the virtual address of the state of a CPU: of this one, if interrupts are masked |
+/// | [`ONE`](Self::ONE) | 1, where [`has_atomics`](Self::has_atomics) |
+/// | x11 to x16 | its own, as are the flags |
+#[derive(Debug)]
+pub struct Snippet {
+    steps: Box<[Step]>,
+    /// Interrupts are masked while it runs.
+    is_masked: bool,
+    atomics: bool,
+    /// What it changes.
+    used: Registers,
+    cell: Cell,
+}
+
+/// A snippet of a probe.
+#[derive(Debug)]
+pub(crate) struct Inserted {
+    /// It outlives the probe.
+    pub(super) insertion: InsertionRef,
+    /// Counts the hits that it deals with. Only the snippet counts there: it may do so with interrupts unmasked.
+    pub(super) counters: Counters,
+    /// Why a stub cannot have it there.
+    pub(super) live: Option<Live>,
+}
+
+/// A snippet for one probe.
+#[derive(Debug)]
+pub struct Insertion {
+    snippet: NonNull<Snippet>,
+    operand: u64,
+}
+
+// SAFETY: the snippet changes no more, and whoever registers the probe promises that it is there.
+unsafe impl Send for Insertion {}
+// SAFETY: as above.
+unsafe impl Sync for Insertion {}
+
+impl Insertion {
+    /// That of `snippet`, in which [`Step::Operand`] is `operand`.
+    #[must_use]
+    pub const fn new(snippet: &Snippet, operand: u64) -> Self {
+        Self { snippet: NonNull::from_ref(snippet), operand }
+    }
+}
+
+/// An insertion, to whoever registers a probe with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InsertionRef(NonNull<Insertion>);
+
+// SAFETY: the insertion changes no more, and whoever registers the probe promises that it is there.
+unsafe impl Send for InsertionRef {}
+// SAFETY: as above.
+unsafe impl Sync for InsertionRef {}
+
+impl InsertionRef {
+    pub(super) const fn new(insertion: &Insertion) -> Self {
+        Self(NonNull::from_ref(insertion))
+    }
+
+    fn operand(&self) -> u64 {
+        // SAFETY: whoever registers the probe has promised that it is there as long as the probe is.
+        unsafe { self.0.as_ref() }.operand
+    }
+
+    pub(super) fn snippet(&self) -> &Snippet {
+        // SAFETY: likewise, and so is the snippet.
+        unsafe { self.0.as_ref().snippet.as_ref() }
+    }
+}
+
+/// What may be written by a step.
+const SCRATCH: Registers = Registers::from_to(11, 16).with(Registers::FLAGS);
+/// What is in PSTATE.DAIF of the probed code, while interrupts are masked.
+const MASKS: u8 = 17;
+
+/// What the hit is counted with.
+const COUNTS: u8 = 11;
+const COUNT: u8 = 12;
+
+/// Words before the numbers: the distance to the counts, and the operand.
+const HEAD: usize = 4;
+/// The most words behind the steps, without the copy: what counts, and what leads to the stub.
+const COUNT_MAX: usize = 5;
+const CALL_MAX: usize = 2;
+const PROLOGUE_MAX: usize = 5;
+
+impl Snippet {
+    /// The register with the address of the state of a CPU.
+    pub const CPU: u8 = 9;
+    /// The register with 1.
+    pub const ONE: u8 = 10;
+
+    /// Whether CPUs add to words in memory by one instruction (FEAT_LSE): all words of snippets have to be changed by such
+    /// instructions then, and may be without masks; or by none.
+    #[must_use]
+    pub fn has_atomics() -> bool {
+        machine::has_atomics()
+    }
+
+    /// Those steps, with interrupts masked if it `is_masked`, or if there are no [atomics](Self::has_atomics).
+    ///
+    /// # Errors
+    ///
+    /// If they break a rule that can be checked: each step ends, and changes no other registers than it may.
+    ///
+    /// # Safety
+    ///
+    /// As long as a probe with it is registered, what they load can be loaded whenever it runs, what they store to and add to is theirs,
+    /// and they change no system registers.
+    pub unsafe fn new(steps: &[Step], is_masked: bool) -> Result<Self, SnippetError> {
+        Self::with(steps, is_masked, Self::has_atomics())
+    }
+
+    pub(super) fn with(steps: &[Step], is_masked: bool, atomics: bool) -> Result<Self, SnippetError> {
+        let is_masked = is_masked || !atomics;
+        let mut used = Registers::x(Self::CPU).with(Registers::x(COUNTS));
+        used = used.with(if atomics { Registers::x(Self::ONE) } else { Registers::x(COUNT) });
+        if is_masked {
+            used = used.with(Registers::x(MASKS));
+        }
+        let mut numbers = 0;
+        for (number, &step) in steps.iter().enumerate() {
+            step.check(number, steps.len()).map_err(|what| SnippetError::Step { step: number, what })?;
+            numbers += usize::from(step.has_number());
+            used = used | step.writes();
+        }
+        let length = HEAD + 2 * numbers + PROLOGUE_MAX + steps.len() + COUNT_MAX + MAX_WORDS + CALL_MAX;
+        // One more says where the copy is.
+        let room = |cell: Cell| cell.size() / 4 - stub::WORDS - 1;
+        let cell = [Cell::Snippet, Cell::LongSnippet].into_iter().find(|&cell| length <= room(cell));
+        let cell = cell.ok_or(SnippetError::Long)?;
+        let steps = fallible::collect(steps.iter().copied()).and_then(fallible::boxed_slice);
+        let steps = steps.map_err(|_| SnippetError::OutOfMemory)?;
+        Ok(Self { steps, is_masked, atomics, used, cell })
+    }
+
+    /// The registers that it changes, and the flags if it does.
+    pub(super) fn used(&self) -> Registers {
+        self.used
+    }
+
+    fn prologue(&self, out: &mut Writer<'_>) {
+        if self.is_masked {
+            out.push(encode::read_daif(MASKS));
+            out.push(MASK_INTERRUPTS);
+        }
+        out.push(compute::read_thread(Self::CPU));
+        out.push(encode::load(Literal::Doubleword, Self::CPU, Self::CPU, platform::cpu_offset()));
+        if self.atomics {
+            encode::constant(Self::ONE, 1, |word| out.push(word));
+        }
+    }
+
+    /// Counts the hit: the distance to the counts is the first number.
+    fn count(&self, out: &mut Writer<'_>) {
+        let distance = -4 * out.length as i64;
+        out.push(Branch::Literal(COUNTS).word(distance).unwrap_or(UNDEFINED));
+        if self.atomics {
+            out.push(compute::compute(compute::Binary::Add, COUNTS, Self::CPU, COUNTS));
+            out.push(encode::add_to(Self::ONE, COUNTS));
+        } else {
+            out.push(encode::load_at(COUNT, Self::CPU, COUNTS));
+            out.push(encode::add(COUNT, COUNT, 1));
+            out.push(encode::store_at(COUNT, Self::CPU, COUNTS));
+        }
+        if self.is_masked {
+            out.push(encode::write_daif(MASKS));
+        }
+    }
+}
+
+impl Inserted {
+    fn snippet(&self) -> &Snippet {
+        self.insertion.snippet()
+    }
+
+    /// What the snippet and the stub behind it lie in.
+    pub(super) fn cell(&self) -> Cell {
+        self.snippet().cell
+    }
+
+    /// Whether a stub can have it there.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.live.is_none()
+    }
+
+    /// Fills in the words of a cell at the virtual address `cell`, in memory that is guarded alike, up to the stub: the snippet for the
+    /// instruction of `site`, which is at the virtual address `address`. Returns how many bytes before the stub it begins.
+    pub(super) fn build(
+        &self,
+        cell: usize,
+        address: usize,
+        site: &Site,
+        guard: Guard,
+        words: &mut [u32],
+    ) -> Result<u16, NotRelocatable> {
+        let snippet = self.snippet();
+        let (from, text) = (address as u64, platform::text());
+        let stub = words.len();
+        let at = |word: usize| (cell + 4 * word) as u64;
+        let mut out = Writer { words, length: 0 };
+        out.number(self.counters.distance());
+        out.number(self.insertion.operand());
+        for step in &snippet.steps {
+            if let (true, Step::Number(_, number)) = (step.has_number(), *step) {
+                out.number(number);
+            }
+        }
+        let start = out.length;
+        snippet.prologue(&mut out);
+        let first = out.length;
+        let mut numbers = HEAD;
+        let copy = first + snippet.steps.len() + if snippet.atomics { 3 } else { 4 } + usize::from(snippet.is_masked);
+        let call = copy + MAX_WORDS;
+        for (number, step) in snippet.steps.iter().enumerate() {
+            let here = first + number;
+            let to = |word: usize| 4 * (word as i64 - here as i64);
+            let word = match *step {
+                Step::Instruction(word) => Some(word),
+                Step::Operand(rd) => Branch::Literal(rd).word(to(2)),
+                Step::Number(rd, _) if step.has_number() => {
+                    numbers += 2;
+                    Branch::Literal(rd).word(to(numbers - 2))
+                }
+                Step::Number(rd, number) => one_word(rd, number),
+                Step::Branch(branch, step) => branch.word(to(first + step)),
+                Step::Call(branch) => branch.word(to(call)),
+            };
+            // All is within a few hundred bytes, and `check` has seen that the steps are what they must be.
+            out.push(word.unwrap_or(UNDEFINED));
+        }
+        snippet.count(&mut out);
+        let place = Place { from, to: at(copy), guard, text: text.start as u64..text.end as u64 };
+        for &word in insn::relocate(site.word, site.verdict, &place)?.padded() {
+            out.push(word);
+        }
+        if snippet.is_masked {
+            out.push(encode::write_daif(MASKS));
+        }
+        let here = out.length;
+        out.push(encode::branch(at(here), at(stub))?);
+        if let Some(last) = out.words.last_mut() {
+            *last = copy as u32;
+        }
+        insn::branch(from, at(start))?;
+        Ok((4 * (stub - start)) as u16)
+    }
+}
+
+impl Step {
+    /// Whether it keeps the rules, as step `number` of `count`.
+    fn check(self, number: usize, count: usize) -> Result<(), &'static str> {
+        match self {
+            Self::Instruction(word) => {
+                let verdict = insn::classify(word);
+                if verdict != Verdict::Slot {
+                    return Err("is no instruction that does the same anywhere");
+                }
+                if !(Access::of(word).writes - SCRATCH).is_empty() {
+                    return Err("writes a register that is not a snippet's");
+                }
+                if StackPointer::after(word) != StackPointer::Moved(0) {
+                    return Err("moves the stack pointer");
+                }
+                Ok(())
+            }
+            Self::Operand(rd) | Self::Number(rd, _) if (Registers::x(rd) - SCRATCH).is_empty() && rd < 31 => Ok(()),
+            Self::Operand(_) | Self::Number(..) => Err("writes a register that is not a snippet's"),
+            Self::Branch(Branch::Literal(_), _) | Self::Call(Branch::Literal(_)) => Err("is no branch"),
+            Self::Branch(
+                Branch::Zero(rt) | Branch::NotZero(rt) | Branch::NotZeroWord(rt) | Branch::BitClear(rt, _),
+                _,
+            )
+            | Self::Call(Branch::Zero(rt) | Branch::NotZero(rt) | Branch::NotZeroWord(rt) | Branch::BitClear(rt, _))
+                if rt > 31 =>
+            {
+                Err("asks for a register that there is not")
+            }
+            Self::Branch(_, to) if to <= number || to > count => Err("does not lead further on"),
+            Self::Branch(..) | Self::Call(_) => Ok(()),
+        }
+    }
+
+    /// What it changes.
+    fn writes(self) -> Registers {
+        match self {
+            Self::Instruction(word) => Access::of(word).writes,
+            Self::Operand(rd) | Self::Number(rd, _) => Registers::x(rd),
+            Self::Branch(..) | Self::Call(_) => Registers::NONE,
+        }
+    }
+
+    /// Whether there is a number for it in front of the snippet.
+    fn has_number(self) -> bool {
+        matches!(self, Self::Number(rd, number) if one_word(rd, number).is_none())
+    }
+}
+
+/// The instruction that has `rd` hold `number`, if there is one.
+fn one_word(rd: u8, number: u64) -> Option<u32> {
+    let (mut only, mut count) = (None, 0);
+    encode::constant(rd, number, |word| {
+        only = Some(word);
+        count += 1;
+    });
+    only.filter(|_| count == 1)
+}
+
+/// `udf #0` (C6.2, UDF).
+const UNDEFINED: u32 = 0;
+
+/// Words that are filled in from the first on.
+struct Writer<'a> {
+    words: &'a mut [u32],
+    length: usize,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, word: u32) {
+        if let Some(place) = self.words.get_mut(self.length) {
+            *place = word;
+        }
+        self.length += 1;
+    }
+
+    fn number(&mut self, number: u64) {
+        self.push(number as u32);
+        self.push((number >> 32) as u32);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,148 @@
+//! How snippets are put together, as a decoder that somebody else wrote reads it. What they do is tested on the target.
+
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use yaxpeax_arch::{Decoder, U8Reader};
+use yaxpeax_arm::armv8::a64::InstDecoder;
+
+use super::*;
+use crate::insn::encode::compute::{Binary, Condition};
+use crate::probe::hit::counters::Counters;
+
+const NOP: u32 = 0xd503_201f;
+/// `add x0, x0, #1`: what is probed.
+const PROBED: u32 = 0x9100_0400;
+
+/// `add x12, x9, x12`.
+const CELL_OF_CPU: Step = Step::Instruction(compute::compute(Binary::Add, 12, Snippet::CPU, 12));
+
+/// The words of a snippet before its stub, and how many bytes before the stub it begins.
+fn built(snippet: &Snippet, operand: u64) -> (Vec<u32>, u16) {
+    let insertion = Insertion::new(snippet, operand);
+    let inserted = Inserted { insertion: InsertionRef::new(&insertion), counters: Counters::NOBODY, live: None };
+    let site = Site { word: PROBED, verdict: Verdict::Slot };
+    let mut words = vec![0; snippet.cell.size() / 4 - stub::WORDS];
+    let text = crate::platform::text().start;
+    let cell = (text + (1 << 20)).next_multiple_of(4096);
+    let before = inserted.build(cell, text, &site, Guard::Absent, &mut words).unwrap();
+    (words, before)
+}
+
+fn lines(words: &[u32]) -> Vec<String> {
+    let text = |word: &u32| {
+        // The decoder does not name these as they are.
+        if *word == encode::write_daif(17) {
+            return "msr daif, x17".to_string();
+        }
+        if *word == MASK_INTERRUPTS {
+            return "msr daifset, #0xf".to_string();
+        }
+        InstDecoder::default().decode(&mut U8Reader::new(&word.to_le_bytes())).expect("an instruction").to_string()
+    };
+    words.iter().map(text).collect()
+}
+
+/// The instructions from the first of the snippet to the branch to the stub.
+fn listing(steps: &[Step], is_masked: bool, atomics: bool) -> Vec<String> {
+    let snippet = Snippet::with(steps, is_masked, atomics).unwrap();
+    let (words, before) = built(&snippet, 0x1234);
+    let stub = words.len();
+    let start = stub - usize::from(before) / 4;
+    let copy = words[stub - 1] as usize;
+    assert_eq!(words[copy], PROBED);
+    lines(&words[start..copy])
+}
+
+#[test]
+fn a_count_is_nine_instructions_with_atomics_and_thirteen_without() {
+    let _alone = crate::probe::tests::computer::Computer::new();
+    let one = [Step::Operand(12), CELL_OF_CPU, Step::Instruction(encode::add_to(Snippet::ONE, 12))];
+    assert_eq!(
+        listing(&one, false, true),
+        [
+            "mrs x9, s3_0_c13_c0_4",
+            "ldr x9, [x9]",
+            "mov x10, #0x1",
+            "ldr x12, $-0x14",
+            "add x12, x9, x12",
+            "stadd x10, [x12]",
+            "ldr x11, $-0x28",
+            "add x11, x9, x11",
+            "stadd x10, [x11]",
+        ]
+    );
+    let one = [
+        Step::Operand(12),
+        Step::Instruction(encode::load_at(13, Snippet::CPU, 12)),
+        Step::Instruction(encode::add(13, 13, 1)),
+        Step::Instruction(encode::store_at(13, Snippet::CPU, 12)),
+    ];
+    assert_eq!(
+        listing(&one, false, false),
+        [
+            "mrs x17, s3_3_c4_c2_1",
+            "msr daifset, #0xf",
+            "mrs x9, s3_0_c13_c0_4",
+            "ldr x9, [x9]",
+            "ldr x12, $-0x18",
+            "ldr x13, [x9, x12]",
+            "add x13, x13, #0x1",
+            "str x13, [x9, x12]",
+            "ldr x11, $-0x30",
+            "ldr x12, [x9, x11]",
+            "add x12, x12, #0x1",
+            "str x12, [x9, x11]",
+            "msr daif, x17",
+        ]
+    );
+}
+
+#[test]
+fn branches_and_numbers_lead_to_what_they_mean() {
+    let _alone = crate::probe::tests::computer::Computer::new();
+    const NUMBER: u64 = 0x1234_5678_9abc_def0;
+    let steps = [
+        Step::Number(11, NUMBER),
+        Step::Number(13, 7),
+        Step::Branch(Branch::Zero(0), 5),
+        Step::Call(Branch::If(Condition::Eq)),
+        Step::Number(14, NUMBER + 1),
+    ];
+    for (is_masked, atomics, cell) in [(false, true, Cell::Snippet), (true, true, Cell::Snippet)] {
+        let snippet = Snippet::with(&steps, is_masked, atomics).unwrap();
+        assert_eq!(snippet.cell, cell);
+        let (words, before) = built(&snippet, 0);
+        let stub = words.len();
+        let first = stub - usize::from(before) / 4 + if is_masked { 5 } else { 3 };
+        let number = |word: usize| u64::from(words[word]) | u64::from(words[word + 1]) << 32;
+        let literal = |at: usize| (at as i64 + (i64::from(words[at] << 8) as i32 as i64 >> 13)) as usize;
+        assert_eq!((number(literal(first)), number(literal(first + 4))), (NUMBER, NUMBER + 1));
+        assert_eq!(lines(&words[first + 1..first + 3])[0], "mov x13, #0x7");
+        // The end of the steps is where hits are counted.
+        assert_eq!(lines(&words[first + 2..first + 3]), ["cbz x0, $+0xc"]);
+        let call = literal(first + 3);
+        let leaving = lines(&words[call..call + 1 + usize::from(is_masked)]);
+        assert_eq!(leaving.len() == 2, is_masked);
+        assert!(leaving.last().unwrap().starts_with("b $+"), "{leaving:?}");
+        let branch = call + usize::from(is_masked);
+        assert_eq!(encode::branch_target(words[branch], 4 * branch as u64), Some(4 * stub as u64));
+    }
+}
+
+#[test]
+fn what_breaks_a_rule_is_refused() {
+    let refused = |steps: &[Step]| Snippet::with(steps, false, true).unwrap_err();
+    let step = |what| SnippetError::Step { step: 0, what };
+    assert_eq!(refused(&[Step::Instruction(PROBED)]), step("writes a register that is not a snippet's"));
+    assert_eq!(refused(&[Step::Operand(17)]), step("writes a register that is not a snippet's"));
+    assert_eq!(refused(&[Step::Instruction(0x1400_0002)]), step("is no instruction that does the same anywhere"));
+    assert_eq!(refused(&[Step::Instruction(0x9100_43ff)]), step("moves the stack pointer"));
+    assert_eq!(refused(&[Step::Branch(Branch::Always, 0)]), step("does not lead further on"));
+    assert_eq!(refused(&[Step::Branch(Branch::Always, 2)]), step("does not lead further on"));
+    assert_eq!(refused(&[Step::Call(Branch::Literal(11))]), step("is no branch"));
+    assert_eq!(refused(&[Step::Instruction(NOP); 100]), step("is no instruction that does the same anywhere"));
+    let add = Step::Instruction(encode::add(11, 0, 1));
+    assert_eq!(refused(&[add; 100]), SnippetError::Long);
+    assert_eq!(Snippet::with(&[add; 50], false, true).unwrap().cell, Cell::LongSnippet);
+}

@@ -1,0 +1,80 @@
+//! Words that every CPU has for itself, for what snippets count and collect.
+//!
+//! They lie at one distance from the state of every CPU, as the counts of probes do (`hit::counters`): so a snippet comes to those of
+//! its CPU by one addition.
+
+use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use fallible::OutOfMemory;
+
+use super::hit::counters::STRIDE;
+use super::hit::cpu::Cpu;
+use crate::platform::MAX_CPUS;
+
+const BLOCK: Layout = match Layout::from_size_align(STRIDE * MAX_CPUS, STRIDE) {
+    Ok(layout) => layout,
+    Err(_) => panic!("the size of a block is not a multiple of its alignment"),
+};
+
+/// As many words as fit into a page, on each CPU. They outlive the probes whose snippets add to them.
+#[derive(Debug)]
+pub struct CpuWords {
+    /// The words of CPU 0.
+    first: NonNull<AtomicU64>,
+}
+
+// SAFETY: whoever has this has the memory, and the words are atomic.
+unsafe impl Send for CpuWords {}
+// SAFETY: as above.
+unsafe impl Sync for CpuWords {}
+
+impl CpuWords {
+    /// How many there are.
+    pub const COUNT: usize = STRIDE / size_of::<AtomicU64>();
+
+    /// Words that are 0.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them.
+    pub fn new() -> Result<Self, OutOfMemory> {
+        // SAFETY: the layout has a size.
+        let first = NonNull::new(unsafe { alloc_zeroed(BLOCK) }).ok_or(OutOfMemory)?;
+        // Snippets come to them by an address that is computed.
+        first.as_ptr().expose_provenance();
+        Ok(Self { first: first.cast() })
+    }
+
+    /// How far the word of number `index` is from the state of a CPU: the operand of a snippet that adds to it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such word.
+    #[must_use]
+    pub fn distance(&self, index: usize) -> u64 {
+        assert!(index < Self::COUNT, "there are {} words", Self::COUNT);
+        let place = self.first.addr().get() + index * size_of::<AtomicU64>();
+        place.wrapping_sub(ptr::from_ref(Cpu::of(0)).addr()) as u64
+    }
+
+    /// What the word of number `index` is on all CPUs together; 0 if there is no such word.
+    #[must_use]
+    pub fn sum(&self, index: usize) -> u64 {
+        if index >= Self::COUNT {
+            return 0;
+        }
+        // SAFETY: there are so many words for each of these CPUs.
+        let word = |cpu: usize| unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() };
+        (0..MAX_CPUS).fold(0, |sum, cpu| sum.wrapping_add(word(cpu).load(Relaxed)))
+    }
+}
+
+impl Drop for CpuWords {
+    fn drop(&mut self) {
+        // SAFETY: `new` has allocated it so, and nobody uses it any more.
+        unsafe { dealloc(self.first.as_ptr().cast(), BLOCK) };
+    }
+}
