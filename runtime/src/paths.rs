@@ -5,7 +5,7 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kprobes_program::syntax::{Glob, plain_path};
+use kprobes_program::syntax::{Glob, plain_path, plain_pieces};
 use kprobes_symbols::Symbol;
 
 /// Those of all functions.
@@ -31,7 +31,7 @@ impl Paths {
         text.try_reserve_exact(length).ok()?;
         ends.try_reserve_exact(count).ok()?;
         for function in functions() {
-            text.push_str(&plain_path(function.name));
+            plain_pieces(function.name, &mut |piece| text.push_str(piece));
             ends.push(u32::try_from(text.len()).ok()?);
         }
         Some(Self { text, ends })

@@ -6,7 +6,12 @@
 ///
 /// Takes time proportional to the product of both lengths at most, and no memory.
 pub fn glob_match(pattern: &str, name: &str) -> bool {
-    let (mut pattern, mut name) = (pattern.chars(), name.chars());
+    glob_match_chars(pattern, name.chars())
+}
+
+/// [`glob_match`] of a name that is given by its characters.
+pub fn glob_match_chars(pattern: &str, mut name: impl Iterator<Item = char> + Clone) -> bool {
+    let mut pattern = pattern.chars();
     // Where to go on if the characters that follow the last `*` do not match: behind it, one character later.
     let mut retry = None;
     loop {

@@ -3,8 +3,6 @@
 //! What takes more than a few instructions is left to the kernel's routine, aside: where another CPU holds the bucket, and where
 //! a key is new, or behind its home.
 
-use alloc::vec::Vec;
-
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
 
@@ -85,11 +83,11 @@ impl Emitter<'_> {
 
     /// Holds the bucket of the key, and finds its value.
     pub fn hold(&mut self, number: usize, shape: Shape, key: Word, ways: Ways) -> Value {
-        let keys: Vec<u8> = (0_u8..)
-            .zip([RIGHT, THIRD])
-            .take(shape.key_words)
-            .map(|(part, register)| self.word(number, Word(key.0.wrapping_add(part)), register))
-            .collect();
+        let mut keys = [RIGHT, THIRD];
+        let keys = keys.get_mut(..shape.key_words).unwrap_or_default();
+        for (part, register) in (0_u8..).zip(keys.iter_mut()) {
+            *register = self.word(number, Word(key.0.wrapping_add(part)), *register);
+        }
         match shape.alone {
             Some(address) => self.assembler.constant(BUCKET, address),
             None => {
@@ -97,7 +95,7 @@ impl Emitter<'_> {
                 self.assembler.push(load(BUCKET, ROW, 8 * (1 + u16::from(shape.map))));
             }
         }
-        self.home(&keys, shape);
+        self.home(keys, shape);
         let assembler = &mut self.assembler;
         assembler.push(a64::load_exclusive(HOLDER, BUCKET));
         assembler.branch(Branch::NotZero(HOLDER), ways.aside);
@@ -105,7 +103,7 @@ impl Emitter<'_> {
         assembler.push(a64::store_exclusive(OTHER, BUCKET, BUCKET));
         assembler.branch(Branch::NotZeroWord(OTHER), ways.aside);
         assembler.push(load(TAKEN, BUCKET, 8));
-        let [first, rest @ ..] = keys.as_slice() else {
+        let [first, rest @ ..] = &*keys else {
             assembler.branch(Branch::BitClear(TAKEN, 0), ways.missing);
             return Value { base: BUCKET, offset: 8 * HEAD as u16 };
         };
@@ -163,8 +161,8 @@ impl Emitter<'_> {
     /// Ends op `number`, which has been done as usual here; a key that is not in its home is the routine's.
     pub fn or_perform(&mut self, number: usize, ways: Ways) {
         self.assembler.bind(ways.done);
-        self.asides.push(Aside::Release { from: ways.missing });
-        self.asides.push(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
+        self.put_aside(Aside::Release { from: ways.missing });
+        self.put_aside(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
     }
 
     /// The value of a map, 0 if the key has none.
@@ -180,8 +178,8 @@ impl Emitter<'_> {
         self.assembler.push(a64::copy(target, OTHER));
         self.keep(number, to);
         self.assembler.bind(ways.done);
-        self.asides.push(Aside::Nothing { from: ways.missing, back: read });
-        self.asides.push(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
+        self.put_aside(Aside::Nothing { from: ways.missing, back: read });
+        self.put_aside(Aside::Perform { op: number, from: ways.aside, back: ways.done, ready: self.ready });
     }
 
     /// Gives a map a value for a key.

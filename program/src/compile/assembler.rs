@@ -6,14 +6,25 @@ use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::Branch;
+use fallible::OutOfMemory;
+
+use super::Refused;
 
 /// A place in the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
-/// A branch does not reach its target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Far;
+/// The words that have `rd`, which is not 31, hold `value`, in `room`.
+pub(super) fn moves(rd: u8, value: u64, room: &mut [u32; 4]) -> &[u32] {
+    let mut count = 0;
+    encode::constant(rd, value, |word| {
+        if let Some(place) = room.get_mut(count) {
+            *place = word;
+            count += 1;
+        }
+    });
+    room.get(..count).unwrap_or(&[])
+}
 
 /// The words, as far as they are written.
 #[derive(Default)]
@@ -24,6 +35,8 @@ pub(super) struct Assembler {
     /// The numbers of the words that are yet to be written, what they are, and where they lead.
     branches: Vec<(usize, Branch, Label)>,
     literals: Vec<(u64, Label)>,
+    /// There was no memory for something: what is written is not whole.
+    is_out_of_memory: bool,
 }
 
 impl Assembler {
@@ -34,13 +47,29 @@ impl Assembler {
 
     /// Adds a word.
     pub fn push(&mut self, word: u32) {
-        self.words.push(word);
+        let outcome = fallible::push(&mut self.words, word);
+        self.need(outcome);
+    }
+
+    /// Has [`finish`](Self::finish) give an error if there was no memory.
+    pub fn need(&mut self, outcome: Result<(), OutOfMemory>) {
+        self.is_out_of_memory |= outcome.is_err();
+    }
+
+    /// The `items` in a list, which is not whole if [`finish`](Self::finish) gives an error.
+    pub fn list<T>(&mut self, items: impl Iterator<Item = T>) -> Vec<T> {
+        let mut list = Vec::new();
+        let outcome = fallible::extend(&mut list, items);
+        self.need(outcome);
+        list
     }
 
     /// A place that is yet to be.
     pub fn label(&mut self) -> Label {
-        self.labels.push(None);
-        Label(self.labels.len() - 1)
+        let label = Label(self.labels.len());
+        let outcome = fallible::push(&mut self.labels, None);
+        self.need(outcome);
+        label
     }
 
     /// The place is here.
@@ -52,23 +81,25 @@ impl Assembler {
 
     /// Adds a branch to a place.
     pub fn branch(&mut self, branch: Branch, to: Label) {
-        self.branches.push((self.words.len(), branch, to));
-        self.words.push(0);
+        let outcome = fallible::push(&mut self.branches, (self.words.len(), branch, to));
+        self.need(outcome);
+        self.push(0);
     }
 
     /// Has `rd`, which is not 31, hold `value`: by a word or two, or from behind the words. Changes nothing else.
     pub fn constant(&mut self, rd: u8, value: u64) {
-        let mut moves = Vec::new();
-        encode::constant(rd, value, |word| moves.push(word));
+        let mut room = [0; 4];
+        let moves = moves(rd, value, &mut room);
         if moves.len() <= 2 {
-            self.words.append(&mut moves);
+            moves.iter().for_each(|&word| self.push(word));
             return;
         }
         let label = match self.literals.iter().find(|(of, _)| *of == value) {
             Some(&(_, label)) => label,
             None => {
                 let label = self.label();
-                self.literals.push((value, label));
+                let outcome = fallible::push(&mut self.literals, (value, label));
+                self.need(outcome);
                 label
             }
         };
@@ -76,20 +107,28 @@ impl Assembler {
     }
 
     /// All the words, and how many of them are instructions; behind those are numbers.
-    pub fn finish(mut self) -> Result<(Vec<u32>, usize), Far> {
+    ///
+    /// # Errors
+    ///
+    /// There was no memory, or a branch does not reach its target.
+    pub fn finish(mut self) -> Result<(Vec<u32>, usize), Refused> {
         let instructions = self.words.len();
         let literals = core::mem::take(&mut self.literals);
         if !literals.is_empty() && !instructions.is_multiple_of(2) {
-            self.words.push(0);
+            self.push(0);
         }
         for (value, label) in literals {
             self.bind(label);
-            self.words.extend([value as u32, (value >> 32) as u32]);
+            self.push(value as u32);
+            self.push((value >> 32) as u32);
+        }
+        if self.is_out_of_memory {
+            return Err(Refused::OutOfMemory);
         }
         for (at, branch, Label(to)) in self.branches {
-            let to = self.labels.get(to).copied().flatten().ok_or(Far)?;
-            let word = branch.word((to as i64 - at as i64) * 4).ok_or(Far)?;
-            *self.words.get_mut(at).ok_or(Far)? = word;
+            let to = self.labels.get(to).copied().flatten().ok_or(Refused::Long)?;
+            let word = branch.word((to as i64 - at as i64) * 4).ok_or(Refused::Long)?;
+            *self.words.get_mut(at).ok_or(Refused::Long)? = word;
         }
         Ok((self.words, instructions))
     }

@@ -1,7 +1,5 @@
 //! Calls, and what is known of a hit, which may be one.
 
-use alloc::vec::Vec;
-
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 
@@ -37,13 +35,13 @@ impl Emitter<'_> {
         self.frame();
         let touched = self.touched(number);
         let own = |(word, place)| if let Place::Register(register) = place { Some((word, register)) } else { None };
-        let across: Vec<_> = self.places.across(number).collect();
+        let across = self.assembler.list(self.places.across(number));
         let read = each(touched.read()).map(|word| (word, self.places.before(word, number))).filter_map(own);
-        let mut before: Vec<_> = read.chain(across.iter().copied()).collect();
+        let mut before = self.assembler.list(read.chain(across.iter().copied()));
         before.sort_unstable();
         before.dedup();
         let written = each(touched.written()).map(|word| (word, self.places.after(word, number))).filter_map(own);
-        let mut after: Vec<_> = written.chain(across).collect();
+        let mut after = self.assembler.list(written.chain(across));
         after.sort_unstable();
         after.dedup();
         for (word, register) in before {
@@ -65,7 +63,8 @@ impl Emitter<'_> {
 
     fn call(&mut self, to: u64) {
         self.assembler.constant(THIRD, to);
-        self.calls.push(Call { word: self.assembler.length(), to });
+        let outcome = fallible::push(&mut self.calls, Call { word: self.assembler.length(), to });
+        self.assembler.need(outcome);
         self.assembler.push(a64::call_register(THIRD));
     }
 
@@ -94,7 +93,7 @@ impl Emitter<'_> {
             Source::Path(path) => self.follow(target, path),
             Source::Call(function) => {
                 self.frame();
-                let across: Vec<_> = self.places.across(number).collect();
+                let across = self.assembler.list(self.places.across(number));
                 for &(word, register) in &across {
                     self.assembler.push(encode::store(register, FRAME, Self::offset(word)));
                 }

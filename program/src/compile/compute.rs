@@ -24,11 +24,32 @@ pub(super) fn condition(how: Comparison) -> Condition {
 }
 
 /// The constant that an instruction can hold.
-fn immediate(operand: Operand) -> Option<u16> {
+pub(super) fn immediate(operand: Operand) -> Option<u16> {
     match operand {
         Operand::Constant(value @ 0..4096) => Some(value as u16),
         _ => None,
     }
+}
+
+/// The instruction of a computation; of a remainder, that of the quotient.
+pub(super) fn binary(how: Arithmetic) -> Binary {
+    match how {
+        Arithmetic::Add => Binary::Add,
+        Arithmetic::Subtract => Binary::Subtract,
+        Arithmetic::Multiply => Binary::Multiply,
+        Arithmetic::Divide | Arithmetic::Remainder => Binary::Divide,
+        Arithmetic::DivideSigned | Arithmetic::RemainderSigned => Binary::DivideSigned,
+        Arithmetic::And => Binary::And,
+        Arithmetic::Or => Binary::Or,
+        Arithmetic::Xor => Binary::Xor,
+        Arithmetic::Left => Binary::Left,
+        Arithmetic::Right => Binary::Right,
+        Arithmetic::RightSigned => Binary::RightSigned,
+    }
+}
+
+pub(super) fn is_remainder(how: Arithmetic) -> bool {
+    matches!(how, Arithmetic::Remainder | Arithmetic::RemainderSigned)
 }
 
 impl Emitter<'_> {
@@ -79,20 +100,8 @@ impl Emitter<'_> {
 
     /// Has `target` hold what is computed of two registers.
     pub fn registers(&mut self, target: u8, how: Arithmetic, left: u8, right: u8) {
-        let binary = match how {
-            Arithmetic::Add => Binary::Add,
-            Arithmetic::Subtract => Binary::Subtract,
-            Arithmetic::Multiply => Binary::Multiply,
-            Arithmetic::Divide | Arithmetic::Remainder => Binary::Divide,
-            Arithmetic::DivideSigned | Arithmetic::RemainderSigned => Binary::DivideSigned,
-            Arithmetic::And => Binary::And,
-            Arithmetic::Or => Binary::Or,
-            Arithmetic::Xor => Binary::Xor,
-            Arithmetic::Left => Binary::Left,
-            Arithmetic::Right => Binary::Right,
-            Arithmetic::RightSigned => Binary::RightSigned,
-        };
-        if matches!(how, Arithmetic::Remainder | Arithmetic::RemainderSigned) {
+        let binary = binary(how);
+        if is_remainder(how) {
             self.assembler.push(a64::compute(binary, OTHER, left, right));
             self.assembler.push(a64::multiply_subtract(target, OTHER, right, left));
         } else {

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Branch};
+use fallible::OutOfMemory;
 
 use super::assembler::Label;
 use super::compute::condition;
@@ -46,7 +47,7 @@ pub(super) struct Emitter<'a> {
     pub kernel: &'a Kernel,
     pub places: Places,
     pub ready: Ready,
-    pub asides: Vec<Aside>,
+    asides: Vec<Aside>,
     pub calls: Vec<Call>,
     /// For each op, and for the end, where it begins.
     labels: Vec<Label>,
@@ -63,12 +64,11 @@ impl<'a> Emitter<'a> {
         directory: &'a Directory,
         kernel: &'a Kernel,
         places: Places,
-    ) -> Self {
+    ) -> Result<Self, OutOfMemory> {
         let mut assembler = Assembler::default();
-        let labels = (0..=routine.ops.len()).map(|_| assembler.label()).collect();
-        let mut found = Vec::new();
-        found.resize(routine.ops.len() + 1, None);
-        Self {
+        let labels = fallible::collect((0..=routine.ops.len()).map(|_| assembler.label()))?;
+        let found = fallible::collect((0..=routine.ops.len()).map(|_| None))?;
+        Ok(Self {
             assembler,
             code,
             clause,
@@ -82,7 +82,7 @@ impl<'a> Emitter<'a> {
             calls: Vec::new(),
             labels,
             found,
-        }
+        })
     }
 
     /// The whole clause.
@@ -105,11 +105,17 @@ impl<'a> Emitter<'a> {
             self.aside(aside);
         }
         let stack_bytes = if self.calls.is_empty() { 0 } else { super::call::STACK };
-        let (words, instructions) = self.assembler.finish().map_err(|_| Refused::Long)?;
+        let (words, instructions) = self.assembler.finish()?;
         if words.len() > WORDS_MAX {
             return Err(Refused::Long);
         }
         Ok(Compiled { words, instructions, stack_bytes, calls: self.calls })
+    }
+
+    /// Has `aside` be done behind all the rest.
+    pub fn put_aside(&mut self, aside: Aside) {
+        let outcome = fallible::push(&mut self.asides, aside);
+        self.assembler.need(outcome);
     }
 
     fn aside(&mut self, aside: Aside) {

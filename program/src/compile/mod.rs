@@ -28,6 +28,7 @@ mod compute;
 mod emit;
 mod places;
 mod reach;
+mod snippet;
 mod verify;
 
 use alloc::boxed::Box;
@@ -36,11 +37,13 @@ use core::fmt;
 use core::ops::RangeInclusive;
 
 use aarch64_kprobes::insn::{Literal, encode};
+use fallible::OutOfMemory;
 
 use assembler::Assembler;
 use emit::Emitter;
 use places::Places;
 use reach::Reach;
+pub use snippet::{Distance, InStub, Key, Part, in_stub};
 
 use crate::code::{Code, Register};
 use crate::store::Store;
@@ -148,8 +151,11 @@ pub struct Directory {
 
 impl Directory {
     /// Of `store`, which stays where it is as long as this is used.
-    #[must_use]
-    pub fn new(store: &Store) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    pub fn new(store: &Store) -> Result<Self, OutOfMemory> {
         let row = (1 + store.tables.len()).next_power_of_two();
         let rows = store.lanes.iter().enumerate().flat_map(|(cpu, lane)| {
             let frame = lane.frame.as_ptr().addr() as u64;
@@ -157,7 +163,7 @@ impl Directory {
                 store.tables.iter().map(move |tables| tables.get(cpu).or(tables.first()).map_or(0, |of| of.address()));
             [frame].into_iter().chain(tables).chain(core::iter::repeat(0)).take(row)
         });
-        Self { words: rows.collect(), shift: row.trailing_zeros() as u8 }
+        Ok(Self { words: fallible::boxed_slice(rows)?, shift: row.trailing_zeros() as u8 })
     }
 
     fn address(&self) -> u64 {
@@ -208,6 +214,14 @@ pub enum Refused {
         /// How many there are.
         kernel: usize,
     },
+    /// There is no memory to compile it.
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for Refused {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 impl fmt::Display for Refused {
@@ -219,6 +233,7 @@ impl fmt::Display for Refused {
             Self::Cpus { store, kernel } => {
                 write!(f, "there are {kernel} CPUs, and the program is loaded for {store}")
             }
+            Self::OutOfMemory => f.write_str("there is no memory to compile the clause"),
         }
     }
 }
@@ -232,7 +247,7 @@ impl core::error::Error for Refused {}
 ///
 /// # Errors
 ///
-/// If it is too long, or not there, or if a CPU has no part in the store.
+/// If it is too long, or not there, if a CPU has no part in the store, or if there is no memory.
 pub fn compile(
     code: &Code,
     clause: usize,
@@ -244,13 +259,11 @@ pub fn compile(
     if store.lanes.len() < kernel.cpus {
         return Err(Refused::Cpus { store: store.lanes.len(), kernel: kernel.cpus });
     }
-    let places = Places::new(code, &routine.ops);
-    let compiled = Emitter::new(code, clause, routine, store, directory, kernel, places).emit()?;
+    let places = Places::new(code, &routine.ops, VARIABLES)?;
+    let compiled = Emitter::new(code, clause, routine, store, directory, kernel, places)?.emit()?;
     let sources = [kernel.function, kernel.caller, kernel.site, kernel.task, kernel.nanoseconds];
     let may_be_called = |to| to == kernel.perform || sources.contains(&Some(Source::Call(to)));
-    compiled
-        .verify(may_be_called, Reach { store, directory, cpu: kernel.cpu })
-        .map_err(|flaw| Refused::Flaw { word: flaw.word, what: flaw.what })?;
+    compiled.verify(may_be_called, Reach { store, directory, cpu: kernel.cpu })?;
     Ok(compiled)
 }
 

@@ -8,8 +8,10 @@
 //! Strings are in the frame, and what is in a register has its word there to be put into for a call.
 
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
-use super::VARIABLES;
+use fallible::OutOfMemory;
+
 use crate::code::{Code, FRAME_WORDS, Op, Word};
 
 /// Where a value is.
@@ -82,19 +84,22 @@ pub(super) fn ways(op: Op) -> (Option<usize>, bool) {
 }
 
 impl Places {
-    /// The places of the values of `ops`, which are of `code` and keep the rules of its form.
-    pub fn new(code: &Code, ops: &[Op]) -> Self {
-        let mut places = Self { spans: Vec::new(), of: Vec::new() };
-        places.of.resize_with(FRAME_WORDS, Vec::new);
-        places.find(code, ops);
-        places.assign();
-        places
+    /// The places of the values of `ops`, which are of `code` and keep the rules of its form, in these registers.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them.
+    pub fn new(code: &Code, ops: &[Op], registers: RangeInclusive<u8>) -> Result<Self, OutOfMemory> {
+        let of = fallible::collect((0..FRAME_WORDS).map(|_| Vec::new()))?;
+        let mut places = Self { spans: Vec::new(), of };
+        places.find(code, ops)?;
+        places.assign(registers)?;
+        Ok(places)
     }
 
     /// Finds the spans.
-    fn find(&mut self, code: &Code, ops: &[Op]) {
-        let mut needed = Vec::new();
-        needed.resize(ops.len() + 1, Words::default());
+    fn find(&mut self, code: &Code, ops: &[Op]) -> Result<(), OutOfMemory> {
+        let mut needed = fallible::collect((0..=ops.len()).map(|_| Words::default()))?;
         for (number, op) in ops.iter().enumerate().rev() {
             let Ok(touched) = code.touched(*op) else { continue };
             let (target, falls) = ways(*op);
@@ -122,14 +127,15 @@ impl Places {
             until.iter().enumerate().filter(|(_, until)| **until > number).for_each(|(word, _)| behind.insert(word));
             let text = touched.written().any(|(_, words)| words > 1);
             for word in behind.iter() {
-                self.extend(word, number, text && each(touched.written()).any(|written| written == word));
+                self.extend(word, number, text && each(touched.written()).any(|written| written == word))?;
             }
         }
+        Ok(())
     }
 
     /// A word has a value behind an op, in memory if it must be.
-    fn extend(&mut self, word: usize, op: usize, in_memory: bool) {
-        let Some(of) = self.of.get_mut(word) else { return };
+    fn extend(&mut self, word: usize, op: usize, in_memory: bool) -> Result<(), OutOfMemory> {
+        let Some(of) = self.of.get_mut(word) else { return Ok(()) };
         let known = of.last().and_then(|&last| self.spans.get_mut(last)).filter(|span| span.last + 1 == op);
         let span = match known {
             Some(span) => {
@@ -137,21 +143,24 @@ impl Places {
                 span
             }
             None => {
-                of.push(self.spans.len());
-                self.spans.push(Span { word, first: op, last: op, place: Place::Nowhere });
-                let Some(span) = self.spans.last_mut() else { return };
+                fallible::push(of, self.spans.len())?;
+                fallible::push(&mut self.spans, Span { word, first: op, last: op, place: Place::Nowhere })?;
+                let Some(span) = self.spans.last_mut() else { return Ok(()) };
                 span
             }
         };
         if in_memory {
             span.place = Place::Memory;
         }
+        Ok(())
     }
 
     /// Gives registers to spans, which are in the order in which they begin.
-    fn assign(&mut self) {
-        let mut free: Vec<u8> = VARIABLES.rev().collect();
+    fn assign(&mut self, registers: RangeInclusive<u8>) -> Result<(), OutOfMemory> {
+        // Each register is in one of these: there is room for all in both.
+        let mut free = fallible::collect(registers.rev())?;
         let mut active: Vec<(usize, u8)> = Vec::new();
+        active.try_reserve_exact(free.len())?;
         for number in 0..self.spans.len() {
             let Some(&Span { first, last, place, .. }) = self.spans.get(number) else { continue };
             active.retain(|&(other, register)| {
@@ -177,6 +186,7 @@ impl Places {
                 span.place = register.map_or(Place::Memory, Place::Register);
             }
         }
+        Ok(())
     }
 
     fn behind(&self, word: usize, op: usize) -> Option<&Span> {
@@ -192,6 +202,16 @@ impl Places {
     /// Where op `number` puts `word`.
     pub fn after(&self, word: usize, number: usize) -> Place {
         self.behind(word, number).map_or(Place::Nowhere, |span| span.place)
+    }
+
+    /// The last op behind which `word` has the value that op `number` gives it.
+    pub fn last(&self, word: usize, number: usize) -> usize {
+        self.behind(word, number).map_or(number, |span| span.last)
+    }
+
+    /// Whether no value is ever in `register`.
+    pub fn has_no_value_in(&self, register: u8) -> bool {
+        self.spans.iter().all(|span| span.place != Place::Register(register))
     }
 
     /// The words that have a value before op `number` and behind it, and are in registers.

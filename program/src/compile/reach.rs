@@ -10,13 +10,14 @@
 
 mod value;
 
-use alloc::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::encode::compute as a64;
 
 use super::call::{ENTER, LEAVE};
 use super::verify::{CALLS, SEARCHES, register, target};
-use super::{BUCKET, Base, Compiled, Directory, HIT, HOLDER, ONE, OTHER, Path, ROW, SLOT, TAKEN, ZERO};
+use super::{BUCKET, Base, Compiled, Directory, HIT, HOLDER, ONE, OTHER, Path, ROW, Refused, SLOT, TAKEN, ZERO};
 use crate::store::Store;
 use value::{Area, Value};
 
@@ -99,15 +100,15 @@ impl Reach<'_> {
     ///
     /// # Errors
     ///
-    /// The number of the first word that breaks a rule, and how.
+    /// The first word that breaks a rule, and how; or there is no memory.
     pub fn check<W: Iterator<Item = usize>>(
         &self,
         compiled: &Compiled,
         order: &[usize],
         ways: impl Fn(usize) -> W,
-    ) -> Result<(), (usize, Broken)> {
+    ) -> Result<(), Refused> {
         let words = compiled.words.as_slice();
-        let mut leading = alloc::vec![0_usize; words.len()];
+        let mut leading = fallible::collect(words.iter().map(|_| 0_usize))?;
         for to in order.iter().flat_map(|&at| ways(at)) {
             if let Some(count) = leading.get_mut(to) {
                 *count += 1;
@@ -117,37 +118,45 @@ impl Reach<'_> {
         if self.cpu.base == Base::Hit {
             first.registers[usize::from(HIT)] = Value::Path(0);
         }
-        let mut states = BTreeMap::from([(0, first)]);
-        // What is known where searches begin; by the numbers of their first words.
-        let mut searches: BTreeMap<usize, Option<State>> =
-            order.iter().filter_map(|&at| searches_from(words, at)).map(|head| (head, None)).collect();
+        let mut states: Vec<Option<Box<State>>> = fallible::collect(words.iter().map(|_| None))?;
+        if let Some(place) = states.first_mut() {
+            *place = Some(fallible::boxed(first)?);
+        }
+        // What is known where searches begin, by the numbers of their first words.
+        let heads = order.iter().filter_map(|&at| searches_from(words, at));
+        let mut searches: Vec<(usize, Option<State>)> = fallible::collect(heads.map(|head| (head, None)))?;
+        searches.sort_unstable_by_key(|(head, _)| *head);
+        searches.dedup_by_key(|(head, _)| *head);
         for &at in order {
             // What nothing leads to is not executed.
-            let Some(mut state) = states.remove(&at) else { continue };
-            let broken = |how| (at, how);
-            if let Some(head) = searches.get_mut(&at) {
+            let Some(mut state) = states.get_mut(at).and_then(Option::take) else { continue };
+            let broken = |what| Refused::Flaw { word: at, what };
+            let found = searches.binary_search_by_key(&at, |(head, _)| *head);
+            if let Some((_, head)) = found.ok().and_then(|found| searches.get_mut(found)) {
                 // The search changes these; where it goes on, all else has to be as it is here.
                 state.set(ONE, Value::Any).and(state.set(OTHER, Value::Any)).map_err(broken)?;
                 state.compared = None;
-                *head = Some(state.clone());
+                *head = Some(State::clone(&state));
             }
             if words.get(at).is_some_and(|word| word & 0xffe0_fc00 == 0xc800_7c00) {
                 self.take(&state, words, &leading, at).map_err(broken)?;
             }
             self.execute(&mut state, words, at).map_err(broken)?;
-            if let Some(head) = searches_from(words, at).map(|head| searches.get(&head).cloned().flatten()) {
-                let holds = head.zip(state.searched()).is_some_and(|(head, next)| head.holds_in(&next));
+            if let Some(head) = searches_from(words, at) {
+                let found = searches.iter().find(|(other, _)| *other == head).and_then(|(_, known)| known.as_ref());
+                let holds = found.zip(state.searched()).is_some_and(|(head, next)| head.holds_in(&next));
                 holds.then_some(()).ok_or(broken("searches past the end of a bucket"))?;
             }
             let is_taken = at.checked_sub(1).and_then(|at| words.get(at)) == Some(&TAKE);
             for to in ways(at) {
-                let mut state = state.clone();
+                let mut state = State::clone(&state);
                 if is_taken && to == at + 1 {
                     state.held = self.bucket(state.get(BUCKET));
                 }
-                match states.get_mut(&to) {
-                    Some(known) => known.join(&state).map_err(|how| (to, how))?,
-                    None => drop(states.insert(to, state)),
+                match states.get_mut(to) {
+                    Some(Some(known)) => known.join(&state).map_err(|what| Refused::Flaw { word: to, what })?,
+                    Some(place) => *place = Some(fallible::boxed(state)?),
+                    None => {}
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use aarch64_kprobes::insn::encode::compute as a64;
+use fallible::failing::each_allocation;
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
 
@@ -15,7 +16,7 @@ use crate::syntax::{generate, parse};
 use crate::tests::{Bed, Image};
 
 /// A kernel whose hits are frames with x0 to x30, sp, pc and pstate.
-const KERNEL: Kernel = Kernel {
+pub(super) const KERNEL: Kernel = Kernel {
     register: |register| {
         Some(match register {
             Register::X(number) => 8 * u16::from(number),
@@ -37,7 +38,7 @@ const KERNEL: Kernel = Kernel {
 };
 
 fn compiled(code: &Code, store: &Store) -> Compiled {
-    compile(code, 0, store, &Directory::new(store), &KERNEL).unwrap()
+    compile(code, 0, store, &Directory::new(store).unwrap(), &KERNEL).unwrap()
 }
 
 /// The instructions, one by one.
@@ -165,7 +166,7 @@ fn exit_is_looked_for_where_it_is_said() {
 #[test]
 fn what_cannot_be_compiled_is_refused() {
     let bed = Bed::new("kprobe:f { unroll (100) { unroll (5) { @[arg0] = count(); } } }");
-    let directory = Directory::new(&bed.store);
+    let directory = Directory::new(&bed.store).unwrap();
     let refused = |clause, kernel: &Kernel| compile(&bed.code, clause, &bed.store, &directory, kernel).unwrap_err();
     assert_eq!(refused(0, &KERNEL), Refused::Long);
     assert_eq!(refused(1, &KERNEL), Refused::NoClause(1));
@@ -174,6 +175,14 @@ fn what_cannot_be_compiled_is_refused() {
         refused(0, &Kernel { cpus: 5, ..KERNEL }).to_string(),
         "there are 5 CPUs, and the program is loaded for 4"
     );
+}
+
+#[test]
+fn a_clause_is_compiled_or_there_is_no_memory() {
+    let any = Any::new();
+    let compiled = || compile(&any.bed.code, 0, &any.bed.store, &Directory::new(&any.bed.store)?, &KERNEL);
+    let (_, allocations) = each_allocation(compiled, |error| *error == Refused::OutOfMemory);
+    assert!(allocations > 20, "{allocations}");
 }
 
 /// Any program, compiled, that has calls, searches and branches.
@@ -188,7 +197,7 @@ impl Any {
         let bed = Bed::new(
             "kprobe:f /arg0 > 5/ { @[arg0, comm == \"a\"] = hist(arg1); if (cpu) { print(nsecs); } @x++; @l = lhist(arg1, 3, 90, 10); }",
         );
-        let directory = Directory::new(&bed.store);
+        let directory = Directory::new(&bed.store).unwrap();
         let compiled = compile(&bed.code, 0, &bed.store, &directory, &KERNEL).unwrap();
         Self { bed, directory, compiled }
     }
@@ -201,7 +210,10 @@ impl Any {
     fn flaw(&self, change: impl FnOnce(&mut Compiled)) -> Result<(), &'static str> {
         let mut wrong = self.compiled.clone();
         change(&mut wrong);
-        wrong.verify(may_be_called, self.reach()).map_err(|flaw| flaw.what)
+        wrong.verify(may_be_called, self.reach()).map_err(|refused| match refused {
+            Refused::Flaw { what, .. } => what,
+            other => panic!("{other}"),
+        })
     }
 }
 

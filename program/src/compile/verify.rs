@@ -8,20 +8,13 @@
 
 use alloc::vec::Vec;
 
-use aarch64_kprobes::insn::encode::{self, compute as a64};
+use aarch64_kprobes::insn::encode::compute as a64;
+use fallible::OutOfMemory;
 
+use super::assembler::moves;
 use super::call::{ENTER, LEAVE};
 use super::reach::Reach;
-use super::{Compiled, TAKEN, THIRD};
-
-/// A rule that instructions break.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
-    /// The number of the word.
-    pub word: usize,
-    /// The rule, as what is wrong.
-    pub what: &'static str,
-}
+use super::{Compiled, Refused, TAKEN, THIRD};
 
 /// What a word writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,11 +135,12 @@ impl Compiled {
     ///
     /// # Errors
     ///
-    /// The first that is broken.
-    pub(super) fn verify(&self, may: impl Fn(u64) -> bool, reach: Reach<'_>) -> Result<(), Flaw> {
-        let flaw = |word, what| Flaw { word, what };
+    /// The first that is broken; or there is no memory.
+    pub(super) fn verify(&self, may: impl Fn(u64) -> bool, reach: Reach<'_>) -> Result<(), Refused> {
+        let flaw = |word, what| Refused::Flaw { word, what };
         let instructions = self.words.get(..self.instructions).ok_or(flaw(0, "has fewer words than instructions"))?;
-        let mut all = Vec::with_capacity(instructions.len());
+        let mut all = Vec::new();
+        all.try_reserve_exact(instructions.len()).map_err(OutOfMemory::from)?;
         for (at, &word) in instructions.iter().enumerate() {
             all.push(look(word, at, instructions.len(), self.words.len()).map_err(|what| flaw(at, what))?);
         }
@@ -169,14 +163,18 @@ impl Compiled {
             };
             target.into_iter().chain(matches!(next, Next::Falls | Next::Either(_)).then_some(at + 1))
         };
-        let mut leading = alloc::vec![0_usize; all.len()];
+        let mut leading = fallible::collect(all.iter().map(|_| 0_usize))?;
         for to in (0..all.len()).flat_map(ways) {
             if let Some(count) = leading.get_mut(to) {
                 *count += 1;
             }
         }
-        let mut ready: Vec<usize> = (0..all.len()).filter(|&at| leading.get(at) == Some(&0)).collect();
-        let mut order = Vec::with_capacity(all.len());
+        // Each word comes into both once at most.
+        let (mut ready, mut order) = (Vec::new(), Vec::new());
+        for list in [&mut ready, &mut order] {
+            list.try_reserve_exact(all.len()).map_err(OutOfMemory::from)?;
+        }
+        ready.extend((0..all.len()).filter(|&at| leading.get(at) == Some(&0)));
         while let Some(at) = ready.pop() {
             order.push(at);
             for to in ways(at) {
@@ -190,14 +188,14 @@ impl Compiled {
         if let Some(at) = leading.iter().position(|count| *count > 0) {
             return Err(flaw(at, "may be executed again and again"));
         }
-        reach.check(self, &order, ways).map_err(|(at, what)| flaw(at, what))
+        reach.check(self, &order, ways)
     }
 
     /// Checks that calls are what they are said to be, with the words around them that save what a call loses, and none besides.
-    fn calls(&self, instructions: &[u32], all: &[Next], may: impl Fn(u64) -> bool) -> Result<(), Flaw> {
-        let flaw = |word, what| Flaw { word, what };
+    fn calls(&self, instructions: &[u32], all: &[Next], may: impl Fn(u64) -> bool) -> Result<(), Refused> {
+        let flaw = |word, what| Refused::Flaw { word, what };
         let mut calls = self.calls.iter();
-        let mut inside = alloc::vec![false; instructions.len()];
+        let mut inside = fallible::collect(instructions.iter().map(|_| false))?;
         let mut at = 0;
         while at < instructions.len() {
             let rest = instructions.get(at..).unwrap_or(&[]);
@@ -249,9 +247,7 @@ impl Compiled {
             return Some(u64::from(low) | u64::from(high) << 32);
         }
         let call = self.calls.iter().find(|call| call.word == at)?;
-        let mut moves = Vec::new();
-        encode::constant(THIRD, call.to, |word| moves.push(word));
-        before.ends_with(&moves).then_some(call.to)
+        before.ends_with(moves(THIRD, call.to, &mut [0; 4])).then_some(call.to)
     }
 }
 

@@ -43,6 +43,16 @@ impl Entries {
         Ok(entries)
     }
 
+    /// Adds what `read` adds to the rows, which have so many words of a value.
+    pub(crate) fn add(
+        &mut self,
+        read: impl FnOnce(usize, &mut Vec<u64>) -> Result<(), OutOfMemory>,
+    ) -> Result<(), OutOfMemory> {
+        let length = self.rows.len();
+        read(self.row_words - self.key_words, &mut self.rows)?;
+        if self.rows.len() > length { self.merge() } else { Ok(()) }
+    }
+
     /// Has `change` change each key, and makes one entry of those that have the same key then.
     pub(crate) fn change_keys(&mut self, change: impl Fn(&mut [u64])) -> Result<(), OutOfMemory> {
         for row in self.rows.chunks_exact_mut(self.row_words) {

@@ -2,6 +2,7 @@
 //! stacks. All is allocated when the program is loaded.
 
 mod entries;
+mod fixed;
 mod ring;
 mod stacks;
 mod table;
@@ -13,6 +14,9 @@ use core::sync::atomic::Ordering;
 use fallible::OutOfMemory;
 
 pub use entries::Entries;
+use fixed::Fixed;
+pub(crate) use fixed::Layout;
+pub use fixed::{NewWords, WORDS, Words};
 pub(crate) use ring::{Record, Ring};
 pub(crate) use stacks::Stacks;
 pub(crate) use table::{Cells, HEAD, MIX, Table, cells};
@@ -155,6 +159,7 @@ pub struct Store {
     pub(crate) lanes: Box<[Lane]>,
     /// For each map, its tables: one, or one for each CPU.
     pub(crate) tables: Box<[Box<[Table]>]>,
+    fixed: Fixed,
     pub(crate) stacks: Stacks,
     /// The program has asked to end.
     over: AtomicBool,
@@ -190,6 +195,7 @@ impl Store {
         Ok(Self {
             lanes: fallible::boxed_slice(lanes)?,
             tables: fallible::boxed_slice(tables)?,
+            fixed: Fixed::default(),
             stacks: Stacks::new(code.stack_frames, limits)?,
             over: AtomicBool::new(false),
             ended: AtomicU64::new(u64::MAX),
@@ -247,6 +253,7 @@ impl Store {
 
     /// Takes all keys out of a map, or, if `keep`, makes their values zeros; each step of it within a call of `masked`.
     pub fn clear(&self, map: usize, keep: bool, masked: Masked<'_>) {
+        self.fixed.clear(map, keep);
         for table in self.tables.get(map).into_iter().flatten() {
             for bucket in 0..table.buckets() {
                 masked(&mut || table.clear(bucket, keep));
@@ -261,7 +268,34 @@ impl Store {
     ///
     /// There is no memory for a copy.
     pub fn read(&self, map: usize, kept: Kept, masked: Masked<'_>) -> Result<Entries, OutOfMemory> {
-        Entries::read(self.tables.get(map).map_or(&[], |tables| tables), kept, masked)
+        let mut entries = Entries::read(self.tables.get(map).map_or(&[], |tables| tables), kept, masked)?;
+        entries.add(|value_words, rows| self.fixed.read(map, value_words, rows))?;
+        Ok(entries)
+    }
+
+    /// How many words a key of a map of `code` has for code in a stub, on each CPU; 0 if the map has none.
+    #[must_use]
+    pub fn fixed_words(code: &Code, map: usize) -> usize {
+        code.maps.get(map).and_then(|of| Layout::of(of.value)).map_or(0, Layout::words)
+    }
+
+    /// How far from what stands for the CPU in a stub the words are that code in a stub adds to for `key` of a map of `code`, by its
+    /// number; they are those of `new` if there are none for the key yet. Nothing if the map is none of those.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them.
+    pub fn distance(
+        &mut self,
+        code: &Code,
+        map: usize,
+        key: &[u64],
+        new: NewWords<'_>,
+    ) -> Result<Option<u64>, OutOfMemory> {
+        match code.maps.get(map).filter(|of| Layout::of(of.value).is_some()) {
+            Some(of) => self.fixed.distance(map, of, key, new).map(Some),
+            None => Ok(None),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 //! writes the types or the suffix down wants that one.
 
 use alloc::string::String;
+use core::str::Chars;
 
-use kprobes_symbols::glob_match;
+use kprobes_symbols::{glob_match, glob_match_chars};
 
 /// Whether `glob`, with `*` for any run of characters and `?` for one, matches the demangled path `name`, or the same
 /// without what tells the copies of one function apart: see [`plain_path`].
@@ -31,7 +32,7 @@ impl<'a> Glob<'a> {
     /// As [`matches`].
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        glob_match(self.text, name) || self.may_match_plain(name) && glob_match(self.text, &plain_path(name))
+        glob_match(self.text, name) || self.may_match_plain(name) && glob_match_chars(self.text, plain_chars(name))
     }
 
     /// The same, of a name whose plain path is `plain`.
@@ -69,8 +70,50 @@ pub fn numbered(path: &str) -> (&str, Option<usize>) {
 #[must_use]
 pub fn plain_path(name: &str) -> String {
     let mut plain = String::with_capacity(name.len());
-    strip(without_suffix(name), 0, &mut plain);
+    plain_pieces(name, &mut |piece| plain.push_str(piece));
     plain
+}
+
+/// Passes the pieces of [`plain_path`] to `out`, in their order. No path is longer than its name.
+pub fn plain_pieces<'a>(name: &'a str, out: &mut dyn FnMut(&'a str)) {
+    strip(without_suffix(name), 0, out);
+}
+
+/// The characters of [`plain_path`]. They take no memory.
+fn plain_chars(name: &str) -> impl Iterator<Item = char> + Clone {
+    PlainChars { name: without_suffix(name), pieces: 0, piece: "".chars() }
+}
+
+/// The characters of a plain path, which consists of pieces of the name. A path has few of them, so each is looked for from the
+/// beginning: that takes no stack for the brackets that are open, and a copy of this is small.
+#[derive(Clone)]
+struct PlainChars<'a> {
+    name: &'a str,
+    /// How many pieces have begun.
+    pieces: usize,
+    /// The rest of the last of them.
+    piece: Chars<'a>,
+}
+
+impl Iterator for PlainChars<'_> {
+    type Item = char;
+
+    fn next(&mut self) -> Option<char> {
+        loop {
+            if let Some(c) = self.piece.next() {
+                return Some(c);
+            }
+            let (mut number, mut found) = (0, None);
+            strip(self.name, 0, &mut |piece| {
+                if number == self.pieces {
+                    found = Some(piece);
+                }
+                number += 1;
+            });
+            self.piece = found?.chars();
+            self.pieces += 1;
+        }
+    }
 }
 
 /// `name` up to the first `.` outside brackets.
@@ -93,8 +136,8 @@ fn without_suffix(name: &str) -> &str {
 /// How deep types within types are followed; deeper ones stay as they are.
 const DEPTH_MAX: usize = 16;
 
-/// Writes `path` to `out` without generic arguments.
-fn strip(path: &str, depth: usize, out: &mut String) {
+/// Passes `path` to `out` without generic arguments, piece by piece.
+fn strip<'a>(path: &'a str, depth: usize, out: &mut dyn FnMut(&'a str)) {
     let mut rest = path;
     while let Some(at) = rest.find('<') {
         let (before, bracket) = rest.split_at(at);
@@ -104,23 +147,23 @@ fn strip(path: &str, depth: usize, out: &mut String) {
         let (inside, after) = (bracket.get(1..end).unwrap_or(""), bracket.get(end + 1..).unwrap_or(""));
         let is_self = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '}' || c == '>');
         if is_self && (!before.is_empty() || after.starts_with("::")) {
-            out.push_str(before);
+            out(before);
             match find_as(inside) {
                 Some(at) => {
-                    out.push('<');
+                    out("<");
                     strip(inside.get(..at).unwrap_or(""), depth + 1, out);
-                    out.push_str(" as ");
+                    out(" as ");
                     strip(inside.get(at + 4..).unwrap_or(""), depth + 1, out);
-                    out.push('>');
+                    out(">");
                 }
                 None => strip(inside, depth + 1, out),
             }
         } else {
-            out.push_str(before.strip_suffix("::").unwrap_or(before));
+            out(before.strip_suffix("::").unwrap_or(before));
         }
         rest = after;
     }
-    out.push_str(rest);
+    out(rest);
 }
 
 /// Where the bracket that `text` begins with is closed.

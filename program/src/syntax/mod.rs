@@ -22,7 +22,7 @@ mod tree;
 
 use alloc::vec::Vec;
 
-pub use matching::{Glob, matches, numbered, plain_path};
+pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use tree::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Spanned, Statement, StatementForm,
     Target, TypeName, Unary,

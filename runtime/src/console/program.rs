@@ -145,11 +145,13 @@ fn show(refusal: &Refusal, text: &str) {
 /// Says how much is probed.
 fn describe(program: &Program) {
     print!("{} probe{}", program.probes(), if program.probes() == 1 { "" } else { "s" });
-    let functions = program.refused();
-    match functions[..] {
-        [] => {}
-        [one] => print!("; 1 function cannot be probed: `why {one}`"),
-        [first, ..] => print!("; {} functions cannot be probed, as `why {first}` tells of the first", functions.len()),
+    let mut functions = program.refused();
+    match (functions.next(), functions.count()) {
+        (None, _) => {}
+        (Some(one), 0) => print!("; 1 function cannot be probed: `why {one}`"),
+        (Some(first), others) => {
+            print!("; {} functions cannot be probed, as `why {first}` tells of the first", 1 + others);
+        }
     }
     let instructions = program.refused_instructions();
     let place = |address: usize| {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use fallible::Arc;
+use fallible::{Arc, OutOfMemory};
 use kprobes_program::syntax::Probe;
 
 use super::hit;
@@ -36,7 +36,11 @@ struct Interval {
 }
 
 /// Starts a task that runs the clauses with an interval, if there are any, until the program ends.
-pub(super) fn start_intervals(shared: &Arc<Shared>) -> Option<JoinHandle> {
+///
+/// # Errors
+///
+/// There is no memory for a list of the clauses.
+pub(super) fn start_intervals(shared: &Arc<Shared>) -> Result<Option<JoinHandle>, OutOfMemory> {
     let now = time::nanoseconds();
     let interval = |&(clause, name): &(usize, usize)| match shared.names.get(name) {
         Some(Probe::Interval { milliseconds }) => {
@@ -45,9 +49,9 @@ pub(super) fn start_intervals(shared: &Arc<Shared>) -> Option<JoinHandle> {
         }
         _ => None,
     };
-    let intervals: Vec<Interval> = shared.alone.iter().filter_map(interval).collect();
+    let intervals = fallible::collect(shared.alone.iter().filter_map(interval))?;
     let shared = shared.clone();
-    (!intervals.is_empty()).then(|| task::spawn("interval", move || keep(&shared, intervals)))
+    Ok((!intervals.is_empty()).then(|| task::spawn("interval", move || keep(&shared, intervals))))
 }
 
 /// What was not run in time is run once, and not for each time that was missed: these are counted, up to the end of the program.

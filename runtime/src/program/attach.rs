@@ -15,6 +15,7 @@ use super::exits::Exit;
 use super::hit::{INTERPRETER, Site};
 use super::places::{Place, Way};
 use super::refused::{Refused, Wanted};
+use super::snippets::Snippets;
 
 /// How many probes are registered between one look and the next whether to go on.
 const AT_ONCE: usize = 256;
@@ -29,6 +30,7 @@ pub(super) struct Attached {
     _sites: AliasableBox<[Site]>,
     /// The handlers that were made for them.
     pub clauses: Clauses,
+    _snippets: Snippets,
     /// What cannot be probed.
     pub refused: Refused,
 }
@@ -63,8 +65,8 @@ unsafe impl Send for Site {}
 unsafe impl Sync for Site {}
 
 /// Registers probes, which are not armed yet, that run clauses of `shared` at all `places` where one can be: as instructions, or by
-/// the interpreter alone. What runs where functions have returned to, and where it depends on the registers whether a function is
-/// left, is interpreted.
+/// the interpreter alone. What usually takes no call stands in the stubs of the probes, as `snippets` have it for their places. What
+/// runs where functions have returned to, and where it depends on the registers whether a function is left, is interpreted.
 ///
 /// # Errors
 ///
@@ -76,6 +78,7 @@ unsafe impl Sync for Site {}
 pub(super) unsafe fn attach(
     shared: *const Shared,
     places: Vec<Place>,
+    snippets: Snippets,
     is_interpreted: bool,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Attached, Unattached> {
@@ -83,7 +86,7 @@ pub(super) unsafe fn attach(
         shared,
         clause: place.clause,
         name: place.name as u64,
-        function: place.inlined.map_or(place.function.start as u64, |inlined| inlined.function),
+        function: place.meant(),
         function_end: place.function.end as u64,
         is_caller_in_link: place.is_caller_in_link,
         exit: if let Way::Exit(exit) = place.way { exit } else { Exit::Always },
@@ -94,10 +97,10 @@ pub(super) unsafe fn attach(
     let clauses = match is_interpreted {
         true => Clauses::default(),
         // SAFETY: by the caller; and the probes go before these.
-        false => unsafe { Clauses::of(&*shared, is_wanted) },
+        false => unsafe { Clauses::of(&*shared, is_wanted)? },
     };
     let (mut at, mut returning) = (Vec::new(), Vec::new());
-    for (place, site) in places.into_iter().zip(sites.iter()) {
+    for ((number, place), site) in places.into_iter().enumerate().zip(sites.iter()) {
         let data = core::ptr::from_ref(site).expose_provenance();
         let kprobe = Kprobe::at(place.address).data(data).disabled();
         let kprobe = match place.way {
@@ -112,12 +115,18 @@ pub(super) unsafe fn attach(
             }
             Way::Exit(_) => kprobe.pre(INTERPRETER.left),
         };
+        let kprobe = match snippets.get(number) {
+            // SAFETY: snippets go behind the probes, and what the operand leads to with `shared`.
+            Some(insertion) => unsafe { kprobe.snippet(insertion) },
+            None => kprobe,
+        };
         fallible::push(&mut at, (place.wanted(), kprobe))?;
     }
     let mut outcomes = Vec::new();
     let kprobes = registered(&at, Kprobe::register_all, &mut outcomes, is_stopped)?;
     let kretprobes = registered(&returning, Kretprobe::register_all, &mut outcomes, is_stopped)?;
-    Ok(Attached { kprobes, kretprobes, _sites: sites, clauses, refused: Refused::of(outcomes)? })
+    let refused = Refused::of(outcomes)?;
+    Ok(Attached { kprobes, kretprobes, _sites: sites, clauses, _snippets: snippets, refused })
 }
 
 /// The probes of `requests` that can be registered; what became of each is added to `outcomes`.
@@ -155,7 +164,7 @@ impl Place {
 
 impl Way {
     /// What a handler is told that is made for the clause.
-    fn view(self) -> Option<View> {
+    pub(super) fn view(self) -> Option<View> {
         match self {
             Self::Entry => Some(View::Entry),
             Self::Instruction | Self::Exit(Exit::Always) => Some(View::Frame),

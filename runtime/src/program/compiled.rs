@@ -10,6 +10,7 @@ use core::mem::{offset_of, transmute};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{ArgumentHandler, Entry, Hit, PreHandler};
+use fallible::OutOfMemory;
 use kprobes_program::code::Register;
 use kprobes_program::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
 
@@ -74,7 +75,7 @@ fn register_of_frame(register: Register) -> Option<u16> {
 
 impl View {
     /// What compiled code of `shared` is told of this kernel.
-    fn kernel(self, shared: &Shared) -> Kernel {
+    pub(super) fn kernel(self, shared: &Shared) -> Kernel {
         let [function, name]: &'static [[u16; 4]; 2] = match self {
             Self::Entry => &const { in_site(Entry::DATA) },
             Self::Frame => &const { in_site(Hit::DATA) },
@@ -120,13 +121,17 @@ pub(super) struct Clauses {
 impl Clauses {
     /// Compiles the clauses of `shared` for the views in which `is_wanted` of them.
     ///
+    /// # Errors
+    ///
+    /// There is no memory for the lists. A clause that there is no memory to compile is interpreted.
+    ///
     /// # Safety
     ///
     /// `shared` stays where it is for as long as a handler of these may run.
-    pub unsafe fn of(shared: &Shared, is_wanted: impl Fn(usize, View) -> bool) -> Self {
-        let directory = Directory::new(&shared.store);
+    pub unsafe fn of(shared: &Shared, is_wanted: impl Fn(usize, View) -> bool) -> Result<Self, OutOfMemory> {
+        let directory = Directory::new(&shared.store)?;
         let mut interpreted = Vec::new();
-        let mut all = |view: View| -> Vec<Option<Room>> {
+        let mut all = |view: View| -> Result<Vec<Option<Room>>, OutOfMemory> {
             let kernel = view.kernel(shared);
             let clause = |number| {
                 let words = compile::compile(&shared.code, number, &shared.store, &directory, &kernel);
@@ -134,17 +139,20 @@ impl Clauses {
                 Room::new(&words).map_err(|_| Reason::NoMemory)
             };
             let clauses = (0..shared.code.routines.len()).map(|number| {
-                is_wanted(number, view)
-                    .then(|| clause(number))?
-                    .map_err(|reason| interpreted.push((number, reason)))
-                    .ok()
+                if !is_wanted(number, view) {
+                    return Ok(None);
+                }
+                match clause(number) {
+                    Ok(room) => Ok(Some(room)),
+                    Err(reason) => fallible::push(&mut interpreted, (number, reason)).map(|()| None),
+                }
             });
-            clauses.collect()
+            fallible::collect_results(clauses)
         };
-        let (of_calls, of_frames) = (all(View::Entry), all(View::Frame));
+        let (of_calls, of_frames) = (all(View::Entry)?, all(View::Frame)?);
         interpreted.sort_unstable_by_key(|(number, _)| *number);
         interpreted.dedup_by_key(|(number, _)| *number);
-        Self { of_calls, of_frames, _directory: Some(directory), interpreted }
+        Ok(Self { of_calls, of_frames, _directory: Some(directory), interpreted })
     }
 
     /// The handler of clause `number` for what a call passes, if there is one.

@@ -3,8 +3,6 @@
 //! Programs know functions by their addresses, and a function of which there are copies may have none. What stands for it then is an
 //! address in the table, where no instruction is.
 
-use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
@@ -12,6 +10,7 @@ use core::ops::Range;
 
 use aarch64_kprobes::insn::{self, Verdict};
 use aarch64_kprobes::probe;
+use fallible::OutOfMemory;
 use kprobes_program::error::Problem;
 use kprobes_program::syntax::{Glob, Probe};
 use kprobes_symbols::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
@@ -50,7 +49,7 @@ pub(super) struct Copy {
 pub(super) struct Copies {
     pub copies: Vec<Copy>,
     /// The names of the functions that they are of, and of those that they are in, by what stands for them.
-    pub names: BTreeMap<u64, String>,
+    pub names: Vec<(u64, String)>,
 }
 
 /// The table of copies, for one program: nothing until that asks for it.
@@ -121,15 +120,16 @@ impl Table {
     pub fn copies(&self, glob: &str, exit: bool) -> Result<Copies, Problem> {
         let table = self.get()?;
         let mut found = Copies::default();
-        let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        // The numbers of functions, each with that of a copy which is in it.
+        let mut callers: Vec<(usize, usize)> = Vec::new();
         let glob = Glob::new(glob);
         for function in table.functions_where(|_, name| glob.matches(name)) {
             let function = function?;
-            let stands_for = value(&function);
+            let (stands_for, before) = (value(&function), found.copies.len());
             for stored in function.copies() {
                 let Some(host) = symbol::function(stored.address as usize) else { continue };
                 if let Some(caller) = stored.caller {
-                    callers.entry(caller).or_default().push(found.copies.len());
+                    fallible::push(&mut callers, (caller, found.copies.len()))?;
                 }
                 let copy = Copy {
                     function: stands_for,
@@ -137,20 +137,27 @@ impl Table {
                     name: fallible::copy(&function.name)?,
                     address: stored.address as usize,
                     is_in_pieces: stored.is_in_pieces,
-                    sites: sites(&stored, exit, &host),
+                    sites: sites(&stored, exit, &host)?,
                     host,
                 };
                 fallible::push(&mut found.copies, copy)?;
-                found.names.entry(stands_for).or_insert_with(|| function.name.clone());
+            }
+            if found.copies.len() > before {
+                fallible::push(&mut found.names, (stands_for, function.name))?;
             }
         }
-        for function in table.functions_where(|number, _| callers.contains_key(&number)) {
+        callers.sort_unstable();
+        let of = |caller: usize| {
+            let rest = callers.get(callers.partition_point(|&(other, _)| other < caller)..).unwrap_or(&[]);
+            rest.iter().take_while(move |&&(other, _)| other == caller)
+        };
+        for function in table.functions_where(|number, _| of(number).next().is_some()) {
             let function = function?;
             let caller = value(&function);
-            for &number in callers.get(&function.number).into_iter().flatten() {
+            for &(_, number) in of(function.number) {
                 found.copies.get_mut(number).into_iter().for_each(|copy| copy.caller = caller);
             }
-            found.names.insert(caller, function.name);
+            fallible::push(&mut found.names, (caller, function.name))?;
         }
         if found.copies.is_empty() { Err(Problem::NoInlined) } else { Ok(found) }
     }
@@ -170,14 +177,15 @@ impl Table {
                 Some(_) if is_in_pieces => ", in pieces",
                 Some(_) => "",
             };
-            format!("{} in {host_name}+{offset:#x}{about}", Probe::Inline { function: name, exit })
+            let probe = Probe::Inline { function: name, exit };
+            fallible::format(format_args!("{probe} in {host_name}+{offset:#x}{about}"))
         };
-        Ok(self.copies(glob, exit)?.copies.into_iter().map(line).collect())
+        Ok(fallible::collect_results(self.copies(glob, exit)?.copies.into_iter().map(line))?)
     }
 }
 
-/// The instructions of `host` at which control passes into a copy, or out of it.
-fn sites(copy: &InlinedCopy<'_>, exit: bool, host: &Range<usize>) -> Option<Vec<Site>> {
+/// The instructions of `host` at which control passes into a copy, or out of it, if instructions tell.
+fn sites(copy: &InlinedCopy<'_>, exit: bool, host: &Range<usize>) -> Result<Option<Vec<Site>>, OutOfMemory> {
     let site = |Passage { address, when }: Passage| {
         let address = address as usize;
         let way = match when {
@@ -187,7 +195,20 @@ fn sites(copy: &InlinedCopy<'_>, exit: bool, host: &Range<usize>) -> Option<Vec<
         };
         host.contains(&address).then_some(Site { way, address })
     };
-    if exit { copy.exits()?.map(site).collect() } else { copy.entries()?.map(site).collect() }
+    match exit {
+        true => copy.exits().map_or(Ok(None), |passages| all(passages.map(site))),
+        false => copy.entries().map_or(Ok(None), |passages| all(passages.map(site))),
+    }
+}
+
+/// The sites in a list, if each of them is one.
+fn all(sites: impl Iterator<Item = Option<Site>>) -> Result<Option<Vec<Site>>, OutOfMemory> {
+    let mut all = Vec::new();
+    for site in sites {
+        let Some(site) = site else { return Ok(None) };
+        fallible::push(&mut all, site)?;
+    }
+    Ok(Some(all))
 }
 
 /// The conditional branch at the virtual address `address`.

@@ -40,6 +40,8 @@ mod names;
 mod places;
 #[cfg(target_os = "none")]
 mod running;
+#[cfg(target_os = "none")]
+mod snippets;
 
 #[cfg(target_os = "none")]
 pub use compiled::Reason;

@@ -1,6 +1,5 @@
 //! The names that programs are about, from the table of the image.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -36,13 +35,15 @@ impl Symbols for Image<'_> {
 /// The functions of the image, and the probes of a program by their numbers.
 pub(super) struct Known<'a> {
     pub probes: &'a [Probe],
-    /// The functions of which copies are probed, and those that they are in, by what stands for them.
-    pub inlined: &'a BTreeMap<u64, String>,
+    /// The functions of which copies are probed, and those that they are in, by what stands for them, which
+    /// ascends.
+    pub inlined: &'a [(u64, String)],
 }
 
 impl Names for Known<'_> {
     fn symbol(&self, address: u64) -> Option<(&str, u64)> {
-        let inlined = self.inlined.get(&address).map(|name| (name.as_str(), address));
+        let found = self.inlined.binary_search_by_key(&address, |&(known, _)| known).ok();
+        let inlined = found.and_then(|found| self.inlined.get(found)).map(|(_, name)| (name.as_str(), address));
         inlined.or_else(|| symbol::lookup(address as usize).map(|symbol| (symbol.name, symbol.address)))
     }
 

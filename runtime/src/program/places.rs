@@ -1,6 +1,5 @@
 //! From the probes of a program to instructions of the image.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -58,6 +57,11 @@ pub(super) struct Inlined {
 }
 
 impl Place {
+    /// What stands for the function that it is about: its virtual address, but for a copy.
+    pub fn meant(&self) -> u64 {
+        self.inlined.map_or(self.function.start as u64, |inlined| inlined.function)
+    }
+
     /// How many bytes of memory it takes at most to probe it, by and large.
     pub fn memory(&self) -> usize {
         // Of a return probe each call that is in progress takes an instance besides.
@@ -76,7 +80,7 @@ pub(super) struct Places {
     /// Clauses that run by themselves, each with the number of its name.
     pub alone: Vec<(usize, usize)>,
     /// The functions of which copies are probed, and those that they are in, by what stands for them.
-    pub inlined: BTreeMap<u64, String>,
+    pub inlined: Vec<(u64, String)>,
     /// How many copies are not probed, as no instruction tells when control passes.
     pub untold: usize,
 }
@@ -198,7 +202,7 @@ impl Places {
             return Err(Problem::UntoldInlined);
         }
         self.untold += untold;
-        self.inlined.extend(found.names);
+        fallible::extend(&mut self.inlined, found.names)?;
         let mut last: Option<(u64, usize)> = None;
         for copy in found.copies {
             let Some(sites) = copy.sites else { continue };

@@ -1,41 +1,66 @@
 //! Room for instructions that are made while the kernel runs. Memory that is once mapped to be executed stays so, hence what a
 //! program does not need any more is kept for the next one.
 
-use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Memory that nobody uses: the virtual addresses at which stretches of it begin and end. None touches another.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Free(BTreeMap<usize, usize>);
+use fallible::OutOfMemory;
+
+/// Memory that nobody uses: the virtual addresses at which stretches of it begin and end, in ascending order. None touches another.
+#[derive(Debug)]
+struct Free {
+    stretches: Vec<(usize, usize)>,
+    /// How many more stretches the list has room for at least, so that they can be given back without memory.
+    promised: usize,
+}
 
 impl Free {
     const fn new() -> Self {
-        Self(BTreeMap::new())
+        Self { stretches: Vec::new(), promised: 0 }
+    }
+
+    /// Has [`give`](Self::give) take no memory, `count` times.
+    fn promise(&mut self, count: usize) -> Result<(), OutOfMemory> {
+        self.stretches.try_reserve(self.promised + count)?;
+        self.promised += count;
+        Ok(())
+    }
+
+    /// Gives up a promise.
+    fn forgo(&mut self, count: usize) {
+        self.promised = self.promised.saturating_sub(count);
     }
 
     /// Takes `bytes` from the first stretch that has so many.
     fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
-        let (&start, &end) = self.0.iter().find(|(start, end)| **end - **start >= bytes)?;
-        self.0.remove(&start);
+        let at = self.stretches.iter().position(|(start, end)| end - start >= bytes)?;
+        let (start, end) = self.stretches[at];
         if start + bytes < end {
-            self.0.insert(start + bytes, end);
+            self.stretches[at].0 = start + bytes;
+        } else {
+            self.stretches.remove(at);
         }
         Some(start..start + bytes)
     }
 
-    /// Takes back what was taken, or is new, or is nothing.
-    fn give(&mut self, Range { mut start, mut end }: Range<usize>) {
+    /// Takes back what was taken, or is new, or is nothing. It was promised.
+    fn give(&mut self, Range { start, end }: Range<usize>) {
+        self.forgo(1);
         if start == end {
             return;
         }
-        if let Some((&before, _)) = self.0.range(..start).next_back().filter(|(_, before_end)| **before_end == start) {
-            self.0.remove(&before);
-            start = before;
+        let at = self.stretches.partition_point(|&(other, _)| other < start);
+        let before = at.checked_sub(1).filter(|&before| self.stretches[before].1 == start);
+        let behind = self.stretches.get(at).filter(|(other, _)| *other == end).map(|&(_, end)| end);
+        match (before, behind) {
+            (Some(before), Some(end)) => {
+                self.stretches[before].1 = end;
+                self.stretches.remove(at);
+            }
+            (Some(before), None) => self.stretches[before].1 = end,
+            (None, Some(_)) => self.stretches[at].0 = start,
+            (None, None) => self.stretches.insert(at, (start, end)),
         }
-        if let Some(behind) = self.0.remove(&end) {
-            end = behind;
-        }
-        self.0.insert(start, end);
     }
 }
 
@@ -68,17 +93,7 @@ mod target {
         /// There is no memory.
         pub fn new(words: &[u32]) -> Result<Self, OutOfMemory> {
             let bytes = size_of_val(words).next_multiple_of(ALIGNMENT);
-            let range = FREE.lock().take(bytes);
-            let range = match range {
-                Some(range) => range,
-                None => {
-                    let length = bytes.next_multiple_of(PAGE_SIZE);
-                    let start = allocate_executable(length, false)?;
-                    let mut free = FREE.lock();
-                    free.give(start + bytes..start + length);
-                    start..start + bytes
-                }
-            };
+            let range = find(bytes)?;
             // SAFETY: it is executable memory of which nobody else has been told, and large enough.
             unsafe { probe::write_instructions(range.start, words) };
             Ok(Self(range))
@@ -88,6 +103,22 @@ mod target {
         pub fn start(&self) -> usize {
             self.0.start
         }
+    }
+
+    /// Takes `bytes` from what is free, or from new pages; that they can be given back is promised.
+    fn find(bytes: usize) -> Result<Range<usize>, OutOfMemory> {
+        let mut free = FREE.lock();
+        // The bytes, and what is left of new pages.
+        free.promise(2).map_err(|_| OutOfMemory)?;
+        if let Some(range) = free.take(bytes) {
+            free.forgo(1);
+            return Ok(range);
+        }
+        drop(free);
+        let length = bytes.next_multiple_of(PAGE_SIZE);
+        let start = allocate_executable(length, false).inspect_err(|_| FREE.lock().forgo(2))?;
+        FREE.lock().give(start + bytes..start + length);
+        Ok(start..start + bytes)
     }
 
     impl Drop for Room {
@@ -111,14 +142,26 @@ mod tests {
         free.give(0x1000..0x2000);
         let ranges = [0x100, 0xe00, 0x100].map(|bytes| free.take(bytes).unwrap());
         assert_eq!(ranges, [0x1000..0x1100, 0x1100..0x1f00, 0x1f00..0x2000]);
-        assert_eq!(free, Free::new());
+        assert_eq!(free.stretches, []);
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let mut free = Free::new();
             for number in order {
                 free.give(ranges[number].clone());
             }
-            assert_eq!(free, Free([(0x1000, 0x2000)].into()), "{order:?}");
+            assert_eq!(free.stretches, [(0x1000, 0x2000)], "{order:?}");
         }
+    }
+
+    #[test]
+    fn what_is_promised_has_room() {
+        let mut free = Free::new();
+        for count in 1..20 {
+            free.promise(1).unwrap();
+            assert!(free.stretches.capacity() >= count);
+        }
+        let capacity = free.stretches.capacity();
+        (1..20).for_each(|number| free.give(0x100 * number..0x100 * number + 8));
+        assert_eq!((free.stretches.len(), free.stretches.capacity(), free.promised), (19, capacity, 0));
     }
 
     #[test]

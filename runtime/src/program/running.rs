@@ -1,8 +1,6 @@
 //! A program from its text to what it has found out.
 
-use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +20,7 @@ use super::compiled::Reason;
 use super::inlined::Table;
 use super::names::{Image, Known};
 use super::places::{Place, Places};
+use super::snippets::Snippets;
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
 use crate::{memory, smp, symbol, time};
@@ -38,8 +37,8 @@ pub struct Shared {
     pub(super) names: Vec<Probe>,
     /// Clauses that run by themselves, with the numbers of their names.
     pub(super) alone: Vec<(usize, usize)>,
-    /// The functions of which copies are probed, and those that they are in, by what stands for them.
-    inlined: BTreeMap<u64, String>,
+    /// The functions of which copies are probed, and those that they are in, by what stands for them, which ascends.
+    inlined: Vec<(u64, String)>,
     /// How many copies are not probed, as no instruction tells when control passes.
     untold: usize,
     /// How many turns of clauses with an interval were not run, as they came too late.
@@ -92,13 +91,19 @@ impl From<Error> for Refusal {
     }
 }
 
+impl From<OutOfMemory> for Refusal {
+    fn from(error: OutOfMemory) -> Self {
+        Error::from(error).into()
+    }
+}
+
 impl From<Unattached> for Refusal {
     fn from(why: Unattached) -> Self {
         match why {
             Unattached::Stopped => {
                 Self { is_stopped: true, ..Self::new(sentence(format_args!("the program was stopped before it ran"))) }
             }
-            Unattached::OutOfMemory => Error::from(OutOfMemory).into(),
+            Unattached::OutOfMemory => OutOfMemory.into(),
         }
     }
 }
@@ -132,7 +137,7 @@ impl Refusal {
         let without = if self.sentence.is_empty() { "there is no memory left to say what is wrong" } else { "" };
         writeln!(out, "error: {}{without}", self.sentence)?;
         let Some(cause) = self.cause else { return Ok(()) };
-        cause.mark(source).to_string().lines().try_for_each(|line| writeln!(out, "  {line}"))
+        fallible::format(format_args!("{}", cause.mark(source)))?.lines().try_for_each(|line| writeln!(out, "  {line}"))
     }
 }
 
@@ -198,7 +203,9 @@ impl Shared {
             }
         }
         drop(table);
-        let Places { places, spans, names, alone, inlined, untold } = all;
+        let Places { places, spans, names, alone, mut inlined, untold } = all;
+        inlined.sort_unstable();
+        inlined.dedup_by_key(|(value, _)| *value);
         let store = Store::new(&code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (ending, reading, late) = (AtomicU64::new(u64::MAX), AtomicBool::new(false), AtomicU64::new(0));
@@ -277,15 +284,20 @@ impl Program {
     pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
         let Options { is_interpreted, keys } = options;
         let (shared, places, spans) = Shared::load(text, keys)?;
-        let shared = Arc::try_new(shared).map_err(Error::from)?;
+        // Code has addresses in what is shared, from here on.
+        let mut shared = Arc::try_new(shared)?;
+        let snippets = match Arc::get_mut(&mut shared) {
+            Some(shared) if !is_interpreted => Snippets::of(shared, &places)?,
+            _ => Snippets::default(),
+        };
         // SAFETY: the field with the probes goes before that which shares this, and `finish` keeps the order.
-        let attached = unsafe { attach::attach(&raw const *shared, places, is_interpreted, is_stopped) }?;
+        let attached = unsafe { attach::attach(&raw const *shared, places, snippets, is_interpreted, is_stopped) }?;
         if let Some((probe, why)) = attached.refused.probes.first() {
             return Err(Refusal::at(sentence(format_args!("{why}")), spans.get(*probe).copied().unwrap_or_default()));
         }
         alone::run(&shared, |probe| *probe == Probe::Begin);
         attached.arm(is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
-        let tasks = Tasks { intervals: alone::start_intervals(&shared), shared: shared.clone() };
+        let tasks = Tasks { intervals: alone::start_intervals(&shared)?, shared: shared.clone() };
         Ok(Self { attached, tasks, shared })
     }
 
@@ -301,10 +313,9 @@ impl Program {
     }
 
     /// The functions that one of its probes means and cannot reach, each once, in the order of their addresses.
-    #[must_use]
-    pub fn refused(&self) -> Vec<&'static str> {
+    pub fn refused(&self) -> impl Iterator<Item = &'static str> {
         let functions = self.attached.refused.functions.iter().copied();
-        functions.filter_map(symbol::lookup).map(|function| function.name).collect()
+        functions.filter_map(symbol::lookup).map(|function| function.name)
     }
 
     /// The virtual addresses of the instructions that one of its probes means and cannot reach, in functions of which it reaches
@@ -394,7 +405,7 @@ impl Detached {
         report::write_maps(&shared.code, &shared.store, &shared.known(), &masked, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
         let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
-        let busy = format!("another was being handled on the same CPU{or}");
+        let busy = fallible::format(format_args!("another was being handled on the same CPU{or}"))?;
         for (missed, what, why) in [
             (shared.late.load(Ordering::Relaxed), "interval", "the CPU was busy"),
             (unseen.hits, "hit", busy.as_str()),
@@ -420,12 +431,14 @@ pub fn list(text: &str) -> Result<Vec<String>, Refusal> {
     let routine = Routine { probes: Vec::new(), ops: Vec::new() };
     for probe in syntax::parse_probes(text)? {
         if let Probe::Inline { function, exit } = &probe.node {
-            lines.extend(table.list(function, *exit).map_err(|problem| probe.span.error(problem))?);
+            fallible::extend(&mut lines, table.list(function, *exit).map_err(|problem| probe.span.error(problem))?)?;
             continue;
         }
         let mut all = Places::default();
         all.add(0, &routine, &probe, &table)?;
-        lines.extend(all.names.iter().map(Probe::to_string));
+        for name in &all.names {
+            fallible::push(&mut lines, fallible::format(format_args!("{name}"))?)?;
+        }
     }
     Ok(lines)
 }

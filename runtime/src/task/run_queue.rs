@@ -18,6 +18,9 @@ use crate::{smp, time};
 /// How long a task runs while others are ready.
 pub const QUANTUM: Duration = Duration::from_millis(4);
 
+/// After which time an idle task that was interrupted in the stub of a probe has left it.
+pub const LEAVE_STUB: Duration = Duration::from_micros(50);
+
 /// A CPU, as far as tasks go. Cache lines of its own, as it is written at every switch.
 #[repr(align(128))]
 pub struct Cpu {

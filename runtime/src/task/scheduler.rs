@@ -43,7 +43,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::line::{NOBODY, first_in_line, least_loaded};
-use super::run_queue::{Cpu, QUANTUM, Queues};
+use super::run_queue::{Cpu, LEAVE_STUB, QUANTUM, Queues};
 use super::{State, Task, context, current_task, idle, reaper};
 use crate::interrupt::{self, Ipi};
 use crate::sync::{IrqMask, MaskedGuard, MaskedLock};
@@ -321,6 +321,16 @@ pub fn preempt(pc: usize) {
         return;
     }
     let mask = IrqMask::new();
+    let (this, here) = Cpu::here(&mask);
+    if here.is_due.load(Ordering::Relaxed)
+        && ptr::eq(task, idle::of(this))
+        && aarch64_kprobes::probe::origin(pc).is_some()
+    {
+        // Who takes a probe away waits until nobody is in its stub, and where another task is always ready, an idle one that was
+        // switched from there would not run again.
+        time::set_event(time::counter() + time::ticks(LEAVE_STUB));
+        return;
+    }
     // Of the CPU that the task is on then.
     while Cpu::here(&mask).1.is_due.load(Ordering::Relaxed) {
         task.set_preempted_at(pc);

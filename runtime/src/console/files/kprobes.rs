@@ -78,7 +78,8 @@ pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<
             None => write!(out, "{address:#x}")?,
         }
         let disabled = if enabled { "" } else { "[DISABLED]" };
-        let optimized = if matches!(mode, Some(Mode::Optimized | Mode::Lean)) { "[OPTIMIZED]" } else { "" };
+        let optimized =
+            if matches!(mode, Some(Mode::Optimized | Mode::Lean | Mode::Compiled)) { "[OPTIMIZED]" } else { "" };
         writeln!(out, "    {disabled}{optimized}")?;
     }
     Ok(())

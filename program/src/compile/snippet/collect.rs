@@ -1,0 +1,131 @@
+//! Collects in words whose distance from the state of the CPU is known.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Condition};
+use aarch64_kprobes::probe::{Snippet, Step};
+
+use super::super::{ZERO, load};
+use super::{Distance, Key, Known, Lowering, No, ONE, OTHER, Part, VALUES, is_only_collected};
+use crate::code::{Aggregate, Kept, Operand, Word, rows};
+use crate::store::Layout;
+
+impl Lowering<'_> {
+    /// Collects a value for a key that is known.
+    pub(super) fn collect(
+        &mut self,
+        number: usize,
+        map: u8,
+        key: Word,
+        value: Operand,
+        distance: Distance<'_>,
+    ) -> Result<(), No> {
+        let of = self.code.maps.get(usize::from(map)).ok_or(No::Snippet)?;
+        let (Kept::Aggregate(aggregate), Some(layout)) = (of.value, Layout::of(of.value)) else {
+            return Err(No::Snippet);
+        };
+        if !is_only_collected(self.code, map) {
+            return Err(No::Snippet);
+        }
+        let mut parts = Vec::new();
+        for word in 0..of.key_words() {
+            match self.known(Word(key.0.wrapping_add(word as u8))) {
+                Some(Known::Is(part)) => fallible::push(&mut parts, part)?,
+                _ => return Err(No::Snippet),
+            }
+        }
+        self.has_collected = true;
+        let key = Key { map: map.into(), parts };
+        // What comes first is in `ONE`, and the distance in `OTHER`.
+        let value = match layout {
+            Layout::Count => ZERO,
+            Layout::Sum => self.operand(number, value, ONE)?,
+            Layout::Powers => {
+                let value = self.operand(number, value, ONE)?;
+                self.instruction(a64::leading_zeros(ONE, value))?;
+                ONE
+            }
+            Layout::Rows(_) => {
+                let value = self.operand(number, value, ONE)?;
+                let Aggregate::Linear { least, most, step } = aggregate else { return Err(No::Snippet) };
+                self.linear(value, least, most, step)?;
+                ONE
+            }
+        };
+        self.words(key, distance)?;
+        if matches!(layout, Layout::Powers | Layout::Rows(_)) {
+            self.instruction(a64::add_shifted(OTHER, OTHER, ONE, 3))?;
+        }
+        match (layout, self.atomics) {
+            (Layout::Sum, true) => {
+                self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
+                self.instruction(encode::add_to(Snippet::ONE, OTHER))?;
+                self.instruction(encode::add(OTHER, OTHER, 8))?;
+                self.instruction(encode::add_to(value, OTHER))
+            }
+            (Layout::Sum, false) => {
+                // A register besides those of the value and the address.
+                let sum = VALUES.rev().find(|&register| register != value && !self.is_used(number, register));
+                let sum = sum.ok_or(No::Snippet)?;
+                self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
+                self.instruction(load(sum, OTHER, 0))?;
+                self.instruction(encode::add(sum, sum, 1))?;
+                self.instruction(encode::store(sum, OTHER, 0))?;
+                self.instruction(load(sum, OTHER, 8))?;
+                self.instruction(a64::compute(Binary::Add, sum, sum, value))?;
+                self.instruction(encode::store(sum, OTHER, 8))
+            }
+            (_, true) => {
+                self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
+                self.instruction(encode::add_to(Snippet::ONE, OTHER))
+            }
+            (_, false) => {
+                self.instruction(encode::load_at(ONE, Snippet::CPU, OTHER))?;
+                self.instruction(encode::add(ONE, ONE, 1))?;
+                self.instruction(encode::store_at(ONE, Snippet::CPU, OTHER))
+            }
+        }
+    }
+
+    /// Whether a register has a value that is read behind op `number`.
+    fn is_used(&self, number: usize, register: u8) -> bool {
+        self.places.across(number).any(|(_, of)| of == register)
+    }
+
+    /// Has `OTHER` hold the distance to the words of `key`.
+    fn words(&mut self, key: Key, distance: Distance<'_>) -> Result<(), No> {
+        if key.parts.iter().all(|part| matches!(part, Part::Number(_))) {
+            let numbers = key.parts.iter().filter_map(|part| match part {
+                Part::Number(number) => Some(*number),
+                Part::Function | Part::Site | Part::Address => None,
+            });
+            let numbers = fallible::collect(numbers)?;
+            let at = distance(&key, &numbers)?.ok_or(No::Snippet)?;
+            return self.push(Step::Number(OTHER, at));
+        }
+        if self.operand.as_ref().is_some_and(|other| *other != key) {
+            return Err(No::Snippet);
+        }
+        self.operand = Some(key);
+        self.push(Step::Operand(OTHER))
+    }
+
+    /// Has `ONE` hold the number of the row of a value, as `run::collect::linear_row` finds it.
+    fn linear(&mut self, value: u8, least: i64, most: i64, step: i64) -> Result<(), No> {
+        let row = VALUES.rev().find(|&register| register != value && self.places.has_no_value_in(register));
+        let row = row.ok_or(No::Snippet)?;
+        self.push(Step::Number(OTHER, least.cast_unsigned()))?;
+        self.instruction(a64::compute(Binary::Subtract, row, value, OTHER))?;
+        self.instruction(a64::compute(Binary::SubtractFlags, ZERO, value, OTHER))?;
+        self.push(Step::Number(OTHER, step.unsigned_abs()))?;
+        self.instruction(a64::compute(Binary::Divide, row, row, OTHER))?;
+        // The flags are those of the comparison with the least still: `divide` and moves leave them.
+        self.instruction(a64::set_if(Condition::Ge, ONE))?;
+        self.push(Step::Number(OTHER, rows(least, most, step) as u64))?;
+        self.instruction(a64::compute(Binary::SubtractFlags, ZERO, row, OTHER))?;
+        self.instruction(a64::select(Condition::Lo, row, row, OTHER))?;
+        self.instruction(encode::add(row, row, 1))?;
+        self.instruction(a64::compute(Binary::Multiply, ONE, row, ONE))
+    }
+}

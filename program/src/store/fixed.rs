@@ -1,0 +1,245 @@
+//! What is collected for keys that are known before anything is hit: in words that the code in a stub adds to by their address, rather
+//! than in a table.
+//!
+//! Nobody else writes to these words. What has been cleared is not taken out of them, but remembered, and subtracted from then on.
+//! One task at a time reads and clears a map.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::Ordering;
+
+use fallible::OutOfMemory;
+
+use super::{Cells, cells};
+use crate::atomic::AtomicBool;
+use crate::code::{Aggregate, HISTOGRAM_WORDS, Kept, Map};
+
+/// Words that every CPU has for itself, as many for each as [`COUNT`](Self::COUNT) says; they begin with 0.
+pub trait Words: fmt::Debug + Send + Sync {
+    /// How far the word of this number is from what stands for the CPU in a stub.
+    fn distance(&self, index: usize) -> u64;
+
+    /// What the word is on all CPUs together.
+    fn sum(&self, index: usize) -> u64;
+}
+
+/// Provides [`Words`].
+pub type NewWords<'a> = &'a mut dyn FnMut() -> Result<Box<dyn Words>, OutOfMemory>;
+
+/// How many words there are in each of [`Words`].
+pub const WORDS: usize = 512;
+
+/// How the words of an aggregate are laid out, which only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// How many.
+    Count,
+    /// How many, and their sum.
+    Sum,
+    /// How many by leading zeros.
+    Powers,
+    /// The rows, as a table has them.
+    Rows(usize),
+}
+
+impl Layout {
+    /// That of what a map keeps, if it is collected in such words.
+    pub fn of(kept: Kept) -> Option<Self> {
+        match kept {
+            Kept::Aggregate(Aggregate::Count) => Some(Self::Count),
+            Kept::Aggregate(Aggregate::Sum { .. }) => Some(Self::Sum),
+            Kept::Aggregate(Aggregate::Histogram) => Some(Self::Powers),
+            Kept::Aggregate(Aggregate::Linear { .. }) => Some(Self::Rows(kept.words())),
+            Kept::Aggregate(_) | Kept::Value(_) => None,
+        }
+        .filter(|layout| layout.words() <= WORDS)
+    }
+
+    /// How many there are.
+    pub fn words(self) -> usize {
+        match self {
+            Self::Count => 1,
+            Self::Sum => 2,
+            Self::Powers => 65,
+            Self::Rows(rows) => rows,
+        }
+    }
+
+    /// Where `number`, the number of a word, is in what a table has for the aggregate; nothing if it is not there.
+    fn place(self, number: usize) -> Option<usize> {
+        match self {
+            Self::Count | Self::Rows(_) => Some(number),
+            Self::Sum => number.checked_sub(1),
+            // Values below 0 have no leading zeros; 0 has 64.
+            Self::Powers => Some(if number == 0 { 0 } else { HISTOGRAM_WORDS - 1 - number }),
+        }
+    }
+}
+
+/// One key.
+#[derive(Debug)]
+struct Cell {
+    map: usize,
+    key: Box<[u64]>,
+    layout: Layout,
+    /// Which words it has.
+    block: usize,
+    first: usize,
+    /// What had been collected when it was cleared last.
+    before: Box<Cells>,
+    /// It is an entry though nothing has been collected since.
+    is_kept: AtomicBool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Fixed {
+    blocks: Vec<Box<dyn Words>>,
+    /// How many words of the last block are in use.
+    used: usize,
+    cells: Vec<Cell>,
+}
+
+impl Fixed {
+    /// How far from what stands for the CPU the words are for `key` of map number `map`, which has a [`Layout`].
+    pub fn distance(&mut self, map: usize, of: &Map, key: &[u64], new: NewWords<'_>) -> Result<u64, OutOfMemory> {
+        // Those for one function come one after the other; others are few.
+        let known = self.cells.iter().rev().take(64).find(|cell| cell.map == map && *cell.key == *key);
+        if let Some(&Cell { block, first, .. }) = known {
+            return self.blocks.get(block).map(|words| words.distance(first)).ok_or(OutOfMemory);
+        }
+        let layout = Layout::of(of.value).ok_or(OutOfMemory)?;
+        if self.blocks.is_empty() || self.used + layout.words() > WORDS {
+            fallible::push(&mut self.blocks, new()?)?;
+            self.used = 0;
+        }
+        let (block, first) = (self.blocks.len() - 1, self.used);
+        let (key, before) = (fallible::boxed_slice(key.iter().copied())?, cells(layout.words())?);
+        let is_kept = AtomicBool::new(false);
+        fallible::push(&mut self.cells, Cell { map, key, layout, block, first, before, is_kept })?;
+        self.used += layout.words();
+        self.blocks.last().map(|words| words.distance(first)).ok_or(OutOfMemory)
+    }
+
+    fn of(&self, map: usize) -> impl Iterator<Item = (&Cell, &dyn Words)> {
+        let cells = self.cells.iter().filter(move |cell| cell.map == map);
+        cells.filter_map(|cell| Some((cell, &**self.blocks.get(cell.block)?)))
+    }
+
+    /// Adds the keys and values of a map to `rows`, each with `value_words` words of a value.
+    pub fn read(&self, map: usize, value_words: usize, rows: &mut Vec<u64>) -> Result<(), OutOfMemory> {
+        for (cell, words) in self.of(map) {
+            let length = rows.len();
+            fallible::extend(rows, cell.key.iter().copied())?;
+            let value = rows.len();
+            fallible::extend(rows, core::iter::repeat_n(0, value_words))?;
+            let mut is_entry = cell.is_kept.load(Ordering::Relaxed);
+            for (number, before) in cell.before.iter().enumerate() {
+                let before = before.load(Ordering::Relaxed);
+                let since = words.sum(cell.first + number).wrapping_sub(before);
+                is_entry |= since != 0;
+                if let Some(place) = cell.layout.place(number).and_then(|place| rows.get_mut(value + place)) {
+                    *place = since;
+                }
+            }
+            if !is_entry {
+                rows.truncate(length);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has nothing be collected so far; the keys that are there stay if `keep`.
+    pub fn clear(&self, map: usize, keep: bool) {
+        for (cell, words) in self.of(map) {
+            let mut is_entry = cell.is_kept.load(Ordering::Relaxed);
+            for (number, before) in cell.before.iter().enumerate() {
+                let now = words.sum(cell.first + number);
+                is_entry |= now != before.swap(now, Ordering::Relaxed);
+            }
+            cell.is_kept.store(keep && is_entry, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::code::{HISTOGRAM_WORDS, Type};
+
+    /// Words of one CPU.
+    #[derive(Debug, Clone)]
+    struct One(Arc<Cells>);
+
+    impl Words for One {
+        fn distance(&self, index: usize) -> u64 {
+            0x1000 + index as u64
+        }
+
+        fn sum(&self, index: usize) -> u64 {
+            self.0[index].load(Ordering::Relaxed)
+        }
+    }
+
+    fn map(aggregate: Aggregate) -> Map {
+        Map { name: "m".into(), keys: vec![Type::Symbol], value: Kept::Aggregate(aggregate) }
+    }
+
+    fn read(fixed: &Fixed, value_words: usize) -> Vec<u64> {
+        let mut rows = Vec::new();
+        fixed.read(0, value_words, &mut rows).unwrap();
+        rows
+    }
+
+    #[test]
+    fn what_is_cleared_is_left_away_and_counts_go_on() {
+        let one = One(cells(WORDS).unwrap().into());
+        let mut fixed = Fixed::default();
+        let count = map(Aggregate::Count);
+        let mut distance = |key| fixed.distance(0, &count, &[key], &mut || Ok(Box::new(one.clone()))).unwrap();
+        assert_eq!([distance(7), distance(8), distance(7)], [0x1000, 0x1001, 0x1000]);
+        let add = |index: usize| one.0[index].fetch_add(1, Ordering::Relaxed);
+        assert_eq!(read(&fixed, 1), []);
+        add(0);
+        add(0);
+        assert_eq!(read(&fixed, 1), [7, 2]);
+        fixed.clear(0, true);
+        assert_eq!(read(&fixed, 1), [7, 0]);
+        add(1);
+        assert_eq!(read(&fixed, 1), [7, 0, 8, 1]);
+        fixed.clear(0, false);
+        assert_eq!(read(&fixed, 1), []);
+        add(1);
+        assert_eq!(read(&fixed, 1), [8, 1]);
+    }
+
+    #[test]
+    fn rows_by_leading_zeros_are_those_of_a_table() {
+        let one = One(cells(WORDS).unwrap().into());
+        let mut fixed = Fixed::default();
+        fixed.distance(0, &map(Aggregate::Histogram), &[7], &mut || Ok(Box::new(one.clone()))).unwrap();
+        for value in [0_u64, 1, 2, 3, 4, u64::MAX >> 1, u64::MAX] {
+            one.0[value.leading_zeros() as usize].fetch_add(1, Ordering::Relaxed);
+            let rows = read(&fixed, HISTOGRAM_WORDS);
+            assert_eq!(rows.len(), 1 + HISTOGRAM_WORDS);
+            // Below 0, 0, 1, 2 to 3, and so on.
+            let row = if value >> 63 == 1 { 0 } else { 65 - value.leading_zeros() as usize };
+            let row = if value == 0 { 1 } else { row };
+            assert_eq!(rows[1 + row], if value == 3 { 2 } else { 1 }, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_sum_of_nothing_is_an_entry() {
+        let one = One(cells(WORDS).unwrap().into());
+        let mut fixed = Fixed::default();
+        fixed.distance(0, &map(Aggregate::Sum { signed: false }), &[7], &mut || Ok(Box::new(one.clone()))).unwrap();
+        one.0[0].fetch_add(1, Ordering::Relaxed);
+        assert_eq!(read(&fixed, 1), [7, 0]);
+        one.0[1].fetch_add(5, Ordering::Relaxed);
+        assert_eq!(read(&fixed, 1), [7, 5]);
+    }
+}

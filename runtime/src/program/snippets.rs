@@ -1,0 +1,124 @@
+//! Clauses that stand in the stubs of their probes, and what they collect in.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use aarch64_kprobes::platform::MAX_CPUS;
+use aarch64_kprobes::probe::{CpuWords, Insertion, Snippet};
+use fallible::OutOfMemory;
+use kprobes_program::compile::{Key, Part, in_stub};
+use kprobes_program::store::{Store, WORDS, Words};
+
+use super::Shared;
+use super::compiled::View;
+use super::places::Place;
+use crate::memory;
+
+/// Words of the engine, as a store collects in them.
+#[derive(Debug)]
+struct Cells(CpuWords);
+
+const _: () = assert!(CpuWords::COUNT == WORDS);
+
+impl Words for Cells {
+    fn distance(&self, index: usize) -> u64 {
+        self.0.distance(index)
+    }
+
+    fn sum(&self, index: usize) -> u64 {
+        self.0.sum(index)
+    }
+}
+
+fn cells() -> Result<Box<dyn Words>, OutOfMemory> {
+    let words: Box<dyn Words> = fallible::boxed(Cells(CpuWords::new()?))?;
+    Ok(words)
+}
+
+/// The snippets of a program.
+#[derive(Debug, Default)]
+pub(super) struct Snippets {
+    /// By the numbers of the clauses.
+    _clauses: Vec<Option<Box<Snippet>>>,
+    /// Those of the places, in their order.
+    insertions: Vec<Option<Insertion>>,
+}
+
+impl Snippets {
+    /// Those of the clauses of `shared` that have one, for probes at `places`; good as long as that is where it is now.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for what they collect in.
+    pub fn of(shared: &mut Shared, places: &[Place]) -> Result<Self, OutOfMemory> {
+        let (mut clauses, mut keys, mut insertions) = (Vec::new(), Vec::new(), Vec::new());
+        for clause in 0..shared.code.routines.len() {
+            let count = places.iter().filter(|place| place.clause == clause && place.way.view().is_some()).count();
+            let snippet = if count > 0 { Self::clause(shared, clause)? } else { None };
+            // What is called has a table, which is no larger for more keys.
+            let snippet = snippet.filter(|(_, key)| {
+                let words = key.as_ref().map_or(0, |key| Store::fixed_words(&shared.code, key.map));
+                count * words * size_of::<u64>() * MAX_CPUS <= memory::statistics().heap_to_spare() / 8
+            });
+            let (snippet, key) = snippet.unzip();
+            fallible::push(&mut clauses, snippet.map(fallible::boxed).transpose()?)?;
+            fallible::push(&mut keys, key.flatten())?;
+        }
+        for place in places {
+            let insertion = match clauses.get(place.clause).and_then(Option::as_ref) {
+                Some(snippet) if place.way.view().is_some() => {
+                    let key = keys.get(place.clause).and_then(Option::as_ref);
+                    let operand = key.map(|key| Self::operand(shared, key, place)).transpose()?;
+                    Some(Insertion::new(snippet, operand.unwrap_or(0)))
+                }
+                _ => None,
+            };
+            fallible::push(&mut insertions, insertion)?;
+        }
+        Ok(Self { _clauses: clauses, insertions })
+    }
+
+    /// That of a clause, and for what key its operand is.
+    fn clause(shared: &mut Shared, clause: usize) -> Result<Option<(Snippet, Option<Key>)>, OutOfMemory> {
+        let (kernel, atomics) = (View::Frame.kernel(shared), Snippet::has_atomics());
+        let mut wanted = Vec::new();
+        // What a first pass asks for is there in the second, in which it is told.
+        let mut ask = |key: &Key, numbers: &[u64]| {
+            fallible::push(&mut wanted, (key.map, fallible::collect(numbers.iter().copied())?))?;
+            Ok(Some(0))
+        };
+        if in_stub(&shared.code, clause, &shared.store, &kernel, atomics, &mut ask)?.is_none() {
+            return Ok(None);
+        }
+        let mut distances = Vec::new();
+        for (map, key) in wanted {
+            fallible::push(&mut distances, shared.store.distance(&shared.code, map, &key, &mut cells)?)?;
+        }
+        let mut distances = distances.into_iter();
+        let mut tell = |_: &Key, _: &[u64]| Ok(distances.next().flatten());
+        let Some(found) = in_stub(&shared.code, clause, &shared.store, &kernel, atomics, &mut tell)? else {
+            return Ok(None);
+        };
+        // SAFETY: it loads what the store has, which outlives the probes, and adds to words of the engine in it, by instructions that
+        // are those of this CPU.
+        let snippet = unsafe { Snippet::new(&found.steps, false) };
+        Ok(snippet.ok().map(|snippet| (snippet, found.operand)))
+    }
+
+    /// The operand of the probe at `place`.
+    fn operand(shared: &mut Shared, key: &Key, place: &Place) -> Result<u64, OutOfMemory> {
+        let parts = key.parts.iter().map(|part| match part {
+            Part::Number(number) => *number,
+            Part::Function => place.meant(),
+            Part::Site => place.name as u64,
+            Part::Address => place.address as u64,
+        });
+        let numbers = fallible::collect(parts)?;
+        shared.store.distance(&shared.code, key.map, &numbers, &mut cells)?.ok_or(OutOfMemory)
+    }
+
+    /// What is inserted at the place of this number.
+    pub fn get(&self, place: usize) -> Option<&Insertion> {
+        self.insertions.get(place)?.as_ref()
+    }
+}
