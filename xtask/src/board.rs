@@ -12,7 +12,7 @@ pub use arguments::Overrides;
 
 use crate::{
     setup::trees,
-    test::select::{Entry, Interrupts, Traits},
+    test::select::{Entry, Interruption, Interrupts, Traits},
     workspace,
 };
 
@@ -84,6 +84,8 @@ pub struct Configuration {
     smp: Option<u32>,
     interrupts: Option<Interrupts>,
     entry: Option<Entry>,
+    #[serde(default)]
+    interruption: Interruption,
     /// What this variation is without, beside what the board is.
     #[serde(default)]
     lacks: Vec<String>,
@@ -208,6 +210,7 @@ impl Board {
             interrupts: configuration.interrupts.unwrap_or(qemu.interrupts),
             entry: configuration.entry.unwrap_or(qemu.entry),
             board: self.name.clone(),
+            interruption: configuration.interruption,
             lacks: self.lacks(Some(configuration)),
         })
     }

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::Path};
 use anyhow::{Result, ensure};
 
 use super::{Board, Configuration};
-use crate::{disk, setup::trees};
+use crate::{disk, setup::trees, test::select::Interruption};
 
 /// What the command line changes about a configuration.
 #[derive(clap::Args, Default)]
@@ -71,12 +71,17 @@ impl Board {
         for (key, value) in options {
             machine += &format!(",{key}={value}");
         }
+        let interruption: &[&str] = match configuration.interruption {
+            Interruption::Blocks => &[],
+            Interruption::Instructions => &["-accel", "tcg,one-insn-per-tb=on"],
+        };
         let cpu = overrides.cpu.as_ref().or(configuration.cpu.as_ref()).unwrap_or(&qemu.cpu);
         let mut arguments: Vec<OsString> = Vec::new();
         for (option, value) in [("-machine", &machine), ("-cpu", cpu), ("-m", &qemu.memory), ("-smp", &smp.to_string())]
         {
             arguments.extend([option.into(), value.into()]);
         }
+        arguments.extend(interruption.iter().map(OsString::from));
         for argument in &qemu.arguments {
             arguments.push(match argument.split_once(disk::PLACEHOLDER) {
                 Some((before, behind)) => {

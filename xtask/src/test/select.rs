@@ -23,10 +23,12 @@ pub enum Trait {
     Entry,
     /// The board.
     Board,
+    /// Where code is interrupted.
+    Interruption,
 }
 
 impl Trait {
-    pub const ALL: [Self; 5] = [Self::Cpus, Self::Core, Self::Interrupts, Self::Entry, Self::Board];
+    pub const ALL: [Self; 6] = [Self::Cpus, Self::Core, Self::Interrupts, Self::Entry, Self::Board, Self::Interruption];
 
     /// The trait of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -40,6 +42,7 @@ impl Trait {
             Self::Interrupts => "interrupts",
             Self::Entry => "entry",
             Self::Board => "board",
+            Self::Interruption => "interruption",
         }
     }
 }
@@ -68,6 +71,17 @@ pub enum Entry {
     El2,
 }
 
+/// Where the machine takes interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interruption {
+    /// Between the blocks that QEMU translates code to.
+    #[default]
+    Blocks,
+    /// Between any two instructions, as hardware does.
+    Instructions,
+}
+
 /// What a configuration is, as far as tests can depend on it.
 #[derive(Clone, Debug)]
 pub struct Traits {
@@ -76,6 +90,7 @@ pub struct Traits {
     pub interrupts: Interrupts,
     pub entry: Entry,
     pub board: String,
+    pub interruption: Interruption,
     /// What it is without that some tests need.
     pub lacks: Vec<String>,
 }
@@ -89,6 +104,7 @@ impl Traits {
             Trait::Interrupts => self.interrupts == other.interrupts,
             Trait::Entry => self.entry == other.entry,
             Trait::Board => self.board == other.board,
+            Trait::Interruption => self.interruption == other.interruption,
         }
     }
 
@@ -163,7 +179,15 @@ mod tests {
 
     fn traits(cpus: u32, core: &str, interrupts: Interrupts, entry: Entry, board: &str, lacks: &[&str]) -> Traits {
         let lacks = lacks.iter().map(|lack| lack.to_string()).collect();
-        Traits { cpus, core: core.into(), interrupts, entry, board: board.into(), lacks }
+        Traits {
+            cpus,
+            core: core.into(),
+            interrupts,
+            entry,
+            board: board.into(),
+            interruption: super::Interruption::Blocks,
+            lacks,
+        }
     }
 
     /// Six configurations of two boards.
