@@ -290,7 +290,7 @@ fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl Fn
     let interpreted = Loaded::new(program, &limits)?;
     let mut other = Loaded::new(program, &limits).expect("it has been loaded");
     change(&mut other.code.routines[0].ops);
-    let directory = Directory::new(&other.store);
+    let directory = Directory::new(&other.store).expect("there is memory");
     let kernel = kernel(random, &other);
     let compiled = match compile(&other.code, 0, &other.store, &directory, &kernel) {
         Ok(compiled) => compiled,
@@ -397,7 +397,8 @@ test!(
              @p[arg0 % 300] = arg0 % 300; $p = @p[arg0 * 7 % 300]; if ($p != arg0 * 7 % 300 && $p) { @wrong++; } }";
         let cpus = smp::running().count();
         let loaded: &'static Loaded = Box::leak(Loaded::new(PROGRAM, &Limits::usual(cpus)).expect("it is right"));
-        let directory: &'static Directory = Box::leak(Box::new(Directory::new(&loaded.store)));
+        let directory: &'static Directory =
+            Box::leak(Box::new(Directory::new(&loaded.store).expect("there is memory")));
         let kernel = Kernel { cpus, ..kernel(&mut Random::new(1), loaded) };
         let memory: &'static Memory = Box::leak(Box::new(Memory::new()));
         memory.fill(&compile(&loaded.code, 0, &loaded.store, directory, &kernel).expect("it is short"));

@@ -38,6 +38,7 @@ mod scheduling;
 mod signal;
 mod simulated;
 mod smp;
+mod snippets;
 mod step;
 mod storm;
 mod task;

@@ -1,6 +1,7 @@
 //! The kernel's own allocator fails at the first allocation of an operation, at its second, and so on: each time the operation gives
 //! an error, and the same probes and the same bytes are there as before.
 
+use alloc::string::String;
 use core::alloc::{GlobalAlloc, Layout};
 use core::fmt::Debug;
 use core::hint::black_box;
@@ -13,6 +14,7 @@ use kprobes_trace::definition::{Command, Problem, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{Armed, Events};
+use runtime::program::{Program, Refusal, list};
 use runtime::{memory, println, task, tracing};
 
 use crate::test;
@@ -149,5 +151,48 @@ test!(
         );
         black_box(target(3, 4));
         assert_eq!(events.iter().map(|event| event.probe().hits()).sum::<u64>(), 1);
+    }
+);
+
+fn is_memory(refusal: &Refusal) -> bool {
+    let mut why = String::new();
+    refusal.write("", &mut why).expect("there is memory");
+    why.contains("memory")
+}
+
+#[inline(never)]
+extern "C" fn called(number: u64) -> u64 {
+    black_box(number)
+}
+
+test!(
+    fn a_program_is_started_or_the_error_says_that_there_is_no_memory() {
+        let text = "BEGIN { @begun = 1; } kprobe:tests::scarce::called /arg0 > 1/ { @[func, arg0] = count(); @h = hist(arg0); } \
+            kretprobe:tests::scarce::called { printf(\"%d %s\\n\", retval, func); }";
+        // A clause that there is no memory to compile is interpreted.
+        let says_so = |refusal: &Option<Refusal>| refusal.as_ref().is_none_or(is_memory);
+        let start = || match Program::start(text) {
+            Ok(program) if program.interpreted().is_empty() => Ok(program),
+            outcome => Err(outcome.err()),
+        };
+        let program = each_allocation("a program", start, says_so);
+        black_box(called(black_box(7)));
+        let mut out = String::new();
+        program.finish(&mut out).expect("there is memory");
+        assert!(
+            out.contains("@begun: 1") && out.contains(", 7]: 1") && out.contains("7 tests::scarce::called"),
+            "{out}"
+        );
+    }
+);
+
+test!(
+    fn inlined_copies_are_found_or_the_error_says_that_there_is_no_memory() {
+        const PROBE: &str = "inline:tests::inlined::counted:entry";
+        let listed = each_allocation("a list of copies", || list(PROBE), is_memory);
+        assert!(listed.len() >= 7, "{listed:?}");
+        let text = alloc::format!("{PROBE} {{ @[caller] = count(); }}");
+        let program = each_allocation("a program on copies", || Program::interpret(&text), is_memory);
+        assert!(program.probes() >= 7);
     }
 );

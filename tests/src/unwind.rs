@@ -10,7 +10,8 @@ use core::mem;
 use core::ops::Range;
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::probe::{self, Entry, Mode};
+use aarch64_kprobes::insn::encode::compute::Branch;
+use aarch64_kprobes::probe::{self, Entry, Insertion, Mode, Snippet, Step};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe};
 use runtime::memory::layout;
 use runtime::sync::IrqLock;
@@ -100,6 +101,19 @@ extern "C" fn divert(call: &mut Call<'_>) {
     unsafe { call.frame_mut().x[30] = 0 };
 }
 
+/// A probe that does something in its stub, and nothing else; or, with interrupts masked, leaves all to its handler.
+fn compiled(at: usize, is_masked: bool) -> Kprobe {
+    let steps = [Step::Number(11, 1 << 40), Step::Branch(Branch::Zero(11), 3), Step::Number(12, 2)];
+    let steps = if is_masked { &[Step::Call(Branch::Always)] } else { &steps[..] };
+    // SAFETY: it computes a number.
+    let snippet = Box::leak(Box::new(unsafe { Snippet::new(steps, is_masked) }.unwrap()));
+    let insertion = Box::leak(Box::new(Insertion::new(snippet, 0)));
+    // SAFETY: both stay.
+    let probe = unsafe { Kprobe::at(at).entry(entered).snippet(insertion) }.register().unwrap();
+    assert_eq!(probe.hits(), 0);
+    probe
+}
+
 fn on_each_instruction(probe: impl Fn(usize) -> Kprobe) -> Vec<Probe> {
     let addresses: BTreeSet<usize> = PROGRAMS.iter().flat_map(|(function, _)| function.instructions()).collect();
     addresses.into_iter().filter(|&address| probe::check(address).is_ok()).map(|at| Box::new(probe(at)) as _).collect()
@@ -117,13 +131,15 @@ const FULL: &[usize] = &[0, 1, 2, 3, 4, 7];
 const LEAN: &[usize] = &[0, 1, 2];
 const FOLLOW: &[usize] = &[0, 1, 2, 6];
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 14] = [
     ("none", Vec::new, &[]),
     ("optimized", || on_each_instruction(|at| Kprobe::at(at).pre(before).register().unwrap()), FULL),
     ("optimized, written", || on_each_instruction(|at| Kprobe::at(at).pre(write).register().unwrap()), FULL),
     ("boosted", || on_each_instruction(|at| Kprobe::at(at).at_most(Mode::Boosted).register().unwrap()), &[]),
     ("stepped", || on_each_instruction(|at| Kprobe::at(at).pre(before).post(after).register().unwrap()), &[]),
     ("lean", || on_each_function(|at| Kprobe::at(at).entry(entered).register().unwrap()), LEAN),
+    ("compiled", || on_each_function(|at| compiled(at, false)), &[]),
+    ("compiled, masked", || on_each_function(|at| compiled(at, true)), &[]),
     ("returns", || on_each_function(|at| Kretprobe::at(at).register().unwrap()), FOLLOW),
     (
         "returns by breakpoints",

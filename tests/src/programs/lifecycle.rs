@@ -154,7 +154,7 @@ test!(
             assert!(why.ends_with(&caret), "{why}{caret}");
         }
         let program = start("kprobe:* /0/ { @ = count(); }");
-        let refused = program.refused();
+        let refused: Vec<_> = program.refused().collect();
         assert!(
             refused.contains(&"aarch64_kprobes::exception::handle_sync") && program.refused_instructions().is_empty()
         );

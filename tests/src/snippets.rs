@@ -1,0 +1,150 @@
+//! What stands in the stubs of probes: it counts right while tasks are preempted in it, and moved, and while its probes come and go.
+
+use alloc::format;
+use alloc::vec::Vec;
+use core::hint::black_box;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
+use aarch64_kprobes::Kprobe;
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self, Binary};
+use aarch64_kprobes::probe::{CpuWords, Entry, Insertion, Mode, Snippet, Step};
+use runtime::program::Program;
+use runtime::task;
+use runtime::task::JoinHandle;
+
+use crate::test;
+
+/// More than there are CPUs, so that they are preempted, and moved.
+const CALLERS: u64 = 10;
+
+static CALLED: AtomicU64 = AtomicU64::new(0);
+/// Those that call for ever are to end.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+#[inline(never)]
+fn target(number: u64) -> u64 {
+    CALLED.fetch_add(1, Relaxed);
+    black_box(number)
+}
+
+/// Tasks that call `target` with 0 to `calls`, on whatever CPU.
+fn callers(calls: u64) -> Vec<JoinHandle> {
+    let caller = move || (0..calls).for_each(|number| _ = black_box(target(black_box(number))));
+    (0..CALLERS).map(|_| task::spawn("caller", caller)).collect()
+}
+
+fn join(tasks: Vec<JoinHandle>) {
+    tasks.into_iter().for_each(JoinHandle::join);
+}
+
+fn mode_of(program: &Program) -> Mode {
+    let probe = program.registrations().next().expect("it has a probe");
+    let listed = aarch64_kprobes::probe::list().expect("there is memory");
+    let listed = listed.iter().find(|listed| listed.address == probe.address()).expect("it is registered");
+    listed.mode.expect("it is armed")
+}
+
+test!(
+    depends(cpus, core, interruption),
+    fn tasks_that_are_moved_lose_no_count() {
+        const CALLS: u64 = 20_000;
+        let text = "kprobe:tests::snippets::target { @n = count(); @sum[func] = sum(arg0); @h = lhist(arg0, 0, 20000, 5000); }";
+        let program = Program::start(text).unwrap();
+        assert_eq!(mode_of(&program), Mode::Compiled);
+        join(callers(CALLS));
+        let hits: u64 = program.registrations().map(|probe| probe.hits()).sum();
+        let mut out = alloc::string::String::new();
+        program.finish(&mut out).unwrap();
+        let quarter = CALLERS * CALLS / 4;
+        let (calls, sum) = (CALLERS * CALLS, CALLERS * (CALLS * (CALLS - 1) / 2));
+        assert_eq!(hits, calls, "{out}");
+        assert!(out.contains(&format!("@n: {calls}\n")), "{out}");
+        assert!(out.contains(&format!("target]: {sum}\n")), "{out}");
+        assert_eq!(out.matches(&format!(" {quarter} |")).count(), 4, "{out}");
+    }
+);
+
+test!(
+    depends(cpus, core, interruption),
+    fn a_probe_that_goes_leaves_nobody_in_its_snippet() {
+        const ROUNDS: u64 = 200;
+        IS_OVER.store(false, Relaxed);
+        let caller = || (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| _ = target(black_box(number)));
+        let tasks: Vec<JoinHandle> = (0..CALLERS).map(|_| task::spawn("caller", caller)).collect();
+        // Both are counted by each hit, or none is.
+        let text = "kprobe:tests::snippets::target { @one = count(); @other = count(); }";
+        for round in 0..ROUNDS {
+            let program = Program::start(text).unwrap();
+            let probe = program.registrations().next().unwrap();
+            while probe.hits() <= round % 8 {
+                task::yield_now();
+            }
+            probe.disable().unwrap();
+            let hits = probe.hits();
+            let mut out = alloc::string::String::new();
+            program.finish(&mut out).unwrap();
+            assert_eq!(out, format!("@one: {hits}\n@other: {hits}\n"));
+        }
+        IS_OVER.store(true, Relaxed);
+        join(tasks);
+    }
+);
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn handle(_: &Entry) {
+    HANDLED.fetch_add(1, Relaxed);
+}
+
+test!(
+    depends(core),
+    fn what_is_not_usual_is_left_to_the_handler() {
+        let words = CpuWords::new().unwrap();
+        let mut steps = Vec::from([
+            // Odd numbers are the handler's.
+            Step::Instruction(compute::compute(Binary::And, 11, 0, 0)),
+            Step::Instruction(compute::shift_left(11, 11, 63)),
+            Step::Call(compute::Branch::NotZero(11)),
+            Step::Branch(compute::Branch::Zero(0), 0),
+            Step::Operand(12),
+        ]);
+        if Snippet::has_atomics() {
+            steps.extend([
+                Step::Instruction(compute::compute(Binary::Add, 12, Snippet::CPU, 12)),
+                Step::Instruction(encode::add_to(Snippet::ONE, 12)),
+            ]);
+        } else {
+            steps.extend([
+                Step::Instruction(encode::load_at(11, Snippet::CPU, 12)),
+                Step::Instruction(encode::add(11, 11, 1)),
+                Step::Instruction(encode::store_at(11, Snippet::CPU, 12)),
+            ]);
+        }
+        // 0 is nobody's.
+        let end = steps.len();
+        steps[3] = Step::Branch(compute::Branch::Zero(0), end);
+        for is_masked in [false, true] {
+            HANDLED.store(0, Relaxed);
+            let before = words.sum(3);
+            // SAFETY: it adds to words that outlive it.
+            let snippet = unsafe { Snippet::new(&steps, is_masked) }.unwrap();
+            let insertion = Insertion::new(&snippet, words.distance(3));
+            let probe = Kprobe::at(target as *const () as usize).entry(handle);
+            // SAFETY: both are there until the probe has gone, below.
+            let probe = unsafe { probe.snippet(&insertion) }.register().unwrap();
+            for number in 0..=100 {
+                assert_eq!(target(black_box(number)), number);
+            }
+            assert_eq!((words.sum(3) - before, HANDLED.load(Relaxed), probe.hits()), (50, 50, 101));
+            // Another probe there has it called always.
+            let other = Kprobe::at(probe.address()).register().unwrap();
+            target(black_box(2));
+            assert_eq!((words.sum(3) - before, HANDLED.load(Relaxed), probe.hits()), (50, 51, 102));
+            drop(other);
+            target(black_box(2));
+            assert_eq!((words.sum(3) - before, HANDLED.load(Relaxed), probe.hits()), (51, 51, 103));
+        }
+    }
+);
