@@ -131,10 +131,15 @@ pub static CASES: &[Case] = &[
             controls.set_trigger(events, EVENT, "hist:keys=common_pid,x")
         })
     }),
-    hit("prog.count", target::add, Mode::Lean, |at, _| compiled(at, COUNT)),
-    hit("prog.hist", target::add, Mode::Lean, |at, _| compiled(at, "{ @ = hist(arg0); }")),
-    hit("prog.predicate-false", target::add, Mode::Lean, |at, _| compiled(at, "/arg0 == 7/ { @ = count(); }")),
-    hit("prog.keyed-count", target::add, Mode::Lean, |at, _| compiled(at, "{ @[func] = count(); }")),
+    hit("prog.count", target::add, Mode::Compiled, |at, _| compiled(at, COUNT)),
+    hit("prog.hist", target::add, Mode::Compiled, |at, _| compiled(at, "{ @ = hist(arg0); }")),
+    hit("prog.predicate-false", target::add, Mode::Compiled, |at, _| compiled(at, "/arg0 == 7/ { @ = count(); }")),
+    hit("prog.keyed-count", target::add, Mode::Compiled, |at, _| compiled(at, "{ @[func] = count(); }")),
+    hit("prog.count-anywhere", target::middle, Mode::Compiled, |at, _| {
+        let function = symbol::lookup(at).expect("a function has a symbol");
+        running(&format!("insn:{}:{} {COUNT}", function.name, at - function.address as usize), Program::start)
+    }),
+    hit("prog.keyed-by-argument", target::add, Mode::Lean, |at, _| compiled(at, "{ @[arg0] = count(); }")),
     hit("prog.count.interpreted", target::add, Mode::Lean, |at, _| program(at, COUNT, Program::interpret)),
     change("register.one", one_change, |stopwatch| {
         let at = target::add().probed();
@@ -308,7 +313,12 @@ fn compiled(at: usize, what: &str) -> Armed {
 /// The same, that `start` begins with.
 fn program(at: usize, what: &str, start: fn(&str) -> Result<Program, Refusal>) -> Armed {
     let function = symbol::lookup(at).expect("a function has a symbol").name;
-    let Ok(program) = start(&format!("kprobe:{function} {what}")) else { panic!("{what} does not run") };
+    running(&format!("kprobe:{function} {what}"), start)
+}
+
+/// A program with one probe.
+fn running(text: &str, start: fn(&str) -> Result<Program, Refusal>) -> Armed {
+    let Ok(program) = start(text) else { panic!("{text} does not run") };
     Armed { probes: vec![Box::new(OneProbe(program))], counted: 1, _others: vec![] }
 }
 

@@ -48,6 +48,7 @@ macro_rules! targets {
 
 targets! {
     add = bench_target_add + 0, 4;
+    middle = bench_target_middle + 4, 1;
     adr = bench_target_adr + 0, 1;
     adrp = bench_target_adrp + 0, 4;
     b = bench_target_b + 0, 1;

@@ -48,6 +48,12 @@ bench_calibrate:
     ret
     .size   bench_calibrate, . - bench_calibrate
 
+    target  middle
+    nop
+    add     x0, x0, #1
+    ret
+    end     middle
+
 // A function of two instructions, 64 bytes from the one before.
 .macro copy instruction:vararg
     .balign 64
