@@ -49,8 +49,9 @@ fn mode_of(program: &Program) -> Mode {
 test!(
     depends(cpus, core, interruption),
     fn tasks_that_are_moved_lose_no_count() {
-        const CALLS: u64 = 20_000;
-        let text = "kprobe:tests::snippets::target { @n = count(); @sum[func] = sum(arg0); @h = lhist(arg0, 0, 20000, 5000); }";
+        const CALLS: u64 = 4_000;
+        let text =
+            "kprobe:tests::snippets::target { @n = count(); @sum[func] = sum(arg0); @h = lhist(arg0, 0, 4000, 1000); }";
         let program = Program::start(text).unwrap();
         assert_eq!(mode_of(&program), Mode::Compiled);
         join(callers(CALLS));
@@ -69,7 +70,7 @@ test!(
 test!(
     depends(cpus, core, interruption),
     fn a_probe_that_goes_leaves_nobody_in_its_snippet() {
-        const ROUNDS: u64 = 200;
+        const ROUNDS: u64 = 24;
         IS_OVER.store(false, Relaxed);
         let caller = || (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| _ = target(black_box(number)));
         let tasks: Vec<JoinHandle> = (0..CALLERS).map(|_| task::spawn("caller", caller)).collect();
