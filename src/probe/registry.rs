@@ -110,9 +110,9 @@ fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, Prob
     Ok(REGISTRY.lock())
 }
 
-/// Takes the lock, on behalf of no change to probes.
+/// Takes the lock in order to look.
 fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
-    assert!(!interrupts::are_masked(), "the registry of probes cannot be waited for with interrupts masked");
+    assert!(!interrupts::are_masked(), "the list of probes cannot be read with interrupts masked");
     REGISTRY.lock()
 }
 
