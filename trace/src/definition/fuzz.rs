@@ -193,3 +193,39 @@ fn blanks_change_nothing() {
         }
     }
 }
+
+/// Every character of Latin-1 in every place of a line, put in or put in the place of another: what is read as the same definition
+/// differs from it in blanks, in zeros and signs before numbers and how `0x` is written, in what is between group and event, and in the `u` of offsets.
+#[test]
+fn every_character_in_every_place_is_understood_or_refused() {
+    const LINES: [&str; 3] = [
+        "p:g/e <a::T as b::U>::f+4 n=+8(-u4(%x0)):u8[2] t=\\\"a:b\" c=$comm",
+        "r7:g/e f m=$retval:s64 x=@0x1000:b3@2/16 y=@s-8:symstr",
+        "-:g/e f a=%x0",
+    ];
+    let read = |line: &str| match parse(line) {
+        Ok(Some(Command::Define(definition))) => {
+            let Definition { kind, group, event, place, arguments, .. } = definition;
+            let what = arguments.iter().map(|argument| (&argument.name, &argument.expression, argument.kind));
+            Some(format!("{kind:?} {group} {event} {:?} {} {:?}", place.base, place.offset, what.collect::<Vec<_>>()))
+        }
+        Ok(Some(Command::Remove(removal))) => Some(format!("{removal:?}")),
+        Ok(None) | Err(_) => None,
+    };
+    let without = |line: &str| {
+        let line = line.replace('.', "/").replace("0X", "0x").replace("+u", "+").replace("-u", "-");
+        line.replace(|c: char| c.is_whitespace() || "+0".contains(c), "")
+    };
+    for line in LINES {
+        let original = read(line).unwrap();
+        for (place, at) in line.char_indices() {
+            let (before, rest) = line.split_at(place);
+            for c in (0..=255_u8).map(char::from).filter(|&c| c != at) {
+                for text in [format!("{before}{c}{rest}"), format!("{before}{c}{}", &rest[at.len_utf8()..])] {
+                    let is_same = read(&text).as_ref() == Some(&original);
+                    assert!(!is_same || without(&text) == without(line), "{text:?} is read as {line:?}");
+                }
+            }
+        }
+    }
+}

@@ -207,3 +207,23 @@ fn noise_is_answered() {
     }
     assert!(cfg!(miri) || good > texts / 200, "{good}");
 }
+
+/// Every character of Latin-1 in every place of a filter, put in or put in the place of another: what is read as the same filter
+/// differs from it in blanks, in zeros before hexadecimal digits, in how these are written, and in the kind of quotes.
+#[test]
+fn every_character_in_every_place_is_understood_or_refused() {
+    const FILTER: &str = "(x == 0x1f || !(s < -3)) && t ~ \"h?l*[!r-t]\" && comm != 'main' && cpu & 5";
+    let hit = Hit::new();
+    let read = |text: &str| Filter::parse(text, hit.fields()).ok().map(|filter| format!("{:?}", filter.tests()));
+    let without = |text: &str| text.replace(|c: char| c.is_whitespace() || c == '0', "").replace('"', "'").to_lowercase();
+    let original = read(FILTER);
+    assert!(original.is_some());
+    for (place, at) in FILTER.char_indices() {
+        let (before, rest) = FILTER.split_at(place);
+        for c in (0..=255_u8).map(char::from).filter(|&c| c != at) {
+            for text in [format!("{before}{c}{rest}"), format!("{before}{c}{}", &rest[at.len_utf8()..])] {
+                assert!(read(&text) != original || without(&text) == without(FILTER), "{text:?} is read as {FILTER:?}");
+            }
+        }
+    }
+}
