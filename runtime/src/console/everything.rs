@@ -1,10 +1,10 @@
 //! `everything`: a probe on every instruction that can be probed, at once.
 //!
-//! They have no handlers, and only count. From the first one on the console itself runs through them: so they are armed, and
-//! disarmed, at once.
+//! They have no handlers, and only count. Once they are armed, the console itself runs through them: so they are registered in
+//! parts, armed together, disarmed together, and unregistered in parts. Between two parts, ^C is seen.
 
 use alloc::vec::Vec;
-use core::mem;
+use core::time::Duration;
 
 use aarch64_kprobes::probe::Registration;
 use aarch64_kprobes::{Kprobe, ProbeError, probe};
@@ -12,10 +12,38 @@ use kprobes_symbols::SymbolTable;
 
 use super::session::Session;
 use super::words::{Failure, Words};
-use crate::{memory, println, symbol};
+use crate::{memory, println, symbol, time, uart};
 
-/// How many are registered at once: until they are, there are lists of them.
+/// How many are registered or unregistered at once: until they are, there are lists of them.
 const AT_ONCE: usize = 1024;
+
+/// Says how far something is that takes long.
+struct Progress {
+    /// What has been done to that many of the whole.
+    done: &'static str,
+    whole: usize,
+    /// When it was said last, since the kernel has run.
+    said: Duration,
+}
+
+impl Progress {
+    /// How often it is said.
+    const PERIOD: Duration = Duration::from_millis(500);
+
+    fn new(done: &'static str, whole: usize) -> Self {
+        Self { done, whole, said: time::now() }
+    }
+
+    /// It is as far as `part`. Whether it is to go on: ^C has not been pressed.
+    fn goes_on(&mut self, part: usize) -> bool {
+        let now = time::now();
+        if now - self.said >= Self::PERIOD {
+            println!("{}% {}", 100 * part / self.whole.max(1), self.done);
+            self.said = now;
+        }
+        !uart::is_interrupted()
+    }
+}
 
 /// `everything [on|off]`
 pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -25,10 +53,9 @@ pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result
         None => show(&session.everything),
         Some(word) => match word.text {
             "on" if session.everything.is_empty() => session.everything = probe_everything()?,
-            "on" => return Err(word.failure("everything is probed already")),
-            "off" => {
-                Kprobe::unregister_all(mem::take(&mut session.everything));
-            }
+            "on" if is_armed(&session.everything) => return Err(word.failure("everything is probed already")),
+            "on" => return Err(word.failure("`everything off` was stopped: it has to be done first")),
+            "off" => remove(&mut session.everything),
             _ => return Err(word.failure("`on`, `off` or nothing is expected here")),
         },
     }
@@ -37,33 +64,79 @@ pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result
 
 fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
-    let (mut some, mut probes, mut is_complete) = (instructions(table), Vec::new(), false);
-    while !is_complete && has_memory(&mut probes) {
-        let disabled = some.by_ref().take(AT_ONCE).map(|at| Kprobe::at(at).disabled());
-        let Ok(outcomes) = Kprobe::register_all(disabled) else { break };
-        is_complete = outcomes.is_empty();
-        // Others cannot be probed, as `coverage` tells; or there is no memory for them. There is room, by `has_memory`.
-        probes.extend(outcomes.into_iter().flatten());
+    let whole = instructions(table).count();
+    let (mut some, mut probes, mut tried) = (instructions(table), Vec::new(), 0);
+    let mut progress = Progress::new("looked at", whole);
+    let mut has_memory = true;
+    while tried < whole && has_memory {
+        if !progress.goes_on(tried) {
+            return Ok(probe_nothing(probes));
+        }
+        has_memory = make_room(&mut probes);
+        if has_memory {
+            let disabled = some.by_ref().take(AT_ONCE).map(|at| Kprobe::at(at).disabled());
+            let outcomes = Kprobe::register_all(disabled).unwrap_or_default();
+            tried += outcomes.len();
+            // Others cannot be probed, as `coverage` tells. There is room, as it was made.
+            let is_lacking = |outcome: &Result<_, _>| matches!(outcome, Err(ProbeError::OutOfMemory { .. }));
+            has_memory = !outcomes.is_empty() && !outcomes.iter().any(is_lacking);
+            probes.extend(outcomes.into_iter().flatten());
+        }
     }
-    if Registration::set_all_enabled(probes.iter().map(|probe| &**probe), true).is_err() {
+    if Registration::set_all_enabled(registrations(&probes), true).is_err() {
+        has_memory = false;
         // As many as there is memory for.
         for some in probes.chunks(AT_ONCE) {
-            if Registration::set_all_enabled(some.iter().map(|probe| &**probe), true).is_err() {
+            if Registration::set_all_enabled(registrations(some), true).is_err() {
                 some.iter().for_each(|probe| _ = probe.enable());
             }
         }
         probes.retain(|probe| probe.is_enabled());
     }
+    if uart::is_interrupted() {
+        return Ok(probe_nothing(probes));
+    }
     println!("{} instructions are probed", probes.len());
-    let mut checker = probe::Checker::new();
-    let mut can_be_probed =
-        |address: &usize| matches!(checker.check(*address), Ok(_) | Err(ProbeError::OutOfMemory { .. }));
-    let lacking = instructions(table).filter(|address| can_be_probed(address)).count() - probes.len();
-    if lacking > 0 {
+    if !has_memory {
+        let mut checker = probe::Checker::new();
+        let mut can_be_probed =
+            |address: &usize| matches!(checker.check(*address), Ok(_) | Err(ProbeError::OutOfMemory { .. }));
+        let lacking = instructions(table).filter(|address| can_be_probed(address)).count() - probes.len();
         let free = memory::statistics().heap_to_spare() >> 10;
         println!("{lacking} more are not: there is no memory for them ({free} KiB are free for probes)");
     }
     Ok(probes)
+}
+
+/// What is left of `probes` when ^C was pressed.
+fn probe_nothing(probes: Vec<Kprobe>) -> Vec<Kprobe> {
+    Kprobe::unregister_all(probes);
+    println!("nothing is probed");
+    Vec::new()
+}
+
+/// Removes them all, or, if ^C is pressed, some: those that are left are disarmed.
+fn remove(probes: &mut Vec<Kprobe>) {
+    let whole = probes.len();
+    // Where there is no memory for a list of them, they are disarmed when they are removed.
+    let _ = Registration::set_all_enabled(registrations(probes), false);
+    let mut progress = Progress::new("removed", whole);
+    while !probes.is_empty() && progress.goes_on(whole - probes.len()) {
+        Kprobe::unregister_all(probes.drain(probes.len().saturating_sub(AT_ONCE)..));
+    }
+    if probes.is_empty() {
+        *probes = Vec::new();
+    } else {
+        show(probes);
+    }
+}
+
+fn registrations(probes: &[Kprobe]) -> impl Iterator<Item = &Registration> {
+    probes.iter().map(|probe| &**probe)
+}
+
+fn is_armed(probes: &[Kprobe]) -> bool {
+    probes.first().is_some_and(|probe| probe.is_enabled())
 }
 
 /// The virtual addresses of all instructions.
@@ -78,9 +151,9 @@ fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
     functions.flat_map(|function| function.step_by(4))
 }
 
-/// Whether there is memory for some more probes, of which an eighth is left to others, and for a list of them; and to arm all
+/// Makes room in `probes` for some more. Whether there is memory for them, of which an eighth is left to others, and for a list of them; and to arm all
 /// that there are then.
-fn has_memory(probes: &mut Vec<Kprobe>) -> bool {
+fn make_room(probes: &mut Vec<Kprobe>) -> bool {
     /// The most bytes that the lists of some probes take while they are registered, and about what the probes take.
     const NEEDED: usize = 512 * AT_ONCE;
     /// About what a probe takes besides when it is armed, with its place in the lists that are made for that.
@@ -92,6 +165,9 @@ fn has_memory(probes: &mut Vec<Kprobe>) -> bool {
 fn show(probes: &[Kprobe]) {
     if probes.is_empty() {
         return println!("`everything on` probes every instruction that can be probed");
+    }
+    if !is_armed(probes) {
+        return println!("{} probes are disarmed: `everything off` removes them", probes.len());
     }
     let (hits, missed) =
         probes.iter().fold((0, 0), |(hits, missed), probe| (hits + probe.hits(), missed + probe.missed()));

@@ -13,6 +13,7 @@ mod clients;
 mod curl;
 mod listed;
 mod printed;
+mod stopped;
 mod traced;
 mod visited;
 mod visiting;
@@ -44,6 +45,7 @@ use crate::{
 };
 use capture::Packet;
 use listed::Interface;
+use stopped::Stopped;
 use traced::Traced;
 use visited::Visited;
 use visiting::Visit;
@@ -58,12 +60,15 @@ const ATTEMPTS: usize = 5;
 const EVERYTHING: &str = "kprobe:* { @[func] = count(); }";
 const CPUS: u32 = 4;
 
+/// What is talked about with a machine.
+type Talk = Box<dyn Subject<()> + Send>;
+
 /// A visit, and the machine for it.
 pub struct Trial {
     pub name: &'static str,
     pub demands: Demands,
     pub machine: Networked,
-    pub subject: Result<Box<dyn Subject<()> + Send>, String>,
+    pub subject: Result<Talk, String>,
 }
 
 /// Every visit to this board, if it has cards; `arguments` are those of the machine without them. What passes is captured
@@ -104,14 +109,17 @@ pub fn all(
     ] {
         let machine = machine(name);
         let traced = command.clone().and_then(|command| makes(machine.host.clone(), &command));
-        let subject = traced.map(|traced| Box::new(traced) as Box<dyn Subject<()> + Send>);
+        let subject = traced.map(|traced| Box::new(traced) as Talk);
         trials.push(Trial { name, demands: Demands::on(&[Trait::Cpus]), machine, subject });
     }
     if board.cpus(configuration) == CPUS {
-        let name = "every_function";
-        let machine = machine(name);
-        let subject = Box::new(Traced::everything(machine.host.clone(), EVERYTHING));
-        trials.push(Trial { name, demands: Demands::default(), machine, subject: Ok(subject) });
+        let traced: fn(Host) -> Talk = |host| Box::new(Traced::everything(host, EVERYTHING));
+        let stopped: fn(Host) -> Talk = |host| Box::new(Stopped::new(host));
+        for (name, subject) in [("every_function", traced), ("every_instruction", stopped)] {
+            let machine = machine(name);
+            let subject = subject(machine.host.clone());
+            trials.push(Trial { name, demands: Demands::default(), machine, subject: Ok(subject) });
+        }
     }
     Ok(trials)
 }

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The line that the console writes when a command was interrupted.
-const INTERRUPTED: &str = "^C";
+pub const INTERRUPTED: &str = "^C";
 /// The key that does it.
 pub const INTERRUPT_KEY: u8 = 0x03;
 /// How long a command may take to end after that.
