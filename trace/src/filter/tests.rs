@@ -215,7 +215,8 @@ fn every_character_in_every_place_is_understood_or_refused() {
     const FILTER: &str = "(x == 0x1f || !(s < -3)) && t ~ \"h?l*[!r-t]\" && comm != 'main' && cpu & 5";
     let hit = Hit::new();
     let read = |text: &str| Filter::parse(text, hit.fields()).ok().map(|filter| format!("{:?}", filter.tests()));
-    let without = |text: &str| text.replace(|c: char| c.is_whitespace() || c == '0', "").replace('"', "'").to_lowercase();
+    let without =
+        |text: &str| text.replace(|c: char| c.is_whitespace() || c == '0', "").replace('"', "'").to_lowercase();
     let original = read(FILTER);
     assert!(original.is_some());
     for (place, at) in FILTER.char_indices() {
