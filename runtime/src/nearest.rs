@@ -1,9 +1,12 @@
 //! What was probably meant by a word that is not known.
 
 use alloc::borrow::Cow;
-use alloc::vec::Vec;
+use core::array;
 
 use kprobes_program::syntax::numbered;
+
+/// Words of so many bytes are compared with shorter ones only: it takes no memory but the stack's.
+const LONGEST: usize = 128;
 
 /// The one of `known` that `word` becomes by the fewest insertions, removals and exchanges of characters; `None`
 /// where more than half of it would have to change.
@@ -36,9 +39,11 @@ fn last_parts(path: &str, count: usize) -> &str {
     path.rmatch_indices("::").nth(count - 1).map_or(path, |(at, separator)| &path[at + separator.len()..])
 }
 
-/// The edit distance (Levenshtein) of two short words.
+/// The edit distance (Levenshtein) of two words, of which one is shorter than [`LONGEST`]; else the greatest number.
 fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
+    let (one, other) = if one.len() < other.len() { (other, one) } else { (one, other) };
+    let mut row: [usize; LONGEST] = array::from_fn(|column| column);
+    let Some(row) = row.get_mut(..=other.len()) else { return usize::MAX };
     for (index, from) in one.bytes().enumerate() {
         let mut diagonal = index;
         row[0] = index + 1;
@@ -63,6 +68,9 @@ mod tests {
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("list", "lsit"), 2);
+        let long = "x".repeat(LONGEST);
+        assert_eq!((distance(&long, "x"), distance(&long[1..], &long)), (LONGEST - 1, 1));
+        assert_eq!((distance(&long, &long), nearest(&long, [&*long].into_iter())), (usize::MAX, None));
     }
 
     #[test]
@@ -86,7 +94,7 @@ mod tests {
             "runtime::net::read::<u8>",
             "runtime::net::readers",
         ];
-        let nearest = |path| nearest_path(path, known.into_iter().map(|name| (name, plain_path(name).into())));
+        let nearest = |path| nearest_path(path, known.into_iter().map(|name| (name, plain_path(name).unwrap().into())));
         assert_eq!(nearest("compress256"), Some(known[0]));
         assert_eq!(nearest("sha2::compress256"), Some(known[0]));
         assert_eq!(nearest("sha2::sha256::compres256"), Some(known[0]));

@@ -5,6 +5,7 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use fallible::OutOfMemory;
 use kprobes_program::syntax::{Glob, plain_path, plain_pieces};
 use kprobes_symbols::Symbol;
 
@@ -45,10 +46,14 @@ impl Paths {
 }
 
 /// The plain path of `function`, which has this number.
-pub fn of<'a>(paths: Option<&'a Paths>, number: usize, function: &Symbol<'_>) -> Cow<'a, str> {
+///
+/// # Errors
+///
+/// It had to be made, and there is no memory for it.
+pub fn of<'a>(paths: Option<&'a Paths>, number: usize, function: &Symbol<'_>) -> Result<Cow<'a, str>, OutOfMemory> {
     match paths.and_then(|paths| paths.get(number)) {
-        Some(path) => path.into(),
-        None => plain_path(function.name).into(),
+        Some(path) => Ok(path.into()),
+        None => plain_path(function.name).map(Cow::Owned),
     }
 }
 
@@ -75,7 +80,7 @@ mod tests {
         assert!(paths.is_some());
         for (number, function) in functions.iter().enumerate() {
             for paths in [None, paths.as_ref()] {
-                assert_eq!(of(paths, number, function), plain_path(function.name));
+                assert_eq!(of(paths, number, function).unwrap(), plain_path(function.name).unwrap());
                 for (glob, found) in [("a::f", 0), ("<b::C as d::E>::*", 1), ("g", 2), ("a::f::<u8>", 0), ("h", 3)] {
                     assert_eq!(matches(paths, number, function, Glob::new(glob)), number == found, "{glob}");
                 }

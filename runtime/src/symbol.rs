@@ -153,13 +153,16 @@ pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
 #[must_use]
 pub fn nearest(path: &str) -> Option<&'static str> {
     let (paths, all) = (paths(), table()?.iter().enumerate().filter(|(_, function)| function.size > 0));
-    nearest_path(path, all.map(|(number, function)| (function.name, paths::of(paths, number, &function))))
+    nearest_path(
+        path,
+        all.filter_map(|(number, function)| Some((function.name, paths::of(paths, number, &function).ok()?))),
+    )
 }
 
 /// The static that was probably meant by `path`, which means none.
 #[must_use]
 pub fn nearest_static(path: &str) -> Option<&'static str> {
-    nearest_path(path, table()?.statics().map(|each| (each.name, plain_path(each.name).into())))
+    nearest_path(path, table()?.statics().filter_map(|each| Some((each.name, plain_path(each.name).ok()?.into()))))
 }
 
 /// The statics with the demangled name `name`, in ascending order of address.

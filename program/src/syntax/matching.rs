@@ -5,6 +5,7 @@
 use alloc::string::String;
 use core::str::Chars;
 
+use fallible::OutOfMemory;
 use kprobes_symbols::{glob_match, glob_match_chars};
 
 /// Whether `glob`, with `*` for any run of characters and `?` for one, matches the demangled path `name`, or the same
@@ -67,11 +68,15 @@ pub fn numbered(path: &str) -> (&str, Option<usize>) {
 
 /// The demangled path `name` without what tells the copies of one function apart: generic arguments, and suffixes like
 /// `.cold`. `<a::B<u8>>::f::<u32>` becomes `a::B::f`, and `<a::B<u8> as c::D<u8>>::f` becomes `<a::B as c::D>::f`.
-#[must_use]
-pub fn plain_path(name: &str) -> String {
-    let mut plain = String::with_capacity(name.len());
+///
+/// # Errors
+///
+/// There is no memory for it.
+pub fn plain_path(name: &str) -> Result<String, OutOfMemory> {
+    let mut plain = String::new();
+    plain.try_reserve_exact(name.len())?;
     plain_pieces(name, &mut |piece| plain.push_str(piece));
-    plain
+    Ok(plain)
 }
 
 /// Passes the pieces of [`plain_path`] to `out`, in their order. No path is longer than its name.
