@@ -21,7 +21,7 @@ use super::compute::{binary, condition, immediate, is_remainder};
 use super::places::{Place, Places, each};
 use super::{Base, Kernel, Source, ZERO, load};
 use crate::code::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
-use crate::store::Store;
+use crate::store::{NewWords, Store};
 use crate::syntax::Probe;
 
 /// What values are in.
@@ -57,10 +57,33 @@ pub struct Key {
 /// A clause as steps of a snippet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InStub {
-    /// What the snippet consists of.
-    pub steps: Vec<Step>,
+    steps: Vec<Step>,
+    /// The steps, by their numbers, that have the distance of the words of a key, all of whose parts are numbers.
+    fixed: Vec<(usize, Key)>,
     /// The operand of each probe is the [distance](Store::distance) of the words of this key.
     pub operand: Option<Key>,
+}
+
+impl InStub {
+    /// The steps, with the words that all probes have in common, in `store`, where they are those of `new` if there are none yet.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the words.
+    pub fn steps(mut self, code: &Code, store: &mut Store, new: NewWords<'_>) -> Result<Vec<Step>, OutOfMemory> {
+        for (step, key) in &self.fixed {
+            let numbers = key.parts.iter().filter_map(|part| match part {
+                Part::Number(number) => Some(*number),
+                Part::Function | Part::Site | Part::Address => None,
+            });
+            let numbers = fallible::collect(numbers)?;
+            let distance = store.distance(code, key.map, &numbers, new)?.ok_or(OutOfMemory)?;
+            if let Some(step) = self.steps.get_mut(*step) {
+                *step = Step::Number(OTHER, distance);
+            }
+        }
+        Ok(self.steps)
+    }
 }
 
 /// What is known of a word of the frame.
@@ -85,11 +108,8 @@ impl From<OutOfMemory> for No {
     }
 }
 
-/// Which words of which key the op collects in, given by [`InStub`] as a number or as the operand.
-pub type Distance<'a> = &'a mut dyn FnMut(&Key, &[u64]) -> Result<Option<u64>, OutOfMemory>;
-
-/// The clause of `code` with this number as a snippet, where CPUs have `atomics` or have not; nothing if it has none. `distance` says
-/// where the words of a key are that is the same for all probes. The steps are good as long as `store` is where it is now.
+/// The clause of `code` with this number as a snippet, where CPUs have `atomics` or have not; nothing if it has none. The steps are
+/// good as long as `store` is where it is now.
 ///
 /// # Errors
 ///
@@ -100,7 +120,6 @@ pub fn in_stub(
     store: &Store,
     kernel: &Kernel,
     atomics: bool,
-    distance: Distance<'_>,
 ) -> Result<Option<InStub>, OutOfMemory> {
     let Some(routine) = code.routines.get(clause) else { return Ok(None) };
     let mut lowering = Lowering {
@@ -112,11 +131,15 @@ pub fn in_stub(
         known: [None; FRAME_WORDS],
         starts: Vec::new(),
         steps: Vec::new(),
+        fixed: Vec::new(),
         operand: None,
         has_collected: false,
     };
-    match lowering.lower(store, distance) {
-        Ok(()) => Ok(Some(InStub { steps: lowering.steps, operand: lowering.operand })),
+    match lowering.lower(store) {
+        Ok(()) => {
+            let Lowering { steps, fixed, operand, .. } = lowering;
+            Ok(Some(InStub { steps, fixed, operand }))
+        }
         Err(No::Snippet) => Ok(None),
         Err(No::Memory) => Err(OutOfMemory),
     }
@@ -140,16 +163,17 @@ struct Lowering<'a> {
     /// At which step each op begins.
     starts: Vec<usize>,
     steps: Vec<Step>,
+    fixed: Vec<(usize, Key)>,
     operand: Option<Key>,
     has_collected: bool,
 }
 
 impl Lowering<'_> {
-    fn lower(&mut self, store: &Store, distance: Distance<'_>) -> Result<(), No> {
+    fn lower(&mut self, store: &Store) -> Result<(), No> {
         self.over(store)?;
         for (number, &op) in self.routine.ops.iter().enumerate() {
             fallible::push(&mut self.starts, self.steps.len())?;
-            self.op(number, op, distance)?;
+            self.op(number, op)?;
         }
         // Branches lead to ops so far.
         let end = self.steps.len();
@@ -244,9 +268,9 @@ impl Lowering<'_> {
         is_only
     }
 
-    fn op(&mut self, number: usize, op: Op, distance: Distance<'_>) -> Result<(), No> {
+    fn op(&mut self, number: usize, op: Op) -> Result<(), No> {
         let touched = self.code.touched(op).map_err(|_| No::Snippet)?;
-        self.step(number, op, distance)?;
+        self.step(number, op)?;
         for word in each(touched.written()) {
             if let Some(known) = self.known.get_mut(word) {
                 *known = known.filter(|&(_, by)| by == number);
@@ -255,7 +279,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn step(&mut self, number: usize, op: Op, distance: Distance<'_>) -> Result<(), No> {
+    fn step(&mut self, number: usize, op: Op) -> Result<(), No> {
         match op {
             Op::Set { to, from } => {
                 let Some(target) = self.target(number, to)? else { return Ok(()) };
@@ -320,7 +344,7 @@ impl Lowering<'_> {
                 self.push(Step::Branch(branch, target.into()))
             }
             Op::Jump { target } => self.push(Step::Branch(Branch::Always, target.into())),
-            Op::Collect { map, key, value } => self.collect(number, map, key, value, distance),
+            Op::Collect { map, key, value } => self.collect(number, map, key, value),
             _ => Err(No::Snippet),
         }
     }

@@ -81,28 +81,13 @@ impl Snippets {
     /// That of a clause, and for what key its operand is.
     fn clause(shared: &mut Shared, clause: usize) -> Result<Option<(Snippet, Option<Key>)>, OutOfMemory> {
         let (kernel, atomics) = (View::Frame.kernel(shared), Snippet::has_atomics());
-        let mut wanted = Vec::new();
-        // What a first pass asks for is there in the second, in which it is told.
-        let mut ask = |key: &Key, numbers: &[u64]| {
-            fallible::push(&mut wanted, (key.map, fallible::collect(numbers.iter().copied())?))?;
-            Ok(Some(0))
-        };
-        if in_stub(&shared.code, clause, &shared.store, &kernel, atomics, &mut ask)?.is_none() {
-            return Ok(None);
-        }
-        let mut distances = Vec::new();
-        for (map, key) in wanted {
-            fallible::push(&mut distances, shared.store.distance(&shared.code, map, &key, &mut cells)?)?;
-        }
-        let mut distances = distances.into_iter();
-        let mut tell = |_: &Key, _: &[u64]| Ok(distances.next().flatten());
-        let Some(found) = in_stub(&shared.code, clause, &shared.store, &kernel, atomics, &mut tell)? else {
-            return Ok(None);
-        };
+        let Some(mut found) = in_stub(&shared.code, clause, &shared.store, &kernel, atomics)? else { return Ok(None) };
+        let operand = found.operand.take();
+        let steps = found.steps(&shared.code, &mut shared.store, &mut cells)?;
         // SAFETY: it loads what the store has, which outlives the probes, and adds to words of the engine in it, by instructions that
         // are those of this CPU.
-        let snippet = unsafe { Snippet::new(&found.steps, false) };
-        Ok(snippet.ok().map(|snippet| (snippet, found.operand)))
+        let snippet = unsafe { Snippet::new(&steps, false) };
+        Ok(snippet.ok().map(|snippet| (snippet, operand)))
     }
 
     /// The operand of the probe at `place`.

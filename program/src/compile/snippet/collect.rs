@@ -7,20 +7,13 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Condition};
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::{ZERO, load};
-use super::{Distance, Key, Known, Lowering, No, ONE, OTHER, Part, VALUES, is_only_collected};
+use super::{Key, Known, Lowering, No, ONE, OTHER, Part, VALUES, is_only_collected};
 use crate::code::{Aggregate, Kept, Operand, Word, rows};
 use crate::store::Layout;
 
 impl Lowering<'_> {
     /// Collects a value for a key that is known.
-    pub(super) fn collect(
-        &mut self,
-        number: usize,
-        map: u8,
-        key: Word,
-        value: Operand,
-        distance: Distance<'_>,
-    ) -> Result<(), No> {
+    pub(super) fn collect(&mut self, number: usize, map: u8, key: Word, value: Operand) -> Result<(), No> {
         let of = self.code.maps.get(usize::from(map)).ok_or(No::Snippet)?;
         let (Kept::Aggregate(aggregate), Some(layout)) = (of.value, Layout::of(of.value)) else {
             return Err(No::Snippet);
@@ -53,7 +46,7 @@ impl Lowering<'_> {
                 ONE
             }
         };
-        self.words(key, distance)?;
+        self.words(key)?;
         if matches!(layout, Layout::Powers | Layout::Rows(_)) {
             self.instruction(a64::add_shifted(OTHER, OTHER, ONE, 3))?;
         }
@@ -94,15 +87,10 @@ impl Lowering<'_> {
     }
 
     /// Has `OTHER` hold the distance to the words of `key`.
-    fn words(&mut self, key: Key, distance: Distance<'_>) -> Result<(), No> {
+    fn words(&mut self, key: Key) -> Result<(), No> {
         if key.parts.iter().all(|part| matches!(part, Part::Number(_))) {
-            let numbers = key.parts.iter().filter_map(|part| match part {
-                Part::Number(number) => Some(*number),
-                Part::Function | Part::Site | Part::Address => None,
-            });
-            let numbers = fallible::collect(numbers)?;
-            let at = distance(&key, &numbers)?.ok_or(No::Snippet)?;
-            return self.push(Step::Number(OTHER, at));
+            fallible::push(&mut self.fixed, (self.steps.len(), key))?;
+            return self.push(Step::Number(OTHER, 0));
         }
         if self.operand.as_ref().is_some_and(|other| *other != key) {
             return Err(No::Snippet);

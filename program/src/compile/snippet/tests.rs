@@ -1,5 +1,6 @@
 //! What clauses become in stubs, step by step. What it does is tested on the target.
 
+use std::boxed::Box;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
@@ -8,14 +9,28 @@ use yaxpeax_arm::armv8::a64::InstDecoder;
 
 use super::*;
 use crate::compile::tests::KERNEL;
+use crate::store::Words;
 use crate::tests::Bed;
+
+/// Words that are nowhere: the first is 256 bytes from what stands for the CPU.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Words for Nowhere {
+    fn distance(&self, index: usize) -> u64 {
+        256 + 8 * index as u64
+    }
+
+    fn sum(&self, _: usize) -> u64 {
+        0
+    }
+}
 
 /// The steps of a program's first clause, a line each; nothing if it has no snippet.
 fn steps(program: &str, atomics: bool) -> Option<Vec<String>> {
-    let bed = Bed::new(program);
-    let mut distances = 0x100..;
-    let mut distance = |_: &Key, _: &[u64]| Ok(distances.next());
-    let found = in_stub(&bed.code, 0, &bed.store, &KERNEL, atomics, &mut distance).unwrap()?;
+    let mut bed = Bed::new(program);
+    let found = in_stub(&bed.code, 0, &bed.store, &KERNEL, atomics).unwrap()?;
+    let steps = found.steps(&bed.code, &mut bed.store, &mut || Ok(Box::new(Nowhere))).unwrap();
     let text = |step: &Step| match *step {
         Step::Instruction(word) => {
             let bytes = word.to_le_bytes();
@@ -23,7 +38,7 @@ fn steps(program: &str, atomics: bool) -> Option<Vec<String>> {
         }
         step => std::format!("{step:?}"),
     };
-    Some(found.steps.iter().map(text).collect())
+    Some(steps.iter().map(text).collect())
 }
 
 #[test]
