@@ -39,6 +39,13 @@ impl<T> Arc<T> {
         Ok(Self { shared: NonNull::from(Box::leak(shared)), _owns: PhantomData })
     }
 
+    /// Where the value is, for as long as it has an owner.
+    #[must_use]
+    pub fn as_ptr(this: &Self) -> *const T {
+        // SAFETY: it is there, as this is an owner; no reference to it comes between.
+        unsafe { &raw const (*this.shared.as_ptr()).value }
+    }
+
     /// Whether both own the same value.
     #[must_use]
     pub fn ptr_eq(this: &Self, other: &Self) -> bool {

@@ -9,6 +9,7 @@
 //! | `Box::new(value)` | [`boxed(value)?`](boxed) |
 //! | `Arc::new(value)` | [`Arc::try_new(value)?`](Arc::try_new) |
 //! | `list.push(value)`, `list.extend(items)` | [`push(&mut list, value)?`](push), [`extend(&mut list, items)?`](extend) |
+//! | `text.push(character)` | [`push_char(&mut text, character)?`](push_char) |
 //! | `items.collect::<Vec<_>>()` | [`collect(items)?`](collect), [`collect_results(items)?`](collect_results) |
 //! | `items.collect::<Box<[_]>>()` | [`boxed_slice(items)?`](boxed_slice) |
 //! | `text.to_owned()`, `format!(…)` | [`copy(text)?`](copy), [`format(format_args!(…))?`](format()) |
@@ -117,6 +118,17 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, OutOfMemory> {
 pub fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), OutOfMemory> {
     list.try_reserve(1)?;
     list.push(value);
+    Ok(())
+}
+
+/// Appends `character` to `text`.
+///
+/// # Errors
+///
+/// There is no memory for a longer text, which is as it was.
+pub fn push_char(text: &mut String, character: char) -> Result<(), OutOfMemory> {
+    text.try_reserve(character.len_utf8())?;
+    text.push(character);
     Ok(())
 }
 
