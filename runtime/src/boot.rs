@@ -133,7 +133,7 @@ fn start_interrupts(machine: &Machine) -> Result<(), InterruptError> {
 }
 
 /// Gives this CPU the stack on which the overflow of another is reported. For ever.
-fn set_emergency_stack() -> Result<(), memory::OutOfMemory> {
+fn set_emergency_stack() -> Result<(), fallible::OutOfMemory> {
     let stack = Stack::allocate()?;
     TPIDRRO_EL0.set(stack.range().end as u64);
     core::mem::forget(stack);

@@ -94,7 +94,7 @@ test!(
         let workload = workload::find("disk").unwrap();
         let function = symbol::find("runtime::block::request::update_request").next().unwrap();
         let probe = Kretprobe::at(function.address as usize).handler(returned).register().unwrap();
-        let report = workload::run(workload, 100, 4, || false);
+        let report = workload::run(workload, 100, 4, || false).unwrap();
         assert_eq!((report.right, report.wrong), (100, 0));
         drop(probe);
         assert_eq!((MORE.load(Relaxed), LAST.load(Relaxed)), (100, 100));

@@ -5,8 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use fallible::OutOfMemory;
+use runtime::memory;
 use runtime::memory::layout::{LINEAR_BASE, PAGE_SIZE};
-use runtime::memory::{self, OutOfMemory};
 use runtime::sync::IrqLock;
 use runtime::{smp, task};
 

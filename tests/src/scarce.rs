@@ -10,12 +10,13 @@ use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
 use aarch64_kprobes::{Hit, Kprobe, Kretprobe, ProbeError, probe};
+use fallible::OutOfMemory;
 use kprobes_trace::definition::{Command, Problem, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{Armed, Events};
 use runtime::program::{Program, Refusal, list};
-use runtime::{memory, println, task, tracing};
+use runtime::{memory, println, task, tracing, workload};
 
 use crate::test;
 
@@ -151,6 +152,24 @@ test!(
         );
         black_box(target(3, 4));
         assert_eq!(events.iter().map(|event| event.probe().hits()).sum::<u64>(), 1);
+    }
+);
+
+test!(
+    fn a_task_is_started_or_the_error_says_that_there_is_no_memory() {
+        static RUN: AtomicUsize = AtomicUsize::new(0);
+        let listed = || task::list().expect("there is memory").len();
+        let before = listed();
+        let body = || _ = RUN.fetch_add(1, Relaxed);
+        let failed = |_: &OutOfMemory| listed() == before && RUN.load(Relaxed) == 0;
+        each_allocation("a task", || task::try_spawn("scarce", body), failed).join();
+        assert_eq!(RUN.load(Relaxed), 1);
+        each_allocation("a list of tasks", task::list, |&OutOfMemory| true);
+        let workload = workload::find("sha256").expect("it is there");
+        let (iterations, tasks) = (8, 4);
+        let run = || workload::run(workload, iterations, tasks, || false);
+        let report = each_allocation("a workload", run, |&OutOfMemory| listed() == before);
+        assert_eq!((report.right, report.wrong), (iterations, 0));
     }
 );
 

@@ -166,9 +166,9 @@ test!(
     depends(cpus, interrupts),
     fn tasks_that_wake_each_other_across_cpus_lose_nothing() {
         storm(100);
-        let before = (memory::usage(), task::list().len());
+        let before = (memory::usage(), task::list().unwrap().len());
         let moves = storm(10_000);
-        assert_eq!((memory::usage(), task::list().len()), before);
+        assert_eq!((memory::usage(), task::list().unwrap().len()), before);
         assert_eq!(cpus() > 1, moves > 0, "{moves} moves");
     }
 );
@@ -341,7 +341,7 @@ fn compute(stop: &AtomicBool) {
 
 /// The turns that the tasks named `name` have had.
 fn turns(name: &str) -> Vec<u64> {
-    task::list().iter().filter(|task| task.name == name).map(|task| task.turns).collect()
+    task::list().unwrap().iter().filter(|task| task.name == name).map(|task| task.turns).collect()
 }
 
 test!(

@@ -83,7 +83,7 @@ test!(
         while !is_over {
             signal.set();
             task::yield_now();
-            is_over = task::list().iter().all(|task| task.name != "woken");
+            is_over = task::list().unwrap().iter().all(|task| task.name != "woken");
         }
         woken.join();
         sleepers.into_iter().for_each(task::JoinHandle::join);

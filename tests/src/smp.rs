@@ -75,7 +75,7 @@ test!(
         assert!(smp::list().iter().all(|cpu| cpu.error.is_none()));
         assert_eq!(smp::surplus(), 0);
         let mut idle: Vec<usize> =
-            task::list().iter().filter(|task| task.name == "idle").map(|task| task.cpu).collect();
+            task::list().unwrap().iter().filter(|task| task.name == "idle").map(|task| task.cpu).collect();
         idle.sort_unstable();
         assert_eq!(idle, all, "each has its idle task");
         on_each_cpu(|| {

@@ -51,7 +51,7 @@ test!(
 
 /// What the task with the number `id` is doing.
 fn state_of(id: u64) -> Option<State> {
-    task::list().iter().find(|task| task.id == id).map(|task| task.state)
+    task::list().unwrap().iter().find(|task| task.id == id).map(|task| task.state)
 }
 
 test!(
@@ -97,7 +97,7 @@ test!(
                 task::spawn("short", task::yield_now).join();
             }
             let statistics = memory::statistics();
-            (statistics.heap_used, statistics.free_frames, task::list().len())
+            (statistics.heap_used, statistics.free_frames, task::list().unwrap().len())
         };
         let before = run(10);
         assert_eq!(run(1000), before);

@@ -17,7 +17,7 @@ pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
     let (text, blacklist) = (layout::text(), probe::blacklist());
     let mut census = Census::default();
     let mut end = text.start;
-    for function in table.iter().filter(system::selection(&glob)) {
+    for function in table.iter().filter(system::selection(&glob)?) {
         let start = function.address as usize;
         // Functions of several names are counted once.
         if start < end {

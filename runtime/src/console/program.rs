@@ -5,12 +5,12 @@
 
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
 use core::fmt;
 use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
+use fallible::Arc;
 use kprobes_program::error::Error;
 use kprobes_program::shortcut::Shortcut;
 use kprobes_program::store::KEYS_MAX;
@@ -98,14 +98,14 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: 
     let mut lines = Lines::default();
     let _ = program.drain(&mut lines);
     let reader = program.reader();
-    let left = Arc::new(PreemptLock::new(Lines::default()));
-    let reader = task::spawn("trace", {
+    let left = Arc::try_new(PreemptLock::new(Lines::default()))?;
+    let reader = task::try_spawn("trace", {
         let left = left.clone();
         move || {
             let lines = follow(&reader, lines);
             *left.lock() = lines;
         }
-    });
+    })?;
     let outcome = match command {
         Some(command) if !program.is_over() && !uart::is_interrupted() => session.execute(command),
         Some(_) => Ok(()),

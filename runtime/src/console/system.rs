@@ -1,8 +1,8 @@
 //! Commands about the kernel itself: its functions, its tasks, its work.
 
-use alloc::format;
-use alloc::string::ToString;
+use core::fmt;
 
+use fallible::OutOfMemory;
 use kprobes_program::syntax::{matches, numbered};
 use kprobes_symbols::Symbol;
 
@@ -29,7 +29,7 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     if glob.is_empty() {
         words.expect("a part of a name, or a pattern with * and ?,")?;
     }
-    let is_wanted = selection(&glob);
+    let is_wanted = selection(&glob)?;
     let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
     let (mut functions, mut statics) = (0, 0);
     for function in table.iter().filter(&is_wanted) {
@@ -56,22 +56,27 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
 
 /// What `glob` selects: what it matches, or, if it has neither `*` nor `?`, what contains it. Of several functions of one path it
 /// may have the number, as in `f#2`.
-pub(super) fn selection(glob: &str) -> impl Fn(&Symbol<'static>) -> bool {
-    let pattern = if glob.contains(['*', '?']) { glob.to_string() } else { format!("*{glob}*") };
+///
+/// # Errors
+///
+/// There is no memory for the pattern.
+pub(super) fn selection(glob: &str) -> Result<impl Fn(&Symbol<'static>) -> bool, OutOfMemory> {
+    let around = if glob.contains(['*', '?']) { "" } else { "*" };
+    let pattern = fallible::format(format_args!("{around}{glob}{around}"))?;
     let is_numbered = numbered(glob).1.is_some();
-    move |symbol| {
+    Ok(move |symbol: &Symbol<'static>| {
         matches(&pattern, symbol.name) || is_numbered && symbol::path(symbol).is_ok_and(|path| matches(&pattern, &path))
-    }
+    })
 }
 
 /// `run WORKLOAD [N] [TASKS]`
 pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let names = WORKLOADS.each_ref().map(|workload| workload.name);
-    let name = words.expect(&format!("a workload ({})", names.join(" or ")))?;
+    let name = words.expect(format_args!("a workload ({})", joined(&names, " or ")))?;
     let Some(workload) = workload::find(name.text) else {
         return Err(match nearest(name.text, names.into_iter()) {
             Some(meant) => name.failure(format_args!("there is no workload `{}`; did you mean `{meant}`?", name.text)),
-            None => name.failure(format_args!("there is no workload `{}`, but {}", name.text, names.join(" and "))),
+            None => name.failure(format_args!("there is no workload `{}`, but {}", name.text, joined(&names, " and "))),
         });
     };
     if let Some(lack) = (workload.lacks)() {
@@ -80,18 +85,28 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
     let iterations = words.number(DEFAULT_ITERATIONS, ITERATIONS_MAX)?;
     let tasks = words.number(DEFAULT_TASKS, TASKS_MAX)?;
     words.end()?;
-    let report = workload::run(workload, iterations, tasks, uart::is_interrupted);
+    let report = workload::run(workload, iterations, tasks, uart::is_interrupted)?;
     if !uart::is_interrupted() {
         println!("{report}");
     }
     Ok(())
 }
 
+/// The words, with `between` between any two.
+fn joined<'a>(words: &'a [&str], between: &'a str) -> impl fmt::Display + 'a {
+    fmt::from_fn(move |f| {
+        words
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, word)| write!(f, "{}{word}", if number > 0 { between } else { "" }))
+    })
+}
+
 /// `tasks`
 pub(super) fn tasks(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     words.end()?;
     println!("  number  cpu  state     run time       name");
-    for task::TaskInfo { id, name, state, cpu, run_time_ns, .. } in task::list() {
+    for task::TaskInfo { id, name, state, cpu, run_time_ns, .. } in task::list()? {
         let (milliseconds, rest) = (run_time_ns / 1_000_000, run_time_ns / 1000 % 1000);
         println!("{id:>8}  {cpu:>3}  {state:<8}  {milliseconds:>6}.{rest:03} ms  {name}");
     }
@@ -128,8 +143,8 @@ pub(super) fn cpus(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
 pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let wanted = words.expect("the number or the name of a task")?;
     words.end()?;
-    let tasks = task::list();
-    let mut named = tasks.iter().filter(|task| task.id.to_string() == wanted.text || task.name == wanted.text);
+    let tasks = task::list()?;
+    let mut named = tasks.iter().filter(|task| wanted.text.parse() == Ok(task.id) || task.name == wanted.text);
     let task = named.next().ok_or_else(|| wanted.failure("there is no such task; `tasks` lists them"))?;
     if named.next().is_some() {
         return Err(wanted.failure("several tasks have this name; give the number of one of them"));

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use core::fmt::{self, Write};
 
+use fallible::OutOfMemory;
 use kprobes_program::error::Indent;
 
 /// What is said of `>`.
@@ -38,7 +39,7 @@ impl<'a> Words<'a> {
     /// # Errors
     ///
     /// `what` is missing.
-    pub fn expect(&mut self, what: &str) -> Result<Word<'a>, Failure> {
+    pub fn expect(&mut self, what: impl fmt::Display) -> Result<Word<'a>, Failure> {
         let column = self.line.chars().count() + 1;
         self.next().ok_or_else(|| Failure::at(column, format_args!("{what} is missing here")))
     }
@@ -144,6 +145,12 @@ impl Failure {
             None => (line.len(), column - line.chars().count()),
         };
         writeln!(out, "  Command: {line}\n           {}{:beyond$}^", Indent(&line[..at]), "")
+    }
+}
+
+impl From<OutOfMemory> for Failure {
+    fn from(error: OutOfMemory) -> Self {
+        Self::new(error)
     }
 }
 

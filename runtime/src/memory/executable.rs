@@ -19,13 +19,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use aarch64_kprobes::{cache, exception};
 use spin::Once;
 
-use super::OutOfMemory;
 use super::descriptor::{Attributes, Descriptor};
 use super::layout::{ALIASES, ARENA, LINEAR_BASE, PAGE_SIZE};
 use super::{MapError, frame, table, tlb};
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::{IrqMask, PreemptLock};
 use crate::task;
+use fallible::OutOfMemory;
 
 /// How many bytes of the arena are mapped, from its start.
 static MAPPED: PreemptLock<usize> = PreemptLock::new(0);

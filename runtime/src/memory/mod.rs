@@ -58,16 +58,6 @@ mod target {
     /// The physical address of the image.
     pub(super) static IMAGE: AtomicU64 = AtomicU64::new(0);
 
-    /// There is no memory left.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct OutOfMemory;
-
-    impl fmt::Display for OutOfMemory {
-        fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-            f.write_str("out of memory")
-        }
-    }
-
     /// The virtual address of the physical address `physical`, which is in the image or in the linear map.
     #[inline(always)]
     pub(super) fn pointer(physical: u64) -> *mut u8 {

@@ -8,11 +8,11 @@
 
 use core::ops::Range;
 
-use super::OutOfMemory;
 use super::descriptor::Attributes;
 use super::layout::{PAGE_SIZE, STACK_SIZE, STACKS};
 use super::{frame, table};
 use crate::sync::PreemptLock;
+use fallible::OutOfMemory;
 
 /// The most stacks that exist at a time.
 pub const MAX_STACKS: usize = 4096;

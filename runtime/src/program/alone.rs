@@ -39,7 +39,7 @@ struct Interval {
 ///
 /// # Errors
 ///
-/// There is no memory for a list of the clauses.
+/// There is no memory for a list of the clauses, or for the task.
 pub(super) fn start_intervals(shared: &Arc<Shared>) -> Result<Option<JoinHandle>, OutOfMemory> {
     let now = time::nanoseconds();
     let interval = |&(clause, name): &(usize, usize)| match shared.names.get(name) {
@@ -51,7 +51,7 @@ pub(super) fn start_intervals(shared: &Arc<Shared>) -> Result<Option<JoinHandle>
     };
     let intervals = fallible::collect(shared.alone.iter().filter_map(interval))?;
     let shared = shared.clone();
-    Ok((!intervals.is_empty()).then(|| task::spawn("interval", move || keep(&shared, intervals))))
+    (!intervals.is_empty()).then(|| task::try_spawn("interval", move || keep(&shared, intervals))).transpose()
 }
 
 /// What was not run in time is run once, and not for each time that was missed: these are counted, up to the end of the program.

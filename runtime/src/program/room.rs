@@ -71,9 +71,10 @@ mod target {
     use aarch64_kprobes::probe;
 
     use super::Free;
+    use crate::memory::allocate_executable;
     use crate::memory::layout::PAGE_SIZE;
-    use crate::memory::{OutOfMemory, allocate_executable};
     use crate::sync::PreemptLock;
+    use fallible::OutOfMemory;
 
     /// What handlers are aligned to, in bytes: numbers that they load follow the instructions.
     const ALIGNMENT: usize = 8;

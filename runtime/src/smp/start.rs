@@ -26,7 +26,9 @@ use super::set_running;
 use crate::device_tree::{Cpu, Machine, Start};
 use crate::interrupt::{self, InterruptError};
 use crate::memory::stack::Stack;
-use crate::memory::{self, OutOfMemory};
+use fallible::OutOfMemory;
+
+use crate::memory;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::power::{self, PsciError};
 use crate::{machine, println, task, time};

@@ -1,6 +1,6 @@
 //! How a task that has deadlines of its own is told of something before.
 
-use alloc::sync::Arc;
+use fallible::Arc;
 
 use super::IrqLock;
 use crate::task::{Task, scheduler};

@@ -1,7 +1,8 @@
 //! What the kernel keeps of a task.
 
-use alloc::borrow::{Cow, ToOwned};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::string::String;
 use core::fmt;
 use core::mem::offset_of;
 use core::ops::Range;
@@ -108,7 +109,7 @@ impl Task {
     }
 
     /// A task that is to run `body`: on the CPU with the dense number `cpu` alone, or on any.
-    pub fn new(name: &str, cpu: Option<usize>, stack: Stack, body: Box<dyn FnOnce() + Send>) -> Self {
+    pub fn new(name: String, cpu: Option<usize>, stack: Stack, body: Box<dyn FnOnce() + Send>) -> Self {
         let bounds = stack.range();
         let mut short_name = [0; 16];
         short_name.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
@@ -117,7 +118,7 @@ impl Task {
             is_pinned: cpu.is_some(),
             id: AtomicU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
             context: ContextCell::new(bounds.end),
-            name: Cow::Owned(name.to_owned()),
+            name: Cow::Owned(name),
             state: AtomicU8::new(State::Ready as u8),
             stack_base: AtomicUsize::new(bounds.start),
             stack: IrqLock::new(Some(stack)),

@@ -1,9 +1,9 @@
 //! How tasks begin and end, and what a task does with itself in between.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+
+use fallible::{Arc, OutOfMemory};
 
 use super::{State, Task, current_task, registry, scheduler};
 use crate::memory::stack::Stack;
@@ -36,9 +36,22 @@ impl JoinHandle {
 ///
 /// # Panics
 ///
-/// Where there is no memory for the task's stack, and where interrupts or preemption are masked.
+/// Where there is no memory for the task, and where interrupts or preemption are masked.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle {
-    start(name, None, Box::new(body))
+    try_spawn(name, body).unwrap_or_else(|error| panic!("the task {name:?} cannot be started: {error}"))
+}
+
+/// The same, where memory may be scarce.
+///
+/// # Errors
+///
+/// There is no memory for the task, or for its stack.
+///
+/// # Panics
+///
+/// Where interrupts or preemption are masked.
+pub fn try_spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle, OutOfMemory> {
+    start(name, None, body)
 }
 
 /// Starts a task that runs `body` on the CPU with the dense number `cpu`, and there alone, and exits.
@@ -48,17 +61,15 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle {
 /// Where that CPU does not run, and as [`spawn`] does.
 pub fn spawn_on(cpu: usize, name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle {
     assert!(smp::is_running(cpu), "there is no CPU {cpu} for a new task {name:?}");
-    start(name, Some(cpu), Box::new(body))
+    start(name, Some(cpu), body).unwrap_or_else(|error| panic!("the task {name:?} cannot be started: {error}"))
 }
 
-fn start(name: &str, cpu: Option<usize>, body: Box<dyn FnOnce() + Send>) -> JoinHandle {
-    let Ok(stack) = Stack::allocate() else {
-        panic!("no memory for the stack of a new task {name:?}");
-    };
-    let task = Arc::new(Task::new(name, cpu, stack, body));
-    registry::add(task.clone());
+fn start(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle, OutOfMemory> {
+    let task = Task::new(fallible::copy(name)?, cpu, Stack::allocate()?, fallible::boxed(body)?);
+    let task = Arc::try_new(task)?;
+    registry::add(task.clone())?;
     scheduler::start(task.clone());
-    JoinHandle { task }
+    Ok(JoinHandle { task })
 }
 
 /// Where a task begins, from `trampoline/context.S`, with interrupts masked.

@@ -83,7 +83,7 @@ mod target {
     pub use super::current::{CurrentTask, current, current_cpu, current_task_number};
     pub(crate) use super::idle::run_idle;
     pub use super::idle::{adopt_cpu, start};
-    pub use super::life::{JoinHandle, exit, sleep, spawn, spawn_on, yield_now};
+    pub use super::life::{JoinHandle, exit, sleep, spawn, spawn_on, try_spawn, yield_now};
     pub(crate) use super::queue::Queue;
     pub(crate) use super::registry::inspect_stopped;
     pub use super::registry::{TaskInfo, list, preempted_pcs};

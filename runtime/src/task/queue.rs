@@ -3,10 +3,10 @@
 //! Whoever queues a task may be an interrupt handler, or the allocator's own caller; neither may allocate. A queue has no
 //! lock of its own: it lies within the data of one.
 
-use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
+use fallible::Arc;
 
 use super::Task;
 

@@ -4,8 +4,8 @@
 //! task like any other, on any CPU, which releases what it had and lets those go on that join it. After a join all memory of
 //! the task is free again: the one that joins waits until nobody else has it.
 
-use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use fallible::Arc;
 
 use super::{Queue, Task, registry};
 use crate::sync::{IrqLock, WaitQueue};

@@ -1,9 +1,9 @@
 //! The tasks that exist.
 
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use fallible::{Arc, OutOfMemory};
 
 use super::{State, Task, idle, scheduler};
 use crate::sync::IrqLock;
@@ -23,14 +23,18 @@ fn place(tasks: &[Arc<Task>], id: u64) -> Result<usize, usize> {
 }
 
 /// Makes a new task known.
-pub fn add(task: Arc<Task>) {
+///
+/// # Errors
+///
+/// There is no memory for a longer list.
+pub fn add(task: Arc<Task>) -> Result<(), OutOfMemory> {
     let mut tasks = TASKS.lock();
-    if tasks.capacity() == 0 {
-        tasks.reserve(ROOM);
-    }
+    let more = if tasks.capacity() == 0 { ROOM } else { 1 };
+    tasks.try_reserve(more)?;
     if let Err(index) = place(&tasks, task.id()) {
         tasks.insert(index, task);
     }
+    Ok(())
 }
 
 /// Forgets a task that is released.
@@ -60,12 +64,16 @@ pub struct TaskInfo {
 }
 
 /// All tasks that have not been released, the idle ones included, by number.
-#[must_use]
-pub fn list() -> Vec<TaskInfo> {
-    let tasks: Vec<_> = TASKS.lock().clone();
-    let mut list: Vec<_> = idle::all().map(Task::info).chain(tasks.iter().map(|task| task.info())).collect();
+///
+/// # Errors
+///
+/// There is no memory for the list.
+pub fn list() -> Result<Vec<TaskInfo>, OutOfMemory> {
+    let tasks = fallible::collect(TASKS.lock().iter().cloned())?;
+    let infos = idle::all().map(Task::info).chain(tasks.iter().map(|task| task.info()));
+    let mut list = fallible::collect_results(infos)?;
     list.sort_unstable_by_key(|task| task.id);
-    list
+    Ok(list)
 }
 
 /// Calls `f` with the task with the number `id`, if there is one, or returns the dense number of the CPU that it runs on. While `f`
@@ -97,11 +105,12 @@ pub fn preempted_pcs(each: &mut dyn FnMut(usize)) {
 }
 
 impl Task {
-    fn info(&self) -> TaskInfo {
+    fn info(&self) -> Result<TaskInfo, OutOfMemory> {
         let state = self.state();
         let ticks = scheduler::run_ticks(self);
         let turns = self.turns.load(Ordering::Relaxed);
         let run_time_ns = u64::try_from(time::duration(ticks).as_nanos()).unwrap_or(u64::MAX);
-        TaskInfo { id: self.id(), name: self.name.clone().into_owned(), state, cpu: self.cpu(), run_time_ns, turns }
+        let name = fallible::copy(&self.name)?;
+        Ok(TaskInfo { id: self.id(), name, state, cpu: self.cpu(), run_time_ns, turns })
     }
 }

@@ -4,10 +4,10 @@
 //! is out of date when it is read, and so decides only whose lock is worth taking, and whether a CPU has to be told
 //! ([`scheduler`](super::scheduler)).
 
-use alloc::sync::Arc;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
+use fallible::Arc;
 
 use super::line::NOBODY;
 use super::{Queue, Task, current_cpu, idle};

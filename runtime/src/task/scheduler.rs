@@ -38,9 +38,9 @@
 //! The state of a task says what becomes of it when it leaves the CPU: whoever wants it to wait says so there before
 //! it calls [`reschedule`], with interrupts masked in between.
 
-use alloc::sync::Arc;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use fallible::Arc;
 
 use super::line::{NOBODY, first_in_line, least_loaded};
 use super::run_queue::{Cpu, LEAVE_STUB, QUANTUM, Queues};

@@ -66,7 +66,7 @@ impl Count {
 
 /// Runs a workload, all answers of which have to be right. More tasks than most machines have CPUs.
 fn run(workload: &'static Workload, iterations: u64) -> Report {
-    let report = workload::run(workload, iterations, 8, || false);
+    let report = workload::run(workload, iterations, 8, || false).unwrap();
     assert_eq!((report.right, report.wrong), (iterations, 0), "{report}");
     report
 }

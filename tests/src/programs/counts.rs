@@ -100,7 +100,7 @@ test!(
         let mut wanted = Vec::new();
         for (name, iterations) in [("sha256", 200), ("deflate", 12)] {
             let workload = workload::find(name).expect("the workload");
-            let report = workload::run(workload, iterations, 2 * smp::running().count() as u64, || false);
+            let report = workload::run(workload, iterations, 2 * smp::running().count() as u64, || false).unwrap();
             assert_eq!((report.right, report.wrong), (iterations, 0), "{name}");
             wanted.extend(workload.calls.iter().map(|&(function, calls)| (function, calls * iterations)));
         }
