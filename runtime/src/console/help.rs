@@ -1,7 +1,5 @@
 //! `help`: the commands in a line each, and more about one of them or about a file.
 
-use alloc::format;
-
 use super::command::{COMMANDS, Command};
 use super::files;
 use super::session::Session;
@@ -117,7 +115,8 @@ fn describe(word: Word<'_>) -> Result<(), Failure> {
     match (definition, command) {
         (Some((usage, help)), _) => println!("{usage}\n{help}"),
         (None, Some(Command { arguments, help, .. })) => {
-            println!("{}\n{help}", format!("{name} {arguments}").trim_end())
+            let blank = if arguments.is_empty() { "" } else { " " };
+            println!("{name}{blank}{arguments}\n{help}");
         }
         (None, None) => return files::describe(word),
     }

@@ -29,6 +29,7 @@ use alloc::string::String;
 use core::fmt::{self, Write};
 use core::mem;
 
+use fallible::{OutOfMemory, TryClone};
 use keys::{Key, Keys, Noise};
 use rows::{Cell, width};
 
@@ -59,6 +60,8 @@ pub enum Refusal {
     NotUtf8,
     /// Control characters in it are no keys.
     NoKey,
+    /// There was no memory for all of it.
+    OutOfMemory,
 }
 
 impl fmt::Display for Refusal {
@@ -67,16 +70,23 @@ impl fmt::Display for Refusal {
             Self::TooLong => write!(f, "the line has more than {LINE_MAX} bytes"),
             Self::NotUtf8 => f.write_str("the line has bytes that are not UTF-8"),
             Self::NoKey => f.write_str("the line has control characters that are no keys here"),
+            Self::OutOfMemory => f.write_str("there is no memory for all of the line"),
         }?;
         f.write_str(", so it is not carried out")
     }
 }
 
 /// A line, and why it is not what was sent.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Line {
     text: String,
     refusal: Option<Refusal>,
+}
+
+impl TryClone for Line {
+    fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        Ok(Self { text: fallible::copy(&self.text)?, refusal: self.refusal })
+    }
 }
 
 /// The state of the line that is being typed.
@@ -224,7 +234,12 @@ impl LineEditor {
             if self.history.len() == HISTORY_MAX {
                 self.history.pop_front();
             }
-            self.history.push_back(text.clone());
+            // Without memory the line is carried out, and cannot be recalled.
+            if let Ok(kept) = fallible::copy(&text)
+                && self.history.try_reserve(1).is_ok()
+            {
+                self.history.push_back(kept);
+            }
         }
         self.clear();
         Ok(refusal.map_or(Ok(text), Err))
@@ -244,12 +259,17 @@ impl LineEditor {
         }
         let behind = self.cursor + character.len_utf8();
         if self.cursor == self.line.text.len() {
-            self.line.text.push(character);
+            if fallible::push_char(&mut self.line.text, character).is_err() {
+                return self.refuse(Refusal::OutOfMemory, out);
+            }
             self.cursor = behind;
             out.write_char(character)?;
             return self.leave_full_row(out);
         }
         let place = self.cell(self.cursor);
+        if self.line.text.try_reserve(character.len_utf8()).is_err() {
+            return self.refuse(Refusal::OutOfMemory, out);
+        }
         self.line.text.insert(self.cursor, character);
         self.redraw(place, self.cursor, behind, out)
     }
@@ -327,15 +347,18 @@ impl LineEditor {
             return Ok(());
         }
         if self.shown == self.history.len() {
-            self.draft = self.line.clone();
+            let Ok(draft) = self.line.try_clone() else { return out.write_str(BELL) };
+            self.draft = draft;
         }
+        let line = match self.history.get(index) {
+            Some(text) => fallible::copy(text).map(|text| Line { text, refusal: None }),
+            None => self.draft.try_clone(),
+        };
+        let Ok(line) = line else { return out.write_str(BELL) };
         self.shown = index;
         self.move_to(0, out)?;
         let place = self.cell(0);
-        self.line = match self.history.get(index) {
-            Some(text) => Line { text: text.clone(), refusal: None },
-            None => self.draft.clone(),
-        };
+        self.line = line;
         self.redraw(place, 0, self.line.text.len(), out)
     }
 }

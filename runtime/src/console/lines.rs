@@ -28,6 +28,7 @@ impl<W: Write> Lines<W> {
 
 impl<W: Write> Write for Lines<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.kept.try_reserve(text.len()).map_err(|_| fmt::Error)?;
         self.kept.push_str(text);
         let Some(end) = self.kept.rfind('\n') else { return Ok(()) };
         self.screen.write_str(&self.kept[..=end])?;

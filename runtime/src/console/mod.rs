@@ -12,6 +12,8 @@ pub mod files;
 pub mod line_editor;
 #[cfg(any(target_os = "none", test))]
 mod lines;
+#[cfg(test)]
+mod scarce;
 pub mod shell;
 #[cfg(any(target_os = "none", test))]
 mod typed;

@@ -1,6 +1,6 @@
 //! The command that tells of the network: who is reached where, and what has gone through.
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 
 use super::session::Session;
 use super::words::{Failure, Words};
@@ -17,15 +17,17 @@ pub(super) fn network(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
         "name  address             card               received       bytes  transmitted       bytes  lost  connections"
     );
     for interface in network::interfaces() {
-        let address =
-            interface.address().map_or_else(String::new, |(address, bits)| alloc::format!("{address}/{bits}"));
+        let address = match interface.address() {
+            Some((address, bits)) => fallible::format(format_args!("{address}/{bits}"))?,
+            None => String::new(),
+        };
+        let hardware_address = fallible::format(format_args!("{}", interface.hardware_address()))?;
         let Statistics { packets_received, bytes_received, packets_transmitted, bytes_transmitted, lost, connections } =
             interface.statistics();
         println!(
-            "{:<4}  {address:<18}  {:<17}  {packets_received:>8}  {bytes_received:>10}  {packets_transmitted:>11}  \
+            "{:<4}  {address:<18}  {hardware_address:<17}  {packets_received:>8}  {bytes_received:>10}  {packets_transmitted:>11}  \
              {bytes_transmitted:>10}  {lost:>4}  {connections:>11}",
             interface.name(),
-            interface.hardware_address().to_string(),
         );
     }
     println!("memory: {} bytes of the heap", memory::usage().heap);

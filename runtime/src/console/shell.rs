@@ -8,6 +8,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use fallible::OutOfMemory;
+
 /// A line, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
@@ -37,6 +39,12 @@ pub struct Error {
     pub column: usize,
 }
 
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self { problem: "there is no memory for this line", column: 0 }
+    }
+}
+
 /// A part of a line.
 enum Token {
     Word(String),
@@ -61,7 +69,7 @@ impl Line {
                     return Err(Error { problem: "the output goes to one file only", column });
                 }
                 (Token::Word(path), Some((append, column))) => line.output = Some(Output { path, append, column }),
-                (Token::Word(word), None) => line.words.push(word),
+                (Token::Word(word), None) => fallible::push(&mut line.words, word)?,
                 (Token::Redirection { .. }, Some(_)) => return Err(no_file(column)),
                 (Token::Redirection { append }, None) => redirection = Some((append, column)),
             }
@@ -85,9 +93,9 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, Error> {
     while let Some((column, character)) = characters.next() {
         match character {
             '>' => {
-                tokens.extend(word.take().map(|(word, column)| (Token::Word(word), column)));
+                fallible::extend(&mut tokens, word.take().map(|(word, column)| (Token::Word(word), column)))?;
                 let append = characters.next_if(|&(_, next)| next == '>').is_some();
-                tokens.push((Token::Redirection { append }, column));
+                fallible::push(&mut tokens, (Token::Redirection { append }, column))?;
                 continue;
             }
             '|' | '&' | ';' | '<' => {
@@ -95,7 +103,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, Error> {
                 return Err(Error { problem, column });
             }
             _ if character.is_whitespace() => {
-                tokens.extend(word.take().map(|(word, column)| (Token::Word(word), column)));
+                fallible::extend(&mut tokens, word.take().map(|(word, column)| (Token::Word(word), column)))?;
                 continue;
             }
             _ => {}
@@ -108,18 +116,22 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, Error> {
                     Some((_, end)) if end == character => break,
                     Some((_, '\\')) if character == '"' => {
                         match characters.next_if(|&(_, next)| matches!(next, '"' | '\\')) {
-                            Some((_, escaped)) => word.push(escaped),
-                            None => word.push('\\'),
+                            Some((_, escaped)) => fallible::push_char(word, escaped)?,
+                            None => fallible::push_char(word, '\\')?,
                         }
                     }
-                    Some((_, inner)) => word.push(inner),
+                    Some((_, inner)) => fallible::push_char(word, inner)?,
                 }
             },
-            '\\' => word.extend(characters.next().map(|(_, escaped)| escaped)),
-            _ => word.push(character),
+            '\\' => {
+                if let Some((_, escaped)) = characters.next() {
+                    fallible::push_char(word, escaped)?;
+                }
+            }
+            _ => fallible::push_char(word, character)?,
         }
     }
-    tokens.extend(word.map(|(word, column)| (Token::Word(word), column)));
+    fallible::extend(&mut tokens, word.map(|(word, column)| (Token::Word(word), column)))?;
     Ok(tokens)
 }
 

@@ -3,6 +3,8 @@
 
 use alloc::string::String;
 
+use fallible::OutOfMemory;
+
 use super::shell::Line;
 use super::words::{Failure, Words};
 
@@ -26,11 +28,12 @@ pub struct Typed {
 pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
     let rest = words.rest();
     if !rest.text.starts_with(['\'', '"']) {
-        return Ok((rest.text.into(), rest.column));
+        return Ok((fallible::copy(rest.text)?, rest.column));
     }
-    match Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))? {
-        Line { words, output: None } if words.len() == 1 => Ok((words.concat(), rest.column + 1)),
-        _ => Err(rest.failure("one name in quotes is expected here, and nothing behind it")),
+    let line = Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
+    match only_word(line) {
+        Some(word) => Ok((word, rest.column + 1)),
+        None => Err(rest.failure("one name in quotes is expected here, and nothing behind it")),
     }
 }
 
@@ -50,21 +53,28 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
                 let end = rest.column + rest.text.chars().count();
                 return Err(Failure::at(end + 1, "a command, as in run sha256, is missing here"));
             }
-            Some((text, command)) => (text, Some(unquoted(command))),
+            Some((text, command)) => (text, Some(unquoted(command)?)),
             None => (rest.text, None),
         };
-        return Ok(Typed { text: text.into(), column: rest.column, command });
+        return Ok(Typed { text: fallible::copy(text)?, column: rest.column, command });
     }
     let line = Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
-    let (text, command) = match &line.words[..] {
-        [text] => (text, None),
-        [text, option, command] if option == "-c" => (text, Some(command.clone())),
+    let (is_redirected, mut words) = (line.output.is_some(), line.words.into_iter());
+    let (text, command) = match (words.next(), words.next(), words.next(), words.next()) {
+        (Some(text), None, ..) => (text, None),
+        (Some(text), Some(option), Some(command), None) if option == "-c" => (text, Some(command)),
         _ => return Err(rest.failure("one text in quotes is expected here, and perhaps -c 'COMMAND' behind it")),
     };
-    if line.output.is_some() {
+    if is_redirected {
         return Err(rest.failure("the output of a program goes to the screen only"));
     }
-    Ok(Typed { text: text.clone(), column: rest.column + 1, command })
+    Ok(Typed { text, column: rest.column + 1, command })
+}
+
+/// The word of a line that has one, and nothing else.
+fn only_word(mut line: Line) -> Option<String> {
+    let is_alone = line.words.len() == 1 && line.output.is_none();
+    if is_alone { line.words.pop() } else { None }
 }
 
 /// What precedes the first `-c` that is a word of its own, and what follows it; not one in a string of a program or in a comment.
@@ -103,11 +113,8 @@ fn string_length(text: &str) -> usize {
 }
 
 /// A command that may be in quotes.
-fn unquoted(command: &str) -> String {
-    match Line::parse(command) {
-        Ok(Line { words, output: None }) if words.len() == 1 => words.concat(),
-        _ => command.into(),
-    }
+fn unquoted(command: &str) -> Result<String, OutOfMemory> {
+    Line::parse(command).ok().and_then(only_word).map_or_else(|| fallible::copy(command), Ok)
 }
 
 #[cfg(test)]

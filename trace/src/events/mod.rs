@@ -371,7 +371,7 @@ impl<P: Armed> Events<P> {
     }
 
     /// The probes of all events, in the order in which they were defined.
-    pub fn iter(&self) -> impl Iterator<Item = &Event<P>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Event<P>> + Clone {
         self.events.iter()
     }
 

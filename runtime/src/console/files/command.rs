@@ -2,7 +2,9 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt::Write;
 
+use fallible::{OutOfMemory, Text};
 use kprobes_trace::errno::Errno;
 
 use super::super::session::{Screen, Session};
@@ -77,7 +79,12 @@ pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         [first, rest @ ..] if first == "-n" => (rest, ""),
         words => (words, "\n"),
     };
-    let text = words.join(" ") + end;
+    let mut text = Text::default();
+    for (number, word) in words.iter().enumerate() {
+        write!(text, "{}{word}", if number > 0 { " " } else { "" }).map_err(|_| OutOfMemory)?;
+    }
+    text.write_str(end).map_err(|_| OutOfMemory)?;
+    let text = text.0;
     match output {
         None => print!("{text}"),
         Some(output) => write(session, &output, &text),

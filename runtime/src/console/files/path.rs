@@ -3,9 +3,10 @@
 //! A file is described by a pattern, in which `*` stands for the name of a group or an event. What is written in front of the
 //! tracefs in Linux may be written here, too.
 
-use alloc::collections::BTreeSet;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
+
+use fallible::OutOfMemory;
 
 /// Where the tracefs and the directory of kprobes are mounted in Linux.
 const MOUNTS: [(&str, &str); 4] = [
@@ -16,8 +17,11 @@ const MOUNTS: [(&str, &str); 4] = [
 ];
 
 /// A path, cut up: without empty parts and `.`, and with `..` resolved.
-#[must_use]
-pub fn parts(path: &str) -> Vec<&str> {
+///
+/// # Errors
+///
+/// There is no memory for the list of the parts.
+pub fn parts(path: &str) -> Result<Vec<&str>, OutOfMemory> {
     let in_mount = |&(mount, stands_for): &(&'static str, &'static str)| {
         let rest = path.strip_prefix(mount)?;
         (rest.is_empty() || rest.starts_with('/')).then_some((stands_for, rest))
@@ -28,10 +32,10 @@ pub fn parts(path: &str) -> Vec<&str> {
         match part {
             "" | "." => {}
             ".." => drop(parts.pop()),
-            _ => parts.push(part),
+            _ => fallible::push(&mut parts, part)?,
         }
     }
-    parts
+    Ok(parts)
 }
 
 /// What a pattern has to do with a path.
@@ -59,23 +63,31 @@ pub fn fit(pattern: &str, parts: &[&str]) -> Fit {
 }
 
 /// The names in the directory `parts`, in order: of those that `patterns` have there, with `events` (group and name) for the stars.
-#[must_use]
-pub fn list<'a>(patterns: impl Iterator<Item = &'a str>, parts: &[&str], events: &[(String, String)]) -> Vec<String> {
-    let mut names = BTreeSet::new();
+///
+/// # Errors
+///
+/// There is no memory for the list of the names.
+pub fn list<'a>(
+    patterns: impl Iterator<Item = &'a str>,
+    parts: &[&str],
+    events: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) -> Result<Vec<String>, OutOfMemory> {
+    let mut names = Vec::new();
     for pattern in patterns.filter(|pattern| fit(pattern, parts) == Fit::Below) {
         let mut rest = pattern.split('/').skip(parts.len());
         match (rest.next(), parts) {
-            (Some("*"), [_]) => names.extend(events.iter().map(|(group, _)| group.clone())),
+            (Some("*"), [_]) => fallible::extend(&mut names, events.clone().map(|(group, _)| group))?,
             (Some("*"), [_, group, ..]) => {
-                names.extend(events.iter().filter(|event| event.0 == *group).map(|(_, event)| event.clone()));
+                let of_group = events.clone().filter(|event| event.0 == *group);
+                fallible::extend(&mut names, of_group.map(|(_, event)| event))?;
             }
-            (Some(name), _) => {
-                names.insert(name.to_string());
-            }
+            (Some(name), _) => fallible::push(&mut names, name)?,
             (None, _) => {}
         }
     }
-    names.into_iter().collect()
+    names.sort_unstable();
+    names.dedup();
+    fallible::collect_results(names.into_iter().map(fallible::copy))
 }
 
 #[cfg(test)]
@@ -88,6 +100,7 @@ mod tests {
     #[test]
     fn what_linux_has_in_front_is_left_out() {
         let none: [&str; 0] = [];
+        let parts = |path| parts(path).unwrap();
         assert_eq!(parts("trace"), ["trace"]);
         assert_eq!(parts("/sys/kernel/tracing/events/kprobes/x/filter"), ["events", "kprobes", "x", "filter"]);
         assert_eq!(parts("/sys/kernel/debug/tracing/trace"), ["trace"]);
@@ -110,8 +123,8 @@ mod tests {
 
     #[test]
     fn directories_have_what_the_patterns_say() {
-        let events = [("g", "one"), ("g", "two"), ("h", "three")].map(|(group, event)| (group.into(), event.into()));
-        let list = |path: &str| list(PATTERNS.into_iter(), &parts(path), &events);
+        let events = [("g", "one"), ("g", "two"), ("h", "three")];
+        let list = |path: &str| list(PATTERNS.into_iter(), &parts(path).unwrap(), events.into_iter()).unwrap();
         assert_eq!(list(""), ["events", "kprobes", "trace"]);
         assert_eq!(list("events"), ["enable", "g", "h"]);
         assert_eq!(list("events/g"), ["enable", "one", "two"]);

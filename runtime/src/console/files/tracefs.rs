@@ -136,14 +136,14 @@ fn exists(session: &Session, parts: &[&str]) -> bool {
 
 /// Writes what is in the file to `out`.
 pub(super) fn read(session: &Session, path: &str, out: &mut dyn Write) -> Result<(), Fault> {
-    let parts = path::parts(path);
+    let parts = path::parts(path).map_err(Errno::from)?;
     let read = find(session, &parts)?.read.ok_or(Errno::Invalid)?;
     read(session, &parts, out)
 }
 
 /// Opens the file to be written, at its end if that is to be appended, and writes `text`, if there is any.
 pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool) -> Result<(), WriteFault> {
-    let parts = path::parts(path);
+    let parts = path::parts(path).map_err(|error| WriteFault::Open(error.into()))?;
     let node = find(session, &parts).map_err(WriteFault::Open)?;
     let write = node.write.ok_or(WriteFault::Open(Errno::NotPermitted))?;
     if let (Some(empty), false) = (node.empty, append) {
@@ -157,14 +157,13 @@ pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool)
 
 /// The names in a directory; of a file, its own path.
 pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> {
-    let parts = path::parts(path);
+    let parts = path::parts(path)?;
     match find(session, &parts) {
-        Ok(_) => Ok(Vec::from([path.into()])),
+        Ok(_) => Ok(fallible::collect_results([fallible::copy(path)])?),
         Err(Errno::IsDirectory) => {
             let events = session.events.iter().map(|event| event.definition());
-            let events: Vec<_> =
-                events.map(|definition| (definition.group.clone(), definition.event.clone())).collect();
-            Ok(path::list(NODES.iter().map(|node| node.path), &parts, &events))
+            let names = events.map(|definition| (definition.group.as_str(), definition.event.as_str()));
+            Ok(path::list(NODES.iter().map(|node| node.path), &parts, names)?)
         }
         Err(errno) => Err(errno),
     }
@@ -218,7 +217,7 @@ const _: () = {
 
 /// Says what is in the files that `word` names, by a path, by a pattern, or by the last part of one.
 pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
-    let parts = path::parts(word.text);
+    let parts = path::parts(word.text)?;
     let is_meant =
         |pattern: &str| path::fit(pattern, &parts) == Fit::File || pattern.rsplit('/').next() == Some(word.text);
     let mut found = HELP.iter().filter(|(pattern, _)| is_meant(pattern)).peekable();
