@@ -38,7 +38,7 @@ pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
 pub use registration::Registration;
-pub use registry::{list, memory};
+pub use registry::{list, memory, survey};
 pub use snippet::{Insertion, Snippet, SnippetError, Step};
 pub use unwind::{address_here, origin, recover};
 pub use words::CpuWords;

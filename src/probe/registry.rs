@@ -37,6 +37,7 @@ use super::{Fallback, Mode, ProbeError, Registration, origin, publish};
 use crate::insn::Kept;
 use crate::{interrupts, platform};
 use entries::{Entries, Probes};
+pub use registers::survey;
 pub use shown::{list, memory};
 
 /// Every point at which a probe is registered.
@@ -110,9 +111,9 @@ fn lock(address: usize) -> Result<SpinMutexGuard<'static, Registry, Yield>, Prob
     Ok(REGISTRY.lock())
 }
 
-/// Takes the lock in order to look.
+/// Takes the lock for what changes no probe.
 fn lock_to_read() -> SpinMutexGuard<'static, Registry, Yield> {
-    assert!(!interrupts::are_masked(), "the list of probes cannot be read with interrupts masked");
+    assert!(!interrupts::are_masked(), "probes cannot be looked at with interrupts masked");
     REGISTRY.lock()
 }
 

@@ -83,6 +83,8 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
             probes.extend(outcomes.into_iter().flatten());
         }
     }
+    // What the next event or program would look over is probed then.
+    probe::survey();
     if Registration::set_all_enabled(registrations(&probes), true).is_err() {
         has_memory = false;
         // As many as there is memory for.

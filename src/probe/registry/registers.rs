@@ -7,6 +7,16 @@ use crate::probe::Fallback;
 use crate::probe::check::Checker;
 use crate::probe::snippet::{Inserted, InsertionRef};
 
+/// Looks over the whole text for what lean stubs depend on, once. Otherwise the first probe that asks for one does so: some hundred
+/// instructions for each of the text, and far more where the engine's own are probed. Without memory it is left to that probe.
+///
+/// # Panics
+///
+/// If interrupts are masked.
+pub fn survey() {
+    super::lock_to_read().find_kept(&Checker::locked());
+}
+
 impl Registry {
     /// Why a lean stub will not do for the instruction at `address`, which has just been checked.
     pub(super) fn not_lean(&mut self, address: usize, checker: &Checker) -> Option<Fallback> {
