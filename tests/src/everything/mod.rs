@@ -12,6 +12,7 @@
 
 mod functions;
 mod instructions;
+mod samples;
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -1,0 +1,64 @@
+//! Backtraces of whatever runs, on a machine on which every instruction is probed.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::time::Duration;
+
+use aarch64_kprobes::Kprobe;
+use runtime::memory::layout;
+use runtime::{backtrace, println, task, time, workload};
+
+use super::{functions, parameter, workload_named};
+use crate::test;
+
+/// The fewest samples, and the most that are looked at.
+const SAMPLES: usize = 64;
+
+test!(
+    fn samples_of_a_machine_on_which_every_instruction_is_probed_name_its_functions() {
+        static IS_OVER: AtomicBool = AtomicBool::new(false);
+        IS_OVER.store(false, Relaxed);
+        let least = Duration::from_secs(parameter(option_env!("EVERYTHING_SECONDS"), 0));
+        let mut traces = Vec::with_capacity(SAMPLES);
+        let all = functions().into_iter().flat_map(|function| function.step_by(4)).map(Kprobe::at);
+        let outcomes = Kprobe::register_all(all).expect("there is memory for the lists");
+        let probes: Vec<Kprobe> = outcomes.into_iter().flatten().collect();
+        let work = task::spawn("work", || {
+            let enough = || IS_OVER.load(Relaxed);
+            let report = workload::run(workload_named("sha256"), 1_000_000, 4, enough).expect("there is memory");
+            assert_eq!(report.wrong, 0);
+        });
+        task::sleep(Duration::from_millis(20));
+        let tasks = task::list().expect("there is memory for the list");
+        let (start, mut samples) = (time::now(), 0);
+        while samples < SAMPLES || time::now() - start < least {
+            for task in &tasks {
+                // Of those that run there is none.
+                if let Ok(trace) = backtrace::of_task(task.id) {
+                    samples += 1;
+                    if traces.len() == traces.capacity() {
+                        traces.swap_remove(samples % SAMPLES);
+                    }
+                    traces.push(trace);
+                }
+            }
+            task::yield_now();
+        }
+        let hits: u64 = probes.iter().map(|probe| probe.hits()).sum();
+        let elapsed = time::now() - start;
+        IS_OVER.store(true, Relaxed);
+        work.join();
+        Kprobe::unregister_all(probes);
+        // Here nothing is probed any more.
+        for trace in &traces {
+            let text = trace.to_string();
+            assert!(!text.contains("broken"), "{text}");
+            for (address, line) in trace.addresses().zip(text.lines()) {
+                let is_named = line.contains('+') && line.contains('/');
+                assert!(layout::text().contains(&address) && is_named, "{text}");
+            }
+        }
+        println!("{samples} samples, {hits} hits in {} ms", elapsed.as_millis());
+    }
+);
