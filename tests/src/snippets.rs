@@ -70,7 +70,7 @@ test!(
 test!(
     depends(cpus, core, interruption),
     fn a_probe_that_goes_leaves_nobody_in_its_snippet() {
-        const ROUNDS: u64 = 24;
+        const ROUNDS: u64 = 8;
         IS_OVER.store(false, Relaxed);
         let caller = || (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| _ = target(black_box(number)));
         let tasks: Vec<JoinHandle> = (0..CALLERS).map(|_| task::spawn("caller", caller)).collect();

@@ -39,6 +39,18 @@ const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages that have model-checked tests, and how these are built: see `models/`.
 const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-program", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
+/// The profile of the tests of the pure parts, most of which compare a few things once: to optimize them all takes longer than to
+/// run them.
+const PURE: [&str; 8] = [
+    "--profile",
+    "pure",
+    "--config",
+    r#"profile.pure.inherits="release""#,
+    "--config",
+    "profile.pure.opt-level=1",
+    "--config",
+    "profile.pure.debug=false",
+];
 /// A profile of its own, so that the images of the release profile stay what they are.
 const WHOLE: [&str; 6] =
     ["--profile", "whole", "--config", r#"profile.whole.inherits="release""#, "--config", "profile.whole.lto=true"];
@@ -82,12 +94,12 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
 
 /// Adds the tests of the pure parts.
 pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    let build = ["test", "--no-run", "--release"];
+    let build = ["test", "--no-run"];
     for (what, arguments, part) in [
-        ("host::libraries", [&build, &HOST[..], &["--lib"], &LIBRARIES].concat(), ""),
+        ("host::libraries", [&build, &PURE[..], &HOST, &["--lib"], &LIBRARIES].concat(), ""),
         // The other tests are in these programs, too, and would use the atomics of the models outside a model.
-        ("host::models", [&build, &HOST[..], &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
-        ("host::xtask", [&build, &HOST[..], &["--bins", "-p", "xtask"]].concat(), ""),
+        ("host::models", [&build, &PURE[..], &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
+        ("host::xtask", [&build, &["--release"][..], &HOST, &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
         pool.add(what, move |context| {
             if let Err(error) = setup::trees::get() {
