@@ -70,8 +70,8 @@ unsafe extern "Rust" {
     safe fn runtime_main();
 }
 
-/// Makes a function, `fn()`, the first task of a kernel, and gives it the heap: `runtime::entry!(main);`, once in an image. A kernel
-/// with an allocator of its own, a unit struct, names it after the function; it takes its memory from [`memory::Heap`].
+/// Makes a function, `fn()`, the first task of a kernel, and gives it the heap: `runtime::entry!(main);`, once in an image. A
+/// kernel with an allocator of its own, a unit struct, names it after the function; it takes its memory from [`memory::Heap`].
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {

@@ -15,9 +15,9 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     (distance <= word.len().max(best.len()) / 2).then_some(best)
 }
 
-/// The one of the demangled paths `known`, each with its plain path, that was probably meant by `path`: one that ends with it, or else that ends with the fewest
-/// insertions, removals and exchanges of characters; the shortest of these. `None` where more than a third of the function's own name
-/// would have to change, and for a pattern.
+/// The one of the demangled paths `known`, each with its plain path, that was probably meant by `path`: one that ends with it, or
+/// else that ends with the fewest insertions, removals and exchanges of characters; the shortest of these. `None` where more than a
+/// third of the function's own name would have to change, and for a pattern.
 pub fn nearest_path<'a>(path: &str, known: impl Iterator<Item = (&'a str, Cow<'a, str>)>) -> Option<&'a str> {
     if path.contains(['*', '?']) || numbered(path).1.is_some() {
         return None;

@@ -140,8 +140,8 @@ pub fn functions(glob: &str) -> impl Iterator<Item = Symbol<'static>> {
     each_once.filter(move |function| is_meant(function, wanted))
 }
 
-/// The functions that `name` means, which is no pattern: those of just this path, or else those whose path is this without what tells
-/// the copies of one function apart.
+/// The functions that `name` means, which is no pattern: those of just this path, or else those whose path is this without what
+/// tells the copies of one function apart.
 pub fn meant(name: &str) -> impl Iterator<Item = Symbol<'static>> {
     let (path, wanted) = numbered(name);
     let exact = find(path).filter(move |function| is_meant(function, wanted));

@@ -38,7 +38,8 @@ pub enum Outcome {
     /// handler that has faulted, or what it called, its hit goes on: the kernel must return to it on the same CPU.
     ///
     /// A debug exception (a hardware breakpoint or watchpoint, a software step) is no fault, but something to go on from: the frame
-    /// tells where it was taken, which may be in a slot or a stub, and [`probe::recover`](crate::probe::recover) what that stands for.
+    /// tells where it was taken, which may be in a slot or a stub, and [`probe::recover`](crate::probe::recover) what that stands
+    /// for.
     Kernel {
         /// ESR_EL1 as the instruction would have set it without a probe.
         esr: u64,

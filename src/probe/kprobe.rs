@@ -108,18 +108,19 @@ impl KprobeBuilder {
         self
     }
 
-    /// Has the probe's stub do what the snippet of `insertion` says instead of calling the handler that was given to [`pre`](Self::pre) or
-    /// [`entry`](Self::entry), in the usual case: where the code shows that it needs nothing of what the snippet changes, and
-    /// this is the only probe of the instruction ([`Mode::Compiled`]). Elsewhere, and where the snippet leaves it to the handler, that is
-    /// called: it has to mean the same.
+    /// Has the probe's stub do what the snippet of `insertion` says instead of calling the handler that was given to
+    /// [`pre`](Self::pre) or [`entry`](Self::entry), in the usual case: where the code shows that it needs nothing of what the
+    /// snippet changes, and this is the only probe of the instruction ([`Mode::Compiled`]). Elsewhere, and where the snippet leaves
+    /// it to the handler, that is called: it has to mean the same.
     ///
-    /// What is hit in a handler of another probe is not missed by the snippet, which has nothing that another could disturb. To disarm or
-    /// unregister the probe waits for tasks that were interrupted in a snippet: they have to run until they are out of it.
+    /// What is hit in a handler of another probe is not missed by the snippet, which has nothing that another could disturb. To
+    /// disarm or unregister the probe waits for tasks that were interrupted in a snippet: they have to run until they are out of
+    /// it.
     ///
     /// # Safety
     ///
-    /// `insertion` and its snippet stay where they are until the probe is unregistered. It may be executed with this operand. If the instruction faults,
-    /// nobody continues elsewhere in the function with what was in x9 to x17 or in the flags.
+    /// `insertion` and its snippet stay where they are until the probe is unregistered. It may be executed with this operand. If
+    /// the instruction faults, nobody continues elsewhere in the function with what was in x9 to x17 or in the flags.
     pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
         self.insertion = Some(InsertionRef::new(insertion));
         self

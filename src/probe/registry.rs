@@ -6,8 +6,8 @@
 //! A change has three steps: it is made in the registry; what each point is to do from now on is published; and the text is
 //! patched with the other CPUs held (both in `change`). After that no CPU uses what was replaced, since a hit is handled
 //! with interrupts masked from its beginning to its end, and it is freed. Only a slot may still be in use, by a task that
-//! was interrupted in it: then it waits for a later change. For a task in a snippet the change waits itself, as that would go on with what
-//! the probe collects.
+//! was interrupted in it: then it waits for a later change. For a task in a snippet the change waits itself, as that would go on
+//! with what the probe collects.
 
 mod change;
 mod entries;
@@ -383,8 +383,8 @@ impl Registry {
         missed
     }
 
-    /// Waits until no task is interrupted in a snippet of the probes at `addresses`, which are not armed any more: it would go on with
-    /// that.
+    /// Waits until no task is interrupted in a snippet of the probes at `addresses`, which are not armed any more: it would go on
+    /// with that.
     fn leave_snippets(&mut self, addresses: impl Iterator<Item = usize> + Clone) {
         let is_theirs = |used: &Used| {
             let instruction = used.snippet().and_then(origin);

@@ -1,9 +1,9 @@
 //! What a probe does as code for its stub: what it may consist of, and how it is put in its place. Where that is, and what is done
 //! there, is described in `hit::snippet`.
 //!
-//! Between the words of a kernel, which compute and store, the engine writes its own: a prologue, which finds the state of the CPU, and
-//! what counts the hit behind them. Branches and numbers are given as what they mean, since distances are known only
-//! when the snippet lies where it is executed.
+//! Between the words of a kernel, which compute and store, the engine writes its own: a prologue, which finds the state of the CPU,
+//! and what counts the hit behind them. Branches and numbers are given as what they mean, since distances are known only when the
+//! snippet lies where it is executed.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -67,8 +67,8 @@ impl core::error::Error for SnippetError {}
 
 /// What a probe does, as code that stands in its stub.
 ///
-/// It finds all registers as the probed code does, but for these. It stands in a stub only where the code needs nothing more of those of
-/// them that it changes, nor of the flags if it changes them:
+/// It finds all registers as the probed code does, but for these. It stands in a stub only where the code needs nothing more of
+/// those of them that it changes, nor of the flags if it changes them:
 ///
 /// | register | |
 /// |---|---|
@@ -179,8 +179,8 @@ impl Snippet {
     ///
     /// # Safety
     ///
-    /// As long as a probe with it is registered, what they load can be loaded whenever it runs, what they store to and add to is theirs,
-    /// and they change no system registers.
+    /// As long as a probe with it is registered, what they load can be loaded whenever it runs, what they store to and add to is
+    /// theirs, and they change no system registers.
     pub unsafe fn new(steps: &[Step], is_masked: bool) -> Result<Self, SnippetError> {
         Self::with(steps, is_masked, Self::has_atomics())
     }
@@ -258,8 +258,8 @@ impl Inserted {
         self.live.is_none()
     }
 
-    /// Fills in the words of a cell at the virtual address `cell`, in memory that is guarded alike, up to the stub: the snippet for the
-    /// instruction of `site`, which is at the virtual address `address`. Returns how many bytes before the stub it begins.
+    /// Fills in the words of a cell at the virtual address `cell`, in memory that is guarded alike, up to the stub: the snippet for
+    /// the instruction of `site`, which is at the virtual address `address`. Returns how many bytes before the stub it begins.
     pub(super) fn build(
         &self,
         cell: usize,

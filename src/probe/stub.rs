@@ -13,8 +13,8 @@ use crate::platform;
 
 use super::check::Site;
 
-/// Fills in the words, zeroes so far, of the stub of this form at the virtual address `stub`, for the instruction of `site` at the virtual
-/// address `address`, in memory that is guarded alike; its point is found in `cell`.
+/// Fills in the words, zeroes so far, of the stub of this form at the virtual address `stub`, for the instruction of `site` at the
+/// virtual address `address`, in memory that is guarded alike; its point is found in `cell`.
 pub(super) fn build(
     form: Form,
     stub: usize,

@@ -1,7 +1,8 @@
 //! What code that was interrupted in the engine's memory would be without probes: for unwinders, profilers and crash dumps.
 //!
-//! `hit::unwind` says what there is to be found. All of it may be called with interrupts masked, in a handler of an interrupt or of a
-//! probe, and for any address: it takes no lock, allocates nothing, and reads only the text, memory of the engine, and what it is lent.
+//! `hit::unwind` says what there is to be found. All of it may be called with interrupts masked, in a handler of an interrupt or of
+//! a probe, and for any address: it takes no lock, allocates nothing, and reads only the text, memory of the engine, and what it is
+//! lent.
 
 use super::hit::machine::ThisCpu;
 use super::hit::returns::{self, TaskCalls};
@@ -12,8 +13,8 @@ use crate::exception::TrapFrame;
 use crate::insn::{Verdict, classify};
 use crate::interrupts;
 
-/// The virtual address in the probed code that `address` stands for, if it is in a slot or a stub: that of the probed instruction, or,
-/// where its copy has nothing left to do but to branch, where that leads to.
+/// The virtual address in the probed code that `address` stands for, if it is in a slot or a stub: that of the probed instruction,
+/// or, where its copy has nothing left to do but to branch, where that leads to.
 ///
 /// A slot or a stub tells this until another instruction needs its memory.
 #[must_use]
@@ -21,13 +22,14 @@ pub fn origin(address: usize) -> Option<usize> {
     interrupts::with_masked(|| origin::of(address))
 }
 
-/// Has `frame`, the registers of code of the task of `calls` that was interrupted in a slot, a stub or the trampoline of return probes,
-/// tell what they would be without probes: pc, sp, x29 and x30. Returns false, and changes nothing, where it was interrupted
-/// elsewhere.
+/// Has `frame`, the registers of code of the task of `calls` that was interrupted in a slot, a stub or the trampoline of return
+/// probes, tell what they would be without probes: pc, sp, x29 and x30. Returns false, and changes nothing, where it was
+/// interrupted elsewhere.
 ///
-/// An instruction in a slot or a stub has not been executed then, or, where its copy has begun to write x29 or x30, has been. A return
-/// into the trampoline has been executed. The other registers are those of the probed code where it could be interrupted without
-/// probes; only what an instruction is about to write may be written already, and what a snippet changes, which nothing needs.
+/// An instruction in a slot or a stub has not been executed then, or, where its copy has begun to write x29 or x30, has been. A
+/// return into the trampoline has been executed. The other registers are those of the probed code where it could be interrupted
+/// without probes; only what an instruction is about to write may be written already, and what a snippet changes, which nothing
+/// needs.
 ///
 /// `read` gives the doubleword at a virtual address of the stack, if one can be read there.
 ///
@@ -102,8 +104,8 @@ unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) 
     Some(())
 }
 
-/// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address, or
-/// the pc where the record is that of a trap frame, which ends with it. `floor` is the virtual address behind the record; or the
+/// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address,
+/// or the pc where the record is that of a trap frame, which ends with it. `floor` is the virtual address behind the record; or the
 /// stack pointer, if the return address is still in x30, and was found there. Fit for handlers.
 ///
 /// # Safety

@@ -1,7 +1,7 @@
 //! Words that every CPU has for itself, for what snippets count and collect.
 //!
-//! They lie at one distance from the state of every CPU, as the counts of probes do (`hit::counters`): so a snippet comes to those of
-//! its CPU by one addition.
+//! They lie at one distance from the state of every CPU, as the counts of probes do (`hit::counters`): so a snippet comes to those
+//! of its CPU by one addition.
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::ptr::{self, NonNull};

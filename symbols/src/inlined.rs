@@ -2,7 +2,8 @@
 //! them by name as for any function; so the host finds out where each is entered and left, and this reads it.
 //!
 //! There are many copies, hence each takes few bytes, and all of it is packed; it is read from the first byte on, once for a
-//! question. A number is in groups of seven bits, the lowest first, with bit 7 set in all bytes but the last. A function is, in ascending order of name:
+//! question. A number is in groups of seven bits, the lowest first, with bit 7 set in all bytes but the last. A function is, in
+//! ascending order of name:
 //!
 //! | number of | what |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Hardware breakpoints and watchpoints on probed instructions (Arm ARM, D2.9 and D2.10), as a debugger within the kernel sets them.
+//! Hardware breakpoints and watchpoints on probed instructions (Arm ARM, D2.9 and D2.10), as a debugger within the kernel sets
+//! them.
 
 use alloc::vec::Vec;
 use core::arch::asm;

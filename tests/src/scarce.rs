@@ -1,5 +1,5 @@
-//! The kernel's own allocator fails at the first allocation of an operation, at its second, and so on: each time the operation gives
-//! an error, and the same probes and the same bytes are there as before.
+//! The kernel's own allocator fails at the first allocation of an operation, at its second, and so on: each time the operation
+//! gives an error, and the same probes and the same bytes are there as before.
 
 use alloc::string::String;
 use core::alloc::{GlobalAlloc, Layout};

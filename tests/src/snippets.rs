@@ -1,4 +1,5 @@
-//! What stands in the stubs of probes: it counts right while tasks are preempted in it, and moved, and while its probes come and go.
+//! What stands in the stubs of probes: it counts right while tasks are preempted in it, and moved, and while its probes come and
+//! go.
 
 use alloc::format;
 use alloc::vec::Vec;

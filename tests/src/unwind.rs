@@ -1,5 +1,5 @@
-//! Backtraces of code that is interrupted at each instruction of it, of slots, of stubs and of the trampoline: they are those without
-//! probes.
+//! Backtraces of code that is interrupted at each instruction of it, of slots, of stubs and of the trampoline: they are those
+//! without probes.
 //!
 //! The CPU steps through functions of the fixtures. What it executes with debug exceptions masked no interrupt can find either.
 

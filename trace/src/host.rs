@@ -133,8 +133,8 @@ pub trait Symbols {
         false
     }
 
-    /// The functions that are meant by `name`, in the order of their addresses: those whose demangled path it is, of which instances
-    /// of one generic function in several crates can share one, or what else the kernel takes for the name of a function.
+    /// The functions that are meant by `name`, in the order of their addresses: those whose demangled path it is, of which
+    /// instances of one generic function in several crates can share one, or what else the kernel takes for the name of a function.
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>));
 
     /// The virtual addresses of the statics whose demangled path is `name`.

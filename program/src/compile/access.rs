@@ -1,4 +1,5 @@
-//! Reads and changes values of maps, as the functions of a table do it: with the bucket held, for which the task that reads it looks.
+//! Reads and changes values of maps, as the functions of a table do it: with the bucket held, for which the task that reads it
+//! looks.
 //!
 //! What takes more than a few instructions is left to the kernel's routine, aside: where another CPU holds the bucket, and where
 //! a key is new, or behind its home.

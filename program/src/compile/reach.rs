@@ -1,8 +1,8 @@
 //! Where the stores of instructions go. What registers hold is followed through the words, along every way, from the first on.
 //!
 //! A store through anything but the address of something that a clause has is refused, and so is one past the end of that, and one
-//! to a bucket, or a slot of it, that is not held. A bucket is taken by one sequence of words, and is let go of on every way, before
-//! a call and before the end.
+//! to a bucket, or a slot of it, that is not held. A bucket is taken by one sequence of words, and is let go of on every way,
+//! before a call and before the end.
 //!
 //! This is taken for granted: the number of the CPU, where the kernel says that it is, is below that of the rows of the directory;
 //! the rows hold the addresses of what the store has; the word in a bucket tells of no more slots than there are. Loads are not
@@ -95,8 +95,8 @@ pub(super) struct Reach<'a> {
 }
 
 impl Reach<'_> {
-    /// Follows the words in `order`, in which each comes behind all that lead to it, but for the ends of searches; `ways` tells where
-    /// each leads besides.
+    /// Follows the words in `order`, in which each comes behind all that lead to it, but for the ends of searches; `ways` tells
+    /// where each leads besides.
     ///
     /// # Errors
     ///
@@ -163,8 +163,8 @@ impl Reach<'_> {
         Ok(())
     }
 
-    /// Word `at` stores exclusively. Checks that it does so in the sequence that takes a bucket: `ldaxr`, `cbnz`, `stxr`, `cbnz`; no
-    /// way leads into it but from its beginning.
+    /// Word `at` stores exclusively. Checks that it does so in the sequence that takes a bucket: `ldaxr`, `cbnz`, `stxr`, `cbnz`;
+    /// no way leads into it but from its beginning.
     fn take(&self, state: &State, words: &[u32], leading: &[usize], at: usize) -> Result<(), Broken> {
         let sequence =
             at.checked_sub(2).and_then(|start| Some((words.get(start..at + 2)?, leading.get(start + 1..at + 2)?)));

@@ -51,7 +51,8 @@ impl Reporter<'_> {
         Ok(())
     }
 
-    /// The entries of map `number`. What is collected for several addresses of one function is put together, as it is shown by that.
+    /// The entries of map `number`. What is collected for several addresses of one function is put together, as it is shown by
+    /// that.
     fn entries(&self, number: usize, of: &Map) -> Result<Entries, OutOfMemory> {
         let mut entries = self.store.read(number, of.value, self.masked)?;
         if let Kept::Aggregate(_) = of.value {

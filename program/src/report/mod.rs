@@ -69,16 +69,16 @@ pub fn drain(
     Ok(false)
 }
 
-/// The earliest record of all CPUs, of those up to the `ends` of each. What a CPU puts out after its end was looked at is for the next
-/// time, though the end of another CPU was looked at later.
+/// The earliest record of all CPUs, of those up to the `ends` of each. What a CPU puts out after its end was looked at is for the
+/// next time, though the end of another CPU was looked at later.
 fn next(store: &Store, ends: &[u64]) -> Result<Option<Record>, OutOfMemory> {
     let unread = store.lanes.iter().zip(ends).filter(|(lane, end)| !lane.ring.is_read(**end));
     let timed = unread.filter_map(|(lane, _)| Some((lane.ring.next_time()?, lane)));
     timed.min_by_key(|&(time, _)| time).map_or(Ok(None), |(_, lane)| lane.ring.take())
 }
 
-/// Writes all maps that have keys, as at the end of a program, in the order of their names, which it reads within calls of `masked`;
-/// then, a line each, what has been lost and has failed.
+/// Writes all maps that have keys, as at the end of a program, in the order of their names, which it reads within calls of
+/// `masked`; then, a line each, what has been lost and has failed.
 ///
 /// # Errors
 ///

@@ -24,8 +24,8 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// What `tables` have for a map that keeps `kept`; what each CPU has collected is put together. Each step of it is within a call
-    /// of `masked`.
+    /// What `tables` have for a map that keeps `kept`; what each CPU has collected is put together. Each step of it is within a
+    /// call of `masked`.
     ///
     /// # Errors
     ///

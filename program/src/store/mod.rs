@@ -279,8 +279,8 @@ impl Store {
         code.maps.get(map).and_then(|of| Layout::of(of.value)).map_or(0, Layout::words)
     }
 
-    /// How far from what stands for the CPU in a stub the words are that code in a stub adds to for `key` of a map of `code`, by its
-    /// number; they are those of `new` if there are none for the key yet. Nothing if the map is none of those.
+    /// How far from what stands for the CPU in a stub the words are that code in a stub adds to for `key` of a map of `code`, by
+    /// its number; they are those of `new` if there are none for the key yet. Nothing if the map is none of those.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@ use super::token::{Cursor, number};
 use super::tree::{Probe, Spanned};
 use crate::error::{Error, Problem, Span};
 
-/// The bytes of the name of a probe: up to white space, `,`, `/` or `{` outside brackets. A `{` behind `::` belongs to the name. The
-/// inner error is where a bracket is that is not closed.
+/// The bytes of the name of a probe: up to white space, `,`, `/` or `{` outside brackets. A `{` behind `::` belongs to the name.
+/// The inner error is where a bracket is that is not closed.
 fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
     let mut open = alloc::vec::Vec::new();
     let mut previous = ' ';

@@ -193,7 +193,8 @@ fn damaged_programs_are_refused_or_run() {
 }
 
 /// Every character of Latin-1 in every place of a program, put in or put in the place of another: what is read as the same program
-/// differs from it in blanks, empty statements, and how numbers, `s32` and `tid` are written: nothing that was typed is passed over.
+/// differs from it in blanks, empty statements, and how numbers, `s32` and `tid` are written: nothing that was typed is passed
+/// over.
 #[test]
 fn every_character_in_every_place_is_understood_or_refused() {
     let without = |text: &str| {

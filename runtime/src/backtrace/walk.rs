@@ -238,8 +238,8 @@ impl<'a> Walk<'a> {
         Some((entry.address(), entry.stack_pointer() as usize))
     }
 
-    /// Enters the function that was interrupted at `pc`, and its caller where there is no record of that yet. Returns where the next
-    /// record is.
+    /// Enters the function that was interrupted at `pc`, and its caller where there is no record of that yet. Returns where the
+    /// next record is.
     fn push_interrupted(&mut self, frame: &TrapFrame, pc: usize) -> usize {
         let mut frame = *frame;
         frame.pc = pc as u64;

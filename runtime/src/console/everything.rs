@@ -153,8 +153,8 @@ fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
     functions.flat_map(|function| function.step_by(4))
 }
 
-/// Makes room in `probes` for some more. Whether there is memory for them, of which an eighth is left to others, and for a list of them; and to arm all
-/// that there are then.
+/// Makes room in `probes` for some more. Whether there is memory for them, of which an eighth is left to others, and for a list of
+/// them; and to arm all that there are then.
 fn make_room(probes: &mut Vec<Kprobe>) -> bool {
     /// The most bytes that the lists of some probes take while they are registered, and about what the probes take.
     const NEEDED: usize = 512 * AT_ONCE;

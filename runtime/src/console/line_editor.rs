@@ -14,12 +14,12 @@
 //! | ^C | give the line up |
 //! | ^L | clear the screen |
 //!
-//! A tab is a space. Other control characters, other escape sequences, bytes that are not UTF-8 and characters that there is no room
-//! for ring the terminal's bell, and the line is refused when it ends. It can be recalled as it was shown.
+//! A tab is a space. Other control characters, other escape sequences, bytes that are not UTF-8 and characters that there is no
+//! room for ring the terminal's bell, and the line is refused when it ends. It can be recalled as it was shown.
 //!
 //! A long line takes several rows of the terminal. When a key first has to go back in such a line, the editor asks the terminal how
-//! long its rows are; it never asks one to which lines are only sent. The key waits for the answer. If something else comes instead,
-//! rows are taken to have [`USUAL_COLUMNS`]. A line with more rows than the terminal is redrawn wrong.
+//! long its rows are; it never asks one to which lines are only sent. The key waits for the answer. If something else comes
+//! instead, rows are taken to have [`USUAL_COLUMNS`]. A line with more rows than the terminal is redrawn wrong.
 
 mod keys;
 mod rows;
@@ -137,8 +137,8 @@ impl LineEditor {
         out.write_str(self.prompt)
     }
 
-    /// Takes a byte and shows on `out` what it changes. Returns the line if the byte has ended one, or why it is refused; a line that
-    /// was given up is returned empty.
+    /// Takes a byte and shows on `out` what it changes. Returns the line if the byte has ended one, or why it is refused; a line
+    /// that was given up is returned empty.
     ///
     /// # Errors
     ///
@@ -289,8 +289,8 @@ impl LineEditor {
         self.redraw(place, start, start, out)
     }
 
-    /// Draws the line anew from `start` to its end, and moves the cursor to `cursor`. The terminal's cursor is at `place`, where the
-    /// character was that stood there.
+    /// Draws the line anew from `start` to its end, and moves the cursor to `cursor`. The terminal's cursor is at `place`, where
+    /// the character was that stood there.
     fn redraw(&mut self, place: Cell, start: usize, cursor: usize, out: &mut dyn Write) -> fmt::Result {
         let first = self.cell(start);
         // A character of two columns was in the next row already, and this one fits. The terminal does the opposite by itself.

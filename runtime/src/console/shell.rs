@@ -1,9 +1,9 @@
 //! A line as a shell reads it: words with quotes, and where the output goes. It is as much of a shell as is needed to type what
 //! one types into the tracefs of a Linux machine.
 //!
-//! Words are separated by white space. `'…'` takes everything as it is; in `"…"`, `\` takes `"` and `\` as they are; outside of quotes,
-//! `\` takes any character as it is. `> FILE` or `>> FILE` may stand anywhere outside of quotes. There are no variables and no
-//! patterns: `$retval` and `*` are just characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
+//! Words are separated by white space. `'…'` takes everything as it is; in `"…"`, `\` takes `"` and `\` as they are; outside of
+//! quotes, `\` takes any character as it is. `> FILE` or `>> FILE` may stand anywhere outside of quotes. There are no variables and
+//! no patterns: `$retval` and `*` are just characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! What is typed behind the name of a command: a name or a glob; or a program, and perhaps a command to carry out meanwhile. Each may
-//! be in quotes, as in a shell.
+//! What is typed behind the name of a command: a name or a glob; or a program, and perhaps a command to carry out meanwhile. Each
+//! may be in quotes, as in a shell.
 
 use alloc::string::String;
 
@@ -19,8 +19,8 @@ pub struct Typed {
     pub command: Option<String>,
 }
 
-/// All that is left of `words`, as it is, or in quotes as in a shell, and how many characters of the line precede it. No name begins
-/// with a quote.
+/// All that is left of `words`, as it is, or in quotes as in a shell, and how many characters of the line precede it. No name
+/// begins with a quote.
 ///
 /// # Errors
 ///

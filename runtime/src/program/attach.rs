@@ -65,8 +65,8 @@ unsafe impl Send for Site {}
 unsafe impl Sync for Site {}
 
 /// Registers probes, which are not armed yet, that run clauses of `shared` at all `places` where one can be: as instructions, or by
-/// the interpreter alone. What usually takes no call stands in the stubs of the probes, as `snippets` have it for their places. What
-/// runs where functions have returned to, and where it depends on the registers whether a function is left, is interpreted.
+/// the interpreter alone. What usually takes no call stands in the stubs of the probes, as `snippets` have it for their places.
+/// What runs where functions have returned to, and where it depends on the registers whether a function is left, is interpreted.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Copies of functions that the compiler has put into others, from the table of the image.
 //!
-//! Programs know functions by their addresses, and a function of which there are copies may have none. What stands for it then is an
-//! address in the table, where no instruction is.
+//! Programs know functions by their addresses, and a function of which there are copies may have none. What stands for it then is
+//! an address in the table, where no instruction is.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,8 +1,8 @@
 //! Programs in the language of [`kprobes_program`], on the probes of the engine and with what this kernel knows of a hit.
 //!
 //! [`Program::start`] reads a program, finds the instructions that it is about, and probes them. From then on
-//! its clauses run at their hits, as instructions that they were compiled to; [`Program::drain`] shows what they put out, and [`Program::finish`]
-//! ends it and shows its maps.
+//! its clauses run at their hits, as instructions that they were compiled to; [`Program::drain`] shows what they put out, and
+//! [`Program::finish`] ends it and shows its maps.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -158,8 +158,8 @@ fn limits(keys: Option<usize>) -> Limits {
     keys.map_or(limits, |keys| limits.with_keys(keys))
 }
 
-/// Refuses what would leave less than an eighth of the heap to others: a single line can ask for more probes than there is room for,
-/// besides the `kept` bytes that the program keeps.
+/// Refuses what would leave less than an eighth of the heap to others: a single line can ask for more probes than there is room
+/// for, besides the `kept` bytes that the program keeps.
 fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     let free = memory::statistics().heap_to_spare();
     if kept > free {

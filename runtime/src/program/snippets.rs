@@ -84,8 +84,8 @@ impl Snippets {
         let Some(mut found) = in_stub(&shared.code, clause, &shared.store, &kernel, atomics)? else { return Ok(None) };
         let operand = found.operand.take();
         let steps = found.steps(&shared.code, &mut shared.store, &mut cells)?;
-        // SAFETY: it loads what the store has, which outlives the probes, and adds to words of the engine in it, by instructions that
-        // are those of this CPU.
+        // SAFETY: it loads what the store has, which outlives the probes, and adds to words of the engine in it, by instructions
+        // that are those of this CPU.
         let snippet = unsafe { Snippet::new(&steps, false) };
         Ok(snippet.ok().map(|snippet| (snippet, operand)))
     }

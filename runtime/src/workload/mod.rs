@@ -1,9 +1,9 @@
 //! Real work to probe: programs that know nothing of probes, compute something of which the right answer is
 //! known, and do so in several tasks at once.
 //!
-//! The algorithms, and the driver of the disk, are third-party crates, compiled as anybody would compile them. An iteration is a plain
-//! function that tells whether its answer was right; what it calls a fixed number of times is listed with it,
-//! so that hits can be compared with calls.
+//! The algorithms, and the driver of the disk, are third-party crates, compiled as anybody would compile them. An iteration is a
+//! plain function that tells whether its answer was right; what it calls a fixed number of times is listed with it, so that hits
+//! can be compared with calls.
 
 mod deflate;
 pub mod disk;

@@ -1,10 +1,10 @@
 //! What a function is called with: all that a handler may see that wants its probe to cost little.
 //!
 //! At the first instruction of a function, x9 to x17 and the flags hold nothing that is needed (AAPCS64, section 6.1), unless the
-//! code shows otherwise ([`Live`](crate::insn::Live)); x19 to x28 a handler preserves as any function does. So a *lean* stub, for a handler that sees no more than the rest, saves
-//! and restores little more than half of what a full one does. That is all the difference: it is written, found, left and freed
-//! like the other stubs (`hit::stub`), and its common routine, `kprobes_lean` in `trampoline/hit.S`, tells the probe, counts,
-//! and knows handlers that are running, as theirs does.
+//! code shows otherwise ([`Live`](crate::insn::Live)); x19 to x28 a handler preserves as any function does. So a *lean* stub, for a
+//! handler that sees no more than the rest, saves and restores little more than half of what a full one does. That is all the
+//! difference: it is written, found, left and freed like the other stubs (`hit::stub`), and its common routine, `kprobes_lean` in
+//! `trampoline/hit.S`, tells the probe, counts, and knows handlers that are running, as theirs does.
 //!
 //! The routine calls the handler with an [`Entry`], on the stack of the probed code, directly below its stack pointer. What the
 //! handler leaves there in x0 to x8, x18, x29 and x30 is what the function finds. A handler of a user gets to read it only;

@@ -30,8 +30,8 @@ pub(crate) enum Execution {
     Stepped { slot: usize },
     /// From a copy at `slot`, with a branch to the next instruction behind it.
     Boosted { slot: usize },
-    /// From a copy at the end of `stub`, to which a branch leads from where the instruction was; or to a snippet in the same `cell`,
-    /// that begins `before` bytes before the stub, if that is not 0.
+    /// From a copy at the end of `stub`, to which a branch leads from where the instruction was; or to a snippet in the same
+    /// `cell`, that begins `before` bytes before the stub, if that is not 0.
     Optimized { stub: usize, form: Form, cell: Cell, before: u16 },
 }
 
@@ -57,8 +57,8 @@ pub(crate) struct Point {
     pub(crate) slot: usize,
     /// Of the others: what they say.
     pub(crate) operands: [u64; 3],
-    /// What [`shortcut`](Self::shortcut) says, where a breakpoint is at the entry of a function, and nobody is to be called, but the call followed to its
-    /// return for [`returns`](Self::returns); 0 elsewhere. Only one of the two is not 0.
+    /// What [`shortcut`](Self::shortcut) says, where a breakpoint is at the entry of a function, and nobody is to be called, but
+    /// the call followed to its return for [`returns`](Self::returns); 0 elsewhere. Only one of the two is not 0.
     pub(crate) entry: u64,
     /// The return probe, that of the first watcher, if it alone watches, and wants nothing of the entry; null otherwise.
     pub(crate) returns: *const ReturnProbe,
@@ -308,8 +308,8 @@ impl Deref for ProbeRef {
 }
 
 impl Kind {
-    /// The fastest mode that a probe allows which is asked for in this one, or a slower one, by what its handlers need; it has a snippet
-    /// or has not.
+    /// The fastest mode that a probe allows which is asked for in this one, or a slower one, by what its handlers need; it has a
+    /// snippet or has not.
     pub(crate) fn allows(&self, fastest: Mode, has_snippet: bool) -> Mode {
         match self {
             Self::Kprobe { post: Some(_), .. } => Mode::Stepped,

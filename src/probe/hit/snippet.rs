@@ -13,9 +13,9 @@
 //! ```
 //!
 //! No handler runs, so there is none that could be running already: what is hit while another handler runs on the CPU is not
-//! missed. Where a CPU adds to a word by one instruction (FEAT_LSE), interrupts are not masked either: a task that is moved in the middle
-//! adds to the words of the CPU that it came from. So all that add to words of snippets do it by such instructions, on all CPUs, or
-//! none does, with interrupts masked.
+//! missed. Where a CPU adds to a word by one instruction (FEAT_LSE), interrupts are not masked either: a task that is moved in the
+//! middle adds to the words of the CPU that it came from. So all that add to words of snippets do it by such instructions, on all
+//! CPUs, or none does, with interrupts masked.
 
 /// Bytes of a cell with a snippet.
 pub(crate) const SHORT: usize = 192;

@@ -1,8 +1,8 @@
 //! Stubs: where the branch leads that stands in the place of an optimized instruction.
 //!
 //! A stub is entered and left with all registers those of the probed code. It makes room for a frame on the stack and masks
-//! interrupts, calls the common routine of its form in `trampoline/hit.S`, undoes both, and goes on in the copy of the instruction, which
-//! leads back to the probed code. Whoever is interrupted outside of hits is in a stub for all of that but the call, during
+//! interrupts, calls the common routine of its form in `trampoline/hit.S`, undoes both, and goes on in the copy of the instruction,
+//! which leads back to the probed code. Whoever is interrupted outside of hits is in a stub for all of that but the call, during
 //! which no interrupt is taken: so a stub that nobody is interrupted in is in no use.
 
 use super::cpu::Cpu;

@@ -1,7 +1,7 @@
 //! From code that was interrupted in a slot, a stub or the trampoline to what it would be without probes.
 //!
-//! The routines of the hit path run with all of PSTATE.DAIF masked. So what an interrupt, a fault or a software step finds is one of
-//! these, and what is live at each of their instructions is fixed where they are written:
+//! The routines of the hit path run with all of PSTATE.DAIF masked. So what an interrupt, a fault or a software step finds is one
+//! of these, and what is live at each of their instructions is fixed where they are written:
 //!
 //! | interrupted at | pc | sp | x29 and x30 |
 //! |---|---|---|---|
@@ -86,9 +86,9 @@ pub(crate) fn returns_by(address: usize) -> Option<usize> {
     }
 }
 
-/// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address, or
-/// where the code was interrupted whose trap frame ends with the record. `floor` is the virtual address behind the record, and the
-/// stack pointer of code that was interrupted. To be called with interrupts masked.
+/// What would be in the place of `address` without probes, in a frame record of the task that runs on this CPU: a return address,
+/// or where the code was interrupted whose trap frame ends with the record. `floor` is the virtual address behind the record, and
+/// the stack pointer of code that was interrupted. To be called with interrupts masked.
 ///
 /// # Safety
 ///

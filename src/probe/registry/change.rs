@@ -266,7 +266,8 @@ impl Entry {
         Some((self.execution?, first?))
     }
 
-    /// The point for the probes that are enabled: `first`, or, if it `has_several`, these watchers, which may still have to be added.
+    /// The point for the probes that are enabled: `first`, or, if it `has_several`, these watchers, which may still have to be
+    /// added.
     ///
     /// Inlined, so that it is made in its place.
     #[inline(always)]

@@ -33,8 +33,8 @@ impl Registry {
         }
     }
 
-    /// What a stub at the checked instruction at `address` has of `insertion`, if there is memory for it; a lean stub leaves it all that it
-    /// changes.
+    /// What a stub at the checked instruction at `address` has of `insertion`, if there is memory for it; a lean stub leaves it all
+    /// that it changes.
     #[cold]
     pub(super) fn insert(
         &mut self,

@@ -261,7 +261,8 @@ fn of_several_probes_at_a_tail_call_those_are_taken_back_that_followed() {
     assert_eq!(probes.each_ref().map(|probe| (probe.hits(), probe.missed())), [(1, 2), (2, 0), (2, 0)]);
 }
 
-/// Enters `function` with this stack pointer, and leaves it before its second instruction. Returns the stack pointer, and what is then in x30.
+/// Enters `function` with this stack pointer, and leaves it before its second instruction. Returns the stack pointer, and what is
+/// then in x30.
 fn enter(computer: &mut Computer, function: usize, stack_pointer: u64, caller: u64) -> (u64, u64) {
     computer.frame.pc = function as u64;
     computer.frame.sp = stack_pointer;

@@ -20,7 +20,8 @@ const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);
 
 impl Plan {
-    /// Counts a hit on the CPU numbered `cpu`, if that is all there is to do, and nothing has to be known but words. Whether it was.
+    /// Counts a hit on the CPU numbered `cpu`, if that is all there is to do, and nothing has to be known but words. Whether it
+    /// was.
     #[inline(always)]
     pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
         let [Bound { tally: Some(tally), .. }] = &*self.triggers else { return false };

@@ -195,7 +195,8 @@ fn blanks_change_nothing() {
 }
 
 /// Every character of Latin-1 in every place of a line, put in or put in the place of another: what is read as the same definition
-/// differs from it in blanks, in zeros and signs before numbers and how `0x` is written, in what is between group and event, and in the `u` of offsets.
+/// differs from it in blanks, in zeros and signs before numbers and how `0x` is written, in what is between group and event, and in
+/// the `u` of offsets.
 #[test]
 fn every_character_in_every_place_is_understood_or_refused() {
     const LINES: [&str; 3] = [

@@ -1,7 +1,8 @@
 //! Which numbers a test of a filter is true of, in the form that takes least to find out.
 //!
 //! All numbers of 64 bits are a circle. Whatever a number can be compared for, with a sign or without, is true of one stretch
-//! of it, or of none; and a test of bits, of what a mask leaves of it: so the hit path subtracts and compares once, and does not ask what was meant.
+//! of it, or of none; and a test of bits, of what a mask leaves of it: so the hit path subtracts and compares once, and does not
+//! ask what was meant.
 
 use super::Comparison;
 

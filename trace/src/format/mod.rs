@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A text has a word among the fields that says where it is, `__data_loc`: in the low half at which byte of the record, in the
-//! high half how many bytes with the zero at its end. A length of 0 is a text that could not be read. Behind the last field, and in no
-//! `format`, each array of numbers has a word that says which of them could not be read.
+//! high half how many bytes with the zero at its end. A length of 0 is a text that could not be read. Behind the last field, and in
+//! no `format`, each array of numbers has a word that says which of them could not be read.
 //!
 //! Everything that looks at records, be it to filter, to count or to print, works on [`Field`]s and the bytes alone.
 
@@ -88,8 +88,8 @@ impl Field {
         }
     }
 
-    /// Value `index` in `record`, from the first on, extended to 64 bits with its sign if it has one; of a text the word that says where
-    /// it is. `None` if the field has not so many, or the record is too short.
+    /// Value `index` in `record`, from the first on, extended to 64 bits with its sign if it has one; of a text the word that says
+    /// where it is. `None` if the field has not so many, or the record is too short.
     #[must_use]
     pub fn value(&self, record: &[u8], index: usize) -> Option<u64> {
         let size = self.kind.base.size();

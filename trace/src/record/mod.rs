@@ -124,8 +124,8 @@ impl Recorder {
         }
     }
 
-    /// The same as [`record`](Self::record), where there is nothing to do but to count the hit under a word. Returns false otherwise,
-    /// and nothing was done.
+    /// The same as [`record`](Self::record), where there is nothing to do but to count the hit under a word. Returns false
+    /// otherwise, and nothing was done.
     #[inline(always)]
     pub fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
         self.plan.get().is_some_and(|plan| plan.tallies(registers, cpu))

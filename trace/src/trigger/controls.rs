@@ -222,7 +222,8 @@ impl Controls {
     ///
     /// # Errors
     ///
-    /// It is no trigger, is there already, or is about an event that does not exist. The log of errors says why, where Linux's would.
+    /// It is no trigger, is there already, or is about an event that does not exist. The log of errors says why, where Linux's
+    /// would.
     pub fn set_trigger<P: Armed>(&mut self, events: &Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
         let fields = &find(events, name)?.format().fields;
         let request = Request::parse(text, fields).map_err(|error| match error {

@@ -1,9 +1,8 @@
 //! Triggers: what an event does when it is hit, besides being recorded (Linux: Documentation/trace/events.rst, section 6).
 //!
-//! What the handlers of an event look at is its [`Plan`]: its filter, its triggers, and whether it is recorded at all. A plan is never
-//! changed; another takes its place, and the old one is dropped when no hit can be using it any more. What is carried out at
-//! a hit is in [`action`](crate::action); what is set and removed, in [`control`] for
-//! one event, and in [`controls`] for all.
+//! What the handlers of an event look at is its [`Plan`]: its filter, its triggers, and whether it is recorded at all. A plan is
+//! never changed; another takes its place, and the old one is dropped when no hit can be using it any more. What is carried out at
+//! a hit is in [`action`](crate::action); what is set and removed, in [`control`] for one event, and in [`controls`] for all.
 
 pub mod control;
 pub mod controls;

@@ -7,7 +7,8 @@
 //! [!]enable_event:GROUP:EVENT[:COUNT] [if FILTER], and disable_event
 //! ```
 //!
-//! COUNT is a number, in decimal, octal (`0…`) or hexadecimal (`0x…`); `count=N` and `unlimited`, as they are printed, can be typed as well. `!` removes.
+//! COUNT is a number, in decimal, octal (`0…`) or hexadecimal (`0x…`); `count=N` and `unlimited`, as they are printed, can be typed
+//! as well. `!` removes.
 
 use alloc::string::String;
 use core::fmt;

@@ -292,7 +292,8 @@ fn a_line_that_does_not_fit_is_refused() {
     }
 }
 
-/// Every byte in every place of a definition: what comes out has the byte as it was sent, or is what a key makes of it, or is refused.
+/// Every byte in every place of a definition: what comes out has the byte as it was sent, or is what a key makes of it, or is
+/// refused.
 #[test]
 fn every_byte_is_understood_or_refuses_the_line() {
     const DEFINITION: &str = "p:g/b1 f::<[u8; 4]>::O+4 a=%x0:u8[2] s=\\\"\u{e9}\u{1f4a5}\"";
