@@ -13,7 +13,7 @@ use crate::{task, time};
 ///
 /// # Errors
 ///
-/// There is no memory for the tasks. Those that have begun end after an iteration.
+/// There is no memory for the tasks. Those that have begun end after an iteration. What a workload allocates itself is not meant.
 pub fn run(
     workload: &'static Workload,
     iterations: u64,
@@ -22,30 +22,26 @@ pub fn run(
 ) -> Result<Report, OutOfMemory> {
     let counts = Arc::try_new([AtomicU64::new(0), AtomicU64::new(0)])?;
     let is_lacking = Arc::try_new(AtomicBool::new(false))?;
-    let mut handles = Vec::new();
-    handles.try_reserve_exact(tasks as usize)?;
-    let start = time::now();
-    let mut started = Ok(());
-    for index in 0..tasks {
-        let (counts, is_over) = (counts.clone(), is_lacking.clone());
-        let work = move || {
+    let begin = |index: u64| {
+        let (counts, is_lacking) = (counts.clone(), is_lacking.clone());
+        let name = fallible::format(format_args!("{}/{index}", workload.name))?;
+        task::try_spawn(&name, move || {
             // Counted apart, so that the CPUs share no memory but that of the kernel.
             let mut mine = [0, 0];
-            let is_wanted = |_: &u64| !is_enough() && !is_over.load(Ordering::Relaxed);
+            let is_wanted = |_: &u64| !is_enough() && !is_lacking.load(Ordering::Relaxed);
             for _ in (0..share(iterations, tasks, index)).take_while(is_wanted) {
                 mine[usize::from((workload.iterate)())] += 1;
             }
             for (count, mine) in counts.iter().zip(mine) {
                 count.fetch_add(mine, Ordering::Relaxed);
             }
-        };
-        let name = fallible::format(format_args!("{}/{index}", workload.name));
-        started = name.and_then(|name| task::try_spawn(&name, work)).map(|handle| handles.push(handle));
-        if started.is_err() {
-            is_lacking.store(true, Ordering::Relaxed);
-            break;
-        }
-    }
+        })
+    };
+    let mut handles = Vec::new();
+    handles.try_reserve_exact(tasks as usize)?;
+    let start = time::now();
+    let started = (0..tasks).try_for_each(|index| begin(index).map(|handle| handles.push(handle)));
+    is_lacking.store(started.is_err(), Ordering::Relaxed);
     handles.into_iter().for_each(task::JoinHandle::join);
     let elapsed = time::now() - start;
     let [wrong, right] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
