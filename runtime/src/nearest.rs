@@ -1,12 +1,11 @@
 //! What was probably meant by a word that is not known.
 
 use alloc::borrow::Cow;
-use core::array;
 
 use kprobes_program::syntax::numbered;
 
 /// Words of so many bytes are compared with shorter ones only: it takes no memory but the stack's.
-const LONGEST: usize = 128;
+const LONGEST: usize = 256;
 
 /// The one of `known` that `word` becomes by the fewest insertions, removals and exchanges of characters; `None`
 /// where more than half of it would have to change.
@@ -42,18 +41,19 @@ fn last_parts(path: &str, count: usize) -> &str {
 /// The edit distance (Levenshtein) of two words, of which one is shorter than [`LONGEST`]; else the greatest number.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other) = if one.len() < other.len() { (other, one) } else { (one, other) };
-    let mut row: [usize; LONGEST] = array::from_fn(|column| column);
+    let mut row = [0; LONGEST];
     let Some(row) = row.get_mut(..=other.len()) else { return usize::MAX };
-    for (index, from) in one.bytes().enumerate() {
+    row.iter_mut().zip(0_u16..).for_each(|(place, column)| *place = column);
+    for (index, from) in (0_u16..).zip(one.bytes()) {
         let mut diagonal = index;
         row[0] = index + 1;
         for (column, to) in other.bytes().enumerate() {
-            let exchanged = diagonal + usize::from(from != to);
+            let exchanged = diagonal + u16::from(from != to);
             diagonal = row[column + 1];
             row[column + 1] = exchanged.min(row[column] + 1).min(diagonal + 1);
         }
     }
-    row[other.len()]
+    usize::from(row[other.len()])
 }
 
 #[cfg(test)]
