@@ -83,6 +83,9 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
             probes.extend(outcomes.into_iter().flatten());
         }
     }
+    if !progress.goes_on(tried) {
+        return Ok(probe_nothing(probes));
+    }
     // What the next event or program would look over is probed then.
     probe::survey();
     if Registration::set_all_enabled(registrations(&probes), true).is_err() {
@@ -105,14 +108,19 @@ fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
             |address: &usize| matches!(checker.check(*address), Ok(_) | Err(ProbeError::OutOfMemory { .. }));
         let lacking = instructions(table).filter(|address| can_be_probed(address)).count() - probes.len();
         let free = memory::statistics().heap_to_spare() >> 10;
-        println!("{lacking} more are not: there is no memory for them ({free} KiB are free for probes)");
+        if lacking > 0 {
+            println!("{lacking} more are not: there is no memory for them ({free} KiB are free for probes)");
+        }
     }
     Ok(probes)
 }
 
 /// What is left of `probes` when ^C was pressed.
-fn probe_nothing(probes: Vec<Kprobe>) -> Vec<Kprobe> {
-    Kprobe::unregister_all(probes);
+fn probe_nothing(mut probes: Vec<Kprobe>) -> Vec<Kprobe> {
+    disarm(&probes);
+    while !probes.is_empty() {
+        remove_some(&mut probes);
+    }
     println!("nothing is probed");
     Vec::new()
 }
@@ -120,17 +128,28 @@ fn probe_nothing(probes: Vec<Kprobe>) -> Vec<Kprobe> {
 /// Removes them all, or, if ^C is pressed, some: those that are left are disarmed.
 fn remove(probes: &mut Vec<Kprobe>) {
     let whole = probes.len();
-    // Where there is no memory for a list of them, they are disarmed when they are removed.
-    let _ = Registration::set_all_enabled(registrations(probes), false);
+    disarm(probes);
     let mut progress = Progress::new("removed", whole);
     while !probes.is_empty() && progress.goes_on(whole - probes.len()) {
-        Kprobe::unregister_all(probes.drain(probes.len().saturating_sub(AT_ONCE)..));
+        remove_some(probes);
     }
     if probes.is_empty() {
         *probes = Vec::new();
     } else {
         show(probes);
     }
+}
+
+/// Disarms them: at once, or one by one where there is no memory for a list of them.
+fn disarm(probes: &[Kprobe]) {
+    if Registration::set_all_enabled(registrations(probes), false).is_err() {
+        // That takes no memory, and interrupts are not masked.
+        probes.iter().for_each(|probe| _ = probe.disable());
+    }
+}
+
+fn remove_some(probes: &mut Vec<Kprobe>) {
+    Kprobe::unregister_all(probes.drain(probes.len().saturating_sub(AT_ONCE)..));
 }
 
 fn registrations(probes: &[Kprobe]) -> impl Iterator<Item = &Registration> {
