@@ -29,8 +29,13 @@ test!(
             let report = workload::run(workload_named("sha256"), 1_000_000, 4, enough).expect("there is memory");
             assert_eq!(report.wrong, 0);
         });
-        task::sleep(Duration::from_millis(20));
-        let tasks = task::list().expect("there is memory for the list");
+        let tasks = loop {
+            let tasks = task::list().expect("there is memory for the list");
+            if tasks.iter().any(|task| task.name.starts_with("sha256/")) {
+                break tasks;
+            }
+            task::yield_now();
+        };
         let (start, mut samples) = (time::now(), 0);
         while samples < SAMPLES || time::now() - start < least {
             for task in &tasks {
@@ -46,6 +51,7 @@ test!(
             task::yield_now();
         }
         let hits: u64 = probes.iter().map(|probe| probe.hits()).sum();
+        assert!(probes.len() > 100_000 && hits > 1_000_000, "{} probes, {hits} hits", probes.len());
         let elapsed = time::now() - start;
         IS_OVER.store(true, Relaxed);
         work.join();
