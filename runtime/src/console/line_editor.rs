@@ -231,13 +231,13 @@ impl LineEditor {
         out.write_char('\n')?;
         let Line { text, refusal } = mem::take(&mut self.line);
         if !text.trim().is_empty() && self.history.back() != Some(&text) {
-            if self.history.len() == HISTORY_MAX {
-                self.history.pop_front();
-            }
             // Without memory the line is carried out, and cannot be recalled.
             if let Ok(kept) = fallible::copy(&text)
                 && self.history.try_reserve(1).is_ok()
             {
+                if self.history.len() == HISTORY_MAX {
+                    self.history.pop_front();
+                }
                 self.history.push_back(kept);
             }
         }

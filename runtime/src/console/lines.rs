@@ -8,10 +8,16 @@ use core::fmt::{self, Write};
 #[derive(Default)]
 pub struct Lines<W: Write> {
     kept: String,
+    is_lost: bool,
     screen: W,
 }
 
 impl<W: Write> Lines<W> {
+    /// Whether there was no memory for a part of what was written.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     /// Shows what is no whole line, too.
     ///
     /// # Errors
@@ -28,7 +34,10 @@ impl<W: Write> Lines<W> {
 
 impl<W: Write> Write for Lines<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.kept.try_reserve(text.len()).map_err(|_| fmt::Error)?;
+        if self.kept.try_reserve(text.len()).is_err() {
+            self.is_lost = true;
+            return Err(fmt::Error);
+        }
         self.kept.push_str(text);
         let Some(end) = self.kept.rfind('\n') else { return Ok(()) };
         self.screen.write_str(&self.kept[..=end])?;

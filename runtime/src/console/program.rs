@@ -3,8 +3,6 @@
 //! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. A task of its own shows
 //! meanwhile what it puts out; its maps come at the end.
 
-use alloc::format;
-use alloc::string::String;
 use core::fmt;
 use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -132,6 +130,7 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: 
             drop(lines);
             Err(Failure::new("there is no memory left for the rest of the output"))
         }
+        _ if lines.is_lost() => Err(Failure::new("there was no memory for a part of the output")),
         _ => Ok(()),
     }
 }
@@ -155,9 +154,10 @@ fn describe(program: &Program) {
     }
     let instructions = program.refused_instructions();
     let place = |address: usize| {
-        let function = symbol::lookup(address);
-        function
-            .map_or_else(String::new, |function| format!("{}+{:#x}", function.name, address as u64 - function.address))
+        fmt::from_fn(move |f| {
+            let Some(function) = symbol::lookup(address) else { return Ok(()) };
+            write!(f, "{}+{:#x}", function.name, address as u64 - function.address)
+        })
     };
     match *instructions {
         [] => {}

@@ -1,12 +1,14 @@
 //! What is typed is read, or refused with an error, whichever allocation fails.
 
 use alloc::string::String;
+use core::fmt::Write;
 
 use fallible::OutOfMemory;
 use fallible::failing::{Heap, each_allocation, with_memory};
 
 use super::files::path;
 use super::line_editor::LineEditor;
+use super::lines::Lines;
 use super::shell::Line;
 use super::typed::{name, typed};
 use super::words::{Failure, Words};
@@ -14,12 +16,10 @@ use super::words::{Failure, Words};
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-const NO_MEMORY: &str = "there is no memory for this line";
-
 #[test]
 fn a_line_of_a_shell() {
     const TEXT: &str = "cat 'a b'\\c \"d\\\"\" > e";
-    let (line, failures) = each_allocation(|| Line::parse(TEXT), |error| error.problem == NO_MEMORY);
+    let (line, failures) = each_allocation(|| Line::parse(TEXT), |error| error.is_memory());
     assert_eq!(line.words, ["cat", "a bc", "d\""]);
     assert!(failures > 3);
 }
@@ -35,11 +35,18 @@ fn a_name_a_program_and_a_command() {
         let (read, failures) = each_allocation(|| name(&mut Words::new(line)), is_memory);
         assert_eq!((&*read.0, failures > 0), ("f", true), "{line}");
     }
-    for line in ["kprobe:f { } -c run", "'kprobe:f { }' -c 'run'"] {
+    for line in ["kprobe:f { } -c run", "'kprobe:f { }' -c 'run'", "kprobe:f { } -c 'run'"] {
         let (read, failures) = each_allocation(|| typed(&mut Words::new(line), "a program"), is_memory);
         assert_eq!((&*read.text, read.command.as_deref()), ("kprobe:f { }", Some("run")), "{line}");
         assert!(failures > 1, "{line}");
     }
+}
+
+#[test]
+fn output_that_is_lost_is_told_of() {
+    let mut lines = Lines::<String>::default();
+    assert!(with_memory(0, || lines.write_str("some")).is_err());
+    assert!(lines.is_lost());
 }
 
 #[test]

@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
+use super::words::Failure;
+
 /// A line, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
@@ -39,9 +41,24 @@ pub struct Error {
     pub column: usize,
 }
 
+/// What is wrong where there is no memory for the words.
+const NO_MEMORY: &str = "there is no memory for this line";
+
 impl From<OutOfMemory> for Error {
     fn from(_: OutOfMemory) -> Self {
-        Self { problem: "there is no memory for this line", column: 0 }
+        Self { problem: NO_MEMORY, column: 0 }
+    }
+}
+
+impl Error {
+    /// The same of a line in which so many characters precede the text that was read.
+    pub fn failure(self, before: usize) -> Failure {
+        if self.is_memory() { OutOfMemory.into() } else { Failure::at(before + self.column, self.problem) }
+    }
+
+    /// Whether the line might be read if there were memory.
+    pub fn is_memory(self) -> bool {
+        self.problem == NO_MEMORY
     }
 }
 
@@ -59,7 +76,8 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// A quote is not closed, a file is missing, or there are several; or a sign is not in quotes that a shell has a meaning for.
+    /// A quote is not closed, a file is missing, or there are several; or a sign is not in quotes that a shell has a meaning for; or
+    /// there is no memory for the words.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut line = Self::default();
         let mut redirection = None;

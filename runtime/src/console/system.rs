@@ -144,7 +144,11 @@ pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     let wanted = words.expect("the number or the name of a task")?;
     words.end()?;
     let tasks = task::list()?;
-    let mut named = tasks.iter().filter(|task| wanted.text.parse() == Ok(task.id) || task.name == wanted.text);
+    let is_number_of = |id: u64| {
+        let is_plain = wanted.text.len() == 1 || !wanted.text.starts_with(['+', '0']);
+        is_plain && wanted.text.parse() == Ok(id)
+    };
+    let mut named = tasks.iter().filter(|task| is_number_of(task.id) || task.name == wanted.text);
     let task = named.next().ok_or_else(|| wanted.failure("there is no such task; `tasks` lists them"))?;
     if named.next().is_some() {
         return Err(wanted.failure("several tasks have this name; give the number of one of them"));

@@ -24,13 +24,13 @@ pub struct Typed {
 ///
 /// # Errors
 ///
-/// A quote is not closed, or something follows it.
+/// A quote is not closed, or something follows it; or there is no memory for it.
 pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
     let rest = words.rest();
     if !rest.text.starts_with(['\'', '"']) {
         return Ok((fallible::copy(rest.text)?, rest.column));
     }
-    let line = Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
+    let line = Line::parse(rest.text).map_err(|error| error.failure(rest.column))?;
     match only_word(line) {
         Some(word) => Ok((word, rest.column + 1)),
         None => Err(rest.failure("one name in quotes is expected here, and nothing behind it")),
@@ -41,7 +41,7 @@ pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
 ///
 /// # Errors
 ///
-/// There is no text, a quote is not closed, or something else follows.
+/// There is no text, a quote is not closed, or something else follows; or there is no memory for them.
 pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
     let rest = words.rest();
     if rest.text.is_empty() {
@@ -58,7 +58,7 @@ pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
         };
         return Ok(Typed { text: fallible::copy(text)?, column: rest.column, command });
     }
-    let line = Line::parse(rest.text).map_err(|error| Failure::at(rest.column + error.column, error.problem))?;
+    let line = Line::parse(rest.text).map_err(|error| error.failure(rest.column))?;
     let (is_redirected, mut words) = (line.output.is_some(), line.words.into_iter());
     let (text, command) = match (words.next(), words.next(), words.next(), words.next()) {
         (Some(text), None, ..) => (text, None),
@@ -114,7 +114,10 @@ fn string_length(text: &str) -> usize {
 
 /// A command that may be in quotes.
 fn unquoted(command: &str) -> Result<String, OutOfMemory> {
-    Line::parse(command).ok().and_then(only_word).map_or_else(|| fallible::copy(command), Ok)
+    match Line::parse(command) {
+        Err(error) if error.is_memory() => Err(OutOfMemory),
+        line => line.ok().and_then(only_word).map_or_else(|| fallible::copy(command), Ok),
+    }
 }
 
 #[cfg(test)]

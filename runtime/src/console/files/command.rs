@@ -16,7 +16,7 @@ use crate::{print, println, smp, tracing, uart};
 /// Reads what is left of a line as a shell does.
 fn shell_line(words: &Words<'_>) -> Result<Line, Failure> {
     let Word { text, column } = words.rest();
-    Line::parse(text).map_err(|error| Failure::at(column + error.column, error.problem))
+    Line::parse(text).map_err(|error| error.failure(column))
 }
 
 /// The words of what is left of a line whose output goes nowhere else.
@@ -94,7 +94,7 @@ pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
 
 /// `> PATH`
 pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure> {
-    let Line { words, output } = Line::parse(line).map_err(|error| Failure::at(error.column, error.problem))?;
+    let Line { words, output } = Line::parse(line).map_err(|error| error.failure(0))?;
     match (output, words.first()) {
         (_, Some(word)) => return Err(Failure::new(format_args!("there is no command `{word}` to write from"))),
         (Some(output), None) => write(session, &output, ""),
