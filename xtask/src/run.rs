@@ -143,6 +143,9 @@ pub fn shell_line(arguments: &[OsString]) -> String {
 /// How often a silent machine is asked for a sign of life.
 const PULSE_PERIOD: Duration = Duration::from_secs(2);
 
+/// A machine that has given a sign of life within this time lives: it may have missed one.
+const LIVES: Duration = PULSE_PERIOD.saturating_mul(3);
+
 /// What can happen next.
 enum Happening {
     Machine(Output),
@@ -167,6 +170,7 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewel
     let result = loop {
         let elapsed = typed.elapsed().as_secs();
         if elapsed >= next_note
+            && last_sign.elapsed() < LIVES
             && let Some(note) = conversation.goes_on(elapsed)
         {
             screen.end_line()?;
