@@ -1,14 +1,12 @@
 //! Commands about the kernel itself: its functions, its tasks, its work.
 
-use core::fmt;
-
 use fallible::OutOfMemory;
 use kprobes_program::syntax::{matches, numbered};
 use kprobes_symbols::Symbol;
 
 use super::session::Session;
 use super::typed::name;
-use super::words::{Failure, Words};
+use super::words::{Failure, Words, joined};
 use crate::device_tree::Start;
 use crate::nearest::nearest;
 use crate::workload::{self, WORKLOADS};
@@ -90,16 +88,6 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
         println!("{report}");
     }
     Ok(())
-}
-
-/// The words, with `between` between any two.
-fn joined<'a>(words: &'a [&str], between: &'a str) -> impl fmt::Display + 'a {
-    fmt::from_fn(move |f| {
-        words
-            .iter()
-            .enumerate()
-            .try_for_each(|(number, word)| write!(f, "{}{word}", if number > 0 { between } else { "" }))
-    })
 }
 
 /// `tasks`

@@ -154,6 +154,16 @@ impl From<OutOfMemory> for Failure {
     }
 }
 
+/// The words, with `between` between any two.
+pub fn joined<'a>(words: &'a [impl AsRef<str>], between: &'a str) -> impl fmt::Display + 'a {
+    fmt::from_fn(move |f| {
+        words.iter().enumerate().try_for_each(|(number, word)| {
+            f.write_str(if number > 0 { between } else { "" })?;
+            f.write_str(word.as_ref())
+        })
+    })
+}
+
 /// `sentence`, if there is memory for it.
 fn said(sentence: impl fmt::Display) -> Option<String> {
     fallible::format(format_args!("{sentence}")).ok()

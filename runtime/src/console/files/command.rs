@@ -2,14 +2,12 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::Write;
 
-use fallible::{OutOfMemory, Text};
 use kprobes_trace::errno::Errno;
 
 use super::super::session::{Screen, Session};
 use super::super::shell::{Line, Output};
-use super::super::words::{Failure, SCREEN_ONLY, Word, Words};
+use super::super::words::{Failure, SCREEN_ONLY, Word, Words, joined};
 use super::tracefs::{self, Fault, WriteFault};
 use crate::{print, println, smp, tracing, uart};
 
@@ -79,12 +77,7 @@ pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         [first, rest @ ..] if first == "-n" => (rest, ""),
         words => (words, "\n"),
     };
-    let mut text = Text::default();
-    for (number, word) in words.iter().enumerate() {
-        write!(text, "{}{word}", if number > 0 { " " } else { "" }).map_err(|_| OutOfMemory)?;
-    }
-    text.write_str(end).map_err(|_| OutOfMemory)?;
-    let text = text.0;
+    let text = fallible::format(format_args!("{}{end}", joined(words, " ")))?;
     match output {
         None => print!("{text}"),
         Some(output) => write(session, &output, &text),
