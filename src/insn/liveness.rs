@@ -117,7 +117,7 @@ impl Kept {
             let preserved = match called.by(function) {
                 Some(known) => known.preserved,
                 None => {
-                    let preserved = preserved(function, SCRATCH, read, bounds, 0);
+                    let preserved = called.preserved(function, SCRATCH, read, bounds, 0);
                     called.add(Preserving { function, call, preserved, kept: Registers::NONE })?;
                     preserved
                 }
@@ -151,6 +151,44 @@ impl Kept {
         Some(called)
     }
 
+    /// Those of `registers` that the function at the virtual address `entry` leaves as they are, on all ways. None of them are left
+    /// by a call that is not seen through.
+    fn preserved(
+        &self,
+        entry: u64,
+        mut registers: Registers,
+        read: Read<'_>,
+        function: Bounds<'_>,
+        depth: usize,
+    ) -> Registers {
+        if let Some(known) = self.by(entry) {
+            return registers & known.preserved;
+        }
+        let Some(bounds) = function(entry).filter(|_| depth < DEPTH) else { return Registers::NONE };
+        for at in bounds.clone().step_by(4) {
+            let Some(word) = read(at) else { return Registers::NONE };
+            let verdict = classify(word);
+            registers = registers - Access::under(verdict, word).writes;
+            let other = match verdict {
+                Verdict::Simulate(Op::BranchLink { offset }) => Some(offset),
+                Verdict::Simulate(
+                    Op::BranchRegister { kind: Indirect::Jump | Indirect::Call, .. }
+                    | Op::BranchAuthenticated { kind: Indirect::Jump | Indirect::Call, .. },
+                ) => return Registers::NONE,
+                Verdict::Simulate(op) => op.branch_offset(),
+                _ => None,
+            };
+            let other = other.map(|offset| at.wrapping_add_signed(offset.into()));
+            if let Some(other) = other.filter(|other| !bounds.contains(other)) {
+                registers = self.preserved(other, registers, read, function, depth + 1);
+            }
+            if registers.is_empty() {
+                break;
+            }
+        }
+        registers
+    }
+
     fn add(&mut self, preserving: Preserving) -> Option<&mut Preserving> {
         self.0.try_reserve(1).ok()?;
         let index = self.0.partition_point(|other| other.function < preserving.function);
@@ -180,29 +218,40 @@ pub fn scratch_at_entry(function: u64, kept: &Kept, read: Read<'_>) -> Option<Li
     Walk::new(read, kept).live(function, SCRATCH, function)
 }
 
-/// Tells why not all of `wanted`, which are of [`SCRATCH`], are dead before the instruction at the virtual address `at`, in the
-/// function at `function`; nothing if they are.
-///
-/// Behind its first instruction a function may have put there what it hands to its caller, as those do that the outliner makes. So
-/// they are dead at a return only if the function writes them nowhere, and calls nobody.
+/// What of [`SCRATCH`] the function at these virtual addresses may hand to its caller, as those do that the outliner makes: what it
+/// writes somewhere; all, if it calls.
 #[must_use]
-pub fn live_at(at: u64, wanted: Registers, function: Range<u64>, kept: &Kept, read: Read<'_>) -> Option<Live> {
+pub fn handed(function: Range<u64>, read: Read<'_>) -> Registers {
     let mut handed = Registers::NONE;
-    for word in function.clone().step_by(4).filter_map(read) {
+    for word in function.step_by(4).filter_map(read) {
         let verdict = classify(word);
-        handed = match verdict {
-            Verdict::Simulate(
-                Op::BranchLink { .. }
-                | Op::BranchRegister { kind: Indirect::Call, .. }
-                | Op::BranchAuthenticated { kind: Indirect::Call, .. },
-            ) => wanted,
-            _ => handed | Access::under(verdict, word).writes & wanted,
-        };
-        if (wanted - handed).is_empty() {
-            break;
+        if let Verdict::Simulate(
+            Op::BranchLink { .. }
+            | Op::BranchRegister { kind: Indirect::Call, .. }
+            | Op::BranchAuthenticated { kind: Indirect::Call, .. },
+        ) = verdict
+        {
+            return SCRATCH;
         }
+        handed = handed | Access::under(verdict, word).writes & SCRATCH;
     }
-    Walk { inside: Some(handed), ..Walk::new(read, kept) }.live(at, wanted, function.start)
+    handed
+}
+
+/// Tells why not all of `wanted`, which are of [`SCRATCH`], are dead before the instruction at the virtual address `at`, in the
+/// function at the virtual address `function`, which may have [`handed`] these to its caller; nothing if they are.
+///
+/// At a return they are dead only if the function hands nothing in them to its caller.
+#[must_use]
+pub fn live_at(
+    at: u64,
+    wanted: Registers,
+    function: u64,
+    handed: Registers,
+    kept: &Kept,
+    read: Read<'_>,
+) -> Option<Live> {
+    Walk { inside: Some(handed), ..Walk::new(read, kept) }.live(at, wanted, function)
 }
 
 /// The virtual address of an instruction that writes x30, where what is in it at the first instruction of the function at the
@@ -214,34 +263,6 @@ pub fn overwrites_link(function: u64, read: Read<'_>) -> Option<u64> {
     let mut walk = Walk::new(read, &kept);
     let returned = walk.follow::<WAYS>(function, Registers::x(30), 0).ok()?;
     walk.writer.filter(|_| returned.is_empty())
-}
-
-/// Those of `registers` that the function at the virtual address `entry` leaves as they are, on all ways. None of them are left
-/// by a call that is not seen through.
-fn preserved(entry: u64, mut registers: Registers, read: Read<'_>, function: Bounds<'_>, depth: usize) -> Registers {
-    let Some(bounds) = function(entry).filter(|_| depth < DEPTH) else { return Registers::NONE };
-    for at in bounds.clone().step_by(4) {
-        let Some(word) = read(at) else { return Registers::NONE };
-        let verdict = classify(word);
-        registers = registers - Access::under(verdict, word).writes;
-        let other = match verdict {
-            Verdict::Simulate(Op::BranchLink { offset }) => Some(offset),
-            Verdict::Simulate(
-                Op::BranchRegister { kind: Indirect::Jump | Indirect::Call, .. }
-                | Op::BranchAuthenticated { kind: Indirect::Jump | Indirect::Call, .. },
-            ) => return Registers::NONE,
-            Verdict::Simulate(op) => op.branch_offset(),
-            _ => None,
-        };
-        let other = other.map(|offset| at.wrapping_add_signed(offset.into()));
-        if let Some(other) = other.filter(|other| !bounds.contains(other)) {
-            registers = preserved(other, registers, read, function, depth + 1);
-        }
-        if registers.is_empty() {
-            break;
-        }
-    }
-    registers
 }
 
 /// The address that the instruction `word` at `at` calls, if it says one.

@@ -52,7 +52,7 @@ pub use classify::{classify, modifies_next};
 pub use data::{Data, may_read_data};
 pub use encode::{BRK_KPROBE, BRK_STEP, OutOfRange, branch, brk};
 pub use exclusive::{Sequences, may_be_load};
-pub use liveness::{Kept, Live, SCRATCH, live_at, overwrites_link, scratch_at_entry, stack_at_return};
+pub use liveness::{Kept, Live, SCRATCH, handed, live_at, overwrites_link, scratch_at_entry, stack_at_return};
 pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use registers::{Access, Registers, StackPointer};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};

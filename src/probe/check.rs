@@ -48,6 +48,8 @@ pub struct Checker {
     has_marked_data: bool,
     /// Whether PACM is in the function, or right before it.
     has_modifier: bool,
+    /// What it may hand to its callers in registers that these do not expect to be preserved, once that was asked for.
+    handed: Option<Registers>,
     /// A page, by its number, and whether branch targets are checked in it.
     guarded: Option<(usize, bool)>,
     read: fn(usize) -> u32,
@@ -75,6 +77,7 @@ impl Checker {
             without_data: 0..0,
             has_marked_data: false,
             has_modifier: false,
+            handed: None,
             guarded: None,
             read,
         }
@@ -142,6 +145,7 @@ impl Checker {
         self.sequences = sequences;
         self.has_marked_data = self.find_marked_data(&function);
         self.has_modifier = has_modifier;
+        self.handed = None;
         self.function = function;
         Ok(())
     }
@@ -246,12 +250,12 @@ impl Checker {
 
     /// Why not all of `wanted` are dead before the instruction at the virtual address `address`, which was checked last; nothing if
     /// they are.
-    pub(super) fn live_at(&self, address: usize, wanted: Registers, kept: Option<&Kept>) -> Option<Live> {
+    pub(super) fn live_at(&mut self, address: usize, wanted: Registers, kept: Option<&Kept>) -> Option<Live> {
         let at = address as u64;
-        match kept {
-            Some(kept) => insn::live_at(at, wanted, self.words(), kept, &|at| self.word(at)),
-            None => Some(Live::Lost { register: wanted.first(), end: at }),
-        }
+        let Some(kept) = kept else { return Some(Live::Lost { register: wanted.first(), end: at }) };
+        let handed = self.handed.unwrap_or_else(|| insn::handed(self.words(), &|at| self.word(at)));
+        self.handed = Some(handed);
+        insn::live_at(at, wanted, self.words().start, handed, kept, &|at| self.word(at))
     }
 
     /// The instruction at the virtual address `address`, if it is in the text.

@@ -60,7 +60,8 @@ const X9: Registers = Registers::x(9);
 
 /// What keeps x9 from being dead at this word of the function, which is all of the words.
 fn live_inside(words: &[u32], word: usize) -> Option<Live> {
-    live_at(at(word), X9, START..at(words.len()), &Kept::default(), &reader(words))
+    let handed = handed(START..at(words.len()), &reader(words));
+    live_at(at(word), X9, START, handed, &Kept::default(), &reader(words))
 }
 
 #[test]

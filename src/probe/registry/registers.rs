@@ -42,11 +42,11 @@ impl Registry {
         insertion: InsertionRef,
         address: usize,
         is_lean: bool,
-        checker: &Checker,
+        checker: &mut Checker,
     ) -> Option<Box<Inserted>> {
         self.find_kept(checker);
-        let live = || checker.live_at(address, insertion.snippet().used(), self.kept.as_ref());
-        let live = if is_lean { None } else { live() };
+        let live =
+            if is_lean { None } else { checker.live_at(address, insertion.snippet().used(), self.kept.as_ref()) };
         let counters = self.counters.take()?;
         match fallible::boxed(Inserted { insertion, counters, live }) {
             Ok(inserted) => Some(inserted),
