@@ -52,6 +52,7 @@ pub enum Outcome {
 const EC_SHIFT: u32 = 26;
 const EC_UNKNOWN: u64 = 0x00;
 const EC_BRANCH_TARGET: u64 = 0x0d;
+const EC_DATA_ABORT: u64 = 0x25;
 const EC_BREAKPOINT: u64 = 0x31;
 const EC_STEP: u64 = 0x33;
 const EC_WATCHPOINT: u64 = 0x35;
@@ -81,7 +82,7 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
             _ => own,
         };
     }
-    if nofault::fix_up(frame, esr) {
+    if nofault::fix_up(frame, esr) || esr >> EC_SHIFT & 0x3f == EC_DATA_ABORT && hit::snippet::fix_up(frame) {
         return Outcome::Handled;
     }
     if !matches!(esr >> EC_SHIFT & 0x3f, EC_BREAKPOINT | EC_STEP | EC_WATCHPOINT) {

@@ -136,6 +136,16 @@ impl Registration {
 }
 
 impl Registration {
+    /// Disarms this probe and arms `after`, which is at the same instruction: each hit is one of this or one of the other. When
+    /// this returns, no handler of this is running.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::InterruptsMasked`] and [`ProbeError::OutOfMemory`]; nothing has changed then.
+    pub fn exchange(&self, after: &Self) -> Result<(), ProbeError> {
+        registry::exchange(self, after)
+    }
+
     /// Arms or disarms many probes at once, as [`enable`](Self::enable) and [`disable`](Self::disable) do one.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ mod shown;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
+use fallible::OutOfMemory;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::RelaxStrategy;
 
@@ -71,6 +72,8 @@ struct Entry {
     execution: Option<Execution>,
     /// The mode that was asked for, when that was decided.
     wanted: Mode,
+    /// The probe whose snippet stands in the stub.
+    inserted: Option<ProbeRef>,
     /// Why it is not that mode.
     fallback: Option<Fallback>,
     /// Why a lean stub will not do for the instruction: known where a probe is there that asks.
@@ -185,6 +188,24 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     Err(ProbeError::OutOfMemory { address })
 }
 
+/// Disarms `before` and arms `after` in one step for each instruction: where they are at the same one, no hit is between them.
+/// Where there is no memory for it, they are as they were.
+pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<(), ProbeError> {
+    let addresses = [before.address, after.address];
+    let mut registry = lock(before.address)?;
+    let changed = fallible::collect(addresses);
+    let mut changed = changed.map_err(|OutOfMemory| ProbeError::OutOfMemory { address: before.address })?;
+    let was = [(before, false), (after, true)].map(|(each, enabled)| (each, each.probe.enabled.swap(enabled, Relaxed)));
+    if let Some(address) = registry.change(&mut changed) {
+        // In reverse, as they may be the same.
+        was.into_iter().rev().for_each(|(each, enabled)| each.probe.enabled.store(enabled, Relaxed));
+        registry.reduce(addresses.into_iter());
+        return Err(ProbeError::OutOfMemory { address });
+    }
+    registry.leave_snippets(addresses.into_iter());
+    Ok(())
+}
+
 /// Unregisters probes. When this returns, no handler of them is running, and none will run. Returns how many hits they have missed.
 ///
 /// # Panics
@@ -217,8 +238,8 @@ impl Entry {
         not_lean: Option<Fallback>,
     ) -> Self {
         let (probes, wanted) = (Probes::One(probe), Mode::FASTEST);
-        let (execution, fallback, is_pending) = (None, None, false);
-        Self { address, page, guarded, site, probes, execution, wanted, fallback, not_lean, is_pending }
+        let (execution, inserted, fallback, is_pending) = (None, None, None, false);
+        Self { address, page, guarded, site, probes, execution, wanted, inserted, fallback, not_lean, is_pending }
     }
 
     /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.

@@ -26,6 +26,9 @@ use crate::platform;
 pub enum Step {
     /// An instruction that does the same wherever it stands, and goes on to the next.
     Instruction(u32),
+    /// Likewise, one that loads, and may take a data abort: then all is left to the handler, as by [`Call`](Self::Call). Only with
+    /// interrupts masked, or where they never are.
+    Load(u32),
     /// Has this register hold the word that the probe was given with the snippet.
     Operand(u8),
     /// Has this register hold a number.
@@ -35,6 +38,10 @@ pub enum Step {
     Branch(Branch, usize),
     /// Leaves all to the handler, if the condition of the branch holds. Nothing has been changed yet.
     Call(Branch),
+    /// Masks interrupts, up to [`Unmask`](Self::Unmask): [`Snippet::CPU`] is the state of this CPU from here on.
+    Mask,
+    /// Ends that.
+    Unmask,
 }
 
 /// Why steps are no snippet.
@@ -74,11 +81,12 @@ impl core::error::Error for SnippetError {}
 /// |---|---|
 /// | [`CPU`](Self::CPU) | the virtual address of the state of a CPU: of this one, if interrupts are masked |
 /// | [`ONE`](Self::ONE) | 1, where [`has_atomics`](Self::has_atomics) |
+/// | [`MASKS`](Self::MASKS) | PSTATE.DAIF of the probed code, as MRS reads it, while interrupts are masked |
 /// | x11 to x16 | its own, as are the flags |
 #[derive(Debug)]
 pub struct Snippet {
     steps: Box<[Step]>,
-    /// Interrupts are masked while it runs.
+    /// Interrupts are masked while it runs: [`Step::Mask`] and [`Step::Unmask`] are no instructions then.
     is_masked: bool,
     atomics: bool,
     /// What it changes.
@@ -144,8 +152,8 @@ impl InsertionRef {
 
 /// What may be written by a step.
 const SCRATCH: Registers = Registers::from_to(11, 16).with(Registers::FLAGS);
-/// What is in PSTATE.DAIF of the probed code, while interrupts are masked.
-const MASKS: u8 = 17;
+/// See [`Snippet::MASKS`].
+const MASKS: u8 = Snippet::MASKS;
 
 /// What the hit is counted with.
 const COUNTS: u8 = 11;
@@ -163,6 +171,8 @@ impl Snippet {
     pub const CPU: u8 = 9;
     /// The register with 1.
     pub const ONE: u8 = 10;
+    /// The register with PSTATE.DAIF of the probed code.
+    pub const MASKS: u8 = 17;
 
     /// Whether CPUs add to words in memory by one instruction (FEAT_LSE): all words of snippets have to be changed by such
     /// instructions then, and may be without masks; or by none.
@@ -175,12 +185,13 @@ impl Snippet {
     ///
     /// # Errors
     ///
-    /// If they break a rule that can be checked: each step ends, and changes no other registers than it may.
+    /// If they break a rule that can be checked: each step ends, and changes no other registers than it may; what is masked is
+    /// unmasked, on every way.
     ///
     /// # Safety
     ///
-    /// As long as a probe with it is registered, what they load can be loaded whenever it runs, what they store to and add to is
-    /// theirs, and they change no system registers.
+    /// As long as a probe with it is registered, what they load can be loaded whenever it runs, except by [`Step::Load`], which
+    /// changes no device; what they store to and add to is theirs, and they change no system registers.
     pub unsafe fn new(steps: &[Step], is_masked: bool) -> Result<Self, SnippetError> {
         Self::with(steps, is_masked, Self::has_atomics())
     }
@@ -189,16 +200,19 @@ impl Snippet {
         let is_masked = is_masked || !atomics;
         let mut used = Registers::x(Self::CPU).with(Registers::x(COUNTS));
         used = used.with(if atomics { Registers::x(Self::ONE) } else { Registers::x(COUNT) });
+        let mut words = 0;
+        for (number, &step) in steps.iter().enumerate() {
+            step.check(number, steps).map_err(|what| SnippetError::Step { step: number, what })?;
+            words += step.words(is_masked) + if step.has_number() { 2 } else { 0 };
+            used = used | step.writes();
+        }
+        if masks(steps, steps.len()) {
+            return Err(SnippetError::Step { step: steps.len(), what: "comes with interrupts masked" });
+        }
         if is_masked {
             used = used.with(Registers::x(MASKS));
         }
-        let mut numbers = 0;
-        for (number, &step) in steps.iter().enumerate() {
-            step.check(number, steps.len()).map_err(|what| SnippetError::Step { step: number, what })?;
-            numbers += usize::from(step.has_number());
-            used = used | step.writes();
-        }
-        let length = HEAD + 2 * numbers + PROLOGUE_MAX + steps.len() + COUNT_MAX + MAX_WORDS + CALL_MAX;
+        let length = HEAD + PROLOGUE_MAX + words + COUNT_MAX + MAX_WORDS + CALL_MAX;
         // One more says where the copy is.
         let room = |cell: Cell| cell.size() / 4 - stub::WORDS - 1;
         let cell = [Cell::Snippet, Cell::LongSnippet].into_iter().find(|&cell| length <= room(cell));
@@ -215,11 +229,9 @@ impl Snippet {
 
     fn prologue(&self, out: &mut Writer<'_>) {
         if self.is_masked {
-            out.push(encode::read_daif(MASKS));
-            out.push(MASK_INTERRUPTS);
+            out.mask();
         }
-        out.push(compute::read_thread(Self::CPU));
-        out.push(encode::load(Literal::Doubleword, Self::CPU, Self::CPU, platform::cpu_offset()));
+        out.find_cpu();
         if self.atomics {
             encode::constant(Self::ONE, 1, |word| out.push(word));
         }
@@ -283,22 +295,40 @@ impl Inserted {
         let start = out.length;
         snippet.prologue(&mut out);
         let first = out.length;
+        let words = |steps: &[Step]| steps.iter().map(|step| step.words(snippet.is_masked)).sum::<usize>();
         let mut numbers = HEAD;
-        let copy = first + snippet.steps.len() + if snippet.atomics { 3 } else { 4 } + usize::from(snippet.is_masked);
+        let end = first + words(&snippet.steps);
+        let copy = end + if snippet.atomics { 3 } else { 4 } + usize::from(snippet.is_masked);
+        // What restores the masks, for calls with interrupts masked, and the branch to the stub.
         let call = copy + MAX_WORDS;
-        for (number, step) in snippet.steps.iter().enumerate() {
-            let here = first + number;
+        let has_masks = snippet.is_masked || snippet.steps.contains(&Step::Mask);
+        let mut is_masked = snippet.is_masked;
+        for step in &snippet.steps {
+            let here = out.length;
             let to = |word: usize| 4 * (word as i64 - here as i64);
             let word = match *step {
-                Step::Instruction(word) => Some(word),
+                Step::Mask | Step::Unmask if snippet.is_masked => continue,
+                Step::Mask => {
+                    is_masked = true;
+                    out.mask();
+                    out.find_cpu();
+                    continue;
+                }
+                Step::Unmask => {
+                    is_masked = false;
+                    Some(encode::write_daif(MASKS))
+                }
+                Step::Instruction(word) | Step::Load(word) => Some(word),
                 Step::Operand(rd) => Branch::Literal(rd).word(to(2)),
                 Step::Number(rd, _) if step.has_number() => {
                     numbers += 2;
                     Branch::Literal(rd).word(to(numbers - 2))
                 }
                 Step::Number(rd, number) => one_word(rd, number),
-                Step::Branch(branch, step) => branch.word(to(first + step)),
-                Step::Call(branch) => branch.word(to(call)),
+                Step::Branch(branch, step) => {
+                    branch.word(to(first + words(snippet.steps.get(..step).unwrap_or_default())))
+                }
+                Step::Call(branch) => branch.word(to(call + usize::from(has_masks && !is_masked))),
             };
             // All is within a few hundred bytes, and `check` has seen that the steps are what they must be.
             out.push(word.unwrap_or(UNDEFINED));
@@ -308,7 +338,7 @@ impl Inserted {
         for &word in insn::relocate(site.word, site.verdict, &place)?.padded() {
             out.push(word);
         }
-        if snippet.is_masked {
+        if has_masks {
             out.push(encode::write_daif(MASKS));
         }
         let here = out.length;
@@ -322,10 +352,13 @@ impl Inserted {
 }
 
 impl Step {
-    /// Whether it keeps the rules, as step `number` of `count`.
-    fn check(self, number: usize, count: usize) -> Result<(), &'static str> {
+    /// Whether it keeps the rules, as step `number` of `steps`.
+    fn check(self, number: usize, steps: &[Self]) -> Result<(), &'static str> {
         match self {
-            Self::Instruction(word) => {
+            Self::Load(_) if steps.contains(&Self::Mask) && !masks(steps, number) => {
+                Err("may fault with interrupts unmasked")
+            }
+            Self::Instruction(word) | Self::Load(word) => {
                 let verdict = insn::classify(word);
                 if verdict != Verdict::Slot {
                     return Err("is no instruction that does the same anywhere");
@@ -350,17 +383,30 @@ impl Step {
             {
                 Err("asks for a register that there is not")
             }
-            Self::Branch(_, to) if to <= number || to > count => Err("does not lead further on"),
-            Self::Branch(..) | Self::Call(_) => Ok(()),
+            Self::Branch(_, to) if to <= number || to > steps.len() => Err("does not lead further on"),
+            Self::Branch(_, to) if masks(steps, to) != masks(steps, number) => Err("leads to where masks are others"),
+            Self::Mask if masks(steps, number) => Err("masks interrupts that are masked"),
+            Self::Unmask if !masks(steps, number) => Err("unmasks interrupts that are not masked"),
+            Self::Branch(..) | Self::Call(_) | Self::Mask | Self::Unmask => Ok(()),
         }
     }
 
     /// What it changes.
     fn writes(self) -> Registers {
         match self {
-            Self::Instruction(word) => Access::of(word).writes,
+            Self::Instruction(word) | Self::Load(word) => Access::of(word).writes,
             Self::Operand(rd) | Self::Number(rd, _) => Registers::x(rd),
-            Self::Branch(..) | Self::Call(_) => Registers::NONE,
+            Self::Mask => Registers::x(MASKS),
+            Self::Branch(..) | Self::Call(_) | Self::Unmask => Registers::NONE,
+        }
+    }
+
+    /// How many words it is, in a snippet with interrupts masked or not.
+    fn words(self, is_masked: bool) -> usize {
+        match self {
+            Self::Mask | Self::Unmask if is_masked => 0,
+            Self::Mask => 4,
+            _ => 1,
         }
     }
 
@@ -368,6 +414,12 @@ impl Step {
     fn has_number(self) -> bool {
         matches!(self, Self::Number(rd, number) if one_word(rd, number).is_none())
     }
+}
+
+/// Whether interrupts are masked by `steps` before the one of this number.
+fn masks(steps: &[Step], number: usize) -> bool {
+    let last = steps.iter().take(number).rfind(|step| matches!(step, Step::Mask | Step::Unmask));
+    last == Some(&Step::Mask)
 }
 
 /// The instruction that has `rd` hold `number`, if there is one.
@@ -390,6 +442,16 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    fn mask(&mut self) {
+        self.push(encode::read_daif(MASKS));
+        self.push(MASK_INTERRUPTS);
+    }
+
+    fn find_cpu(&mut self) {
+        self.push(compute::read_thread(Snippet::CPU));
+        self.push(encode::load(Literal::Doubleword, Snippet::CPU, Snippet::CPU, platform::cpu_offset()));
+    }
+
     fn push(&mut self, word: u32) {
         if let Some(place) = self.words.get_mut(self.length) {
             *place = word;

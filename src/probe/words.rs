@@ -60,6 +60,14 @@ impl CpuWords {
         place.wrapping_sub(ptr::from_ref(Cpu::of(0)).addr()) as u64
     }
 
+    /// Has the word of number `index` be `value` on the CPU of number `cpu`; nothing if there is no such word or CPU.
+    pub fn set(&self, cpu: usize, index: usize, value: u64) {
+        if cpu < MAX_CPUS && index < Self::COUNT {
+            // SAFETY: there are so many words for each of these CPUs.
+            unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() }.store(value, Relaxed);
+        }
+    }
+
     /// What the word of number `index` is on all CPUs together; 0 if there is no such word.
     #[must_use]
     pub fn sum(&self, index: usize) -> u64 {

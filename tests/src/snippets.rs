@@ -8,10 +8,11 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use aarch64_kprobes::Kprobe;
-use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self, Binary};
+use aarch64_kprobes::insn::{Literal, encode};
 use aarch64_kprobes::probe::{CpuWords, Entry, Insertion, Mode, Snippet, Step};
 use runtime::program::Program;
+use runtime::sync::IrqMask;
 use runtime::task;
 use runtime::task::JoinHandle;
 
@@ -33,6 +34,13 @@ fn target(number: u64) -> u64 {
 /// Tasks that call `target` with 0 to `calls`, on whatever CPU.
 fn callers(calls: u64) -> Vec<JoinHandle> {
     let caller = move || (0..calls).for_each(|number| _ = black_box(target(black_box(number))));
+    (0..CALLERS).map(|_| task::spawn("caller", caller)).collect()
+}
+
+/// Tasks that call `target` until [`IS_OVER`].
+fn endless_callers() -> Vec<JoinHandle> {
+    IS_OVER.store(false, Relaxed);
+    let caller = || (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| _ = target(black_box(number)));
     (0..CALLERS).map(|_| task::spawn("caller", caller)).collect()
 }
 
@@ -72,9 +80,7 @@ test!(
     depends(cpus, core, interruption),
     fn a_probe_that_goes_leaves_nobody_in_its_snippet() {
         const ROUNDS: u64 = 8;
-        IS_OVER.store(false, Relaxed);
-        let caller = || (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| _ = target(black_box(number)));
-        let tasks: Vec<JoinHandle> = (0..CALLERS).map(|_| task::spawn("caller", caller)).collect();
+        let tasks = endless_callers();
         // Both are counted by each hit, or none is.
         let text = "kprobe:tests::snippets::target { @one = count(); @other = count(); }";
         for round in 0..ROUNDS {
@@ -148,5 +154,86 @@ test!(
             target(black_box(2));
             assert_eq!((words.sum(3) - before, HANDLED.load(Relaxed), probe.hits()), (51, 51, 103));
         }
+    }
+);
+
+test!(
+    depends(core),
+    fn a_load_that_faults_leaves_all_to_the_handler() {
+        let words = CpuWords::new().unwrap();
+        let count = if Snippet::has_atomics() {
+            [
+                Step::Instruction(compute::compute(Binary::Add, 12, Snippet::CPU, 12)),
+                Step::Instruction(encode::add_to(Snippet::ONE, 12)),
+            ]
+            .to_vec()
+        } else {
+            [
+                Step::Instruction(encode::load_at(11, Snippet::CPU, 12)),
+                Step::Instruction(encode::add(11, 11, 1)),
+                Step::Instruction(encode::store_at(11, Snippet::CPU, 12)),
+            ]
+            .to_vec()
+        };
+        let load = Step::Load(encode::load(Literal::Doubleword, 13, 0, 0));
+        let plain = [&[load, Step::Operand(12)], &count[..]].concat();
+        let masked = [&[Step::Mask], &plain[..], &[Step::Unmask]].concat();
+        let good = (&raw const CALLED).addr() as u64;
+        for (steps, is_masked) in [(&plain, false), (&plain, true), (&masked, false)] {
+            HANDLED.store(0, Relaxed);
+            let before = words.sum(5);
+            // SAFETY: it adds to words that outlive it, and loads what is no device.
+            let snippet = unsafe { Snippet::new(steps, is_masked) }.unwrap();
+            let insertion = Insertion::new(&snippet, words.distance(5));
+            let probe = Kprobe::at(target as *const () as usize).entry(handle);
+            // SAFETY: both are there until the probe has gone, below.
+            let probe = unsafe { probe.snippet(&insertion) }.register().unwrap();
+            for address in [good, 0xffff_ff7f_dead_bee0, good, 0, 1 << 60] {
+                assert_eq!(target(black_box(address)), address);
+                assert!(IrqMask::new().was_enabled(), "the masks are as they were");
+            }
+            assert_eq!((words.sum(5) - before, HANDLED.load(Relaxed), probe.hits()), (2, 3, 5));
+        }
+    }
+);
+
+test!(
+    depends(cpus, core, interruption),
+    fn a_probe_that_takes_the_place_of_another_loses_no_hit() {
+        const TURNS: usize = 12;
+        let words = CpuWords::new().unwrap();
+        let steps = [Step::Operand(12)];
+        // SAFETY: it changes nothing but registers.
+        let snippets = [false, true].map(|is_masked| unsafe { Snippet::new(&steps, is_masked) }.unwrap());
+        let insertions = snippets.each_ref().map(|snippet| Insertion::new(snippet, words.distance(0)));
+        let probe = || Kprobe::at(target as *const () as usize).entry(handle).disabled();
+        // SAFETY: they are there until the probes have gone, below.
+        let compiled = insertions.each_ref().map(|insertion| unsafe { probe().snippet(insertion) }.register().unwrap());
+        let [one, other] = compiled;
+        let probes = [one, other, probe().register().unwrap()];
+        let modes = [Mode::Compiled, Mode::Compiled, Mode::Lean];
+        let before = CALLED.load(Relaxed);
+        HANDLED.store(0, Relaxed);
+        probes[0].enable().unwrap();
+        let tasks = endless_callers();
+        for turn in 0..TURNS {
+            let (from, to) = (turn % 3, (turn + 1) % 3);
+            let hits = probes[from].hits();
+            while probes[from].hits() <= hits + turn as u64 {
+                task::yield_now();
+            }
+            probes[from].exchange(&probes[to]).unwrap();
+            assert_eq!(probes.each_ref().map(|probe| probe.is_enabled()), [0, 1, 2].map(|probe| probe == to));
+            let listed = aarch64_kprobes::probe::list().unwrap();
+            assert_eq!(listed.iter().find_map(|listed| listed.mode), Some(modes[to]));
+        }
+        IS_OVER.store(true, Relaxed);
+        join(tasks);
+        let hits = probes.each_ref().map(|probe| probe.hits());
+        assert_eq!(hits.iter().sum::<u64>(), CALLED.load(Relaxed) - before, "{hits:?}");
+        assert!(hits.iter().all(|&hits| hits > 0), "{hits:?}");
+        // Who was in the stub of the last when the next took its place, calls the handler of that.
+        assert!(HANDLED.load(Relaxed) >= hits[2]);
+        assert!(probes.iter().all(|probe| probe.missed() == 0));
     }
 );

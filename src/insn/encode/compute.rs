@@ -138,6 +138,12 @@ pub const fn xor_shifted(rd: u8, rn: u8, rm: u8, right: u8) -> u32 {
     compute(Binary::Xor, rd, rn, rm) | 1 << 22 | (right as u32 & 63) << 10
 }
 
+/// `orr rd, rn, rm, lsl #left`, below 64 (C6.2, ORR (shifted register)).
+#[must_use]
+pub const fn or_shifted(rd: u8, rn: u8, rm: u8, left: u8) -> u32 {
+    compute(Binary::Or, rd, rn, rm) | (left as u32 & 63) << 10
+}
+
 /// `mov rd, rm` (C6.2, ORR with the zero register).
 #[must_use]
 pub const fn copy(rd: u8, rm: u8) -> u32 {
@@ -187,6 +193,12 @@ pub const fn extend(signed: bool, rd: u8, rn: u8, bits: u8) -> u32 {
     word | ((bits as u32 - 1) & 63) << 10 | registers(rd, rn, 0)
 }
 
+/// `ubfx rd, rn, #low, #bits`: as many bits from bit `low` on, extended by zeros (C6.2, UBFM).
+#[must_use]
+pub const fn field(rd: u8, rn: u8, low: u8, bits: u8) -> u32 {
+    0xd340_0000 | (low as u32 & 63) << 16 | ((low as u32 + bits as u32 - 1) & 63) << 10 | registers(rd, rn, 0)
+}
+
 /// `lsr rd, rn, #right`, below 64 (C6.2, UBFM).
 #[must_use]
 pub const fn shift_right(rd: u8, rn: u8, right: u8) -> u32 {
@@ -234,6 +246,12 @@ pub const fn store_release(rt: u8, rn: u8) -> u32 {
 #[must_use]
 pub const fn read_thread(rt: u8) -> u32 {
     0xd538_d080 | rt as u32
+}
+
+/// `mrs xt, cntvct_el0` (C6.2, MRS; D24.12.29).
+#[must_use]
+pub const fn read_counter(rt: u8) -> u32 {
+    0xd53b_e040 | rt as u32
 }
 
 /// `blr xn` (C6.2, BLR).

@@ -77,6 +77,8 @@ pub(super) struct Origin {
     pub(super) stub: Option<(usize, Form)>,
     /// Where the copy of the instruction begins.
     copy: usize,
+    /// It is the copy of a snippet.
+    is_snippet: bool,
 }
 
 impl Origin {
@@ -91,6 +93,12 @@ impl Origin {
             insn::BRK_STEP => self.instruction.wrapping_add(4),
             word => insn::origin(pc as u64, word, self.instruction as u64) as usize,
         }
+    }
+
+    /// Where the snippet that `pc` is in leaves all to the handler, if it is in one.
+    #[inline(always)]
+    pub(super) fn exit(&self, pc: usize) -> Option<usize> {
+        (self.is_snippet && pc < self.copy).then(|| snippet::exit(self.copy))
     }
 
     /// Whether a word of the copy has been executed, at `pc`.
@@ -120,7 +128,7 @@ pub(super) fn find(pc: usize) -> Option<Origin> {
                     insn::BRK_STEP => unsafe { table::stepped_in(cell) }?,
                     word => encode::branch_target(word, cell as u64 + 4)?.wrapping_sub(4) as usize,
                 };
-                return Some(Origin { instruction, stub: None, copy: cell });
+                return Some(Origin { instruction, stub: None, copy: cell, is_snippet: false });
             }
             let stub = (cell + size).checked_sub(STUB).filter(|&stub| stub < range.end)?;
             let distance = match text::read(stub + 4 * DISTANCE).cast_signed() {
@@ -130,10 +138,11 @@ pub(super) fn find(pc: usize) -> Option<Origin> {
             let instruction = stub.wrapping_add_signed(distance);
             if pc < stub {
                 let copy = cell + 4 * text::read(stub - 4) as usize;
-                return Some(Origin { instruction, stub: None, copy });
+                return Some(Origin { instruction, stub: None, copy, is_snippet: true });
             }
             let form = Form::of(text::read(stub))?;
-            return Some(Origin { instruction, stub: Some((stub, form)), copy: stub + 4 * form.copy() });
+            let copy = stub + 4 * form.copy();
+            return Some(Origin { instruction, stub: Some((stub, form)), copy, is_snippet: false });
         }
         piece = next;
     }

@@ -17,6 +17,22 @@
 //! middle adds to the words of the CPU that it came from. So all that add to words of snippets do it by such instructions, on all
 //! CPUs, or none does, with interrupts masked.
 
+use super::origin;
+use crate::exception::TrapFrame;
+use crate::insn::MAX_WORDS;
+
+/// Has `frame` go on at the handler, if it was interrupted in a snippet, by a load that may fault: nothing else in one does.
+pub(crate) fn fix_up(frame: &mut TrapFrame) -> bool {
+    let exit = origin::find(frame.pc as usize).and_then(|origin| origin.exit(frame.pc as usize));
+    frame.pc = exit.map_or(frame.pc, |exit| exit as u64);
+    exit.is_some()
+}
+
+/// Where a snippet leaves all to the handler, with interrupts masked, whose copy of the instruction begins at `copy`.
+pub(crate) const fn exit(copy: usize) -> usize {
+    copy + 4 * MAX_WORDS
+}
+
 /// Bytes of a cell with a snippet.
 pub(crate) const SHORT: usize = 192;
 /// Bytes of one with a long snippet.

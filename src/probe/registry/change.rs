@@ -176,19 +176,22 @@ impl Entry {
             Some(Execution::Optimized { form, .. }) => form == self.form(wanted),
             _ => true,
         };
+        let first = self.enabled().next();
+        let is_of_probe = wanted != Mode::Compiled || self.inserted == first;
         // Such a stub has all registers for whoever asks for fewer.
         let is_full = matches!(self.execution, Some(Execution::Optimized { form: Form::Full, .. }));
-        if self.execution.is_none() || self.wanted != wanted || !is_of_form {
+        if self.execution.is_none() || self.wanted != wanted || !is_of_form || !is_of_probe {
             let before = self.cell();
             match (self.new_execution(wanted, arena), self.mode()) {
                 (Some((execution, fallback)), _) => {
                     (self.execution, self.wanted, self.fallback) = (Some(execution), wanted, fallback);
+                    self.inserted = first;
                     if let Some(cell) = before {
                         replaced.push(cell);
                     }
                 }
                 // It serves those that are left as well, though another would be faster.
-                (None, Some(mode)) if mode <= wanted && (is_of_form || is_full) => {}
+                (None, Some(mode)) if mode <= wanted && is_of_probe && (is_of_form || is_full) => {}
                 (None, _) => return None,
             }
         }

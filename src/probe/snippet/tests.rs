@@ -131,6 +131,55 @@ fn branches_and_numbers_lead_to_what_they_mean() {
 }
 
 #[test]
+fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
+    let _alone = crate::probe::tests::computer::Computer::new();
+    let load = Step::Load(encode::load(Literal::Doubleword, 11, 0, 8));
+    let steps = [Step::Branch(Branch::Zero(0), 4), Step::Mask, load, Step::Unmask];
+    assert_eq!(
+        listing(&steps, false, true),
+        [
+            "mrs x9, s3_0_c13_c0_4",
+            "ldr x9, [x9]",
+            "mov x10, #0x1",
+            // Over all that is masked.
+            "cbz x0, $+0x1c",
+            "mrs x17, s3_3_c4_c2_1",
+            "msr daifset, #0xf",
+            "mrs x9, s3_0_c13_c0_4",
+            "ldr x9, [x9]",
+            "ldr x11, [x0, #0x8]",
+            "msr daif, x17",
+            "ldr x11, $-0x38",
+            "add x11, x9, x11",
+            "stadd x10, [x11]",
+        ]
+    );
+    // Without atomics all is masked.
+    let masked = listing(&steps, false, false);
+    assert_eq!(
+        masked[..6].join("; "),
+        "mrs x17, s3_3_c4_c2_1; msr daifset, #0xf; mrs x9, s3_0_c13_c0_4; ldr x9, [x9]; \
+                                        cbz x0, $+0x8; ldr x11, [x0, #0x8]"
+    );
+    assert_eq!(masked.iter().filter(|line| line.starts_with("msr daif, ")).count(), 1);
+
+    // What is left with interrupts masked restores the masks, and what is left before does not.
+    let steps = [Step::Call(Branch::Zero(0)), Step::Mask, Step::Call(Branch::Zero(1)), load, Step::Unmask];
+    let (words, before) = built(&Snippet::with(&steps, false, true).unwrap(), 0);
+    let first = words.len() - usize::from(before) / 4 + 3;
+    let target = |at: usize| (at as i64 + (i64::from(words[at] << 8) as i32 as i64 >> 13)) as usize;
+    let (unmasked, masked) = (target(first), target(first + 5));
+    assert_eq!(unmasked, masked + 1);
+    assert_eq!(lines(&words[masked..masked + 1]), ["msr daif, x17"]);
+    let copy = words[words.len() - 1] as usize;
+    assert_eq!(masked, crate::probe::hit::snippet::exit(4 * copy) / 4, "where a load that faults goes on");
+    // Without masks there are none to be restored.
+    let (words, _) = built(&Snippet::with(&[load], false, true).unwrap(), 0);
+    let exit = crate::probe::hit::snippet::exit(4 * words[words.len() - 1] as usize);
+    assert_eq!(encode::branch_target(words[exit / 4], exit as u64), Some(4 * words.len() as u64));
+}
+
+#[test]
 fn what_breaks_a_rule_is_refused() {
     let refused = |steps: &[Step]| Snippet::with(steps, false, true).unwrap_err();
     let step = |what| SnippetError::Step { step: 0, what };
@@ -141,6 +190,15 @@ fn what_breaks_a_rule_is_refused() {
     assert_eq!(refused(&[Step::Branch(Branch::Always, 0)]), step("does not lead further on"));
     assert_eq!(refused(&[Step::Branch(Branch::Always, 2)]), step("does not lead further on"));
     assert_eq!(refused(&[Step::Call(Branch::Literal(11))]), step("is no branch"));
+    assert_eq!(refused(&[Step::Load(PROBED)]), step("writes a register that is not a snippet's"));
+    assert_eq!(refused(&[Step::Unmask]), step("unmasks interrupts that are not masked"));
+    let at = |step, what| SnippetError::Step { step, what };
+    assert_eq!(refused(&[Step::Mask]), at(1, "comes with interrupts masked"));
+    assert_eq!(refused(&[Step::Mask, Step::Mask]), at(1, "masks interrupts that are masked"));
+    let leaves = [Step::Mask, Step::Branch(Branch::Zero(0), 3), Step::Unmask];
+    assert_eq!(refused(&leaves), at(1, "leads to where masks are others"));
+    let load = Step::Load(encode::load(Literal::Doubleword, 11, 0, 0));
+    assert_eq!(refused(&[load, Step::Mask, Step::Unmask]), at(0, "may fault with interrupts unmasked"));
     assert_eq!(refused(&[Step::Instruction(NOP); 100]), step("is no instruction that does the same anywhere"));
     let add = Step::Instruction(encode::add(11, 0, 1));
     assert_eq!(refused(&[add; 100]), SnippetError::Long);
