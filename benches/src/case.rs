@@ -107,10 +107,10 @@ pub static CASES: &[Case] = &[
         counted: 0,
         ..armed([return_probe(at, mode).entry(decline).register()])
     }),
-    hit("event.p", target::add, Mode::Lean, |at, mode| event(&format!("p:e {at:#x}"), mode)),
-    hit("event.p.3arg", target::add, Mode::Lean, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
+    hit("event.p", target::add, Mode::Compiled, |at, mode| event(&format!("p:e {at:#x}"), mode)),
+    hit("event.p.3arg", target::add, Mode::Compiled, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
     hit("event.r.retval", target::add, Mode::Optimized, |at, mode| event(&format!("r:e {at:#x} $retval"), mode)),
-    hit("event.p.filtered-out", target::add, Mode::Lean, |at, _| {
+    hit("event.p.filtered-out", target::add, Mode::Compiled, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
             controls.set_filter(events, EVENT, "x==7")?;
             controls.set_enabled(events, None, None, true)
@@ -236,10 +236,7 @@ impl Deref for Event {
     type Target = Registration;
 
     fn deref(&self) -> &Registration {
-        match self.0.iter().next().expect("an event is defined").probe() {
-            Probe::Kprobe(probe) => probe,
-            Probe::Kretprobe(probe) => probe,
-        }
+        self.0.iter().next().expect("an event is defined").probe().registration()
     }
 }
 
@@ -252,11 +249,11 @@ fn event(line: &str, _: Mode) -> Armed {
 }
 
 /// An event about which something is set.
-fn controlled(line: &str, set: fn(&mut Controls, &Events<Probe>) -> Result<(), Errno>) -> Armed {
+fn controlled(line: &str, set: fn(&mut Controls, &mut Events<Probe>) -> Result<(), Errno>) -> Armed {
     let Ok(Some(Command::Define(definition))) = definition::parse(line) else { panic!("{line} is no definition") };
     let mut events = Events::new(tracing::rings());
     events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
-    set(&mut tracing::controls(), &events).unwrap_or_else(|error| panic!("{line}: {error}"));
+    set(&mut tracing::controls(), &mut events).unwrap_or_else(|error| panic!("{line}: {error}"));
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }
 }
 

@@ -4,13 +4,16 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::hint::black_box;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 
-use aarch64_kprobes::probe::{self, Mode};
+use aarch64_kprobes::probe::{self, Insertion, Mode, ProbeError};
 use aarch64_kprobes::{Hit, Kprobe};
-use kprobes_trace::definition::{Command, parse};
+use kprobes_trace::definition::{Command, Kind, parse};
 use kprobes_trace::engine::Probe;
-use kprobes_trace::events::Events;
-use kprobes_trace::host::{Function, Symbols};
+use kprobes_trace::events::{self, Armed, Events};
+use kprobes_trace::host::{Function, Offsets, Symbols};
+use kprobes_trace::recorder::Recorder;
 use kprobes_trace::ring::{Record, Snapshot};
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::IrqLock;
@@ -203,9 +206,13 @@ test!(
     }
 );
 
-/// How the engine shows registers to the handler of an event.
+/// Who records, and how the engine shows registers to the handler of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
+    /// The stub of the probe, where it can.
+    Stub,
+    /// The stub of a probe that is not known to be at the entry of a function, where it can.
+    StubAnywhere,
     /// As a call passes them, which is all that was saved.
     Lean,
     /// As a call passes them, taken from all.
@@ -214,7 +221,55 @@ enum Form {
     Full,
 }
 
-const FORMS: [Form; 3] = [Form::Lean, Form::Shared, Form::Full];
+const FORMS: [Form; 5] = [Form::Lean, Form::Shared, Form::Full, Form::Stub, Form::StubAnywhere];
+
+/// How many events were recorded by stubs.
+static COMPILED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether stubs may record.
+static IN_STUBS: AtomicBool = AtomicBool::new(false);
+
+/// A probe whose handler records, unless its stub may.
+struct Chosen(Probe);
+
+impl Armed for Chosen {
+    type Error = ProbeError;
+
+    unsafe fn register(
+        kind: Kind,
+        form: events::Form,
+        address: u64,
+        recorder: &Recorder,
+        insertion: Option<&Insertion>,
+    ) -> Result<Self, ProbeError> {
+        // SAFETY: by the caller.
+        unsafe { Probe::register(kind, form, address, recorder, insertion) }.map(Self)
+    }
+
+    fn exchange(&self, after: &Self) -> Result<(), ProbeError> {
+        self.0.exchange(&after.0)
+    }
+
+    fn offsets() -> Option<Offsets> {
+        Probe::offsets().filter(|_| IN_STUBS.load(Relaxed))
+    }
+
+    fn set_enabled(&self, enabled: bool) -> Result<(), ProbeError> {
+        self.0.set_enabled(enabled)
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.0.is_enabled()
+    }
+
+    fn hits(&self) -> u64 {
+        self.0.hits()
+    }
+
+    fn missed(&self) -> u64 {
+        self.0.missed()
+    }
+}
 
 /// The names of the kernel, of one that promises nothing about its functions.
 struct Unknown;
@@ -241,27 +296,35 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     let other = Kprobe::at(address).pre(nothing);
     let _other = (form == Form::Shared).then(|| other.register().expect("it can be probed"));
     let rings = tracing::rings();
-    let mut events = Events::<Probe>::new(rings);
+    let mut events = Events::<Chosen>::new(rings);
     let line = format!("p:e {address:#x} {arguments}");
     let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
-    let names: &dyn Symbols = if form == Form::Full { &Unknown } else { &tracing::Names };
+    let is_unknown = matches!(form, Form::Full | Form::StubAnywhere);
+    let names: &dyn Symbols = if is_unknown { &Unknown } else { &tracing::Names };
     events.define(definition, names).unwrap_or_else(|error| panic!("{line}: {error}"));
     let mut controls = tracing::controls();
-    controls.set_enabled(&events, None, None, true).expect("a probe can be armed");
-    controls.set_filter(&events, EVENT, filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+    controls.set_enabled(&mut events, None, None, true).expect("a probe can be armed");
+    controls.set_filter(&mut events, EVENT, filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
     for trigger in triggers {
-        controls.set_trigger(&events, EVENT, trigger).unwrap_or_else(|error| panic!("{trigger}: {error}"));
+        controls.set_trigger(&mut events, EVENT, trigger).unwrap_or_else(|error| panic!("{trigger}: {error}"));
     }
     let mode = probe::list()
         .expect("there is memory for the list")
         .into_iter()
         .find(|info| info.address == address)
         .and_then(|info| info.mode);
-    assert_eq!(mode, Some(if form == Form::Lean { Mode::Lean } else { Mode::Optimized }), "{form:?}");
+    let expected = if matches!(form, Form::Lean | Form::Stub) { Mode::Lean } else { Mode::Optimized };
+    if mode == Some(Mode::Compiled) && matches!(form, Form::Stub | Form::StubAnywhere) {
+        COMPILED.fetch_add(1, Relaxed);
+    } else {
+        assert_eq!(mode, Some(expected), "{form:?}");
+    }
     call();
+    let event = events.iter().next().expect("it has been defined");
+    assert_eq!(event.missed(), 0, "{form:?}");
+    let mut told = format!("{} hits\n", event.hits());
     let mut trace = String::new();
     events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, tracing::clock()).expect("there is memory");
-    let mut told = String::new();
     for line in trace.lines().filter(|line| !line.starts_with('#')) {
         let words = line.split_whitespace().enumerate();
         // A line of a record begins with the task, the CPU, the flags and the time.
@@ -276,7 +339,7 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
             histogram.write(&mut told, trigger, &tracing::Names).expect("there is memory");
         }
     }
-    controls.set_enabled(&events, None, None, false).expect("a probe can be disarmed");
+    controls.set_enabled(&mut events, None, None, false).expect("a probe can be disarmed");
     rings.clear();
     rings.set_on(true);
     told
@@ -287,6 +350,7 @@ fn told_alike(address: usize, call: fn(), arguments: &str, filter: &str, trigger
     let mut first: Option<String> = None;
     // One call, so that the stack is the same.
     for &form in black_box(&FORMS[..]) {
+        IN_STUBS.store(matches!(form, Form::Stub | Form::StubAnywhere), Relaxed);
         let told = told(form, address, call, arguments, filter, triggers);
         match &first {
             Some(first) => assert_eq!(told, *first, "{form:?}: {arguments} if {filter}"),
@@ -333,6 +397,7 @@ test!(
             ("h >= 0x50000000000 && cpu != 100", &[5, 6, 7]),
             ("n == 4 && common_pid != 100000", &[4]),
         ];
+        COMPILED.store(0, Relaxed);
         for arguments in [words, more] {
             for (filter, kept) in filters {
                 let told = told_alike(address, call_many, arguments, filter, &[]);
@@ -345,6 +410,8 @@ test!(
                 assert_eq!(told.matches(" d.... e: ").count(), masked, "{told}");
             }
         }
+        // Those of words, behind filters that look at no memory, in both places.
+        assert_eq!(COMPILED.load(Relaxed), 2 * 4);
         let told = told_alike(address, call_many, more, "n == 6", &[]);
         for text in [
             " b=6 ",

@@ -140,14 +140,14 @@ test!(
             ("a histogram", "hist:keys=number.log2:vals=other if number > 2"),
         ] {
             let set = || match what {
-                "a filter" => controls.set_filter(&events, ("g", "called"), text),
-                _ => controls.set_trigger(&events, ("g", "called"), text),
+                "a filter" => controls.set_filter(&mut events, ("g", "called"), text),
+                _ => controls.set_trigger(&mut events, ("g", "called"), text),
             };
             each_allocation(what, set, |error| *error == Errno::NoMemory);
         }
         each_allocation(
             "an event that is enabled",
-            || controls.set_enabled(&events, Some("g"), None, true),
+            || controls.set_enabled(&mut events, Some("g"), None, true),
             |error| *error == Errno::NoMemory,
         );
         black_box(target(3, 4));

@@ -1,9 +1,11 @@
 //! The probes of events, made by the engine.
 
+use aarch64_kprobes::probe::{Insertion, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use crate::definition::Kind;
 use crate::events::{Armed, Form};
+use crate::host::Offsets;
 use crate::record::handler;
 use crate::recorder::Recorder;
 
@@ -16,10 +18,27 @@ pub enum Probe {
     Kretprobe(Kretprobe),
 }
 
+impl Probe {
+    /// It, whatever its kind.
+    #[must_use]
+    pub fn registration(&self) -> &Registration {
+        match self {
+            Self::Kprobe(probe) => probe,
+            Self::Kretprobe(probe) => probe,
+        }
+    }
+}
+
 impl Armed for Probe {
     type Error = ProbeError;
 
-    unsafe fn register(kind: Kind, form: Form, address: u64, recorder: &Recorder) -> Result<Self, ProbeError> {
+    unsafe fn register(
+        kind: Kind,
+        form: Form,
+        address: u64,
+        recorder: &Recorder,
+        insertion: Option<&Insertion>,
+    ) -> Result<Self, ProbeError> {
         let (address, data) = (address as usize, &raw const *recorder as usize);
         match kind {
             Kind::Probe => {
@@ -27,6 +46,11 @@ impl Armed for Probe {
                 let probe = match form {
                     Form::Call => probe.entry(handler::called),
                     Form::Full => probe.pre(handler::hit),
+                };
+                let probe = match insertion {
+                    // SAFETY: it stays as long as the probe does, by the caller.
+                    Some(insertion) => unsafe { probe.snippet(insertion) },
+                    None => probe,
                 };
                 probe.register().map(Self::Kprobe)
             }
@@ -43,33 +67,27 @@ impl Armed for Probe {
         }
     }
 
+    fn exchange(&self, after: &Self) -> Result<(), ProbeError> {
+        self.registration().exchange(after.registration())
+    }
+
+    fn offsets() -> Option<Offsets> {
+        Some(Offsets::of_host())
+    }
+
     fn set_enabled(&self, enabled: bool) -> Result<(), ProbeError> {
-        match (self, enabled) {
-            (Self::Kprobe(probe), true) => probe.enable(),
-            (Self::Kprobe(probe), false) => probe.disable(),
-            (Self::Kretprobe(probe), true) => probe.enable(),
-            (Self::Kretprobe(probe), false) => probe.disable(),
-        }
+        if enabled { self.registration().enable() } else { self.registration().disable() }
     }
 
     fn is_enabled(&self) -> bool {
-        match self {
-            Self::Kprobe(probe) => probe.is_enabled(),
-            Self::Kretprobe(probe) => probe.is_enabled(),
-        }
+        self.registration().is_enabled()
     }
 
     fn hits(&self) -> u64 {
-        match self {
-            Self::Kprobe(probe) => probe.hits(),
-            Self::Kretprobe(probe) => probe.hits(),
-        }
+        self.registration().hits()
     }
 
     fn missed(&self) -> u64 {
-        match self {
-            Self::Kprobe(probe) => probe.missed(),
-            Self::Kretprobe(probe) => probe.missed(),
-        }
+        self.registration().missed()
     }
 }

@@ -43,6 +43,11 @@ impl Register {
         matches!(self.0, 0..=8 | 18 | 29..=32)
     }
 
+    /// Which of x0 to x30 it is, if it is one of these.
+    pub(crate) const fn number(self) -> Option<u8> {
+        if self.0 <= 30 { Some(self.0) } else { None }
+    }
+
     /// Its place in the frame, in words.
     #[inline(always)]
     pub(crate) const fn place(self) -> usize {

@@ -30,6 +30,35 @@ pub unsafe trait Host {
     const NAME_OFFSET: usize;
 }
 
+/// Where the kernel keeps what stubs record, as its [`Host`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offsets {
+    /// The number of the task.
+    pub task: usize,
+    /// Its name.
+    pub name: usize,
+}
+
+#[cfg(target_os = "none")]
+impl Offsets {
+    /// Those of the host of this image.
+    #[must_use]
+    pub fn of_host() -> Self {
+        let (task, name);
+        // SAFETY: it writes two registers.
+        unsafe {
+            core::arch::asm!(
+                "movz {task}, #:abs_g0:kprobes_trace_task_offset",
+                "movz {name}, #:abs_g0:kprobes_trace_name_offset",
+                task = out(reg) task,
+                name = out(reg) name,
+                options(nomem, nostack, preserves_flags)
+            );
+        }
+        Self { task, name }
+    }
+}
+
 impl Context {
     /// The name of the task, filled up with zeros.
     #[inline(always)]

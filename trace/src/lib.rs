@@ -11,6 +11,7 @@
 //! | [`fetch`], [`recorder`] | what the hit path needs of an event: what it fetches, and where that goes |
 //! | [`filter`], [`histogram`], [`trigger`] | at which hits, and what else an event does when it is hit |
 //! | [`action`] | the part of those that is in the hit path |
+//! | `compiled` | the same as code for the stubs of probes, where that is possible |
 //! | [`errno`], [`error_log`] | why a file was not written |
 //! | [`text`] | records and counts as text |
 //! | [`events`] | the events that are defined, with their probes |
@@ -29,6 +30,7 @@ extern crate alloc;
 
 mod action;
 mod atomic;
+mod compiled;
 pub mod definition;
 #[cfg(target_os = "none")]
 pub mod engine;

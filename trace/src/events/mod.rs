@@ -14,17 +14,19 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
+use core::mem;
 
-use aarch64_kprobes::probe::AliasableBox;
+use aarch64_kprobes::probe::{AliasableBox, Insertion};
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
 
 pub use resolve::{Refusal, resolve};
 
+use crate::compiled::{self, Code, Compiled};
 use crate::definition::{Definition, Error, Kind, Problem, Removal};
 use crate::format::{Base, Format, Shape};
 use crate::functions::Functions;
-use crate::host::{Clock, Symbols};
+use crate::host::{Clock, Offsets, Symbols};
 use crate::recorder::{Recorder, STACK_EVENT};
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings, Snapshot};
 use crate::text::{self, ShowError};
@@ -45,6 +47,7 @@ pub trait Armed: Sized {
     type Error: fmt::Display;
 
     /// Places a probe of `kind` at the virtual address `address`, which has this `form`, records with `recorder`, and is not armed.
+    /// Where it can, its stub does what `insertion` says, instead.
     ///
     /// # Errors
     ///
@@ -52,8 +55,26 @@ pub trait Armed: Sized {
     ///
     /// # Safety
     ///
-    /// `recorder` stays in place until the probe has been dropped.
-    unsafe fn register(kind: Kind, form: Form, address: u64, recorder: &Recorder) -> Result<Self, Self::Error>;
+    /// `recorder` and `insertion`, which is for it, stay in place until the probe has been dropped.
+    unsafe fn register(
+        kind: Kind,
+        form: Form,
+        address: u64,
+        recorder: &Recorder,
+        insertion: Option<&Insertion>,
+    ) -> Result<Self, Self::Error>;
+
+    /// Disarms this probe and arms `after`, at the same place: each hit is one of this or one of the other.
+    ///
+    /// # Errors
+    ///
+    /// The engine could not; nothing has changed then.
+    fn exchange(&self, after: &Self) -> Result<(), Self::Error>;
+
+    /// Where the kernel keeps what stubs record; nothing if there are no stubs.
+    fn offsets() -> Option<Offsets> {
+        None
+    }
 
     /// Arms or disarms the probe.
     ///
@@ -75,16 +96,86 @@ pub trait Armed: Sized {
 /// A probe of an event.
 #[derive(Debug)]
 pub struct Event<P> {
-    /// Dropped first: the recorder is then not used any more.
+    /// Dropped first: what follows is then not used any more.
     probe: P,
+    /// What its stub does, where it can.
+    compiled: Option<Compiled>,
     recorder: AliasableBox<Recorder>,
+    form: Form,
+    /// Hits of the probes that were in its place, and hits that they have missed.
+    before: [u64; 2],
     number: u16,
     address: u64,
     definition: Definition,
     format: Format,
 }
 
+/// A probe for the place of another one of the same event; and then that one.
+#[derive(Debug)]
+pub(crate) struct OtherProbe<P> {
+    /// Dropped first.
+    probe: P,
+    compiled: Option<Compiled>,
+}
+
+/// What a stub does for `recorder` at the virtual address `address`, where it has this `plan`, if stubs can do it.
+fn code<P: Armed>(
+    kind: Kind,
+    recorder: &Recorder,
+    plan: Option<&Plan>,
+    address: u64,
+) -> Result<Option<Code>, OutOfMemory> {
+    match (kind, P::offsets(), plan.map(Plan::only_filters)) {
+        (Kind::Probe, Some(offsets), None) => compiled::record(recorder, None, address, offsets),
+        (Kind::Probe, Some(offsets), Some(Some(tests))) => compiled::record(recorder, Some(tests), address, offsets),
+        _ => Ok(None),
+    }
+}
+
 impl<P: Armed> Event<P> {
+    /// A probe, not armed, for the place of this one, if with this `plan` its stub is to do something else.
+    pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
+        let kind = self.definition.kind;
+        let code = code::<P>(kind, &self.recorder, plan, self.address)?;
+        if code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
+            return Ok(None);
+        }
+        let compiled = code.map(Compiled::new).transpose()?.flatten();
+        let insertion = compiled.as_ref().map(Compiled::insertion);
+        // SAFETY: the recorder is in a box, which is dropped after the probe, as the code is.
+        let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
+        // There is one already, so nothing else is in its way.
+        probe.map(|probe| Some(OtherProbe { probe, compiled })).map_err(|_| OutOfMemory)
+    }
+
+    /// Has `other` take the place of the probe, and be armed if that is.
+    pub(crate) fn exchange(&mut self, other: &mut OtherProbe<P>) -> Result<(), P::Error> {
+        if self.probe.is_enabled() {
+            self.probe.exchange(&other.probe)?;
+        }
+        mem::swap(&mut self.probe, &mut other.probe);
+        mem::swap(&mut self.compiled, &mut other.compiled);
+        Ok(())
+    }
+
+    /// Drops a probe that was in the place of the present one. What it has counted stays.
+    pub(crate) fn retire(&mut self, other: OtherProbe<P>) {
+        let counts = [other.probe.hits(), other.probe.missed()];
+        self.before.iter_mut().zip(counts).for_each(|(before, more)| *before += more);
+    }
+
+    /// How many hits were recorded, or would have been.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.before[0] + self.probe.hits()
+    }
+
+    /// How many hits were missed.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.before[1] + self.probe.missed()
+    }
+
     /// What was typed.
     #[must_use]
     pub fn definition(&self) -> &Definition {
@@ -240,15 +331,19 @@ impl<P: Armed> Events<P> {
         let entry = fallible::boxed_slice(entry)?;
         let recorder = Recorder::new(number, &format, &fetches, entry, functions.clone(), self.rings)?;
         let recorder = AliasableBox::new(fallible::boxed(recorder)?);
+        let plan = plan(&recorder, address)?;
+        let code = code::<P>(definition.kind, &recorder, plan.as_deref(), address)?;
+        let compiled = code.map(Compiled::new).transpose()?.flatten();
         // There was none before.
-        drop(recorder.plan().replace(plan(&recorder, address)?));
+        drop(recorder.plan().replace(plan));
         self.events.try_reserve(1).map_err(OutOfMemory::from)?;
         // So that an event can be removed without memory.
         self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
         let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };
+        let insertion = compiled.as_ref().map(Compiled::insertion);
         // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and `remove`, which
-        // takes both out, keeps the order.
-        let probe = unsafe { P::register(definition.kind, form, address, &recorder) }
+        // takes both out, keeps the order. So it is with the code.
+        let probe = unsafe { P::register(definition.kind, form, address, &recorder, insertion) }
             .and_then(|probe| match sibling {
                 Some((_, true)) => probe.set_enabled(true).map(|()| probe),
                 _ => Ok(probe),
@@ -256,7 +351,8 @@ impl<P: Armed> Events<P> {
             .map_err(|reason| refuse(Refusal::new(Problem::Refused, reason)))?;
         self.last = number.max(self.last);
         self.functions = functions.or(self.functions.take());
-        self.events.push(Event { probe, recorder, number, address, definition, format });
+        let before = [0; 2];
+        self.events.push(Event { probe, compiled, recorder, form, before, number, address, definition, format });
         Ok(())
     }
 
@@ -300,10 +396,10 @@ impl<P: Armed> Events<P> {
                 self.forget();
                 return Err(Problem::Busy);
             }
-            let Event { probe, recorder, number, address: _, definition, format } = self.events.remove(at);
-            // Hits use the recorder until the probe is unregistered.
+            let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
+            // Hits use the recorder and the code until the probe is unregistered.
             drop(probe);
-            drop(recorder);
+            drop((compiled, recorder));
             if others == 0 {
                 // `define_with` has made room for it.
                 self.removed.push((number, definition.event, format));
@@ -370,6 +466,15 @@ impl<P: Armed> Events<P> {
         Ok(count)
     }
 
+    /// The probe of this number, in the order in which they were defined.
+    pub(crate) fn get(&self, number: usize) -> Option<&Event<P>> {
+        self.events.get(number)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut Event<P>> {
+        self.events.get_mut(number)
+    }
+
     /// The probes of all events, in the order in which they were defined.
     pub fn iter(&self) -> impl Iterator<Item = &Event<P>> + Clone {
         self.events.iter()
@@ -397,9 +502,9 @@ impl<P: Armed> Events<P> {
     ///
     /// Those of `out`.
     pub fn write_profile(&self, out: &mut dyn Write) -> fmt::Result {
-        self.events.iter().try_for_each(|event| {
-            text::write_profile(out, &event.definition.event, event.probe.hits(), event.probe.missed())
-        })
+        self.events
+            .iter()
+            .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
     }
 
     /// Writes `trace`: the newest `limit` records, oldest first, of a machine that runs `cpus` CPUs.

@@ -84,7 +84,13 @@ struct Counter {
 impl Armed for Counter {
     type Error = &'static str;
 
-    unsafe fn register(_: Kind, form: Form, address: u64, recorder: &Recorder) -> Result<Self, &'static str> {
+    unsafe fn register(
+        _: Kind,
+        form: Form,
+        address: u64,
+        recorder: &Recorder,
+        _: Option<&Insertion>,
+    ) -> Result<Self, &'static str> {
         if address == 0x100c {
             return Err("refused");
         }
@@ -93,6 +99,10 @@ impl Armed for Counter {
             REGISTERED.with_borrow_mut(|registered| registered.push((address, &raw const *recorder)));
             Ok(Self { address, form, enabled: Cell::new(false), hits: Rc::default() })
         })
+    }
+
+    fn exchange(&self, _: &Self) -> Result<(), &'static str> {
+        unreachable!("no stub does anything")
     }
 
     fn set_enabled(&self, enabled: bool) -> Result<(), &'static str> {
@@ -339,17 +349,17 @@ fn what_cannot_be_read_is_no_value_to_a_filter() {
             ("y == 7", 1),
             ("y == 0", 0),
         ] {
-            let Controlled { events, mut controls } = Controlled::new(&[line]);
-            controls.set_enabled(&events, None, None, true).unwrap();
-            controls.set_filter(&events, ("kprobes", "one"), filter).unwrap();
+            let Controlled { mut events, mut controls } = Controlled::new(&[line]);
+            controls.set_enabled(&mut events, None, None, true).unwrap();
+            controls.set_filter(&mut events, ("kprobes", "one"), filter).unwrap();
             hit(0x1000, 7);
             assert_eq!(trace(&events, 9).lines().count(), kept, "{line}: {filter}");
         }
     }
     for (filter, kept) in [("t == ''", 0), ("t != 'x'", 0), ("t ~ '*'", 0), ("!(t == 'x')", 1)] {
-        let Controlled { events, mut controls } = Controlled::new(&["p:one f t=+0(%x0):string"]);
-        controls.set_enabled(&events, None, None, true).unwrap();
-        controls.set_filter(&events, ("kprobes", "one"), filter).unwrap();
+        let Controlled { mut events, mut controls } = Controlled::new(&["p:one f t=+0(%x0):string"]);
+        controls.set_enabled(&mut events, None, None, true).unwrap();
+        controls.set_filter(&mut events, ("kprobes", "one"), filter).unwrap();
         hit(0x1000, 7);
         assert_eq!(trace(&events, 9).lines().count(), kept, "{filter}");
     }
@@ -368,11 +378,11 @@ fn symbol_strings_are_recorded_as_text() {
     }
     assert_eq!(fetched("p f +0(%x0):symstr"), "arg1=(fault)");
 
-    let Controlled { events, mut controls } = Controlled::new(&["p:one f s=%x20:symstr"]);
+    let Controlled { mut events, mut controls } = Controlled::new(&["p:one f s=%x20:symstr"]);
     let name = ("kprobes", "one");
-    controls.set_enabled(&events, None, None, true).unwrap();
-    controls.set_filter(&events, name, "s ~ \"a::*\" && s != 'a::b<c, d>+0x8/0x100'").unwrap();
-    controls.set_trigger(&events, name, "hist:keys=s").unwrap();
+    controls.set_enabled(&mut events, None, None, true).unwrap();
+    controls.set_filter(&mut events, name, "s ~ \"a::*\" && s != 'a::b<c, d>+0x8/0x100'").unwrap();
+    controls.set_trigger(&mut events, name, "hist:keys=s").unwrap();
     [0x1004, 0x2004, 0x2008, 0x2008, 0x5000].into_iter().for_each(|address| hit(0x1000, address));
     assert_eq!(trace(&events, 9).lines().count(), 1);
     assert!(trace(&events, 9).ends_with(" s=\"a::b<c, d>+0x4/0x100\"\n"), "{}", trace(&events, 9));
@@ -531,10 +541,10 @@ fn a_stack_has_each_call_once() {
         ("p:one f+4", "{ common_stacktrace:\n         f+0x4/0x10\n} hitcount"),
         ("r:one f", "{ common_stacktrace:\n         a::b<c, d>+0x4/0x100\n} hitcount"),
     ] {
-        let Controlled { events, mut controls } = Controlled::new(&[line]);
+        let Controlled { mut events, mut controls } = Controlled::new(&[line]);
         let name = ("kprobes", "one");
         for trigger in ["hist:keys=common_stacktrace", "stacktrace"] {
-            controls.set_trigger(&events, name, trigger).unwrap();
+            controls.set_trigger(&mut events, name, trigger).unwrap();
         }
         hit(events.iter().next().unwrap().address(), 1);
         let mut text = String::new();
@@ -548,17 +558,19 @@ fn a_stack_has_each_call_once() {
 
 #[test]
 fn a_group_counts_events_as_enabled_that_triggers_have_hit() {
-    let Controlled { events, mut controls } = Controlled::new(&["p:g/one f", "p:g/two f+4"]);
-    let texts = |controls: &Controls| [Some("g"), None, Some("h")].map(|group| controls.enabled_text(&events, group));
-    assert_eq!(texts(&controls), ["0", "0", "?"]);
-    controls.set_trigger(&events, ("g", "one"), "stacktrace").unwrap();
-    assert_eq!(texts(&controls), ["X", "X", "?"]);
-    controls.set_trigger(&events, ("g", "one"), "enable_event:g:two").unwrap();
-    assert_eq!(texts(&controls), ["1", "1", "?"], "the target of a trigger is hit, too");
+    let Controlled { mut events, mut controls } = Controlled::new(&["p:g/one f", "p:g/two f+4"]);
+    let texts = |controls: &Controls, events: &Events<Counter>| {
+        [Some("g"), None, Some("h")].map(|group| controls.enabled_text(events, group))
+    };
+    assert_eq!(texts(&controls, &events), ["0", "0", "?"]);
+    controls.set_trigger(&mut events, ("g", "one"), "stacktrace").unwrap();
+    assert_eq!(texts(&controls, &events), ["X", "X", "?"]);
+    controls.set_trigger(&mut events, ("g", "one"), "enable_event:g:two").unwrap();
+    assert_eq!(texts(&controls, &events), ["1", "1", "?"], "the target of a trigger is hit, too");
     for trigger in ["!stacktrace", "!enable_event:g:two"] {
-        controls.set_trigger(&events, ("g", "one"), trigger).unwrap();
+        controls.set_trigger(&mut events, ("g", "one"), trigger).unwrap();
     }
-    assert_eq!(texts(&controls), ["0", "0", "?"]);
+    assert_eq!(texts(&controls, &events), ["0", "0", "?"]);
 }
 
 /// The first hit of a second probe finds what is set about the event.

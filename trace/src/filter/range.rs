@@ -9,9 +9,9 @@ use super::Comparison;
 /// Numbers of which, when only the bits in `mask` are left, and `low` is taken away, no more than `span` remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    mask: u64,
-    low: u64,
-    span: u64,
+    pub(crate) mask: u64,
+    pub(crate) low: u64,
+    pub(crate) span: u64,
 }
 
 impl Range {

@@ -33,6 +33,7 @@ use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use aarch64_kprobes::probe::CpuWords;
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
 
@@ -61,14 +62,14 @@ pub(crate) type Page = Box<[AtomicU64]>;
 pub(crate) struct Ring {
     /// The next position. Page 0 is never written, so that 0 is the end of a page, as for every page that is full.
     pub(crate) position: AtomicU64,
-    /// The number of the next record that finds room.
-    pub(crate) number: AtomicU64,
-    /// Not 0 while a record is being written.
-    pub(crate) busy: AtomicU64,
     /// The page that the position is in.
     pub(crate) page: UnsafeCell<*const AtomicU64>,
+    /// The number of the next record that finds room.
+    pub(crate) number: AtomicU64,
     /// Whether this CPU is in an interrupt handler; what the kernel says where there is a kernel.
     pub(crate) interrupt: &'static AtomicBool,
+    /// Not 0 while a record is being written.
+    pub(crate) busy: AtomicU64,
     /// The newest page that was begun: pages that many before it as there are were overwritten.
     pub(crate) begun: AtomicU64,
     /// Not 0 if what finds no room is to be discarded.
@@ -108,6 +109,8 @@ pub struct Rings {
     pub(crate) rings: Box<[Ring]>,
     /// Whether hits are recorded.
     pub(crate) on: Arc<Switch>,
+    /// The virtual address of each ring, to its CPU.
+    places: CpuWords,
 }
 
 /// How many records there were since a ring was cleared.
@@ -124,10 +127,10 @@ impl Ring {
         let zero = || AtomicU64::new(0);
         Ok(Self {
             position: AtomicU64::new(PAGE as u64),
-            number: zero(),
-            busy: zero(),
             page: UnsafeCell::new(core::ptr::null()),
+            number: zero(),
             interrupt,
+            busy: zero(),
             begun: zero(),
             discard: zero(),
             taken: AtomicU64::new(PAGE as u64),
@@ -164,7 +167,22 @@ impl Rings {
         for cpu in 0..cpus {
             rings.push(Ring::new(make_pages(bytes)?, interrupts.get(cpu).unwrap_or(&NEVER))?);
         }
-        Ok(Self { rings: rings.into_boxed_slice(), on: Arc::try_new(Switch::new(true))? })
+        let rings = fallible::boxed_slice(rings)?;
+        let places = CpuWords::new()?;
+        for (cpu, ring) in rings.iter().enumerate() {
+            places.set(cpu, 0, core::ptr::from_ref(ring).expose_provenance() as u64);
+        }
+        Ok(Self { rings, on: Arc::try_new(Switch::new(true))?, places })
+    }
+
+    /// How far from what stands for a CPU in a stub the word is that has the virtual address of its ring.
+    pub(crate) fn distance(&self) -> u64 {
+        self.places.distance(0)
+    }
+
+    /// The virtual address of the byte that says whether hits are recorded.
+    pub(crate) fn switch_address(&self) -> u64 {
+        core::ptr::from_ref(&self.on.0).expose_provenance() as u64
     }
 
     /// How many CPUs have a ring.

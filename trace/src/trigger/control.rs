@@ -113,7 +113,9 @@ impl Control {
         if self.filter.is_none() && !self.is_soft() && self.enabled {
             return Ok(None);
         }
-        let plan = Plan::new(self.filter.as_ref(), &self.triggers, self.recording.clone(), in_link, number)?;
+        let (filter, recording) = (self.filter.as_ref(), self.recording.clone());
+        let stays_recorded = self.enabled && self.targeted == 0;
+        let plan = Plan::new(filter, &self.triggers, recording, stays_recorded, in_link, number)?;
         fallible::boxed(plan).map(Some)
     }
 

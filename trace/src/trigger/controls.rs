@@ -18,7 +18,7 @@ use super::{Error, Kind, Plan, Request};
 use crate::definition::{self, Definition};
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
-use crate::events::{Armed, Event, Events};
+use crate::events::{Armed, Event, Events, OtherProbe};
 use crate::filter;
 use crate::host::Symbols;
 use crate::recorder::Recorder;
@@ -148,7 +148,7 @@ impl Controls {
     /// There is none; or no memory to arm it.
     pub fn set_enabled<P: Armed>(
         &mut self,
-        events: &Events<P>,
+        events: &mut Events<P>,
         group: Option<&str>,
         event: Option<&str>,
         enabled: bool,
@@ -187,7 +187,7 @@ impl Controls {
     /// # Errors
     ///
     /// No memory to arm one.
-    pub fn set_armed<P: Armed>(&mut self, events: &Events<P>, armed: bool) -> Result<(), Errno> {
+    pub fn set_armed<P: Armed>(&mut self, events: &mut Events<P>, armed: bool) -> Result<(), Errno> {
         let mut draft = self.draft()?;
         for name in names(events, None, None) {
             draft.get_mut(name)?;
@@ -202,7 +202,7 @@ impl Controls {
     /// # Errors
     ///
     /// It is no filter: the log of errors says why.
-    pub fn set_filter<P: Armed>(&mut self, events: &Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
+    pub fn set_filter<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
         let fields = &find(events, name)?.format().fields;
         let mut draft = self.draft()?;
         let result = draft.get_mut(name)?.set_filter(text, fields);
@@ -224,7 +224,7 @@ impl Controls {
     ///
     /// It is no trigger, is there already, or is about an event that does not exist. The log of errors says why, where Linux's
     /// would.
-    pub fn set_trigger<P: Armed>(&mut self, events: &Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
+    pub fn set_trigger<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
         let fields = &find(events, name)?.format().fields;
         let request = Request::parse(text, fields).map_err(|error| match error {
             Error::Invalid => Errno::Invalid,
@@ -268,7 +268,7 @@ impl Controls {
     /// # Errors
     ///
     /// There is no such event.
-    pub fn remove_histograms<P: Armed>(&mut self, events: &Events<P>, name: Name<'_>) -> Result<(), Errno> {
+    pub fn remove_histograms<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>) -> Result<(), Errno> {
         find(events, name)?;
         let mut draft = self.draft()?;
         draft.get_mut(name)?.remove_histograms();
@@ -315,37 +315,42 @@ impl Controls {
         })
     }
 
-    /// Has the draft take effect: the handlers of the events that it changes do what is set, and no event is armed if all are to
-    /// be `disarmed`.
-    fn commit<P: Armed>(&mut self, events: &Events<P>, draft: Draft, disarmed: bool) -> Result<(), Errno> {
+    /// Has the draft take effect: the handlers and the stubs of the events that it changes do what is set, and no event is armed if
+    /// all are to be `disarmed`.
+    fn commit<P: Armed>(&mut self, events: &mut Events<P>, draft: Draft, disarmed: bool) -> Result<(), Errno> {
         let Draft(mut entries) = draft;
-        let change = |event: &'_ Event<P>| entries.iter().find(|entry| entry.is_changed && is(event, entry));
-        let changed = || events.iter().filter_map(|event| Some((event, change(event)?)));
-        let plan =
-            |(event, entry): (&Event<P>, &Entry)| self.services.plan(&entry.control, event.recorder(), event.address());
-        let mut plans = fallible::collect_results(changed().map(plan))?;
-        exchange(changed(), &mut plans);
-        let is_armed = |entry: &Entry| entry.control.is_armed() && !disarmed;
-        let failed = changed().position(|(event, entry)| {
-            let is_to_be_armed = is_armed(entry) && !event.probe().is_enabled();
-            is_to_be_armed && event.probe().set_enabled(true).is_err()
-        });
+        let mut staged = Vec::new();
+        for (number, event) in events.iter().enumerate() {
+            let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
+            let plan = self.services.plan(&entry.control, event.recorder(), event.address())?;
+            let other = event.other_probe(plan.as_deref()).map_err(|OutOfMemory| Errno::NoMemory)?;
+            let is_to_be_armed = entry.control.is_armed() && !disarmed;
+            let (is_exchanged, was_armed) = (false, event.probe().is_enabled());
+            let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
+            fallible::push(&mut staged, one)?;
+        }
+        staged.iter_mut().for_each(|one| one.exchange_plan(events));
+        let failed = staged.iter_mut().position(|one| one.exchange_probe(events).is_err());
         if let Some(failed) = failed {
-            // What was not armed before is what was not to be: each probe of a changed event is as its old control says.
-            for (event, entry) in changed().take(failed) {
-                if !self.is_armed_now(entry) {
-                    // It takes no memory to disarm.
-                    let _ = event.probe().set_enabled(false);
-                }
+            // In reverse, so that what was given back last is taken first.
+            for one in staged.iter_mut().take(failed + 1).rev() {
+                one.put_back(events);
             }
-            exchange(changed(), &mut plans);
+            staged.iter_mut().for_each(|one| one.exchange_plan(events));
         } else {
-            for (event, _) in changed().filter(|(event, entry)| event.probe().is_enabled() && !is_armed(entry)) {
-                let _ = event.probe().set_enabled(false);
+            for Staged { number, is_to_be_armed, .. } in &staged {
+                let probe = events.get(*number).map(Event::probe).filter(|probe| probe.is_enabled() && !is_to_be_armed);
+                // It takes no memory to disarm.
+                let _ = probe.map(|probe| probe.set_enabled(false));
             }
         }
-        if plans.iter().any(Option::is_some) {
+        if staged.iter().any(|one| one.plan.is_some()) {
             (self.services.synchronize)();
+        }
+        for Staged { number, other, .. } in staged {
+            if let (Some(event), Some(other)) = (events.get_mut(number), other) {
+                event.retire(other);
+            }
         }
         if failed.is_some() {
             return Err(Errno::NoMemory);
@@ -356,11 +361,6 @@ impl Controls {
         }
         self.controls = entries;
         Ok(())
-    }
-
-    /// Whether the event is armed with what is in effect.
-    fn is_armed_now(&self, entry: &Entry) -> bool {
-        !self.disarmed && self.get((&entry.name.0, &entry.name.1)).is_some_and(Control::is_armed)
     }
 
     /// Takes back whatever is set about the events all of whose probes are `meant`: they are not enabled, and have no filter and no
@@ -404,13 +404,50 @@ impl Controls {
     }
 }
 
-/// Gives the probes these plans, and leaves those that they had.
-fn exchange<'a, P: Armed + 'a>(
-    probes: impl Iterator<Item = (&'a Event<P>, &'a Entry)>,
-    plans: &mut [Option<Box<Plan>>],
-) {
-    for ((event, _), plan) in probes.zip(plans) {
-        *plan = event.recorder().plan().replace(plan.take());
+/// What becomes of one probe of an event that is changed.
+struct Staged<P> {
+    /// The number of the probe.
+    number: usize,
+    /// Its plan, and where that has taken its place, the one before.
+    plan: Option<Box<Plan>>,
+    /// A probe with another stub, if it is to have another; and where that has taken its place, the one before.
+    other: Option<OtherProbe<P>>,
+    is_to_be_armed: bool,
+    /// The other probe has taken its place.
+    is_exchanged: bool,
+    /// It was armed before.
+    was_armed: bool,
+}
+
+impl<P: Armed> Staged<P> {
+    fn exchange_plan(&mut self, events: &Events<P>) {
+        if let Some(event) = events.get(self.number) {
+            self.plan = event.recorder().plan().replace(self.plan.take());
+        }
+    }
+
+    /// Has the other probe take its place, and be armed if it is to be.
+    fn exchange_probe(&mut self, events: &mut Events<P>) -> Result<(), P::Error> {
+        let Some(event) = events.get_mut(self.number) else { return Ok(()) };
+        if let Some(other) = &mut self.other {
+            event.exchange(other)?;
+            self.is_exchanged = true;
+        }
+        if self.is_to_be_armed && !self.was_armed { event.probe().set_enabled(true) } else { Ok(()) }
+    }
+
+    /// Has all be as it was before, or disarmed where there is no memory for that, which was given back just now.
+    fn put_back(&mut self, events: &mut Events<P>) {
+        let Some(event) = events.get_mut(self.number) else { return };
+        if !self.was_armed {
+            // It takes no memory to disarm.
+            let _ = event.probe().set_enabled(false);
+        }
+        if let Some(other) = self.other.as_mut().filter(|_| self.is_exchanged)
+            && event.exchange(other).is_err()
+        {
+            let _ = event.probe().set_enabled(false);
+        }
     }
 }
 

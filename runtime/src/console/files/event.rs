@@ -29,7 +29,7 @@ pub(super) fn read_enabled(session: &Session, parts: &[&str], out: &mut dyn Writ
 
 pub(super) fn write_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     let (group, event) = name(parts);
-    session.controls.set_enabled(&session.events, Some(group), Some(event), switch(text)?)
+    session.controls.set_enabled(&mut session.events, Some(group), Some(event), switch(text)?)
 }
 
 /// The group in `events/GROUP/enable`; none in `events/enable`.
@@ -42,7 +42,7 @@ pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn 
 }
 
 pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    session.controls.set_enabled(&session.events, group(parts), None, switch(text)?)
+    session.controls.set_enabled(&mut session.events, group(parts), None, switch(text)?)
 }
 
 pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
@@ -53,7 +53,7 @@ pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write
 }
 
 pub(super) fn write_filter(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
-    session.controls.set_filter(&session.events, name(parts), text)
+    session.controls.set_filter(&mut session.events, name(parts), text)
 }
 
 pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
@@ -65,12 +65,12 @@ pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Wri
 
 /// Other triggers stay, as in Linux.
 pub(super) fn remove_histograms(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
-    session.controls.remove_histograms(&session.events, name(parts))
+    session.controls.remove_histograms(&mut session.events, name(parts))
 }
 
 pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.try_for_each(|line| session.controls.set_trigger(&session.events, name(parts), line))
+    lines.try_for_each(|line| session.controls.set_trigger(&mut session.events, name(parts), line))
 }
 
 pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {

@@ -112,5 +112,5 @@ pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> 
 }
 
 pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    session.controls.set_armed(&session.events, definition::boolean(text).ok_or(Errno::Invalid)?)
+    session.controls.set_armed(&mut session.events, definition::boolean(text).ok_or(Errno::Invalid)?)
 }
