@@ -11,8 +11,8 @@ use core::mem::{offset_of, transmute};
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{ArgumentHandler, Entry, Hit, PreHandler};
 use fallible::OutOfMemory;
-use kprobes_program::code::Register;
-use kprobes_program::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
+use kprobes_vm::code::Register;
+use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
 
 use super::Shared;
 use super::hit::{Site, compiled};
@@ -134,11 +134,11 @@ impl Clauses {
         let mut all = |view: View| -> Result<Vec<Option<Room>>, OutOfMemory> {
             let kernel = view.kernel(shared);
             let clause = |number| {
-                let words = compile::compile(&shared.code, number, &shared.store, &directory, &kernel);
+                let words = compile::compile(&shared.program.code, number, &shared.store, &directory, &kernel);
                 let words = words.map_err(Reason::Refused)?.words;
                 Room::new(&words).map_err(|_| Reason::NoMemory)
             };
-            let clauses = (0..shared.code.routines.len()).map(|number| {
+            let clauses = (0..shared.program.code.routines.len()).map(|number| {
                 if !is_wanted(number, view) {
                     return Ok(None);
                 }

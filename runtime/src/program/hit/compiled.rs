@@ -5,7 +5,7 @@
 //! that it does not see: `audit/runtime.toml`.
 
 use aarch64_kprobes::probe::{Entry, Hit};
-use kprobes_program::run;
+use kprobes_vm::hit as vm;
 
 use super::super::Shared;
 use super::{Moment, Registers, Site};
@@ -15,7 +15,7 @@ use crate::time;
 #[inline(always)]
 fn perform(site: &Site, registers: &impl Registers, number: u64, shared: &Shared) {
     let (clause, op) = ((number >> 16) as usize, (number & 0xffff) as usize);
-    run::perform(&shared.code, clause, op, &shared.store, &Moment { site, registers, return_address: None });
+    vm::perform(&shared.program.code, clause, op, &shared.store, &Moment { site, registers, return_address: None });
 }
 
 /// Where a handler is told what a call passes.

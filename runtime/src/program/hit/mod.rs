@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
 use aarch64_kprobes::probe::{self, ArgumentHandler, Entry, PreHandler, ReturnHandler};
-use kprobes_program::code::Register;
-use kprobes_program::run::{Machine, run};
+use kprobes_vm::code::Register;
+use kprobes_vm::hit::{Machine, run};
 
 use super::Shared;
 use super::exits::Exit;
@@ -145,8 +145,8 @@ impl<R: Registers> Moment<'_, R> {
     #[inline(always)]
     fn run(&self) {
         // SAFETY: what runs at a site outlives its probe, and the caller of `run_alone` has it.
-        let Shared { code, store, .. } = unsafe { &*self.site.shared };
-        run(code, self.site.clause, store, self);
+        let Shared { program, store, .. } = unsafe { &*self.site.shared };
+        run(&program.code, self.site.clause, store, self);
     }
 
     /// Where the function returns to that has made no frame record yet.
