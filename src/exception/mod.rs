@@ -11,6 +11,7 @@
 
 pub mod frame;
 pub mod nofault;
+pub(crate) mod simulate;
 #[cfg(target_os = "none")]
 mod vector;
 

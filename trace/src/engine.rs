@@ -4,7 +4,7 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use crate::definition::Kind;
 use crate::events::{Armed, Form};
-use crate::record::handler;
+use crate::hit::handler;
 use crate::recorder::Recorder;
 
 /// The probe of an event.

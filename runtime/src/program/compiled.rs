@@ -15,7 +15,7 @@ use kprobes_vm::code::Register;
 use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
 
 use super::Shared;
-use super::hit::{Site, compiled};
+use super::hit::{Site, callees};
 use super::room::Room;
 use crate::{smp, task};
 
@@ -85,8 +85,8 @@ impl View {
             Self::Frame => register_of_frame,
         };
         let perform = match self {
-            Self::Entry => compiled::entered as *const (),
-            Self::Frame => compiled::reached as *const (),
+            Self::Entry => callees::entered as *const (),
+            Self::Frame => callees::reached as *const (),
         };
         let of_hit = |offsets| Some(Source::Path(Path { base: Base::Hit, offsets }));
         Kernel {
@@ -99,7 +99,7 @@ impl View {
             cpus: smp::count(),
             task: Some(Source::Path(in_task(&[task::NUMBER_OFFSET as u16]))),
             comm: Some(in_task(&[task::NAME_OFFSET as u16])),
-            nanoseconds: Some(Source::Call(compiled::nanoseconds as *const () as u64)),
+            nanoseconds: Some(Source::Call(callees::nanoseconds as *const () as u64)),
             perform: perform as u64,
             context: core::ptr::from_ref(shared).addr() as u64,
         }

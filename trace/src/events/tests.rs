@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::definition::{Command, parse};
+use crate::hit::Registers;
+use crate::hit::record::Moment;
 use crate::host::{Context, Function};
-use crate::record::{Moment, Registers};
 use crate::trigger::control::Control;
 use crate::trigger::controls::{Controls, Services};
 use aarch64_kprobes::exception::TrapFrame;

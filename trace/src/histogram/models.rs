@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use kprobes_models::{Model, loom::thread, verify};
 
-use crate::action::tests::{Hit, ON, ROOM};
+use crate::hit::action::tests::{Hit, ON, ROOM};
 use crate::trigger::control::{Control, Room};
 use crate::trigger::{Kind, Plan, Request};
 

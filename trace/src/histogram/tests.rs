@@ -1,8 +1,8 @@
 //! Histograms count, and are shown as Linux shows them.
 
 use super::*;
-use crate::action::tests::{Hit, ON, ROOM};
 use crate::fetch::Register;
+use crate::hit::action::tests::{Hit, ON, ROOM};
 use crate::host::{Function, Symbols};
 use crate::trigger::control::Control;
 use crate::trigger::{Plan, Request};

@@ -2,7 +2,7 @@
 
 use super::control::{Control, Room, SetError};
 use super::*;
-use crate::action::tests::{Hit, ON, ROOM};
+use crate::hit::action::tests::{Hit, ON, ROOM};
 use alloc::vec::Vec;
 
 fn request(text: &str) -> Result<Request, Error> {

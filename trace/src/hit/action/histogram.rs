@@ -10,7 +10,7 @@ use super::{Moment, load};
 use crate::atomic::AtomicU64;
 use crate::filter::Text;
 use crate::histogram::{Cell, Histogram, Key, Keys, Numbers, Source, Store, Table, Tally, Transform};
-use crate::record::Registers;
+use crate::hit::Registers;
 use crate::trigger::{Bound, Plan};
 
 /// Odd, with bits all over: the upper bits of a product depend on all bits of the other factor.

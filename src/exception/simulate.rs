@@ -3,8 +3,8 @@
 //! It runs inside the breakpoint exception, in the closed region: it takes no lock, allocates nothing and has no
 //! path that panics. Register numbers go through the frame's accessors, which know the zero register.
 
-use super::op::{Indirect, Key, Literal, Modifier, Op};
-use crate::exception::TrapFrame;
+use super::TrapFrame;
+use crate::insn::{Indirect, Key, Literal, Modifier, Op};
 
 /// What executing an instruction needs of the machine, besides the frame.
 pub trait Machine {

@@ -1,9 +1,5 @@
 //! What is done at a hit beside recording it: the part of filters, triggers and histograms that is in the hit path.
 //!
-//! Everything in this module and below runs while a probe is handled, with interrupts masked: no lock, no
-//! allocation, no panic, no loop without a bound, and no call out of the closed region of the image. The linker script places it
-//! there by its path, so only functions of the hit path are here, and none of the types that others are generic over.
-//!
 //! A hit is handled by one CPU from its beginning to its end, and no other hit on the same CPU comes between: what each CPU
 //! has of its own is changed here without atomic read-modify-write.
 
@@ -16,8 +12,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 pub use stack::Walk;
 
+use crate::hit::Registers;
 use crate::host::Context;
-use crate::record::Registers;
 use crate::trigger::{Action, Bound, Plan, PlanCell, Switch, Trigger};
 
 /// What is known of a hit besides its record.

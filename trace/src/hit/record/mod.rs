@@ -1,8 +1,4 @@
-//! The hit path: what happens between a probe and its record in the ring.
-//!
-//! Everything in this module and below runs while a probe is handled, with interrupts masked: no lock, no
-//! allocation, no panic, and no call out of the closed region of the image. The linker script places it there by
-//! its path, so only functions of the hit path are here, and none of the types that others are generic over.
+//! From a hit to its record in the ring of its CPU.
 //!
 //! Most hits are dealt with in one stretch, without a call: by `record_quickly`, which tells a hit that is filtered out before
 //! anything else is known of it, and fills a record of words in where it will stay. It leaves the others to
@@ -10,7 +6,8 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::action::{self, Verdict};
+use super::Registers;
+use super::action::{self, Verdict};
 use crate::fetch::{Program, Word};
 use crate::host::Context;
 use crate::recorder::{Flags, Recorder};
@@ -19,12 +16,7 @@ use crate::trigger::Plan;
 use room::Room;
 
 mod compose;
-#[cfg(target_os = "none")]
-pub(crate) mod handler;
-mod registers;
 mod room;
-
-pub use registers::Registers;
 
 /// A hit, as far as it is not its registers.
 #[derive(Clone, Copy, Debug)]

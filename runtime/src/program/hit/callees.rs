@@ -7,8 +7,8 @@
 use aarch64_kprobes::probe::{Entry, Hit};
 use kprobes_vm::hit as vm;
 
-use super::super::Shared;
-use super::{Moment, Registers, Site};
+use super::clause::{Moment, Registers, Site};
+use crate::program::Shared;
 use crate::time;
 
 /// Does op `number & 0xffff` of clause `number >> 16` of `shared`, at the hit of the probe of `site`.

@@ -6,7 +6,8 @@
 use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
 
-use super::{Moment, Registers};
+use super::Registers;
+use super::record::Moment;
 use crate::host::Context;
 use crate::recorder::{Kept, Recorder};
 
@@ -100,21 +101,25 @@ fn moment(address: usize, return_address: Option<usize>, entry: &[u64]) -> Momen
 }
 
 /// Records that an instruction is about to be executed.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_hit")]
 pub(crate) extern "C" fn hit(hit: &mut Hit<'_>) {
     record(&*hit);
 }
 
 /// Records that a function is called. Only for recorders that ask for no register but those of a call.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_called")]
 pub(crate) extern "C" fn called(entry: &Entry) {
     record(entry);
 }
 
 /// Records that a function has returned.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_returned")]
 pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
     record(&*call);
 }
 
 /// Keeps what is asked for when the function returns.
+#[unsafe(link_section = ".kprobes.text.handlers.trace_entered")]
 pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
     // SAFETY: as in `record`.
     let recorder = unsafe { recorder(call.data()) };

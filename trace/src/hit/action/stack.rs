@@ -9,7 +9,7 @@ use aarch64_kprobes::probe;
 
 use super::Moment;
 use crate::fetch::Register;
-use crate::record::Registers;
+use crate::hit::Registers;
 
 /// The addresses of a stack, from what was hit outwards.
 #[derive(Clone, Copy, Debug)]

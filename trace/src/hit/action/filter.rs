@@ -2,7 +2,7 @@
 
 use super::{Moment, load};
 use crate::filter::{ACCEPT, Pattern, Question, Test, WordQuestion};
-use crate::record::Registers;
+use crate::hit::Registers;
 
 /// Whether the tests accept the record. No test of what could not be read holds.
 #[inline]

@@ -3,10 +3,10 @@
 use aarch64_kprobes::exception::nofault;
 
 use super::{Moment, Registers};
-use crate::action::{self, Verdict, Walk};
 use crate::fetch::{Op, Ops, Program, Register, Shift, Target, Word};
 use crate::format::Width;
 use crate::functions::Functions;
+use crate::hit::action::{self, Verdict, Walk};
 use crate::host::{Context, Function};
 use crate::recorder::{COMPOSED, Recorder, STACK_EVENT, STACK_HEADER, STACK_MAX, TEXT_MAX};
 use crate::ring::{RECORD_HEADER, Ring};
