@@ -11,7 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::stub::{DISTANCE, Form, STUB};
-use super::{snippet, table};
+use super::{snippet_cell, table};
 use crate::insn::{self, MAX_WORDS, encode};
 use crate::text;
 
@@ -48,8 +48,8 @@ impl Cell {
         match self {
             Self::Slot => 8,
             Self::Stub => STUB,
-            Self::Snippet => snippet::SHORT,
-            Self::LongSnippet => snippet::LONG,
+            Self::Snippet => snippet_cell::SHORT,
+            Self::LongSnippet => snippet_cell::LONG,
         }
     }
 }

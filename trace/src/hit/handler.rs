@@ -7,7 +7,7 @@ use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
 
 use super::Registers;
-use super::record::Moment;
+use super::write::Moment;
 use crate::host::Context;
 use crate::recorder::{Kept, Recorder};
 

@@ -7,14 +7,14 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `handler` | what the engine calls, for the bare-metal target only |
-//! | [`record`] | filling in a record, in the ring of this CPU |
+//! | [`write`](mod@write) | a record, in the ring of this CPU |
 //! | `action` | filters, triggers and histograms, carried out |
 //! | `registers` | the registers of the probed code |
 
 pub(crate) mod action;
 #[cfg(target_os = "none")]
 pub(crate) mod handler;
-pub mod record;
 mod registers;
+pub mod write;
 
 pub use registers::Registers;

@@ -4,7 +4,7 @@ use super::*;
 use crate::fetch::{Fetch, Register, Source};
 use crate::format::{Format, Shape, Type};
 use crate::hit::Registers;
-use crate::hit::record::Moment;
+use crate::hit::write::Moment;
 use crate::host::Context;
 use crate::recorder::{Flags, Recorder};
 use aarch64_kprobes::exception::TrapFrame;

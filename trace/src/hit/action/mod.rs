@@ -3,14 +3,14 @@
 //! A hit is handled by one CPU from its beginning to its end, and no other hit on the same CPU comes between: what each CPU
 //! has of its own is changed here without atomic read-modify-write.
 
-mod filter;
-mod histogram;
+mod accept;
+mod count;
 mod load;
-mod stack;
+mod walk;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-pub use stack::Walk;
+pub use walk::Walk;
 
 use crate::hit::Registers;
 use crate::host::Context;
@@ -56,14 +56,14 @@ impl Plan {
     /// Whether the filter accepts the hit.
     #[inline(always)]
     fn accepts(&self, record: &[u8], moment: &Moment<'_>) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter::accepts(filter.tests(), record, moment))
+        self.filter.as_ref().is_none_or(|filter| accept::accepts(filter.tests(), record, moment))
     }
 
     /// Whether a hit with these registers is to be recorded, if that is all there is to do, and nothing else need be known.
     #[inline(always)]
     pub(crate) fn keeps_quickly(&self, registers: Registers<'_>) -> Option<bool> {
         let tests = self.words.as_deref()?;
-        Some(filter::accepts_words(tests, registers) && self.recording.is_on())
+        Some(accept::accepts_words(tests, registers) && self.recording.is_on())
     }
 
     /// Carries the triggers of the event out, and says what becomes of `record`, which has not been made if nothing looks at it.
@@ -86,7 +86,7 @@ impl Bound {
     #[inline(always)]
     fn fire(&self, plan: &Plan, record: &[u8], moment: &Moment<'_>) -> bool {
         if let Some(filter) = &self.filter
-            && !filter::accepts(filter.tests(), record, moment)
+            && !accept::accepts(filter.tests(), record, moment)
         {
             return false;
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::filter::Filter;
 use crate::format::{Base, Field, Format, Shape, Type};
-use crate::trigger::control::Room;
+use crate::trigger::settings::Room;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::vec::Vec;
 
@@ -52,7 +52,7 @@ impl Hit {
     }
 
     pub(crate) fn accepted_by(&self, filter: &Filter) -> bool {
-        filter::accepts(filter.tests(), &self.record, &self.moment())
+        accept::accepts(filter.tests(), &self.record, &self.moment())
     }
 }
 

@@ -20,7 +20,7 @@ use crate::text::is_shown_as;
 
 /// What is set about an event.
 #[derive(Debug)]
-pub struct Control {
+pub struct Settings {
     enabled: bool,
     /// How many triggers of other events can enable or disable this one.
     targeted: usize,
@@ -34,7 +34,7 @@ pub struct Control {
 }
 
 /// For a change that takes effect whole or not at all: both have the same switch, and the same triggers.
-impl TryClone for Control {
+impl TryClone for Settings {
     fn try_clone(&self) -> Result<Self, OutOfMemory> {
         Ok(Self {
             enabled: self.enabled,
@@ -74,7 +74,7 @@ pub struct Room {
     pub free: usize,
 }
 
-impl Control {
+impl Settings {
     /// Of an event that is enabled, or not.
     ///
     /// # Errors
