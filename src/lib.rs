@@ -18,7 +18,7 @@
 //! |---|---|
 //! | [`platform`](mod@platform) | what the embedding kernel provides |
 //! | [`insn`] | what an A64 instruction is: whether it can be probed, and how it is executed then |
-//! | [`exception`] | the trap frame, the dispatch of breakpoints, loads that may fault |
+//! | [`exception`] | the trap frame, the dispatch of breakpoints, instructions that are simulated, loads that may fault |
 //! | [`probe`] | kprobes and kretprobes: registration, and the hit path in `probe::hit` |
 //! | `text` | patching instructions |
 //!

@@ -358,18 +358,22 @@ macro_rules! platform {
             use $crate::platform::Platform;
 
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_cpus() -> usize {
                 <$platform as Platform>::CPUS
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_text() -> Range<usize> {
                 <$platform as Platform>::text()
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_function(address: usize) -> Option<Range<usize>> {
                 <$platform as Platform>::function(address)
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_has_data(addresses: Range<usize>) -> bool {
                 <$platform as Platform>::has_data(addresses)
             }
@@ -379,14 +383,17 @@ macro_rules! platform {
                 <$platform as Platform>::with_writable(address, length, write)
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_is_guarded(address: usize) -> bool {
                 <$platform as Platform>::is_guarded(address)
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize> {
                 <$platform as Platform>::allocate_executable(length, guarded)
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_hold_cpus(action: &mut dyn FnMut()) {
                 <$platform as Platform>::hold_cpus(action)
             }
@@ -396,6 +403,7 @@ macro_rules! platform {
                 <$platform as Platform>::interrupted(each)
             }
             #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_yield_now() {
                 <$platform as Platform>::yield_now()
             }

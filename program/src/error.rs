@@ -3,6 +3,7 @@
 use core::fmt;
 
 use fallible::OutOfMemory;
+use kprobes_vm::code::Type;
 use unicode_width::UnicodeWidthStr;
 
 /// A part of the text of a program.
@@ -127,6 +128,19 @@ pub enum Noun {
     Aggregate,
     /// No value.
     Nothing,
+}
+
+impl From<Type> for Noun {
+    fn from(of: Type) -> Self {
+        match of {
+            Type::Integer { .. } => Self::Integer,
+            Type::Pointer { .. } => Self::Pointer,
+            Type::Text { .. } => Self::Text,
+            Type::Symbol => Self::Symbol,
+            Type::Stack => Self::Stack,
+            Type::Site => Self::Site,
+        }
+    }
 }
 
 impl fmt::Display for Noun {

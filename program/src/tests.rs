@@ -1,9 +1,16 @@
-//! Whole programs: what they print for hits that are made up.
+//! Whole programs: what they become, and what they print for hits that are made up.
 
+mod compiled;
 mod golden;
 mod machine;
 mod output;
 mod random;
 mod scarce;
+mod snippets;
+
+use fallible::failing::Heap;
 
 pub(crate) use machine::{Bed, Image, Task};
+
+#[global_allocator]
+static HEAP: Heap = Heap;

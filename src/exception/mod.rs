@@ -11,6 +11,7 @@
 
 pub mod frame;
 pub mod nofault;
+pub(crate) mod simulate;
 #[cfg(target_os = "none")]
 mod vector;
 
@@ -82,7 +83,7 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
             _ => own,
         };
     }
-    if nofault::fix_up(frame, esr) || esr >> EC_SHIFT & 0x3f == EC_DATA_ABORT && hit::snippet::fix_up(frame) {
+    if nofault::fix_up(frame, esr) || esr >> EC_SHIFT & 0x3f == EC_DATA_ABORT && hit::snippet_cell::fix_up(frame) {
         return Outcome::Handled;
     }
     if !matches!(esr >> EC_SHIFT & 0x3f, EC_BREAKPOINT | EC_STEP | EC_WATCHPOINT) {

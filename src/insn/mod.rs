@@ -45,7 +45,6 @@ mod op;
 mod registers;
 mod relocate;
 mod resolve;
-mod simulate;
 mod verdict;
 
 pub use classify::{classify, modifies_next};
@@ -57,8 +56,9 @@ pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use registers::{Access, Registers, StackPointer};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
 pub use resolve::Resolved;
-pub use simulate::{Fault, Guard, Machine, holds};
 pub use verdict::{Reason, Verdict};
+
+pub use crate::exception::simulate::{Fault, Guard, Machine, holds};
 
 #[cfg(test)]
 mod oracle;

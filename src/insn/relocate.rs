@@ -26,9 +26,9 @@
 use core::fmt;
 use core::ops::Range;
 
+use super::Guard;
 use super::encode::{self, Code, OutOfRange};
 use super::op::{Indirect, Op};
-use super::simulate::Guard;
 use super::verdict::{Reason, Verdict};
 
 /// The largest number of words of a copy: four for an address, and a branch.

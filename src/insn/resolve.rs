@@ -5,10 +5,13 @@
 //! branch target that is authenticated or checked, an extension, the interrupt masks) is not resolved, and left to
 //! [`Op::simulate`](super::Op::simulate), which this must agree with.
 
+use super::Guard;
 use super::op::{Indirect, Literal, Op};
-use super::simulate::Guard;
 #[cfg(test)]
-use {super::simulate::Machine, super::simulate::holds, crate::exception::TrapFrame};
+use {
+    super::{Machine, holds},
+    crate::exception::TrapFrame,
+};
 
 /// What is left to do of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +128,7 @@ impl Op {
 #[cfg(test)]
 impl Resolved {
     /// Does it, as the assembly does: what the tests compare with [`Op::simulate`].
-    pub(super) fn execute(self, frame: &mut TrapFrame, machine: &impl Machine) {
+    pub(crate) fn execute(self, frame: &mut TrapFrame, machine: &impl Machine) {
         let mut branch_type = 0;
         let next = match self {
             Self::Jump { to } => to,

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 pub(super) use super::hit::origin::Cell;
-use super::hit::{origin, snippet, stub};
+use super::hit::{origin, snippet_cell, stub};
 use crate::platform;
 use crate::text::{self, Place, Words};
 
@@ -33,8 +33,8 @@ pub(super) struct Arena {
     cells: [Cells; 8],
     slots: Unwritten<2>,
     stubs: Unwritten<{ stub::WORDS }>,
-    snippets: Unwritten<{ snippet::SHORT / 4 }>,
-    long_snippets: Unwritten<{ snippet::LONG / 4 }>,
+    snippets: Unwritten<{ snippet_cell::SHORT / 4 }>,
+    long_snippets: Unwritten<{ snippet_cell::LONG / 4 }>,
 }
 
 /// What is yet to be written to cells of `N` words.

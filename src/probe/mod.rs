@@ -4,27 +4,27 @@
 //! between a breakpoint, or the branch to a stub, and the return to probed code; it can be interrupted by nothing, waits
 //! for nothing but another CPU in the same half, and cannot be probed. The other modules run in tasks: they check that an
 //! address can be probed ([`check()`]), keep the list of all probes and patch the text (`registry`), and hand out
-//! the slots in which instructions are executed (`arena`, `stub`). They publish to the hit path by storing a pointer,
+//! the slots in which instructions are executed (`arena`, `stub_builder`). They publish to the hit path by storing a pointer,
 //! and free nothing that it may still be using.
 
 mod aliasable;
 mod arena;
 mod check;
-mod counters;
+mod counter_pool;
 mod error;
 mod fallback;
 pub(crate) mod hit;
 mod kprobe;
 mod kretprobe;
 mod publish;
+mod recovery;
 mod registration;
 mod registry;
 mod slab;
 mod snippet;
-mod stub;
+mod stub_builder;
 #[cfg(test)]
 mod tests;
-mod unwind;
 mod words;
 
 pub use aliasable::AliasableBox;
@@ -37,10 +37,10 @@ pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
 pub use hit::{Hit, PostHandler, PreHandler};
 pub use kprobe::{Kprobe, KprobeBuilder};
 pub use kretprobe::{Kretprobe, KretprobeBuilder};
+pub use recovery::{address_here, origin, recover};
 pub use registration::Registration;
 pub use registry::{list, memory, survey};
 pub use snippet::{Insertion, Snippet, SnippetError, Step};
-pub use unwind::{address_here, origin, recover};
 pub use words::CpuWords;
 
 use core::fmt;

@@ -26,7 +26,7 @@ use spin::relax::RelaxStrategy;
 
 use super::arena::{Arena, Used};
 use super::check::{Checker, Site};
-use super::counters::FreeCounters;
+use super::counter_pool::FreeCounters;
 use super::hit::counters::Counters;
 use super::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef};
 use super::hit::returns::ReturnProbe;

@@ -1,5 +1,5 @@
 //! What a probe does as code for its stub: what it may consist of, and how it is put in its place. Where that is, and what is done
-//! there, is described in `hit::snippet`.
+//! there, is described in `hit::snippet_cell`.
 //!
 //! Between the words of a kernel, which compute and store, the engine writes its own: a prologue, which finds the state of the CPU,
 //! and what counts the hit behind them. Branches and numbers are given as what they mean, since distances are known only when the

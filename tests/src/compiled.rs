@@ -21,14 +21,15 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kprobes_program::check::{Symbols, check};
-use kprobes_program::code::{Code, Op, Operand, Register, Word};
-use kprobes_program::compile::{Base, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
+use kprobes_program::checked::Checked;
 use kprobes_program::error::Problem;
 use kprobes_program::random::Random;
 use kprobes_program::report::{Names, drain, write_maps};
-use kprobes_program::run::{self, Machine};
-use kprobes_program::store::{Limits, Store};
 use kprobes_program::syntax::{generate, matches, parse};
+use kprobes_vm::code::{Op, Operand, Register, Word};
+use kprobes_vm::compile::{Base, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
+use kprobes_vm::hit::{self, Machine};
+use kprobes_vm::store::{Limits, Store};
 use runtime::memory::{self, layout};
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
@@ -172,23 +173,23 @@ const CALLER: Path = Path { base: Base::Hit, offsets: &[offset_of!(Hit, words) a
 
 /// A program that is loaded.
 struct Loaded {
-    code: Code,
+    program: Checked,
     store: Store,
 }
 
 impl Loaded {
     fn new(program: &str, limits: &Limits) -> Option<Box<Self>> {
-        let code = parse(program).and_then(|tree| check(&tree, &Image)).ok()?;
-        let store = Store::new(&code, limits, 1_000).expect("the checker keeps the rules");
-        Some(Box::new(Self { code, store }))
+        let program = parse(program).and_then(|tree| check(&tree, &Image)).ok()?;
+        let store = Store::new(&program.code, limits, 1_000).expect("the checker keeps the rules");
+        Some(Box::new(Self { program, store }))
     }
 
     /// All that has been put out, and is kept.
     fn report(&self) -> String {
         let mut text = String::new();
-        drain(&self.code, &self.store, &Image, &masked, &mut text).expect("strings take all");
-        write_maps(&self.code, &self.store, &Image, &masked, &mut text).expect("strings take all");
-        for (number, map) in self.code.maps.iter().enumerate() {
+        drain(&self.program, &self.store, &Image, &masked, &mut text).expect("strings take all");
+        write_maps(&self.program, &self.store, &Image, &masked, &mut text).expect("strings take all");
+        for (number, map) in self.program.code.maps.iter().enumerate() {
             let entries = self.store.read(number, map.value, &masked).expect("there is memory for a copy");
             text.push_str(&format!("{} {:x?}\n", map.name, entries.iter().collect::<Vec<_>>()));
         }
@@ -203,7 +204,7 @@ fn masked(action: &mut dyn FnMut()) {
 
 /// What compiled code calls for what it has no instructions for.
 extern "C" fn perform(hit: &Hit, number: u64, context: &Loaded) {
-    run::perform(&context.code, (number >> 16) as usize, (number & 0xffff) as usize, &context.store, hit);
+    hit::perform(&context.program.code, (number >> 16) as usize, (number & 0xffff) as usize, &context.store, hit);
     lose_registers();
 }
 
@@ -289,10 +290,10 @@ fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl Fn
     let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 2 << 10, ..Limits::usual(CPUS) };
     let interpreted = Loaded::new(program, &limits)?;
     let mut other = Loaded::new(program, &limits).expect("it has been loaded");
-    change(&mut other.code.routines[0].ops);
+    change(&mut other.program.code.routines[0].ops);
     let directory = Directory::new(&other.store).expect("there is memory");
     let kernel = kernel(random, &other);
-    let compiled = match compile(&other.code, 0, &other.store, &directory, &kernel) {
+    let compiled = match compile(&other.program.code, 0, &other.store, &directory, &kernel) {
         Ok(compiled) => compiled,
         Err(error) => panic!("{error}: {program}"),
     };
@@ -300,7 +301,7 @@ fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl Fn
     for _ in 0..HITS {
         let hit = Hit::random(random);
         let _mask = IrqMask::new();
-        run::run(&interpreted.code, 0, &interpreted.store, &*hit);
+        hit::run(&interpreted.program.code, 0, &interpreted.store, &*hit);
         memory.call(&hit);
     }
     let (expected, found) = (interpreted.report(), other.report());
@@ -319,7 +320,7 @@ test!(
             let program = generate::sound(&mut random);
             let Some(outcome) = run_both(&program, &mut random, &memory, |_| ()) else { continue };
             let Outcome { interpreted, compiled, expected, found } = outcome;
-            assert!(expected == found, "{program}\n{}{expected}but instructions make\n{found}", interpreted.code);
+            assert!(expected == found, "{program}\n{}{expected}but instructions make\n{found}", interpreted.program);
             words += compiled.words.len();
             calls += compiled.calls.len();
             done += 1;
@@ -401,7 +402,7 @@ test!(
             Box::leak(Box::new(Directory::new(&loaded.store).expect("there is memory")));
         let kernel = Kernel { cpus, ..kernel(&mut Random::new(1), loaded) };
         let memory: &'static Memory = Box::leak(Box::new(Memory::new()));
-        memory.fill(&compile(&loaded.code, 0, &loaded.store, directory, &kernel).expect("it is short"));
+        memory.fill(&compile(&loaded.program.code, 0, &loaded.store, directory, &kernel).expect("it is short"));
         let call = |cpu: usize| {
             move || {
                 let mut hit = Hit::random(&mut Random::new(2));
@@ -419,9 +420,16 @@ test!(
         // A value that is put and read at a time is whole, and that of its key.
         let put: u64 = (0..300).sum();
         for (map, total) in [(0, all), (1, all), (2, 2 * all), (3, all), (4, all), (5, put), (6, 0)] {
-            let values =
-                loaded.store.read(map, loaded.code.maps[map].value, &masked).expect("there is memory for a copy");
-            assert_eq!(values.iter().flat_map(|(_, value)| value).sum::<u64>(), total, "{:?}", loaded.code.maps[map]);
+            let values = loaded
+                .store
+                .read(map, loaded.program.code.maps[map].value, &masked)
+                .expect("there is memory for a copy");
+            assert_eq!(
+                values.iter().flat_map(|(_, value)| value).sum::<u64>(),
+                total,
+                "{:?}",
+                loaded.program.code.maps[map]
+            );
         }
     }
 );

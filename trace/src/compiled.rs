@@ -1,7 +1,7 @@
 //! What an event does at a hit, as code for the stub of its probe.
 //!
 //! A stub records what consists of registers, behind a filter that looks at registers: the usual event of a function's arguments.
-//! It writes the record where it stays, in the ring, as [`record`](crate::record) does, with interrupts masked. What is
+//! It writes the record where it stays, in the ring, as [`hit`](crate::hit) does, with interrupts masked. What is
 //! unusual it leaves to the handler: a page that has no room for the record. What it does for other events is nothing: their
 //! handlers do all.
 //!
@@ -106,7 +106,7 @@ const OTHER: u8 = 16;
 const ZERO: u8 = 31;
 
 /// Words of a page behind the place of a record of `size` bytes, so that it fits: the last place at which it does, as
-/// [`place`](crate::record) counts them, in words before its first.
+/// [`place`](crate::hit) counts them, in words before its first.
 const fn last_place(size: usize) -> u16 {
     ((PAGE - 8 - size) / 8) as u16
 }

@@ -5,8 +5,8 @@ use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 
 use crate::definition::Kind;
 use crate::events::{Armed, Form};
+use crate::hit::handler;
 use crate::host::Offsets;
-use crate::record::handler;
 use crate::recorder::Recorder;
 
 /// The probe of an event.

@@ -5,13 +5,12 @@
 //! |---|---|
 //! | [`definition`] | the grammar: what is probed, and what is recorded of a hit |
 //! | [`format`](mod@format) | how a record is laid out, and its fields |
-//! | [`record`] | the hit path: from a probe to a record in the ring of its CPU |
+//! | [`hit`] | what runs at a hit: from a probe to a record in the ring of its CPU, with filters, triggers and histograms |
 //! | [`ring`] | the rings: how they are laid out, read and changed |
 //! | [`functions`] | the names of functions, as the hit path looks them up |
 //! | [`fetch`], [`recorder`] | what the hit path needs of an event: what it fetches, and where that goes |
 //! | [`filter`], [`histogram`], [`trigger`] | at which hits, and what else an event does when it is hit |
-//! | [`action`] | the part of those that is in the hit path |
-//! | `compiled` | the same as code for the stubs of probes, where that is possible |
+//! | `compiled` | what an event does at a hit as code for the stub of its probe, where that is possible |
 //! | [`errno`], [`error_log`] | why a file was not written |
 //! | [`text`] | records and counts as text |
 //! | [`events`] | the events that are defined, with their probes |
@@ -21,14 +20,13 @@
 //! It knows nothing of how definitions are typed, nor of where the text goes.
 //!
 //! A kernel implements [`host::Host`] and exports it with [`host!`]; makes [`Rings`](ring::Rings), with
-//! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`record`] and [`action`]
-//! where nothing is probed.
+//! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`hit`] where nothing is
+//! probed.
 
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
-mod action;
 mod atomic;
 mod compiled;
 pub mod definition;
@@ -42,8 +40,8 @@ pub mod filter;
 pub mod format;
 pub mod functions;
 pub mod histogram;
+pub mod hit;
 pub mod host;
-pub mod record;
 pub mod recorder;
 pub mod ring;
 pub mod text;

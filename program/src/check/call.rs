@@ -3,10 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use kprobes_vm::code::{Aggregate, Builtin, Kept, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word};
+
 use super::clause::Clause;
 use super::format;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
-use crate::code::{Action, Aggregate, Builtin, Kept, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word};
+use crate::checked::Action;
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 
@@ -126,7 +128,7 @@ impl Clause<'_, '_> {
         for (place, text) in texts.iter_mut().zip([one, other]) {
             let value = self.value(text)?;
             let Type::Text { words } = value.of else {
-                return Err(text.span.error(Problem::Type { wanted: Noun::Text, found: value.of.noun() }));
+                return Err(text.span.error(Problem::Type { wanted: Noun::Text, found: value.of.into() }));
             };
             let of = Type::Text { words: words.max(bytes.div_ceil(8)) };
             *place = self.in_words(value, of, text.span)?;

@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
+use kprobes_vm::code::{Kept, OPS_MAX, Op, Operand, Type};
+
 use super::Checker;
 use super::value::{Value, Variable, constant, number};
-use crate::code::{Kept, OPS_MAX, Op, Operand, Type};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
     self, Expression, ExpressionForm, MapReference, Operator, Probe, Spanned, Statement, StatementForm, Target,
@@ -239,7 +240,7 @@ fn convert(value: Value, of: Type, span: Span) -> Result<Value, Error> {
     match fits {
         true => Ok(Value { of: if let Type::Text { .. } = of { value.of } else { of }, ..value }),
         false => {
-            let (wanted, found): (Noun, Noun) = (of.noun(), value.of.noun());
+            let (wanted, found): (Noun, Noun) = (of.into(), value.of.into());
             Err(span.error(Problem::Type { wanted, found }))
         }
     }

@@ -2,10 +2,11 @@
 
 use alloc::vec::Vec;
 
+use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand, Type};
+
 use super::clause::Clause;
 use super::value::{SIGNED, UNSIGNED, Value, join, number};
-use crate::code::{Arithmetic, Comparison, Op, Operand, Type};
-use crate::error::{Error, Problem, Span};
+use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Unary};
 
 impl Clause<'_, '_> {
@@ -85,7 +86,7 @@ impl Clause<'_, '_> {
             _ => (self.value(left)?, self.value(right)?),
         };
         let is_equality = matches!(operator, Operator::Equal | Operator::Unequal);
-        let nouns = Problem::Types { left: one.of.noun(), right: other.of.noun() };
+        let nouns = Problem::Types { left: one.of.into(), right: other.of.into() };
         match (one.of, other.of) {
             _ if one.is_number() && other.is_number() => {
                 Ok((comparison(operator, join(&one, &other)), one.at, other.at))
@@ -102,7 +103,7 @@ impl Clause<'_, '_> {
             (one_of, other_of) if one_of == other_of && is_equality => {
                 Ok((comparison(operator, false), one.at, other.at))
             }
-            (one_of, other_of) if one_of.noun() == other_of.noun() => Err(span.error(Problem::Order)),
+            (one_of, other_of) if Noun::from(one_of) == Noun::from(other_of) => Err(span.error(Problem::Order)),
             _ => Err(span.error(nouns)),
         }
     }

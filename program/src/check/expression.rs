@@ -1,9 +1,11 @@
 //! Compiles values.
 
+use kprobes_vm::code::{Arithmetic, Builtin, COMM_WORDS, Comparison, Op, Operand, Register, STACK_MAX, Type, Word};
+use kprobes_vm::hit::extend;
+
 use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, join, number};
-use crate::code::{Arithmetic, Builtin, COMM_WORDS, Op, Operand, Register, STACK_MAX, Type, extend};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Target, TypeName, Unary};
 
@@ -54,7 +56,7 @@ impl Clause<'_, '_> {
                 return Ok(Value::constant((constant == 0).into(), true));
             }
             let (left, right) = (value.at, Operand::Constant(0));
-            return self.give(SIGNED, |to| Op::Compare { to, how: crate::code::Comparison::Equal, left, right }, span);
+            return self.give(SIGNED, |to| Op::Compare { to, how: Comparison::Equal, left, right }, span);
         }
         let value = self.value(operand)?;
         if operator == Unary::Read {
@@ -154,9 +156,9 @@ impl Clause<'_, '_> {
             _ if one.is_number() && other.is_number() && one.of != other.of => {
                 Type::Integer { signed: join(&one, &other) }
             }
-            (one, other) if one.noun() == other.noun() => room,
+            (one, other) if Noun::from(one) == Noun::from(other) => room,
             (one, other) => {
-                return Err(span.error(Problem::Types { left: one.noun(), right: other.noun() }));
+                return Err(span.error(Problem::Types { left: one.into(), right: other.into() }));
             }
         };
         self.chosen(other, to, room, otherwise.span)?;
@@ -164,7 +166,7 @@ impl Clause<'_, '_> {
         Ok(Value { at: Operand::Word(to), of })
     }
 
-    fn chosen(&mut self, value: Value, to: crate::code::Word, room: Type, span: Span) -> Result<(), Error> {
+    fn chosen(&mut self, value: Value, to: Word, room: Type, span: Span) -> Result<(), Error> {
         if value.of.words() > room.words() {
             return Err(span.error(Problem::LongText { most: usize::from(room.words()) * 8 - 1 }));
         }
@@ -174,7 +176,7 @@ impl Clause<'_, '_> {
     fn cast(&mut self, to: TypeName, operand: &Expression, span: Span) -> Result<Value, Error> {
         let value = self.value(operand)?;
         if !value.is_number() && value.of != Type::Symbol {
-            let problem = Problem::Type { wanted: Noun::Integer, found: value.of.noun() };
+            let problem = Problem::Type { wanted: Noun::Integer, found: value.of.into() };
             return Err(operand.span.error(problem));
         }
         let TypeName { signed, bits, pointer } = to;

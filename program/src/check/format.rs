@@ -6,8 +6,8 @@ use core::iter::Peekable;
 use core::str::Chars;
 
 use fallible::OutOfMemory;
+use kprobes_vm::code::Type;
 
-use crate::code::Type;
 use crate::error::{Noun, Problem};
 use crate::report::{Conversion, Piece, Shown};
 
@@ -97,5 +97,5 @@ pub(super) fn fit(conversion: &mut Conversion, of: Type) -> Result<(), Problem> 
         _ => (Noun::Integer, is_number),
     };
     conversion.of = of;
-    if fits { Ok(()) } else { Err(Problem::ConversionType { wanted, found: of.noun() }) }
+    if fits { Ok(()) } else { Err(Problem::ConversionType { wanted, found: of.into() }) }
 }

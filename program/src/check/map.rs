@@ -3,9 +3,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use kprobes_vm::code::{Aggregate, Arithmetic, Kept, MANY_MAX, Map, Op, Operand, Type, Word};
+
 use super::clause::Clause;
 use super::value::{SIGNED, Value, number};
-use crate::code::{Aggregate, Arithmetic, Kept, MANY_MAX, Map, Op, Operand, Type, Word};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, MapReference, Operator};
 
@@ -146,7 +147,7 @@ impl Clause<'_, '_> {
         }
         let mut merged = Vec::new();
         for (&wanted, (part, at)) in keys.iter().zip(parts) {
-            let problem = Problem::KeyType { wanted: wanted.noun(), found: part.of.noun() };
+            let problem = Problem::KeyType { wanted: wanted.into(), found: part.of.into() };
             fallible::push(&mut merged, wanted.merge(part.of).ok_or(at.error(problem))?)?;
         }
         if learns && *keys != merged {
@@ -192,7 +193,7 @@ impl Clause<'_, '_> {
         let of = match self.kept(map, span) {
             Ok(Kept::Value(of @ Type::Integer { .. })) => of,
             Ok(Kept::Value(of)) => {
-                return Err(span.error(Problem::Type { wanted: Noun::Integer, found: of.noun() }));
+                return Err(span.error(Problem::Type { wanted: Noun::Integer, found: of.into() }));
             }
             Ok(Kept::Aggregate(_)) => return Err(span.error(Problem::MapKind)),
             Err(error) if !self.checker.learning => return Err(error),

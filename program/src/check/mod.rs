@@ -15,10 +15,11 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use fallible::TryClone;
+use kprobes_vm::code::{Code, MANY_MAX, Routine};
 
-use crate::code::{Action, Code, MANY_MAX, Routine};
+use crate::checked::{Action, Checked};
 use crate::error::{Error, Problem, Span};
-use crate::syntax::Program;
+use crate::syntax::{Probe, Program};
 use clause::Clause;
 use map::Known;
 
@@ -42,7 +43,7 @@ pub trait Symbols {
 /// # Errors
 ///
 /// What is wrong, and where.
-pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Code, Error> {
+pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error> {
     let mut checker =
         Checker { symbols, maps: Vec::new(), actions: Vec::new(), stack_frames: 0, learning: true, changed: true };
     if program.clauses.len() > MANY_MAX {
@@ -59,14 +60,17 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Code, Error> {
     }
     checker.learning = false;
     checker.actions.clear();
-    let mut routines = Vec::new();
+    let (mut routines, mut probes) = (Vec::new(), Vec::new());
     for clause in &program.clauses {
         let ops = Clause::compile(&mut checker, clause)?;
-        let probes = fallible::collect_results(clause.probes.iter().map(|probe| probe.node.try_clone()))?;
-        fallible::push(&mut routines, Routine { probes, ops })?;
+        let runs_after_exit = clause.probes.iter().any(|probe| probe.node == Probe::End);
+        fallible::push(&mut routines, Routine { ops, runs_after_exit })?;
+        let where_it_runs = clause.probes.iter().map(|probe| probe.node.try_clone());
+        fallible::push(&mut probes, fallible::collect_results(where_it_runs)?)?;
     }
     let maps = fallible::collect(checker.maps.into_iter().filter_map(Known::finish))?;
-    Ok(Code { routines, maps, actions: checker.actions, stack_frames: checker.stack_frames })
+    let code = Code { routines, maps, actions: checker.actions.len(), stack_frames: checker.stack_frames };
+    Ok(Checked { code, probes, actions: checker.actions })
 }
 
 /// What is known of the whole program.

@@ -2,8 +2,9 @@
 
 use alloc::string::String;
 
+use kprobes_vm::code::{Arithmetic, FRAME_WORDS, OPS_MAX, Op, Operand, Type, Word};
+
 use super::clause::Clause;
-use crate::code::{Arithmetic, FRAME_WORDS, OPS_MAX, Op, Operand, Type, Word};
 use crate::error::{Error, Noun, Problem, Span};
 
 /// A value.
@@ -153,7 +154,7 @@ fn words_of(text: &str) -> impl Iterator<Item = u64> + '_ {
 pub(super) fn number(value: Value, span: Span) -> Result<Value, Error> {
     match value.is_number() {
         true => Ok(value),
-        false => Err(span.error(Problem::Type { wanted: Noun::Integer, found: value.of.noun() })),
+        false => Err(span.error(Problem::Type { wanted: Noun::Integer, found: value.of.into() })),
     }
 }
 

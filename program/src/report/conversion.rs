@@ -3,7 +3,8 @@
 use alloc::string::String;
 use core::fmt::{self, Write};
 
-use crate::code::{Type, extend};
+use kprobes_vm::code::Type;
+use kprobes_vm::hit::extend;
 
 /// Text, and the value behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]

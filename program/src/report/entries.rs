@@ -3,10 +3,11 @@
 use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
+use kprobes_vm::code::{Aggregate, Kept, Map, Type};
+use kprobes_vm::hit::{total, wide};
+use kprobes_vm::store::Entries;
 
 use super::{Reporter, histogram, split};
-use crate::code::{Aggregate, Kept, Map, Type};
-use crate::store::{Entries, total, wide};
 
 /// The number by which an entry is sorted.
 fn order(kept: Kept, value: &[u64]) -> i128 {
@@ -35,7 +36,7 @@ fn is_signed(aggregate: Aggregate) -> bool {
 impl Reporter<'_> {
     /// Writes the `top` greatest entries of a map, or all if `top` is 0, with numbers divided by `divisor`.
     pub(super) fn map(&self, number: usize, top: u64, divisor: u64, out: &mut dyn Write) -> fmt::Result {
-        let Some(of) = self.code.maps.get(number) else { return Ok(()) };
+        let Some(of) = self.program.code.maps.get(number) else { return Ok(()) };
         let mut entries = self.entries(number, of)?;
         match of.value {
             Kept::Value(Type::Text { .. }) => entries.sort_by_text(),

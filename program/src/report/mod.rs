@@ -10,11 +10,12 @@ use alloc::string::String;
 use core::fmt::{self, Write};
 
 use fallible::{OutOfMemory, Text};
+use kprobes_vm::code::{Kept, Type};
+use kprobes_vm::store::{Masked, Record, Store};
 
 pub use conversion::{Conversion, Piece, Shown};
 
-use crate::code::{Action, Code, Kept, Type};
-use crate::store::{Masked, Record, Store};
+use crate::checked::{Action, Checked};
 
 /// The names of what a program has met.
 pub trait Names {
@@ -34,13 +35,13 @@ pub trait Names {
 /// What is needed to write values of a program.
 #[derive(Clone, Copy)]
 struct Reporter<'a> {
-    code: &'a Code,
+    program: &'a Checked,
     store: &'a Store,
     names: &'a dyn Names,
     masked: Masked<'a>,
 }
 
-/// Writes what `code` has put out since the last time and before this one, and does what it has asked for: prints and clears
+/// Writes what `program` has put out since the last time and before this one, and does what it has asked for: prints and clears
 /// its maps, with steps of that within calls of `masked`. What one CPU has put out is in its order; what several have, in that of
 /// time, as far as it is there. Returns whether it has asked to end; nothing that it has put out after that is written.
 ///
@@ -48,17 +49,17 @@ struct Reporter<'a> {
 ///
 /// Those of `out`; what was being written is lost then.
 pub fn drain(
-    code: &Code,
+    program: &Checked,
     store: &Store,
     names: &dyn Names,
     masked: Masked<'_>,
     out: &mut dyn Write,
 ) -> Result<bool, fmt::Error> {
-    let reporter = Reporter { code, store, names, masked };
+    let reporter = Reporter { program, store, names, masked };
     // Writing may be what the program is about, and put out more: that is for the next time.
-    let ends = fallible::collect(store.lanes.iter().map(|lane| lane.ring.end()))?;
-    while let Some(record) = next(store, &ends)? {
-        match code.actions.get(usize::from(record.action)) {
+    let ends = store.output_ends()?;
+    while let Some(record) = store.take_record(&ends)? {
+        match program.actions.get(usize::from(record.action)) {
             Some(Action::Exit) => return Ok(true),
             Some(&Action::Clear { map }) => store.clear(map.into(), false, masked),
             Some(&Action::Zero { map }) => store.clear(map.into(), true, masked),
@@ -69,14 +70,6 @@ pub fn drain(
     Ok(false)
 }
 
-/// The earliest record of all CPUs, of those up to the `ends` of each. What a CPU puts out after its end was looked at is for the
-/// next time, though the end of another CPU was looked at later.
-fn next(store: &Store, ends: &[u64]) -> Result<Option<Record>, OutOfMemory> {
-    let unread = store.lanes.iter().zip(ends).filter(|(lane, end)| !lane.ring.is_read(**end));
-    let timed = unread.filter_map(|(lane, _)| Some((lane.ring.next_time()?, lane)));
-    timed.min_by_key(|&(time, _)| time).map_or(Ok(None), |(_, lane)| lane.ring.take())
-}
-
 /// Writes all maps that have keys, as at the end of a program, in the order of their names, which it reads within calls of
 /// `masked`; then, a line each, what has been lost and has failed.
 ///
@@ -84,22 +77,22 @@ fn next(store: &Store, ends: &[u64]) -> Result<Option<Record>, OutOfMemory> {
 ///
 /// Those of `out`.
 pub fn write_maps(
-    code: &Code,
+    program: &Checked,
     store: &Store,
     names: &dyn Names,
     masked: Masked<'_>,
     out: &mut dyn Write,
 ) -> fmt::Result {
-    let reporter = Reporter { code, store, names, masked };
-    let mut order = fallible::collect(0..code.maps.len())?;
-    order.sort_unstable_by_key(|&number| code.maps.get(number).map(|map| map.name.as_str()));
+    let reporter = Reporter { program, store, names, masked };
+    let mut order = fallible::collect(0..program.code.maps.len())?;
+    order.sort_unstable_by_key(|&number| program.code.maps.get(number).map(|map| map.name.as_str()));
     for number in order {
         reporter.map(number, 0, 1, out)?;
     }
     if store.lost() > 0 {
         writeln!(out, "Lost {} events", store.lost())?;
     }
-    for (number, map) in code.maps.iter().enumerate() {
+    for (number, map) in program.code.maps.iter().enumerate() {
         let dropped = store.dropped(number);
         if dropped > 0 {
             writeln!(out, "@{}: {dropped} values lost, as there was no room for more keys", map.name)?;
@@ -138,7 +131,7 @@ impl Reporter<'_> {
                 writeln!(out, "{}", self.text(*of, &record.values)?)
             }
             Action::PrintEntry { map } => {
-                let Some(of) = self.code.maps.get(usize::from(*map)) else { return Ok(()) };
+                let Some(of) = self.program.code.maps.get(usize::from(*map)) else { return Ok(()) };
                 let (key, value) = record.values.split_at_checked(of.key_words()).unwrap_or_default();
                 let kind = match of.value {
                     Kept::Value(kind) => Some(kind),
@@ -199,7 +192,7 @@ impl Reporter<'_> {
             Type::Site => self.names.site(word, out),
             Type::Stack => {
                 out.write_char('\n')?;
-                for (depth, frame) in self.store.stacks.frames(word).enumerate() {
+                for (depth, frame) in self.store.stack(word).enumerate() {
                     // Behind a call that does not return, the return address may be that of the next function.
                     let within = if depth == 0 { frame } else { frame.wrapping_sub(1) };
                     match self.names.symbol(within) {

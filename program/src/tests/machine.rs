@@ -3,18 +3,18 @@
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::string::{String, ToString};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec::Vec;
 
 use fallible::failing::with_memory;
+use kprobes_vm::code::Register;
+use kprobes_vm::hit::{Machine, run};
+use kprobes_vm::store::{Limits, Store};
 
-use crate::atomic::AtomicU64;
 use crate::check::{Symbols, check};
-use crate::code::{Code, Register};
+use crate::checked::Checked;
 use crate::error::Problem;
 use crate::report::{Names, drain, write_maps};
-use crate::run::{Machine, run};
-use crate::store::{Limits, Store};
 use crate::syntax::{matches, numbered, parse};
 
 /// The functions of the image, with their addresses; each is 0x100 long.
@@ -168,7 +168,7 @@ pub(crate) fn masked(action: &mut dyn FnMut()) {
 
 /// A program that is loaded, on four CPUs.
 pub(crate) struct Bed {
-    pub code: Code,
+    pub program: Checked,
     pub store: Store,
     pub text: String,
 }
@@ -182,26 +182,27 @@ impl Bed {
     /// Loads a program that is right, within `limits`.
     pub fn within(program: &str, limits: &Limits) -> Self {
         let loaded = parse(program).and_then(|tree| check(&tree, &Image));
-        let code = loaded.unwrap_or_else(|error| panic!("{}", error.within(program)));
-        let store = Store::new(&code, limits, 1_000).unwrap_or_else(|flaw| panic!("{program}\n{code}{flaw}"));
-        Self { code, store, text: String::new() }
+        let checked = loaded.unwrap_or_else(|error| panic!("{}", error.within(program)));
+        let store = Store::new(&checked.code, limits, 1_000);
+        let store = store.unwrap_or_else(|flaw| panic!("{program}\n{checked}{flaw}"));
+        Self { program: checked, store, text: String::new() }
     }
 
     /// Runs clause `clause` for `hit`.
     pub fn hit(&self, clause: usize, hit: &Task) -> &Self {
-        run(&self.code, clause, &self.store, hit);
+        run(&self.program.code, clause, &self.store, hit);
         self
     }
 
     /// Takes what has been put out; whether the program has asked to end.
     pub fn drain(&mut self) -> bool {
-        drain(&self.code, &self.store, &Image, &masked, &mut self.text).unwrap()
+        drain(&self.program, &self.store, &Image, &masked, &mut self.text).unwrap()
     }
 
     /// All that is printed, to the end.
     pub fn finish(mut self) -> String {
         self.drain();
-        write_maps(&self.code, &self.store, &Image, &|action| action(), &mut self.text).unwrap();
+        write_maps(&self.program, &self.store, &Image, &|action| action(), &mut self.text).unwrap();
         self.text
     }
 }

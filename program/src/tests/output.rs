@@ -4,9 +4,10 @@ use std::fmt::{self, Write};
 use std::format;
 use std::string::String;
 
+use kprobes_vm::store::Limits;
+
 use super::machine::{Bed, Image, Task, masked, printed, refused};
 use crate::report::drain;
-use crate::store::Limits;
 
 /// What `kprobe:f { body }` prints for one hit with these arguments.
 fn once(body: &str, arguments: &[u64]) -> String {
@@ -317,7 +318,7 @@ fn there_is_room_for_as_many_keys_and_stacks_as_are_asked_for() {
     }
     assert_eq!((bed.store.stacks_dropped(), bed.store.dropped(0), bed.store.dropped(1)), (0, 0, 0));
     // What it takes is known before.
-    assert!(Limits::usual(1).bytes(&bed.code) < limits.bytes(&bed.code) / 8);
+    assert!(Limits::usual(1).bytes(&bed.program.code) < limits.bytes(&bed.program.code) / 8);
 }
 
 #[test]
@@ -487,7 +488,7 @@ fn what_writing_puts_out_is_for_the_next_time() {
     let bed = Bed::new("kprobe:f { printf(\"hit\\n\"); }");
     bed.hit(0, &Task::with(&[])).hit(0, &Task { cpu: 1, ..Task::with(&[]) });
     let mut out = Feedback(&bed, String::new());
-    assert_eq!(drain(&bed.code, &bed.store, &Image, &masked, &mut out), Ok(false));
+    assert_eq!(drain(&bed.program, &bed.store, &Image, &masked, &mut out), Ok(false));
     assert_eq!(out.1, "hit\nhit\n");
 }
 

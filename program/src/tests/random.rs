@@ -3,12 +3,13 @@
 use std::string::{String, ToString};
 use std::vec::Vec;
 
+use kprobes_vm::hit::run;
+use kprobes_vm::store::{Limits, Store};
+
 use super::machine::{Bed, Image, Task, masked};
 use crate::check::check;
 use crate::random::{Random, rounds};
 use crate::report::{drain, write_maps};
-use crate::run::run;
-use crate::store::{Limits, Store};
 use crate::syntax::{Expression, ExpressionForm, Operator, Unary, generate, parse};
 
 /// What `expression` is for `arguments`, and whether it has a sign: computed with numbers that cannot overflow, without a
@@ -95,7 +96,7 @@ fn values_are_what_a_simple_evaluator_makes_of_them() {
             let (value, signed) = evaluate(&expression, &arguments);
             let shown = if signed { value.cast_signed().to_string() } else { value.to_string() };
             let expected = if value == 0 { String::new() } else { format!("{shown}\n1\n") };
-            assert_eq!(bed.text, expected, "{program} with {arguments:?}\n{}", bed.code);
+            assert_eq!(bed.text, expected, "{program} with {arguments:?}\n{}", bed.program);
         }
     }
 }
@@ -111,8 +112,8 @@ fn survives(text: &str, random: &mut Random) -> bool {
             return false;
         }
     };
-    let code = match check(&tree, &Image) {
-        Ok(code) => code,
+    let program = match check(&tree, &Image) {
+        Ok(program) => program,
         Err(error) => {
             assert!(text.get(error.span.start..error.span.end).is_some(), "{text}: {error:?}");
             drop(error.within(text).to_string());
@@ -120,17 +121,17 @@ fn survives(text: &str, random: &mut Random) -> bool {
         }
     };
     let limits = Limits { entries: 16, table_bytes: 1 << 10, stacks: 16, output_bytes: 1 << 10, ..Limits::usual(2) };
-    let store = Store::new(&code, &limits, 0).unwrap_or_else(|flaw| panic!("{text}\n{code}{flaw}"));
+    let store = Store::new(&program.code, &limits, 0).unwrap_or_else(|flaw| panic!("{text}\n{program}{flaw}"));
     let mut out = String::new();
     for _ in 0..4 {
         let arguments: Vec<u64> = (0..8).map(|_| if random.below(3) == 0 { 0x8000 } else { random.number() }).collect();
         let hit = Task { cpu: random.below(3), time: random.number(), ..Task::with(&arguments) };
-        for clause in 0..code.routines.len() {
-            run(&code, clause, &store, &hit);
+        for clause in 0..program.code.routines.len() {
+            run(&program.code, clause, &store, &hit);
         }
-        drain(&code, &store, &Image, &masked, &mut out).unwrap();
+        drain(&program, &store, &Image, &masked, &mut out).unwrap();
     }
-    write_maps(&code, &store, &Image, &|action| action(), &mut out).unwrap();
+    write_maps(&program, &store, &Image, &|action| action(), &mut out).unwrap();
     true
 }
 

@@ -4,14 +4,14 @@ use std::string::String;
 
 use fallible::Text;
 use fallible::failing::{each_allocation, with_memory};
+use kprobes_vm::store::{Limits, LoadError, Store};
 
 use super::machine::{Bed, Image, Task, masked};
 use crate::check::check;
-use crate::code::Code;
+use crate::checked::Checked;
 use crate::error::{Error, Problem};
 use crate::report::{drain, write_maps};
 use crate::shortcut::Shortcut;
-use crate::store::{Limits, LoadError, Store};
 use crate::syntax::parse;
 
 const PROGRAMS: [&str; 7] = [
@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 7] = [
     "kprobe:main { $p = (u32 *)arg0; @m[*$p] = count(); @i[$p[2] ? 1 : 2] = arg1 << 3; print((str(arg0))); }",
 ];
 
-fn load(text: &str) -> Result<Code, Error> {
+fn load(text: &str) -> Result<Checked, Error> {
     check(&parse(text)?, &Image)
 }
 
@@ -36,8 +36,8 @@ fn is_memory(error: &Error) -> bool {
 fn a_program_is_read_and_checked_or_refused() {
     for text in PROGRAMS {
         let expected = load(text).unwrap_or_else(|error| panic!("{}", error.within(text)));
-        let (code, allocations) = each_allocation(|| load(text), is_memory);
-        assert_eq!(std::format!("{code}"), std::format!("{expected}"));
+        let (program, allocations) = each_allocation(|| load(text), is_memory);
+        assert_eq!(std::format!("{program}"), std::format!("{expected}"));
         assert!(allocations > 20, "{allocations}");
     }
 }
@@ -68,9 +68,9 @@ fn what_is_wrong_is_said_or_there_is_no_memory() {
 #[test]
 fn what_a_program_keeps_is_there_or_it_is_not_loaded() {
     for text in PROGRAMS {
-        let code = load(text).unwrap();
+        let program = load(text).unwrap();
         let (_, allocations) = each_allocation(
-            || Store::new(&code, &Limits::usual(4), 0),
+            || Store::new(&program.code, &Limits::usual(4), 0),
             |error| matches!(error, LoadError::OutOfMemory),
         );
         assert!(allocations > 10, "{allocations}");
@@ -89,15 +89,15 @@ fn a_report_is_whole_or_an_error() {
             }
             bed
         };
-        let (code, expected) = (bed().code, bed().finish());
+        let (program, expected) = (bed().program, bed().finish());
         let kept = bed();
         // What has been drained is gone, so it is drained with all memory; the maps can be written again.
         let mut put_out = String::new();
-        drain(&code, &kept.store, &Image, &masked, &mut put_out).unwrap();
+        drain(&program, &kept.store, &Image, &masked, &mut put_out).unwrap();
         let (maps, _) = each_allocation(
             || {
                 let mut out = Text::default();
-                write_maps(&code, &kept.store, &Image, &masked, &mut out).map(|()| out.0)
+                write_maps(&program, &kept.store, &Image, &masked, &mut out).map(|()| out.0)
             },
             |std::fmt::Error| true,
         );
@@ -105,8 +105,8 @@ fn a_report_is_whole_or_an_error() {
         for allocations in 0..60 {
             let bed = bed();
             let mut out = Text::default();
-            let outcome = with_memory(allocations, || drain(&code, &bed.store, &Image, &masked, &mut out).map(drop));
-            let all = drain(&code, &bed.store, &Image, &masked, &mut out);
+            let outcome = with_memory(allocations, || drain(&program, &bed.store, &Image, &masked, &mut out).map(drop));
+            let all = drain(&program, &bed.store, &Image, &masked, &mut out);
             assert!(all.is_ok() && (outcome.is_err() || expected.starts_with(&out.0)), "{text}: {}", out.0);
         }
     }

@@ -11,7 +11,7 @@ use core::time::Duration;
 use fallible::Arc;
 use kprobes_program::error::Error;
 use kprobes_program::shortcut::Shortcut;
-use kprobes_program::store::KEYS_MAX;
+use kprobes_vm::store::KEYS_MAX;
 
 use super::lines;
 use super::session::{Screen, Session};

@@ -11,11 +11,11 @@ use core::mem::{offset_of, transmute};
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{ArgumentHandler, Entry, Hit, PreHandler};
 use fallible::OutOfMemory;
-use kprobes_program::code::Register;
-use kprobes_program::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
+use kprobes_vm::code::Register;
+use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
 
 use super::Shared;
-use super::hit::{Site, compiled};
+use super::hit::{Site, callees};
 use super::room::Room;
 use crate::{smp, task};
 
@@ -85,8 +85,8 @@ impl View {
             Self::Frame => register_of_frame,
         };
         let perform = match self {
-            Self::Entry => compiled::entered as *const (),
-            Self::Frame => compiled::reached as *const (),
+            Self::Entry => callees::entered as *const (),
+            Self::Frame => callees::reached as *const (),
         };
         let of_hit = |offsets| Some(Source::Path(Path { base: Base::Hit, offsets }));
         Kernel {
@@ -99,7 +99,7 @@ impl View {
             cpus: smp::count(),
             task: Some(Source::Path(in_task(&[task::NUMBER_OFFSET as u16]))),
             comm: Some(in_task(&[task::NAME_OFFSET as u16])),
-            nanoseconds: Some(Source::Call(compiled::nanoseconds as *const () as u64)),
+            nanoseconds: Some(Source::Call(callees::nanoseconds as *const () as u64)),
             perform: perform as u64,
             context: core::ptr::from_ref(shared).addr() as u64,
         }
@@ -134,11 +134,11 @@ impl Clauses {
         let mut all = |view: View| -> Result<Vec<Option<Room>>, OutOfMemory> {
             let kernel = view.kernel(shared);
             let clause = |number| {
-                let words = compile::compile(&shared.code, number, &shared.store, &directory, &kernel);
+                let words = compile::compile(&shared.program.code, number, &shared.store, &directory, &kernel);
                 let words = words.map_err(Reason::Refused)?.words;
                 Room::new(&words).map_err(|_| Reason::NoMemory)
             };
-            let clauses = (0..shared.code.routines.len()).map(|number| {
+            let clauses = (0..shared.program.code.routines.len()).map(|number| {
                 if !is_wanted(number, view) {
                     return Ok(None);
                 }

@@ -5,7 +5,6 @@
 
 use core::ops::Range;
 
-use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::{self, Indirect, Op, Verdict};
 
 /// When an instruction leaves its function.
@@ -37,39 +36,10 @@ pub fn exit_at(address: usize, word: u32, function: &Range<usize>) -> Option<Exi
     }
 }
 
-impl Exit {
-    /// Whether the instruction, in `function`, is about to leave it with these registers. Fit for handlers.
-    #[inline]
-    #[must_use]
-    pub fn is_taken(self, frame: &TrapFrame, function: &Range<u64>) -> bool {
-        match self {
-            Self::Always => true,
-            Self::Register(number) => {
-                let target = frame.register(number);
-                target < function.start || target >= function.end
-            }
-            Self::Conditional(op) => branches(op, frame),
-            Self::Unless(op) => !branches(op, frame),
-        }
-    }
-}
-
-/// Whether a branch is taken with these registers.
-#[inline(always)]
-fn branches(op: Op, frame: &TrapFrame) -> bool {
-    match op {
-        Op::BranchConditional { condition, .. } => insn::holds(condition, frame.pstate),
-        Op::CompareBranch { rt, wide, nonzero, .. } => {
-            let value = frame.register(rt);
-            (if wide { value } else { value & 0xffff_ffff } != 0) == nonzero
-        }
-        Op::TestBranch { rt, bit, nonzero, .. } => (frame.register(rt) >> (bit & 63) & 1 != 0) == nonzero,
-        _ => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use aarch64_kprobes::exception::TrapFrame;
+
     use super::*;
 
     const FUNCTION: Range<usize> = 0x1000..0x1100;

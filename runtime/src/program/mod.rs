@@ -20,6 +20,8 @@
 #[cfg(any(target_os = "none", test))]
 mod exits;
 #[cfg(any(target_os = "none", test))]
+mod hit;
+#[cfg(any(target_os = "none", test))]
 mod refused;
 #[cfg(any(target_os = "none", test))]
 mod room;
@@ -30,8 +32,6 @@ mod alone;
 mod attach;
 #[cfg(target_os = "none")]
 mod compiled;
-#[cfg(target_os = "none")]
-mod hit;
 #[cfg(target_os = "none")]
 mod inlined;
 #[cfg(target_os = "none")]

@@ -6,10 +6,10 @@ use core::ops::Range;
 
 use aarch64_kprobes::probe;
 use fallible::{OutOfMemory, TryClone};
-use kprobes_program::code::{Builtin, Op, Routine};
 use kprobes_program::error::{Error, Problem, Span};
 use kprobes_program::syntax::{Probe, Spanned};
 use kprobes_symbols::Symbol;
+use kprobes_vm::code::{Builtin, Op, Routine};
 
 use super::exits::{Exit, exit_at};
 use super::hit;

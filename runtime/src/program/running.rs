@@ -8,11 +8,12 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aarch64_kprobes::probe::Registration;
 use fallible::{Arc, OutOfMemory};
 use kprobes_program::check::check;
-use kprobes_program::code::{Code, Routine};
+use kprobes_program::checked::Checked;
 use kprobes_program::error::{Error, Span};
 use kprobes_program::report;
-use kprobes_program::store::{Limits, Store};
 use kprobes_program::syntax::{self, Probe};
+use kprobes_vm::code::Routine;
+use kprobes_vm::store::{Limits, Store};
 
 use super::alone;
 use super::attach::{self, Attached, Unattached, Unseen};
@@ -31,7 +32,7 @@ const GO_ON: &dyn Fn() -> bool = &|| false;
 /// What the tasks and the hits of a program share.
 #[derive(Debug)]
 pub struct Shared {
-    pub(super) code: Code,
+    pub(super) program: Checked,
     pub(super) store: Store,
     /// The probes by their numbers.
     pub(super) names: Vec<Probe>,
@@ -191,12 +192,12 @@ impl Shared {
     fn load(text: &str, keys: Option<usize>) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
         let tree = syntax::parse(text)?;
         let table = Table::default();
-        let code = check(&tree, &Image(&table))?;
+        let program = check(&tree, &Image(&table))?;
         let limits = limits(keys);
-        let kept = limits.bytes(&code);
+        let kept = limits.bytes(&program.code);
         check_memory(&[], kept)?;
         let mut all = Places::default();
-        for (number, (clause, routine)) in tree.clauses.iter().zip(&code.routines).enumerate() {
+        for (number, (clause, routine)) in tree.clauses.iter().zip(&program.code.routines).enumerate() {
             for probe in &clause.probes {
                 all.add(number, routine, probe, &table)?;
                 check_memory(&all.places, kept)?;
@@ -206,10 +207,10 @@ impl Shared {
         let Places { places, spans, names, alone, mut inlined, untold } = all;
         inlined.sort_unstable();
         inlined.dedup_by_key(|(value, _)| *value);
-        let store = Store::new(&code, &limits, time::nanoseconds());
+        let store = Store::new(&program.code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (ending, reading, late) = (AtomicU64::new(u64::MAX), AtomicBool::new(false), AtomicU64::new(0));
-        Ok((Self { code, store, names, alone, inlined, untold, late, ending, reading }, places, spans))
+        Ok((Self { program, store, names, alone, inlined, untold, late, ending, reading }, places, spans))
     }
 
     /// When the program has ended, by `exit()` or as it was told to, in nanoseconds; `u64::MAX` while it runs.
@@ -231,7 +232,7 @@ impl Shared {
         if self.reading.swap(true, Ordering::Acquire) {
             return Ok(false);
         }
-        let outcome = report::drain(&self.code, &self.store, &self.known(), &masked, out);
+        let outcome = report::drain(&self.program, &self.store, &self.known(), &masked, out);
         self.reading.store(false, Ordering::Release);
         outcome
     }
@@ -402,7 +403,7 @@ impl Detached {
         alone::run(&shared, |probe| *probe == Probe::End);
         // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
         while shared.drain(out)? {}
-        report::write_maps(&shared.code, &shared.store, &shared.known(), &masked, out)?;
+        report::write_maps(&shared.program, &shared.store, &shared.known(), &masked, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
         let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
         let busy = fallible::format(format_args!("another was being handled on the same CPU{or}"))?;
@@ -428,7 +429,7 @@ impl Detached {
 /// What is wrong with it, or that it means none.
 pub fn list(text: &str) -> Result<Vec<String>, Refusal> {
     let (mut lines, table) = (Vec::new(), Table::default());
-    let routine = Routine { probes: Vec::new(), ops: Vec::new() };
+    let routine = Routine { ops: Vec::new(), runs_after_exit: false };
     for probe in syntax::parse_probes(text)? {
         if let Probe::Inline { function, exit } = &probe.node {
             fallible::extend(&mut lines, table.list(function, *exit).map_err(|problem| probe.span.error(problem))?)?;

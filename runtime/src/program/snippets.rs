@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::{CpuWords, Insertion, Snippet};
 use fallible::OutOfMemory;
-use kprobes_program::compile::{Key, Part, in_stub};
-use kprobes_program::store::{Store, WORDS, Words};
+use kprobes_vm::compile::{Key, Part, in_stub};
+use kprobes_vm::store::{Store, WORDS, Words};
 
 use super::Shared;
 use super::compiled::View;
@@ -52,12 +52,12 @@ impl Snippets {
     /// There is no memory for what they collect in.
     pub fn of(shared: &mut Shared, places: &[Place]) -> Result<Self, OutOfMemory> {
         let (mut clauses, mut keys, mut insertions) = (Vec::new(), Vec::new(), Vec::new());
-        for clause in 0..shared.code.routines.len() {
+        for clause in 0..shared.program.code.routines.len() {
             let count = places.iter().filter(|place| place.clause == clause && place.way.view().is_some()).count();
             let snippet = if count > 0 { Self::clause(shared, clause)? } else { None };
             // What is called has a table, which is no larger for more keys.
             let snippet = snippet.filter(|(_, key)| {
-                let words = key.as_ref().map_or(0, |key| Store::fixed_words(&shared.code, key.map));
+                let words = key.as_ref().map_or(0, |key| Store::fixed_words(&shared.program.code, key.map));
                 count * words * size_of::<u64>() * MAX_CPUS <= memory::statistics().heap_to_spare() / 8
             });
             let (snippet, key) = snippet.unzip();
@@ -81,9 +81,11 @@ impl Snippets {
     /// That of a clause, and for what key its operand is.
     fn clause(shared: &mut Shared, clause: usize) -> Result<Option<(Snippet, Option<Key>)>, OutOfMemory> {
         let (kernel, atomics) = (View::Frame.kernel(shared), Snippet::has_atomics());
-        let Some(mut found) = in_stub(&shared.code, clause, &shared.store, &kernel, atomics)? else { return Ok(None) };
+        let Some(mut found) = in_stub(&shared.program.code, clause, &shared.store, &kernel, atomics)? else {
+            return Ok(None);
+        };
         let operand = found.operand.take();
-        let steps = found.steps(&shared.code, &mut shared.store, &mut cells)?;
+        let steps = found.steps(&shared.program.code, &mut shared.store, &mut cells)?;
         // SAFETY: it loads what the store has, which outlives the probes, and adds to words of the engine in it, by instructions
         // that are those of this CPU.
         let snippet = unsafe { Snippet::new(&steps, false) };
@@ -99,7 +101,7 @@ impl Snippets {
             Part::Address => place.address as u64,
         });
         let numbers = fallible::collect(parts)?;
-        shared.store.distance(&shared.code, key.map, &numbers, &mut cells)?.ok_or(OutOfMemory)
+        shared.store.distance(&shared.program.code, key.map, &numbers, &mut cells)?.ok_or(OutOfMemory)
     }
 
     /// What is inserted at the place of this number.

@@ -3,7 +3,7 @@
 //! Every CPU counts for itself, in memory of its own: a hit then costs a load, an addition and a store, and CPUs that
 //! run into the same probe do not take a cache line from each other. The counts of CPU `n` lie `n` times [`STRIDE`]
 //! bytes behind those of CPU 0, as its state does behind that of CPU 0: so a CPU finds them at the same distance from
-//! its state as any other. The memory is handed out by `probe::counters`.
+//! its state as any other. The memory is handed out by `probe::counter_pool`.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU64;

@@ -34,7 +34,7 @@ pub(crate) mod origin;
 mod place;
 pub(crate) mod point;
 pub(crate) mod returns;
-pub(crate) mod snippet;
+pub(crate) mod snippet_cell;
 pub(crate) mod stub;
 pub(crate) mod table;
 pub(crate) mod trampoline;

@@ -11,7 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::stub::{DISTANCE, Form, STUB};
-use super::{snippet, table};
+use super::{snippet_cell, table};
 use crate::insn::{self, MAX_WORDS, encode};
 use crate::text;
 
@@ -48,8 +48,8 @@ impl Cell {
         match self {
             Self::Slot => 8,
             Self::Stub => STUB,
-            Self::Snippet => snippet::SHORT,
-            Self::LongSnippet => snippet::LONG,
+            Self::Snippet => snippet_cell::SHORT,
+            Self::LongSnippet => snippet_cell::LONG,
         }
     }
 }
@@ -98,7 +98,7 @@ impl Origin {
     /// Where the snippet that `pc` is in leaves all to the handler, if it is in one.
     #[inline(always)]
     pub(super) fn exit(&self, pc: usize) -> Option<usize> {
-        (self.is_snippet && pc < self.copy).then(|| snippet::exit(self.copy))
+        (self.is_snippet && pc < self.copy).then(|| snippet_cell::exit(self.copy))
     }
 
     /// Whether a word of the copy has been executed, at `pc`.

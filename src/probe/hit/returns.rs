@@ -283,6 +283,7 @@ pub(crate) const FOLLOW_SIZE: usize = 48;
 /// A function that is to be followed has been entered, with `return_address` in x30, where that was not usual, or there was no
 /// instance in the slot of this CPU. Returns what x30 is to be.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".kprobes.text.entered")]
 extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_pointer: u64) -> u64 {
     // It may have been disarmed just now.
     let Some(point) = point else { return return_address };
@@ -382,6 +383,7 @@ called_by_assembly! {
     /// A probed function has returned: called by `kretprobe_trampoline` with all registers as it left them, on
     /// which the caller goes on.
     #[unsafe(no_mangle)]
+    #[unsafe(link_section = ".kprobes.text.function_returned")]
     pub(crate) fn kprobes_function_returned(frame: &mut TrapFrame) {
         let stack_pointer = frame.sp;
         let calls = &platform::calls().0;
@@ -428,6 +430,7 @@ fn report(cpu: &Cpu, call: &Instance, frame: &mut TrapFrame) {
 
 /// A call has returned, and this CPU's slot is full: the rest of [`Pool::give_back`].
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".kprobes.text.recycle")]
 extern "C" fn kprobes_recycle(call: &Instance) {
     call.owner().pool.push(call);
 }

@@ -99,6 +99,7 @@ const _: () = assert!(Form::Lean.copy() + MAX_WORDS <= DISTANCE && Form::Follow.
 
 /// A hit that nobody can be told of, as a handler is running on this CPU.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".kprobes.text.missed")]
 extern "C" fn kprobes_missed(point: &Point) {
     point.miss(Cpu::current());
 }

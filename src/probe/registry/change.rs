@@ -24,7 +24,7 @@ use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
 use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
-use crate::probe::{Fallback, Mode, Registration, Site, stub as builder};
+use crate::probe::{Fallback, Mode, Registration, Site, stub_builder};
 use crate::text::{self, Word};
 
 /// What is to be found at an address from now on.
@@ -404,7 +404,8 @@ impl Entry {
         }
         let stub = arena.allocate(Cell::Stub, self.guarded)?;
         let point = self.page.point(self.address);
-        let build = |words: &mut _| builder::build(form, stub, self.address, &self.site, self.guard(), point, words);
+        let build =
+            |words: &mut _| stub_builder::build(form, stub, self.address, &self.site, self.guard(), point, words);
         let built = arena.fill_stub(stub, build);
         if built.is_err() {
             arena.free(Used::new(stub, Cell::Stub, self.guarded));
@@ -423,7 +424,7 @@ impl Entry {
         let (address, site, guard, point) = (self.address, &self.site, self.guard(), self.page.point(self.address));
         let built = arena.fill_snippet(kind, cell, |words| {
             let Some((snippet, words)) = words.split_last_chunk_mut() else { return Ok(0) };
-            builder::build(form, stub, address, site, guard, point, words)?;
+            stub_builder::build(form, stub, address, site, guard, point, words)?;
             inserted.build(cell, address, site, guard, snippet)
         });
         if built.is_err() {

@@ -172,10 +172,10 @@ fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
     assert_eq!(unmasked, masked + 1);
     assert_eq!(lines(&words[masked..masked + 1]), ["msr daif, x17"]);
     let copy = words[words.len() - 1] as usize;
-    assert_eq!(masked, crate::probe::hit::snippet::exit(4 * copy) / 4, "where a load that faults goes on");
+    assert_eq!(masked, crate::probe::hit::snippet_cell::exit(4 * copy) / 4, "where a load that faults goes on");
     // Without masks there are none to be restored.
     let (words, _) = built(&Snippet::with(&[load], false, true).unwrap(), 0);
-    let exit = crate::probe::hit::snippet::exit(4 * words[words.len() - 1] as usize);
+    let exit = crate::probe::hit::snippet_cell::exit(4 * words[words.len() - 1] as usize);
     assert_eq!(encode::branch_target(words[exit / 4], exit as u64), Some(4 * words.len() as u64));
 }
 

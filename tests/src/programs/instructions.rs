@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use kprobes_program::compile::Refused;
+use kprobes_vm::compile::Refused;
 use runtime::memory::{self, layout};
 use runtime::program::{Program, Reason};
 use runtime::task::JoinHandle;

@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::definition::{Command, parse};
+use crate::hit::Registers;
+use crate::hit::write::Moment;
 use crate::host::{Context, Function};
-use crate::record::{Moment, Registers};
-use crate::trigger::control::Control;
 use crate::trigger::controls::{Controls, Services};
+use crate::trigger::settings::Settings;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -278,19 +279,19 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                 let mut events = events();
                 define(&mut events, line).unwrap();
                 let event = events.iter().next().unwrap();
-                let mut control = Control::new(true).unwrap();
-                control.set_filter(&filter, &event.format().fields).unwrap();
-                let plan = control.plan(false, &|number| event.recorder().source(number)).unwrap();
+                let mut settings = Settings::new(true).unwrap();
+                settings.set_filter(&filter, &event.format().fields).unwrap();
+                let plan = settings.plan(false, &|number| event.recorder().source(number)).unwrap();
                 assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
                 drop(event.recorder().plan().replace(plan));
                 (0..HITS).for_each(|time| hit(0x1000, time));
-                control.set_enabled(false);
-                control.settle();
+                settings.set_enabled(false);
+                settings.settle();
                 drop(
                     event
                         .recorder()
                         .plan()
-                        .replace(control.plan(false, &|number| event.recorder().source(number)).unwrap()),
+                        .replace(settings.plan(false, &|number| event.recorder().source(number)).unwrap()),
                 );
                 hit(0x1000, 3);
                 events.rings().set_on(false);

@@ -11,7 +11,7 @@
 //!
 //! A filter is compiled when it is written to the file: fields become offsets into the record, and the operators become
 //! tests that each say which one is next, always a later one. So the hit path
-//! ([`action`](crate::action)) looks no name up, and ends after as many tests as there are at most. What is wrong with a
+//! (`hit::action`) looks no name up, and ends after as many tests as there are at most. What is wrong with a
 //! filter is said with the words and at the columns of Linux.
 
 mod error;

@@ -1,7 +1,7 @@
 //! Filters are read, refused with the words and columns of Linux, and carried out.
 
 use super::*;
-use crate::action::tests::Hit;
+use crate::hit::action::tests::Hit;
 use alloc::string::ToString;
 
 fn accepts(filter: &str, hit: &Hit) -> bool {

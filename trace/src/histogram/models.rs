@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 
 use kprobes_models::{Model, loom::thread, verify};
 
-use crate::action::tests::{Hit, ON, ROOM};
-use crate::trigger::control::{Control, Room};
+use crate::hit::action::tests::{Hit, ON, ROOM};
+use crate::trigger::settings::{Room, Settings};
 use crate::trigger::{Kind, Plan, Request};
 
 /// What `x` is in every hit.
@@ -20,15 +20,15 @@ fn counting(trigger: &'static str) -> Model {
         if let Kind::Histogram(definition) = &mut request.kind {
             definition.size = 1;
         }
-        let mut control = Control::new(false).unwrap();
-        control.set_trigger(request, Room { cpus: 1, ..ROOM }, None).unwrap();
-        let plan: Arc<Plan> = Arc::from(control.plan(true, &|number| number).unwrap().unwrap());
+        let mut settings = Settings::new(false).unwrap();
+        settings.set_trigger(request, Room { cpus: 1, ..ROOM }, None).unwrap();
+        let plan: Arc<Plan> = Arc::from(settings.plan(true, &|number| number).unwrap().unwrap());
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");
             hit.context.cpu = 0;
             (0..2).for_each(|_| _ = plan.run(&hit.record, &hit.moment(), &ON));
         });
-        let histogram = control.triggers()[0].histogram().unwrap();
+        let histogram = settings.triggers()[0].histogram().unwrap();
         let read = || histogram.read().unwrap().entries;
         for entry in read() {
             let [ref keys @ .., hits, sum] = entry[..] else { panic!("{entry:?} is no entry") };
@@ -45,5 +45,5 @@ fn counting(trigger: &'static str) -> Model {
 #[test]
 fn who_sees_hits_sees_what_they_are_counted_under() {
     let models = [counting("hist:keys=u:vals=x"), counting("hist:keys=u,s:vals=x")];
-    verify(&["action/histogram.rs", "histogram/table.rs"], &models, &[]);
+    verify(&["action/count.rs", "histogram/table.rs"], &models, &[]);
 }

@@ -1,5 +1,5 @@
 //! The tables of a histogram, one for each CPU, so that no hit waits for another CPU. They are written by
-//! [`action`](crate::action).
+//! `hit::action`.
 //!
 //! Most histograms have one number as their key. What is counted under it is in a [`Cell`]: by powers of two there are so few
 //! that each has its place, and others are found by their hash. Longer keys are written out, behind each other.

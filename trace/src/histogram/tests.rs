@@ -1,10 +1,10 @@
 //! Histograms count, and are shown as Linux shows them.
 
 use super::*;
-use crate::action::tests::{Hit, ON, ROOM};
 use crate::fetch::Register;
+use crate::hit::action::tests::{Hit, ON, ROOM};
 use crate::host::{Function, Symbols};
-use crate::trigger::control::Control;
+use crate::trigger::settings::Settings;
 use crate::trigger::{Plan, Request};
 use alloc::format;
 use alloc::string::ToString;
@@ -24,19 +24,19 @@ fn definition(text: &str) -> Result<Definition, Error> {
 }
 
 /// An event with this trigger, after `hits`.
-fn control(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Control {
-    let mut control = Control::new(true).unwrap();
-    control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
-    let plan = control.plan(true, &|number| number).unwrap().unwrap();
+fn settings(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Settings {
+    let mut settings = Settings::new(true).unwrap();
+    settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
+    let plan = settings.plan(true, &|number| number).unwrap().unwrap();
     for hit in hits {
         assert!(plan.run(&hit.record, &hit.moment(), &ON).keep);
     }
-    control
+    settings
 }
 
-fn shown(control: &Control) -> String {
+fn shown(settings: &Settings) -> String {
     let mut text = String::new();
-    for trigger in control.triggers() {
+    for trigger in settings.triggers() {
         trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
     }
     text
@@ -44,7 +44,7 @@ fn shown(control: &Control) -> String {
 
 /// The entries alone.
 fn entries(trigger: &str, hits: impl IntoIterator<Item = Hit>) -> Vec<String> {
-    let text = shown(&control(trigger, hits));
+    let text = shown(&settings(trigger, hits));
     text.lines().filter(|line| line.starts_with("{ ")).map(str::to_string).collect()
 }
 
@@ -55,7 +55,7 @@ fn hit(x: u64) -> Hit {
 #[test]
 fn a_histogram_as_linux_prints_it() {
     let text =
-        shown(&control("hist:keys=x.log2:vals=u,s.hex:sort=hitcount.descending:size=200", [5, 8, 3, 6].map(hit)));
+        shown(&settings("hist:keys=x.log2:vals=u,s.hex:sort=hitcount.descending:size=200", [5, 8, 3, 6].map(hit)));
     assert_eq!(
         text,
         "# event histogram\n#\n# trigger info: hist:keys=x.log2:vals=hitcount,u,s.hex:sort=hitcount.descending:size=256 [active]\n#\n\n\
@@ -87,7 +87,7 @@ fn keys_are_shown_as_their_modifiers_say() {
     assert_eq!(line("t", 0), format!("{{ t: {} }} hitcount:          1", name("t", 50)));
     assert_eq!(line("comm", 0), format!("{{ comm: {} }} hitcount:          1", name("main", 50)));
     assert_eq!(line("u,common_cpu", 0), "{ u:          1, common_cpu:          2 } hitcount:          1");
-    let text = shown(&control("hist:keys=stacktrace,u", [hit(0)]));
+    let text = shown(&settings("hist:keys=stacktrace,u", [hit(0)]));
     assert!(
         text.contains("{ common_stacktrace:\n         f+0x0/0x40\n, u:          1} hitcount:          1\n"),
         "{text}"
@@ -125,11 +125,11 @@ fn the_tables_of_cpus_are_merged_and_what_has_no_room_is_counted() {
         hit
     });
     assert_eq!(entries("hist:keys=x", hits), ["{ x:          5 } hitcount:          4"]);
-    let text = shown(&control("hist:keys=x:size=128", (0..130).chain(0..130).map(hit)));
+    let text = shown(&settings("hist:keys=x:size=128", (0..130).chain(0..130).map(hit)));
     assert!(text.ends_with("\nTotals:\n    Hits: 256\n    Entries: 128\n    Dropped: 4\n"), "{text}");
     let mut elsewhere = hit(5);
     elsewhere.context.cpu = 9;
-    assert!(shown(&control("hist:keys=x", [elsewhere])).ends_with("Hits: 0\n    Entries: 0\n    Dropped: 0\n"));
+    assert!(shown(&settings("hist:keys=x", [elsewhere])).ends_with("Hits: 0\n    Entries: 0\n    Dropped: 0\n"));
 }
 
 /// What is words of the hit is counted without anything else being looked at, if there is nothing else to do; and counted alike.
@@ -139,11 +139,11 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
         Number::Field { size: 8, signed, .. } => Number::Register { register: Register::x(5).unwrap(), signed },
         other => other,
     };
-    let control = |trigger: &str, enabled: bool| {
-        let mut control = Control::new(enabled).unwrap();
-        control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
-        let plan = control.plan(true, &word).unwrap().unwrap();
-        (control, plan)
+    let settings = |trigger: &str, enabled: bool| {
+        let mut settings = Settings::new(enabled).unwrap();
+        settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None).unwrap();
+        let plan = settings.plan(true, &word).unwrap().unwrap();
+        (settings, plan)
     };
     let tallies = |plan: &Plan, x: u64, cpu: usize| {
         let mut hit = hit(x);
@@ -153,8 +153,8 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
     for trigger in
         ["hist:keys=x.log2:vals=x", "hist:keys=x:vals=x,x.hex", "hist:keys=x.buckets=10", "hist:keys=x:size=128"]
     {
-        let (quickly, quick) = control(trigger, false);
-        let (otherwise, plan) = control(trigger, false);
+        let (quickly, quick) = settings(trigger, false);
+        let (otherwise, plan) = settings(trigger, false);
         for x in (0..200).chain(50..150).chain([u64::MAX]) {
             let cpu = x as usize % 6;
             assert!(tallies(&quick, x, cpu));
@@ -174,42 +174,42 @@ fn words_are_counted_alike_where_nothing_else_is_looked_at() {
         ("hist:keys=common_pid.execname", false),
         ("stacktrace", false),
     ] {
-        assert!(!tallies(&control(trigger, enabled).1, 1, 0), "{trigger}");
+        assert!(!tallies(&settings(trigger, enabled).1, 1, 0), "{trigger}");
     }
 }
 
 #[test]
 fn a_histogram_is_paused_continued_and_cleared() {
-    let mut control = control("hist:keys=x:pause if u == 1", [hit(1)]);
-    let count = |control: &Control, x: u64| {
+    let mut settings = settings("hist:keys=x:pause if u == 1", [hit(1)]);
+    let count = |settings: &Settings, x: u64| {
         let hit = hit(x);
-        control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
+        settings.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON);
     };
-    let entries = |control: &Control| shown(control).lines().filter(|line| line.starts_with("{ ")).count();
-    let set = |control: &mut Control, trigger: &str| {
-        control.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None)
+    let entries = |settings: &Settings| shown(settings).lines().filter(|line| line.starts_with("{ ")).count();
+    let set = |settings: &mut Settings, trigger: &str| {
+        settings.set_trigger(Request::parse(trigger, Hit::new().fields()).unwrap(), ROOM, None)
     };
-    assert!(shown(&control).contains("if u == 1 [paused]\n"));
-    assert_eq!(entries(&control), 0);
-    set(&mut control, "hist:keys=x:cont if u == 1").unwrap();
-    count(&control, 1);
-    assert_eq!(entries(&control), 1);
-    set(&mut control, "hist:keys=x:clear if u == 1").unwrap();
-    assert_eq!(entries(&control), 0);
-    count(&control, 1);
-    count(&control, 2);
-    assert_eq!(entries(&control), 2);
+    assert!(shown(&settings).contains("if u == 1 [paused]\n"));
+    assert_eq!(entries(&settings), 0);
+    set(&mut settings, "hist:keys=x:cont if u == 1").unwrap();
+    count(&settings, 1);
+    assert_eq!(entries(&settings), 1);
+    set(&mut settings, "hist:keys=x:clear if u == 1").unwrap();
+    assert_eq!(entries(&settings), 0);
+    count(&settings, 1);
+    count(&settings, 2);
+    assert_eq!(entries(&settings), 2);
     let problem = |result| match result {
-        Err(crate::trigger::control::SetError::Histogram(problem)) => Some(problem),
+        Err(crate::trigger::settings::SetError::Histogram(problem)) => Some(problem),
         _ => None,
     };
-    assert_eq!(problem(set(&mut control, "hist:keys=x if u == 1")), Some(Problem::Exists));
-    assert_eq!(problem(set(&mut control, "hist:keys=x:clear")), Some(Problem::NotThere));
-    set(&mut control, "hist:keys=x").unwrap();
-    assert_eq!(control.triggers().len(), 2);
-    assert!(control.remove_trigger(&Request::parse("!hist:keys=x", Hit::new().fields()).unwrap()).is_some());
-    control.remove_histograms();
-    assert_eq!(control.triggers().len(), 0);
+    assert_eq!(problem(set(&mut settings, "hist:keys=x if u == 1")), Some(Problem::Exists));
+    assert_eq!(problem(set(&mut settings, "hist:keys=x:clear")), Some(Problem::NotThere));
+    set(&mut settings, "hist:keys=x").unwrap();
+    assert_eq!(settings.triggers().len(), 2);
+    assert!(settings.remove_trigger(&Request::parse("!hist:keys=x", Hit::new().fields()).unwrap()).is_some());
+    settings.remove_histograms();
+    assert_eq!(settings.triggers().len(), 0);
 }
 
 #[test]

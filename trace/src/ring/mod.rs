@@ -1,5 +1,5 @@
 //! The rings that records are written to, one for every CPU: how they are laid out, and what may be changed about them.
-//! They are written by [`record`](crate::record), which is the hit path, and read by [`snapshot`].
+//! They are written by `hit`, which is the hit path, and read by [`snapshot`].
 //!
 //! A ring is written by its own CPU only, and can be read from any other at any time. Nothing waits. It is made of pages. A
 //! **position** counts the bytes that were ever written, the rest of a page that a record did not fit in included: so it tells

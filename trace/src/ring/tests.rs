@@ -3,8 +3,9 @@
 use super::*;
 use crate::fetch::{Fetch, Register, Source};
 use crate::format::{Format, Shape, Type};
+use crate::hit::Registers;
+use crate::hit::write::Moment;
 use crate::host::Context;
-use crate::record::{Moment, Registers};
 use crate::recorder::{Flags, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
 use std::thread;

@@ -1,6 +1,6 @@
 //! What is set about all events: from what is written to their files to what their handlers do.
 //!
-//! Several probes can be of one event; they have one [`Control`], and a plan each. A change gives all of them new plans, arms or
+//! Several probes can be of one event; they have one [`Settings`], and a plan each. A change gives all of them new plans, arms or
 //! disarms them, waits until no hit can be using the old plans, and drops those.
 //!
 //! A change is made to a copy, a [`Draft`], first. It takes effect when there is memory for all of it, and all probes that it arms
@@ -13,7 +13,7 @@ use core::mem;
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
-use super::control::{Control, Room, SetError};
+use super::settings::{Room, SetError, Settings};
 use super::{Error, Kind, Plan, Request};
 use crate::definition::{self, Definition};
 use crate::errno::Errno;
@@ -39,9 +39,9 @@ pub struct Services {
 impl Services {
     /// The plan of the probe at the virtual address `address`; `None` records every hit. A return event is hit in the caller, after
     /// the return, where x30 is not the return address of what was hit.
-    fn plan(&self, control: &Control, recorder: &Recorder, address: u64) -> Result<Option<Box<Plan>>, OutOfMemory> {
+    fn plan(&self, settings: &Settings, recorder: &Recorder, address: u64) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let in_link = !recorder.is_of_returns() && (self.in_link)(address);
-        control.plan(in_link, &|number| recorder.source(number))
+        settings.plan(in_link, &|number| recorder.source(number))
     }
 }
 
@@ -61,7 +61,7 @@ pub struct Controls {
 struct Entry {
     /// The group and the name of the event.
     name: Arc<(String, String)>,
-    control: Control,
+    settings: Settings,
     /// In a draft: not as it is in effect.
     is_changed: bool,
 }
@@ -77,19 +77,19 @@ struct Draft(Vec<Entry>);
 
 impl Draft {
     /// What is to be set about an event.
-    fn get_mut(&mut self, name: Name<'_>) -> Result<&mut Control, OutOfMemory> {
+    fn get_mut(&mut self, name: Name<'_>) -> Result<&mut Settings, OutOfMemory> {
         let place = match self.0.iter().position(|entry| entry.is(name)) {
             Some(place) => place,
             None => {
                 let name = Arc::try_new((fallible::copy(name.0)?, fallible::copy(name.1)?))?;
-                let entry = Entry { name, control: Control::new(false)?, is_changed: true };
+                let entry = Entry { name, settings: Settings::new(false)?, is_changed: true };
                 fallible::push(&mut self.0, entry)?;
                 self.0.len() - 1
             }
         };
-        let Entry { control, is_changed, .. } = &mut self.0[place];
+        let Entry { settings, is_changed, .. } = &mut self.0[place];
         *is_changed = true;
-        Ok(control)
+        Ok(settings)
     }
 
     /// Finds out anew which events triggers can enable or disable.
@@ -101,10 +101,10 @@ impl Draft {
 /// Finds out anew which events triggers can enable or disable, and marks those of which it is changed.
 fn retarget(entries: &mut [Entry]) {
     for place in 0..entries.len() {
-        let switches = entries.iter().flat_map(|entry| entry.control.switches());
-        let count = switches.filter(|switch| Arc::ptr_eq(switch, entries[place].control.recording())).count();
-        let Entry { control, is_changed, .. } = &mut entries[place];
-        *is_changed |= control.set_targeted(count);
+        let switches = entries.iter().flat_map(|entry| entry.settings.switches());
+        let count = switches.filter(|switch| Arc::ptr_eq(switch, entries[place].settings.recording())).count();
+        let Entry { settings, is_changed, .. } = &mut entries[place];
+        *is_changed |= settings.set_targeted(count);
     }
 }
 
@@ -125,14 +125,14 @@ impl Controls {
 
     /// What is set about an event, if anything ever was.
     #[must_use]
-    pub fn get(&self, name: Name<'_>) -> Option<&Control> {
-        self.controls.iter().find(|entry| entry.is(name)).map(|entry| &entry.control)
+    pub fn get(&self, name: Name<'_>) -> Option<&Settings> {
+        self.controls.iter().find(|entry| entry.is(name)).map(|entry| &entry.settings)
     }
 
     /// A copy of what is set.
     fn draft(&self) -> Result<Draft, OutOfMemory> {
-        let copy = |Entry { name, control, .. }: &Entry| -> Result<_, OutOfMemory> {
-            Ok(Entry { name: name.clone(), control: control.try_clone()?, is_changed: false })
+        let copy = |Entry { name, settings, .. }: &Entry| -> Result<_, OutOfMemory> {
+            Ok(Entry { name: name.clone(), settings: settings.try_clone()?, is_changed: false })
         };
         // With room for one event more, so that it takes no second allocation.
         let mut entries = Vec::new();
@@ -167,7 +167,7 @@ impl Controls {
     /// Linux, an event counts as enabled while a trigger has it hit.
     #[must_use]
     pub fn enabled_text<P: Armed>(&self, events: &Events<P>, group: Option<&str>) -> &'static str {
-        let is_enabled = |name: &Name<'_>| self.get(*name).is_some_and(Control::is_armed);
+        let is_enabled = |name: &Name<'_>| self.get(*name).is_some_and(Settings::is_armed);
         match (names(events, group, None).filter(is_enabled).count(), names(events, group, None).count()) {
             (_, 0) => "?",
             (0, _) => "0",
@@ -233,7 +233,7 @@ impl Controls {
             Error::Histogram(error) => self.refuse_histogram(name, text, &error.problem, error.column),
         })?;
         // A histogram that is paused has the same plan.
-        if self.get(name).is_some_and(|control| !request.remove && control.pause(&request)) {
+        if self.get(name).is_some_and(|settings| !request.remove && settings.pause(&request)) {
             return Ok(());
         }
         let mut draft = self.draft()?;
@@ -294,7 +294,7 @@ impl Controls {
     #[must_use]
     pub fn is_busy<P: Armed>(&self, event: &Event<P>) -> bool {
         let Definition { group, event, .. } = event.definition();
-        self.get((group, event)).is_some_and(Control::is_armed)
+        self.get((group, event)).is_some_and(Settings::is_armed)
     }
 
     /// Defines an event, or another probe of one, as [`Events::define`] does: its handlers do what is set about the event.
@@ -308,9 +308,9 @@ impl Controls {
         definition: Definition,
         symbols: &dyn Symbols,
     ) -> Result<(), definition::Error> {
-        let control = self.get((&definition.group, &definition.event));
-        events.define_with(definition, symbols, &|recorder, address| match control {
-            Some(control) => self.services.plan(control, recorder, address),
+        let settings = self.get((&definition.group, &definition.event));
+        events.define_with(definition, symbols, &|recorder, address| match settings {
+            Some(settings) => self.services.plan(settings, recorder, address),
             None => Ok(None),
         })
     }
@@ -322,9 +322,9 @@ impl Controls {
         let mut staged = Vec::new();
         for (number, event) in events.iter().enumerate() {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
-            let plan = self.services.plan(&entry.control, event.recorder(), event.address())?;
+            let plan = self.services.plan(&entry.settings, event.recorder(), event.address())?;
             let other = event.other_probe(plan.as_deref()).map_err(|OutOfMemory| Errno::NoMemory)?;
-            let is_to_be_armed = entry.control.is_armed() && !disarmed;
+            let is_to_be_armed = entry.settings.is_armed() && !disarmed;
             let (is_exchanged, was_armed) = (false, event.probe().is_enabled());
             let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
             fallible::push(&mut staged, one)?;
@@ -356,7 +356,7 @@ impl Controls {
             return Err(Errno::NoMemory);
         }
         for entry in &mut entries {
-            entry.control.settle();
+            entry.settings.settle();
             entry.is_changed = false;
         }
         self.controls = entries;
@@ -369,7 +369,7 @@ impl Controls {
         for entry in &mut self.controls {
             let mut probes = events.iter().filter(|event| is(event, entry)).peekable();
             if probes.peek().is_some() && probes.all(|event| meant(event.definition())) {
-                entry.control.reset();
+                entry.settings.reset();
                 entry.is_changed = true;
             }
         }
@@ -386,15 +386,15 @@ impl Controls {
     fn settle<P: Armed>(&mut self, events: &Events<P>) {
         retarget(&mut self.controls);
         for entry in &mut self.controls {
-            entry.control.settle();
+            entry.settings.settle();
             if !mem::take(&mut entry.is_changed) {
                 continue;
             }
             for event in events.iter().filter(|event| is(event, entry)) {
-                if !entry.control.is_armed() {
+                if !entry.settings.is_armed() {
                     let _ = event.probe().set_enabled(false);
                 }
-                let plan = self.services.plan(&entry.control, event.recorder(), event.address());
+                let plan = self.services.plan(&entry.settings, event.recorder(), event.address());
                 if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
                     (self.services.synchronize)();
                     drop(old);

@@ -2,11 +2,11 @@
 //!
 //! What the handlers of an event look at is its [`Plan`]: its filter, its triggers, and whether it is recorded at all. A plan is
 //! never changed; another takes its place, and the old one is dropped when no hit can be using it any more. What is carried out at
-//! a hit is in [`action`](crate::action); what is set and removed, in [`control`] for one event, and in [`controls`] for all.
+//! a hit is in `hit::action`; what is set and removed, in [`settings`] for one event, and in [`controls`] for all.
 
-pub mod control;
 pub mod controls;
 mod parse;
+pub mod settings;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -1,21 +1,21 @@
 //! Triggers are read, printed, set and removed, and act at hits.
 
-use super::control::{Control, Room, SetError};
+use super::settings::{Room, SetError, Settings};
 use super::*;
-use crate::action::tests::{Hit, ON, ROOM};
+use crate::hit::action::tests::{Hit, ON, ROOM};
 use alloc::vec::Vec;
 
 fn request(text: &str) -> Result<Request, Error> {
     Request::parse(text, Hit::new().fields())
 }
 
-fn set(control: &mut Control, text: &str, switch: &Arc<Switch>) -> Result<(), SetError> {
-    control.set_trigger(request(text).unwrap(), ROOM, Some(switch.clone()))
+fn set(settings: &mut Settings, text: &str, switch: &Arc<Switch>) -> Result<(), SetError> {
+    settings.set_trigger(request(text).unwrap(), ROOM, Some(switch.clone()))
 }
 
-fn printed(control: &Control) -> String {
+fn printed(settings: &Settings) -> String {
     let mut text = String::new();
-    control.write_triggers(&mut text).unwrap();
+    settings.write_triggers(&mut text).unwrap();
     text
 }
 
@@ -33,16 +33,16 @@ fn triggers_print_as_linux_prints_them_and_can_be_typed_again() {
         ("hist:keys=u if t ~ \"a b\"", "hist:keys=u:vals=hitcount:sort=hitcount:size=2048 if t ~ \"a b\" [active]"),
     ] {
         let switch = Arc::try_new(Switch::new(true)).unwrap();
-        let mut control = Control::new(true).unwrap();
-        assert_eq!(super::tests::printed(&control), AVAILABLE);
-        set(&mut control, typed, &switch).unwrap();
-        assert_eq!(super::tests::printed(&control), alloc::format!("{printed}\n"));
-        let mut again = Control::new(true).unwrap();
+        let mut settings = Settings::new(true).unwrap();
+        assert_eq!(super::tests::printed(&settings), AVAILABLE);
+        set(&mut settings, typed, &switch).unwrap();
+        assert_eq!(super::tests::printed(&settings), alloc::format!("{printed}\n"));
+        let mut again = Settings::new(true).unwrap();
         set(&mut again, printed.trim_end_matches(" [active]"), &switch).unwrap();
         assert_eq!(super::tests::printed(&again), alloc::format!("{printed}\n"));
-        assert!(set(&mut control, typed, &switch).is_err());
-        assert!(control.remove_trigger(&request(&alloc::format!("!{typed}")).unwrap()).is_some());
-        assert!(control.triggers().is_empty());
+        assert!(set(&mut settings, typed, &switch).is_err());
+        assert!(settings.remove_trigger(&request(&alloc::format!("!{typed}")).unwrap()).is_some());
+        assert!(settings.triggers().is_empty());
     }
 }
 
@@ -71,7 +71,7 @@ fn what_is_no_trigger_is_refused() {
 #[test]
 fn one_of_a_kind_is_enough() {
     let switch = Arc::try_new(Switch::new(true)).unwrap();
-    let mut control = Control::new(true).unwrap();
+    let mut settings = Settings::new(true).unwrap();
     for (text, is_set) in [
         ("traceon:3", true),
         ("traceoff", false),
@@ -81,24 +81,24 @@ fn one_of_a_kind_is_enough() {
         ("disable_event:g:e", false),
         ("disable_event:g:f", true),
     ] {
-        assert_eq!(set(&mut control, text, &switch).is_ok(), is_set, "{text}");
+        assert_eq!(set(&mut settings, text, &switch).is_ok(), is_set, "{text}");
     }
-    assert_eq!(set(&mut control, "traceoff", &switch), Err(SetError::Exists));
+    assert_eq!(set(&mut settings, "traceoff", &switch), Err(SetError::Exists));
 }
 
 #[test]
 fn triggers_act_as_often_as_they_are_to() {
     let hit = Hit::new();
     let switch = Arc::try_new(Switch::new(false)).unwrap();
-    let mut control = Control::new(true).unwrap();
-    set(&mut control, "traceon:2", &switch).unwrap();
-    set(&mut control, "stacktrace:1 if u == 200", &switch).unwrap();
-    let plan = control.plan(true, &|number| number).unwrap().unwrap();
+    let mut settings = Settings::new(true).unwrap();
+    set(&mut settings, "traceon:2", &switch).unwrap();
+    set(&mut settings, "stacktrace:1 if u == 200", &switch).unwrap();
+    let plan = settings.plan(true, &|number| number).unwrap().unwrap();
     let verdicts: Vec<_> = (0..3).map(|_| plan.run(&hit.record, &hit.moment(), &ON).stack).collect();
     assert_eq!(verdicts, [true, false, false]);
     assert!(switch.0.load(Relaxed));
     assert_eq!(
-        printed(&control),
+        printed(&settings),
         "traceon:count=1\nstacktrace:count=0 if u == 200\n",
         "a switch that is on already is not switched"
     );
@@ -125,9 +125,9 @@ fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
         (&["traceon", "stacktrace"], false, false, true),
     ] {
         let tracing = Arc::try_new(Switch::new(was_on)).unwrap();
-        let mut control = Control::new(true).unwrap();
-        triggers.iter().for_each(|trigger| set(&mut control, trigger, &tracing).unwrap());
-        let verdict = control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &tracing);
+        let mut settings = Settings::new(true).unwrap();
+        triggers.iter().for_each(|trigger| set(&mut settings, trigger, &tracing).unwrap());
+        let verdict = settings.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &tracing);
         assert_eq!((verdict.keep, verdict.stack), (keep, stack), "{triggers:?}");
     }
 }
@@ -135,27 +135,27 @@ fn what_is_switched_is_for_the_next_hit_if_a_trigger_looks_at_this_one() {
 #[test]
 fn an_event_is_hit_for_its_triggers_though_it_is_not_enabled() {
     let hit = Hit::new();
-    let mut control = Control::new(false).unwrap();
-    assert!(!control.is_armed());
-    assert!(!control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
-    assert_eq!(control.enabled_text(), "0");
+    let mut settings = Settings::new(false).unwrap();
+    assert!(!settings.is_armed());
+    assert!(!settings.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
+    assert_eq!(settings.enabled_text(), "0");
     let switch = Arc::try_new(Switch::new(false)).unwrap();
-    set(&mut control, "traceon", &switch).unwrap();
-    assert!(control.is_armed());
-    assert_eq!(control.enabled_text(), "0*");
-    assert!(!control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
-    control.set_enabled(true);
-    control.settle();
-    assert_eq!(control.enabled_text(), "1*");
-    assert!(control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
+    set(&mut settings, "traceon", &switch).unwrap();
+    assert!(settings.is_armed());
+    assert_eq!(settings.enabled_text(), "0*");
+    assert!(!settings.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
+    settings.set_enabled(true);
+    settings.settle();
+    assert_eq!(settings.enabled_text(), "1*");
+    assert!(settings.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
     assert!(switch.0.load(Relaxed));
 }
 
 #[test]
 fn another_event_switches_this_one_while_it_may() {
     let hit = Hit::new();
-    let mut target = Control::new(false).unwrap();
-    let mut source = Control::new(true).unwrap();
+    let mut target = Settings::new(false).unwrap();
+    let mut source = Settings::new(true).unwrap();
     assert!(target.set_targeted(1));
     set(&mut source, "enable_event:g:target", target.recording()).unwrap();
     let plan = target.plan(true, &|number| number).unwrap().unwrap();
@@ -172,35 +172,35 @@ fn another_event_switches_this_one_while_it_may() {
 #[test]
 fn a_filter_decides_what_is_kept_and_shows_its_error() {
     let hit = Hit::new();
-    let mut control = Control::new(true).unwrap();
-    let shown = |control: &Control| {
+    let mut settings = Settings::new(true).unwrap();
+    let shown = |settings: &Settings| {
         let mut text = String::new();
-        control.write_filter(&mut text).unwrap();
+        settings.write_filter(&mut text).unwrap();
         text
     };
-    assert_eq!(shown(&control), "none\n");
-    control.set_filter(" u == 1\n", hit.fields()).unwrap();
-    assert_eq!(shown(&control), "u == 1\n");
-    assert!(!control.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
-    control.set_filter("nofield == 1", hit.fields()).unwrap_err();
-    assert_eq!(shown(&control), "nofield == 1\n        ^\nparse_error: Field not found\n");
-    control.set_filter("(u == 1", hit.fields()).unwrap_err();
-    assert_eq!(shown(&control), "(u == 1\n^\nparse_error: Too many '('\n");
-    assert!(control.plan(true, &|number| number).unwrap().is_none());
-    control.set_filter("0", hit.fields()).unwrap();
-    assert_eq!(shown(&control), "none\n");
+    assert_eq!(shown(&settings), "none\n");
+    settings.set_filter(" u == 1\n", hit.fields()).unwrap();
+    assert_eq!(shown(&settings), "u == 1\n");
+    assert!(!settings.plan(true, &|number| number).unwrap().unwrap().run(&hit.record, &hit.moment(), &ON).keep);
+    settings.set_filter("nofield == 1", hit.fields()).unwrap_err();
+    assert_eq!(shown(&settings), "nofield == 1\n        ^\nparse_error: Field not found\n");
+    settings.set_filter("(u == 1", hit.fields()).unwrap_err();
+    assert_eq!(shown(&settings), "(u == 1\n^\nparse_error: Too many '('\n");
+    assert!(settings.plan(true, &|number| number).unwrap().is_none());
+    settings.set_filter("0", hit.fields()).unwrap();
+    assert_eq!(shown(&settings), "none\n");
 }
 
 /// A plan is dropped when its cell is given another, or dropped itself.
 #[test]
 fn a_cell_owns_its_plan() {
-    let mut control = Control::new(true).unwrap();
-    control.set_filter("u == 1", Hit::new().fields()).unwrap();
+    let mut settings = Settings::new(true).unwrap();
+    settings.set_filter("u == 1", Hit::new().fields()).unwrap();
     let cell = PlanCell::default();
-    assert!(cell.replace(control.plan(true, &|number| number).unwrap()).is_none());
-    let recording = control.recording();
+    assert!(cell.replace(settings.plan(true, &|number| number).unwrap()).is_none());
+    let recording = settings.recording();
     assert_eq!(Arc::strong_count(recording), 2);
-    drop(cell.replace(control.plan(true, &|number| number).unwrap()));
+    drop(cell.replace(settings.plan(true, &|number| number).unwrap()));
     assert_eq!(Arc::strong_count(recording), 2);
     drop(cell);
     assert_eq!(Arc::strong_count(recording), 1);
@@ -227,9 +227,9 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         ("x == 77 && u == 200", false, true),
         ("x == 77 && t == 't'", false, true),
     ] {
-        let mut control = Control::new(true).unwrap();
-        control.set_filter(filter, hit.fields()).unwrap();
-        let plan = control.plan(false, &number).unwrap().unwrap();
+        let mut settings = Settings::new(true).unwrap();
+        settings.set_filter(filter, hit.fields()).unwrap();
+        let plan = settings.plan(false, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{filter}");
         let record = if is_direct { &[][..] } else { &hit.record };
         assert_eq!(plan.run(record, &hit.moment(), &ON).keep, keep, "{filter}");
@@ -245,17 +245,17 @@ fn a_plan_that_needs_no_record_says_the_same_without_one() {
         ("stacktrace if u == 1", false),
         ("stacktrace", true),
     ] {
-        let mut control = Control::new(false).unwrap();
-        set(&mut control, trigger, &switch).unwrap();
-        let plan = control.plan(false, &number).unwrap().unwrap();
+        let mut settings = Settings::new(false).unwrap();
+        set(&mut settings, trigger, &switch).unwrap();
+        let plan = settings.plan(false, &number).unwrap().unwrap();
         assert_eq!(plan.is_direct, is_direct, "{trigger}");
         assert_eq!(plan.keeps_quickly(hit.moment().registers), None, "{trigger}");
     }
-    let mut control = Control::new(false).unwrap();
-    set(&mut control, "hist:keys=x:vals=x", &switch).unwrap();
-    control.plan(false, &number).unwrap().unwrap().run(&[], &hit.moment(), &ON);
+    let mut settings = Settings::new(false).unwrap();
+    set(&mut settings, "hist:keys=x:vals=x", &switch).unwrap();
+    settings.plan(false, &number).unwrap().unwrap().run(&[], &hit.moment(), &ON);
     let mut text = String::new();
-    let trigger = &control.triggers()[0];
+    let trigger = &settings.triggers()[0];
     trigger.histogram().unwrap().write(&mut text, trigger, &crate::histogram::tests::Names).unwrap();
     assert!(text.contains("{ x:         77 } hitcount:          1  x:         77\n"), "{text}");
 }
@@ -268,14 +268,14 @@ fn a_histogram_has_to_leave_memory() {
         ("hist:keys=u.log2:size=256", 65 * 32),
         ("hist:keys=u,s:vals=x:size=256", 2 * 256 * 4 + 257 * 4 * 8),
     ] {
-        let mut control = Control::new(true).unwrap();
-        let mut set = |text: &str, free| control.set_trigger(request(text).unwrap(), Room { cpus: 2, free }, None);
+        let mut settings = Settings::new(true).unwrap();
+        let mut set = |text: &str, free| settings.set_trigger(request(text).unwrap(), Room { cpus: 2, free }, None);
         assert_eq!(set(text, 2 * needed), Err(SetError::Memory), "{text}");
         set(text, 2 * (needed + 256)).unwrap();
         assert_eq!(set(&alloc::format!("{text}:clear"), 2 * needed), Err(SetError::Memory), "{text}");
         set(&alloc::format!("{text}:pause"), 0).unwrap();
         set(&alloc::format!("{text}:clear"), 2 * (needed + 256)).unwrap();
-        assert!(printed(&control).ends_with(" [paused]\n"));
+        assert!(printed(&settings).ends_with(" [paused]\n"));
     }
 }
 
@@ -335,10 +335,10 @@ fn noise_is_answered() {
             continue;
         }
         good += 1;
-        let mut control = Control::new(true).unwrap();
-        control.set_trigger(wanted, ROOM, Some(switch.clone())).unwrap();
-        let once = printed(&control);
-        let mut again = Control::new(true).unwrap();
+        let mut settings = Settings::new(true).unwrap();
+        settings.set_trigger(wanted, ROOM, Some(switch.clone())).unwrap();
+        let once = printed(&settings);
+        let mut again = Settings::new(true).unwrap();
         set(&mut again, once.trim_end().trim_end_matches(" [active]"), &switch)
             .unwrap_or_else(|error| panic!("{text}: {error:?}"));
         assert_eq!(printed(&again), once, "{text}");

@@ -15,13 +15,15 @@ use crate::{
 };
 
 /// The packages whose library, or the pure part of it, also builds for the host.
-const LIBRARIES: [&str; 16] = [
+const LIBRARIES: [&str; 18] = [
     "-p",
     "aarch64-kprobes",
     "-p",
     "kprobes-fallible",
     "-p",
     "kprobes-trace",
+    "-p",
+    "kprobes-vm",
     "-p",
     "kprobes-program",
     "-p",
@@ -37,7 +39,7 @@ const LIBRARIES: [&str; 16] = [
 const HOST_ONLY: [&str; 4] = ["--exclude", "xtask", "--exclude", "kprobes-no-libtest"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
 /// The packages that have model-checked tests, and how these are built: see `models/`.
-const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-program", "-p", "runtime"];
+const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p", "kprobes-vm", "-p", "runtime"];
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 /// The profile of the tests of the pure parts, most of which compare a few things once: to optimize them all takes longer than to
 /// run them.

@@ -12,8 +12,8 @@ use super::{
 use crate::workspace;
 
 /// The packages whose library is tested.
-const PACKAGES: [&str; 5] =
-    ["aarch64-kprobes", "kprobes-trace", "kprobes-program", "kprobes-symbols", "kprobes-loader-protocol"];
+const PACKAGES: [&str; 6] =
+    ["aarch64-kprobes", "kprobes-trace", "kprobes-vm", "kprobes-program", "kprobes-symbols", "kprobes-loader-protocol"];
 /// The models of aliasing, and the flag of each.
 const MODELS: [(&str, &str); 2] = [("tree_borrows", "-Zmiri-tree-borrows"), ("stacked_borrows", "")];
 /// Addresses are numbers in the engine, and some of its memory is never freed.

@@ -2,9 +2,10 @@
 
 use aarch64_kprobes::probe::{Call, Entry, Hit};
 
-use super::{Moment, Site};
+use super::clause::{Moment, Site};
 
 /// At the first instruction of a function, with what a call passes.
+#[unsafe(link_section = ".kprobes.text.handlers.program_entered")]
 pub(crate) extern "C" fn entered(entry: &Entry) {
     // SAFETY: only `super::super::attach` registers these functions, with the address of a site that outlives the probe.
     let site = unsafe { Site::at(entry.data()) };
@@ -12,6 +13,7 @@ pub(crate) extern "C" fn entered(entry: &Entry) {
 }
 
 /// At an instruction.
+#[unsafe(link_section = ".kprobes.text.handlers.program_reached")]
 pub(crate) extern "C" fn reached(hit: &mut Hit<'_>) {
     // SAFETY: as above.
     let site = unsafe { Site::at(hit.data()) };
@@ -19,6 +21,7 @@ pub(crate) extern "C" fn reached(hit: &mut Hit<'_>) {
 }
 
 /// At an instruction that leaves its function, or does not.
+#[unsafe(link_section = ".kprobes.text.handlers.program_left")]
 pub(crate) extern "C" fn left(hit: &mut Hit<'_>) {
     // SAFETY: as above.
     let site = unsafe { Site::at(hit.data()) };
@@ -28,6 +31,7 @@ pub(crate) extern "C" fn left(hit: &mut Hit<'_>) {
 }
 
 /// Where a call has come back to.
+#[unsafe(link_section = ".kprobes.text.handlers.program_returned")]
 pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
     // SAFETY: as above.
     let site = unsafe { Site::at(call.data()) };

@@ -1,0 +1,82 @@
+//! A program that has been checked: its code, and what of it is the language's.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use kprobes_vm::code::{Code, Type};
+
+use crate::report::Piece;
+use crate::syntax::Probe;
+
+/// A program, checked. Its text is a line for each op, for whoever looks at what has become of it.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// What runs.
+    pub code: Code,
+    /// Where each clause runs, in the order of the text.
+    pub probes: Vec<Vec<Probe>>,
+    /// The actions that the code asks for by their numbers.
+    pub actions: Vec<Action>,
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, map) in self.code.maps.iter().enumerate() {
+            writeln!(f, "map {number}: @{} {:?} {:?}", map.name, map.keys, map.value)?;
+        }
+        for (number, action) in self.actions.iter().enumerate() {
+            writeln!(f, "action {number}: {action:?}")?;
+        }
+        for (routine, probes) in self.code.routines.iter().zip(&self.probes) {
+            for (number, probe) in probes.iter().enumerate() {
+                write!(f, "{}{probe}", if number > 0 { ", " } else { "" })?;
+            }
+            writeln!(f, ":")?;
+            for (number, op) in routine.ops.iter().enumerate() {
+                writeln!(f, "{number:>4}  {op}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is done by a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// `printf`: the text between the values, and how each is shown.
+    Format {
+        /// In the order of the text.
+        pieces: Vec<Piece>,
+    },
+    /// `print` of a value.
+    Print {
+        /// What it is.
+        of: Type,
+    },
+    /// `print` of an entry of a map: its key, then its value.
+    PrintEntry {
+        /// The number of the map.
+        map: u8,
+    },
+    /// `print` of a map.
+    PrintMap {
+        /// The number of the map.
+        map: u8,
+        /// How many entries, the greatest; all if 0.
+        top: u64,
+        /// What the numbers are divided by, from 1.
+        divisor: u64,
+    },
+    /// `clear` of a map: no keys.
+    Clear {
+        /// The number of the map.
+        map: u8,
+    },
+    /// `zero` of a map: all its keys, with zeros.
+    Zero {
+        /// The number of the map.
+        map: u8,
+    },
+    /// `exit`.
+    Exit,
+}

@@ -1,0 +1,108 @@
+//! What clauses become in stubs, step by step. What it does is tested on the target.
+
+use std::boxed::Box;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use aarch64_kprobes::probe::Step;
+use kprobes_vm::compile::in_stub;
+use kprobes_vm::store::Words;
+use yaxpeax_arch::{Decoder, U8Reader};
+use yaxpeax_arm::armv8::a64::InstDecoder;
+
+use super::compiled::KERNEL;
+use super::machine::Bed;
+
+/// Words that are nowhere: the first is 256 bytes from what stands for the CPU.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Words for Nowhere {
+    fn distance(&self, index: usize) -> u64 {
+        256 + 8 * index as u64
+    }
+
+    fn sum(&self, _: usize) -> u64 {
+        0
+    }
+}
+
+/// The steps of a program's first clause, a line each; nothing if it has no snippet.
+fn steps(program: &str, atomics: bool) -> Option<Vec<String>> {
+    let mut bed = Bed::new(program);
+    let found = in_stub(&bed.program.code, 0, &bed.store, &KERNEL, atomics).unwrap()?;
+    let steps = found.steps(&bed.program.code, &mut bed.store, &mut || Ok(Box::new(Nowhere))).unwrap();
+    let text = |step: &Step| match *step {
+        Step::Instruction(word) => {
+            let bytes = word.to_le_bytes();
+            InstDecoder::default().decode(&mut U8Reader::new(&bytes)).expect("an instruction").to_string()
+        }
+        step => std::format!("{step:?}"),
+    };
+    Some(steps.iter().map(text).collect())
+}
+
+#[test]
+fn what_collects_for_known_keys_is_a_few_steps() {
+    let lines = |program| steps(program, true).unwrap();
+    assert_eq!(lines("kprobe:f { @ = count(); }"), ["Number(12, 256)", "add x12, x9, x12", "stadd x10, [x12]"]);
+    assert_eq!(lines("kprobe:f { @[func] = count(); }"), ["Operand(12)", "add x12, x9, x12", "stadd x10, [x12]"]);
+    assert_eq!(
+        lines("insn:f:4 { @[reg(\"pc\")] = sum(reg(\"x19\")); }")[3..],
+        ["add x12, x12, #0x8", "stadd x19, [x12]"]
+    );
+    assert_eq!(
+        lines("kprobe:f { @ = hist(arg3); }"),
+        ["clz x11, x3", "Number(12, 256)", "add x12, x12, x11, lsl #3", "add x12, x9, x12", "stadd x10, [x12]"]
+    );
+    assert_eq!(
+        lines("kprobe:f /arg0 == 7/ { @ = count(); }")[..2],
+        ["cmp x0, #0x7".to_string(), "Branch(If(Ne), 5)".into()]
+    );
+    assert_eq!(
+        lines("kprobe:f { @[func, 3] = sum(arg1 - arg0); @n = count(); }"),
+        [
+            "sub x14, x1, x0",
+            "Operand(12)",
+            "add x12, x9, x12",
+            "stadd x10, [x12]",
+            "add x12, x12, #0x8",
+            "stadd x14, [x12]",
+            "Number(12, 256)",
+            "add x12, x9, x12",
+            "stadd x10, [x12]"
+        ]
+    );
+}
+
+#[test]
+fn without_atomics_a_word_is_loaded_and_stored() {
+    assert_eq!(
+        steps("kprobe:f { @ = count(); }", false).unwrap(),
+        ["Number(12, 256)", "ldr x11, [x9, x12]", "add x11, x11, #0x1", "str x11, [x9, x12]"]
+    );
+}
+
+#[test]
+fn what_takes_a_call_or_a_table_has_no_snippet() {
+    for program in [
+        "kprobe:f { printf(\"x\"); }",
+        "kprobe:f { @[arg0] = count(); }",
+        "kprobe:f { @ = avg(arg0); }",
+        "insn:f:4 { @ = sum(reg(\"x9\")); }",
+        "kprobe:f { @x = arg0; }",
+        "kprobe:f { $x = *(u64 *)arg0; @ = sum($x); }",
+        "kprobe:f { @ = count(); if (@ > 5) { @b = count(); } }",
+        "kprobe:f { @a[func] = count(); @b[probe] = count(); }",
+        "kprobe:f { $a = arg0; }",
+    ] {
+        assert_eq!(steps(program, true), None, "{program}");
+    }
+}
+
+#[test]
+fn a_value_of_two_ways_is_in_a_register() {
+    let lines = steps("kprobe:f { $x = arg0; if (arg1 > 3) { $x = 5; } @ = sum($x); }", true).unwrap();
+    assert!(lines.iter().any(|line| line.starts_with("mov x1") && line.ends_with(", x0")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains(", 5)")), "{lines:?}");
+}

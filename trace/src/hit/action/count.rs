@@ -1,0 +1,256 @@
+//! Histograms: a hit is counted in the table of its CPU.
+//!
+//! A number is looked up as it is. A longer key is written to the room of the entry that would be next, and looked up from there:
+//! if it is new, it is already in its place. Hits are stored last: they publish what is counted.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::{Moment, load};
+use crate::atomic::AtomicU64;
+use crate::filter::Text;
+use crate::histogram::{Cell, Histogram, Key, Keys, Numbers, Source, Store, Table, Tally, Transform};
+use crate::hit::Registers;
+use crate::trigger::{Bound, Plan};
+
+/// Odd, with bits all over: the upper bits of a product depend on all bits of the other factor.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What is counted under a key: hits, and the sums of the values.
+type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);
+
+impl Plan {
+    /// Counts a hit on the CPU numbered `cpu`, if that is all there is to do, and nothing has to be known but words. Whether it
+    /// was.
+    #[inline(always)]
+    pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
+        let [Bound { tally: Some(tally), .. }] = &*self.triggers else { return false };
+        if self.recording.is_on() {
+            return false;
+        }
+        tally.count(registers, cpu);
+        true
+    }
+}
+
+impl Tally {
+    #[inline(always)]
+    fn count(&self, registers: Registers<'_>, cpu: usize) {
+        let Some(table) = self.histogram.table(cpu) else { return };
+        let number = registers.fetch(&self.key).unwrap_or(0);
+        match table.store.cell(number, self.transform) {
+            Some(cell) => add(cell.sums(), self.values.iter().map(|value| registers.fetch(value).unwrap_or(0))),
+            None => increment(&table.dropped, 1),
+        }
+    }
+}
+
+impl Histogram {
+    /// The table of a CPU, if there is one, and hits are counted.
+    #[inline(always)]
+    fn table(&self, cpu: usize) -> Option<&Table> {
+        if self.paused.load(Relaxed) { None } else { self.tables.get(cpu) }
+    }
+
+    /// Counts a hit.
+    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+        let Some(table) = self.table(moment.context.cpu) else { return };
+        let sums = match (&table.store, &*bound.keys) {
+            (Store::Keys(table), keys) => table.sums(keys, plan, record, moment),
+            (store, [Key { source: Source::Number { number, transform }, .. }]) => {
+                store.cell(load::counted(*number, record, moment), *transform).map(Cell::sums)
+            }
+            _ => None,
+        };
+        match sums {
+            Some(sums) => add(sums, bound.values.iter().map(|&value| load::counted(value, record, moment))),
+            None => increment(&table.dropped, 1),
+        }
+    }
+}
+
+impl Store {
+    /// The cell of a number.
+    #[inline(always)]
+    fn cell(&self, number: u64, transform: Transform) -> Option<&Cell> {
+        match self {
+            Self::Exponents(cells) => cells.get(exponent(number) as usize),
+            Self::Numbers(numbers) => numbers.cell(transform.apply(number)),
+            Self::Keys(_) => None,
+        }
+    }
+}
+
+impl Cell {
+    #[inline(always)]
+    fn sums(&self) -> Sums<'_> {
+        (&self.hits, &self.values)
+    }
+}
+
+impl Numbers {
+    /// The cell of `key`, or the one that it has from now on; `None` if there are as many as there may be.
+    #[inline(always)]
+    fn cell(&self, key: u64) -> Option<&Cell> {
+        let found = search(&self.cells, key.wrapping_mul(MULTIPLIER), |cell| {
+            let is_free = cell.hits.load(Relaxed) == 0;
+            (is_free || cell.key.load(Relaxed) == key).then_some((cell, is_free))
+        });
+        let (cell, is_free) = found?;
+        if is_free { self.begin(cell, key) } else { Some(cell) }
+    }
+
+    /// Makes a free cell that of `key`, if there may be one more.
+    #[cold]
+    #[inline(never)]
+    fn begin<'a>(&self, cell: &'a Cell, key: u64) -> Option<&'a Cell> {
+        let used = self.used.load(Relaxed);
+        if used as usize >= self.cells.len() / 2 {
+            return None;
+        }
+        self.used.store(used + 1, Relaxed);
+        cell.key.store(key, Relaxed);
+        Some(cell)
+    }
+}
+
+impl Keys {
+    /// What is counted under the keys of a hit; `None` if they are new, and there are as many as there may be.
+    #[inline(always)]
+    fn sums(&self, keys: &[Key], plan: &Plan, record: &[u8], moment: &Moment<'_>) -> Option<Sums<'_>> {
+        let used = self.used.load(Relaxed);
+        let room = self.entry(used)?;
+        let (mut words, _) = room.split_at_checked(self.key)?;
+        let mut hash = 0;
+        for key in keys {
+            let (own, rest) = words.split_at_checked(key.words)?;
+            words = rest;
+            write_key(key, own, plan, record, moment);
+            for word in own {
+                hash = (hash ^ word.load(Relaxed)).wrapping_mul(MULTIPLIER);
+                hash ^= hash >> 32;
+            }
+        }
+        let entry = match self.find(room.get(..self.key)?, hash.wrapping_mul(MULTIPLIER))? {
+            Found::Entry(entry) => entry,
+            Found::Free(slot) => {
+                if used as usize >= self.slots.len() / 2 {
+                    return None;
+                }
+                if let Some(name @ [_, ..]) = room.get(self.name..) {
+                    write_text(name, load::text(Text::Task, record, moment).unwrap_or(&[]));
+                }
+                slot.store(used + 1, Relaxed);
+                self.used.store(used + 1, Relaxed);
+                room
+            }
+        };
+        let (hits, values) = entry.get(self.key..)?.split_first()?;
+        Some((hits, values))
+    }
+
+    /// Entry `number`, of which there is one more than are used at most.
+    #[inline(always)]
+    fn entry(&self, number: u32) -> Option<&[AtomicU64]> {
+        let start = number as usize * self.stride;
+        self.words.get(start..start + self.stride)
+    }
+
+    /// Looks for an entry of this key, or for the slot that it would have.
+    #[inline(always)]
+    fn find(&self, key: &[AtomicU64], hash: u64) -> Option<Found<'_>> {
+        search(&self.slots, hash, |slot| {
+            let Some(number) = slot.load(Relaxed).checked_sub(1) else { return Some(Found::Free(slot)) };
+            let entry = self.entry(number)?;
+            let is_same = key.iter().zip(entry).all(|(one, other)| one.load(Relaxed) == other.load(Relaxed));
+            is_same.then_some(Found::Entry(entry))
+        })
+    }
+}
+
+enum Found<'a> {
+    Entry(&'a [AtomicU64]),
+    Free(&'a AtomicU32),
+}
+
+/// What `look` finds in the first of these, from the place of this hash on, in which it finds something. Of a power of two half
+/// are free, so that is before all have been looked at.
+#[inline(always)]
+fn search<'a, S, F>(all: &'a [S], hash: u64, look: impl Fn(&'a S) -> Option<F>) -> Option<F> {
+    let count = all.len();
+    let first = place(hash, count);
+    for step in 0..count {
+        let found = look(all.get((first + step) & count.wrapping_sub(1))?);
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// The place that a key with this hash has among `count`, a power of two, if it is free: the upper bits.
+#[inline(always)]
+fn place(hash: u64, count: usize) -> usize {
+    hash.wrapping_shr(count.leading_zeros() + 1) as usize
+}
+
+/// Adds a hit with these values.
+#[inline(always)]
+fn add((hits, sums): Sums<'_>, values: impl Iterator<Item = u64>) {
+    for (value, sum) in values.zip(sums) {
+        increment(sum, value);
+    }
+    hits.store(hits.load(Relaxed).wrapping_add(1), Release);
+}
+
+/// Only this CPU writes it, and only here.
+#[inline(always)]
+fn increment(sum: &AtomicU64, by: u64) {
+    sum.store(sum.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+impl Transform {
+    #[inline(always)]
+    fn apply(self, number: u64) -> u64 {
+        match self {
+            Self::None => number,
+            Self::Log2 => exponent(number),
+            Self::Buckets(size) => number - number.checked_rem(size).unwrap_or(0),
+        }
+    }
+}
+
+/// The exponent of the next power of two.
+#[inline(always)]
+fn exponent(number: u64) -> u64 {
+    u64::from(64 - number.saturating_sub(1).leading_zeros())
+}
+
+#[inline(always)]
+fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+    match key.source {
+        Source::Number { number, transform } => {
+            if let Some(word) = words.first() {
+                word.store(transform.apply(load::counted(number, record, moment)), Relaxed);
+            }
+        }
+        Source::Text(text) => write_text(words, load::text(text, record, moment).unwrap_or(&[])),
+        Source::Stack => {
+            let mut walk = plan.walk(moment);
+            let mut address = Some(walk.first());
+            for word in words {
+                word.store(address.unwrap_or(0), Relaxed);
+                address = address.and_then(|_| walk.step());
+            }
+        }
+    }
+}
+
+/// Stores text, filled up with zeros. What does not fit is cut off.
+fn write_text(words: &[AtomicU64], text: &[u8]) {
+    let mut bytes = text.iter();
+    for word in words {
+        let value = (0..8).fold(0, |value, at| value | u64::from(bytes.next().copied().unwrap_or(0)) << (8 * at));
+        word.store(value, Relaxed);
+    }
+}

@@ -1,0 +1,108 @@
+//! What is done at a hit, on a record that is made here.
+
+use super::*;
+use crate::filter::Filter;
+use crate::format::{Base, Field, Format, Shape, Type};
+use crate::trigger::settings::Room;
+use aarch64_kprobes::exception::TrapFrame;
+use alloc::vec::Vec;
+
+/// Everything is recorded.
+pub(crate) static ON: Switch = Switch::new(true);
+
+/// Four CPUs, and no end of memory.
+pub(crate) const ROOM: Room = Room { cpus: 4, free: usize::MAX };
+
+/// A hit of `u:u8 s:s32 x:x64 t:string`, of task 7, `main`, on CPU 2.
+pub(crate) struct Hit {
+    pub(crate) format: Format,
+    pub(crate) record: Vec<u8>,
+    pub(crate) context: Context,
+    pub(crate) frame: TrapFrame,
+}
+
+impl Hit {
+    pub(crate) fn new() -> Self {
+        Self::with(200, -3, 1 << 63, "hello.rs")
+    }
+
+    pub(crate) fn with(u: u8, s: i32, x: u64, t: &str) -> Self {
+        let of = |name: &str| Type::one(Base::of(name).unwrap());
+        let types = [("u", of("u8")), ("s", of("s32")), ("x", of("x64")), ("t", of("string"))];
+        let format = Format::new(Shape::Probe, types).unwrap();
+        let mut record = Vec::from([1, 0, 0, 0, 7, 0, 0, 0]);
+        record.extend(0x1000_u64.to_le_bytes());
+        record.push(u);
+        record.extend(s.to_le_bytes());
+        record.extend(x.to_le_bytes());
+        record.extend(((t.len() as u32 + 1) << 16 | format.size() as u32).to_le_bytes());
+        record.extend(t.bytes());
+        record.push(0);
+        let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
+        let context = Context { cpu: 2, task: 7, name, ..Context::default() };
+        Self { format, record, context, frame: TrapFrame::default() }
+    }
+
+    pub(crate) fn fields(&self) -> &[Field] {
+        &self.format.fields
+    }
+
+    pub(crate) fn moment(&self) -> Moment<'_> {
+        Moment { registers: Registers::Frame(&self.frame), context: &self.context, address: 0x1000, faults: 0 }
+    }
+
+    pub(crate) fn accepted_by(&self, filter: &Filter) -> bool {
+        accept::accepts(filter.tests(), &self.record, &self.moment())
+    }
+}
+
+/// A record that is shorter than its format says has numbers that are 0 and texts that cannot be read, and nothing else happens.
+#[test]
+fn a_record_that_is_cut_off_is_read_as_far_as_it_goes() {
+    let mut hit = Hit::new();
+    let filter = Filter::parse("x == 0 && !(t == '' || t != '') && s == 0", hit.fields()).unwrap();
+    assert!(!hit.accepted_by(&filter));
+    hit.record.truncate(19);
+    assert!(hit.accepted_by(&filter));
+}
+
+/// The stack goes from what was hit over x30, where that holds the caller, along the frame records.
+#[test]
+fn a_stack_is_followed_along_its_records() {
+    #[repr(align(16))]
+    struct Stack([u64; 8]);
+    let mut stack = Stack([0; 8]);
+    let at = |stack: &Stack, word: usize| &raw const stack.0[word] as u64;
+    stack.0[0] = at(&stack, 2);
+    stack.0[1] = 0x2004;
+    stack.0[2] = at(&stack, 6);
+    stack.0[3] = 0x3004;
+    stack.0[7] = 0x4004;
+    let mut hit = Hit::new();
+    hit.frame.x[29] = at(&stack, 0);
+    hit.frame.x[30] = 0x1804;
+    let walk = |in_link: bool| {
+        let mut walk = Walk::new(&hit.moment(), in_link);
+        let mut addresses = Vec::from([walk.first()]);
+        addresses.extend(core::iter::from_fn(|| walk.step()).take(9));
+        addresses
+    };
+    assert_eq!(walk(true), [0x1000, 0x1804, 0x2004, 0x3004]);
+    assert_eq!(walk(false), [0x1000, 0x2004, 0x3004]);
+}
+
+/// A record that points below itself ends the stack.
+#[test]
+fn a_stack_that_runs_in_a_circle_ends() {
+    #[repr(align(16))]
+    struct Stack([u64; 4]);
+    let mut stack = Stack([0, 0x2004, 0, 0x3004]);
+    stack.0[0] = &raw const stack.0[2] as u64;
+    stack.0[2] = &raw const stack.0[0] as u64;
+    let mut hit = Hit::new();
+    hit.frame.x[29] = &raw const stack.0[0] as u64;
+    let mut walk = Walk::new(&hit.moment(), false);
+    assert_eq!((walk.step(), walk.step(), walk.step()), (Some(0x2004), Some(0x3004), None));
+    hit.frame.x[29] += 8;
+    assert_eq!(Walk::new(&hit.moment(), false).step(), None);
+}

@@ -1,0 +1,334 @@
+//! What is set about an event while it exists: whether it is enabled, its filter, its triggers.
+//!
+//! An event that is not enabled is hit all the same if it has triggers, or if a trigger of another event can enable it; then it
+//! is just not recorded, as its [`Switch`] says. Linux calls this soft mode, and marks it in `enable` by a star.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use fallible::{Arc, OutOfMemory, TryClone};
+
+use super::{Action, Kind, Plan, Request, Switch, Trigger};
+use crate::filter::{self, Filter, Number};
+use crate::format::Field;
+use crate::histogram::{self, Command, Definition, Histogram};
+use crate::text::is_shown_as;
+
+/// What is set about an event.
+#[derive(Debug)]
+pub struct Settings {
+    enabled: bool,
+    /// How many triggers of other events can enable or disable this one.
+    targeted: usize,
+    filter: Option<Filter>,
+    /// The file `filter`, where it shows an error.
+    refused_filter: Option<String>,
+    triggers: Vec<Arc<Trigger>>,
+    recording: Arc<Switch>,
+    /// What `recording` becomes when this takes effect, where it does not stay what it is.
+    recording_next: Option<bool>,
+}
+
+/// For a change that takes effect whole or not at all: both have the same switch, and the same triggers.
+impl TryClone for Settings {
+    fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            enabled: self.enabled,
+            targeted: self.targeted,
+            filter: self.filter.try_clone()?,
+            refused_filter: self.refused_filter.try_clone()?,
+            triggers: fallible::collect(self.triggers.iter().cloned())?,
+            recording: self.recording.clone(),
+            recording_next: self.recording_next,
+        })
+    }
+}
+
+/// Why a trigger is not set.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// The event has one like it.
+    Exists,
+    /// What is wrong with a histogram.
+    Histogram(histogram::Problem),
+    /// No memory for the tables of a histogram, or too little would be left; or none for the trigger.
+    Memory,
+}
+
+impl From<OutOfMemory> for SetError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::Memory
+    }
+}
+
+/// What there is for a histogram.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// How many CPUs there are: each has a table.
+    pub cpus: usize,
+    /// Bytes of memory that all tables may take.
+    pub free: usize,
+}
+
+impl Settings {
+    /// Of an event that is enabled, or not.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    pub fn new(enabled: bool) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            enabled,
+            targeted: 0,
+            filter: None,
+            refused_filter: None,
+            triggers: Vec::new(),
+            recording: Arc::try_new(Switch::new(enabled))?,
+            recording_next: None,
+        })
+    }
+
+    /// Whether there is something to do when the event is hit.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.enabled || self.is_soft()
+    }
+
+    fn is_soft(&self) -> bool {
+        self.targeted > 0 || !self.triggers.is_empty()
+    }
+
+    /// What the handlers of a probe have to know, if anything: without a plan all hits are recorded, so those of an event that is
+    /// not enabled, which come while it is disarmed or are returns of earlier calls, have one. `in_link`: the caller of what is
+    /// hit is in x30. `number` says where a number of a record is had from in the first place.
+    pub(crate) fn plan(
+        &self,
+        in_link: bool,
+        number: &dyn Fn(Number) -> Number,
+    ) -> Result<Option<Box<Plan>>, OutOfMemory> {
+        if self.filter.is_none() && !self.is_soft() && self.enabled {
+            return Ok(None);
+        }
+        let (filter, recording) = (self.filter.as_ref(), self.recording.clone());
+        let stays_recorded = self.enabled && self.targeted == 0;
+        let plan = Plan::new(filter, &self.triggers, recording, stays_recorded, in_link, number)?;
+        fallible::boxed(plan).map(Some)
+    }
+
+    /// What triggers of other events switch.
+    #[must_use]
+    pub fn recording(&self) -> &Arc<Switch> {
+        &self.recording
+    }
+
+    /// The switches that the triggers of this event switch.
+    pub fn switches(&self) -> impl Iterator<Item = &Arc<Switch>> {
+        self.triggers.iter().filter_map(|trigger| match &trigger.action {
+            Action::Switch { switch, .. } => Some(switch),
+            _ => None,
+        })
+    }
+
+    /// So many triggers of other events can switch this one. Whether that is a change.
+    pub fn set_targeted(&mut self, count: usize) -> bool {
+        let is_change = count != self.targeted;
+        self.targeted = count;
+        if !self.is_soft() {
+            self.set_enabled(self.enabled);
+        }
+        is_change
+    }
+
+    /// Has hits be recorded, or not, once this takes effect.
+    pub fn set_enabled(&mut self, enabled: bool) {
+        self.enabled = enabled;
+        self.recording_next = Some(enabled);
+    }
+
+    /// Has what was set take effect.
+    pub fn settle(&mut self) {
+        if let Some(recording) = self.recording_next.take() {
+            self.recording.0.store(recording, Relaxed);
+        }
+    }
+
+    /// Takes back whatever was set.
+    pub fn reset(&mut self) {
+        self.set_enabled(false);
+        (self.filter, self.refused_filter) = (None, None);
+        self.triggers.clear();
+    }
+
+    /// The file `enable`.
+    #[must_use]
+    pub fn enabled_text(&self) -> &'static str {
+        match (self.recording.0.load(Relaxed), self.is_soft()) {
+            (false, false) => "0",
+            (false, true) => "0*",
+            (true, false) => "1",
+            (true, true) => "1*",
+        }
+    }
+
+    /// Writes the file `filter`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_filter(&self, out: &mut dyn Write) -> fmt::Result {
+        match (&self.refused_filter, &self.filter) {
+            (Some(text), _) => out.write_str(text),
+            (None, Some(filter)) => writeln!(out, "{filter}"),
+            (None, None) => out.write_str("none\n"),
+        }
+    }
+
+    /// Sets the filter; `0` removes it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it. Then there is no filter, and the file shows the error. Without memory nothing has changed.
+    pub fn set_filter(&mut self, text: &str, fields: &[Field]) -> Result<(), filter::Error> {
+        let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
+        if text == "0" {
+            (self.filter, self.refused_filter) = (None, None);
+            return Ok(());
+        }
+        match Filter::parse(text, fields) {
+            Ok(filter) => {
+                (self.filter, self.refused_filter) = (Some(filter), None);
+                Ok(())
+            }
+            Err(error) if error.problem == filter::Problem::OutOfMemory => Err(error),
+            Err(error) => {
+                let column = error.column.min(text.len());
+                // A column is the width that ends with the caret; the first is Linux's exception.
+                let width = if column > 0 { column + 1 } else { 0 };
+                let shown = format_args!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem);
+                (self.filter, self.refused_filter) = (None, Some(fallible::format(shown)?));
+                Err(error)
+            }
+        }
+    }
+
+    /// The triggers.
+    #[must_use]
+    pub fn triggers(&self) -> &[Arc<Trigger>] {
+        &self.triggers
+    }
+
+    /// Writes the file `trigger`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_triggers(&self, out: &mut dyn Write) -> fmt::Result {
+        if self.triggers.is_empty() {
+            return out.write_str(super::AVAILABLE);
+        }
+        self.triggers.iter().try_for_each(|trigger| writeln!(out, "{trigger}"))
+    }
+
+    /// Whether `request` names a trigger that is there.
+    fn position(&self, request: &Request) -> Option<usize> {
+        let is_same = |one: &Option<Filter>, other: &Option<Filter>| match (one, other) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        self.triggers.iter().position(|trigger| match (&request.kind, trigger.histogram()) {
+            (Kind::Histogram(wanted), Some(histogram)) => {
+                wanted.is_same(histogram.definition()) && is_same(&request.filter, &trigger.filter)
+            }
+            (Kind::Histogram(_), None) | (_, Some(_)) => false,
+            (kind, None) => is_shown_as(&kind.name(), &trigger.name),
+        })
+    }
+
+    /// Removes the trigger that `request` names, if it is there.
+    pub fn remove_trigger(&mut self, request: &Request) -> Option<Arc<Trigger>> {
+        self.position(request).map(|at| self.triggers.remove(at))
+    }
+
+    /// Removes all histograms.
+    pub fn remove_histograms(&mut self) {
+        self.triggers.retain(|trigger| trigger.histogram().is_none());
+    }
+
+    /// Sets the trigger that `request` names, which there is `room` for if it is a histogram; or pauses, continues or clears a
+    /// histogram. `switch` is what the trigger switches, if it switches something.
+    ///
+    /// # Errors
+    ///
+    /// It is there already, or has nothing to act on; or there is no memory. Nothing has changed then.
+    pub fn set_trigger(&mut self, request: Request, room: Room, switch: Option<Arc<Switch>>) -> Result<(), SetError> {
+        if self.pause(&request) {
+            return Ok(());
+        }
+        let place = self.position(&request);
+        let opposite = request.kind.opposite();
+        let is_opposite = |trigger: &Arc<Trigger>| opposite.is_some_and(|name| is_shown_as(&name, &trigger.name));
+        let is_taken = self.triggers.iter().any(is_opposite);
+        let name = fallible::format(format_args!("{}", request.kind.name()))?;
+        let action = match (request.kind, place) {
+            (Kind::Histogram(Definition { command: Some(Command::Clear), .. }), Some(place)) => {
+                return self.clear(place, room);
+            }
+            (Kind::Histogram(_), Some(_)) => return Err(SetError::Histogram(histogram::Problem::Exists)),
+            (_, Some(_)) => return Err(SetError::Exists),
+            (_, None) if is_taken => return Err(SetError::Exists),
+            (Kind::Histogram(definition), None) => match definition.command {
+                Some(Command::Continue | Command::Clear) => {
+                    return Err(SetError::Histogram(histogram::Problem::NotThere));
+                }
+                _ => Action::Histogram(Arc::try_new(room.histogram(definition)?)?),
+            },
+            (Kind::Stacktrace, None) => Action::Stacktrace,
+            (Kind::Tracing { on } | Kind::Event { on, .. }, None) => match switch {
+                Some(switch) => Action::Switch { switch, on },
+                None => return Ok(()),
+            },
+        };
+        let limit = request.count.unwrap_or(u64::MAX);
+        let trigger = Trigger { action, filter: request.filter, limit, taken: AtomicU64::new(0), name };
+        Ok(fallible::push(&mut self.triggers, Arc::try_new(trigger)?)?)
+    }
+
+    /// Pauses or continues the histogram that `request` names, if it asks for that and the histogram is there.
+    pub fn pause(&self, request: &Request) -> bool {
+        let Kind::Histogram(Definition { command: Some(command @ (Command::Pause | Command::Continue)), .. }) =
+            &request.kind
+        else {
+            return false;
+        };
+        let histogram = self.position(request).and_then(|place| self.triggers.get(place)?.histogram());
+        histogram.inspect(|histogram| histogram.set_paused(*command == Command::Pause)).is_some()
+    }
+
+    /// Puts an empty histogram in the place of the one at `place`.
+    fn clear(&mut self, place: usize, room: Room) -> Result<(), SetError> {
+        let Some(trigger) = self.triggers.get_mut(place) else { return Ok(()) };
+        let Some(histogram) = trigger.histogram() else { return Ok(()) };
+        let cleared = room.histogram(histogram.definition().try_clone()?)?;
+        cleared.set_paused(histogram.is_paused());
+        let action = Action::Histogram(Arc::try_new(cleared)?);
+        // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
+        let filter = trigger.filter.try_clone()?;
+        let (limit, name) = (trigger.limit, trigger.name.try_clone()?);
+        *trigger = Arc::try_new(Trigger { action, filter, limit, taken: AtomicU64::new(0), name })?;
+        Ok(())
+    }
+}
+
+impl Room {
+    /// A histogram that has counted nothing yet.
+    fn histogram(self, definition: Definition) -> Result<Histogram, SetError> {
+        if Histogram::bytes(&definition, self.cpus) > self.free {
+            return Err(SetError::Memory);
+        }
+        Histogram::new(definition, self.cpus).map_err(|_| SetError::Memory)
+    }
+}

@@ -1,0 +1,57 @@
+//! Ops as text, a line each: for whoever looks at what has become of a program.
+
+use core::fmt::{self, Display, Formatter};
+
+use super::{Op, Operand, Word};
+
+impl Display for Word {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "w{}", self.0)
+    }
+}
+
+impl Display for Operand {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(word) => word.fmt(f),
+            Self::Constant(value) if *value < 1 << 32 => write!(f, "{value}"),
+            Self::Constant(value) => write!(f, "{value:#x}"),
+        }
+    }
+}
+
+impl Display for Op {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let sign = |signed| if signed { 's' } else { 'u' };
+        match *self {
+            Self::Set { to, from } => write!(f, "{to} = {from}"),
+            Self::Copy { to, from, words } => write!(f, "{to} = {from} for {words}"),
+            Self::Load { to, what } => write!(f, "{to} = {what:?}"),
+            Self::Comm { to } => write!(f, "{to} = Comm"),
+            Self::Stack { to, frames } => write!(f, "{to} = Stack of {frames}"),
+            Self::Compute { to, how, left, right } => write!(f, "{to} = {how:?} {left}, {right}"),
+            Self::Extend { to, from, bits, signed } => write!(f, "{to} = {}{bits} {from}", sign(signed)),
+            Self::Compare { to, how, left, right } => write!(f, "{to} = {how:?} {left}, {right}"),
+            Self::Differ { to, left, right, bytes } => write!(f, "{to} = Differ {left}, {right} in {bytes}"),
+            Self::Branch { how, left, right, target } => write!(f, "to {target} if {how:?} {left}, {right}"),
+            Self::Jump { target } => write!(f, "to {target}"),
+            Self::Read { to, address, bytes, signed } => {
+                write!(f, "{to} = {}{} at {address}", sign(signed), u16::from(bytes) * 8)
+            }
+            Self::ReadText { to, words, address, length } => {
+                write!(f, "{to} = text at {address} of {length} for {words}")
+            }
+            Self::Get { to, map, key } => write!(f, "{to} = map {map} [{key}]"),
+            Self::Total { to, map, key } => write!(f, "{to} = total of map {map} [{key}]"),
+            Self::Put { map, key, from } => write!(f, "map {map} [{key}] = {from}"),
+            Self::Modify { to, map, key, how, by, after } => {
+                let (before, behind) = if after { ("", " after") } else { (" before", "") };
+                write!(f, "{to} = map {map} [{key}]{before} {how:?} {by}{behind}")
+            }
+            Self::Collect { map, key, value } => write!(f, "map {map} [{key}] collects {value}"),
+            Self::Delete { map, key } => write!(f, "delete map {map} [{key}]"),
+            Self::Emit { action, from, words } => write!(f, "action {action} with {from} for {words}"),
+            Self::Exit => f.write_str("exit"),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Whether code keeps the rules of the checked form. A front end makes no other; this says so of each program, without
+//! trusting the front end, before the program may run.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::store::LoadError;
+
+use super::{COMM_WORDS, Code, FRAME_WORDS, Op, Operand, STACK_MAX, Word};
+
+/// A rule that code breaks: in which routine, at which op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// The number of the routine.
+    pub routine: usize,
+    /// The number of the op in it.
+    pub op: usize,
+    /// The rule, as what is wrong.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "op {} of routine {} {}", self.op, self.routine, self.what)
+    }
+}
+
+impl core::error::Error for Flaw {}
+
+/// Which words have been written on every way to an op; `None` if no way leads there.
+type Written = Option<[u64; FRAME_WORDS / 64]>;
+
+fn both(left: Written, right: Written) -> Written {
+    match (left, right) {
+        (Some(mut left), Some(right)) => {
+            left.iter_mut().zip(right).for_each(|(left, right)| *left &= right);
+            Some(left)
+        }
+        (one, other) => one.or(other),
+    }
+}
+
+/// Some words in a row, and how many they are.
+type Words = (Word, usize);
+
+/// The words that an op touches.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Touched {
+    /// No op reads more than two values.
+    read: [Option<Words>; 2],
+    written: Option<Words>,
+}
+
+impl Touched {
+    /// The words that are read, in the order of the op's operands.
+    pub fn read(&self) -> impl Iterator<Item = Words> + Clone {
+        self.read.into_iter().flatten()
+    }
+
+    /// The words that are written.
+    pub fn written(&self) -> impl Iterator<Item = Words> + Clone {
+        self.written.into_iter()
+    }
+
+    fn operands(self, operands: &[Operand]) -> Self {
+        operands.iter().fold(self, |touched, operand| match *operand {
+            Operand::Word(word) => touched.reads(word, 1),
+            Operand::Constant(_) => touched,
+        })
+    }
+
+    fn reads(mut self, from: Word, words: usize) -> Self {
+        let [first, second] = &mut self.read;
+        *(if first.is_none() { first } else { second }) = Some((from, words));
+        self
+    }
+
+    fn writes(mut self, to: Word, words: usize) -> Self {
+        self.written = Some((to, words));
+        self
+    }
+}
+
+impl Code {
+    /// Checks the rules: jumps go forward, words are within the frame and written before they are read, maps and actions
+    /// exist, and lengths are those that the ops can have.
+    ///
+    /// # Errors
+    ///
+    /// The first that is broken; or there is no memory to look.
+    pub fn verify(&self) -> Result<(), LoadError> {
+        for (routine, ops) in self.routines.iter().map(|routine| &routine.ops).enumerate() {
+            let mut states: Vec<Written> = fallible::collect((0..=ops.len()).map(|_| None))?;
+            if let Some(first) = states.first_mut() {
+                *first = Some([0; FRAME_WORDS / 64]);
+            }
+            for (number, op) in ops.iter().enumerate() {
+                let flaw = |what| Flaw { routine, op: number, what };
+                let touched = self.touched(*op).map_err(flaw)?;
+                let state = states.get(number).copied().flatten();
+                let after = state.map(|state| follow(state, &touched)).transpose().map_err(flaw)?;
+                let (target, falls) = match *op {
+                    Op::Branch { target, .. } => (Some(target), true),
+                    Op::Jump { target } => (Some(target), false),
+                    _ => (None, true),
+                };
+                if let Some(target) = target.map(usize::from) {
+                    let place =
+                        states.get_mut(target).filter(|_| target > number).ok_or_else(|| flaw("jumps elsewhere"))?;
+                    *place = both(*place, after);
+                }
+                if falls && let Some(next) = states.get_mut(number + 1) {
+                    *next = both(*next, after);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What `op` touches, if it is one that can be.
+    pub(crate) fn touched(&self, op: Op) -> Result<Touched, &'static str> {
+        let key = |map: u8| match self.maps.get(usize::from(map)) {
+            Some(of) => Ok((of.key_words(), of.value.words())),
+            None => Err("names no map"),
+        };
+        let none = Touched::default();
+        Ok(match op {
+            Op::Set { to, from } => none.operands(&[from]).writes(to, 1),
+            Op::Copy { to, from, words } => none.reads(from, words.into()).writes(to, words.into()),
+            Op::Load { to, .. } => none.writes(to, 1),
+            Op::Comm { to } => none.writes(to, COMM_WORDS.into()),
+            Op::Stack { to, frames } if (1..=self.stack_frames.min(STACK_MAX)).contains(&frames.into()) => {
+                none.writes(to, 1)
+            }
+            Op::Stack { .. } => return Err("takes no such stack"),
+            Op::Extend { bits, .. } if !matches!(bits, 8 | 16 | 32) => return Err("extends no such integer"),
+            Op::Extend { to, from, .. } => none.operands(&[from]).writes(to, 1),
+            Op::Compute { to, left, right, .. } | Op::Compare { to, left, right, .. } => {
+                none.operands(&[left, right]).writes(to, 1)
+            }
+            Op::Differ { to, left, right, bytes } => {
+                let words = usize::from(bytes).div_ceil(8);
+                none.reads(left, words).reads(right, words).writes(to, 1)
+            }
+            Op::Branch { left, right, .. } => none.operands(&[left, right]),
+            Op::Jump { .. } | Op::Exit => none,
+            Op::Read { bytes, .. } if !matches!(bytes, 1 | 2 | 4 | 8) => return Err("reads no such integer"),
+            Op::Read { to, address, .. } => none.operands(&[address]).writes(to, 1),
+            Op::ReadText { to, words, address, length } => none.operands(&[address, length]).writes(to, words.into()),
+            Op::Get { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, key(map)?.1),
+            Op::Total { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, 1),
+            Op::Put { map, key: at, from } => none.reads(at, key(map)?.0).reads(from, key(map)?.1),
+            Op::Modify { to, map, key: at, by, .. } => none.operands(&[by]).reads(at, key(map)?.0).writes(to, 1),
+            Op::Collect { map, key: at, value } => none.operands(&[value]).reads(at, key(map)?.0),
+            Op::Delete { map, key: at } => none.reads(at, key(map)?.0),
+            Op::Emit { action, .. } if usize::from(action) >= self.actions => return Err("names no action"),
+            Op::Emit { from, words, .. } => none.reads(from, words.into()),
+        })
+    }
+}
+
+/// What has been written behind an op that touches `touched`, where `written` has been before it.
+fn follow(mut written: [u64; FRAME_WORDS / 64], touched: &Touched) -> Result<[u64; FRAME_WORDS / 64], &'static str> {
+    let each = |(Word(first), words): Words| usize::from(first)..usize::from(first) + words;
+    for word in touched.read().flat_map(each) {
+        let set = written.get(word / 64).ok_or("reads outside its frame")?;
+        if set & 1 << (word % 64) == 0 {
+            return Err("reads a word that is not written before");
+        }
+    }
+    for word in touched.written().flat_map(each) {
+        *written.get_mut(word / 64).ok_or("writes outside its frame")? |= 1 << (word % 64);
+    }
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use alloc::vec;
+
+    use super::*;
+    use crate::code::{Aggregate, Comparison, Kept, Map, Routine, Type};
+
+    /// What is wrong with code of one map with a key of two words, one action, and stacks of 4 frames.
+    fn flaw(ops: &[Op]) -> Option<(usize, &'static str)> {
+        let keys = vec![Type::Text { words: 2 }];
+        let code = Code {
+            routines: vec![Routine { ops: ops.to_vec(), runs_after_exit: false }],
+            maps: vec![Map { name: String::new(), keys, value: Kept::Aggregate(Aggregate::Count) }],
+            actions: 1,
+            stack_frames: 4,
+        };
+        match code.verify() {
+            Ok(()) => None,
+            Err(LoadError::Flaw(flaw)) => Some((flaw.op, flaw.what)),
+            Err(LoadError::OutOfMemory) => panic!("there is memory"),
+        }
+    }
+
+    fn set(to: u8) -> Op {
+        Op::Set { to: Word(to), from: Operand::Constant(1) }
+    }
+
+    fn branch(target: u16) -> Op {
+        Op::Branch { how: Comparison::Equal, left: Operand::Constant(0), right: Operand::Constant(0), target }
+    }
+
+    fn get(from: u8) -> Op {
+        Op::Set { to: Word(200), from: Operand::Word(Word(from)) }
+    }
+
+    #[test]
+    fn jumps_go_forward_to_the_end_at_most() {
+        let elsewhere = "jumps elsewhere";
+        assert_eq!(flaw(&[branch(2), set(0)]), None);
+        assert_eq!(flaw(&[set(0), branch(1)]), Some((1, elsewhere)));
+        assert_eq!(flaw(&[set(0), Op::Jump { target: 0 }]), Some((1, elsewhere)));
+        assert_eq!(flaw(&[branch(3), set(0)]), Some((0, elsewhere)));
+    }
+
+    #[test]
+    fn words_are_written_on_every_way_before_they_are_read() {
+        let unwritten = "reads a word that is not written before";
+        assert_eq!(flaw(&[set(0), get(0)]), None);
+        assert_eq!(flaw(&[get(0)]), Some((0, unwritten)));
+        assert_eq!(flaw(&[branch(2), set(0), get(0)]), Some((2, unwritten)));
+        assert_eq!(flaw(&[branch(3), set(0), Op::Jump { target: 4 }, set(0), get(0)]), None);
+        assert_eq!(flaw(&[Op::Jump { target: 2 }, get(0), set(0)]), None);
+        let collect = |key| Op::Collect { map: 0, key: Word(key), value: Operand::Constant(1) };
+        assert_eq!(flaw(&[Op::Comm { to: Word(7) }, collect(7)]), None);
+        assert_eq!(flaw(&[Op::Comm { to: Word(7) }, collect(8)]), Some((1, unwritten)));
+        assert_eq!(flaw(&[Op::Comm { to: Word(255) }]), Some((0, "writes outside its frame")));
+        assert_eq!(flaw(&[Op::Copy { to: Word(0), from: Word(250), words: 9 }]), Some((0, unwritten)));
+    }
+
+    #[test]
+    fn what_is_named_exists() {
+        assert_eq!(flaw(&[Op::Delete { map: 1, key: Word(0) }]), Some((0, "names no map")));
+        assert_eq!(flaw(&[Op::Emit { action: 1, from: Word(0), words: 0 }]), Some((0, "names no action")));
+        assert_eq!(flaw(&[Op::Stack { to: Word(0), frames: 5 }]), Some((0, "takes no such stack")));
+        let read = |bytes| Op::Read { to: Word(0), address: Operand::Constant(0), bytes, signed: false };
+        assert_eq!(flaw(&[read(8)]), None);
+        assert_eq!(flaw(&[read(3)]), Some((0, "reads no such integer")));
+        let extend = Op::Extend { to: Word(0), from: Operand::Constant(0), bits: 64, signed: false };
+        assert_eq!(flaw(&[extend]), Some((0, "extends no such integer")));
+    }
+}

@@ -1,0 +1,337 @@
+//! Writes the instructions of each op.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Branch};
+use fallible::OutOfMemory;
+
+use super::assembler::Label;
+use super::compute::condition;
+use super::places::{Place, each, ways};
+use super::{
+    Assembler, BUCKET, Call, Compiled, Directory, FRAME, HIT, Kernel, LEFT, ONE, OTHER, Places, ROW, Refused,
+    WORDS_MAX, ZERO, load,
+};
+use crate::code::{Code, Op, Operand, Routine, Touched, Word};
+use crate::store::Store;
+
+/// What has been found on every way to where the code is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ready {
+    /// The row of this CPU is in its register.
+    pub row: bool,
+    /// So is its frame.
+    pub frame: bool,
+}
+
+/// What is done where it is not as usual, behind all the rest.
+pub(super) enum Aside {
+    /// The bucket that is held has not been changed; others may have it. Goes on with the next of these.
+    Release { from: Label },
+    /// The bucket has not the key: its value is 0, unless it is behind. Goes on with the next of these then.
+    Nothing { from: Label, back: Label },
+    /// The op is done by the routine of the kernel.
+    Perform { op: usize, from: Label, back: Label, ready: Ready },
+}
+
+/// A clause that is being compiled.
+pub(super) struct Emitter<'a> {
+    pub assembler: Assembler,
+    pub code: &'a Code,
+    pub clause: usize,
+    pub routine: &'a Routine,
+    pub store: &'a Store,
+    pub directory: &'a Directory,
+    pub kernel: &'a Kernel,
+    pub places: Places,
+    pub ready: Ready,
+    asides: Vec<Aside>,
+    pub calls: Vec<Call>,
+    /// For each op, and for the end, where it begins.
+    labels: Vec<Label>,
+    /// Likewise, what is found on the jumps that lead there, if some do.
+    found: Vec<Option<Ready>>,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(
+        code: &'a Code,
+        clause: usize,
+        routine: &'a Routine,
+        store: &'a Store,
+        directory: &'a Directory,
+        kernel: &'a Kernel,
+        places: Places,
+    ) -> Result<Self, OutOfMemory> {
+        let mut assembler = Assembler::default();
+        let labels = fallible::collect((0..=routine.ops.len()).map(|_| assembler.label()))?;
+        let found = fallible::collect((0..=routine.ops.len()).map(|_| None))?;
+        Ok(Self {
+            assembler,
+            code,
+            clause,
+            routine,
+            store,
+            directory,
+            kernel,
+            places,
+            ready: Ready::default(),
+            asides: Vec::new(),
+            calls: Vec::new(),
+            labels,
+            found,
+        })
+    }
+
+    /// The whole clause.
+    pub fn emit(mut self) -> Result<Compiled, Refused> {
+        self.over();
+        let mut falls = true;
+        for (number, op) in self.routine.ops.iter().enumerate() {
+            if self.arrive(number, falls) {
+                self.op(number, *op);
+                falls = ways(*op).1;
+            }
+            if self.assembler.length() > WORDS_MAX {
+                return Err(Refused::Long);
+            }
+        }
+        if self.arrive(self.routine.ops.len(), falls) {
+            self.assembler.push(a64::RETURN);
+        }
+        for aside in core::mem::take(&mut self.asides) {
+            self.aside(aside);
+        }
+        let stack_bytes = if self.calls.is_empty() { 0 } else { super::call::STACK };
+        let (words, instructions) = self.assembler.finish()?;
+        if words.len() > WORDS_MAX {
+            return Err(Refused::Long);
+        }
+        Ok(Compiled { words, instructions, stack_bytes, calls: self.calls })
+    }
+
+    /// Has `aside` be done behind all the rest.
+    pub fn put_aside(&mut self, aside: Aside) {
+        let outcome = fallible::push(&mut self.asides, aside);
+        self.assembler.need(outcome);
+    }
+
+    fn aside(&mut self, aside: Aside) {
+        match aside {
+            Aside::Release { from } => {
+                self.assembler.bind(from);
+                self.release();
+            }
+            Aside::Nothing { from, back } => {
+                self.assembler.bind(from);
+                self.assembler.push(load(OTHER, BUCKET, 16));
+                self.assembler.branch(Branch::Zero(OTHER), back);
+                self.release();
+            }
+            Aside::Perform { op, from, back, ready } => {
+                self.assembler.bind(from);
+                self.ready = ready;
+                self.perform(op);
+                self.assembler.branch(Branch::Always, back);
+            }
+        }
+    }
+
+    /// Ends at once where the program has asked to end, as it may.
+    fn over(&mut self) {
+        let asks = self.code.routines.iter().any(|routine| routine.ops.contains(&Op::Exit));
+        if asks && !self.routine.runs_after_exit {
+            self.assembler.constant(BUCKET, self.store.over_address());
+            self.assembler.push(a64::load_byte(BUCKET, BUCKET));
+            self.go_to(Branch::NotZeroWord(BUCKET), self.routine.ops.len());
+        }
+    }
+
+    /// Where op `number` begins. Whether anything leads there.
+    fn arrive(&mut self, number: usize, falls: bool) -> bool {
+        if let Some(&label) = self.labels.get(number) {
+            self.assembler.bind(label);
+        }
+        let jumps = self.found.get(number).copied().flatten();
+        self.ready = match jumps {
+            Some(found) if falls => Ready { row: found.row & self.ready.row, frame: found.frame & self.ready.frame },
+            Some(found) => found,
+            None => self.ready,
+        };
+        falls || jumps.is_some()
+    }
+
+    /// A branch to op `target`.
+    pub fn go_to(&mut self, branch: Branch, target: usize) {
+        let (Some(&label), Some(found)) = (self.labels.get(target), self.found.get_mut(target)) else { return };
+        let Ready { row, frame } = found.unwrap_or(self.ready);
+        *found = Some(Ready { row: row & self.ready.row, frame: frame & self.ready.frame });
+        self.assembler.branch(branch, label);
+    }
+
+    /// What an op touches, which is one that keeps the rules.
+    pub fn touched(&self, number: usize) -> Touched {
+        self.routine.ops.get(number).and_then(|op| self.code.touched(*op).ok()).unwrap_or_default()
+    }
+
+    /// Where a word is, in bytes from the address of the frame.
+    pub fn offset(word: usize) -> u16 {
+        8 * word as u16
+    }
+
+    /// The register that has `word` for op `number`: its own, or `otherwise`.
+    pub fn word(&mut self, number: usize, word: Word, otherwise: u8) -> u8 {
+        let word = usize::from(word.0);
+        match self.places.before(word, number) {
+            Place::Register(register) => register,
+            Place::Memory | Place::Nowhere => {
+                self.assembler.push(load(otherwise, FRAME, Self::offset(word)));
+                otherwise
+            }
+        }
+    }
+
+    /// The register that has the operand of op `number`: its own, or `otherwise`; the zero register for 0.
+    pub fn operand(&mut self, number: usize, operand: Operand, otherwise: u8) -> u8 {
+        match operand {
+            Operand::Word(word) => self.word(number, word, otherwise),
+            Operand::Constant(0) => ZERO,
+            Operand::Constant(value) => {
+                self.assembler.constant(otherwise, value);
+                otherwise
+            }
+        }
+    }
+
+    /// The register that op `number` is to have its value `to` in, before [`keep`](Self::keep).
+    pub fn target(&self, number: usize, to: Word) -> u8 {
+        match self.places.after(to.0.into(), number) {
+            Place::Register(register) => register,
+            Place::Memory | Place::Nowhere => ONE,
+        }
+    }
+
+    /// Puts `to` where it belongs, from the register of [`target`](Self::target).
+    pub fn keep(&mut self, number: usize, to: Word) {
+        if self.places.after(to.0.into(), number) == Place::Memory {
+            self.assembler.push(encode::store(ONE, FRAME, Self::offset(to.0.into())));
+        }
+    }
+
+    fn is_needed(&self, number: usize, to: Word) -> bool {
+        self.places.after(to.0.into(), number) != Place::Nowhere
+    }
+
+    fn op(&mut self, number: usize, op: Op) {
+        let touched = self.touched(number);
+        let in_memory = each(touched.read()).any(|word| self.places.before(word, number) == Place::Memory)
+            || each(touched.written()).any(|word| self.places.after(word, number) == Place::Memory);
+        if in_memory {
+            self.frame();
+        }
+        match op {
+            Op::Set { to, .. }
+            | Op::Load { to, .. }
+            | Op::Compute { to, .. }
+            | Op::Extend { to, .. }
+            | Op::Compare { to, .. }
+            | Op::Differ { to, .. }
+                if !self.is_needed(number, to) => {}
+            Op::Set { to, from } => {
+                let target = self.target(number, to);
+                match from {
+                    Operand::Constant(value) => self.assembler.constant(target, value),
+                    Operand::Word(word) => {
+                        let from = self.word(number, word, target);
+                        if from != target {
+                            self.assembler.push(a64::copy(target, from));
+                        }
+                    }
+                }
+                self.keep(number, to);
+            }
+            Op::Copy { to, from, words } => {
+                for word in 0..words {
+                    let (to, from) = (Word(to.0.wrapping_add(word)), Word(from.0.wrapping_add(word)));
+                    if self.is_needed(number, to) {
+                        let target = self.target(number, to);
+                        let from = self.word(number, from, target);
+                        if from != target {
+                            self.assembler.push(a64::copy(target, from));
+                        }
+                        self.keep(number, to);
+                    }
+                }
+            }
+            Op::Load { to, what } => self.load(number, to, what),
+            Op::Comm { to } => self.comm(number, to),
+            Op::Compute { to, how, left, right } => {
+                let target = self.target(number, to);
+                self.arithmetic(number, target, how, left, right);
+                self.keep(number, to);
+            }
+            Op::Extend { to, from, bits, signed } => {
+                let target = self.target(number, to);
+                let from = self.operand(number, from, LEFT);
+                self.assembler.push(a64::extend(signed, target, from, bits));
+                self.keep(number, to);
+            }
+            Op::Compare { to, how, left, right } => {
+                let target = self.target(number, to);
+                self.compare(number, left, right);
+                self.assembler.push(a64::set_if(condition(how), target));
+                self.keep(number, to);
+            }
+            Op::Differ { to, left, right, bytes } => self.differ(number, to, left, right, bytes),
+            Op::Branch { how, left, right, target } => self.branch(number, how, left, right, target.into()),
+            Op::Jump { target } if usize::from(target) == self.routine.ops.len() => self.assembler.push(a64::RETURN),
+            Op::Jump { target } => self.go_to(Branch::Always, target.into()),
+            Op::Collect { map, key, value } => self.collect(number, map, key, value),
+            Op::Get { to, map, key } => self.get(number, to, map, key),
+            Op::Put { map, key, from } => self.put(number, map, key, from),
+            Op::Modify { to, map, key, how, by, after } => self.modify(number, to, map, key, how, by, after),
+            Op::Stack { .. }
+            | Op::Read { .. }
+            | Op::ReadText { .. }
+            | Op::Total { .. }
+            | Op::Delete { .. }
+            | Op::Emit { .. }
+            | Op::Exit => self.perform(number),
+        }
+    }
+
+    /// Finds the row of this CPU.
+    pub fn row(&mut self) {
+        if !self.ready.row {
+            self.follow(ROW, self.kernel.cpu);
+            self.assembler.constant(BUCKET, self.directory.address());
+            self.assembler.push(a64::add_shifted(ROW, BUCKET, ROW, 3 + self.directory.shift));
+            self.ready.row = true;
+        }
+    }
+
+    /// Finds the frame of this CPU.
+    pub fn frame(&mut self) {
+        if !self.ready.frame {
+            self.row();
+            self.assembler.push(load(FRAME, ROW, 0));
+            self.ready.frame = true;
+        }
+    }
+
+    /// Has `rd` hold what `path` leads to.
+    pub fn follow(&mut self, rd: u8, path: super::Path) {
+        let mut base = match path.base {
+            super::Base::Hit => HIT,
+            super::Base::Thread => {
+                self.assembler.push(a64::read_thread(rd));
+                rd
+            }
+        };
+        for &offset in path.offsets {
+            self.assembler.push(load(rd, base, offset));
+            base = rd;
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! A clause as code that stands in the stubs of its probes, if all that it usually does takes no call.
+//!
+//! That is so for what computes with arguments, decides by them, and collects for keys that are known when the probe is
+//! registered: none, numbers, the function, the probe. There is a word for each such key at a known distance from the state of
+//! every CPU (see `store::fixed`), so that a count is an addition to it. All else has a handler, and no snippet.
+//!
+//! Values are in the registers that a [`Snippet`](aarch64_kprobes::probe::Snippet) leaves to its steps; what the probed code has
+//! in a register is read there. Where a clause has more values than there are registers, it has no snippet.
+
+mod collect;
+
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
+
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch};
+use aarch64_kprobes::probe::Step;
+use fallible::OutOfMemory;
+
+use super::compute::{binary, condition, immediate, is_remainder};
+use super::places::{Place, Places, each};
+use super::{Base, Kernel, Source, ZERO, load};
+use crate::code::{Arithmetic, Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
+use crate::store::{NewWords, Store};
+
+/// What values are in.
+const VALUES: RangeInclusive<u8> = 13..=16;
+/// What the snippet may have changed.
+const CHANGED: RangeInclusive<u8> = 9..=17;
+/// What an op computes with.
+const ONE: u8 = 11;
+const OTHER: u8 = 12;
+
+/// A part of a key that is known before anything is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// This.
+    Number(u64),
+    /// The virtual address of the probed function.
+    Function,
+    /// The number of the probe.
+    Site,
+    /// The virtual address of the probed instruction.
+    Address,
+}
+
+/// For which key of a map a probe collects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The number of the map.
+    pub map: usize,
+    /// Its parts.
+    pub parts: Vec<Part>,
+}
+
+/// A clause as steps of a snippet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InStub {
+    steps: Vec<Step>,
+    /// The steps, by their numbers, that have the distance of the words of a key, all of whose parts are numbers.
+    fixed: Vec<(usize, Key)>,
+    /// The operand of each probe is the [distance](Store::distance) of the words of this key.
+    pub operand: Option<Key>,
+}
+
+impl InStub {
+    /// The steps, with the words that all probes have in common, in `store`, where they are those of `new` if there are none yet.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the words.
+    pub fn steps(mut self, code: &Code, store: &mut Store, new: NewWords<'_>) -> Result<Vec<Step>, OutOfMemory> {
+        for (step, key) in &self.fixed {
+            let numbers = key.parts.iter().filter_map(|part| match part {
+                Part::Number(number) => Some(*number),
+                Part::Function | Part::Site | Part::Address => None,
+            });
+            let numbers = fallible::collect(numbers)?;
+            let distance = store.distance(code, key.map, &numbers, new)?.ok_or(OutOfMemory)?;
+            if let Some(step) = self.steps.get_mut(*step) {
+                *step = Step::Number(OTHER, distance);
+            }
+        }
+        Ok(self.steps)
+    }
+}
+
+/// What is known of a word of the frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It is in this register.
+    In(u8),
+    /// It is this.
+    Is(Part),
+}
+
+/// Why there is no snippet.
+enum No {
+    /// The clause does more.
+    Snippet,
+    Memory,
+}
+
+impl From<OutOfMemory> for No {
+    fn from(_: OutOfMemory) -> Self {
+        Self::Memory
+    }
+}
+
+/// The clause of `code` with this number as a snippet, where CPUs have `atomics` or have not; nothing if it has none. The steps are
+/// good as long as `store` is where it is now.
+///
+/// # Errors
+///
+/// There is no memory.
+pub fn in_stub(
+    code: &Code,
+    clause: usize,
+    store: &Store,
+    kernel: &Kernel,
+    atomics: bool,
+) -> Result<Option<InStub>, OutOfMemory> {
+    let Some(routine) = code.routines.get(clause) else { return Ok(None) };
+    let mut lowering = Lowering {
+        code,
+        routine,
+        kernel,
+        atomics,
+        places: Places::new(code, &routine.ops, VALUES)?,
+        known: [None; FRAME_WORDS],
+        starts: Vec::new(),
+        steps: Vec::new(),
+        fixed: Vec::new(),
+        operand: None,
+        has_collected: false,
+    };
+    match lowering.lower(store) {
+        Ok(()) => {
+            let Lowering { steps, fixed, operand, .. } = lowering;
+            Ok(Some(InStub { steps, fixed, operand }))
+        }
+        Err(No::Snippet) => Ok(None),
+        Err(No::Memory) => Err(OutOfMemory),
+    }
+}
+
+/// Whether a map is only collected in while the program runs: what is asked for at hits is found in tables alone.
+fn is_only_collected(code: &Code, map: u8) -> bool {
+    !code.routines.iter().flat_map(|routine| &routine.ops).any(|op| {
+        matches!(*op, Op::Get { map: of, .. } | Op::Total { map: of, .. } | Op::Delete { map: of, .. } if of == map)
+    })
+}
+
+struct Lowering<'a> {
+    code: &'a Code,
+    routine: &'a Routine,
+    kernel: &'a Kernel,
+    atomics: bool,
+    places: Places,
+    /// And which op has given it.
+    known: [Option<(Known, usize)>; FRAME_WORDS],
+    /// At which step each op begins.
+    starts: Vec<usize>,
+    steps: Vec<Step>,
+    fixed: Vec<(usize, Key)>,
+    operand: Option<Key>,
+    has_collected: bool,
+}
+
+impl Lowering<'_> {
+    fn lower(&mut self, store: &Store) -> Result<(), No> {
+        self.over(store)?;
+        for (number, &op) in self.routine.ops.iter().enumerate() {
+            fallible::push(&mut self.starts, self.steps.len())?;
+            self.op(number, op)?;
+        }
+        // Branches lead to ops so far.
+        let end = self.steps.len();
+        for step in &mut self.steps {
+            if let Step::Branch(_, target) = step {
+                *target = self.starts.get(*target).copied().unwrap_or(end);
+            }
+        }
+        // What does nothing but count its hits needs no snippet.
+        if self.has_collected { Ok(()) } else { Err(No::Snippet) }
+    }
+
+    fn push(&mut self, step: Step) -> Result<(), No> {
+        Ok(fallible::push(&mut self.steps, step)?)
+    }
+
+    fn instruction(&mut self, word: u32) -> Result<(), No> {
+        self.push(Step::Instruction(word))
+    }
+
+    /// Ends at once where the program has asked to end.
+    fn over(&mut self, store: &Store) -> Result<(), No> {
+        if self.code.routines.iter().any(|routine| routine.ops.contains(&Op::Exit)) {
+            if self.routine.runs_after_exit {
+                return Err(No::Snippet);
+            }
+            self.push(Step::Number(ONE, store.over_address()))?;
+            self.instruction(a64::load_byte(ONE, ONE))?;
+            self.push(Step::Branch(Branch::NotZeroWord(ONE), self.routine.ops.len()))?;
+        }
+        Ok(())
+    }
+
+    /// The register that has `word` before op `number`.
+    fn word(&self, number: usize, word: Word) -> Result<u8, No> {
+        match (self.places.before(word.0.into(), number), self.known(word)) {
+            (_, Some(Known::In(register))) => Ok(register),
+            (_, Some(Known::Is(_))) | (Place::Memory | Place::Nowhere, None) => Err(No::Snippet),
+            (Place::Register(register), None) => Ok(register),
+        }
+    }
+
+    fn known(&self, word: Word) -> Option<Known> {
+        self.known.get(usize::from(word.0)).copied().flatten().map(|(known, _)| known)
+    }
+
+    /// What `operand` is, if that is a number.
+    fn number_of(&self, operand: Operand) -> Option<u64> {
+        match operand {
+            Operand::Constant(value) => Some(value),
+            Operand::Word(word) => match self.known(word) {
+                Some(Known::Is(Part::Number(value))) => Some(value),
+                _ => None,
+            },
+        }
+    }
+
+    /// The register that has `operand`: its own, or `otherwise`; the zero register for 0.
+    fn operand(&mut self, number: usize, operand: Operand, otherwise: u8) -> Result<u8, No> {
+        match (self.number_of(operand), operand) {
+            (Some(0), _) => Ok(ZERO),
+            (Some(value), _) => {
+                self.push(Step::Number(otherwise, value))?;
+                Ok(otherwise)
+            }
+            (None, Operand::Word(word)) => self.word(number, word),
+            (None, Operand::Constant(_)) => Err(No::Snippet),
+        }
+    }
+
+    /// The register that op `number` is to have `to` in; nothing if nobody reads it.
+    fn target(&self, number: usize, to: Word) -> Result<Option<u8>, No> {
+        match self.places.after(to.0.into(), number) {
+            Place::Register(register) => Ok(Some(register)),
+            Place::Nowhere => Ok(None),
+            Place::Memory => Err(No::Snippet),
+        }
+    }
+
+    /// Remembers what `to` is behind op `number`, if no other op gives it a value up to where it is read last.
+    fn remember(&mut self, number: usize, to: Word, known: Known) -> bool {
+        let last = self.places.last(to.0.into(), number);
+        let others = self.routine.ops.get(number + 1..=last).unwrap_or_default();
+        let is_written =
+            |op: &Op| self.code.touched(*op).is_ok_and(|of| each(of.written()).any(|word| word == to.0.into()));
+        // A jump over it may bring another value along.
+        let is_first = self.places.before(to.0.into(), number) == Place::Nowhere;
+        let is_only = is_first && !others.iter().any(is_written);
+        if let (true, Some(place)) = (is_only, self.known.get_mut(usize::from(to.0))) {
+            *place = Some((known, number));
+        }
+        is_only
+    }
+
+    fn op(&mut self, number: usize, op: Op) -> Result<(), No> {
+        let touched = self.code.touched(op).map_err(|_| No::Snippet)?;
+        self.step(number, op)?;
+        for word in each(touched.written()) {
+            if let Some(known) = self.known.get_mut(word) {
+                *known = known.filter(|&(_, by)| by == number);
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, number: usize, op: Op) -> Result<(), No> {
+        match op {
+            Op::Set { to, from } => {
+                let Some(target) = self.target(number, to)? else { return Ok(()) };
+                if let Some(value) = self.number_of(from) {
+                    if self.remember(number, to, Known::Is(Part::Number(value))) {
+                        return Ok(());
+                    }
+                    return self.push(Step::Number(target, value));
+                }
+                if let Operand::Word(word) = from
+                    && let Some(known @ Known::Is(_)) = self.known(word)
+                {
+                    return if self.remember(number, to, known) { Ok(()) } else { Err(No::Snippet) };
+                }
+                let from = self.operand(number, from, target)?;
+                self.instruction(a64::copy(target, from))
+            }
+            Op::Copy { to, from, words } => {
+                for word in 0..words {
+                    let (to, from) = (Word(to.0.wrapping_add(word)), Word(from.0.wrapping_add(word)));
+                    let Some(target) = self.target(number, to)? else { continue };
+                    if let Some(known @ Known::Is(_)) = self.known(from) {
+                        if !self.remember(number, to, known) {
+                            return Err(No::Snippet);
+                        }
+                        continue;
+                    }
+                    let from = self.word(number, from)?;
+                    // What is read behind this may be what is written here.
+                    if words > 1 && from != target {
+                        return Err(No::Snippet);
+                    }
+                    self.instruction(a64::copy(target, from))?;
+                }
+                Ok(())
+            }
+            Op::Load { to, what } => self.load(number, to, what),
+            Op::Compute { to, how, left, right } => {
+                let Some(target) = self.target(number, to)? else { return Ok(()) };
+                self.arithmetic(number, target, how, left, right)
+            }
+            Op::Extend { to, from, bits, signed } => {
+                let Some(target) = self.target(number, to)? else { return Ok(()) };
+                let from = self.operand(number, from, ONE)?;
+                self.instruction(a64::extend(signed, target, from, bits))
+            }
+            Op::Compare { to, how, left, right } => {
+                let Some(target) = self.target(number, to)? else { return Ok(()) };
+                self.compare(number, left, right)?;
+                self.instruction(a64::set_if(condition(how), target))
+            }
+            Op::Branch { how, left, right, target } => {
+                use crate::code::Comparison::{Equal, Unequal};
+                let branch = match (how, self.number_of(right)) {
+                    (Equal, Some(0)) => Branch::Zero(self.operand(number, left, ONE)?),
+                    (Unequal, Some(0)) => Branch::NotZero(self.operand(number, left, ONE)?),
+                    _ => {
+                        self.compare(number, left, right)?;
+                        Branch::If(condition(how))
+                    }
+                };
+                self.push(Step::Branch(branch, target.into()))
+            }
+            Op::Jump { target } => self.push(Step::Branch(Branch::Always, target.into())),
+            Op::Collect { map, key, value } => self.collect(number, map, key, value),
+            _ => Err(No::Snippet),
+        }
+    }
+
+    /// Something of the hit.
+    fn load(&mut self, number: usize, to: Word, what: Builtin) -> Result<(), No> {
+        let Some(target) = self.target(number, to)? else { return Ok(()) };
+        let part = match what {
+            Builtin::Function => Part::Function,
+            Builtin::Site => Part::Site,
+            Builtin::Register(Register::Pc) => Part::Address,
+            Builtin::Register(Register::X(register)) => {
+                if CHANGED.contains(&register) {
+                    return Err(No::Snippet);
+                }
+                if self.remember(number, to, Known::In(register)) {
+                    return Ok(());
+                }
+                return self.instruction(a64::copy(target, register));
+            }
+            Builtin::Register(Register::Sp) => return self.instruction(encode::add(target, encode::SP, 0)),
+            Builtin::Task => match self.kernel.task {
+                Some(Source::Path(path)) if path.base == Base::Thread => {
+                    self.instruction(a64::read_thread(target))?;
+                    return path.offsets.iter().try_for_each(|&offset| self.instruction(load(target, target, offset)));
+                }
+                _ => return Err(No::Snippet),
+            },
+            Builtin::Register(Register::Pstate)
+            | Builtin::Caller
+            | Builtin::Cpu
+            | Builtin::Nanoseconds
+            | Builtin::Elapsed => return Err(No::Snippet),
+        };
+        if self.remember(number, to, Known::Is(part)) { Ok(()) } else { Err(No::Snippet) }
+    }
+
+    /// Sets the flags by `left` and `right`.
+    fn compare(&mut self, number: usize, left: Operand, right: Operand) -> Result<(), No> {
+        let left = self.operand(number, left, ONE)?;
+        let small = self.number_of(right).map(Operand::Constant).and_then(immediate);
+        match small {
+            Some(value) if left != ZERO => self.instruction(a64::compare(left, value)),
+            _ => {
+                let right = self.operand(number, right, OTHER)?;
+                self.instruction(a64::compute(Binary::SubtractFlags, ZERO, left, right))
+            }
+        }
+    }
+
+    fn arithmetic(
+        &mut self,
+        number: usize,
+        target: u8,
+        how: Arithmetic,
+        left: Operand,
+        right: Operand,
+    ) -> Result<(), No> {
+        let one = self.operand(number, left, ONE)?;
+        let constant = self.number_of(right);
+        let small = constant.map(Operand::Constant).and_then(immediate).filter(|_| one != ZERO);
+        let word = match (how, small, constant) {
+            (Arithmetic::Add, Some(value), _) => Some(encode::add(target, one, value)),
+            (Arithmetic::Subtract, Some(value), _) => Some(encode::subtract(target, one, value)),
+            (Arithmetic::Left, _, Some(value)) => Some(a64::shift_left(target, one, (value & 63) as u8)),
+            (Arithmetic::Right, _, Some(value)) => Some(a64::shift_right(target, one, (value & 63) as u8)),
+            _ => None,
+        };
+        if let Some(word) = word {
+            return self.instruction(word);
+        }
+        let other = self.operand(number, right, OTHER)?;
+        if is_remainder(how) {
+            // The quotient must not be where an operand is.
+            let quotient = if one == ONE { target } else { ONE };
+            if quotient == other || quotient == one {
+                return Err(No::Snippet);
+            }
+            self.instruction(a64::compute(binary(how), quotient, one, other))?;
+            return self.instruction(a64::multiply_subtract(target, quotient, other, one));
+        }
+        self.instruction(a64::compute(binary(how), target, one, other))
+    }
+}

@@ -1,0 +1,271 @@
+//! Instructions that break a rule are told, and what cannot be compiled is refused. What the instructions of programs are is for the
+//! tests of a front end, and what they do is tested on the target.
+
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
+
+use aarch64_kprobes::insn::encode::compute as a64;
+use fallible::failing::each_allocation;
+
+use super::*;
+use crate::code::{Aggregate, Arithmetic, Builtin, Comparison, Kept, Map, Op, Operand, Routine, Type, Word};
+use crate::store::Limits;
+
+/// A kernel whose hits are frames with x0 to x30, sp, pc and pstate.
+const KERNEL: Kernel = Kernel {
+    register: |register| {
+        Some(match register {
+            Register::X(number) => 8 * u16::from(number),
+            Register::Sp => 248,
+            Register::Pc => 256,
+            Register::Pstate => 264,
+        })
+    },
+    function: Some(Source::Path(Path { base: Base::Hit, offsets: &[280, 16] })),
+    caller: None,
+    site: None,
+    cpu: Path { base: Base::Thread, offsets: &[24] },
+    cpus: 4,
+    task: Some(Source::Path(Path { base: Base::Thread, offsets: &[16] })),
+    comm: Some(Path { base: Base::Thread, offsets: &[32] }),
+    nanoseconds: Some(Source::Call(0x4000)),
+    perform: 0x5000,
+    context: 0x6000,
+};
+
+/// Code of one clause, with these maps, and one action.
+fn code(ops: Vec<Op>, maps: Vec<Map>) -> Code {
+    Code { routines: vec![Routine { ops, runs_after_exit: false }], maps, actions: 1, stack_frames: 0 }
+}
+
+fn map(keys: &[Type], value: Kept) -> Map {
+    Map { name: String::new(), keys: keys.to_vec(), value }
+}
+
+fn argument(to: u8, number: u8) -> Op {
+    Op::Load { to: Word(to), what: Builtin::Register(Register::X(number)) }
+}
+
+const NUMBER: Type = Type::Integer { signed: false };
+
+#[test]
+fn what_cannot_be_compiled_is_refused() {
+    let collect = Op::Collect { map: 0, key: Word(0), value: Operand::Constant(1) };
+    let ops = [argument(0, 0)].into_iter().chain(core::iter::repeat_n(collect, 500)).collect();
+    let code = code(ops, vec![map(&[NUMBER], Kept::Aggregate(Aggregate::Count))]);
+    let store = Store::new(&code, &Limits::usual(4), 1_000).unwrap();
+    let directory = Directory::new(&store).unwrap();
+    let refused = |clause, kernel: &Kernel| compile(&code, clause, &store, &directory, kernel).unwrap_err();
+    assert_eq!(refused(0, &KERNEL), Refused::Long);
+    assert_eq!(refused(1, &KERNEL), Refused::NoClause(1));
+    assert_eq!(refused(0, &Kernel { cpus: 5, ..KERNEL }), Refused::Cpus { store: 4, kernel: 5 });
+    assert_eq!(
+        refused(0, &Kernel { cpus: 5, ..KERNEL }).to_string(),
+        "there are 5 CPUs, and the program is loaded for 4"
+    );
+}
+
+#[test]
+fn a_clause_is_compiled_or_there_is_no_memory() {
+    let any = Any::new();
+    let compiled = || compile(&any.code, 0, &any.store, &Directory::new(&any.store)?, &KERNEL);
+    let (_, allocations) = each_allocation(compiled, |error| *error == Refused::OutOfMemory);
+    assert!(allocations > 20, "{allocations}");
+}
+
+/// Any clause, compiled, that has calls, searches and branches.
+struct Any {
+    code: Code,
+    store: Store,
+    directory: Directory,
+    compiled: Compiled,
+}
+
+impl Any {
+    fn new() -> Self {
+        let word = |number| Operand::Word(Word(number));
+        let ops = vec![
+            argument(0, 0),
+            Op::Branch { how: Comparison::BelowEqual, left: word(0), right: Operand::Constant(5), target: 13 },
+            // `@[arg0, comm == "a"] = hist(arg1)`
+            argument(1, 0),
+            Op::Comm { to: Word(3) },
+            Op::Compare { to: Word(2), how: Comparison::Equal, left: word(3), right: Operand::Constant(0x61) },
+            argument(5, 1),
+            Op::Collect { map: 0, key: Word(1), value: word(5) },
+            // `if (cpu) { print(nsecs); }`
+            Op::Load { to: Word(6), what: Builtin::Cpu },
+            Op::Branch { how: Comparison::Equal, left: word(6), right: Operand::Constant(0), target: 11 },
+            Op::Load { to: Word(7), what: Builtin::Nanoseconds },
+            Op::Emit { action: 0, from: Word(7), words: 1 },
+            // `@x++`
+            Op::Modify {
+                to: Word(8),
+                map: 1,
+                key: Word(0),
+                how: Arithmetic::Add,
+                by: Operand::Constant(1),
+                after: false,
+            },
+            // `@l = lhist(arg1, 3, 90, 10)`
+            Op::Collect { map: 2, key: Word(0), value: word(5) },
+        ];
+        let linear = Aggregate::Linear { least: 3, most: 90, step: 10 };
+        let maps = vec![
+            map(&[NUMBER, NUMBER], Kept::Aggregate(Aggregate::Histogram)),
+            map(&[], Kept::Value(NUMBER)),
+            map(&[], Kept::Aggregate(linear)),
+        ];
+        let code = code(ops, maps);
+        let store = Store::new(&code, &Limits::usual(4), 1_000).unwrap();
+        let directory = Directory::new(&store).unwrap();
+        let compiled = compile(&code, 0, &store, &directory, &KERNEL).unwrap();
+        Self { code, store, directory, compiled }
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach { store: &self.store, directory: &self.directory, cpu: KERNEL.cpu }
+    }
+
+    /// What is wrong with the instructions when `change` has been made.
+    fn flaw(&self, change: impl FnOnce(&mut Compiled)) -> Result<(), &'static str> {
+        let mut wrong = self.compiled.clone();
+        change(&mut wrong);
+        wrong.verify(may_be_called, self.reach()).map_err(|refused| match refused {
+            Refused::Flaw { what, .. } => what,
+            other => panic!("{other}"),
+        })
+    }
+}
+
+/// What the handler may call.
+fn may_be_called(to: u64) -> bool {
+    matches!(to, 0x4000 | 0x5000)
+}
+
+#[test]
+fn instructions_that_break_a_rule_are_told() {
+    let any = Any::new();
+    let right = &any.compiled;
+    assert!(right.verify(|to| to == 0x5000, any.reach()).is_err());
+    let what = |change: &dyn Fn(&mut Compiled)| any.flaw(change);
+    let first = |word: u32| what(&|compiled| compiled.words[0] = word);
+    for word in [0xd503_207f, 0xd420_0000, 0x1e60_4020, 0xd51b_4220, 0xd69f_03e0, 0xd61f_0120, 0, u32::MAX] {
+        assert_eq!(first(word), Err("is no word of a handler"), "{word:#x}");
+    }
+    let (ours, theirs, stack, return_address) = (0xf940_0003, 0xf940_0013, 0x9100_43ff, 0xaa01_03fe);
+    assert_eq!(first(ours), Ok(()));
+    for word in [theirs, stack, return_address, 0xf900_0020, 0xf900_03e0, 0xa900_0420, 0xf900_0040, 0xf900_0120] {
+        assert_eq!(first(word), Err("writes what is not its own"), "{word:#x}");
+    }
+    assert_eq!(first(0xc80e_7d29), Err("takes no bucket"));
+    assert_eq!(first(0xc89f_fd3f), Err("lets go of a bucket that it does not hold"));
+    assert_eq!(first(0x17ff_ffff), Err("leads out of the instructions"));
+    assert_eq!(first(0x14ff_ffff), Err("leads out of the instructions"));
+    assert_eq!(first(0x5800_0023), Err("loads what is no literal"));
+    assert_eq!(first(0x1400_0000), Err("may be executed again and again"));
+    assert_eq!(what(&|compiled| compiled.words[4] = 0x17ff_fffd), Err("may be executed again and again"));
+    assert_eq!(what(&|compiled| compiled.instructions -= 1), Err("runs out of its end"));
+    assert_eq!(first(super::call::ENTER[0]), Err("touches the stack beside a call"));
+    assert_eq!(first(super::call::LEAVE[1]), Err("touches the stack beside a call"));
+    assert_eq!(first(0xd63f_0220), Err("touches the stack beside a call"));
+    let call = right.calls[0];
+    let is_not = Err("is not the call that it is said to be");
+    assert_eq!(what(&|compiled| compiled.words[call.word - 1] = 0xd280_0011), is_not);
+    assert_eq!(what(&|compiled| compiled.words[call.word] = ours), is_not);
+    assert_eq!(what(&|compiled| compiled.calls[0].word -= 1), is_not);
+    assert_eq!(what(&|compiled| compiled.calls[0].to = 8), Err("calls what it may not"));
+    assert_eq!(what(&|compiled| compiled.calls.truncate(1)), Err("calls what it may not"));
+    assert_eq!(what(&|compiled| compiled.calls.push(call)), Err("has fewer calls than it says"));
+    let last = right.calls.last().unwrap().word;
+    assert_eq!(what(&|compiled| compiled.words[last - 3] = 0xb400_0021), Err("branches within a call"));
+    let search = right.words.iter().position(|word| word & 0xff00_001f == 0xb500_000b).unwrap();
+    assert_eq!(what(&|compiled| compiled.words[search - 1] = ours), Err("may be executed again and again"));
+}
+
+/// The numbers of the words of that form.
+fn of_form(compiled: &Compiled, mask: u32, value: u32) -> Vec<usize> {
+    let words = compiled.words[..compiled.instructions].iter().enumerate();
+    words.filter(|(_, word)| **word & mask == value).map(|(at, _)| at).collect()
+}
+
+#[test]
+fn stores_go_where_a_clause_has_something() {
+    let any = Any::new();
+    let right = &any.compiled;
+    assert_eq!(any.flaw(|_| ()), Ok(()));
+    let (lost, past) = ("writes what is not its own", "writes past the end of what it has");
+    // `str x14` to a row, of a histogram by powers of two, of one by steps, and to a value alone: anywhere else.
+    let mut stores = of_form(right, 0xffc0_001f, 0xf900_000e);
+    stores.retain(|&at| right.words[at] >> 5 & 31 != u32::from(FRAME));
+    assert!(stores.len() >= 2);
+    for &at in &stores {
+        for offset in [0, 4095] {
+            let word = right.words[at] & !(0xfff << 10) | offset << 10;
+            assert_eq!(any.flaw(|wrong| wrong.words[at] = word), Err(past), "{at}: {word:#x}");
+        }
+        for base in [0, 1, 3, 11, 13, 17] {
+            let word = right.words[at] & !(31 << 5) | base << 5;
+            let found = any.flaw(|wrong| wrong.words[at] = word);
+            assert!(
+                found == Err(lost) || found == Err("changes a bucket that it does not hold"),
+                "{at}, x{base}: {found:?}"
+            );
+        }
+    }
+    // What bounds the row: `clz`, the number that it is taken from, the comparison, and the choice by it.
+    let is_refused = |at: usize, word: u32| {
+        let found = any.flaw(|wrong| wrong.words[at] = word);
+        assert!(found == Err(lost) || found == Err(past), "{at}, {word:#x}: {found:?}");
+    };
+    for at in of_form(right, 0xffff_fc00, 0xdac0_1000) {
+        is_refused(at, a64::copy(13, 3));
+    }
+    for at in of_form(right, 0xffff_ffff, a64::compute(a64::Binary::SubtractFlags, ZERO, RIGHT, OTHER)) {
+        is_refused(at, a64::compute(a64::Binary::SubtractFlags, ZERO, OTHER, RIGHT));
+        is_refused(at + 1, a64::select(a64::Condition::Hi, RIGHT, RIGHT, OTHER));
+        is_refused(at + 1, a64::select(a64::Condition::Lo, RIGHT, OTHER, RIGHT));
+    }
+    // The row of the CPU, and its bucket.
+    for at in of_form(right, 0xffff_ffff, a64::add_shifted(ROW, BUCKET, ROW, 3 + any.directory.shift)) {
+        is_refused(at, a64::add_shifted(ROW, BUCKET, ROW, 4 + any.directory.shift));
+        is_refused(at, a64::add_shifted(ROW, BUCKET, SLOT, 3 + any.directory.shift));
+    }
+    let home = of_form(right, 0xffff_ffff, a64::multiply_add(BUCKET, TAKEN, SLOT, BUCKET))[0];
+    let further = a64::shift_right(TAKEN, TAKEN, 30);
+    let takes = Err("takes no bucket");
+    assert_eq!(any.flaw(|wrong| wrong.words[home] = a64::multiply_add(BUCKET, ONE, SLOT, BUCKET)), takes);
+    assert_eq!(any.flaw(|wrong| wrong.words[home - 1] += 1 << 5), takes);
+    assert_eq!(any.flaw(|wrong| wrong.words[home - 2] = further), takes);
+}
+
+#[test]
+fn buckets_are_held_where_they_are_changed_and_let_go_of() {
+    let any = Any::new();
+    let right = &any.compiled;
+    let nothing = a64::copy(ONE, ONE);
+    let take = a64::store_exclusive(OTHER, BUCKET, BUCKET);
+    let release = a64::store_release(ZERO, BUCKET);
+    let (taken, released) = (of_form(right, u32::MAX, take), of_form(right, u32::MAX, release));
+    assert!(taken.len() >= 3 && released.len() >= taken.len());
+    for &at in &taken {
+        for (change, word) in [(at, nothing), (at - 1, nothing), (at - 2, load(HOLDER, BUCKET, 0)), (at + 1, nothing)] {
+            assert!(any.flaw(|wrong| wrong.words[change] = word).is_err(), "{change}");
+        }
+        let other = a64::store_exclusive(OTHER, ZERO, BUCKET);
+        assert_eq!(any.flaw(|wrong| wrong.words[at] = other), Err("takes no bucket"));
+        // Behind these it is held: the first word is that which tells what slots are taken.
+        assert_eq!(any.flaw(|wrong| wrong.words[at + 2] = a64::RETURN), Err("keeps the bucket that it holds"));
+        let lost = a64::copy(BUCKET, SLOT);
+        assert_eq!(any.flaw(|wrong| wrong.words[at + 2] = lost), Err("loses the bucket that it holds"));
+    }
+    for &at in &released {
+        assert!(any.flaw(|wrong| wrong.words[at] = nothing).is_err(), "{at}");
+    }
+    // A search that does not stop behind the last slot, or goes on by another length.
+    for at in of_form(right, u32::MAX, a64::shift_right(TAKEN, TAKEN, 1)) {
+        assert!(any.flaw(|wrong| wrong.words[at - 1] += 8 << 10).is_err(), "{at}");
+        assert!(any.flaw(|wrong| wrong.words[at] = nothing).is_err(), "{at}");
+    }
+}

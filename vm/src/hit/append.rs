@@ -1,0 +1,29 @@
+//! Putting out a record, on the CPU of the ring.
+
+use core::sync::atomic::Ordering;
+
+use crate::store::{Cells, RECORD_HEAD, Ring};
+
+impl Ring {
+    /// Writes a record, on the CPU of the ring, with interrupts masked.
+    #[inline]
+    pub fn write(&self, action: u8, time: u64, values: &Cells) {
+        let written = self.written.load(Ordering::Relaxed);
+        let taken = written.wrapping_sub(self.read.load(Ordering::Acquire));
+        let words = RECORD_HEAD + values.len();
+        if taken + words as u64 > self.cells.len() as u64 {
+            self.lost.store(self.lost.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            return;
+        }
+        let head = [u64::from(action) | (values.len() as u64) << 8, time];
+        let words_of = head.into_iter().chain(values.iter().map(|value| value.load(Ordering::Relaxed)));
+        let mut next = written;
+        for word in words_of {
+            if let Some(cell) = self.cell(next) {
+                cell.store(word, Ordering::Relaxed);
+            }
+            next = next.wrapping_add(1);
+        }
+        self.written.store(next, Ordering::Release);
+    }
+}

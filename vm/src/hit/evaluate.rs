@@ -1,0 +1,63 @@
+//! The results of computations and comparisons.
+
+use crate::code::{Arithmetic, Comparison};
+
+impl Arithmetic {
+    /// The result.
+    //
+    // Not inlined, so that in the image there is one table of jumps in a function, which who follows them can see the end of.
+    #[inline(never)]
+    #[must_use]
+    pub fn apply(self, left: u64, right: u64) -> u64 {
+        let (signed, by) = (left.cast_signed(), right.cast_signed());
+        match self {
+            Self::Add => left.wrapping_add(right),
+            Self::Subtract => left.wrapping_sub(right),
+            Self::Multiply => left.wrapping_mul(right),
+            Self::Divide => left.checked_div(right).unwrap_or(0),
+            Self::DivideSigned if right == 0 => 0,
+            Self::DivideSigned => signed.wrapping_div(by).cast_unsigned(),
+            Self::Remainder => left.checked_rem(right).unwrap_or(left),
+            Self::RemainderSigned if right == 0 => left,
+            Self::RemainderSigned => signed.wrapping_rem(by).cast_unsigned(),
+            Self::And => left & right,
+            Self::Or => left | right,
+            Self::Xor => left ^ right,
+            Self::Left => left.wrapping_shl(right as u32),
+            Self::Right => left.wrapping_shr(right as u32),
+            Self::RightSigned => signed.wrapping_shr(right as u32).cast_unsigned(),
+        }
+    }
+}
+
+impl Comparison {
+    /// Whether it holds.
+    //
+    // Not inlined, for the reason that `Arithmetic::apply` has.
+    #[inline(never)]
+    #[must_use]
+    pub fn holds(self, left: u64, right: u64) -> bool {
+        let signed = (left.cast_signed(), right.cast_signed());
+        match self {
+            Self::Equal => left == right,
+            Self::Unequal => left != right,
+            Self::Below => left < right,
+            Self::BelowEqual => left <= right,
+            Self::Above => left > right,
+            Self::AboveEqual => left >= right,
+            Self::Less => signed.0 < signed.1,
+            Self::LessEqual => signed.0 <= signed.1,
+            Self::Greater => signed.0 > signed.1,
+            Self::GreaterEqual => signed.0 >= signed.1,
+        }
+    }
+}
+
+/// `value` cut to its lower `bits`, below 64, and extended again.
+#[inline]
+#[must_use]
+pub fn extend(value: u64, bits: u8, signed: bool) -> u64 {
+    let away = 64_u32.saturating_sub(bits.into()).min(63);
+    let high = value << away;
+    if signed { (high.cast_signed() >> away).cast_unsigned() } else { high >> away }
+}

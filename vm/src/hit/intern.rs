@@ -1,0 +1,71 @@
+//! The number of a stack, which is added if it is new.
+
+use core::sync::atomic::Ordering;
+
+use crate::atomic::spin_loop;
+use crate::store::{Cells, Stacks};
+
+/// Where the stack of these frames wants to be.
+#[inline]
+pub(crate) fn hash(frames: impl Iterator<Item = u64>) -> u64 {
+    frames.fold(0, |hash, frame| {
+        let product = (hash ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        product ^ product >> 32
+    })
+}
+
+/// In how many places a stack may lie, from where its hash wants it to be; a model tries all orders of looking at each.
+const REACH: usize = if cfg!(all(test, loom)) { 2 } else { 32 };
+
+/// The number of a stack that has found no place.
+pub(crate) const NO_STACK: u64 = u64::MAX;
+
+impl Stacks {
+    /// The number of `stack`, which is added if it is new. Called with interrupts masked.
+    #[inline]
+    pub fn number(&self, stack: &Cells) -> u64 {
+        if stack.is_empty() || self.count == 0 {
+            return NO_STACK;
+        }
+        let hash = hash(stack.iter().map(|frame| frame.load(Ordering::Relaxed)));
+        let places = (0..REACH).map(|away| hash.wrapping_add(away as u64) as usize & self.count.wrapping_sub(1));
+        if let Some(number) = places.clone().find(|&number| self.is(number, stack)) {
+            return number as u64;
+        }
+        while self.adding.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            spin_loop();
+        }
+        let number = self.add(places, stack);
+        self.adding.store(false, Ordering::Release);
+        number
+    }
+
+    /// Whether the stack of that number is `stack`.
+    #[inline]
+    fn is(&self, number: usize, stack: &Cells) -> bool {
+        let Some((count, frames)) = self.slot(number) else { return false };
+        count.load(Ordering::Relaxed) == stack.len() as u64
+            && stack.len() <= frames.len()
+            && frames.iter().zip(stack).all(|(has, frame)| has.load(Ordering::Relaxed) == frame.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn add(&self, places: impl Iterator<Item = usize>, stack: &Cells) -> u64 {
+        for number in places {
+            if self.is(number, stack) {
+                return number as u64;
+            }
+            let Some((count, frames)) = self.slot(number) else { break };
+            if count.load(Ordering::Relaxed) == 0 {
+                frames
+                    .iter()
+                    .zip(stack)
+                    .for_each(|(to, frame)| to.store(frame.load(Ordering::Relaxed), Ordering::Relaxed));
+                count.store(stack.len() as u64, Ordering::Relaxed);
+                return number as u64;
+            }
+        }
+        self.dropped.store(self.dropped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        NO_STACK
+    }
+}

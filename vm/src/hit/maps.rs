@@ -1,0 +1,132 @@
+//! What ops do with maps.
+
+use core::sync::atomic::Ordering;
+
+use super::{Machine, Run, halves, is_better, join, total, wide, widened};
+use crate::atomic::AtomicU64;
+use crate::code::{Aggregate, Kept, Word, rows};
+use crate::store::{Cells, Table};
+
+impl<M: Machine> Run<'_, M> {
+    /// Calls `act` with the table of a map for this CPU, or the one for all, and the key.
+    #[inline]
+    pub(super) fn with_table<T>(&self, map: u8, key: Word, act: impl FnOnce(&Table, &Cells) -> Option<T>) -> Option<T> {
+        let table = match &**self.store.tables.get(usize::from(map))? {
+            [alone] => alone,
+            tables => tables.get(self.machine.cpu())?,
+        };
+        act(table, self.words(key, table.key_words()))
+    }
+
+    /// The value of a map, in the frame.
+    #[inline]
+    pub(super) fn get_value(&self, to: Word, map: u8, key: Word) {
+        let found = self.with_table(map, key, |table, key| {
+            let place = self.words(to, table.value_words());
+            let copied = table.look(key, |value| {
+                place.iter().zip(value).for_each(|(to, from)| {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                });
+            });
+            if copied.is_none() {
+                place.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+            Some(())
+        });
+        if found.is_none() {
+            self.set(to, 0);
+        }
+    }
+
+    /// The number that all CPUs have collected.
+    #[inline]
+    pub(super) fn total(&self, map: u8, key: Word) -> u64 {
+        let map = usize::from(map);
+        let (Some(of), Some(tables)) = (self.code.maps.get(map), self.store.tables.get(map)) else { return 0 };
+        let Kept::Aggregate(aggregate) = &of.value else { return 0 };
+        let words = tables.first().map_or(0, Table::value_words).min(3);
+        let mut all = [0; 3];
+        for table in tables {
+            table.look(self.words(key, table.key_words()), |value| {
+                let mut one = [0; 3];
+                one.iter_mut().zip(value).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+                let (Some(all), Some(one)) = (all.get_mut(..words), one.get(..words)) else { return };
+                join(aggregate, all, one);
+            });
+        }
+        total(aggregate, all.get(..words).unwrap_or(&[]))
+    }
+
+    /// Takes a key out of a map, on all CPUs.
+    #[inline]
+    pub(super) fn delete(&self, map: u8, key: Word) {
+        for table in self.store.tables.get(usize::from(map)).into_iter().flatten() {
+            table.remove(self.words(key, table.key_words()));
+        }
+    }
+
+    /// Collects a value, on this CPU.
+    #[inline]
+    pub(super) fn collect(&self, map: u8, key: Word, value: u64) {
+        let Some(Kept::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| &of.value) else { return };
+        self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value)));
+    }
+}
+
+/// Adds `amount` to `word`, which nobody else changes.
+#[inline]
+fn increase(word: Option<&AtomicU64>, amount: u64) {
+    if let Some(word) = word {
+        word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+}
+
+/// Collects `value` in `words`.
+#[inline]
+fn add(aggregate: &Aggregate, words: &Cells, value: u64) {
+    match *aggregate {
+        Aggregate::Count => increase(words.first(), 1),
+        Aggregate::Sum { .. } => increase(words.first(), value),
+        Aggregate::Average { signed } | Aggregate::Statistics { signed } => {
+            let [count, low, high] = words else { return };
+            increase(Some(count), 1);
+            let sum = wide([low, high].map(|word| word.load(Ordering::Relaxed)));
+            let [new_low, new_high] = halves(sum.wrapping_add(widened(value, signed)));
+            low.store(new_low, Ordering::Relaxed);
+            high.store(new_high, Ordering::Relaxed);
+        }
+        Aggregate::Least { signed } | Aggregate::Greatest { signed } => {
+            if let [set, best] = words
+                && (set.load(Ordering::Relaxed) == 0
+                    || is_better(aggregate, signed, value, best.load(Ordering::Relaxed)))
+            {
+                set.store(1, Ordering::Relaxed);
+                best.store(value, Ordering::Relaxed);
+            }
+        }
+        Aggregate::Histogram => increase(words.get(power_row(value)), 1),
+        Aggregate::Linear { least, most, step } => increase(words.get(linear_row(least, most, step, value)), 1),
+    }
+}
+
+/// The row of a value with a sign: 0 below 0, 1 for 0, 2 for 1, 3 for 2 to 3, and so on.
+#[inline]
+pub(crate) fn power_row(value: u64) -> usize {
+    match value.cast_signed() {
+        ..0 => 0,
+        0 => 1,
+        _ => (65 - value.leading_zeros()) as usize,
+    }
+}
+
+/// The row of a value with a sign: 0 below `least`, the last from the end of the last step on.
+#[inline]
+pub(crate) fn linear_row(least: i64, most: i64, step: i64, value: u64) -> usize {
+    let value = value.cast_signed();
+    let rows = rows(least, most, step);
+    if value < least {
+        return 0;
+    }
+    let steps = value.abs_diff(least).checked_div(step.unsigned_abs()).unwrap_or(0);
+    1 + (steps as usize).min(rows)
+}

@@ -1,0 +1,290 @@
+//! What runs while a probe is hit: the interpreter, which is the meaning of the checked form, and what it does to the store.
+//! Compiled code does the same, and is tested against it.
+//!
+//! Everything in this module and below runs with interrupts masked: no lock but those of the maps, no allocation, no panic, no
+//! loop without a bound, and no call out of the closed region of the image. The linker script places it there by its path. So
+//! only functions of the hit path are here, and none of the types that others are generic over: those are in [`code`](crate::code)
+//! and [`store`](crate::store), and some of their methods are here.
+//!
+//! The interpreter touches only the store, of which the frame and the ring of its CPU are its own, and what [`Machine`] gives it.
+
+mod append;
+mod evaluate;
+mod intern;
+mod lookup;
+mod maps;
+mod merge;
+
+pub use evaluate::extend;
+#[cfg(test)]
+pub(crate) use intern::NO_STACK;
+#[cfg(all(test, loom))]
+pub(crate) use intern::hash;
+pub(crate) use merge::{halves, is_better, join, widened};
+pub use merge::{total, wide};
+
+use core::sync::atomic::Ordering;
+
+use crate::atomic::AtomicU64;
+use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
+use crate::store::{Cells, Lane, Store};
+
+/// What a program is told of a hit. All of it is asked with interrupts masked, while a probe is handled: it must not be
+/// probed, wait, allocate or panic.
+pub trait Machine {
+    /// A register of the interrupted code.
+    fn register(&self, register: Register) -> u64;
+
+    /// The virtual address of the function that the probe is in.
+    fn function(&self) -> u64;
+
+    /// The virtual address of the call that the function returns behind.
+    fn caller(&self) -> u64;
+
+    /// The number of the probe.
+    fn site(&self) -> u64;
+
+    /// The number of this CPU, dense from 0.
+    fn cpu(&self) -> usize;
+
+    /// The number of the task.
+    fn task(&self) -> u64;
+
+    /// The name of the task, filled up with zeros.
+    fn comm(&self) -> [u8; 16];
+
+    /// Nanoseconds since the start of the machine.
+    fn nanoseconds(&self) -> u64;
+
+    /// What lies at the virtual address `address`, in its lowest `bytes`, which are 1, 2, 4 or 8; `None` if it cannot be
+    /// read.
+    fn read(&self, address: u64, bytes: u8) -> Option<u64>;
+
+    /// The virtual addresses of the stack, the innermost first, in `frames`, which nobody else uses meanwhile: as many as fit.
+    /// Returns how many.
+    fn stack(&self, frames: &[AtomicU64]) -> usize;
+}
+
+/// What a program does on one CPU.
+struct Run<'a, M> {
+    code: &'a Code,
+    store: &'a Store,
+    lane: &'a Lane,
+    frame: &'a [AtomicU64; FRAME_WORDS],
+    machine: &'a M,
+}
+
+/// Runs a clause of `code`, by its number, with interrupts masked. `store` was made for `code`. Does nothing if the program
+/// has asked to end, unless the clause runs after that, too.
+#[inline]
+pub fn run<M: Machine>(code: &Code, clause: usize, store: &Store, machine: &M) {
+    let Some(routine) = code.routines.get(clause) else { return };
+    if store.is_over() && !routine.runs_after_exit {
+        return;
+    }
+    if let Some(run) = Run::new(code, store, machine) {
+        run.routine(routine);
+    }
+}
+
+/// Does one op of a clause, by their numbers, with the values that the frame of this CPU has: what compiled code calls where it
+/// has no instructions for an op. Jumps do nothing. The rest is as for [`run`].
+#[inline]
+pub fn perform<M: Machine>(code: &Code, clause: usize, op: usize, store: &Store, machine: &M) {
+    let Some(op) = code.routines.get(clause).and_then(|routine| routine.ops.get(op)) else { return };
+    if let Some(run) = Run::new(code, store, machine) {
+        run.op(op);
+    }
+}
+
+impl<'a, M: Machine> Run<'a, M> {
+    #[inline]
+    fn new(code: &'a Code, store: &'a Store, machine: &'a M) -> Option<Self> {
+        let lane = store.lanes.get(machine.cpu())?;
+        let frame = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame).ok()?;
+        Some(Self { code, store, lane, frame, machine })
+    }
+
+    fn routine(&self, routine: &Routine) {
+        let mut next = 0;
+        while let Some(op) = routine.ops.get(next) {
+            // Every target is further on: see `Code::verify`.
+            next = match self.op(op) {
+                Some(target) => usize::from(target).max(next + 1),
+                None => next + 1,
+            };
+        }
+    }
+
+    #[inline]
+    fn get(&self, word: Word) -> u64 {
+        self.frame[usize::from(word.0)].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set(&self, word: Word, value: u64) {
+        self.frame[usize::from(word.0)].store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn operand(&self, operand: Operand) -> u64 {
+        match operand {
+            Operand::Word(word) => self.get(word),
+            Operand::Constant(value) => value,
+        }
+    }
+
+    /// `words` words of the frame.
+    #[inline]
+    fn words(&self, first: Word, words: usize) -> &Cells {
+        self.frame.get(usize::from(first.0)..).and_then(|rest| rest.get(..words)).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn fault(&self) {
+        self.lane.faults.store(self.lane.faults.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Does `op`. The number of the op to go on with, if it is not the next.
+    //
+    // Not inlined into the loop, out of which the compiler would move the addresses of tables of jumps, away from the jumps: who
+    // follows them in the image finds them only there.
+    #[inline(never)]
+    fn op(&self, op: &Op) -> Option<u16> {
+        match *op {
+            Op::Set { to, from } => self.set(to, self.operand(from)),
+            Op::Copy { to, from, words } => {
+                for word in 0..words {
+                    self.set(Word(to.0.wrapping_add(word)), self.get(Word(from.0.wrapping_add(word))));
+                }
+            }
+            Op::Load { to, what } => self.set(to, self.builtin(what)),
+            Op::Comm { to } => {
+                let comm = self.machine.comm();
+                for (number, part) in (0..).zip(comm.as_chunks::<8>().0) {
+                    self.set(Word(to.0.wrapping_add(number)), u64::from_le_bytes(*part));
+                }
+            }
+            Op::Stack { to, frames } => {
+                let frames = self.lane.stack.get(..usize::from(frames)).unwrap_or(&[]);
+                let found = self.machine.stack(frames);
+                let number = self.store.stacks.number(frames.get(..found).unwrap_or(frames));
+                self.set(to, number);
+            }
+            Op::Compute { to, how, left, right } => {
+                self.set(to, how.apply(self.operand(left), self.operand(right)));
+            }
+            Op::Extend { to, from, bits, signed } => self.set(to, extend(self.operand(from), bits, signed)),
+            Op::Compare { to, how, left, right } => {
+                self.set(to, how.holds(self.operand(left), self.operand(right)).into());
+            }
+            Op::Differ { to, left, right, bytes } => self.set(to, self.differ(left, right, bytes).into()),
+            Op::Branch { how, left, right, target } => {
+                return how.holds(self.operand(left), self.operand(right)).then_some(target);
+            }
+            Op::Jump { target } => return Some(target),
+            Op::Read { to, address, bytes, signed } => {
+                let found = self.machine.read(self.operand(address), bytes);
+                if found.is_none() {
+                    self.fault();
+                }
+                let found = found.unwrap_or(0);
+                self.set(to, if bytes == 8 { found } else { extend(found, bytes.wrapping_mul(8), signed) });
+            }
+            Op::ReadText { to, words, address, length } => {
+                self.read_text(to, words, self.operand(address), self.operand(length));
+            }
+            Op::Get { to, map, key } => self.get_value(to, map, key),
+            Op::Total { to, map, key } => self.set(to, self.total(map, key)),
+            Op::Put { map, key, from } => {
+                self.with_table(map, key, |table, key| {
+                    let from = self.words(from, table.value_words());
+                    table.change(key, |value| {
+                        value.iter().zip(from).for_each(|(to, from)| {
+                            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                        });
+                    })
+                });
+            }
+            Op::Modify { to, map, key, how, by, after } => {
+                let by = self.operand(by);
+                let changed = self.with_table(map, key, |table, key| {
+                    table.change(key, |value| {
+                        let word = value.first()?;
+                        let old = word.load(Ordering::Relaxed);
+                        let new = how.apply(old, by);
+                        word.store(new, Ordering::Relaxed);
+                        Some(if after { new } else { old })
+                    })
+                });
+                self.set(to, changed.flatten().unwrap_or(0));
+            }
+            Op::Collect { map, key, value } => self.collect(map, key, self.operand(value)),
+            Op::Delete { map, key } => self.delete(map, key),
+            Op::Emit { action, from, words } => {
+                self.lane.ring.write(action, self.machine.nanoseconds(), self.words(from, words.into()));
+            }
+            Op::Exit => self.store.end(self.machine.nanoseconds()),
+        }
+        None
+    }
+
+    #[inline]
+    fn builtin(&self, what: Builtin) -> u64 {
+        match what {
+            Builtin::Register(register) => self.machine.register(register),
+            Builtin::Function => self.machine.function(),
+            Builtin::Caller => self.machine.caller(),
+            Builtin::Site => self.machine.site(),
+            Builtin::Cpu => self.machine.cpu() as u64,
+            Builtin::Task => self.machine.task(),
+            Builtin::Nanoseconds => self.machine.nanoseconds(),
+            Builtin::Elapsed => self.machine.nanoseconds().wrapping_sub(self.store.start),
+        }
+    }
+
+    /// Whether two strings differ in their first `bytes`.
+    #[inline]
+    fn differ(&self, left: Word, right: Word, bytes: u8) -> bool {
+        let words = usize::from(bytes).div_ceil(8);
+        let (left, right) = (self.words(left, words), self.words(right, words));
+        left.iter().zip(right).enumerate().any(|(number, (left, right))| {
+            let rest = u32::from(bytes).saturating_sub(number as u32 * 8);
+            let away = 64_u32.saturating_sub(rest.saturating_mul(8)).min(63);
+            (left.load(Ordering::Relaxed) ^ right.load(Ordering::Relaxed)) << away != 0
+        })
+    }
+
+    /// Reads a string, by words that are aligned, and so lie in one page each.
+    fn read_text(&self, to: Word, words: u8, address: u64, length: u64) {
+        let most = u64::from(words).wrapping_mul(8).saturating_sub(1).min(length);
+        let mut ended = false;
+        let mut loaded: Option<(u64, u64)> = None;
+        for number in 0..words {
+            let mut packed = 0_u64;
+            for at in 0..8_u64 {
+                let index = u64::from(number) * 8 + at;
+                ended |= index >= most;
+                if ended {
+                    break;
+                }
+                let place = address.wrapping_add(index);
+                let base = place & !7;
+                let word = match loaded {
+                    Some((of, word)) if of == base => Some(word),
+                    _ => self.machine.read(base, 8),
+                };
+                let Some(word) = word else {
+                    self.fault();
+                    ended = true;
+                    break;
+                };
+                loaded = Some((base, word));
+                let byte = word >> (8 * (place & 7)) & 0xff;
+                ended = byte == 0;
+                packed |= byte << (8 * at);
+            }
+            self.set(Word(to.0.wrapping_add(number)), packed);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A table is changed and read by several CPUs, in every order.
+
+use alloc::sync::Arc;
+
+use kprobes_models::{Model, loom::thread, verify};
+
+use super::*;
+
+/// Adds 1 to both words of the value of the only key.
+fn step(table: &Table) {
+    table.change(&[], |value| {
+        for word in value {
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    });
+}
+
+fn all(table: &Table) -> Vec<(Vec<u64>, Vec<u64>)> {
+    let mut rows = Vec::new();
+    (0..table.buckets()).for_each(|bucket| table.read(bucket, &|action| action(), &mut rows).unwrap());
+    let row = |row: &[u64]| (row[..table.key_words()].into(), row[table.key_words()..].into());
+    rows.chunks_exact(table.key_words() + table.value_words()).map(row).collect()
+}
+
+/// Two CPUs change a value: nothing is lost. It is read while it is changed: it is whole.
+#[test]
+fn changes_are_not_lost_and_values_are_whole() {
+    let model = Model::new(|| {
+        let table = Arc::new(Table::new(0, 2, 1).unwrap());
+        let other = thread::spawn({
+            let table = table.clone();
+            move || step(&table)
+        });
+        step(&table);
+        other.join().unwrap();
+        assert_eq!(all(&table), [(Vec::new(), Vec::from([2, 2]))]);
+    });
+    let reader = Model::new(|| {
+        let table = Arc::new(Table::new(0, 2, 1).unwrap());
+        let writer = thread::spawn({
+            let table = table.clone();
+            move || step(&table)
+        });
+        for (_, value) in all(&table) {
+            assert_eq!(value, [1, 1]);
+        }
+        writer.join().unwrap();
+    });
+    verify(&["lookup.rs"], &[model, reader].map(|model| model.preempted_at_most(2)), &[]);
+}
