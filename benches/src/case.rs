@@ -116,17 +116,17 @@ pub static CASES: &[Case] = &[
             controls.set_enabled(events, None, None, true)
         })
     }),
-    hit("hist.log2", target::add, Mode::Lean, |at, _| {
+    hit("hist.log2", target::add, Mode::Compiled, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
             controls.set_trigger(events, EVENT, "hist:keys=x.log2")
         })
     }),
-    hit("hist.sum", target::add, Mode::Lean, |at, _| {
+    hit("hist.sum", target::add, Mode::Compiled, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0 y=%x1"), |controls, events| {
             controls.set_trigger(events, EVENT, "hist:keys=x:vals=y")
         })
     }),
-    hit("hist.two-keys", target::add, Mode::Lean, |at, _| {
+    hit("hist.two-keys", target::add, Mode::Compiled, |at, _| {
         controlled(&format!("p:e {at:#x} x=%x0"), |controls, events| {
             controls.set_trigger(events, EVENT, "hist:keys=common_pid,x")
         })

@@ -14,7 +14,7 @@ use super::hit::counters::STRIDE;
 use super::hit::cpu::Cpu;
 use crate::platform::MAX_CPUS;
 
-const BLOCK: Layout = match Layout::from_size_align(STRIDE * MAX_CPUS, STRIDE) {
+const BLOCK: Layout = match Layout::from_size_align(CpuWords::BYTES, STRIDE) {
     Ok(layout) => layout,
     Err(_) => panic!("the size of a block is not a multiple of its alignment"),
 };
@@ -32,6 +32,8 @@ unsafe impl Send for CpuWords {}
 unsafe impl Sync for CpuWords {}
 
 impl CpuWords {
+    /// Bytes of memory that they take.
+    pub const BYTES: usize = STRIDE * MAX_CPUS;
     /// How many there are.
     pub const COUNT: usize = STRIDE / size_of::<AtomicU64>();
 

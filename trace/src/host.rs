@@ -33,6 +33,8 @@ pub unsafe trait Host {
 /// Where the kernel keeps what stubs record, as its [`Host`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
+    /// The number of the CPU.
+    pub cpu: usize,
     /// The number of the task.
     pub task: usize,
     /// Its name.
@@ -44,18 +46,20 @@ impl Offsets {
     /// Those of the host of this image.
     #[must_use]
     pub fn of_host() -> Self {
-        let (task, name);
-        // SAFETY: it writes two registers.
+        let (cpu, task, name);
+        // SAFETY: it writes three registers.
         unsafe {
             core::arch::asm!(
+                "movz {cpu}, #:abs_g0:kprobes_trace_cpu_offset",
                 "movz {task}, #:abs_g0:kprobes_trace_task_offset",
                 "movz {name}, #:abs_g0:kprobes_trace_name_offset",
+                cpu = out(reg) cpu,
                 task = out(reg) task,
                 name = out(reg) name,
                 options(nomem, nostack, preserves_flags)
             );
         }
-        Self { task, name }
+        Self { cpu, task, name }
     }
 }
 

@@ -12,6 +12,8 @@ pub enum Binary {
     Add = 0x8b00_0000,
     /// `sub` (C6.2, SUB (shifted register)).
     Subtract = 0xcb00_0000,
+    /// `sbc`: one less, unless the carry flag is set (C6.2, SBC).
+    SubtractCarry = 0xda00_0000,
     /// `subs`, which sets the flags (C6.2, SUBS (shifted register)).
     SubtractFlags = 0xeb00_0000,
     /// `and` (C6.2, AND (shifted register)).

@@ -92,6 +92,7 @@ fn compiled_words_are_what_they_are_called() {
     for (how, name) in [
         (Binary::Add, "add"),
         (Binary::Subtract, "sub"),
+        (Binary::SubtractCarry, "sbc"),
         (Binary::SubtractFlags, "subs"),
         (Binary::And, "and"),
         (Binary::Or, "orr"),

@@ -119,16 +119,10 @@ pub(crate) struct OtherProbe<P> {
 }
 
 /// What a stub does for `recorder` at the virtual address `address`, where it has this `plan`, if stubs can do it.
-fn code<P: Armed>(
-    kind: Kind,
-    recorder: &Recorder,
-    plan: Option<&Plan>,
-    address: u64,
-) -> Result<Option<Code>, OutOfMemory> {
-    match (kind, P::offsets(), plan.map(Plan::only_filters)) {
-        (Kind::Probe, Some(offsets), None) => compiled::record(recorder, None, address, offsets),
-        (Kind::Probe, Some(offsets), Some(Some(tests))) => compiled::record(recorder, Some(tests), address, offsets),
-        _ => Ok(None),
+fn code<P: Armed>(recorder: &Recorder, plan: Option<&Plan>, address: u64) -> Result<Option<Code>, OutOfMemory> {
+    match P::offsets() {
+        Some(offsets) => compiled::code(recorder, plan, address, offsets),
+        None => Ok(None),
     }
 }
 
@@ -136,7 +130,7 @@ impl<P: Armed> Event<P> {
     /// A probe, not armed, for the place of this one, if with this `plan` its stub is to do something else.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
         let kind = self.definition.kind;
-        let code = code::<P>(kind, &self.recorder, plan, self.address)?;
+        let code = code::<P>(&self.recorder, plan, self.address)?;
         if code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
             return Ok(None);
         }
@@ -332,7 +326,7 @@ impl<P: Armed> Events<P> {
         let recorder = Recorder::new(number, &format, &fetches, entry, functions.clone(), self.rings)?;
         let recorder = AliasableBox::new(fallible::boxed(recorder)?);
         let plan = plan(&recorder, address)?;
-        let code = code::<P>(definition.kind, &recorder, plan.as_deref(), address)?;
+        let code = code::<P>(&recorder, plan.as_deref(), address)?;
         let compiled = code.map(Compiled::new).transpose()?.flatten();
         // There was none before.
         drop(recorder.plan().replace(plan));

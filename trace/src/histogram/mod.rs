@@ -13,11 +13,12 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
+use aarch64_kprobes::probe::CpuWords;
 use fallible::{Arc, OutOfMemory};
 
 pub use error::{Error, Problem};
 pub use parse::{Command, Definition};
-pub(crate) use table::{Cell, Keys, Numbers, Store, Table};
+pub(crate) use table::{CELL, Cell, Keys, MULTIPLIER, Numbers, Store, Table};
 
 use crate::fetch::Word;
 use crate::filter::{Number, Text};
@@ -42,6 +43,23 @@ pub struct Histogram {
     pub(crate) values: Box<[Number]>,
     pub(crate) tables: Box<[Table]>,
     pub(crate) paused: AtomicBool,
+    /// What stubs count by exponents, by leading zeros.
+    exponents: Option<CpuWords>,
+    /// Where stubs find the tables, by CPU.
+    places: Box<[u64]>,
+}
+
+/// Where stubs count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Places {
+    /// In the word of a number of leading zeros, of those that begin so far from what stands for the CPU.
+    Exponents(u64),
+    /// In one of so many cells, by its hash, by the virtual address that each CPU has from `places` on.
+    Cells { places: u64, count: usize },
+    /// In an entry of so many words, that one of so many slots tells of; by the virtual addresses of the slots and the entries.
+    Entries { places: u64, count: usize, stride: usize },
+    /// Nowhere.
+    None,
 }
 
 /// How a hit is counted whose key is one word of the hit itself, and whose values are such words, too: nothing else is looked
@@ -109,14 +127,35 @@ impl Histogram {
         let table = |_| Table::new(definition.size, shape, values.len());
         let tables = fallible::boxed_slice(fallible::collect_results((0..cpus).map(table))?)?;
         let paused = AtomicBool::new(definition.command == Some(Command::Pause));
-        Ok(Self { definition, keys, values, tables, paused })
+        let exponents = Self::has_exponents(&definition, shape).then(CpuWords::new).transpose()?;
+        let places = fallible::boxed_slice(tables.iter().flat_map(Table::places))?;
+        Ok(Self { definition, keys, values, tables, paused, exponents, places })
+    }
+
+    /// Whether stubs may count by exponents.
+    fn has_exponents(definition: &Definition, shape: Shape) -> bool {
+        matches!(shape, Shape::Exponent) && definition.values.is_empty()
+    }
+
+    /// Where stubs count.
+    pub(crate) fn places(&self) -> Places {
+        let places = self.places.as_ptr().expose_provenance() as u64;
+        match (&self.exponents, self.tables.first().map(|table| &table.store)) {
+            (Some(words), _) => Places::Exponents(words.distance(0)),
+            (None, Some(Store::Numbers(Numbers { cells, .. }))) => Places::Cells { places, count: cells.len() },
+            (None, Some(Store::Keys(Keys { slots, stride, .. }))) => {
+                Places::Entries { places, count: slots.len(), stride: *stride }
+            }
+            (None, Some(Store::Exponents(_)) | None) => Places::None,
+        }
     }
 
     /// Bytes of memory that the tables of such a histogram take for so many CPUs.
     #[must_use]
     pub fn bytes(definition: &Definition, cpus: usize) -> usize {
-        let keys = definition.keys.iter().map(Key::of);
-        Table::bytes(definition.size, Shape::of(definition, keys), definition.values.len()).saturating_mul(cpus)
+        let shape = Shape::of(definition, definition.keys.iter().map(Key::of));
+        let words = if Self::has_exponents(definition, shape) { CpuWords::BYTES } else { 0 };
+        Table::bytes(definition.size, shape, definition.values.len()).saturating_mul(cpus).saturating_add(words)
     }
 
     /// What was asked for.
@@ -142,6 +181,12 @@ impl Histogram {
         for table in &self.tables {
             reading.dropped += table.dropped.load(Relaxed);
             table.read(self.values.len(), &mut reading.entries)?;
+        }
+        for zeros in (0..=64).filter(|_| self.exponents.is_some()) {
+            let hits = self.exponents.as_ref().map_or(0, |words| words.sum(zeros));
+            if hits > 0 {
+                fallible::push(&mut reading.entries, fallible::collect([64 - zeros as u64, hits])?)?;
+            }
         }
         reading.merge(self.key_words(), 1 + self.values.len());
         Ok(reading)

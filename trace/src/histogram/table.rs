@@ -19,6 +19,12 @@ use crate::atomic::AtomicU64;
 /// What a number can be by powers of two: the exponents 0 to 64.
 const EXPONENTS: u64 = 65;
 
+/// What a hash is multiplied by: odd, with bits all over, as the upper bits of a product depend on all bits of the other factor.
+pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Bytes of a cell.
+pub(crate) const CELL: usize = size_of::<Cell>();
+
 /// The table of one CPU, in cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -117,6 +123,19 @@ impl Table {
                     2 * size * size_of::<AtomicU32>() + (size + 1) * (key + 1 + values + name) * size_of::<AtomicU64>()
                 }
             }
+    }
+
+    /// The virtual addresses by which stubs find the table: of the cells by hash; or of the slots and the entries.
+    pub(super) fn places(&self) -> impl Iterator<Item = u64> {
+        fn of<T>(all: &[T]) -> Option<u64> {
+            Some(all.as_ptr().expose_provenance() as u64)
+        }
+        let places = match &self.store {
+            Store::Exponents(_) => [None, None],
+            Store::Numbers(Numbers { cells, .. }) => [of(cells), None],
+            Store::Keys(Keys { slots, words, .. }) => [of(slots), of(words)],
+        };
+        places.into_iter().flatten()
     }
 
     /// Appends the entries, with so many values: the words of the key, hits, values, the task's name.

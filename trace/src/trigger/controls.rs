@@ -232,11 +232,16 @@ impl Controls {
             Error::Filter(filter, error) => self.refuse_filter(&filter, &error),
             Error::Histogram(error) => self.refuse_histogram(name, text, &error.problem, error.column),
         })?;
-        // A histogram that is paused has the same plan.
-        if self.get(name).is_some_and(|settings| !request.remove && settings.pause(&request)) {
-            return Ok(());
-        }
         let mut draft = self.draft()?;
+        // A histogram that is paused has the same plan, but no stub counts in it.
+        let settings = self.get(name).filter(|_| !request.remove);
+        if let Some((histogram, paused)) = settings.and_then(|settings| settings.pausing(&request)) {
+            draft.get_mut(name)?;
+            let was_paused = histogram.is_paused();
+            histogram.set_paused(paused);
+            let changed = self.commit(events, draft, self.disarmed);
+            return changed.inspect_err(|_| histogram.set_paused(was_paused));
+        }
         let switch = match &request.kind {
             Kind::Tracing { .. } => Some(events.rings().switch().clone()),
             Kind::Event { group, event, .. } => {
@@ -347,11 +352,13 @@ impl Controls {
         if staged.iter().any(|one| one.plan.is_some()) {
             (self.services.synchronize)();
         }
-        for Staged { number, other, .. } in staged {
-            if let (Some(event), Some(other)) = (events.get_mut(number), other) {
+        for Staged { number, other, .. } in &mut staged {
+            if let (Some(event), Some(other)) = (events.get_mut(*number), other.take()) {
                 event.retire(other);
             }
         }
+        // What its code counted in goes after a probe.
+        drop(staged);
         if failed.is_some() {
             return Err(Errno::NoMemory);
         }

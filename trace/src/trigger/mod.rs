@@ -36,8 +36,8 @@ pub struct Plan {
     pub(crate) triggers_look: bool,
     /// Hits are recorded.
     pub(crate) recording: Arc<Switch>,
-    /// They are, and no trigger changes that.
-    stays_recorded: bool,
+    /// Whether they are, if no trigger changes that.
+    records: Option<bool>,
     /// The caller of what is hit is in x30, and not yet in a frame record.
     pub(crate) in_link: bool,
     /// Nothing here looks at the record: what is not to be kept need not be made.
@@ -65,7 +65,7 @@ impl Plan {
         filter: Option<&Filter>,
         triggers: &[Arc<Trigger>],
         recording: Arc<Switch>,
-        stays_recorded: bool,
+        records: Option<bool>,
         in_link: bool,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Self, OutOfMemory> {
@@ -75,15 +75,29 @@ impl Plan {
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
         let triggers_look = triggers.iter().any(Bound::looks);
         let words = filter.as_ref().filter(|_| triggers.is_empty()).map(Filter::words).transpose()?.flatten();
-        Ok(Self { filter, triggers, triggers_look, recording, stays_recorded, in_link, is_direct, words })
+        Ok(Self { filter, triggers, triggers_look, recording, records, in_link, is_direct, words })
     }
 }
 
 impl Plan {
-    /// The tests of words that the hits are to pass that are recorded, if there is nothing else to do.
-    pub(crate) fn only_filters(&self) -> Option<&[Test<WordQuestion>]> {
-        self.words.as_deref().filter(|_| self.stays_recorded)
+    /// What there is to do, as far as stubs can.
+    pub(crate) fn task(&self) -> Task<'_> {
+        match (self.records, self.words.as_deref(), &*self.triggers) {
+            (Some(true), Some(tests), _) => Task::Record(tests),
+            (Some(false), _, [bound]) if bound.filter.is_none() => Task::Count(bound),
+            _ => Task::Other,
+        }
     }
+}
+
+/// What there is to do at a hit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Task<'a> {
+    /// To record it, if it passes these tests.
+    Record(&'a [Test<WordQuestion>]),
+    /// To carry out a trigger of every hit, and not to record it.
+    Count(&'a Bound),
+    Other,
 }
 
 impl Bound {

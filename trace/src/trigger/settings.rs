@@ -114,8 +114,8 @@ impl Settings {
             return Ok(None);
         }
         let (filter, recording) = (self.filter.as_ref(), self.recording.clone());
-        let stays_recorded = self.enabled && self.targeted == 0;
-        let plan = Plan::new(filter, &self.triggers, recording, stays_recorded, in_link, number)?;
+        let records = (self.targeted == 0).then_some(self.enabled);
+        let plan = Plan::new(filter, &self.triggers, recording, records, in_link, number)?;
         fallible::boxed(plan).map(Some)
     }
 
@@ -299,13 +299,21 @@ impl Settings {
 
     /// Pauses or continues the histogram that `request` names, if it asks for that and the histogram is there.
     pub fn pause(&self, request: &Request) -> bool {
+        let pausing = self.pausing(request);
+        pausing.inspect(|(histogram, paused)| histogram.set_paused(*paused)).is_some()
+    }
+
+    /// The histogram that `request` asks to be paused or continued, and whether it is to be paused.
+    pub(crate) fn pausing(&self, request: &Request) -> Option<(Arc<Histogram>, bool)> {
         let Kind::Histogram(Definition { command: Some(command @ (Command::Pause | Command::Continue)), .. }) =
             &request.kind
         else {
-            return false;
+            return None;
         };
-        let histogram = self.position(request).and_then(|place| self.triggers.get(place)?.histogram());
-        histogram.inspect(|histogram| histogram.set_paused(*command == Command::Pause)).is_some()
+        match &self.triggers.get(self.position(request)?)?.action {
+            Action::Histogram(histogram) => Some((histogram.clone(), *command == Command::Pause)),
+            _ => None,
+        }
     }
 
     /// Puts an empty histogram in the place of the one at `place`.

@@ -9,12 +9,9 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use super::{Moment, load};
 use crate::atomic::AtomicU64;
 use crate::filter::Text;
-use crate::histogram::{Cell, Histogram, Key, Keys, Numbers, Source, Store, Table, Tally, Transform};
+use crate::histogram::{Cell, Histogram, Key, Keys, MULTIPLIER, Numbers, Source, Store, Table, Tally, Transform};
 use crate::hit::Registers;
 use crate::trigger::{Bound, Plan};
-
-/// Odd, with bits all over: the upper bits of a product depend on all bits of the other factor.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What is counted under a key: hits, and the sums of the values.
 type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);

@@ -1,0 +1,206 @@
+//! Histograms by numbers, of all hits of an event that is not recorded.
+
+use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
+use aarch64_kprobes::insn::{Literal, encode};
+use aarch64_kprobes::probe::{Snippet, Step};
+
+use super::{No, ONE, OTHER, Steps, THREAD, ZERO, load, register};
+use crate::filter::Number;
+use crate::histogram::{CELL, Key, MULTIPLIER, Places, Source, Transform};
+use crate::trigger::{Action, Bound};
+
+/// Where the table is, or an entry of it.
+const TABLE: u8 = 11;
+const HASH: u8 = 12;
+const FACTOR: u8 = 14;
+
+/// Bytes of what is counted before the values: hits, and the key; of an entry of several words, hits alone.
+const WORD: usize = 8;
+
+impl Steps {
+    /// Counts a hit, if a histogram is what it is for. Whether interrupts are masked for it.
+    pub(super) fn count(&mut self, bound: &Bound) -> Result<bool, No> {
+        let Action::Histogram(histogram) = &bound.trigger.action else { return Err(No::Stub) };
+        if histogram.is_paused() {
+            return Err(No::Stub);
+        }
+        match (&*bound.keys, &*bound.values, histogram.places()) {
+            (&[Key { source: Source::Number { number, .. }, .. }], [], Places::Exponents(distance)) => {
+                self.count_exponent(number, distance).map(|()| false)
+            }
+            (keys, values, Places::Cells { places, count }) => {
+                self.find_cell(keys, places, count)?;
+                self.add(values, 2 * WORD)?;
+                self.hit(0).map(|()| true)
+            }
+            (keys, values, Places::Entries { places, count, stride }) => {
+                self.find_entry(keys, places, count, stride)?;
+                let behind = WORD * keys.len();
+                self.add(values, behind + WORD)?;
+                self.hit(behind).map(|()| true)
+            }
+            _ => Err(No::Stub),
+        }
+    }
+
+    /// Counts by the exponent of the next power of two, 64 without the leading zeros of one less: in the word for these.
+    fn count_exponent(&mut self, number: Number, distance: u64) -> Result<(), No> {
+        let number = self.number(number, ONE)?;
+        self.instructions([
+            // One less, but 0 for 0.
+            compute::compute(Binary::SubtractFlags, ZERO, ZERO, number),
+            compute::compute(Binary::SubtractCarry, ONE, number, ZERO),
+            compute::leading_zeros(ONE, ONE),
+        ])?;
+        self.push(Step::Number(OTHER, distance))?;
+        self.instructions([compute::add_shifted(OTHER, OTHER, ONE, 3)])?;
+        if Snippet::has_atomics() {
+            self.instructions([
+                compute::compute(Binary::Add, OTHER, Snippet::CPU, OTHER),
+                encode::add_to(Snippet::ONE, OTHER),
+            ])
+        } else {
+            self.instructions([
+                encode::load_at(ONE, Snippet::CPU, OTHER),
+                encode::add(ONE, ONE, 1),
+                encode::store_at(ONE, Snippet::CPU, OTHER),
+            ])
+        }
+    }
+
+    /// The register that has the number: `otherwise`, if it is in none.
+    fn number(&mut self, number: Number, otherwise: u8) -> Result<u8, No> {
+        match number {
+            Number::Register { register: from, .. } => match register(from) {
+                Ok(register) => Ok(register),
+                Err(_) => self.word(number.word().ok_or(No::Stub)?, otherwise),
+            },
+            Number::Task => {
+                let task = load(otherwise, THREAD, self.offsets.task);
+                self.instructions([
+                    compute::read_thread(THREAD),
+                    task,
+                    compute::extend(true, otherwise, otherwise, 32),
+                ])?;
+                Ok(otherwise)
+            }
+            Number::Cpu => {
+                let cpu = load(otherwise, THREAD, self.offsets.cpu);
+                self.instructions([compute::read_thread(THREAD), cpu])?;
+                Ok(otherwise)
+            }
+            Number::Field { .. } => Err(No::Stub),
+        }
+    }
+
+    /// The register that has a part of a key: `otherwise`, if it is in none.
+    fn key(&mut self, key: &Key, otherwise: u8) -> Result<u8, No> {
+        let Source::Number { number, transform } = key.source else { return Err(No::Stub) };
+        let number = self.number(number, otherwise)?;
+        match transform {
+            Transform::None => Ok(number),
+            Transform::Buckets(size @ 1..) => {
+                self.push(Step::Number(HASH, size))?;
+                self.instructions([
+                    compute::compute(Binary::Divide, THREAD, number, HASH),
+                    compute::compute(Binary::Multiply, THREAD, THREAD, HASH),
+                ])?;
+                self.instructions([compute::copy(otherwise, THREAD)])?;
+                Ok(otherwise)
+            }
+            Transform::Buckets(_) | Transform::Log2 => Err(No::Stub),
+        }
+    }
+
+    /// Has `to` be the address that this CPU has among these, which follow each other from the virtual address `places` on.
+    fn of_this_cpu(&mut self, to: u8, places: u64) -> Result<(), No> {
+        self.push(Step::Number(to, places))?;
+        self.instructions([
+            compute::read_thread(THREAD),
+            load(THREAD, THREAD, self.offsets.cpu),
+            compute::add_shifted(to, to, THREAD, 3),
+            load(to, to, 0),
+        ])
+    }
+
+    /// Has `TABLE` be the cell of a key in the table of this CPU, of those from `places` on, which has as many as `count`, a power of
+    /// two.
+    fn find_cell(&mut self, keys: &[Key], places: u64, count: usize) -> Result<(), No> {
+        let [key] = keys else { return Err(No::Stub) };
+        let key = self.key(key, OTHER)?;
+        self.of_this_cpu(TABLE, places)?;
+        self.push(Step::Number(FACTOR, MULTIPLIER))?;
+        self.instructions([
+            compute::compute(Binary::Multiply, HASH, key, FACTOR),
+            compute::shift_right(HASH, HASH, shift(count)?),
+            compute::add_shifted(TABLE, TABLE, HASH, CELL.trailing_zeros() as u8),
+            encode::load_pair(HASH, ONE, TABLE, 0),
+        ])?;
+        self.push(Step::Call(Branch::Zero(HASH)))?;
+        self.instructions([compute::compute(Binary::SubtractFlags, ZERO, ONE, key)])?;
+        self.push(Step::Call(Branch::If(Condition::Ne)))
+    }
+
+    /// Has `TABLE` be the entry of a key of two words, of which it is told in `count` slots, a power of two. Where these begin, and
+    /// the entries, which have so many words, each CPU finds from the virtual address `places` on.
+    fn find_entry(&mut self, keys: &[Key], places: u64, count: usize, stride: usize) -> Result<(), No> {
+        let [one, other] = keys else { return Err(No::Stub) };
+        let (one, other) = (self.key(one, ONE)?, self.key(other, OTHER)?);
+        self.push(Step::Number(FACTOR, MULTIPLIER))?;
+        self.instructions([
+            compute::compute(Binary::Multiply, HASH, one, FACTOR),
+            compute::xor_shifted(HASH, HASH, HASH, 32),
+            compute::compute(Binary::Xor, HASH, HASH, other),
+            compute::compute(Binary::Multiply, HASH, HASH, FACTOR),
+            compute::xor_shifted(HASH, HASH, HASH, 32),
+            compute::compute(Binary::Multiply, HASH, HASH, FACTOR),
+            compute::shift_right(HASH, HASH, shift(count)?),
+        ])?;
+        self.push(Step::Number(TABLE, places))?;
+        self.instructions([
+            compute::read_thread(THREAD),
+            load(THREAD, THREAD, self.offsets.cpu),
+            compute::add_shifted(TABLE, TABLE, THREAD, 4),
+            // The slots, and the entries.
+            encode::load_pair(TABLE, THREAD, TABLE, 0),
+            compute::add_shifted(TABLE, TABLE, HASH, 2),
+            encode::load(Literal::Word, HASH, TABLE, 0),
+        ])?;
+        self.push(Step::Call(Branch::Zero(HASH)))?;
+        self.push(Step::Number(FACTOR, (WORD * stride) as u64))?;
+        self.instructions([
+            encode::subtract(HASH, HASH, 1),
+            compute::multiply_add(TABLE, HASH, FACTOR, THREAD),
+            encode::load_pair(HASH, THREAD, TABLE, 0),
+            compute::compute(Binary::SubtractFlags, ZERO, HASH, one),
+            compute::compare_if(Condition::Eq, THREAD, other),
+        ])?;
+        self.push(Step::Call(Branch::If(Condition::Ne)))
+    }
+
+    /// Adds the values to what is at byte `at` and behind.
+    fn add(&mut self, values: &[Number], at: usize) -> Result<(), No> {
+        for (place, &value) in (at..).step_by(WORD).zip(values) {
+            let value = self.number(value, FACTOR)?;
+            self.instructions([
+                load(HASH, TABLE, place),
+                compute::compute(Binary::Add, HASH, HASH, value),
+                encode::store(HASH, TABLE, place as u16),
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Counts the hit at byte `at`: a reader that finds it finds the values.
+    fn hit(&mut self, at: usize) -> Result<(), No> {
+        if at > 0 {
+            self.instructions([encode::add(TABLE, TABLE, at as u16)])?;
+        }
+        self.instructions([load(HASH, TABLE, 0), encode::add(HASH, HASH, 1), compute::store_release(HASH, TABLE)])
+    }
+}
+
+/// How many bits of a hash are left away for a place among `count`.
+fn shift(count: usize) -> Result<u8, No> {
+    u8::try_from(count.leading_zeros() + 1).ok().filter(|shift| *shift < 64).ok_or(No::Stub)
+}

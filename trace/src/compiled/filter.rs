@@ -1,0 +1,107 @@
+//! Filters that look at registers.
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
+use aarch64_kprobes::probe::Step;
+
+use super::{No, ONE, OTHER, Steps, ZERO};
+use crate::filter::{ACCEPT, Next, Range, Test, WordQuestion};
+
+/// The answer to a question.
+enum Answer {
+    Known(bool),
+    /// Yes if the first of these would be taken; the second, if not.
+    If(Branch, Branch),
+}
+
+impl Steps {
+    /// Goes on behind these for a hit that the tests accept, else at the end.
+    pub(super) fn tests(&mut self, tests: &[Test<WordQuestion>]) -> Result<(), No> {
+        // Where each test begins, and what branches there.
+        let mut branches: Vec<(usize, Next)> = Vec::new();
+        let mut starts = Vec::new();
+        for (number, test) in tests.iter().enumerate() {
+            fallible::push(&mut starts, self.list.len())?;
+            let next = if number + 1 == tests.len() { ACCEPT } else { number as Next + 1 };
+            let yes = self.question(&test.question)?;
+            let ways = match yes {
+                Answer::Known(answer) => [Some((Branch::Always, if answer { test.yes } else { test.no })), None],
+                Answer::If(branch, _) if test.no == next => [Some((branch, test.yes)), None],
+                Answer::If(_, inverse) if test.yes == next => [Some((inverse, test.no)), None],
+                Answer::If(branch, _) => [Some((branch, test.yes)), Some((Branch::Always, test.no))],
+            };
+            for (branch, to) in ways.into_iter().flatten() {
+                if to != next || !matches!(branch, Branch::Always) {
+                    fallible::push(&mut branches, (self.list.len(), to))?;
+                    self.push(Step::Branch(branch, 0))?;
+                }
+            }
+        }
+        let behind = self.list.len();
+        for (branch, to) in branches {
+            let start = match to {
+                ACCEPT => behind,
+                other => match starts.get(usize::from(other)) {
+                    Some(&start) => start,
+                    None => {
+                        fallible::push(&mut self.ends, branch)?;
+                        continue;
+                    }
+                },
+            };
+            if let Some(Step::Branch(_, place)) = self.list.get_mut(branch) {
+                *place = start;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the answer out.
+    fn question(&mut self, WordQuestion { word, range }: &WordQuestion) -> Result<Answer, No> {
+        if word.is_memory {
+            return Err(No::Stub);
+        }
+        let mut number = self.word(*word, ONE)?;
+        let Range { mask, low, span } = *range;
+        if mask == 0 {
+            return Ok(Answer::Known(range.has(0)));
+        }
+        if mask != u64::MAX {
+            self.push(Step::Number(OTHER, mask))?;
+            self.instructions([compute::compute(Binary::And, ONE, number, OTHER)])?;
+            number = ONE;
+        }
+        let (least, most) = (low, low.wrapping_add(span));
+        const FIRST: u64 = 1 << 63;
+        let (with, condition) = match (least, most) {
+            _ if span == u64::MAX => return Ok(Answer::Known(true)),
+            (0, 0) => return Ok(Answer::If(Branch::Zero(number), Branch::NotZero(number))),
+            (1, u64::MAX) => return Ok(Answer::If(Branch::NotZero(number), Branch::Zero(number))),
+            _ if least == most => (least, Condition::Eq),
+            _ if span == u64::MAX - 1 => (most.wrapping_add(1), Condition::Ne),
+            (0, most) => (most, Condition::Ls),
+            (least, u64::MAX) => (least, Condition::Hs),
+            (FIRST, most) => (most, Condition::Le),
+            (least, most) if most == FIRST - 1 => (least, Condition::Ge),
+            (least, _) => {
+                self.push(Step::Number(OTHER, least))?;
+                self.instructions([compute::compute(Binary::Subtract, ONE, number, OTHER)])?;
+                number = ONE;
+                (span, Condition::Ls)
+            }
+        };
+        self.compare(number, with)?;
+        Ok(Answer::If(Branch::If(condition), Branch::If(condition.inverse())))
+    }
+
+    fn compare(&mut self, number: u8, with: u64) -> Result<(), No> {
+        match u16::try_from(with) {
+            Ok(small @ 0..=0xfff) => self.instructions([compute::compare(number, small)]),
+            _ => {
+                self.push(Step::Number(OTHER, with))?;
+                self.instructions([compute::compute(Binary::SubtractFlags, ZERO, number, OTHER)])
+            }
+        }
+    }
+}

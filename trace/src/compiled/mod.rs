@@ -1,0 +1,188 @@
+//! What an event does at a hit, as code for the stub of its probe.
+//!
+//! A stub records what consists of words, behind a filter that looks at registers: the usual event of a function's arguments. It
+//! writes the record where it stays, in the ring, as [`hit`](crate::hit) does. Or it counts, in the histogram of an event that is
+//! not recorded, by numbers. What is unusual it leaves to the handler: a page that has no room for the record, a key that is new
+//! or not in its place, memory that cannot be read. For all other events it does nothing, and their handlers do all.
+//!
+//! Nobody records or counts while a stub does so on the same CPU: interrupts are masked, and what else writes there is nothing
+//! that can be probed. Only what is added to words of stubs alone, by single instructions, needs no mask.
+
+mod count;
+mod filter;
+mod record;
+
+use alloc::vec::Vec;
+
+use aarch64_kprobes::insn::Literal;
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::Branch;
+use aarch64_kprobes::probe::{AliasableBox, Insertion, Snippet, Step};
+use fallible::OutOfMemory;
+
+use crate::fetch::{Register, Word};
+use crate::host::Offsets;
+use crate::recorder::Recorder;
+use crate::trigger::{Plan, Task};
+
+/// Code for the stub of a probe, and what it consists of.
+#[derive(Debug)]
+pub struct Compiled {
+    // Before the snippet that it leads to.
+    insertion: AliasableBox<Insertion>,
+    _snippet: AliasableBox<Snippet>,
+    code: Code,
+}
+
+/// What the code consists of: equal code does the same.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Code {
+    steps: Vec<Step>,
+    /// Interrupts are masked from the first step on.
+    is_masked: bool,
+}
+
+impl Compiled {
+    /// The code, if it fits into a stub.
+    pub(crate) fn new(code: Code) -> Result<Option<Self>, OutOfMemory> {
+        // SAFETY: it loads and stores in the ring of its CPU, which is never freed, or in a histogram, which stays until the probe is
+        // gone (`Settings`), with interrupts masked; and it loads what the kernel says of its tasks, at the places that it promises.
+        let Ok(snippet) = (unsafe { Snippet::new(&code.steps, code.is_masked) }) else { return Ok(None) };
+        let snippet = AliasableBox::new(fallible::boxed(snippet)?);
+        let insertion = AliasableBox::new(fallible::boxed(Insertion::new(&snippet, 0))?);
+        Ok(Some(Self { insertion, _snippet: snippet, code }))
+    }
+
+    /// What it consists of.
+    pub(crate) fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// What a probe is given.
+    #[must_use]
+    pub fn insertion(&self) -> &Insertion {
+        &self.insertion
+    }
+}
+
+/// What a stub does at the hits of the instruction at the virtual address `address` for `recorder`, where it has this `plan`. Nothing
+/// if it cannot.
+pub(crate) fn code(
+    recorder: &Recorder,
+    plan: Option<&Plan>,
+    address: u64,
+    offsets: Offsets,
+) -> Result<Option<Code>, OutOfMemory> {
+    if recorder.is_of_returns() {
+        return Ok(None);
+    }
+    let mut steps = Steps { address, offsets, list: Vec::new(), ends: Vec::new() };
+    let done = match plan.map(Plan::task) {
+        None => steps.record(recorder, true).map(|()| true),
+        Some(Task::Record(tests)) => steps.tests(tests).and_then(|()| steps.record(recorder, false)).map(|()| false),
+        Some(Task::Count(bound)) => steps.count(bound),
+        Some(Task::Other) => Err(No::Stub),
+    };
+    match done {
+        Ok(is_masked) => Ok(Some(Code { steps: steps.finish(), is_masked })),
+        Err(No::Stub) => Ok(None),
+        Err(No::Memory) => Err(OutOfMemory),
+    }
+}
+
+/// Why there are no steps.
+enum No {
+    /// A stub cannot do it.
+    Stub,
+    Memory,
+}
+
+impl From<OutOfMemory> for No {
+    fn from(_: OutOfMemory) -> Self {
+        Self::Memory
+    }
+}
+
+/// The registers of all steps.
+const THREAD: u8 = 13;
+const ONE: u8 = 15;
+const OTHER: u8 = 16;
+const ZERO: u8 = 31;
+
+struct Steps {
+    /// The virtual address of the instruction.
+    address: u64,
+    offsets: Offsets,
+    list: Vec<Step>,
+    /// Branches to the end.
+    ends: Vec<usize>,
+}
+
+impl Steps {
+    fn push(&mut self, step: Step) -> Result<(), No> {
+        Ok(fallible::push(&mut self.list, step)?)
+    }
+
+    fn instructions<const N: usize>(&mut self, words: [u32; N]) -> Result<(), No> {
+        words.into_iter().try_for_each(|word| self.push(Step::Instruction(word)))
+    }
+
+    /// Goes on at the end, where the hit is counted.
+    fn end(&mut self, branch: Branch) -> Result<(), No> {
+        fallible::push(&mut self.ends, self.list.len())?;
+        self.push(Step::Branch(branch, 0))
+    }
+
+    /// All of them, with the end where it is now.
+    fn finish(mut self) -> Vec<Step> {
+        let end = self.list.len();
+        for &branch in &self.ends {
+            if let Some(Step::Branch(_, to)) = self.list.get_mut(branch) {
+                *to = end;
+            }
+        }
+        self.list
+    }
+
+    /// The register that has the word: `otherwise`, if it is in none that can be stored.
+    fn word(&mut self, word: Word, otherwise: u8) -> Result<u8, No> {
+        if word.is_memory {
+            return self.read(word, otherwise);
+        }
+        if word.register == Register::PC {
+            self.push(Step::Number(otherwise, self.address))?;
+            return Ok(otherwise);
+        }
+        if word.register == Register::SP {
+            self.instructions([encode::add(otherwise, encode::SP, 0)])?;
+            return Ok(otherwise);
+        }
+        register(word.register)
+    }
+
+    /// Has `to` hold a word of memory.
+    fn read(&mut self, Word { register, offset, .. }: Word, to: u8) -> Result<u8, No> {
+        let base = if register == Register::SP { encode::SP } else { self::register(register)? };
+        let load = match u16::try_from(offset) {
+            Ok(near @ ..0x8000) if near.is_multiple_of(8) => encode::load(Literal::Doubleword, to, base, near),
+            _ => {
+                self.push(Step::Number(to, i64::from(offset).cast_unsigned()))?;
+                encode::load_at(to, base, to)
+            }
+        };
+        self.push(Step::Load(load))?;
+        Ok(to)
+    }
+}
+
+/// The number of the register, which the steps find as the probed code has it.
+fn register(register: Register) -> Result<u8, No> {
+    match register.number() {
+        Some(number @ (0..=8 | 18..=30)) => Ok(number),
+        _ => Err(No::Stub),
+    }
+}
+
+fn load(rt: u8, rn: u8, offset: usize) -> u32 {
+    encode::load(Literal::Doubleword, rt, rn, offset as u16)
+}

@@ -1,0 +1,125 @@
+//! Records: words of registers and of memory, written where they stay.
+
+use core::mem::offset_of;
+
+use aarch64_kprobes::insn::encode;
+use aarch64_kprobes::insn::encode::compute::{self, Branch, Condition};
+use aarch64_kprobes::probe::{Snippet, Step};
+
+use super::{No, ONE, OTHER, Steps, THREAD, load};
+use crate::fetch::{Program, Word};
+use crate::format::Shape;
+use crate::recorder::{Flags, Recorder};
+use crate::ring::{PAGE, RECORD_HEADER, Ring};
+
+const RING: u8 = 11;
+const POSITION: u8 = 12;
+const PLACE: u8 = 14;
+
+/// The last place in a page, in words behind its first, at which a record of `size` bytes fits.
+const fn last_place(size: usize) -> u16 {
+    ((PAGE - 8 - size) / 8) as u16
+}
+
+impl Steps {
+    /// Records a hit, unless recording is switched off; with interrupts masked for it, if they are not masked already.
+    pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), No> {
+        let Program::Words(words) = &recorder.program else { return Err(No::Stub) };
+        self.push(Step::Number(ONE, recorder.rings.switch_address()))?;
+        self.instructions([compute::load_byte(ONE, ONE)])?;
+        self.end(Branch::Zero(ONE))?;
+        if !is_masked {
+            self.push(Step::Mask)?;
+        }
+        self.room(recorder)?;
+        // What is read here may fault: nothing has been changed yet but room that is nobody's.
+        self.words(words)?;
+        self.common(recorder)?;
+        self.head(recorder)?;
+        if is_masked { Ok(()) } else { self.push(Step::Unmask) }
+    }
+
+    /// Has `RING` and `POSITION` be the ring and its position, and `PLACE` the place of the record, less a word.
+    fn room(&mut self, recorder: &Recorder) -> Result<(), No> {
+        const LOW: u8 = 3;
+        const BITS: u8 = PAGE.trailing_zeros() as u8 - LOW;
+        self.push(Step::Number(RING, recorder.rings.distance()))?;
+        self.instructions([
+            encode::load_at(RING, Snippet::CPU, RING),
+            encode::load_pair(POSITION, PLACE, RING, offset_of!(Ring, position) as i16),
+            encode::subtract(ONE, POSITION, 8),
+            compute::field(ONE, ONE, LOW, BITS),
+            compute::compare(ONE, last_place(recorder.size)),
+        ])?;
+        self.push(Step::Call(Branch::If(Condition::Hi)))?;
+        const { assert!(cfg!(loom) || offset_of!(Ring, page) == offset_of!(Ring, position) + 8) };
+        self.instructions([compute::add_shifted(PLACE, PLACE, ONE, LOW)])
+    }
+
+    /// The first words of the event: what every event has, and its address. Counts the record.
+    fn common(&mut self, recorder: &Recorder) -> Result<(), No> {
+        /// The I bit of PSTATE.DAIF, as MRS reads it (C5.2.2).
+        const IRQ_MASKED: u8 = 7;
+        const FLAGS: u8 = 16;
+        const TASK: u8 = 32;
+        const { assert!(Flags::IRQS_OFF == 1) };
+        const { assert!(cfg!(loom) || offset_of!(Ring, interrupt) == offset_of!(Ring, number) + 8) };
+        self.instructions([
+            encode::load_pair(OTHER, ONE, RING, offset_of!(Ring, number) as i16),
+            encode::add(OTHER, OTHER, 1),
+            encode::store(OTHER, RING, offset_of!(Ring, number) as u16),
+            compute::load_byte(ONE, ONE),
+            compute::field(OTHER, Snippet::MASKS, IRQ_MASKED, 1),
+            compute::or_shifted(OTHER, OTHER, ONE, Flags::INTERRUPT.trailing_zeros() as u8),
+        ])?;
+        self.push(Step::Number(ONE, recorder.event.into()))?;
+        self.instructions([
+            compute::or_shifted(ONE, ONE, OTHER, FLAGS),
+            compute::read_thread(THREAD),
+            load(OTHER, THREAD, self.offsets.task),
+            compute::or_shifted(ONE, ONE, OTHER, TASK),
+        ])?;
+        self.push(Step::Number(OTHER, self.address))?;
+        self.pair(ONE, OTHER, RECORD_HEADER)
+    }
+
+    /// The words that are fetched, two by two.
+    fn words(&mut self, words: &[Word]) -> Result<(), No> {
+        let mut place = RECORD_HEADER + Shape::Probe.size();
+        for pair in words.chunks(2) {
+            match *pair {
+                [one, other] => {
+                    let (one, other) = (self.word(one, ONE)?, self.word(other, OTHER)?);
+                    self.pair(one, other, place)?;
+                }
+                [one] => {
+                    let one = self.word(one, ONE)?;
+                    self.instructions([encode::store(one, PLACE, 8 + place as u16)])?;
+                }
+                _ => {}
+            }
+            place += 16;
+        }
+        Ok(())
+    }
+
+    /// What comes before the record's own words; and publishes the record.
+    fn head(&mut self, recorder: &Recorder) -> Result<(), No> {
+        let size = recorder.size as u16;
+        self.push(Step::Number(ONE, size.into()))?;
+        self.instructions([compute::read_counter(OTHER)])?;
+        self.pair(ONE, OTHER, 0)?;
+        self.instructions([encode::load_pair(ONE, OTHER, THREAD, self.offsets.name as i16)])?;
+        self.pair(ONE, OTHER, 16)?;
+        const { assert!(cfg!(loom) || offset_of!(Ring, position) == 0) };
+        self.instructions([encode::add(POSITION, POSITION, size), compute::store_release(POSITION, RING)])
+    }
+
+    /// Stores two words at byte `at` of the record.
+    fn pair(&mut self, one: u8, other: u8, at: usize) -> Result<(), No> {
+        match i16::try_from(8 + at) {
+            Ok(offset @ ..=504) => self.instructions([encode::store_pair(one, other, PLACE, offset)]),
+            _ => Err(No::Stub),
+        }
+    }
+}
