@@ -15,7 +15,7 @@ use super::{Cells, cells};
 use crate::atomic::AtomicBool;
 use crate::code::{Aggregate, HISTOGRAM_WORDS, Kept, Map};
 
-/// Words that every CPU has for itself, as many for each as [`COUNT`](Self::COUNT) says; they begin with 0.
+/// Words that every CPU has for itself, as many for each as [`WORDS`] says; they begin with 0.
 pub trait Words: fmt::Debug + Send + Sync {
     /// How far the word of this number is from what stands for the CPU in a stub.
     fn distance(&self, index: usize) -> u64;
