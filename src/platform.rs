@@ -97,7 +97,7 @@ pub unsafe trait Platform {
     #[cfg(not(target_os = "none"))]
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize>;
 
-    /// Calls `action` once, with interrupts masked on this CPU, while every other running CPU is held: it has taken an
+    /// Calls `action` once, with interrupts (PSTATE.I) masked on this CPU, while every other running CPU is held: it has taken an
     /// interrupt since the call, in code that had interrupts unmasked, and waits with interrupts masked in code that cannot
     /// be probed. Each executes a context synchronization event before it goes on. Called from tasks, with interrupts
     /// unmasked.

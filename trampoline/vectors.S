@@ -3,7 +3,7 @@
 // Included after frame.S. Constants: FRAME_* of frame.S, STACK_SHIFT (log2 of a stack's size in bytes).
 //
 // The kernel runs at EL1 on SP_EL1, so what is expected comes through the second group: synchronous exceptions
-// (breakpoints among them) and interrupts. Everything else is reported, and the machine stops.
+// (breakpoints among them), interrupts and fast interrupts. Everything else is reported, and the machine stops.
 //
 // Every stack is the upper half of a window twice its size and aligned to it, and the lower half is not mapped:
 // bit STACK_SHIFT of a good stack pointer is set. It is tested before the first store, since a store through a
@@ -18,7 +18,8 @@
 // Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code:
 //   kprobes_exception                                              the engine's, in hit.S: the usual hits of probes
 //   runtime_el1_sync(frame: *mut TrapFrame, esr: u64, far: u64)    returns to resume at the frame
-//   runtime_el1_irq(frame: *mut TrapFrame)                         likewise
+//   runtime_el1_irq(frame: *mut TrapFrame)                         returns to resume at the frame, perhaps after other tasks
+//   runtime_el1_fiq(frame: *mut TrapFrame)                         returns to resume at the frame
 //   runtime_unexpected(frame, vector: u64, esr: u64, far: u64) -> ! vector = 0 to 15, as in the table
 //   runtime_stack_overflow(frame, esr: u64, far: u64) -> !         on the emergency stack
 
@@ -61,7 +62,7 @@ exception_vectors:
     vectors_entry 3, vectors_unexpected     //   SError
     vectors_entry 4, vectors_synchronous    // current EL with SP_EL1: synchronous
     vectors_entry 5, vectors_interrupt      //   IRQ
-    vectors_entry 6, vectors_unexpected     //   FIQ
+    vectors_entry 6, vectors_fast_interrupt //   FIQ
     vectors_entry 7, vectors_unexpected     //   SError
     vectors_entry 8, vectors_unexpected     // lower EL, AArch64: synchronous
     vectors_entry 9, vectors_unexpected     //   IRQ
@@ -91,6 +92,14 @@ vectors_interrupt:
     bl      runtime_el1_irq
     b       kprobes_return
     .size   vectors_interrupt, . - vectors_interrupt
+
+    .type   vectors_fast_interrupt, %function
+vectors_fast_interrupt:
+    vectors_store_state
+    mov     x0, sp
+    bl      runtime_el1_fiq
+    b       kprobes_return
+    .size   vectors_fast_interrupt, . - vectors_fast_interrupt
 
     .type   vectors_unexpected, %function
 vectors_unexpected:

@@ -122,7 +122,8 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
 }
 
 fn start_interrupts(machine: &Machine) -> Result<(), InterruptError> {
-    interrupt::initialize(machine.interrupt_controller.as_ref().ok_or(InterruptError::NoController)?)?;
+    let controller = machine.interrupt_controller.as_ref().ok_or(InterruptError::NoController)?;
+    interrupt::initialize(controller, machine.physical_timer)?;
     interrupt::initialize_cpu()?;
     time::set_interrupt(machine.timer.ok_or(InterruptError::None("timer"))?);
     time::initialize_cpu()?;

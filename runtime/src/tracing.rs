@@ -5,6 +5,7 @@ use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
 use spin::Once;
 
+use crate::interrupt::fast;
 use crate::{backtrace, interrupt, memory, smp, symbol, task, time};
 
 /// How many bytes the ring of a CPU has.
@@ -37,8 +38,9 @@ pub fn rings() -> &'static Rings {
 ///
 /// No memory, of which an eighth is left to others: nothing has changed.
 pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
-    // SAFETY: what is called here has interrupts masked, and every other CPU is held where it handles no hit.
-    unsafe { rings().resize(bytes, memory::statistics().heap_to_spare(), &mut |action| smp::hold_cpus(action)) }
+    let mut hold = |action: &mut dyn FnMut()| smp::hold_cpus(&mut || fast::without(&mut *action));
+    // SAFETY: what is called here has all interrupts masked, and every other CPU is held where it handles no hit.
+    unsafe { rings().resize(bytes, memory::statistics().heap_to_spare(), &mut hold) }
 }
 
 /// What is set about events: nothing yet.

@@ -23,7 +23,7 @@ pub mod cache;
 use core::ops::Range;
 use core::ptr;
 
-use crate::platform;
+use crate::{interrupts, platform};
 
 /// Words that follow one another in one page, and the virtual address, a multiple of 4, that the first is to be written to.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,8 @@ pub(crate) fn patch<P: Place>(words: &[Word], places: &mut [P]) {
     loop {
         let (group, others) = rest.split_at_checked(AT_ONCE).unwrap_or((rest, &[]));
         platform::hold_cpus(&mut || {
-            write(group);
+            // The kernel may have masked PSTATE.I alone, and a fast interrupt on this CPU may execute what is written.
+            interrupts::with_masked(|| write(group));
             if others.is_empty() && !places.is_empty() {
                 platform::interrupted(&mut |pc| mark(places, pc));
             }

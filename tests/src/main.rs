@@ -20,6 +20,7 @@ mod entry;
 mod events;
 mod everything;
 mod exclusive;
+mod fast_interrupt;
 mod fault;
 mod fibers;
 mod fixture;

@@ -21,7 +21,7 @@ use crate::fixture::{self, Fixture};
 use crate::{step, test};
 
 /// What is stepped through, and its argument.
-const PROGRAMS: [(Fixture, u64); 15] = [
+pub const PROGRAMS: [(Fixture, u64); 15] = [
     (fixture::ADDRESSES, 5),
     (fixture::FAR, 5),
     (fixture::END_OF_PAGE, 5),
@@ -39,7 +39,8 @@ const PROGRAMS: [(Fixture, u64); 15] = [
     (fixture::LAST_CALL, 5),
 ];
 
-const DEPTH: usize = 24;
+/// Addresses of a backtrace that are compared.
+pub const DEPTH: usize = 24;
 
 /// The backtrace before an instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +75,25 @@ fn step_through((function, argument): (Fixture, u64)) -> Samples {
     mem::replace(&mut SAMPLES.lock(), Samples { all: Vec::new(), places: Vec::new() })
 }
 
-type Probe = Box<dyn Send>;
+/// A probe of whatever kind.
+pub trait Counted: Send {
+    /// Its hits, and those that it has missed.
+    fn counts(&self) -> (u64, u64);
+}
+
+impl Counted for Kprobe {
+    fn counts(&self) -> (u64, u64) {
+        (self.hits(), self.missed())
+    }
+}
+
+impl Counted for Kretprobe {
+    fn counts(&self) -> (u64, u64) {
+        (self.hits(), self.missed())
+    }
+}
+
+type Probe = Box<dyn Counted>;
 
 extern "C" fn before(_: &mut Hit<'_>) {}
 extern "C" fn after(_: &mut Hit<'_>) {}
@@ -119,19 +138,20 @@ fn on_each_instruction(probe: impl Fn(usize) -> Kprobe) -> Vec<Probe> {
     addresses.into_iter().filter(|&address| probe::check(address).is_ok()).map(|at| Box::new(probe(at)) as _).collect()
 }
 
-fn on_each_function<P: Send + 'static>(probe: impl Fn(usize) -> P) -> Vec<Probe> {
+fn on_each_function<P: Counted + 'static>(probe: impl Fn(usize) -> P) -> Vec<Probe> {
     let functions: BTreeSet<usize> = PROGRAMS.iter().map(|(function, _)| function.address()).collect();
     functions.into_iter().map(|at| Box::new(probe(at)) as _).collect()
 }
 
 /// A kind of probes, and the words of their stubs that an interrupt can find before the copy.
-type Kind = (&'static str, fn() -> Vec<Probe>, &'static [usize]);
+pub type Kind = (&'static str, fn() -> Vec<Probe>, &'static [usize]);
 
 const FULL: &[usize] = &[0, 1, 2, 3, 4, 7];
 const LEAN: &[usize] = &[0, 1, 2];
 const FOLLOW: &[usize] = &[0, 1, 2, 6];
 
-const KINDS: [Kind; 14] = [
+/// All kinds, without probes first.
+pub const KINDS: [Kind; 14] = [
     ("none", Vec::new, &[]),
     ("optimized", || on_each_instruction(|at| Kprobe::at(at).pre(before).register().unwrap()), FULL),
     ("optimized, written", || on_each_instruction(|at| Kprobe::at(at).pre(write).register().unwrap()), FULL),
@@ -176,7 +196,8 @@ fn first_difference<'a>(expected: &[Sample], found: &'a [Sample]) -> Option<(usi
     })
 }
 
-fn trampoline() -> Range<usize> {
+/// The virtual addresses of the trampoline of return probes.
+pub fn trampoline() -> Range<usize> {
     let symbol = symbol::find("kretprobe_trampoline").next().expect("it is in the image");
     fixture::range_of(symbol.address as usize)
 }

@@ -44,6 +44,8 @@ pub struct Machine {
     pub interrupt_controller: Option<InterruptController>,
     /// The interrupt of the EL1 virtual timer.
     pub timer: Option<Interrupt>,
+    /// The interrupt of the EL1 physical timer.
+    pub physical_timer: Option<Interrupt>,
     /// How PSCI is called.
     pub psci: Option<Conduit>,
     /// Whether it is a Raspberry Pi, of whatever generation.
@@ -148,6 +150,7 @@ impl Machine {
             virtio: Vec::new(),
             interrupt_controller: None,
             timer: None,
+            physical_timer: None,
             psci: None,
             is_raspberry_pi: root.is_of("raspberrypi"),
             broadcom: Broadcom::default(),
@@ -242,11 +245,14 @@ impl Machine {
             }
             None::<()>
         });
-        self.timer = root.each_enabled(&mut |node| {
-            // Secure physical, non-secure physical, virtual, hypervisor.
-            let found = node.is_compatible(&["arm,armv8-timer", "arm,armv7-timer"]);
-            if found { domains.interrupt(node, 2) } else { None }
-        });
+        // Secure physical, non-secure physical, virtual, hypervisor.
+        let timer = |index: usize| {
+            root.each_enabled(&mut |node| {
+                let found = node.is_compatible(&["arm,armv8-timer", "arm,armv7-timer"]);
+                if found { domains.interrupt(node, index) } else { None }
+            })
+        };
+        (self.physical_timer, self.timer) = (timer(1), timer(2));
         self.psci = root.each_enabled(&mut |node| {
             let found = node.is_compatible(&["arm,psci-1.0", "arm,psci-0.2"]);
             match node.text("method").filter(|_| found)? {

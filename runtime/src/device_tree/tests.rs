@@ -54,6 +54,7 @@ fn qemu_virt() {
     });
     assert_eq!(machine.virtio, slots.collect::<Vec<_, 32>>());
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
     assert_eq!((machine.psci, machine.is_raspberry_pi), (Some(Conduit::Hvc), false));
     assert_eq!(machine.cpus, [0, 1].map(|affinity| Cpu { affinity, start: Some(Start::Psci) }));
 
@@ -148,6 +149,7 @@ fn raspberry_pi_5_behind_its_bus() {
     let cpu_interface = registers(0x10_7fff_a000, 0x2000);
     assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
     assert_eq!(machine.psci, Some(Conduit::Smc));
     let affinities = |machine: &Machine| machine.cpus.iter().map(|cpu| cpu.affinity).collect::<std::vec::Vec<_>>();
     assert_eq!(affinities(&machine), [0, 0x100, 0x200, 0x300]);

@@ -63,6 +63,17 @@ extern "C" fn runtime_el1_irq(frame: &mut TrapFrame) {
     task::preempt(frame.pc as usize);
 }
 
+/// The number of the vector of fast interrupts from EL1 on SP_EL1.
+const FAST: u64 = 6;
+
+/// A fast interrupt. No hit is being handled, and no instruction stepped: both mask it.
+#[unsafe(no_mangle)]
+extern "C" fn runtime_el1_fiq(frame: &mut TrapFrame) {
+    if !interrupt::fast::dispatch(frame) {
+        runtime_unexpected(frame, FAST, 0, 0);
+    }
+}
+
 /// An exception that there is no reason for, by the vector with the number `vector`, from 0 to 15.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.runtime_unexpected")]

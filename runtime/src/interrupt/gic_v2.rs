@@ -7,7 +7,8 @@ use tock_registers::{register_bitfields, register_structs};
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use super::{GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
+use super::fast::FastError;
+use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::device_tree::{Interrupt, Registers};
 use crate::memory::Mmio;
 use crate::per_cpu::{MAX_CPUS, PerCpu};
@@ -17,10 +18,17 @@ register_bitfields! {
     Control [
         /// Group 0; in the non-secure view, group 1.
         ENABLE OFFSET(0) NUMBITS(1) [],
+        /// Reserved in the non-secure view, as the next two.
+        ENABLE_GROUP1 OFFSET(1) NUMBITS(1) [],
+        /// Of the CPU interface: both groups are acknowledged by the same register.
+        ACKNOWLEDGE_BOTH OFFSET(2) NUMBITS(1) [],
+        /// Of the CPU interface: group 0 is signalled by FIQ.
+        FAST OFFSET(3) NUMBITS(1) [],
     ],
     Type [
         /// Interrupts in units of 32, less one.
         LINES OFFSET(0) NUMBITS(5) [],
+        SECURITY_EXTENSIONS OFFSET(10) NUMBITS(1) [],
     ],
     GeneratedInterrupt [
         NUMBER OFFSET(0) NUMBITS(4) [],
@@ -36,6 +44,7 @@ register_structs! {
         (0x000 => control: ReadWrite<u32, Control::Register>),
         (0x004 => type_: ReadOnly<u32, Type::Register>),
         (0x008 => _reserved0),
+        (0x080 => group: [ReadWrite<u32>; 32]),
         (0x100 => set_enable: [ReadWrite<u32>; 32]),
         (0x180 => clear_enable: [ReadWrite<u32>; 32]),
         (0x200 => _reserved1),
@@ -59,7 +68,9 @@ register_structs! {
         (0x10 => end: WriteOnly<u32>),
         (0x14 => _reserved1),
         (0xd0 => active_priorities: [ReadWrite<u32>; 4]),
-        (0xe0 => @END),
+        /// Those of group 1, where the GIC has groups.
+        (0xe0 => active_priorities_of_group1: [ReadWrite<u32>; 4]),
+        (0xf0 => @END),
     }
 }
 
@@ -67,6 +78,9 @@ register_structs! {
 pub(super) struct GicV2 {
     distributor: Mmio<Distributor>,
     cpu: Mmio<CpuInterface>,
+    /// Whether interrupts can be put into either group: then all are in group 1 but those that are to be fast. With the Security
+    /// Extensions that is up to secure state.
+    has_groups: bool,
     /// The bit of each CPU's interface.
     interfaces: PerCpu<AtomicU8>,
 }
@@ -87,12 +101,19 @@ impl GicV2 {
         let (distributor, cpu) = unsafe {
             (Mmio::<Distributor>::map(distributor.address)?, Mmio::<CpuInterface>::map(cpu_interface.address)?)
         };
-        distributor.control.write(Control::ENABLE::CLEAR);
+        distributor.control.set(0);
+        // Where the register is not writable it reads as zero (IHI 0048B, 4.3.4).
+        distributor.group[0].set(u32::MAX);
+        let has_groups = !distributor.type_.is_set(Type::SECURITY_EXTENSIONS) && distributor.group[0].get() == u32::MAX;
         for bank in SHARED as usize / 32..=distributor.type_.read(Type::LINES) as usize {
             distributor.reset(bank);
+            if has_groups {
+                distributor.group[bank].set(u32::MAX);
+            }
         }
-        distributor.control.write(Control::ENABLE::SET);
-        Ok(Self { distributor, cpu, interfaces: PerCpu::new([const { AtomicU8::new(0) }; MAX_CPUS]) })
+        let groups = if has_groups { Control::ENABLE_GROUP1::SET } else { Control::ENABLE_GROUP1::CLEAR };
+        distributor.control.write(Control::ENABLE::SET + groups);
+        Ok(Self { distributor, cpu, has_groups, interfaces: PerCpu::new([const { AtomicU8::new(0) }; MAX_CPUS]) })
     }
 
     /// The first 32 interrupts have their registers for each CPU.
@@ -115,6 +136,25 @@ impl GicV2 {
         self.cpu.priority_mask.write(Priority::VALUE.val(0xff));
         // The other bits are the firmware's: a bypass of the GIC, perhaps.
         self.cpu.control.modify(Control::ENABLE::SET);
+        if self.has_groups {
+            self.distributor.group[0].set(u32::MAX);
+            for register in &self.cpu.active_priorities_of_group1 {
+                register.set(0);
+            }
+            self.cpu.control.modify(Control::ENABLE_GROUP1::SET + Control::ACKNOWLEDGE_BOTH::SET + Control::FAST::SET);
+        }
+    }
+
+    /// Makes an interrupt of this CPU's own a fast one, and enables it.
+    pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
+        if !self.has_groups {
+            return Err(FastError::Secure);
+        }
+        let group = &self.distributor.group[0];
+        group.set(group.get() & !(1 << interrupt.number));
+        self.distributor.priority[interrupt.number as usize].set(FAST_PRIORITY);
+        self.distributor.set_enable[0].set(1 << interrupt.number);
+        Ok(())
     }
 
     pub(super) fn enable(&self, interrupt: Interrupt) {
@@ -136,7 +176,8 @@ impl GicV2 {
         self.distributor.generate.write(number + GeneratedInterrupt::TARGETS.val(targets));
     }
 
-    /// The number of the interrupt to handle, and, for one that a CPU has sent, that CPU.
+    /// The number of the interrupt to handle, and, for one that a CPU has sent, that CPU. It is that of the fast interrupt if this has
+    /// become pending since the other was taken: its request stands when it is ended, and the other one's too.
     pub(super) fn acknowledge(&self) -> u32 {
         let acknowledged = self.cpu.acknowledge.get();
         // What the sender stored before is read after: the interrupt that is acknowledged may have come later than the one

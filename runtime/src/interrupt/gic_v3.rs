@@ -13,7 +13,8 @@ use tock_registers::interfaces::{Readable, Writeable};
 use tock_registers::registers::{ReadOnly, ReadWrite};
 use tock_registers::{register_bitfields, register_structs};
 
-use super::{GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
+use super::fast::FastError;
+use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::device_tree::{AFFINITY, Interrupt, Registers};
 use crate::memory::Mmio;
 use crate::per_cpu::PerCpu;
@@ -25,6 +26,8 @@ register_bitfields! {
         ENABLE_GROUP1_NON_AFFINITY OFFSET(0) NUMBITS(1) [],
         ENABLE_GROUP1 OFFSET(1) NUMBITS(1) [],
         AFFINITY_ROUTING OFFSET(4) NUMBITS(1) [],
+        /// There is one security state, or secure state leaves all interrupts to the other.
+        DISABLE_SECURITY OFFSET(6) NUMBITS(1) [],
         WRITE_PENDING OFFSET(31) NUMBITS(1) [],
     ],
     DistributorType [
@@ -119,6 +122,10 @@ macro_rules! system_register {
 }
 
 system_register!(icc_pmr_el1, "S3_0_C4_C6_0");
+system_register!(icc_ap0r0_el1, "S3_0_C12_C8_4");
+system_register!(icc_ap0r1_el1, "S3_0_C12_C8_5");
+system_register!(icc_ap0r2_el1, "S3_0_C12_C8_6");
+system_register!(icc_ap0r3_el1, "S3_0_C12_C8_7");
 system_register!(icc_ap1r0_el1, "S3_0_C12_C9_0");
 system_register!(icc_ap1r1_el1, "S3_0_C12_C9_1");
 system_register!(icc_ap1r2_el1, "S3_0_C12_C9_2");
@@ -129,13 +136,14 @@ system_register!(icc_sgi1r_el1, "S3_0_C12_C11_5");
 system_register!(icc_bpr1_el1, "S3_0_C12_C12_3");
 system_register!(icc_ctlr_el1, "S3_0_C12_C12_4");
 system_register!(icc_sre_el1, "S3_0_C12_C12_5");
+system_register!(icc_igrpen0_el1, "S3_0_C12_C12_6");
 system_register!(icc_igrpen1_el1, "S3_0_C12_C12_7");
 
 /// Forgets the priorities of interrupts that the firmware has not ended, which keep out all of these priorities and
 /// lower. ICC_CTLR_EL1.PRIbits, one less than the bits of a priority, tells how many of the registers there are: access
 /// to others is undefined (IHI 0069, ICC_AP1R<n>_EL1).
 fn clear_active_priorities() {
-    let priority_bits = (icc_ctlr_el1::read() >> 8 & 7) + 1;
+    let priority_bits = priority_bits();
     if priority_bits >= 7 {
         icc_ap1r3_el1::write(0);
         icc_ap1r2_el1::write(0);
@@ -144,6 +152,34 @@ fn clear_active_priorities() {
         icc_ap1r1_el1::write(0);
     }
     icc_ap1r0_el1::write(0);
+}
+
+/// Forgets the priorities of group 0, as [`clear_active_priorities`] does those of group 1. It must be accessible.
+fn clear_active_priorities_of_group0() {
+    let priority_bits = priority_bits();
+    if priority_bits >= 7 {
+        icc_ap0r3_el1::write(0);
+        icc_ap0r2_el1::write(0);
+    }
+    if priority_bits >= 6 {
+        icc_ap0r1_el1::write(0);
+    }
+    icc_ap0r0_el1::write(0);
+}
+
+/// The bits of a priority that the CPU interface has (ICC_CTLR_EL1.PRIbits).
+fn priority_bits() -> u64 {
+    (icc_ctlr_el1::read() >> 8 & 7) + 1
+}
+
+/// Whether EL3 leaves group 0 to EL1. If it takes FIQs itself (SCR_EL3.FIQ), access to the registers of group 0 traps to it, and the
+/// priority mask has one bit less: the lowest one of a mask is lost (IHI 0069, 4.8.6).
+fn is_group0_accessible() -> bool {
+    let mask = icc_pmr_el1::read();
+    icc_pmr_el1::write(1 << (8 - priority_bits()));
+    let is_kept = icc_pmr_el1::read() != 0;
+    icc_pmr_el1::write(mask);
+    is_kept
 }
 
 /// The distributor and the redistributors that have been found.
@@ -217,6 +253,21 @@ impl GicV3 {
         icc_ctlr_el1::write(0);
         clear_active_priorities();
         icc_igrpen1_el1::write(1);
+        barrier::isb(barrier::SY);
+        Ok(())
+    }
+
+    /// Makes an interrupt of this CPU's own a fast one, and enables it.
+    pub(super) fn enable_fast(&self, interrupt: Interrupt) -> Result<(), FastError> {
+        let redistributor = self.redistributors.here().get().ok_or(FastError::NoController)?;
+        if !self.distributor.control.is_set(DistributorControl::DISABLE_SECURITY) || !is_group0_accessible() {
+            return Err(FastError::Secure);
+        }
+        redistributor.group.set(redistributor.group.get() & !(1 << interrupt.number));
+        redistributor.priority[interrupt.number as usize].set(FAST_PRIORITY);
+        redistributor.set_enable.set(1 << interrupt.number);
+        clear_active_priorities_of_group0();
+        icc_igrpen0_el1::write(1);
         barrier::isb(barrier::SY);
         Ok(())
     }

@@ -3,10 +3,13 @@
 //! Handlers run with interrupts masked, on the stack of the interrupted task, and must make their device withdraw its
 //! request before they return. All interrupts have the same priority; none interrupts another.
 //!
+//! One timer of each CPU interrupts by FIQ instead, also where interrupts are masked: [`fast`].
+//!
 //! A device interrupts the CPU that has registered its handler. CPUs interrupt each other by software-generated
 //! interrupts ([`Ipi`]): several of a kind that come before the first is taken are one.
 
 mod bcm2836;
+pub mod fast;
 mod gic_v2;
 mod gic_v3;
 
@@ -36,6 +39,9 @@ const SPECIAL: u32 = 1020;
 const SPURIOUS: u32 = 1023;
 /// The priority of every interrupt: any that the priority mask, which is open, lets through.
 const PRIORITY: u8 = 0xa0;
+/// The priority of the fast interrupt, which is higher. A CPU is signalled only the pending interrupt of the highest priority: one
+/// that waits for interrupts to be unmasked must not keep back the fast one.
+const FAST_PRIORITY: u8 = 0x80;
 
 enum Controller {
     V2(GicV2),
@@ -106,8 +112,9 @@ impl From<MapError> for InterruptError {
     }
 }
 
-/// Sets the controller up, with every interrupt disabled. On the CPU that boots, once; [`initialize_cpu`] follows.
-pub(crate) fn initialize(description: &InterruptController) -> Result<(), InterruptError> {
+/// Sets the controller up, with every interrupt disabled. On the CPU that boots, once; [`initialize_cpu`] follows. `fast` is the
+/// interrupt of the timer that is to interrupt by FIQ.
+pub(crate) fn initialize(description: &InterruptController, fast: Option<Interrupt>) -> Result<(), InterruptError> {
     let controller = match description {
         InterruptController::GicV2 { distributor, cpu_interface } => {
             Controller::V2(GicV2::new(distributor, cpu_interface)?)
@@ -120,16 +127,19 @@ pub(crate) fn initialize(description: &InterruptController) -> Result<(), Interr
         }
     };
     CONTROLLER.call_once(|| controller);
+    fast::set_interrupt(fast);
     Ok(())
 }
 
 /// Makes this CPU receive interrupts. On every CPU.
 pub(crate) fn initialize_cpu() -> Result<(), InterruptError> {
-    match CONTROLLER.get().ok_or(InterruptError::NoController)? {
+    let controller = CONTROLLER.get().ok_or(InterruptError::NoController)?;
+    match controller {
         Controller::V2(gic) => gic.initialize_cpu(),
         Controller::V3(gic) => gic.initialize_cpu()?,
         Controller::Bcm2836(local) => local.initialize_cpu(),
     }
+    fast::initialize_cpu(controller);
     Ok(())
 }
 
@@ -198,7 +208,7 @@ pub(crate) fn dispatch(pc: usize) {
         answer(number, cpu, pc);
     } else {
         match slot.load(Ordering::Acquire) {
-            // Nothing has enabled it.
+            // Nothing has enabled it; or it is the fast one, which the controller goes on to request when this has ended.
             0 => {}
             // SAFETY: what is not 0 was stored by `register`, from a `fn()`.
             handler => unsafe { mem::transmute::<usize, fn()>(handler)() },

@@ -9,6 +9,7 @@ use kprobes_program::syntax::Probe;
 
 use super::hit;
 use super::running::Shared;
+use crate::interrupt::fast;
 use crate::sync::IrqMask;
 use crate::task::{self, JoinHandle};
 use crate::time;
@@ -20,10 +21,15 @@ const NAP: Duration = Duration::from_millis(20);
 pub(super) fn run(shared: &Shared, wanted: impl Fn(&Probe) -> bool) {
     for &(clause, name) in &shared.alone {
         if shared.names.get(name).is_some_and(&wanted) {
-            let _mask = IrqMask::new();
-            hit::run_alone(shared, clause, name as u64);
+            run_masked(shared, clause, name);
         }
     }
+}
+
+/// Runs the clause with all interrupts masked: a fast one may hit a probe, and that wait for what the clause holds.
+fn run_masked(shared: &Shared, clause: usize, name: usize) {
+    let _mask = IrqMask::new();
+    fast::without(|| hit::run_alone(shared, clause, name as u64));
 }
 
 /// A clause that runs again and again.
@@ -64,8 +70,7 @@ fn keep(shared: &Shared, mut intervals: Vec<Interval>) {
             interval.next = interval.next.saturating_add(interval.period.saturating_mul(missed + 1));
             shared.late.fetch_add(missed, Ordering::Relaxed);
             if end == u64::MAX {
-                let _mask = IrqMask::new();
-                hit::run_alone(shared, interval.clause, interval.name as u64);
+                run_masked(shared, interval.clause, interval.name);
             }
         }
         if end != u64::MAX {

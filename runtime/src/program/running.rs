@@ -22,6 +22,7 @@ use super::inlined::Table;
 use super::names::{Image, Known};
 use super::places::{Place, Places};
 use super::snippets::Snippets;
+use crate::interrupt::fast;
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
 use crate::{memory, smp, symbol, time};
@@ -180,10 +181,10 @@ fn check_memory(places: &[Place], kept: usize) -> Result<(), Refusal> {
     ))))
 }
 
-/// Calls `action` with interrupts masked.
+/// Calls `action` with all interrupts masked: a fast one may hit a probe, and that wait for what `action` holds.
 fn masked(action: &mut dyn FnMut()) {
     let _mask = IrqMask::new();
-    action();
+    fast::without(action);
 }
 
 impl Shared {

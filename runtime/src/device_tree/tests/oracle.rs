@@ -97,8 +97,8 @@ fn compare(blob: &[u8]) {
     });
     assert_eq!(machine.interrupt_controller, gic_v2.or(gic_v3));
 
-    let timer = find(&tree, &["arm,armv8-timer"]).and_then(|(node, _)| interrupt_of(&tree, node, 2));
-    assert_eq!(machine.timer, timer);
+    let timer = |index| find(&tree, &["arm,armv8-timer"]).and_then(|(node, _)| interrupt_of(&tree, node, index));
+    assert_eq!((machine.physical_timer, machine.timer), (timer(1), timer(2)));
 
     let psci = find(&tree, &["arm,psci-1.0", "arm,psci-0.2"]).map(|(node, _)| {
         match node.property("method").unwrap().as_str().unwrap() {

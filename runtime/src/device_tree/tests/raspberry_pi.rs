@@ -42,6 +42,7 @@ fn raspberry_pi_3() {
     let peripherals = Some(registers(0x3f00_b200, 0x200));
     assert_eq!(machine.interrupt_controller, Some(InterruptController::Bcm2836 { local, peripherals }));
     assert_eq!(machine.timer, Some(Interrupt { number: 16 + 3, edge: false }));
+    assert_eq!(machine.physical_timer, Some(Interrupt { number: 16 + 1, edge: false }));
     assert_eq!((machine.psci, machine.wanted_cpus), (None, None));
     assert_eq!(machine.cpus, [0, 1, 2, 3].map(spin_table));
     let broadcom = Broadcom {
@@ -67,6 +68,7 @@ fn raspberry_pi_4() {
     let cpu_interface = registers(0xff84_2000, 0x2000);
     assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
     assert_eq!(machine.psci, None);
     assert_eq!(machine.cpus, [0, 1, 2, 3].map(spin_table));
     let broadcom = Broadcom {
@@ -99,6 +101,7 @@ fn raspberry_pi_5() {
     let cpu_interface = registers(0x10_7fff_a000, 0x2000);
     assert_eq!(machine.interrupt_controller, Some(InterruptController::GicV2 { distributor, cpu_interface }));
     assert_eq!(machine.timer, Some(Interrupt { number: 27, edge: false }));
+    assert_eq!(machine.physical_timer, Some(Interrupt { number: 30, edge: false }));
     assert_eq!(machine.psci, Some(Conduit::Smc));
     // The core number is in Aff1; whichever boots is 0, and the numbers have no gaps.
     let cpu = |core: u64| Cpu { affinity: core << 8, start: Some(Start::Psci) };
