@@ -288,6 +288,9 @@ impl Symbols for Unknown {
 
 extern "C" fn nothing(_: &mut Hit<'_>) {}
 
+/// A filter of an event that is not recorded.
+const COUNT_ONLY: &str = "none";
+
 /// What an event at `address` has told of the calls that `call` makes: the trace, without the times and the CPUs, and the
 /// histograms.
 #[inline(never)]
@@ -303,8 +306,10 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     let names: &dyn Symbols = if is_unknown { &Unknown } else { &tracing::Names };
     events.define(definition, names).unwrap_or_else(|error| panic!("{line}: {error}"));
     let mut controls = tracing::controls();
-    controls.set_enabled(&mut events, None, None, true).expect("a probe can be armed");
-    controls.set_filter(&mut events, EVENT, filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+    if filter != COUNT_ONLY {
+        controls.set_enabled(&mut events, None, None, true).expect("a probe can be armed");
+        controls.set_filter(&mut events, EVENT, filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+    }
     for trigger in triggers {
         controls.set_trigger(&mut events, EVENT, trigger).unwrap_or_else(|error| panic!("{trigger}: {error}"));
     }
@@ -450,6 +455,90 @@ test!(
             assert!(told.contains("tests::events::call_many+0x") && told.contains("hitcount:          8"), "{told}");
             let told = told_alike(address, call_many, arguments, "n > 0", &["traceoff if m == 72"]);
             assert!(told.contains(" n=0x1 ") && !told.contains(" n=0x3 "), "{told}");
+        }
+    }
+);
+
+/// Calls [`many`] with numbers of all lengths, and the greatest of each, several times.
+#[inline(never)]
+fn call_with_all_lengths() {
+    for bits in 0..=64_u32 {
+        let greatest = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+        for number in [greatest, greatest.wrapping_add(1), greatest / 3] {
+            for turn in 0..u64::from(bits % 3) + 1 {
+                black_box(many(number, 100 * turn, number % 7, 3, 4, 5, 6, 7, 8, 9));
+            }
+        }
+    }
+}
+
+test!(
+    fn what_is_counted_does_not_depend_on_who_counts() {
+        let address = many as *const () as usize;
+        let arguments = "n=%x0 h=%x1 m=%x2 f=$stack0";
+        // And how many of the two that count in stubs do.
+        for (histogram, compiled) in [
+            ("keys=n.log2:size=128", 2),
+            ("keys=m", 2),
+            ("keys=n:vals=h,m:size=2048", 2),
+            ("keys=n.buckets=10:vals=m:size=2048", 2),
+            ("keys=common_pid:vals=n", 2),
+            ("keys=common_cpu,n:vals=m:size=2048", 2),
+            ("keys=common_pid,m:vals=h,n", 2),
+            ("keys=n.buckets=64,m.buckets=3:size=2048", 2),
+            ("keys=n:size=128", 2),
+            ("keys=common_pid.execname,m", 2),
+            // These their handlers count.
+            ("keys=n.log2:vals=m", 0),
+            ("keys=f", 0),
+            ("keys=n,h,m:size=2048", 0),
+            ("keys=m if n > 7", 0),
+        ] {
+            COMPILED.store(0, Relaxed);
+            let trigger = format!("hist:{histogram}");
+            let told = told_alike(address, call_with_all_lengths, arguments, COUNT_ONLY, &[&trigger]);
+            assert_eq!(COMPILED.load(Relaxed), compiled, "{histogram}");
+            assert!(told.contains("Totals:\n    Hits: "), "{told}");
+            assert_eq!(
+                told.contains("Dropped: 0"),
+                !histogram.contains("size=128") || histogram.contains("log2"),
+                "{told}"
+            );
+        }
+    }
+);
+
+test!(
+    fn a_histogram_counts_nothing_while_it_is_paused_and_begins_anew_when_it_is_cleared() {
+        const EVENT: (&str, &str) = ("kprobes", "e");
+        let mut events = Events::<Probe>::new(tracing::rings());
+        define(&mut events, &format!("p:e {:#x} n=%x0", target as *const () as usize));
+        let mut controls = tracing::controls();
+        for key in ["n", "n.log2", "n,common_pid"] {
+            let mut hits = 0;
+            for (command, counted) in [("", 1), (":pause", 1), (":pause", 1), (":continue", 2), (":clear", 1), ("", 2)]
+            {
+                if hits == 0 || !command.is_empty() {
+                    controls
+                        .set_trigger(&mut events, EVENT, &format!("hist:keys={key}{command}"))
+                        .expect("it is a trigger");
+                }
+                black_box(target(7, 0));
+                hits += 1;
+                let mut text = String::new();
+                let trigger = &controls.get(EVENT).expect("it has a trigger").triggers()[0];
+                trigger
+                    .histogram()
+                    .expect("it is one")
+                    .write(&mut text, trigger, &tracing::Names)
+                    .expect("there is memory");
+                assert!(text.contains(&format!("Totals:\n    Hits: {counted}\n")), "{key}{command}: {text}");
+            }
+            assert_eq!(events.iter().map(events::Event::hits).sum::<u64>(), hits);
+            controls.set_trigger(&mut events, EVENT, &format!("!hist:keys={key}")).expect("it is there");
+            drop(events);
+            events = Events::new(tracing::rings());
+            define(&mut events, &format!("p:e {:#x} n=%x0", target as *const () as usize));
         }
     }
 );
