@@ -139,7 +139,7 @@ pub static CASES: &[Case] = &[
         let function = symbol::lookup(at).expect("a function has a symbol");
         running(&format!("insn:{}:{} {COUNT}", function.name, at - function.address as usize), Program::start)
     }),
-    hit("prog.keyed-by-argument", target::add, Mode::Lean, |at, _| compiled(at, "{ @[arg0] = count(); }")),
+    hit("prog.keyed-by-argument", target::add, Mode::Compiled, |at, _| compiled(at, "{ @[arg0] = count(); }")),
     hit("prog.count.interpreted", target::add, Mode::Lean, |at, _| program(at, COUNT, Program::interpret)),
     change("register.one", one_change, |stopwatch| {
         let at = target::add().probed();

@@ -84,10 +84,41 @@ fn without_atomics_a_word_is_loaded_and_stored() {
 }
 
 #[test]
+fn a_key_of_one_word_is_looked_for_in_its_slot() {
+    let is_number = |line: &String| line.starts_with("Number(");
+    let lines = |program, atomics| -> Vec<String> {
+        steps(program, atomics).unwrap().into_iter().filter(|line| !is_number(line)).collect()
+    };
+    let found = [
+        "mrs x12, s3_0_c13_c0_4",
+        "ldr x12, [x12, #0x18]",
+        "add x12, x11, x12, lsl #3",
+        "ldr x12, [x12]",
+        "mul x11, x0, x11",
+        "lsr x11, x11, #0x38",
+        "add x12, x12, x11, lsl #4",
+        "ldr x11, [x12]",
+        "cmp x11, x0",
+        "Call(If(Ne))",
+    ];
+    let counted = ["add x12, x12, #0x8", "stadd x10, [x12]"];
+    assert_eq!(lines("kprobe:f { @[arg0] = count(); }", true), [&found[..], &counted].concat());
+    let counted = ["ldr x11, [x12, #0x8]", "add x11, x11, #0x1", "str x11, [x12, #0x8]"];
+    assert_eq!(lines("kprobe:f { @[arg0] = count(); }", false), [&found[..], &counted].concat());
+    let sum = lines("kprobe:f { @[arg0] = sum(arg1); }", true);
+    assert_eq!(sum[6], "add x12, x12, x11, lsl #5");
+    assert_eq!(sum[10..], ["add x12, x12, #0x8", "stadd x10, [x12]", "add x12, x12, #0x8", "stadd x1, [x12]"]);
+}
+
+#[test]
 fn what_takes_a_call_or_a_table_has_no_snippet() {
     for program in [
         "kprobe:f { printf(\"x\"); }",
-        "kprobe:f { @[arg0] = count(); }",
+        "kprobe:f { @[arg0, arg1] = count(); }",
+        "kprobe:f { @[arg0] = hist(arg1); }",
+        "kprobe:f { @a[arg0] = count(); @b[arg0] = count(); }",
+        "kprobe:f { @ = count(); @b[arg0] = count(); }",
+        "kprobe:f { @[arg0] = count(); delete(@[arg1]); }",
         "kprobe:f { @ = avg(arg0); }",
         "insn:f:4 { @ = sum(reg(\"x9\")); }",
         "kprobe:f { @x = arg0; }",

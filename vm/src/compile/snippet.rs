@@ -59,6 +59,8 @@ pub struct InStub {
     steps: Vec<Step>,
     /// The steps, by their numbers, that have the distance of the words of a key, all of whose parts are numbers.
     fixed: Vec<(usize, Key)>,
+    /// The step, by its number, that has the address of the [slots](Store::slots) of a map, and which map.
+    slots: Option<(usize, u8)>,
     /// The operand of each probe is the [distance](Store::distance) of the words of this key.
     pub operand: Option<Key>,
 }
@@ -80,6 +82,11 @@ impl InStub {
             if let Some(step) = self.steps.get_mut(*step) {
                 *step = Step::Number(OTHER, distance);
             }
+        }
+        if let Some((step, map)) = self.slots
+            && let Some(step) = self.steps.get_mut(step)
+        {
+            *step = Step::Number(ONE, store.slots(code, map.into())?.ok_or(OutOfMemory)?);
         }
         Ok(self.steps)
     }
@@ -131,13 +138,14 @@ pub fn in_stub(
         starts: Vec::new(),
         steps: Vec::new(),
         fixed: Vec::new(),
+        slots: None,
         operand: None,
         has_collected: false,
     };
     match lowering.lower(store) {
         Ok(()) => {
-            let Lowering { steps, fixed, operand, .. } = lowering;
-            Ok(Some(InStub { steps, fixed, operand }))
+            let Lowering { steps, fixed, slots, operand, .. } = lowering;
+            Ok(Some(InStub { steps, fixed, slots, operand }))
         }
         Err(No::Snippet) => Ok(None),
         Err(No::Memory) => Err(OutOfMemory),
@@ -163,6 +171,7 @@ struct Lowering<'a> {
     starts: Vec<usize>,
     steps: Vec<Step>,
     fixed: Vec<(usize, Key)>,
+    slots: Option<(usize, u8)>,
     operand: Option<Key>,
     has_collected: bool,
 }

@@ -1,6 +1,7 @@
 //! What a program keeps while it runs: a table for each map, or one for each map and CPU; the output of each CPU; and the
 //! stacks. All is allocated when the program is loaded.
 
+mod cached;
 mod entries;
 mod fixed;
 mod ring;
@@ -14,6 +15,7 @@ use core::sync::atomic::Ordering;
 
 use fallible::OutOfMemory;
 
+pub(crate) use cached::{Cached, SHIFT};
 pub use entries::Entries;
 use fixed::Fixed;
 pub(crate) use fixed::Layout;
@@ -162,6 +164,8 @@ pub struct Store {
     /// For each map, its tables: one, or one for each CPU.
     pub(crate) tables: Box<[Box<[Table]>]>,
     fixed: Fixed,
+    /// For each map, its slots, if stubs collect there.
+    pub(crate) cached: Box<[Option<Cached>]>,
     pub(crate) stacks: Stacks,
     /// The program has asked to end.
     over: AtomicBool,
@@ -198,6 +202,7 @@ impl Store {
             lanes: fallible::boxed_slice(lanes)?,
             tables: fallible::boxed_slice(tables)?,
             fixed: Fixed::default(),
+            cached: fallible::boxed_slice(code.maps.iter().map(|_| None))?,
             stacks: Stacks::new(code.stack_frames, limits)?,
             over: AtomicBool::new(false),
             ended: AtomicU64::new(u64::MAX),
@@ -282,6 +287,7 @@ impl Store {
     /// Takes all keys out of a map, or, if `keep`, makes their values zeros; each step of it within a call of `masked`.
     pub fn clear(&self, map: usize, keep: bool, masked: Masked<'_>) {
         self.fixed.clear(map, keep);
+        self.cached.get(map).and_then(Option::as_ref).inspect(|cached| cached.clear(keep));
         for table in self.tables.get(map).into_iter().flatten() {
             for bucket in 0..table.buckets() {
                 masked(&mut || table.clear(bucket, keep));
@@ -298,6 +304,9 @@ impl Store {
     pub fn read(&self, map: usize, kept: Kept, masked: Masked<'_>) -> Result<Entries, OutOfMemory> {
         let mut entries = Entries::read(self.tables.get(map).map_or(&[], |tables| tables), kept, masked)?;
         entries.add(|value_words, rows| self.fixed.read(map, value_words, rows))?;
+        if let Some(Some(cached)) = self.cached.get(map) {
+            entries.add(|_, rows| cached.read(rows))?;
+        }
         Ok(entries)
     }
 
@@ -305,6 +314,20 @@ impl Store {
     #[must_use]
     pub fn fixed_words(code: &Code, map: usize) -> usize {
         code.maps.get(map).and_then(|of| Layout::of(of.value)).map_or(0, Layout::words)
+    }
+
+    /// The virtual address of the addresses of the slots that each CPU has of a map of `code`, by its number, for code in a stub; they
+    /// are made if there are none yet. Nothing if the map can have none.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them.
+    pub fn slots(&mut self, code: &Code, map: usize) -> Result<Option<u64>, OutOfMemory> {
+        let (Some(of), Some(cached)) = (code.maps.get(map), self.cached.get_mut(map)) else { return Ok(None) };
+        if cached.is_none() {
+            *cached = Cached::new(of, self.lanes.len())?;
+        }
+        Ok(cached.as_ref().map(Cached::places))
     }
 
     /// How far from what stands for the CPU in a stub the words are that code in a stub adds to for `key` of a map of `code`, by

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::encode;
-use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Condition};
+use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condition};
 use aarch64_kprobes::probe::{Snippet, Step};
 
-use super::super::{ZERO, load};
+use super::super::{Base, ZERO, load};
 use super::{Key, Known, Lowering, No, ONE, OTHER, Part, VALUES, is_only_collected};
 use crate::code::{Aggregate, Kept, Operand, Word, rows};
-use crate::store::Layout;
+use crate::store::{Cached, Layout, MIX, SHIFT};
 
 impl Lowering<'_> {
     /// Collects a value for a key that is known.
@@ -25,6 +25,7 @@ impl Lowering<'_> {
         for word in 0..of.key_words() {
             match self.known(Word(key.0.wrapping_add(word as u8))) {
                 Some(Known::Is(part)) => fallible::push(&mut parts, part)?,
+                _ if of.key_words() == 1 => return self.collect_cached(number, map, key, value, layout),
                 _ => return Err(No::Snippet),
             }
         }
@@ -79,6 +80,53 @@ impl Lowering<'_> {
                 self.instruction(encode::store_at(ONE, Snippet::CPU, OTHER))
             }
         }
+    }
+
+    /// Collects a value for a key in a register, if that has its slot.
+    fn collect_cached(&mut self, number: usize, map: u8, key: Word, value: Operand, layout: Layout) -> Result<(), No> {
+        if !matches!(layout, Layout::Count | Layout::Sum) || self.has_collected || self.kernel.cpu.base != Base::Thread
+        {
+            return Err(No::Snippet);
+        }
+        self.has_collected = true;
+        let key = self.word(number, key)?;
+        self.instruction(a64::read_thread(OTHER))?;
+        for &offset in self.kernel.cpu.offsets {
+            self.instruction(load(OTHER, OTHER, offset))?;
+        }
+        self.slots = Some((self.steps.len(), map));
+        self.push(Step::Number(ONE, 0))?;
+        self.instruction(a64::add_shifted(OTHER, ONE, OTHER, 3))?;
+        self.instruction(load(OTHER, OTHER, 0))?;
+        self.push(Step::Number(ONE, MIX))?;
+        self.instruction(a64::compute(Binary::Multiply, ONE, key, ONE))?;
+        self.instruction(a64::shift_right(ONE, ONE, SHIFT))?;
+        self.instruction(a64::add_shifted(OTHER, OTHER, ONE, Cached::stride(layout)))?;
+        self.instruction(load(ONE, OTHER, 0))?;
+        self.instruction(a64::compute(Binary::SubtractFlags, ZERO, ONE, key))?;
+        self.push(Step::Call(Branch::If(Condition::Ne)))?;
+        let value = if layout == Layout::Sum { self.operand(number, value, ONE)? } else { ZERO };
+        if self.atomics {
+            self.instruction(encode::add(OTHER, OTHER, 8))?;
+            self.instruction(encode::add_to(Snippet::ONE, OTHER))?;
+            if layout == Layout::Sum {
+                self.instruction(encode::add(OTHER, OTHER, 8))?;
+                self.instruction(encode::add_to(value, OTHER))?;
+            }
+            return Ok(());
+        }
+        let mut free = [ONE].into_iter().chain(VALUES.rev());
+        let sum = free.find(|&register| register != value && !self.is_used(number, register));
+        let sum = sum.ok_or(No::Snippet)?;
+        self.instruction(load(sum, OTHER, 8))?;
+        self.instruction(encode::add(sum, sum, 1))?;
+        self.instruction(encode::store(sum, OTHER, 8))?;
+        if layout == Layout::Sum {
+            self.instruction(load(sum, OTHER, 16))?;
+            self.instruction(a64::compute(Binary::Add, sum, sum, value))?;
+            self.instruction(encode::store(sum, OTHER, 16))?;
+        }
+        Ok(())
     }
 
     /// Whether a register has a value that is read behind op `number`.

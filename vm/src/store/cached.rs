@@ -1,0 +1,204 @@
+//! What is collected for keys of one word that are found at a hit: in a slot that code in a stub finds by a hash, in front of the
+//! table.
+//!
+//! Each CPU has the slots for itself. A key that is new to its table takes the slot of its hash, if nobody has it, and keeps it for
+//! good. Hits with a key that has its slot are collected there by the stub, by whatever CPU its task is moved to meanwhile; all
+//! others go to the table. So a slot is looked at once, and nobody waits for it. What has been cleared is not taken out, but
+//! remembered, and subtracted from then on. One task at a time reads and clears a map.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
+
+use fallible::OutOfMemory;
+
+use super::fixed::Layout;
+use super::{Cells, MIX, cells};
+use crate::atomic::AtomicU64;
+use crate::code::Map;
+
+/// How many slots each CPU has, as a power of 2.
+const BITS: u32 = 8;
+/// By how many bits to the right a hash is the number of a slot.
+pub(crate) const SHIFT: u8 = (u64::BITS - BITS) as u8;
+
+/// The slots of a map.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    layout: Layout,
+    lanes: Box<[Lane]>,
+    /// The virtual addresses of the slots of each CPU.
+    places: Box<[u64]>,
+}
+
+/// Those of a CPU. A slot is the key, how often, and the sum, if there is one, as [`stride`](Cached::stride) says.
+#[derive(Debug)]
+struct Lane {
+    slots: Box<Cells>,
+    /// What they were when they were cleared last; in the place of the key, whether that is an entry though nothing has been
+    /// collected since.
+    before: Box<Cells>,
+}
+
+/// What is in the place of the key of slot `number` that nobody has: a key with another slot. That of 0 is slot 0.
+const fn nobody(number: usize) -> u64 {
+    (number == 0) as u64
+}
+const _: () = assert!(MIX >> SHIFT != 0);
+
+impl Cached {
+    /// The slots of `map` for so many CPUs, which nobody has; nothing if its keys are not words, or more is collected than has
+    /// room.
+    pub fn new(map: &Map, cpus: usize) -> Result<Option<Self>, OutOfMemory> {
+        let layout = Layout::of(map.value).filter(|layout| matches!(layout, Layout::Count | Layout::Sum));
+        let Some(layout) = layout.filter(|_| map.key_words() == 1) else { return Ok(None) };
+        let length = Self::words(layout) << BITS;
+        let lane = |_| Ok::<_, OutOfMemory>(Lane { slots: cells(length)?, before: cells(length)? });
+        let lanes = fallible::boxed_slice(fallible::collect_results((0..cpus).map(lane))?)?;
+        for lane in &lanes {
+            for (number, slot) in lane.slots.chunks_exact(Self::words(layout)).enumerate() {
+                slot.iter().take(1).for_each(|key| key.store(nobody(number), Relaxed));
+            }
+        }
+        let places = lanes.iter().map(|lane| lane.slots.as_ptr().expose_provenance() as u64);
+        let places = fallible::boxed_slice(places)?;
+        Ok(Some(Self { layout, lanes, places }))
+    }
+
+    /// How many words a slot has, a power of 2.
+    const fn words(layout: Layout) -> usize {
+        if matches!(layout, Layout::Count) { 2 } else { 4 }
+    }
+
+    /// Bytes from one slot to the next, as a power of 2.
+    pub const fn stride(layout: Layout) -> u8 {
+        3 + Self::words(layout).trailing_zeros() as u8
+    }
+
+    /// The virtual address of the addresses of the slots of each CPU, by its number.
+    pub fn places(&self) -> u64 {
+        self.places.as_ptr().expose_provenance() as u64
+    }
+
+    /// The key of the slot that `key` has on the CPU of number `cpu`, and what is there if nobody has it. Also on the way of a hit.
+    #[inline]
+    pub fn slot(&self, cpu: usize, key: u64) -> Option<(&AtomicU64, u64)> {
+        let number = (key.wrapping_mul(MIX) >> SHIFT) as usize;
+        let place = self.lanes.get(cpu)?.slots.get(number * Self::words(self.layout))?;
+        Some((place, nobody(number)))
+    }
+
+    /// The slots that somebody has, with what they were when they were cleared.
+    fn taken(&self) -> impl Iterator<Item = (&Cells, &Cells)> {
+        let words = Self::words(self.layout);
+        self.lanes.iter().flat_map(move |lane| {
+            let all = lane.slots.chunks_exact(words).zip(lane.before.chunks_exact(words)).enumerate();
+            all.filter(|(number, (slot, _))| slot.first().is_some_and(|key| key.load(Relaxed) != nobody(*number)))
+                .map(|(_, slot)| slot)
+        })
+    }
+
+    /// Adds the keys, and one word of a value for each, to `rows`.
+    pub fn read(&self, rows: &mut Vec<u64>) -> Result<(), OutOfMemory> {
+        for (slot, before) in self.taken() {
+            let ([key, slot @ ..], [is_kept, before @ ..]) = (slot, before) else { continue };
+            let since = |number: usize| {
+                let now = slot.get(number).map_or(0, |word| word.load(Relaxed));
+                now.wrapping_sub(before.get(number).map_or(0, |word| word.load(Relaxed)))
+            };
+            if since(0) != 0 || is_kept.load(Relaxed) != 0 {
+                let value = since(usize::from(self.layout == Layout::Sum));
+                fallible::extend(rows, [key.load(Relaxed), value])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has nothing be collected so far; the keys that are there stay if `keep`.
+    pub fn clear(&self, keep: bool) {
+        for (slot, before) in self.taken() {
+            let ([_, slot @ ..], [is_kept, before @ ..]) = (slot, before) else { continue };
+            let mut is_entry = is_kept.load(Relaxed) != 0;
+            for (word, before) in slot.iter().zip(before) {
+                let now = word.load(Relaxed);
+                is_entry |= now != before.swap(now, Relaxed);
+            }
+            is_kept.store(u64::from(keep && is_entry), Relaxed);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::code::{Aggregate, Kept, Type};
+
+    fn map(aggregate: Aggregate) -> Map {
+        let key = Type::Integer { signed: false };
+        Map { name: "m".into(), keys: vec![key], value: Kept::Aggregate(aggregate) }
+    }
+
+    fn read(cached: &Cached) -> Vec<[u64; 2]> {
+        let mut rows = Vec::new();
+        cached.read(&mut rows).unwrap();
+        rows.as_chunks().0.to_vec()
+    }
+
+    /// Takes the slot of a key, if it can, and adds to it as a stub does that finds its key there.
+    fn add(cached: &Cached, cpu: usize, key: u64, value: u64) -> bool {
+        let (place, nobody) = cached.slot(cpu, key).unwrap();
+        if place.load(Relaxed) == nobody {
+            place.store(key, Relaxed);
+        }
+        let lane = &cached.lanes[cpu].slots;
+        let slot = (key.wrapping_mul(MIX) >> SHIFT) as usize * (1 << (Cached::stride(cached.layout) - 3));
+        let has_it = lane[slot].load(Relaxed) == key;
+        if has_it {
+            lane[slot + 1].fetch_add(1, Relaxed);
+            if cached.layout == Layout::Sum {
+                lane[slot + 2].fetch_add(value, Relaxed);
+            }
+        }
+        has_it
+    }
+
+    #[test]
+    fn every_key_is_found_where_it_is_and_nowhere_else() {
+        let keys = (0..2000_u64).chain([u64::MAX, 1 << 63, MIX, MIX.wrapping_mul(3)]);
+        let cached = Cached::new(&map(Aggregate::Count), 2).unwrap().unwrap();
+        let mut taken = Vec::new();
+        for key in keys {
+            if add(&cached, 1, key, 0) {
+                taken.push([key, 1]);
+            }
+        }
+        assert!(taken.contains(&[0, 1]) && taken.len() == 1 << BITS);
+        let mut rows = read(&cached);
+        rows.sort_unstable();
+        taken.sort_unstable();
+        assert_eq!(rows, taken);
+    }
+
+    #[test]
+    fn what_is_cleared_is_left_away_and_sums_go_on() {
+        let cached = Cached::new(&map(Aggregate::Sum { signed: false }), 2).unwrap().unwrap();
+        assert_eq!(read(&cached), [[0; 2]; 0]);
+        assert!(add(&cached, 0, 0, 5) && add(&cached, 0, 0, 6) && add(&cached, 1, 0, 7) && add(&cached, 1, 9, 0));
+        assert_eq!(read(&cached), [[0, 11], [0, 7], [9, 0]]);
+        cached.clear(true);
+        assert_eq!(read(&cached), [[0, 0], [0, 0], [9, 0]]);
+        cached.clear(false);
+        assert_eq!(read(&cached), [[0; 2]; 0]);
+        assert!(add(&cached, 1, 9, 3));
+        assert_eq!(read(&cached), [[9, 3]]);
+    }
+
+    #[test]
+    fn keys_and_values_that_have_no_slots_are_left_to_the_table() {
+        let mut two = map(Aggregate::Count);
+        two.keys.push(Type::Symbol);
+        for map in [two, map(Aggregate::Histogram), map(Aggregate::Average { signed: false })] {
+            assert!(Cached::new(&map, 1).unwrap().is_none(), "{map:?}");
+        }
+    }
+}
