@@ -77,7 +77,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         ),
         ("check::clippy::xtask", [&["clippy", "--release", "-p", "xtask", "--all-targets"], &HOST[..], &DENY].concat()),
         // The assembly of all crates is then one file, in which every name is defined once.
-        ("check::lto", [&["build", "-p", "runtime", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
+        ("check::lto", [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
     ];
     for (name, arguments) in checks.into_iter().filter(|(name, _)| wanted.has(name)) {
         pool.add(name, move |context| {
