@@ -39,7 +39,8 @@ pub unsafe trait Platform {
     const CPUS: usize = 1;
 
     /// Where the address of the engine's state of this CPU is: that of what [`CpuState::of`] returns for its number. In bytes
-    /// from the virtual address in TPIDR_EL1; a multiple of 8 below 4096. It is read with interrupts masked.
+    /// from the virtual address in TPIDR_EL1; a multiple of 8 below 4096. Handlers read it with interrupts
+    /// masked; stubs may read it unmasked, and then do the same for the state of any CPU.
     ///
     /// By default that of a [`Context`].
     const CPU_OFFSET: usize = Context::CPU;

@@ -26,8 +26,8 @@ use crate::platform;
 pub enum Step {
     /// An instruction that does the same wherever it stands, and goes on to the next.
     Instruction(u32),
-    /// Likewise, one that loads, and may take a data abort: then all is left to the handler, as by [`Call`](Self::Call). Only with
-    /// interrupts masked, or where they never are.
+    /// Such an instruction that loads, and may take a data abort: then all is left to the handler, as by [`Call`](Self::Call). It
+    /// stands where interrupts are masked, or in a snippet that masks them nowhere.
     Load(u32),
     /// Has this register hold the word that the probe was given with the snippet.
     Operand(u8),
@@ -36,11 +36,11 @@ pub enum Step {
     /// Goes on at the step of this number, which is further on, if the condition of the branch holds. The number of the steps that
     /// there are is that of the end.
     Branch(Branch, usize),
-    /// Leaves all to the handler, if the condition of the branch holds. Nothing has been changed yet.
+    /// Leaves all to the handler, if the condition of the branch holds. The steps before it have changed nothing that anybody looks at.
     Call(Branch),
     /// Masks interrupts, up to [`Unmask`](Self::Unmask): [`Snippet::CPU`] is the state of this CPU from here on.
     Mask,
-    /// Ends that.
+    /// Restores the masks that [`Mask`](Self::Mask) has found.
     Unmask,
 }
 
@@ -174,8 +174,8 @@ impl Snippet {
     /// The register with PSTATE.DAIF of the probed code.
     pub const MASKS: u8 = 17;
 
-    /// Whether CPUs add to words in memory by one instruction (FEAT_LSE): all words of snippets have to be changed by such
-    /// instructions then, and may be without masks; or by none.
+    /// Whether CPUs add to words in memory by one instruction (FEAT_LSE). Words that a snippet changes with interrupts unmasked are
+    /// changed by such instructions alone, wherever they are; without them, interrupts are masked in all snippets.
     #[must_use]
     pub fn has_atomics() -> bool {
         machine::has_atomics()

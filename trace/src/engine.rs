@@ -19,7 +19,7 @@ pub enum Probe {
 }
 
 impl Probe {
-    /// It, whatever its kind.
+    /// The registration of the probe.
     #[must_use]
     pub fn registration(&self) -> &Registration {
         match self {

@@ -43,7 +43,7 @@ pub struct Offsets {
 
 #[cfg(target_os = "none")]
 impl Offsets {
-    /// Those of the host of this image.
+    /// What the [`Host`] of this image says.
     #[must_use]
     pub fn of_host() -> Self {
         let (cpu, task, name);

@@ -56,6 +56,8 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
         };
         let state = if enabled { "enabled" } else { "disabled" };
         let event = session.events.iter().find(|event| event.data() == data);
+        // Of an event, what the probes have counted that were in the place of this one, too.
+        let (hits, missed) = event.map_or((hits, missed), |event| (event.hits(), event.missed()));
         let event = event.map_or("-", |event| &event.definition().event);
         let place = Symbolic(address);
         print!("{address:016x}  {kind:<4}  ");

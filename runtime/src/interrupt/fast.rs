@@ -164,11 +164,15 @@ pub fn without<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Handles a fast interrupt. Returns false if nothing has asked for it.
+/// Handles a fast interrupt. Returns false if there is no handler for it.
 pub(crate) fn dispatch(frame: &TrapFrame) -> bool {
     let handler = HANDLER.load(Ordering::Acquire);
     if handler == 0 {
         return false;
+    }
+    // On hardware the signal may outlast the request for a while.
+    if !CNTP_CTL_EL0.is_set(CNTP_CTL_EL0::ISTATUS) {
+        return true;
     }
     // The request goes with it.
     disarm();

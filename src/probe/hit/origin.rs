@@ -33,7 +33,7 @@ pub(crate) const PIECE: usize = size_of::<Piece>();
 pub(crate) enum Cell {
     /// The instruction, and what leads on.
     Slot,
-    /// What `probe::stub` builds.
+    /// What `probe::stub_builder` builds.
     Stub,
     /// A snippet, and a stub at the end.
     Snippet,

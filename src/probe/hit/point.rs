@@ -166,7 +166,7 @@ impl Point {
     ///
     /// # Safety
     ///
-    /// A point is there, and no CPU is in the hit path; this one has no watchers of its own, and is not dropped.
+    /// A point is there, no CPU is in the hit path, and this one is not interrupted; this one has no watchers of its own, and is not dropped.
     #[inline(never)]
     pub(crate) unsafe fn take_place(&mut self, place: NonNull<Self>) {
         // SAFETY: the watchers are moved as the words that they consist of; the vector has no more of them than it had, and goes

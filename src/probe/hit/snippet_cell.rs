@@ -2,7 +2,7 @@
 //!
 //! The branch at the probed instruction leads to the snippet. That calls nobody, and takes no room on the stack: in registers
 //! that are dead there, it counts and collects, and goes on in a copy of the instruction. What is unusual it leaves, before it has
-//! changed anything, to the stub behind it, which calls the handler of the probe, as if there were no snippet.
+//! changed anything that others look at, to the stub behind it, which calls the handler of the probe, as if there were no snippet.
 //!
 //! ```text
 //! +-----------+----------+----------+----------+-------+------+--------+-- ... --+------+------+
@@ -14,8 +14,8 @@
 //!
 //! No handler runs, so there is none that could be running already: what is hit while another handler runs on the CPU is not
 //! missed. Where a CPU adds to a word by one instruction (FEAT_LSE), interrupts are not masked either: a task that is moved in the
-//! middle adds to the words of the CPU that it came from. So all that add to words of snippets do it by such instructions, on all
-//! CPUs, or none does, with interrupts masked.
+//! middle adds to the words of the CPU that it came from. So all that add to such words do it by such instructions. What takes more
+//! than an addition, as a record does, masks interrupts for that, and is then alone on its CPU.
 
 use super::origin;
 use crate::exception::TrapFrame;

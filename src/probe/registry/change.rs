@@ -12,7 +12,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Entry, Registry, shortcut};
 use crate::insn::{self, Guard, NotRelocatable, Verdict};
-use crate::platform;
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::arena::{Arena, Cell, Used};
 use crate::probe::hit::counters::Counters;
@@ -26,6 +25,7 @@ use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
 use crate::probe::{Fallback, Mode, Registration, Site, stub_builder};
 use crate::text::{self, Word};
+use crate::{interrupts, platform};
 
 /// What is to be found at an address from now on.
 struct Staged {
@@ -89,8 +89,10 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
     let has_several = !unsafe { place.as_ref() }.several.is_empty();
     if let Some((execution, first)) = entry.in_effect(has_several) {
         let mut point = ManuallyDrop::new(entry.point(execution, first, Vec::new(), has_several));
-        // SAFETY: the other CPUs are held outside the hit path, as this one is. Watchers of probes that are not enabled go.
-        return platform::hold_cpus(&mut || unsafe { point.take_place(place) });
+        // SAFETY: the other CPUs are held outside the hit path, as this one is, and nothing interrupts it. Watchers of probes that
+        // are not enabled go.
+        let mut take_place = || unsafe { point.take_place(place) };
+        return platform::hold_cpus(&mut || interrupts::with_masked(&mut take_place));
     }
     let cell = entry.cell();
     entry.execution = None;

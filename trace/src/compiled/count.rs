@@ -4,7 +4,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::insn::{Literal, encode};
 use aarch64_kprobes::probe::{Snippet, Step};
 
-use super::{No, ONE, OTHER, Steps, THREAD, ZERO, load, register};
+use super::{No, OTHER, SPARE, Steps, THREAD, ZERO, load, register};
 use crate::filter::Number;
 use crate::histogram::{CELL, Key, MULTIPLIER, Places, Source, Transform};
 use crate::trigger::{Action, Bound};
@@ -26,7 +26,9 @@ impl Steps {
         }
         match (&*bound.keys, &*bound.values, histogram.places()) {
             (&[Key { source: Source::Number { number, .. }, .. }], [], Places::Exponents(distance)) => {
-                self.count_exponent(number, distance).map(|()| false)
+                // The task may be moved, and what stands for it with it.
+                let is_masked = !matches!(number, Number::Register { .. });
+                self.count_exponent(number, distance).map(|()| is_masked)
             }
             (keys, values, Places::Cells { places, count }) => {
                 self.find_cell(keys, places, count)?;
@@ -45,15 +47,15 @@ impl Steps {
 
     /// Counts by the exponent of the next power of two, 64 without the leading zeros of one less: in the word for these.
     fn count_exponent(&mut self, number: Number, distance: u64) -> Result<(), No> {
-        let number = self.number(number, ONE)?;
+        let number = self.number(number, SPARE)?;
         self.instructions([
             // One less, but 0 for 0.
             compute::compute(Binary::SubtractFlags, ZERO, ZERO, number),
-            compute::compute(Binary::SubtractCarry, ONE, number, ZERO),
-            compute::leading_zeros(ONE, ONE),
+            compute::compute(Binary::SubtractCarry, SPARE, number, ZERO),
+            compute::leading_zeros(SPARE, SPARE),
         ])?;
         self.push(Step::Number(OTHER, distance))?;
-        self.instructions([compute::add_shifted(OTHER, OTHER, ONE, 3)])?;
+        self.instructions([compute::add_shifted(OTHER, OTHER, SPARE, 3)])?;
         if Snippet::has_atomics() {
             self.instructions([
                 compute::compute(Binary::Add, OTHER, Snippet::CPU, OTHER),
@@ -61,9 +63,9 @@ impl Steps {
             ])
         } else {
             self.instructions([
-                encode::load_at(ONE, Snippet::CPU, OTHER),
-                encode::add(ONE, ONE, 1),
-                encode::store_at(ONE, Snippet::CPU, OTHER),
+                encode::load_at(SPARE, Snippet::CPU, OTHER),
+                encode::add(SPARE, SPARE, 1),
+                encode::store_at(SPARE, Snippet::CPU, OTHER),
             ])
         }
     }
@@ -129,23 +131,25 @@ impl Steps {
         let [key] = keys else { return Err(No::Stub) };
         let key = self.key(key, OTHER)?;
         self.of_this_cpu(TABLE, places)?;
+        self.push(Step::Call(Branch::Zero(TABLE)))?;
         self.push(Step::Number(FACTOR, MULTIPLIER))?;
         self.instructions([
             compute::compute(Binary::Multiply, HASH, key, FACTOR),
             compute::shift_right(HASH, HASH, shift(count)?),
             compute::add_shifted(TABLE, TABLE, HASH, CELL.trailing_zeros() as u8),
-            encode::load_pair(HASH, ONE, TABLE, 0),
+            encode::load_pair(HASH, SPARE, TABLE, 0),
         ])?;
         self.push(Step::Call(Branch::Zero(HASH)))?;
-        self.instructions([compute::compute(Binary::SubtractFlags, ZERO, ONE, key)])?;
+        self.instructions([compute::compute(Binary::SubtractFlags, ZERO, SPARE, key)])?;
         self.push(Step::Call(Branch::If(Condition::Ne)))
     }
 
-    /// Has `TABLE` be the entry of a key of two words, of which it is told in `count` slots, a power of two. Where these begin, and
-    /// the entries, which have so many words, each CPU finds from the virtual address `places` on.
+    /// Has `TABLE` be the entry of a key of two words. Each CPU has the virtual addresses of its slots and of its entries in two words
+    /// of those from `places` on. There are `count` slots, a power of two; one has the number of an entry, from 1 on. An entry has
+    /// `stride` words.
     fn find_entry(&mut self, keys: &[Key], places: u64, count: usize, stride: usize) -> Result<(), No> {
         let [one, other] = keys else { return Err(No::Stub) };
-        let (one, other) = (self.key(one, ONE)?, self.key(other, OTHER)?);
+        let (one, other) = (self.key(one, SPARE)?, self.key(other, OTHER)?);
         self.push(Step::Number(FACTOR, MULTIPLIER))?;
         self.instructions([
             compute::compute(Binary::Multiply, HASH, one, FACTOR),
@@ -163,9 +167,9 @@ impl Steps {
             compute::add_shifted(TABLE, TABLE, THREAD, 4),
             // The slots, and the entries.
             encode::load_pair(TABLE, THREAD, TABLE, 0),
-            compute::add_shifted(TABLE, TABLE, HASH, 2),
-            encode::load(Literal::Word, HASH, TABLE, 0),
         ])?;
+        self.push(Step::Call(Branch::Zero(TABLE)))?;
+        self.instructions([compute::add_shifted(TABLE, TABLE, HASH, 2), encode::load(Literal::Word, HASH, TABLE, 0)])?;
         self.push(Step::Call(Branch::Zero(HASH)))?;
         self.push(Step::Number(FACTOR, (WORD * stride) as u64))?;
         self.instructions([

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use aarch64_kprobes::insn::encode::compute::{self, Binary, Branch, Condition};
 use aarch64_kprobes::probe::Step;
 
-use super::{No, ONE, OTHER, Steps, ZERO};
+use super::{No, OTHER, SPARE, Steps, ZERO};
 use crate::filter::{ACCEPT, Next, Range, Test, WordQuestion};
 
 /// The answer to a question.
@@ -62,15 +62,15 @@ impl Steps {
         if word.is_memory {
             return Err(No::Stub);
         }
-        let mut number = self.word(*word, ONE)?;
+        let mut number = self.word(*word, SPARE)?;
         let Range { mask, low, span } = *range;
         if mask == 0 {
             return Ok(Answer::Known(range.has(0)));
         }
         if mask != u64::MAX {
             self.push(Step::Number(OTHER, mask))?;
-            self.instructions([compute::compute(Binary::And, ONE, number, OTHER)])?;
-            number = ONE;
+            self.instructions([compute::compute(Binary::And, SPARE, number, OTHER)])?;
+            number = SPARE;
         }
         let (least, most) = (low, low.wrapping_add(span));
         const FIRST: u64 = 1 << 63;
@@ -86,8 +86,8 @@ impl Steps {
             (least, most) if most == FIRST - 1 => (least, Condition::Ge),
             (least, _) => {
                 self.push(Step::Number(OTHER, least))?;
-                self.instructions([compute::compute(Binary::Subtract, ONE, number, OTHER)])?;
-                number = ONE;
+                self.instructions([compute::compute(Binary::Subtract, SPARE, number, OTHER)])?;
+                number = SPARE;
                 (span, Condition::Ls)
             }
         };

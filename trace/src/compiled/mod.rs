@@ -5,8 +5,8 @@
 //! not recorded, by numbers. What is unusual it leaves to the handler: a page that has no room for the record, a key that is new
 //! or not in its place, memory that cannot be read. For all other events it does nothing, and their handlers do all.
 //!
-//! Nobody records or counts while a stub does so on the same CPU: interrupts are masked, and what else writes there is nothing
-//! that can be probed. Only what is added to words of stubs alone, by single instructions, needs no mask.
+//! While a stub records or counts, nothing else does on the same CPU: interrupts are masked, and no probe can be in the code of the
+//! handlers, which write to the same words. Words that stubs alone add to, by one instruction, need no mask.
 
 mod count;
 mod filter;
@@ -16,52 +16,77 @@ use alloc::vec::Vec;
 
 use aarch64_kprobes::insn::Literal;
 use aarch64_kprobes::insn::encode;
-use aarch64_kprobes::insn::encode::compute::Branch;
-use aarch64_kprobes::probe::{AliasableBox, Insertion, Snippet, Step};
-use fallible::OutOfMemory;
+use aarch64_kprobes::probe::{AliasableBox, Insertion, Snippet, SnippetError, Step};
+use fallible::{Arc, OutOfMemory};
 
 use crate::fetch::{Register, Word};
 use crate::host::Offsets;
 use crate::recorder::Recorder;
-use crate::trigger::{Plan, Task};
+use crate::trigger::{Plan, Task, Trigger};
 
 /// Code for the stub of a probe, and what it consists of.
 #[derive(Debug)]
 pub struct Compiled {
-    // Before the snippet that it leads to.
-    insertion: AliasableBox<Insertion>,
-    _snippet: AliasableBox<Snippet>,
     code: Code,
+    /// Nothing if it does not fit into a stub.
+    inserted: Option<Inserted>,
 }
 
-/// What the code consists of: equal code does the same.
-#[derive(Debug, PartialEq, Eq)]
+/// What the engine is given.
+#[derive(Debug)]
+struct Inserted {
+    /// Dropped before the snippet, which it has the address of.
+    insertion: AliasableBox<Insertion>,
+    _snippet: AliasableBox<Snippet>,
+}
+
+/// What the code consists of.
+#[derive(Debug)]
 pub(crate) struct Code {
     steps: Vec<Step>,
     /// Interrupts are masked from the first step on.
     is_masked: bool,
+    /// The trigger that has the memory that the steps count in, if they count.
+    trigger: Option<Arc<Trigger>>,
+}
+
+/// Equal code does the same.
+impl PartialEq for Code {
+    fn eq(&self, other: &Self) -> bool {
+        self.steps == other.steps && self.is_masked == other.is_masked
+    }
 }
 
 impl Compiled {
-    /// The code, if it fits into a stub.
-    pub(crate) fn new(code: Code) -> Result<Option<Self>, OutOfMemory> {
-        // SAFETY: it loads and stores in the ring of its CPU, which is never freed, or in a histogram, which stays until the probe is
-        // gone (`Settings`), with interrupts masked; and it loads what the kernel says of its tasks, at the places that it promises.
-        let Ok(snippet) = (unsafe { Snippet::new(&code.steps, code.is_masked) }) else { return Ok(None) };
+    /// The code, ready to be put into a stub.
+    pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
+        // SAFETY: it loads and stores in the ring of its CPU, which is never freed, or in the histogram of the trigger that `code` keeps,
+        // with interrupts masked; and it loads what the kernel says of its tasks, at the places that it promises.
+        let snippet = match unsafe { Snippet::new(&code.steps, code.is_masked) } {
+            Ok(snippet) => snippet,
+            Err(SnippetError::OutOfMemory) => return Err(OutOfMemory),
+            Err(SnippetError::Long) => return Ok(Self { code, inserted: None }),
+            Err(error @ SnippetError::Step { .. }) => unreachable!("{error}"),
+        };
         let snippet = AliasableBox::new(fallible::boxed(snippet)?);
         let insertion = AliasableBox::new(fallible::boxed(Insertion::new(&snippet, 0))?);
-        Ok(Some(Self { insertion, _snippet: snippet, code }))
+        Ok(Self { code, inserted: Some(Inserted { insertion, _snippet: snippet }) })
     }
 
-    /// What it consists of.
+    /// The code.
     pub(crate) fn code(&self) -> &Code {
         &self.code
     }
 
-    /// What a probe is given.
+    /// Whether it counts in the memory of a trigger.
+    pub(crate) fn counts(&self) -> bool {
+        self.code.trigger.is_some()
+    }
+
+    /// What a probe is registered with, if the code fits into a stub.
     #[must_use]
-    pub fn insertion(&self) -> &Insertion {
-        &self.insertion
+    pub fn insertion(&self) -> Option<&Insertion> {
+        self.inserted.as_ref().map(|inserted| &*inserted.insertion)
     }
 }
 
@@ -77,14 +102,18 @@ pub(crate) fn code(
         return Ok(None);
     }
     let mut steps = Steps { address, offsets, list: Vec::new(), ends: Vec::new() };
+    let mut trigger = None;
     let done = match plan.map(Plan::task) {
         None => steps.record(recorder, true).map(|()| true),
         Some(Task::Record(tests)) => steps.tests(tests).and_then(|()| steps.record(recorder, false)).map(|()| false),
-        Some(Task::Count(bound)) => steps.count(bound),
+        Some(Task::Count(bound)) => {
+            trigger = Some(bound.trigger.clone());
+            steps.count(bound)
+        }
         Some(Task::Other) => Err(No::Stub),
     };
     match done {
-        Ok(is_masked) => Ok(Some(Code { steps: steps.finish(), is_masked })),
+        Ok(is_masked) => Ok(Some(Code { steps: steps.finish(), is_masked, trigger })),
         Err(No::Stub) => Ok(None),
         Err(No::Memory) => Err(OutOfMemory),
     }
@@ -105,7 +134,7 @@ impl From<OutOfMemory> for No {
 
 /// The registers of all steps.
 const THREAD: u8 = 13;
-const ONE: u8 = 15;
+const SPARE: u8 = 15;
 const OTHER: u8 = 16;
 const ZERO: u8 = 31;
 
@@ -125,12 +154,6 @@ impl Steps {
 
     fn instructions<const N: usize>(&mut self, words: [u32; N]) -> Result<(), No> {
         words.into_iter().try_for_each(|word| self.push(Step::Instruction(word)))
-    }
-
-    /// Goes on at the end, where the hit is counted.
-    fn end(&mut self, branch: Branch) -> Result<(), No> {
-        fallible::push(&mut self.ends, self.list.len())?;
-        self.push(Step::Branch(branch, 0))
     }
 
     /// All of them, with the end where it is now.

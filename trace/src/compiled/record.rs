@@ -6,7 +6,7 @@ use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self, Branch, Condition};
 use aarch64_kprobes::probe::{Snippet, Step};
 
-use super::{No, ONE, OTHER, Steps, THREAD, load};
+use super::{No, OTHER, SPARE, Steps, THREAD, load};
 use crate::fetch::{Program, Word};
 use crate::format::Shape;
 use crate::recorder::{Flags, Recorder};
@@ -25,17 +25,22 @@ impl Steps {
     /// Records a hit, unless recording is switched off; with interrupts masked for it, if they are not masked already.
     pub(super) fn record(&mut self, recorder: &Recorder, is_masked: bool) -> Result<(), No> {
         let Program::Words(words) = &recorder.program else { return Err(No::Stub) };
-        self.push(Step::Number(ONE, recorder.rings.switch_address()))?;
-        self.instructions([compute::load_byte(ONE, ONE)])?;
-        self.end(Branch::Zero(ONE))?;
         if !is_masked {
             self.push(Step::Mask)?;
         }
+        self.push(Step::Number(SPARE, recorder.rings.switch_address()))?;
+        self.instructions([compute::load_byte(SPARE, SPARE)])?;
+        let is_off = self.list.len();
+        self.push(Step::Branch(Branch::Zero(SPARE), 0))?;
         self.room(recorder)?;
-        // What is read here may fault: nothing has been changed yet but room that is nobody's.
+        // What is read here may fault: only room has been written to that is not published.
         self.words(words)?;
         self.common(recorder)?;
         self.head(recorder)?;
+        let end = self.list.len();
+        if let Some(Step::Branch(_, to)) = self.list.get_mut(is_off) {
+            *to = end;
+        }
         if is_masked { Ok(()) } else { self.push(Step::Unmask) }
     }
 
@@ -47,13 +52,13 @@ impl Steps {
         self.instructions([
             encode::load_at(RING, Snippet::CPU, RING),
             encode::load_pair(POSITION, PLACE, RING, offset_of!(Ring, position) as i16),
-            encode::subtract(ONE, POSITION, 8),
-            compute::field(ONE, ONE, LOW, BITS),
-            compute::compare(ONE, last_place(recorder.size)),
+            encode::subtract(SPARE, POSITION, 8),
+            compute::field(SPARE, SPARE, LOW, BITS),
+            compute::compare(SPARE, last_place(recorder.size)),
         ])?;
         self.push(Step::Call(Branch::If(Condition::Hi)))?;
         const { assert!(cfg!(loom) || offset_of!(Ring, page) == offset_of!(Ring, position) + 8) };
-        self.instructions([compute::add_shifted(PLACE, PLACE, ONE, LOW)])
+        self.instructions([compute::add_shifted(PLACE, PLACE, SPARE, LOW)])
     }
 
     /// The first words of the event: what every event has, and its address. Counts the record.
@@ -65,22 +70,22 @@ impl Steps {
         const { assert!(Flags::IRQS_OFF == 1) };
         const { assert!(cfg!(loom) || offset_of!(Ring, interrupt) == offset_of!(Ring, number) + 8) };
         self.instructions([
-            encode::load_pair(OTHER, ONE, RING, offset_of!(Ring, number) as i16),
+            encode::load_pair(OTHER, SPARE, RING, offset_of!(Ring, number) as i16),
             encode::add(OTHER, OTHER, 1),
             encode::store(OTHER, RING, offset_of!(Ring, number) as u16),
-            compute::load_byte(ONE, ONE),
+            compute::load_byte(SPARE, SPARE),
             compute::field(OTHER, Snippet::MASKS, IRQ_MASKED, 1),
-            compute::or_shifted(OTHER, OTHER, ONE, Flags::INTERRUPT.trailing_zeros() as u8),
+            compute::or_shifted(OTHER, OTHER, SPARE, Flags::INTERRUPT.trailing_zeros() as u8),
         ])?;
-        self.push(Step::Number(ONE, recorder.event.into()))?;
+        self.push(Step::Number(SPARE, recorder.event.into()))?;
         self.instructions([
-            compute::or_shifted(ONE, ONE, OTHER, FLAGS),
+            compute::or_shifted(SPARE, SPARE, OTHER, FLAGS),
             compute::read_thread(THREAD),
             load(OTHER, THREAD, self.offsets.task),
-            compute::or_shifted(ONE, ONE, OTHER, TASK),
+            compute::or_shifted(SPARE, SPARE, OTHER, TASK),
         ])?;
         self.push(Step::Number(OTHER, self.address))?;
-        self.pair(ONE, OTHER, RECORD_HEADER)
+        self.pair(SPARE, OTHER, RECORD_HEADER)
     }
 
     /// The words that are fetched, two by two.
@@ -89,11 +94,11 @@ impl Steps {
         for pair in words.chunks(2) {
             match *pair {
                 [one, other] => {
-                    let (one, other) = (self.word(one, ONE)?, self.word(other, OTHER)?);
+                    let (one, other) = (self.word(one, SPARE)?, self.word(other, OTHER)?);
                     self.pair(one, other, place)?;
                 }
                 [one] => {
-                    let one = self.word(one, ONE)?;
+                    let one = self.word(one, SPARE)?;
                     self.instructions([encode::store(one, PLACE, 8 + place as u16)])?;
                 }
                 _ => {}
@@ -106,11 +111,11 @@ impl Steps {
     /// What comes before the record's own words; and publishes the record.
     fn head(&mut self, recorder: &Recorder) -> Result<(), No> {
         let size = recorder.size as u16;
-        self.push(Step::Number(ONE, size.into()))?;
+        self.push(Step::Number(SPARE, size.into()))?;
         self.instructions([compute::read_counter(OTHER)])?;
-        self.pair(ONE, OTHER, 0)?;
-        self.instructions([encode::load_pair(ONE, OTHER, THREAD, self.offsets.name as i16)])?;
-        self.pair(ONE, OTHER, 16)?;
+        self.pair(SPARE, OTHER, 0)?;
+        self.instructions([encode::load_pair(SPARE, OTHER, THREAD, self.offsets.name as i16)])?;
+        self.pair(SPARE, OTHER, 16)?;
         const { assert!(cfg!(loom) || offset_of!(Ring, position) == 0) };
         self.instructions([encode::add(POSITION, POSITION, size), compute::store_release(POSITION, RING)])
     }

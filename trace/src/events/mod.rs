@@ -134,8 +134,8 @@ impl<P: Armed> Event<P> {
         if code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
             return Ok(None);
         }
-        let compiled = code.map(Compiled::new).transpose()?.flatten();
-        let insertion = compiled.as_ref().map(Compiled::insertion);
+        let compiled = code.map(Compiled::new).transpose()?;
+        let insertion = compiled.as_ref().and_then(Compiled::insertion);
         // SAFETY: the recorder is in a box, which is dropped after the probe, as the code is.
         let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
         // There is one already, so nothing else is in its way.
@@ -152,13 +152,23 @@ impl<P: Armed> Event<P> {
         Ok(())
     }
 
+    /// Has a probe take the place of this one, which is not armed, that keeps no memory of a trigger; if there is memory for it.
+    /// Returns the one that was there.
+    pub(crate) fn drop_code(&mut self) -> Option<OtherProbe<P>> {
+        self.compiled.as_ref().filter(|compiled| compiled.counts())?;
+        // SAFETY: as in `other_probe`.
+        let probe = unsafe { P::register(self.definition.kind, self.form, self.address, &self.recorder, None) };
+        let mut other = OtherProbe { probe: probe.ok()?, compiled: None };
+        self.exchange(&mut other).ok().map(|()| other)
+    }
+
     /// Drops a probe that was in the place of the present one. What it has counted stays.
     pub(crate) fn retire(&mut self, other: OtherProbe<P>) {
         let counts = [other.probe.hits(), other.probe.missed()];
         self.before.iter_mut().zip(counts).for_each(|(before, more)| *before += more);
     }
 
-    /// How many hits were recorded, or would have been.
+    /// How many hits the probe was told of, whatever its filter has made of them.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.before[0] + self.probe.hits()
@@ -327,14 +337,14 @@ impl<P: Armed> Events<P> {
         let recorder = AliasableBox::new(fallible::boxed(recorder)?);
         let plan = plan(&recorder, address)?;
         let code = code::<P>(&recorder, plan.as_deref(), address)?;
-        let compiled = code.map(Compiled::new).transpose()?.flatten();
+        let compiled = code.map(Compiled::new).transpose()?;
         // There was none before.
         drop(recorder.plan().replace(plan));
         self.events.try_reserve(1).map_err(OutOfMemory::from)?;
         // So that an event can be removed without memory.
         self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
         let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };
-        let insertion = compiled.as_ref().map(Compiled::insertion);
+        let insertion = compiled.as_ref().and_then(Compiled::insertion);
         // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and `remove`, which
         // takes both out, keeps the order. So it is with the code.
         let probe = unsafe { P::register(definition.kind, form, address, &recorder, insertion) }

@@ -1,7 +1,7 @@
 //! Histograms: hits summed up by keys, as Linux's trigger `hist:` does (Documentation/trace/histogram.rst).
 //!
 //! Each CPU has a table of its own, and all are made when the trigger is set. A table has room for as many keys as `size` says; a
-//! hit with another key is dropped, and counted as dropped. Reading merges the tables.
+//! hit with another key is dropped, and counted as dropped. What stubs count by powers of two is in words of theirs. Reading merges all.
 
 mod error;
 mod parse;
@@ -10,9 +10,11 @@ mod text;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::iter::repeat_n;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
+use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::CpuWords;
 use fallible::{Arc, OutOfMemory};
 
@@ -45,7 +47,7 @@ pub struct Histogram {
     pub(crate) paused: AtomicBool,
     /// What stubs count by exponents, by leading zeros.
     exponents: Option<CpuWords>,
-    /// Where stubs find the tables, by CPU.
+    /// Where stubs find the tables, by CPU; 0 for one that has none.
     places: Box<[u64]>,
 }
 
@@ -56,7 +58,8 @@ pub(crate) enum Places {
     Exponents(u64),
     /// In one of so many cells, by its hash, by the virtual address that each CPU has from `places` on.
     Cells { places: u64, count: usize },
-    /// In an entry of so many words, that one of so many slots tells of; by the virtual addresses of the slots and the entries.
+    /// In an entry of `stride` words, whose number is in one of `count` slots: each CPU has the virtual addresses of its slots and of
+    /// its entries in two words from `places` on.
     Entries { places: u64, count: usize, stride: usize },
     /// Nowhere.
     None,
@@ -128,7 +131,9 @@ impl Histogram {
         let tables = fallible::boxed_slice(fallible::collect_results((0..cpus).map(table))?)?;
         let paused = AtomicBool::new(definition.command == Some(Command::Pause));
         let exponents = Self::has_exponents(&definition, shape).then(CpuWords::new).transpose()?;
-        let places = fallible::boxed_slice(tables.iter().flat_map(Table::places))?;
+        let each = Table::places_of(shape);
+        let places = tables.iter().flat_map(Table::places).chain(repeat_n(0, each * MAX_CPUS.saturating_sub(cpus)));
+        let places = fallible::boxed_slice(places)?;
         Ok(Self { definition, keys, values, tables, paused, exponents, places })
     }
 

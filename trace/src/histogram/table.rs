@@ -1,4 +1,4 @@
-//! The tables of a histogram, one for each CPU, so that no hit waits for another CPU. They are written by
+//! The tables of a histogram, one for each CPU, so that no hit waits for another CPU. They are written by stubs and by
 //! `hit::action`.
 //!
 //! Most histograms have one number as their key. What is counted under it is in a [`Cell`]: by powers of two there are so few
@@ -123,6 +123,15 @@ impl Table {
                     2 * size * size_of::<AtomicU32>() + (size + 1) * (key + 1 + values + name) * size_of::<AtomicU64>()
                 }
             }
+    }
+
+    /// How many [places](Self::places) a table of this shape has.
+    pub(super) const fn places_of(shape: Shape) -> usize {
+        match shape {
+            Shape::Exponent => 0,
+            Shape::Number => 1,
+            Shape::Words { .. } => 2,
+        }
     }
 
     /// The virtual addresses by which stubs find the table: of the cells by hash; or of the slots and the entries.

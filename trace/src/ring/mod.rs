@@ -1,5 +1,5 @@
 //! The rings that records are written to, one for every CPU: how they are laid out, and what may be changed about them.
-//! They are written by `hit`, which is the hit path, and read by [`snapshot`].
+//! They are written by handlers ([`hit`](crate::hit)) and by stubs, and read by [`snapshot`].
 //!
 //! A ring is written by its own CPU only, and can be read from any other at any time. Nothing waits. It is made of pages. A
 //! **position** counts the bytes that were ever written, the rest of a page that a record did not fit in included: so it tells
@@ -19,8 +19,9 @@
 //! Records are numbered, also those that find no room: where the numbers of two that follow each other have a gap, records are
 //! missing, and a reader says how many, and where.
 //!
-//! A hit that interrupts the recording of another one, should that ever happen, finds the ring `busy`, and its record is
-//! counted as one that has found no room.
+//! Interrupts are masked while a record is written, and no probe can be in the code that writes it. A handler that interrupts the
+//! recording of another one all the same, should that ever happen, finds the ring `busy`, and its record is counted as one that has
+//! found no room. Stubs call nobody, and do not ask.
 //!
 //! **Modes.** When all pages are full, the oldest is overwritten, or what comes is discarded until a reader has taken
 //! something away.
@@ -33,6 +34,7 @@ use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::CpuWords;
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
@@ -111,6 +113,8 @@ pub struct Rings {
     pub(crate) on: Arc<Switch>,
     /// The virtual address of each ring, to its CPU.
     places: CpuWords,
+    /// That of CPUs that have none: it has no room.
+    none: Box<Ring>,
 }
 
 /// How many records there were since a ring was cleared.
@@ -168,15 +172,16 @@ impl Rings {
             rings.push(Ring::new(make_pages(bytes)?, interrupts.get(cpu).unwrap_or(&NEVER))?);
         }
         let rings = fallible::boxed_slice(rings)?;
-        let places = CpuWords::new()?;
-        for (cpu, ring) in rings.iter().enumerate() {
-            places.set(cpu, 0, core::ptr::from_ref(ring).expose_provenance() as u64);
-        }
-        Ok(Self { rings, on: Arc::try_new(Switch::new(true))?, places })
+        let none = fallible::boxed(Ring::new(Vec::new(), &NEVER)?)?;
+        Ok(Self { rings, on: Arc::try_new(Switch::new(true))?, places: CpuWords::new()?, none })
     }
 
     /// How far from what stands for a CPU in a stub the word is that has the virtual address of its ring.
-    pub(crate) fn distance(&self) -> u64 {
+    pub(crate) fn distance(&'static self) -> u64 {
+        for cpu in 0..MAX_CPUS {
+            let ring = self.rings.get(cpu).unwrap_or(&self.none);
+            self.places.set(cpu, 0, core::ptr::from_ref(ring).expose_provenance() as u64);
+        }
         self.places.distance(0)
     }
 

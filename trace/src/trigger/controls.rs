@@ -277,6 +277,7 @@ impl Controls {
         find(events, name)?;
         let mut draft = self.draft()?;
         draft.get_mut(name)?.remove_histograms();
+        draft.retarget();
         self.commit(events, draft, self.disarmed)
     }
 
@@ -328,8 +329,9 @@ impl Controls {
         for (number, event) in events.iter().enumerate() {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
             let plan = self.services.plan(&entry.settings, event.recorder(), event.address())?;
-            let other = event.other_probe(plan.as_deref()).map_err(|OutOfMemory| Errno::NoMemory)?;
             let is_to_be_armed = entry.settings.is_armed() && !disarmed;
+            // What a stub would do that is not armed is found out when it is.
+            let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
             let (is_exchanged, was_armed) = (false, event.probe().is_enabled());
             let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
             fallible::push(&mut staged, one)?;
@@ -343,10 +345,11 @@ impl Controls {
             }
             staged.iter_mut().for_each(|one| one.exchange_plan(events));
         } else {
-            for Staged { number, is_to_be_armed, .. } in &staged {
-                let probe = events.get(*number).map(Event::probe).filter(|probe| probe.is_enabled() && !is_to_be_armed);
+            for Staged { number, other, .. } in staged.iter_mut().filter(|one| !one.is_to_be_armed) {
+                let Some(event) = events.get_mut(*number) else { continue };
                 // It takes no memory to disarm.
-                let _ = probe.map(|probe| probe.set_enabled(false));
+                let _ = event.probe().set_enabled(false);
+                *other = event.drop_code();
             }
         }
         if staged.iter().any(|one| one.plan.is_some()) {

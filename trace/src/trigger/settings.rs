@@ -114,7 +114,8 @@ impl Settings {
             return Ok(None);
         }
         let (filter, recording) = (self.filter.as_ref(), self.recording.clone());
-        let records = (self.targeted == 0).then_some(self.enabled);
+        let switch = self.recording_next.unwrap_or_else(|| self.recording.0.load(Relaxed));
+        let records = (self.targeted == 0 && switch == self.enabled).then_some(self.enabled);
         let plan = Plan::new(filter, &self.triggers, recording, records, in_link, number)?;
         fallible::boxed(plan).map(Some)
     }

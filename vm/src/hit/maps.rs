@@ -69,8 +69,10 @@ impl<M: Machine> Run<'_, M> {
     #[inline]
     pub(super) fn collect(&self, map: u8, key: Word, value: u64) {
         let Some(Kept::Aggregate(aggregate)) = self.code.maps.get(usize::from(map)).map(|of| &of.value) else { return };
-        self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value)));
-        if let (Some(Some(cached)), [key]) = (self.store.cached.get(usize::from(map)), self.words(key, 1)) {
+        let found = self.with_table(map, key, |table, key| table.change(key, |words| add(aggregate, words, value)));
+        if found.is_some()
+            && let (Some(Some(cached)), [key]) = (self.store.cached.get(usize::from(map)), self.words(key, 1))
+        {
             let key = key.load(Ordering::Relaxed);
             if let Some((place, nobody)) = cached.slot(self.machine.cpu(), key)
                 && place.load(Ordering::Relaxed) == nobody

@@ -200,7 +200,7 @@ fn add((hits, sums): Sums<'_>, values: impl Iterator<Item = u64>) {
     hits.store(hits.load(Relaxed).wrapping_add(1), Release);
 }
 
-/// Only this CPU writes it, and only here.
+/// Only this CPU writes it: here, and in stubs, with interrupts masked.
 #[inline(always)]
 fn increment(sum: &AtomicU64, by: u64) {
     sum.store(sum.load(Relaxed).wrapping_add(by), Relaxed);

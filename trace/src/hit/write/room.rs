@@ -47,8 +47,8 @@ impl Ring {
         if place(position) + size > PAGE {
             position = self.turn(position)?;
         }
-        // SAFETY: the page of the position is one of the ring's, and has room for the record at this place; it is written by
-        // whoever has entered, and exchanged only while nobody has.
+        // SAFETY: the page of the position is one of the ring's, and has room for the record at this place; it is written on this
+        // CPU alone, by who has entered, and exchanged only while nobody writes.
         let words = unsafe { (*self.page.get()).add(place(position) / 8) };
         Some(Room { ring: self, words, end: position + size as u64 })
     }
