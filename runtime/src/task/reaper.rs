@@ -20,6 +20,7 @@ pub fn bury(task: Arc<Task>) {
 }
 
 /// What the reaper does.
+#[inline(never)]
 pub fn reap() {
     loop {
         let task = DEATHS.wait_until(|| DEAD.lock().pop());
