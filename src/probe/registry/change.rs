@@ -401,8 +401,11 @@ impl Entry {
     /// A stub of this form, if there is a cell for it; or why there can be none.
     #[inline(always)]
     fn new_stub(&self, form: Form, mode: Mode, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
-        if mode == Mode::Compiled {
-            return self.new_snippet(form, arena);
+        // A stub without the snippet serves as well, and takes less.
+        if mode == Mode::Compiled
+            && let Some(made) = self.new_snippet(form, arena)
+        {
+            return Some(made);
         }
         let stub = arena.allocate(Cell::Stub, self.guarded)?;
         let point = self.page.point(self.address);
