@@ -459,6 +459,39 @@ test!(
     }
 );
 
+/// Where comparisons change their answers.
+static CORNERS: [i64; 13] = [0, 1, 6, 7, 8, 0xfff, 0x1000, 0x1001, i64::MAX - 1, i64::MAX, i64::MIN, i64::MIN + 1, -1];
+
+#[inline(never)]
+fn call_at_corners() {
+    for number in CORNERS {
+        black_box(many(number.cast_unsigned(), 1, 2, 3, 4, 5, 6, 7, 8, 9));
+    }
+}
+
+test!(
+    fn stubs_compare_as_handlers_do() {
+        let address = many as *const () as usize;
+        COMPILED.store(0, Relaxed);
+        let mut filters = 0;
+        for (field, is_signed) in [("n", false), ("i", true)] {
+            for operator in ["==", "!=", "<", "<=", ">", ">=", "&"] {
+                for number in CORNERS {
+                    let value = if is_signed { format!("{number}") } else { format!("{:#x}", number.cast_unsigned()) };
+                    let filter = format!("{field} {operator} {value}");
+                    let told = told_alike(address, call_at_corners, "n=%x0 i=%x0:s64", &filter, &[]);
+                    assert!(told.starts_with("13 hits\n"), "{told}");
+                    filters += 1;
+                }
+            }
+            let both = format!("({field} > 6 && {field} != 8) || ({field} & 1 && {field} < 5)");
+            told_alike(address, call_at_corners, "n=%x0 i=%x0:s64", &both, &[]);
+        }
+        // Each in two places.
+        assert!(COMPILED.load(Relaxed) >= 2 * filters, "{}", COMPILED.load(Relaxed));
+    }
+);
+
 /// Calls [`many`] with numbers of all lengths, and the greatest of each, several times.
 #[inline(never)]
 fn call_with_all_lengths() {

@@ -242,10 +242,10 @@ kprobe:f:
 
 #[test]
 fn marks_are_as_wide_as_what_they_mark() {
-    let source = "BEGIN\t{ printf(\"\u{65e5}\u{672c}\", \u{1f4a5}e\u{301}); }";
+    let source = "BEGIN\t{ printf(\"\u{65e5}\u{672c}\", \u{1f4a5}\u{65e5}e\u{301}); }";
     let start = source.find('\u{1f4a5}').unwrap();
     let cause = Span { start, end: source.find(')').unwrap() };
-    assert_eq!(cause.mark(source).to_string(), std::format!("{source}\n     \t                 ^^^"));
+    assert_eq!(cause.mark(source).to_string(), std::format!("{source}\n     \t                 ^^^^^"));
     let end = Span { start: source.len(), end: source.len() };
-    assert!(end.mark(source).to_string().ends_with(&std::format!("\t{:24}^", "")));
+    assert!(end.mark(source).to_string().ends_with(&std::format!("\t{:26}^", "")));
 }
