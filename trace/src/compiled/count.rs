@@ -114,14 +114,13 @@ impl Steps {
         }
     }
 
-    /// Has `to` be the address that this CPU has among these, which follow each other from the virtual address `places` on.
-    fn of_this_cpu(&mut self, to: u8, places: u64) -> Result<(), No> {
-        self.push(Step::Number(to, places))?;
+    /// Has `TABLE` be where this CPU has its addresses, each CPU 1 << `shift` bytes of them, from the virtual address `places` on.
+    fn places_of_this_cpu(&mut self, places: u64, shift: u8) -> Result<(), No> {
+        self.push(Step::Number(TABLE, places))?;
         self.instructions([
             compute::read_thread(THREAD),
             load(THREAD, THREAD, self.offsets.cpu),
-            compute::add_shifted(to, to, THREAD, 3),
-            load(to, to, 0),
+            compute::add_shifted(TABLE, TABLE, THREAD, shift),
         ])
     }
 
@@ -130,7 +129,8 @@ impl Steps {
     fn find_cell(&mut self, keys: &[Key], places: u64, count: usize) -> Result<(), No> {
         let [key] = keys else { return Err(No::Stub) };
         let key = self.key(key, OTHER)?;
-        self.of_this_cpu(TABLE, places)?;
+        self.places_of_this_cpu(places, 3)?;
+        self.instructions([load(TABLE, TABLE, 0)])?;
         self.push(Step::Call(Branch::Zero(TABLE)))?;
         self.push(Step::Number(FACTOR, MULTIPLIER))?;
         self.instructions([
@@ -160,14 +160,9 @@ impl Steps {
             compute::compute(Binary::Multiply, HASH, HASH, FACTOR),
             compute::shift_right(HASH, HASH, shift(count)?),
         ])?;
-        self.push(Step::Number(TABLE, places))?;
-        self.instructions([
-            compute::read_thread(THREAD),
-            load(THREAD, THREAD, self.offsets.cpu),
-            compute::add_shifted(TABLE, TABLE, THREAD, 4),
-            // The slots, and the entries.
-            encode::load_pair(TABLE, THREAD, TABLE, 0),
-        ])?;
+        self.places_of_this_cpu(places, 4)?;
+        // The slots, and the entries.
+        self.instructions([encode::load_pair(TABLE, THREAD, TABLE, 0)])?;
         self.push(Step::Call(Branch::Zero(TABLE)))?;
         self.instructions([compute::add_shifted(TABLE, TABLE, HASH, 2), encode::load(Literal::Word, HASH, TABLE, 0)])?;
         self.push(Step::Call(Branch::Zero(HASH)))?;

@@ -40,18 +40,10 @@ impl Steps {
         }
         let behind = self.list.len();
         for (branch, to) in branches {
-            let start = match to {
-                ACCEPT => behind,
-                other => match starts.get(usize::from(other)) {
-                    Some(&start) => start,
-                    None => {
-                        fallible::push(&mut self.ends, branch)?;
-                        continue;
-                    }
-                },
-            };
-            if let Some(Step::Branch(_, place)) = self.list.get_mut(branch) {
-                *place = start;
+            match (to, starts.get(usize::from(to))) {
+                (ACCEPT, _) => self.lead(branch, behind),
+                (_, Some(&start)) => self.lead(branch, start),
+                (_, None) => fallible::push(&mut self.ends, branch)?,
             }
         }
         Ok(())

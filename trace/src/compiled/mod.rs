@@ -13,6 +13,7 @@ mod filter;
 mod record;
 
 use alloc::vec::Vec;
+use core::mem;
 
 use aarch64_kprobes::insn::Literal;
 use aarch64_kprobes::insn::encode;
@@ -159,12 +160,17 @@ impl Steps {
     /// All of them, with the end where it is now.
     fn finish(mut self) -> Vec<Step> {
         let end = self.list.len();
-        for &branch in &self.ends {
-            if let Some(Step::Branch(_, to)) = self.list.get_mut(branch) {
-                *to = end;
-            }
+        for branch in mem::take(&mut self.ends) {
+            self.lead(branch, end);
         }
         self.list
+    }
+
+    /// Has the branch that is step `branch` lead to step `to`.
+    fn lead(&mut self, branch: usize, to: usize) {
+        if let Some(Step::Branch(_, target)) = self.list.get_mut(branch) {
+            *target = to;
+        }
     }
 
     /// The register that has the word: `otherwise`, if it is in none that can be stored.

@@ -37,10 +37,7 @@ impl Steps {
         self.words(words)?;
         self.common(recorder)?;
         self.head(recorder)?;
-        let end = self.list.len();
-        if let Some(Step::Branch(_, to)) = self.list.get_mut(is_off) {
-            *to = end;
-        }
+        self.lead(is_off, self.list.len());
         if is_masked { Ok(()) } else { self.push(Step::Unmask) }
     }
 

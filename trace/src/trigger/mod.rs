@@ -1,8 +1,9 @@
 //! Triggers: what an event does when it is hit, besides being recorded (Linux: Documentation/trace/events.rst, section 6).
 //!
-//! What the handlers of an event look at, and what its stubs are made from, is its [`Plan`]: its filter, its triggers, and whether it is recorded at all. A plan is
-//! never changed; another takes its place, and the old one is dropped when no hit can be using it any more. What is carried out at
-//! a hit is in `hit::action`; what is set and removed, in [`settings`] for one event, and in [`controls`] for all.
+//! What the handlers of an event look at, and what its stubs are made from, is its [`Plan`]: its filter, its triggers, and whether
+//! it is recorded at all. A plan is never changed; another takes its place, and the old one is dropped when no hit can be using it
+//! any more. What is carried out at a hit is in `hit::action`; what is set and removed, in [`settings`] for one event, and in
+//! [`controls`] for all.
 
 pub mod controls;
 mod parse;

@@ -147,7 +147,7 @@ impl Lowering<'_> {
         self.push(Step::Operand(OTHER))
     }
 
-    /// Has `ONE` hold the number of the row of a value, as `run::collect::linear_row` finds it.
+    /// Has `ONE` hold the number of the row of a value, as `hit::maps::linear_row` finds it.
     fn linear(&mut self, value: u8, least: i64, most: i64, step: i64) -> Result<(), No> {
         let row = VALUES.rev().find(|&register| register != value && self.places.has_no_value_in(register));
         let row = row.ok_or(No::Snippet)?;
