@@ -112,25 +112,39 @@ fn arm_again(number: u64) {
     }
 }
 
-/// What all of the functions are called by, and where the backtraces that are compared end.
+/// What all of the functions are called by.
 #[inline(never)]
 fn call(function: Fixture, argument: u64) -> u64 {
     black_box(black_box(function).call(argument))
 }
 
-/// From the innermost address to the one in [`call`].
+/// What calls that: the innermost caller that is found where a function keeps its return address in another register than x30.
+#[inline(never)]
+fn call_from_frame(function: Fixture, argument: u64) -> u64 {
+    black_box(call(function, argument))
+}
+
+/// The virtual addresses of both: the backtraces that are compared end there.
+fn callers_of_all() -> [Range<usize>; 2] {
+    [call, call_from_frame].map(|function| fixture::range_of(function as *const () as usize))
+}
+
+fn is_of_caller(address: &usize) -> bool {
+    callers_of_all().iter().any(|caller| caller.contains(address))
+}
+
+/// From the innermost address to the first one in [`callers_of_all`].
 type Trace = Vec<usize>;
 
 fn to_the_call(mut addresses: Trace) -> Trace {
-    let range = fixture::range_of(call as *const () as usize);
-    let end = addresses.iter().position(|address| range.contains(address)).map_or(addresses.len(), |at| at + 1);
+    let end = addresses.iter().position(is_of_caller).map_or(addresses.len(), |at| at + 1);
     addresses.truncate(end);
     addresses
 }
 
 static STEPS: IrqLock<Vec<[usize; DEPTH]>> = IrqLock::new(Vec::new());
 
-/// The backtraces at every instruction of the programs without probes.
+/// The backtraces at every instruction of the programs without probes, and of what they call.
 fn expected() -> BTreeSet<Trace> {
     fn each(frame: &mut TrapFrame) {
         let mut addresses = [0; DEPTH];
@@ -140,12 +154,24 @@ fn expected() -> BTreeSet<Trace> {
         assert!(steps.len() < steps.capacity());
         steps.push(addresses);
     }
-    *STEPS.lock() = Vec::with_capacity(4096);
+    let [_, outermost] = callers_of_all();
+    let mut expected = BTreeSet::new();
     for (function, argument) in PROGRAMS {
-        step::run(each, || call(function, argument));
+        *STEPS.lock() = Vec::with_capacity(4096);
+        step::run(each, || call_from_frame(function, argument));
+        let steps = core::mem::take(&mut *STEPS.lock());
+        let is_outermost = |step: &[usize; DEPTH]| outermost.contains(&step[0]);
+        let [Some(first), Some(last)] = [steps.iter().position(is_outermost), steps.iter().rposition(is_outermost)]
+        else {
+            panic!("it has not been stepped through")
+        };
+        for step in &steps[first..=last] {
+            let trace = to_the_call(step.iter().copied().filter(|&address| address != 0).collect());
+            assert!(trace.last().is_some_and(is_of_caller), "{trace:x?} leads elsewhere");
+            expected.insert(trace);
+        }
     }
-    let steps = core::mem::take(&mut *STEPS.lock());
-    steps.iter().map(|steps| to_the_call(steps.iter().copied().filter(|&address| address != 0).collect())).collect()
+    expected
 }
 
 /// Whether `pc` is in what stubs call, or in a handler of the kinds of probes: there fast interrupts are masked.
@@ -168,15 +194,17 @@ struct Found {
 
 struct Checker {
     expected: BTreeSet<Trace>,
-    /// The functions, and what calls them.
+    /// The functions, what they call, and what calls them.
     functions: Vec<Range<usize>>,
     trampoline: Range<usize>,
 }
 
 impl Checker {
     fn new() -> Self {
-        let addresses = PROGRAMS.iter().map(|(function, _)| function.address()).chain([call as *const () as usize]);
-        Self { expected: expected(), functions: addresses.map(fixture::range_of).collect(), trampoline: trampoline() }
+        let expected = expected();
+        let mut functions: Vec<_> = expected.iter().map(|trace| fixture::range_of(trace[0])).collect();
+        functions.dedup();
+        Self { expected, functions, trampoline: trampoline() }
     }
 
     /// Looks at the samples that have been taken.
@@ -222,10 +250,10 @@ fn sample_all() {
     for (kind, register, _) in KINDS {
         let probes = register();
         // Where returns are probed, what depends on x30 is another.
-        let results = PROGRAMS.map(|(function, argument)| call(function, argument));
+        let results = PROGRAMS.map(|(function, argument)| call_from_frame(function, argument));
         let run = || {
             for (&(function, argument), &result) in PROGRAMS.iter().zip(&results) {
-                assert_eq!(call(function, argument), result, "{kind}");
+                assert_eq!(call_from_frame(function, argument), result, "{kind}");
             }
         };
         let counts = || -> Vec<(u64, u64)> { probes.iter().map(|probe| Counted::counts(&**probe)).collect() };
