@@ -247,6 +247,21 @@ mod identity {
         offset as u16
     }
 
+    /// Where the calls of the task are, in bytes from the address in TPIDR_EL1.
+    pub fn calls_offset() -> u16 {
+        let offset: u64;
+        // SAFETY: computes a number.
+        unsafe {
+            core::arch::asm!(
+                "mov {0}, #0",
+                "add {0}, {0}, #:lo12:kprobes_calls_offset",
+                out(reg) offset,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        offset as u16
+    }
+
     /// The calls that the task is in which runs on it. For the hit path: in other tasks they may be gone.
     #[inline(always)]
     pub fn calls<'a>() -> &'a TaskCalls {
@@ -291,6 +306,10 @@ pub(crate) mod identity {
         0
     }
 
+    pub fn calls_offset() -> u16 {
+        0
+    }
+
     pub fn cpu() -> &'static CpuState {
         #[cfg(all(test, loom))]
         return CpuState::of(CPU.with(core::cell::Cell::get));
@@ -325,7 +344,7 @@ pub(crate) mod identity {
     }
 }
 
-pub(crate) use identity::{calls, cpu, cpu_offset};
+pub(crate) use identity::{calls, calls_offset, cpu, cpu_offset};
 
 /// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
 ///

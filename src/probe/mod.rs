@@ -13,6 +13,7 @@ mod check;
 mod counter_pool;
 mod error;
 mod fallback;
+mod follower;
 pub(crate) mod hit;
 mod kprobe;
 mod kretprobe;

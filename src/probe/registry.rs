@@ -285,8 +285,8 @@ impl Registry {
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, mut kind, data, insertion, enabled, fastest } = request;
         let not_lean = match kind {
-            Kind::Kprobe { pre: Pre::Entry(_), .. } => self.not_lean(address, checker),
-            Kind::Kprobe { .. } | Kind::Return(_) => None,
+            Kind::Kprobe { pre: Pre::Entry(_), .. } | Kind::Return(_) => self.not_lean(address, checker),
+            Kind::Kprobe { .. } => None,
         };
         let page = publish::prepare(address)?;
         self.entries.reserve(address)?;

@@ -7,10 +7,10 @@ use core::hint::black_box;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
-use aarch64_kprobes::Kprobe;
 use aarch64_kprobes::insn::encode::compute::{self, Binary};
 use aarch64_kprobes::insn::{Literal, encode};
 use aarch64_kprobes::probe::{CpuWords, Entry, Insertion, Mode, Snippet, Step};
+use aarch64_kprobes::{Kprobe, Kretprobe};
 use runtime::program::Program;
 use runtime::sync::IrqMask;
 use runtime::task;
@@ -94,6 +94,34 @@ test!(
             let mut out = alloc::string::String::new();
             program.finish(&mut out).unwrap();
             assert_eq!(out, format!("@one: {hits}\n@other: {hits}\n"));
+        }
+        IS_OVER.store(true, Relaxed);
+        join(tasks);
+    }
+);
+
+test!(
+    depends(cpus),
+    fn a_return_probe_that_goes_follows_no_call_any_more() {
+        const ROUNDS: u64 = 16;
+        let tasks = endless_callers();
+        let function = target as *const () as usize;
+        for round in 0..ROUNDS {
+            let probe = Kretprobe::at(function).register().unwrap();
+            while probe.hits() <= round % 8 {
+                task::yield_now();
+            }
+            probe.disable().unwrap();
+            // Those that are in progress return yet; whoever was interrupted in the stub goes on.
+            let active = u64::from(probe.active());
+            let most = probe.hits() + active;
+            for _ in 0..3 {
+                task::yield_now();
+            }
+            while probe.active() != 0 {
+                task::yield_now();
+            }
+            assert!(probe.hits() <= most, "{} hits of {most}", probe.hits());
         }
         IS_OVER.store(true, Relaxed);
         join(tasks);

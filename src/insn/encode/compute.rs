@@ -238,6 +238,12 @@ pub const fn store_exclusive(ws: u8, rt: u8, rn: u8) -> u32 {
     0xc800_7c00 | registers(rt, rn, ws)
 }
 
+/// `swpa xs, xt, [xn]`: stores xs, and loads what was there, with acquire order (C6.2, SWPA): only with FEAT_LSE.
+#[must_use]
+pub const fn swap_acquire(rs: u8, rt: u8, rn: u8) -> u32 {
+    0xf8a0_8000 | registers(rt, rn, rs)
+}
+
 /// `stlr xt, [xn]` (C6.2, STLR).
 #[must_use]
 pub const fn store_release(rt: u8, rn: u8) -> u32 {

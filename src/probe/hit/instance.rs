@@ -56,8 +56,8 @@ const _: () = {
 
 impl Instance {
     // For the assembly.
-    pub(super) const STACK_POINTER: usize = offset_of!(Self, stack_pointer);
-    pub(super) const NEXT: usize = offset_of!(Self, next);
+    pub(in crate::probe) const STACK_POINTER: usize = offset_of!(Self, stack_pointer);
+    pub(in crate::probe) const NEXT: usize = offset_of!(Self, next);
     #[cfg(target_os = "none")]
     pub(super) const OWNER: usize = offset_of!(Self, owner);
 
@@ -144,7 +144,7 @@ unsafe impl Sync for Pool {}
 
 impl Pool {
     /// For the assembly: log2 of the size of a slot.
-    pub(super) const SLOT_SHIFT: usize = 6;
+    pub(in crate::probe) const SLOT_SHIFT: usize = 6;
 
     /// The pool of `instances`, made by [`Instance::free`], with `data_words` words of `data` each. All are free:
     /// the first ones in the slots, the others in the shared list.

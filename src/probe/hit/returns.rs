@@ -21,8 +21,8 @@
 //! stack is taken to have returned: the task goes on at the true return address, no handler is told of values that may be
 //! those of another call, and the call counts as missed.
 //!
-//! The usual entry and the usual return are dealt with in `trampoline/hit.S` and `trampoline/kretprobe.S`, which do what is
-//! done here where little is to be done.
+//! The usual entry is dealt with by `follower`, in front of the stub, or in `trampoline/hit.S`, and the usual return in
+//! `trampoline/kretprobe.S`: they do what is done here where little is to be done.
 
 use core::fmt;
 use core::marker::PhantomData;

@@ -23,7 +23,7 @@ use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
 use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
-use crate::probe::{Fallback, Mode, Registration, Site, stub_builder};
+use crate::probe::{Fallback, Mode, Registration, Site, follower, stub_builder};
 use crate::text::{self, Word};
 use crate::{interrupts, platform};
 
@@ -179,10 +179,13 @@ impl Entry {
             _ => true,
         };
         let first = self.enabled().next();
-        let is_of_probe = wanted != Mode::Compiled || self.inserted == first;
+        // What is in front of a stub is of one probe.
+        let is_of_probe = self.inserted == first;
+        let is_bound = wanted == Mode::Compiled || self.form(wanted) == Form::Follow;
+        let serves_all = !matches!(self.execution, Some(Execution::Optimized { before: 1.., .. }));
         // Such a stub has all registers for whoever asks for fewer.
         let is_full = matches!(self.execution, Some(Execution::Optimized { form: Form::Full, .. }));
-        if self.execution.is_none() || self.wanted != wanted || !is_of_form || !is_of_probe {
+        if self.execution.is_none() || self.wanted != wanted || !is_of_form || is_bound && !is_of_probe {
             let before = self.cell();
             match (self.new_execution(wanted, arena), self.mode()) {
                 (Some((execution, fallback)), _) => {
@@ -193,7 +196,7 @@ impl Entry {
                     }
                 }
                 // It serves those that are left as well, though another would be faster.
-                (None, Some(mode)) if mode <= wanted && is_of_probe && (is_of_form || is_full) => {}
+                (None, Some(mode)) if mode <= wanted && (serves_all || is_of_probe) && (is_of_form || is_full) => {}
                 (None, _) => return None,
             }
         }
@@ -401,11 +404,14 @@ impl Entry {
     /// A stub of this form, if there is a cell for it; or why there can be none.
     #[inline(always)]
     fn new_stub(&self, form: Form, mode: Mode, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
-        // A stub without the snippet serves as well, and takes less.
-        if mode == Mode::Compiled
-            && let Some(made) = self.new_snippet(form, arena)
-        {
-            return Some(made);
+        // A stub without what is in front of it serves as well, and takes less.
+        let made = match form {
+            Form::Follow if self.not_lean.is_none() => self.new_follower(arena),
+            _ if mode == Mode::Compiled => self.new_snippet(form, arena),
+            _ => None,
+        };
+        if made.is_some() {
+            return made;
         }
         let stub = arena.allocate(Cell::Stub, self.guarded)?;
         let point = self.page.point(self.address);
@@ -438,6 +444,26 @@ impl Entry {
         Some(built.map(|before| Execution::Optimized { stub, form, cell: kind, before }))
     }
 
+    /// The same, with what follows calls for the only probe in front of it.
+    #[inline(never)]
+    fn new_follower(&self, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
+        let (form, kind) = (Form::Follow, Cell::Snippet);
+        let probe = self.only_follows()?.place().as_ptr().cast_const();
+        let cell = arena.allocate(kind, self.guarded)?;
+        let stub = cell + kind.size() - Cell::Stub.size();
+        let (address, site, guard, point) = (self.address, &self.site, self.guard(), self.page.point(self.address));
+        let built = arena.fill_snippet(kind, cell, |words| {
+            let Some((front, words)) = words.split_last_chunk_mut() else { return Ok(0) };
+            stub_builder::build(form, stub, address, site, guard, point, words)?;
+            let Some(front) = front.first_chunk_mut() else { return Ok(0) };
+            follower::build(probe, cell, address, site, guard, front)
+        });
+        if built.is_err() {
+            arena.free(Used::new(cell, kind, self.guarded));
+        }
+        Some(built.map(|before| Execution::Optimized { stub, form, cell: kind, before }))
+    }
+
     /// The cell that it takes to execute the instruction.
     fn cell(&self) -> Option<Used> {
         let (address, kind) = match self.execution? {
@@ -456,8 +482,9 @@ impl Execution {
             Self::Simulated(_) => Mode::Simulated,
             Self::Stepped { .. } => Mode::Stepped,
             Self::Boosted { .. } => Mode::Boosted,
+            Self::Optimized { form: Form::Follow, .. } => Mode::Optimized,
             Self::Optimized { before: 1.., .. } => Mode::Compiled,
-            Self::Optimized { form: Form::Full | Form::Follow, .. } => Mode::Optimized,
+            Self::Optimized { form: Form::Full, .. } => Mode::Optimized,
             Self::Optimized { form: Form::Lean, .. } => Mode::Lean,
         }
     }
