@@ -53,9 +53,19 @@ const PURE: [&str; 8] = [
     "--config",
     "profile.pure.debug=false",
 ];
-/// A profile of its own, so that the images of the release profile stay what they are.
-const WHOLE: [&str; 6] =
-    ["--profile", "whole", "--config", r#"profile.whole.inherits="release""#, "--config", "profile.whole.lto=true"];
+/// Of what is tested itself, where what it depends on is there from the release profile.
+const UNOPTIMIZED: [&str; 2] = ["--config", "profile.release.package.xtask.opt-level=0"];
+/// A profile of its own, so that the images of the release profile stay what they are. It is linked, and not run.
+const WHOLE: [&str; 8] = [
+    "--profile",
+    "whole",
+    "--config",
+    r#"profile.whole.inherits="release""#,
+    "--config",
+    "profile.whole.lto=true",
+    "--config",
+    "profile.whole.opt-level=1",
+];
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
 /// Adds the checks of the sources, which run nothing.
@@ -101,7 +111,7 @@ pub fn add_tests<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
         ("host::libraries", [&build, &PURE[..], &HOST, &["--lib"], &LIBRARIES].concat(), ""),
         // The other tests are in these programs, too, and would use the atomics of the models outside a model.
         ("host::models", [&build, &PURE[..], &HOST, &["--lib"], &MODELS, &LOOM].concat(), "::models::"),
-        ("host::xtask", [&build, &["--release"][..], &HOST, &["--bins", "-p", "xtask"]].concat(), ""),
+        ("host::xtask", [&build, &["--release"][..], &UNOPTIMIZED, &HOST, &["--bins", "-p", "xtask"]].concat(), ""),
     ] {
         pool.add(what, move |context| {
             if let Err(error) = setup::trees::get() {
