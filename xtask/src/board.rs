@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-pub use arguments::Overrides;
+pub use arguments::{Overrides, that_reboot};
 
 use crate::{
     setup::trees,

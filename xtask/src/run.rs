@@ -115,9 +115,9 @@ fn open(script: Option<&Path>) -> Result<Option<Box<dyn Read + Send>>> {
 }
 
 /// Becomes QEMU, so that the terminal, signals and the exit status are QEMU's own. Returns only if that fails.
-fn interact(mut arguments: Vec<OsString>) -> anyhow::Error {
+fn interact(arguments: Vec<OsString>) -> anyhow::Error {
     // A person wants the machine back after `reboot`; for a script, one that resets has failed.
-    arguments.retain(|argument| argument != "-no-reboot");
+    let mut arguments = board::that_reboot(arguments);
     arguments.push("-nographic".into());
     eprintln!("{}", shell_line(&arguments));
     eprintln!("To quit: `poweroff`, or Ctrl-A X at any time.");

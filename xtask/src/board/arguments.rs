@@ -91,7 +91,7 @@ impl Board {
             });
         }
         // A machine that resets has failed; booting it again would hide that.
-        arguments.push("-no-reboot".into());
+        arguments.push(NO_REBOOT.into());
         Ok(arguments)
     }
 
@@ -101,6 +101,15 @@ impl Board {
         ensure!((1..=max).contains(&smp), "the board {} has between 1 and {max} CPUs, not {smp}", self.name);
         Ok(smp)
     }
+}
+
+/// Ends QEMU when the machine is reset.
+const NO_REBOOT: &str = "-no-reboot";
+
+/// The arguments for a machine that boots again when it is reset.
+pub fn that_reboot(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    arguments.retain(|argument| argument != NO_REBOOT);
+    arguments
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use super::{
     target::{Candidate, Order, Targets},
 };
 use crate::{
-    board::{BASE, Board, Overrides},
+    board::{self, BASE, Board, Overrides},
     console::Event,
     conversation::PROMPT,
     flash, image,
@@ -94,9 +94,9 @@ impl<'a> Bed<'a> {
     fn new(board: &'a Board, cargo_jobs: usize, targets: &Targets<'_>) -> Result<Self> {
         let jobs = cargo_jobs.to_string();
         let loader = flash::loader_with(&["--jobs", &jobs])?;
-        let mut arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &loader)?;
+        let arguments = board.arguments(board.configuration(BASE)?, &Overrides::default(), &loader)?;
         // After a reset, the loader is to be back.
-        arguments.retain(|argument| argument != "-no-reboot");
+        let mut arguments = board::that_reboot(arguments);
         // The CPUs that wait for a kernel would take turns from the one that loads it, and from QEMU's UART.
         arguments.extend(["-accel".into(), "tcg,thread=single".into()]);
         let built = |package: &str| -> Result<Vec<u8>> {

@@ -169,6 +169,10 @@ impl<'a> Targets<'a> {
             console(&session.name, &session.demands, session.subject());
         }
         console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
+        let (name, demands) = ("console::reboot".into(), Demands::on(&[Trait::Board]));
+        let subject = sessions::special("reboot").map(Talk::Other);
+        let machine = board::that_reboot(arguments.clone());
+        candidates.push(Candidate::talk(index, name, demands, machine, subject, self.seconds));
         for boot in boot::all(named.board, named.configuration, elf, image)? {
             let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Talk::Other));
             candidates.push(Candidate::talk(index, name, boot.demands, boot.arguments, subject, self.seconds));

@@ -1,10 +1,14 @@
 //! A machine on which every instruction is probed, and none any more, again and again, while clients come; ^C is pressed in the
 //! middle of each.
 //!
-//! To probe them all takes so long that the console says how far it is, and is stopped then. To remove them may not: ^C is pressed
-//! as it begins, and may come too late. What it leaves is asked for.
+//! Probing all of them takes so long that the console reports progress. ^C is pressed then, and the prompt has to come back sooner
+//! than probing all of them takes. During the removal, ^C is pressed once the console has been silent for a while. In one round at
+//! least it has to leave some probes.
 
-use std::{mem, time::Instant};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
 
 use super::{
     Host, PATIENCE, curl,
@@ -20,20 +24,33 @@ use crate::{
     },
 };
 
+/// When ^C is pressed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cue {
+    /// The console says how far it is.
+    Progress,
+    /// The console has said nothing for a while.
+    Silence,
+}
+
 const ALL: &str = "instructions are probed: ";
 const SOME: &str = "probes are disarmed: ";
 const NONE: &str = "`everything on` probes every instruction";
-/// What is typed; what one of the lines of the reply holds, for one of these; and in which line ^C is pressed.
-const STEPS: [(&str, &[&str], Option<&str>); 8] = [
-    ("everything on", &["nothing is probed"], Some("% ")),
+/// What is typed; what one of the lines of the reply holds, for one of these; and when ^C is pressed.
+const STEPS: [(&str, &[&str], Option<Cue>); 8] = [
+    ("everything on", &["nothing is probed"], Some(Cue::Progress)),
     ("everything", &[NONE], None),
     ("everything on", &["instructions are probed"], None),
     ("everything", &[ALL], None),
-    ("everything off", &[""], Some(PROMPT)),
+    ("everything off", &[""], Some(Cue::Silence)),
     ("everything", &[NONE, SOME], None),
     ("everything off", &[""], None),
     ("everything", &[NONE], None),
 ];
+/// The step that ^C stops, the one that probes them all, and the one that asks what ^C has left of their removal.
+const STOPPED: usize = 0;
+const WHOLE: usize = 2;
+const LEFT: usize = 5;
 
 /// How far it is.
 enum State {
@@ -50,15 +67,36 @@ pub struct Stopped {
     state: State,
     /// What was said since the last prompt.
     reply: Vec<String>,
-    /// ^C is to be pressed when a line has this.
-    upon: Option<&'static str>,
+    /// When ^C is to be pressed.
+    cue: Option<Cue>,
+    /// When the last line was typed, or ^C was pressed after it.
+    since: Instant,
+    /// The shortest time from ^C to the end of the step that it stops.
+    stopped: Duration,
+    /// The shortest time that it takes to probe them all.
+    whole: Duration,
+    /// The rounds in which ^C was pressed during the removal.
+    pressed: usize,
+    /// In one of them, ^C has left probes to remove.
+    has_left_some: bool,
     /// The interfaces are to be asked for again.
     is_pending: bool,
 }
 
 impl Stopped {
     pub fn new(host: Host) -> Self {
-        Self { host, state: State::Booting, reply: Vec::new(), upon: None, is_pending: false }
+        Self {
+            host,
+            state: State::Booting,
+            reply: Vec::new(),
+            cue: None,
+            since: Instant::now(),
+            stopped: Duration::MAX,
+            whole: Duration::MAX,
+            pressed: 0,
+            has_left_some: false,
+            is_pending: false,
+        }
     }
 
     /// The machine asks.
@@ -82,26 +120,44 @@ impl Stopped {
             // It came when the command was over, to the next line.
             State::Visited(..) if reply == [format!("{PROMPT}{INTERRUPTED}")] => return Ok(Reply::Wait),
             State::Visited(visiting, typed) => {
-                let (command, expected, pressed) = STEPS[(*typed - 1) % STEPS.len()];
+                let (command, expected, cue) = STEPS[(*typed - 1) % STEPS.len()];
                 let has = |part: &&str| reply.iter().any(|line| line.contains(*part));
                 if !expected.iter().any(has) || reply.iter().any(|line| line.starts_with("error: ")) {
                     return Err(format!("the reply to `{command}` is not one of {expected:?}"));
                 }
-                if pressed == Some("% ") && reply.last().is_none_or(|line| line != INTERRUPTED) {
+                if cue == Some(Cue::Progress) && reply.last().is_none_or(|line| line != INTERRUPTED) {
                     return Err(format!("`{command}` goes on though ^C was pressed"));
+                }
+                let took = self.since.elapsed();
+                match (*typed - 1) % STEPS.len() {
+                    STOPPED => self.stopped = self.stopped.min(took),
+                    WHOLE => self.whole = self.whole.min(took),
+                    LEFT => self.has_left_some |= has(&SOME),
+                    _ => {}
                 }
                 if *typed % STEPS.len() == 0
                     && let Some(result) = visiting.poll()
                 {
-                    return result.map(|()| Reply::Done(Ok(())));
+                    return result.and_then(|()| self.judged()).map(|()| Reply::Done(Ok(())));
                 }
             }
         }
         let State::Visited(_, typed) = &mut self.state else { return Ok(Reply::Wait) };
-        let (command, _, upon) = STEPS[*typed % STEPS.len()];
+        let (command, _, cue) = STEPS[*typed % STEPS.len()];
         *typed += 1;
-        self.upon = upon;
+        self.cue = cue;
+        self.since = Instant::now();
         Ok(Reply::Type(command.into()))
+    }
+
+    /// Checks that ^C has stopped both commands in one of the rounds.
+    fn judged(&self) -> Result<(), String> {
+        let Self { stopped, whole, .. } = self;
+        if stopped > whole {
+            return Err(format!("^C has stopped `everything on` after {stopped:?}; all of it takes {whole:?}"));
+        }
+        let left = "^C has never left anything of `everything off` to do";
+        if self.has_left_some || self.pressed == 0 { Ok(()) } else { Err(left.into()) }
     }
 }
 
@@ -114,14 +170,23 @@ impl Subject<()> for Stopped {
         match event {
             Event::Prompt => self.asked().unwrap_or_else(|sentence| Reply::Done(Err(sentence))),
             Event::Line(line) => {
-                let is_pressed = self.upon.take_if(|part| line.contains(*part)).is_some();
+                let is_pressed = line.contains("% ") && self.cue.take_if(|cue| *cue == Cue::Progress).is_some();
                 self.reply.push(line);
-                if is_pressed { Reply::Keys(vec![INTERRUPT_KEY]) } else { Reply::Wait }
+                if is_pressed {
+                    self.since = Instant::now();
+                    return Reply::Keys(vec![INTERRUPT_KEY]);
+                }
+                Reply::Wait
             }
         }
     }
 
     fn silence(&mut self) -> Reply<()> {
+        // Not before the line was echoed: the editor has a meaning of its own for the key.
+        if !self.reply.is_empty() && self.cue.take_if(|cue| *cue == Cue::Silence).is_some() {
+            self.pressed += 1;
+            return Reply::Keys(vec![INTERRUPT_KEY]);
+        }
         match mem::take(&mut self.is_pending) {
             true => Reply::Keys(format!("{COMMAND}\r").into_bytes()),
             false => Reply::Wait,
