@@ -9,7 +9,19 @@
 //! So the check follows control flow. An address is inside a sequence if some path through the function leads from
 //! a load-exclusive to it, and on from it to a store-exclusive, without another load-exclusive or a CLREX.
 //! Calls are taken to return. Everything else that leaves the function, or enters an exception, ends a path: no
-//! sequence survives an exception return, and none is known to span functions.
+//! sequence survives an exception return.
+//!
+//! LLVM's machine outliner (opt-level "z") moves instructions without a branch among them to functions of their own, so a sequence
+//! may span functions. What one function shows of that:
+//!
+//! | in the function | means |
+//! |---|---|
+//! | a path from a call to a store-exclusive, without a load-exclusive | the call begins the sequence |
+//! | a path from the entry to a store-exclusive, without a load-exclusive or a call | a caller begins it |
+//! | no branch from a load-exclusive to the end of the function | a caller ends it |
+//! | a call of a function in which a store-exclusive comes before any branch and any load-exclusive | the call ends it |
+//!
+//! A function that calls one that begins a sequence and one that ends it, and has no exclusive of its own, shows nothing.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -38,8 +50,12 @@ enum Step {
     Load,
     /// It ends the one there is.
     Store,
-    /// It leaves none, or leaves the function.
+    /// It leaves none, or leaves the function for what may be anywhere.
     End,
+    /// It returns from the function.
+    Return,
+    /// It calls a function, at an offset in bytes if that is known.
+    Call { offset: Option<i32> },
     /// It continues with the next instruction, or at an offset in bytes, or both.
     Continue { next: bool, offset: Option<i32> },
 }
@@ -52,17 +68,74 @@ impl Sequences {
     ///
     /// There is no memory to follow the paths of the function.
     pub fn of(function: Range<u64>, read: impl Fn(u64) -> u32) -> Result<Self, OutOfMemory> {
-        let start = function.start;
+        Self::with_callees(function, read, |_| None)
+    }
+
+    /// The same, with what called functions do: `outside` gives the word at an address in any function, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory to follow the paths of the function.
+    pub fn with_callees(
+        function: Range<u64>,
+        read: impl Fn(u64) -> u32,
+        outside: impl Fn(u64) -> Option<u32>,
+    ) -> Result<Self, OutOfMemory> {
+        let Range { start, end } = function;
         let steps = fallible::collect(function.step_by(4).map(read).map(Step::of))?;
         let mut found = Self { start, steps, inside: Vec::new() };
-        let mut reached = found.none()?;
-        found.loads().try_for_each(|load| found.reach(load, &mut reached))?;
-        let mut inside = found.leading_to_a_store()?;
-        for (index, (inside, reached)) in inside.iter_mut().zip(reached).enumerate() {
-            *inside = found.steps[index] == Step::Load || reached && *inside;
+        if found.loads().next().is_some() {
+            for (index, step) in found.steps.iter_mut().enumerate() {
+                let callee = match *step {
+                    Step::Call { offset } => offset,
+                    Step::Continue { next: false, offset } => offset,
+                    _ => None,
+                };
+                let callee = callee.map(|offset| (start + 4 * index as u64).wrapping_add_signed(offset.into()));
+                if callee.is_some_and(|at| !(start..end).contains(&at) && begins_with_store(at, &outside)) {
+                    *step = Step::Store;
+                }
+            }
+        }
+        let mut leads = found.leading_to_a_store()?;
+        let begins_outside = leads.first() == Some(&true);
+        let mut is_begun_by_call = false;
+        for (step, _) in found.steps.iter_mut().zip(&leads).filter(|(_, leads)| **leads) {
+            if matches!(step, Step::Call { .. }) {
+                *step = Step::Load;
+                is_begun_by_call = true;
+            }
+        }
+        if is_begun_by_call {
+            leads = found.leading_to_a_store()?;
+        }
+        let mut inside = found.none()?;
+        found.loads().try_for_each(|load| found.reach(load, &mut inside))?;
+        if begins_outside && leads.first() == Some(&true) {
+            inside[0] = true;
+            found.reach(0, &mut inside)?;
+        }
+        for (index, inside) in inside.iter_mut().enumerate() {
+            *inside = found.steps[index] == Step::Load || *inside && leads[index];
+        }
+        for load in found.loads() {
+            if let Some(end) = found.straight_end(load) {
+                inside[load..=end].fill(true);
+            }
         }
         found.inside = inside;
         Ok(found)
+    }
+
+    /// The word by which control leaves the function from the one at `index`, if there is no branch, call or store-exclusive
+    /// between them.
+    fn straight_end(&self, index: usize) -> Option<usize> {
+        (index + 1..self.steps.len()).find_map(|at| match self.steps[at] {
+            Step::Continue { next: true, offset: None } => None,
+            Step::Return => Some(Some(at)),
+            Step::Continue { next: false, .. } if self.successors(at).next().is_none() => Some(Some(at)),
+            _ => Some(None),
+        })?
     }
 
     /// For each word, no.
@@ -89,7 +162,8 @@ impl Sequences {
                 return Ok(Some(self.start + 4 * load as u64));
             }
         }
-        Ok(None)
+        // It is in a caller.
+        Ok(Some(self.start))
     }
 
     fn loads(&self) -> impl Iterator<Item = usize> + use<'_> {
@@ -100,7 +174,8 @@ impl Sequences {
     fn successors(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
         let (next, offset) = match self.steps[index] {
             Step::Load => (true, None),
-            Step::Store | Step::End => (false, None),
+            Step::Store | Step::End | Step::Return => (false, None),
+            Step::Call { .. } => (true, None),
             Step::Continue { next, offset } => (next, offset),
         };
         let next = next.then(|| index + 1);
@@ -115,7 +190,7 @@ impl Sequences {
         while let Some(index) = pending.pop() {
             if !reached[index] {
                 reached[index] = true;
-                if matches!(self.steps[index], Step::Continue { .. }) {
+                if self.steps[index].passes() {
                     fallible::extend(&mut pending, self.successors(index))?;
                 }
             }
@@ -132,7 +207,7 @@ impl Sequences {
         while changed {
             changed = false;
             for index in (0..leads.len()).rev() {
-                let passes = matches!(self.steps[index], Step::Continue { .. });
+                let passes = self.steps[index].passes();
                 if passes && !leads[index] && self.successors(index).any(|next| leads[next]) {
                     leads[index] = true;
                     changed = true;
@@ -144,17 +219,29 @@ impl Sequences {
 }
 
 impl Step {
+    /// Whether a sequence goes on behind it.
+    fn passes(self) -> bool {
+        matches!(self, Self::Continue { .. } | Self::Call { .. })
+    }
+
     fn of(word: u32) -> Self {
         /// CLREX (C6.2), without its operand in bits 11 to 8.
         const CLREX: u32 = 0xd503_305f;
         let (next, offset) = match classify(word) {
             Verdict::Reject(Reason::LoadExclusive) => return Self::Load,
             Verdict::Reject(Reason::StoreExclusive) => return Self::Store,
+            Verdict::Simulate(
+                Op::BranchRegister { kind: Indirect::Return, .. }
+                | Op::BranchAuthenticated { kind: Indirect::Return, .. },
+            ) => return Self::Return,
             Verdict::Reject(Reason::ExceptionGenerating | Reason::PermanentlyUndefined | Reason::ExceptionReturn)
             | Verdict::Simulate(
-                Op::BranchRegister { kind: Indirect::Jump | Indirect::Return, .. }
-                | Op::BranchAuthenticated { kind: Indirect::Jump | Indirect::Return, .. },
+                Op::BranchRegister { kind: Indirect::Jump, .. } | Op::BranchAuthenticated { kind: Indirect::Jump, .. },
             ) => return Self::End,
+            Verdict::Simulate(Op::BranchLink { offset }) => return Self::Call { offset: Some(offset) },
+            Verdict::Simulate(
+                Op::BranchRegister { kind: Indirect::Call, .. } | Op::BranchAuthenticated { kind: Indirect::Call, .. },
+            ) => return Self::Call { offset: None },
             Verdict::Slot if word & !0xf00 == CLREX => return Self::End,
             Verdict::Simulate(Op::Branch { offset }) => (false, Some(offset)),
             Verdict::Simulate(
@@ -168,7 +255,20 @@ impl Step {
     }
 }
 
-/// False for what is no load-exclusive, by one test: the groups of exclusives, ordered accesses and unprivileged ones
+/// Whether the instructions at the virtual address `at` come to a store-exclusive before anything that branches or begins a sequence.
+fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
+    /// What is outlined is short.
+    const LONGEST: u64 = 32;
+    for at in (0..LONGEST).map(|index| at.wrapping_add(4 * index)) {
+        match read(at).map(Step::of) {
+            Some(Step::Continue { next: true, offset: None }) => {}
+            step => return step == Some(Step::Store),
+        }
+    }
+    false
+}
+
+/// False for what is no load-exclusive and no store-exclusive, by one test: the groups of exclusives, ordered accesses and unprivileged ones
 /// with o2 clear (C4.1.94). The oracle asks it of every word. A function without any has no sequences.
 #[must_use]
 pub const fn may_be_load(word: u32) -> bool {

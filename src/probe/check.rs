@@ -129,18 +129,20 @@ impl Checker {
     /// Finds out, in one pass over the function, what in it takes more than a look at one word, and looks at that.
     fn look_over(&mut self, function: Range<usize>) -> Result<(), OutOfMemory> {
         let Range { start, end } = function;
-        let (mut has_load, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
+        let (mut has_exclusive, mut has_reader, mut has_modifier) = (false, false, self.follows_modifier(start));
         for at in (start..end).step_by(4) {
             let word = match text::read(at) {
                 word if is_armed(word) => (self.read)(at),
                 word => word,
             };
-            has_load |= insn::may_be_load(word);
+            has_exclusive |= insn::may_be_load(word);
             has_reader |= insn::may_read_data(word);
             has_modifier |= insn::modifies_next(word);
         }
         let (words, read) = (start as u64..end as u64, |at| (self.read)(at as usize));
-        let sequences = has_load.then(|| Sequences::of(words.clone(), read).and_then(fallible::boxed)).transpose()?;
+        let outside = |at: u64| self.text.contains(&(at as usize)).then(|| (self.read)(at as usize));
+        let sequences = || Sequences::with_callees(words.clone(), read, outside).and_then(fallible::boxed);
+        let sequences = has_exclusive.then(sequences).transpose()?;
         self.data = has_reader.then(|| Data::of(words, read).and_then(fallible::boxed)).transpose()?;
         self.sequences = sequences;
         self.has_marked_data = self.find_marked_data(&function);

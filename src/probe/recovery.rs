@@ -111,7 +111,7 @@ unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) 
 /// # Safety
 ///
 /// `floor` is that. Where `address` is in the trampoline of return probes, a trap frame around it is read.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub unsafe fn address_here(address: usize, floor: usize) -> usize {
     // SAFETY: by the caller.

@@ -34,6 +34,29 @@ pub(crate) struct Words<const N: usize> {
 
 pub(crate) type Word = Words<1>;
 
+/// The virtual addresses of all words of `group`, from number `index` of its first item on.
+//
+// Written out: at some levels of optimization, ranges and the adapters of `core` are functions that can be probed.
+struct Addresses<'a, const N: usize> {
+    group: &'a [Words<N>],
+    index: usize,
+}
+
+impl<const N: usize> Iterator for Addresses<'_, N> {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        let [first, rest @ ..] = self.group else { return None };
+        let address = first.address + 4 * self.index;
+        self.index += 1;
+        if self.index == N {
+            (self.group, self.index) = (rest, 0);
+        }
+        Some(address)
+    }
+}
+
 /// A place that is to be used for something else, if nobody is interrupted in it.
 pub(crate) trait Place {
     /// Its virtual addresses.
@@ -55,7 +78,7 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
         let page = first & !(PAGE - 1);
         let count = rest.iter().take_while(|word| word.address & !(PAGE - 1) == page).count();
         let Some((group, others)) = rest.split_at_checked(count) else { break };
-        let addresses = || group.iter().flat_map(|item| (0..N).map(|index| item.address + 4 * index));
+        let addresses = || Addresses { group, index: 0 };
         platform::with_writable(page, PAGE, &mut |alias| {
             for Words { address, words } in group {
                 for (index, word) in words.iter().enumerate() {
@@ -78,6 +101,9 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
 /// that somebody is interrupted in while they are held for the last time, though there may be no words at all.
 ///
 /// When this returns, no CPU is inside of what it was doing with interrupts masked when this was called.
+//
+// Inlined: it holds the other CPUs for tasks, and is no part of the closed region that this module is in.
+#[inline(always)]
 pub(crate) fn patch<P: Place>(words: &[Word], places: &mut [P]) {
     let mut rest = words;
     loop {

@@ -222,6 +222,11 @@ impl Checker {
             let addresses =
                 sample.addresses.iter().map(|address| address.load(Relaxed)).filter(|&address| address != 0);
             let trace = to_the_call(addresses.collect());
+            // At opt-level "z" the test has instructions in common with what it calls, which are a function of their own.
+            let is_shared = format!("{}", symbol::Symbolic(pc)).starts_with("OUTLINED_FUNCTION_");
+            if is_shared && !trace.last().is_some_and(is_of_caller) {
+                continue;
+            }
             if !self.expected.contains(&trace) {
                 for &address in &trace {
                     println!("{address:#x} {}", symbol::Symbolic(address));

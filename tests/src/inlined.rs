@@ -18,6 +18,10 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 /// What is inlined, and is also a function by itself, for who calls it by a pointer.
 #[inline(always)]
 fn counted(number: u64) -> u64 {
+    // Each copy begins here: the addition may begin with a loop of exclusives, the first instruction of which is executed again
+    // where it fails.
+    // SAFETY: it does nothing.
+    unsafe { core::arch::asm!("nop") };
     CALLS.fetch_add(1, Relaxed);
     let mut bits = 0;
     let mut rest = number;

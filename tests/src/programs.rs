@@ -10,6 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::arch::naked_asm;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -89,14 +90,25 @@ fn call_on_all_cpus(calls: u64) -> u64 {
 }
 
 /// As many steps as Collatz's sequence has from `number` to 1.
-#[inline(never)]
-fn collatz(mut number: u64) -> u64 {
-    let mut steps = 0;
-    while number > 1 {
-        number = if number.is_multiple_of(2) { number / 2 } else { black_box(3 * number) + 1 };
-        steps += 1;
-    }
-    steps
+///
+/// In assembly: which blocks there are, and that it returns by itself, does not depend on the compiler then.
+#[unsafe(naked)]
+extern "C" fn collatz(number: u64) -> u64 {
+    naked_asm!(
+        "mov x1, xzr",
+        "cmp x0, #1",
+        "b.ls 4f",
+        "1: tbnz x0, #0, 2f",
+        "lsr x0, x0, #1",
+        "b 3f",
+        "2: add x0, x0, x0, lsl #1",
+        "add x0, x0, #1",
+        "3: add x1, x1, #1",
+        "cmp x0, #1",
+        "b.hi 1b",
+        "4: mov x0, x1",
+        "ret"
+    )
 }
 
 /// Calls itself `depth` times; returns `depth`.

@@ -37,6 +37,8 @@ const ENGINE: &str = "audit/engine.toml";
 const VECTOR: &str = "audit/vector.toml";
 const RUNTIME: &str = "audit/runtime.toml";
 const TESTS: &str = "audit/tests.toml";
+/// What is different where the compiler inlines less, or more.
+const PROFILES: &str = "audit/profiles.toml";
 
 /// What is audited.
 #[derive(clap::Args)]
@@ -143,7 +145,12 @@ pub fn check(image: Image, elf: &Path) -> Result<(), String> {
 
 fn declare(declarations: &mut Declarations, image: Image) -> Result<()> {
     let root = workspace::root();
-    image.declarations().iter().try_for_each(|(file, is_checked)| declarations.read(&root.join(file), *is_checked))
+    let is_default = workspace::other_profile().is_none();
+    if !is_default {
+        declarations.read(&root.join(PROFILES), false)?;
+    }
+    let mut files = image.declarations().iter();
+    files.try_for_each(|(file, is_checked)| declarations.read(&root.join(file), *is_checked && is_default))
 }
 
 fn load(elf: &Path) -> Result<Program> {

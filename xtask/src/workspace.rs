@@ -32,6 +32,13 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// The variable of the environment that has Cargo compile images otherwise than the profile of `Cargo.toml` says, if there is one.
+pub fn other_profile() -> Option<&'static str> {
+    const VARIABLES: [&str; 3] =
+        ["CARGO_PROFILE_RELEASE_OPT_LEVEL", "CARGO_PROFILE_RELEASE_LTO", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS"];
+    VARIABLES.into_iter().find(|variable| env::var_os(variable).is_some())
+}
+
 /// An executable that Cargo built.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Executable {

@@ -131,6 +131,8 @@ impl Disk {
     /// # Errors
     ///
     /// As [`submit`](Self::submit), and where the disk refuses.
+    // Not inlined, so that it can be probed at every level of optimization.
+    #[inline(never)]
     pub fn read(&self, sector: u64, count: usize) -> Result<Box<[u8]>, BlockError> {
         let buffer = alloc::vec![0; count.saturating_mul(SECTOR)].into_boxed_slice();
         self.submit(Operation::Read, sector, buffer)?.wait()

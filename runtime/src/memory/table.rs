@@ -92,7 +92,7 @@ fn table_of(entry: &AtomicU64) -> Option<&'static Table> {
     let descriptor = load(entry);
     // SAFETY: table descriptors are written by `next_table` and boot.S only, with the address of a table that stays one
     // for ever, in the image or in a frame of the linear map; all accesses are atomic.
-    descriptor.is_table().then(|| unsafe { &*super::pointer(descriptor.address()).cast::<Table>() })
+    if descriptor.is_table() { Some(unsafe { &*super::pointer(descriptor.address()).cast::<Table>() }) } else { None }
 }
 
 /// The table that `entry`, the one for the virtual address `address`, names; a new one if there is none.

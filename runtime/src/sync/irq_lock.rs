@@ -37,6 +37,18 @@ impl<T> IrqLock<T> {
         IrqGuard { data: self.data.lock(), _mask: mask }
     }
 
+    /// Calls `look` with the data while the lock is held. All of it is inlined, for code from which no function may be called that can be
+    /// probed: to drop a guard may be such a call.
+    #[inline(always)]
+    pub(crate) fn with_inlined<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
+        let mask = IrqMask::new();
+        let result = look(SpinMutexGuard::leak(self.data.lock()));
+        // SAFETY: the guard that was leaked above is not used any more.
+        unsafe { self.data.force_unlock() };
+        mask.end();
+        result
+    }
+
     /// Takes the lock if it is free: for reports of a failure, which may have struck the holder.
     #[inline]
     pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {

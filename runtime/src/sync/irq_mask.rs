@@ -99,10 +99,17 @@ impl Default for IrqMask {
     }
 }
 
-impl Drop for IrqMask {
+impl IrqMask {
+    /// Drops this without the compiler's function that drops a value, which may be one by itself that can be probed.
+    #[inline(always)]
+    pub(crate) fn end(self) {
+        core::mem::forget(self);
+        Self::restore();
+    }
+
     #[inline(never)]
     #[unsafe(link_section = ".kprobes.text.irq_mask_drop")]
-    fn drop(&mut self) {
+    fn restore() {
         let nesting = &task::current_task().irq_nesting;
         let found = nesting.found.load(Ordering::Relaxed);
         let depth = nesting.depth() - 1;
@@ -112,5 +119,12 @@ impl Drop for IrqMask {
         if depth == 0 {
             DAIF.set(found);
         }
+    }
+}
+
+impl Drop for IrqMask {
+    #[inline]
+    fn drop(&mut self) {
+        Self::restore();
     }
 }

@@ -101,7 +101,11 @@ pub fn preempted_pcs(each: &mut dyn FnMut(usize)) {
         pc => each(pc),
     };
     idle::all().for_each(&mut tell);
-    TASKS.lock().iter().for_each(|task| tell(task));
+    TASKS.with_inlined(|tasks| {
+        for task in tasks.iter() {
+            tell(task);
+        }
+    });
 }
 
 impl Task {

@@ -93,7 +93,7 @@ fn a_long_sequence_is_inside_to_its_end() {
 fn loads_and_stores_that_only_order_or_swap_neither_begin_nor_end_one() {
     assert_eq!(inside(&[LDAR, ADD, STLR, CAS, CASP, RET]), []);
     assert_eq!(inside(&[LDXR, LDAR, STLR, CAS, CASP, ADD, STXR, RET]), [0, 1, 2, 3, 4, 5, 6]);
-    assert_eq!(inside(&[STLR, ADD, STXR, CASP, ADD, RET]), []);
+    assert_eq!(inside(&[STLR, CAS, LDXR, b_ne(2), STXR, CASP, ADD, RET]), [2, 3, 4]);
 }
 
 #[test]
@@ -103,7 +103,8 @@ fn clrex_ends_one_and_is_outside() {
 
 #[test]
 fn a_load_without_a_store_is_itself_inside() {
-    assert_eq!(inside(&[LDXR, ADD, RET]), [0]);
+    assert_eq!(inside(&[LDXR, cbnz(2), RET, RET]), [0]);
+    assert_eq!(inside(&[LDXR, ADD, b_ne(-2), RET]), [0]);
 }
 
 #[test]
@@ -117,7 +118,40 @@ fn calls_return_and_everything_else_leaves() {
         assert_eq!(inside(&[LDXR, call, STXR, RET]), [0, 1, 2], "{call:#010x}");
     }
     for end in [RET, RETAA, BR, SVC, b(100), 0] {
-        assert_eq!(inside(&[LDXR, end, ADD, STXR, RET]), [0], "{end:#010x}");
+        assert_eq!(inside(&[LDXR, b_ne(2), end, end, ADD, STXR, RET]), [0], "{end:#010x}");
+    }
+}
+
+/// `bl`, over a number of instructions.
+const fn bl(words: i32) -> u32 {
+    b(words) | 1 << 31
+}
+
+#[test]
+fn a_part_of_one_may_be_a_function() {
+    // Where a function has the load, and one that has the store: all of both.
+    assert_eq!(inside(&[LDXR, ADD, RET]), [0, 1, 2]);
+    assert_eq!(inside(&[ADD, LDXR, ADD, b(100)]), [1, 2, 3]);
+    assert_eq!(inside(&[ADD, STXR, ADD, RET]), [0, 1]);
+    // From the call of the first to the store.
+    assert_eq!(regions(&[ADD, bl(100), b_ne(2), STXR, cbnz(-3), RET]), [None, Some(1), Some(1), Some(1), None, None]);
+    assert_eq!(inside(&[bl(100), LDXR, b_ne(2), STXR, cbnz(-4), bl(100), RET]), [1, 2, 3]);
+}
+
+#[test]
+fn a_call_ends_one_if_the_called_function_does() {
+    // The first call may end it; the second is what comes behind it.
+    let caller = [LDXR, b_ne(4), ADD, bl(7), cbnz(-4), bl(100), RET];
+    let inside = |callee: [u32; 4]| {
+        let word = |at: u64| caller.iter().chain(&[RET; 3]).chain(&callee).nth(((at - BASE) / 4) as usize).copied();
+        let range = BASE..BASE + 4 * caller.len() as u64;
+        let sequences = Sequences::with_callees(range.clone(), |at| word(at).unwrap(), word).unwrap();
+        let inside = range.step_by(4).filter(|&at| sequences.containing(at).unwrap().is_some());
+        inside.map(|at| (at - BASE) / 4).collect::<Vec<_>>()
+    };
+    assert_eq!(inside([ADD, STXR, RET, RET]), [0, 1, 2, 3]);
+    for callee in [[ADD, RET, STXR, RET], [ADD, b_ne(2), STXR, RET], [LDXR, ADD, STXR, RET], [ADD, ADD, ADD, ADD]] {
+        assert_eq!(inside(callee), [0], "{callee:#x?}");
     }
 }
 

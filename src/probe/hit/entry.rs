@@ -75,9 +75,10 @@ impl Entry {
         Some(offset as u16)
     }
 
-    /// What the function of `frame` is called with, for the probe of `watcher`.
+    /// Calls `act` with what the function of `frame` is called with, for the probe of `watcher`. It is not moved: that may be a call of
+    /// `memcpy`, which can be probed.
     #[inline(always)]
-    fn of(frame: &TrapFrame, watcher: &Watcher) -> Self {
+    fn with(frame: &TrapFrame, watcher: &Watcher, act: ArgumentHandler) {
         let mut entry = Self {
             frame_pointer: frame.x[29],
             return_address: Cell::new(frame.x[30]),
@@ -93,7 +94,7 @@ impl Entry {
             // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memcpy, which can be probed.
             unsafe { ptr::from_mut(argument).write_volatile(*register) };
         }
-        entry
+        act(&entry);
     }
 
     #[inline]
@@ -183,7 +184,7 @@ called_by_assembly! {
     pub(crate) fn call(hit: &mut Hit<'_>) {
         let watcher = Watcher::of(hit);
         if let Kind::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.kind {
-            handler(&Entry::of(hit.frame(), watcher));
+            Entry::with(hit.frame(), watcher, handler);
         }
     }
 }

@@ -14,7 +14,7 @@ use runtime::symbol::Symbolic;
 use runtime::task::JoinHandle;
 use runtime::{memory, println, smp, symbol, task, time};
 
-use super::{Count, functions, parameter, run, workload_named};
+use super::{Count, functions, known_calls, parameter, run, workload_named};
 use crate::test;
 
 static ENTRIES: Count = Count::new();
@@ -173,7 +173,7 @@ test!(
         assert!(RETURNS.sum() == returns && FOLLOWED.sum() >= returns);
         println!("{}", memory::statistics());
         for (name, iterations) in iterations {
-            for &(function, calls) in workload_named(name).calls {
+            for (function, calls) in known_calls(workload_named(name)) {
                 let address = symbol::find(function).next().expect("the function is in the image").address as usize;
                 let probe = probed.iter().find(|probe| probe.entry.address() == address);
                 let probe = probe.expect("it is probed");

@@ -10,7 +10,7 @@ use aarch64_kprobes::probe::{self, Checker};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError};
 use runtime::{memory, println, smp, symbol, task, time};
 
-use super::{Count, functions, heap_in_use, parameter, run, workload_named};
+use super::{Count, functions, heap_in_use, known_calls, parameter, run, workload_named};
 use crate::coverage::check_flow;
 use crate::test;
 
@@ -57,7 +57,7 @@ fn find(probes: &[Kprobe], address: usize) -> Option<&Kprobe> {
 /// Checks of functions that workloads alone call that their instructions were hit as often as others.
 fn check_workloads(probes: &[Kprobe], iterations: &BTreeMap<&'static str, u64>) {
     for (&name, &iterations) in iterations {
-        for &(function, calls) in workload_named(name).calls {
+        for (function, calls) in known_calls(workload_named(name)) {
             let symbol = symbol::find(function).next().expect("the function is in the image");
             let entry = find(probes, symbol.address as usize).expect("it is probed");
             assert_eq!((entry.hits(), entry.missed()), (calls * iterations, 0), "calls of {function}");

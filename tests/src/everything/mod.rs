@@ -72,6 +72,18 @@ fn run(workload: &'static Workload, iterations: u64) -> Report {
     report
 }
 
+/// The functions that an iteration of `workload` is known to call, with how often. Where the environment has the image compiled otherwise
+/// than the profile of `Cargo.toml` says, some may be inlined.
+pub fn known_calls(workload: &Workload) -> impl Iterator<Item = (&'static str, u64)> {
+    let is_default = option_env!("CARGO_PROFILE_RELEASE_OPT_LEVEL").is_none()
+        && option_env!("CARGO_PROFILE_RELEASE_LTO").is_none()
+        && option_env!("CARGO_PROFILE_RELEASE_CODEGEN_UNITS").is_none();
+    let is_there = |function: &str| symbol::find(function).next().is_some();
+    let found = workload.calls.iter().filter(|(function, _)| is_there(function)).count();
+    assert!(found > 0 && (!is_default || found == workload.calls.len()), "the functions are in the image");
+    workload.calls.iter().copied().filter(move |(function, _)| is_there(function))
+}
+
 /// The workload of this name.
 fn workload_named(name: &str) -> &'static Workload {
     workload::find(name).expect("there is such a workload")

@@ -124,7 +124,7 @@ test!(
 
 /// Needs a frame, and ends with a jump to `next`, which is in a register.
 #[inline(never)]
-fn pass_on(next: fn(u64) -> u64, number: u64) -> u64 {
+fn pass_on(next: extern "C" fn(u64) -> u64, number: u64) -> u64 {
     let number = target(number, core::ptr::null());
     next(number)
 }

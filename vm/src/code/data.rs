@@ -147,6 +147,7 @@ impl Kept {
 }
 
 /// How many steps there are between the bounds of a linear histogram.
+#[inline(always)]
 pub(crate) fn rows(least: i64, most: i64, step: i64) -> usize {
     most.abs_diff(least).checked_div(step.unsigned_abs()).unwrap_or(0).min(ROWS_MAX) as usize
 }

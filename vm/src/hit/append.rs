@@ -16,13 +16,18 @@ impl Ring {
             return;
         }
         let head = [u64::from(action) | (values.len() as u64) << 8, time];
-        let words_of = head.into_iter().chain(values.iter().map(|value| value.load(Ordering::Relaxed)));
         let mut next = written;
-        for word in words_of {
+        let mut put = |word| {
             if let Some(cell) = self.cell(next) {
                 cell.store(word, Ordering::Relaxed);
             }
             next = next.wrapping_add(1);
+        };
+        for &word in &head {
+            put(word);
+        }
+        for value in values {
+            put(value.load(Ordering::Relaxed));
         }
         self.written.store(next, Ordering::Release);
     }

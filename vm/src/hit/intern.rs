@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::{all_pairs, copy_cells};
 use crate::atomic::spin_loop;
 use crate::store::{Cells, Stacks};
 
@@ -28,16 +29,24 @@ impl Stacks {
             return NO_STACK;
         }
         let hash = hash(stack.iter().map(|frame| frame.load(Ordering::Relaxed)));
-        let places = (0..REACH).map(|away| hash.wrapping_add(away as u64) as usize & self.count.wrapping_sub(1));
-        if let Some(number) = places.clone().find(|&number| self.is(number, stack)) {
-            return number as u64;
+        for away in 0..REACH {
+            let number = self.place(hash, away);
+            if self.is(number, stack) {
+                return number as u64;
+            }
         }
         while self.adding.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             spin_loop();
         }
-        let number = self.add(places, stack);
+        let number = self.add(hash, stack);
         self.adding.store(false, Ordering::Release);
         number
+    }
+
+    /// The number of the place that is so far away from where a stack wants to be.
+    #[inline(always)]
+    fn place(&self, hash: u64, away: usize) -> usize {
+        hash.wrapping_add(away as u64) as usize & self.count.wrapping_sub(1)
     }
 
     /// Whether the stack of that number is `stack`.
@@ -46,21 +55,19 @@ impl Stacks {
         let Some((count, frames)) = self.slot(number) else { return false };
         count.load(Ordering::Relaxed) == stack.len() as u64
             && stack.len() <= frames.len()
-            && frames.iter().zip(stack).all(|(has, frame)| has.load(Ordering::Relaxed) == frame.load(Ordering::Relaxed))
+            && all_pairs(frames, stack, |has, frame| has.load(Ordering::Relaxed) == frame.load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn add(&self, places: impl Iterator<Item = usize>, stack: &Cells) -> u64 {
-        for number in places {
+    fn add(&self, hash: u64, stack: &Cells) -> u64 {
+        for away in 0..REACH {
+            let number = self.place(hash, away);
             if self.is(number, stack) {
                 return number as u64;
             }
             let Some((count, frames)) = self.slot(number) else { break };
             if count.load(Ordering::Relaxed) == 0 {
-                frames
-                    .iter()
-                    .zip(stack)
-                    .for_each(|(to, frame)| to.store(frame.load(Ordering::Relaxed), Ordering::Relaxed));
+                copy_cells(frames, stack);
                 count.store(stack.len() as u64, Ordering::Relaxed);
                 return number as u64;
             }

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::{all_pairs, copy_cells, load_cells};
 use crate::atomic::{AtomicU64, spin_loop};
 use crate::store::{Bucket, Cells, FOLLOWING, MIX, Table};
 
@@ -53,8 +54,8 @@ impl Table {
         let slots = (0..self.ways).filter(|way| taken & 1 << way != 0);
         slots.filter_map(|way| Some((way, self.slot(bucket.slots, way)?))).find_map(|(way, (has, value))| {
             let same =
-                |(has, wants): (&AtomicU64, &AtomicU64)| has.load(Ordering::Relaxed) == wants.load(Ordering::Relaxed);
-            (has.len() == key.len() && has.iter().zip(key).all(same)).then_some((way, value))
+                |has: &AtomicU64, wants: &AtomicU64| has.load(Ordering::Relaxed) == wants.load(Ordering::Relaxed);
+            (has.len() == key.len() && all_pairs(has, key, same)).then_some((way, value))
         })
     }
 
@@ -64,7 +65,7 @@ impl Table {
         let taken = bucket.taken.load(Ordering::Relaxed);
         let way = (0..self.ways).find(|way| taken & 1 << way == 0)?;
         let (place, value) = self.slot(bucket.slots, way)?;
-        place.iter().zip(key).for_each(|(to, from)| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed));
+        copy_cells(place, key);
         value.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         bucket.taken.store(taken | 1 << way, Ordering::Relaxed);
         Some((way, value))
@@ -107,10 +108,13 @@ impl Table {
             let bucket = self.bucket(number + away)?;
             Some((bucket, Held::wait_for(bucket.holder)))
         };
-        for (bucket, other) in (1..=furthest).filter_map(at) {
+        let mut away = 1;
+        while away <= furthest {
+            let Some((bucket, other)) = at(away) else { break };
             if let Some((way, value)) = self.find(bucket, key) {
                 return Some(Found { taken: bucket.taken, way, value, _bucket: Some(other), _home: held });
             }
+            away += 1;
         }
         if !add {
             return None;
@@ -118,7 +122,7 @@ impl Table {
         if let Some((way, value)) = self.add(home, key) {
             return Some(Found { taken: home.taken, way, value, _bucket: None, _home: held });
         }
-        for away in 1..=FOLLOWING {
+        for away in 1..FOLLOWING + 1 {
             let Some((bucket, other)) = at(away) else { break };
             if let Some((way, value)) = self.add(bucket, key) {
                 home.furthest.store(furthest.max(away) as u64, Ordering::Relaxed);
@@ -171,7 +175,7 @@ impl Table {
     pub(crate) fn copy(&self, number: usize, words: &mut [u64]) -> u64 {
         let Some(bucket) = self.bucket(number) else { return 0 };
         let _held = Held::wait_for(bucket.holder);
-        words.iter_mut().zip(bucket.slots).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        load_cells(words, bucket.slots);
         bucket.taken.load(Ordering::Relaxed)
     }
 }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Machine, Run, halves, is_better, join, total, wide, widened};
+use super::{Machine, Run, copy_cells, halves, is_better, join, load_cells, total, wide, widened};
 use crate::atomic::AtomicU64;
 use crate::code::{Aggregate, Kept, Word, rows};
 use crate::store::{Cells, Table};
@@ -24,9 +24,7 @@ impl<M: Machine> Run<'_, M> {
         let found = self.with_table(map, key, |table, key| {
             let place = self.words(to, table.value_words());
             let copied = table.look(key, |value| {
-                place.iter().zip(value).for_each(|(to, from)| {
-                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-                });
+                copy_cells(place, value);
             });
             if copied.is_none() {
                 place.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -49,7 +47,7 @@ impl<M: Machine> Run<'_, M> {
         for table in tables {
             table.look(self.words(key, table.key_words()), |value| {
                 let mut one = [0; 3];
-                one.iter_mut().zip(value).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+                load_cells(&mut one, value);
                 let (Some(all), Some(one)) = (all.get_mut(..words), one.get(..words)) else { return };
                 join(aggregate, all, one);
             });
@@ -60,7 +58,8 @@ impl<M: Machine> Run<'_, M> {
     /// Takes a key out of a map, on all CPUs.
     #[inline]
     pub(super) fn delete(&self, map: u8, key: Word) {
-        for table in self.store.tables.get(usize::from(map)).into_iter().flatten() {
+        let Some(tables) = self.store.tables.get(usize::from(map)) else { return };
+        for table in tables {
             table.remove(self.words(key, table.key_words()));
         }
     }

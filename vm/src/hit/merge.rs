@@ -18,7 +18,12 @@ pub(crate) fn join(aggregate: &Aggregate, all: &mut [u64], one: &[u64]) {
             *count = count.wrapping_add(more);
             [*low, *high] = halves(wide([*low, *high]).wrapping_add(wide([other_low, other_high])));
         }
-        (_, all, one) => all.iter_mut().zip(one).for_each(|(all, one)| *all = all.wrapping_add(*one)),
+        (_, mut all, mut one) => {
+            while let ([to, more @ ..], [from, rest @ ..]) = (all, one) {
+                *to = to.wrapping_add(*from);
+                (all, one) = (more, rest);
+            }
+        }
     }
 }
 

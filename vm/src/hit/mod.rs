@@ -29,6 +29,39 @@ use crate::atomic::AtomicU64;
 use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
 use crate::store::{Cells, Lane, Store};
 
+/// Whether `holds` is true of each element of `left` and the element of `right` in the same place, as far as there are both.
+///
+/// This module goes through two slices at once by patterns. At some levels of optimization `Iterator::zip` is a call of a function of
+/// `core`, which can be probed.
+#[inline(always)]
+fn all_pairs<A, B>(mut left: &[A], mut right: &[B], mut holds: impl FnMut(&A, &B) -> bool) -> bool {
+    while let ([first, left_rest @ ..], [second, right_rest @ ..]) = (left, right) {
+        if !holds(first, second) {
+            return false;
+        }
+        (left, right) = (left_rest, right_rest);
+    }
+    true
+}
+
+/// Copies `from` to `to`, as far as both go.
+#[inline(always)]
+fn copy_cells(to: &Cells, from: &Cells) {
+    all_pairs(to, from, |to, from| {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        true
+    });
+}
+
+/// Loads `from` to `to`, as far as both go.
+#[inline(always)]
+fn load_cells(mut to: &mut [u64], mut from: &Cells) {
+    while let ([first, to_rest @ ..], [second, from_rest @ ..]) = (to, from) {
+        *first = second.load(Ordering::Relaxed);
+        (to, from) = (to_rest, from_rest);
+    }
+}
+
 /// What a program is told of a hit. All of it is asked with interrupts masked, while a probe is handled: it must not be
 /// probed, wait, allocate or panic.
 pub trait Machine {
@@ -82,9 +115,7 @@ pub fn run<M: Machine>(code: &Code, clause: usize, store: &Store, machine: &M) {
     if store.is_over() && !routine.runs_after_exit {
         return;
     }
-    if let Some(run) = Run::new(code, store, machine) {
-        run.routine(routine);
-    }
+    Run::with(code, store, machine, |run| run.routine(routine));
 }
 
 /// Does one op of a clause, by their numbers, with the values that the frame of this CPU has: what compiled code calls where it
@@ -92,17 +123,16 @@ pub fn run<M: Machine>(code: &Code, clause: usize, store: &Store, machine: &M) {
 #[inline]
 pub fn perform<M: Machine>(code: &Code, clause: usize, op: usize, store: &Store, machine: &M) {
     let Some(op) = code.routines.get(clause).and_then(|routine| routine.ops.get(op)) else { return };
-    if let Some(run) = Run::new(code, store, machine) {
-        run.op(op);
-    }
+    Run::with(code, store, machine, |run| _ = run.op(op));
 }
 
 impl<'a, M: Machine> Run<'a, M> {
-    #[inline]
-    fn new(code: &'a Code, store: &'a Store, machine: &'a M) -> Option<Self> {
-        let lane = store.lanes.get(machine.cpu())?;
-        let frame = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame).ok()?;
-        Some(Self { code, store, lane, frame, machine })
+    /// Calls `act` with what a program does on this CPU. It is not moved: that may be a call of `memcpy`, which can be probed.
+    #[inline(always)]
+    fn with(code: &'a Code, store: &'a Store, machine: &'a M, act: impl FnOnce(&Self)) {
+        let Some(lane) = store.lanes.get(machine.cpu()) else { return };
+        let Ok(frame) = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame) else { return };
+        act(&Self { code, store, lane, frame, machine });
     }
 
     fn routine(&self, routine: &Routine) {
@@ -161,8 +191,8 @@ impl<'a, M: Machine> Run<'a, M> {
             Op::Load { to, what } => self.set(to, self.builtin(what)),
             Op::Comm { to } => {
                 let comm = self.machine.comm();
-                for (number, part) in (0..).zip(comm.as_chunks::<8>().0) {
-                    self.set(Word(to.0.wrapping_add(number)), u64::from_le_bytes(*part));
+                for (number, part) in comm.as_chunks::<8>().0.iter().enumerate() {
+                    self.set(Word(to.0.wrapping_add(number as u8)), u64::from_le_bytes(*part));
                 }
             }
             Op::Stack { to, frames } => {
@@ -200,9 +230,7 @@ impl<'a, M: Machine> Run<'a, M> {
                 self.with_table(map, key, |table, key| {
                     let from = self.words(from, table.value_words());
                     table.change(key, |value| {
-                        value.iter().zip(from).for_each(|(to, from)| {
-                            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-                        });
+                        copy_cells(value, from);
                     })
                 });
             }
@@ -248,10 +276,11 @@ impl<'a, M: Machine> Run<'a, M> {
     fn differ(&self, left: Word, right: Word, bytes: u8) -> bool {
         let words = usize::from(bytes).div_ceil(8);
         let (left, right) = (self.words(left, words), self.words(right, words));
-        left.iter().zip(right).enumerate().any(|(number, (left, right))| {
-            let rest = u32::from(bytes).saturating_sub(number as u32 * 8);
+        let mut rest = u32::from(bytes);
+        !all_pairs(left, right, |left, right| {
             let away = 64_u32.saturating_sub(rest.saturating_mul(8)).min(63);
-            (left.load(Ordering::Relaxed) ^ right.load(Ordering::Relaxed)) << away != 0
+            rest = rest.saturating_sub(8);
+            (left.load(Ordering::Relaxed) ^ right.load(Ordering::Relaxed)) << away == 0
         })
     }
 

@@ -81,7 +81,7 @@ impl Cached {
     }
 
     /// The key of the slot that `key` has on the CPU of number `cpu`, and what is there if nobody has it. Also on the way of a hit.
-    #[inline]
+    #[inline(always)]
     pub fn slot(&self, cpu: usize, key: u64) -> Option<(&AtomicU64, u64)> {
         let number = (key.wrapping_mul(MIX) >> SHIFT) as usize;
         let place = self.lanes.get(cpu)?.slots.get(number * Self::words(self.layout))?;

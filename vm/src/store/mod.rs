@@ -211,7 +211,7 @@ impl Store {
     }
 
     /// Whether the program has asked to end: no clause runs then but those that run after that, too.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)

@@ -43,7 +43,7 @@ impl Ring {
     }
 
     /// The word of that number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cell(&self, number: u64) -> Option<&AtomicU64> {
         self.cells.get(number as usize & self.cells.len().wrapping_sub(1))
     }

@@ -34,7 +34,7 @@ impl Stacks {
     }
 
     /// The number of frames, and the frames, of the place of that number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn slot(&self, number: usize) -> Option<(&AtomicU64, &Cells)> {
         let length = self.frames + 1;
         self.cells.get(number * length..)?.get(..length)?.split_first()

@@ -131,7 +131,7 @@ impl Table {
     }
 
     /// The bucket of that number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bucket(&self, number: usize) -> Option<Bucket<'_>> {
         let length = HEAD + self.ways * (self.key_words + self.value_words);
         let (head, slots) = self.cells.get(number * length..)?.split_at_checked(HEAD)?;
@@ -140,7 +140,7 @@ impl Table {
     }
 
     /// The key and the value of slot `way` among `slots`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn slot<'a>(&self, slots: &'a Cells, way: usize) -> Option<(&'a Cells, &'a Cells)> {
         let length = self.key_words + self.value_words;
         slots.get(way * length..)?.get(..length)?.split_at_checked(self.key_words)

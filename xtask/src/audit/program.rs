@@ -1,7 +1,11 @@
 //! The linked program, as the audit reads it: bytes by address, and functions by the symbols that cover them.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
+use aarch64_kprobes::insn::{Op, Verdict, classify};
 use anyhow::{Context, Result, anyhow, ensure};
 use object::{
     Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf,
@@ -27,6 +31,12 @@ impl Function {
     pub fn name(&self) -> &str {
         &self.names[0]
     }
+
+    /// Whether LLVM's machine outliner made it, of instructions without a branch that functions have in common. It does not return
+    /// with the stack pointer that it was called with, and preserves what its instructions do.
+    pub fn is_outlined(&self) -> bool {
+        self.names.iter().any(|name| name.starts_with("OUTLINED_FUNCTION_"))
+    }
 }
 
 /// A linked program.
@@ -36,6 +46,8 @@ pub struct Program {
     sections: BTreeMap<u64, Vec<u8>>,
     /// The functions, by their address.
     functions: BTreeMap<u64, Function>,
+    /// The addresses that instructions make, of what lies there: the next of them behind a table is its end.
+    objects: BTreeSet<u64>,
     /// The values of the other symbols, by name.
     values: BTreeMap<String, u64>,
     /// The virtual addresses of the region in which no probe is accepted.
@@ -84,17 +96,23 @@ impl Program {
             function.names.sort_by_key(|name| (name.len(), name.clone()));
             function.names.dedup();
         }
+        let objects = executable.iter().flat_map(|range| objects(&sections, range.clone())).collect();
         let range = |[start, end]: [&str; 2]| Some(*values.get(start)?..*values.get(end)?);
         let region = range(REGION)
             .with_context(|| format!("it has no symbols {} and {}: see linker.ld", REGION[0], REGION[1]))?;
         let handlers = range(HANDLERS).unwrap_or(region.start..region.start);
-        Ok(Self { sections, functions, values, region, handlers })
+        Ok(Self { sections, functions, objects, values, region, handlers })
     }
 
     /// The function that covers the virtual address `address`.
     pub fn function(&self, address: u64) -> Option<&Function> {
         let (_, function) = self.functions.range(..=address).next_back()?;
         function.range.contains(&address).then_some(function)
+    }
+
+    /// Whether the address of what lies at `address` is made by an instruction.
+    pub fn begins_object(&self, address: u64) -> bool {
+        self.objects.contains(&address)
     }
 
     /// All functions, in the order of their addresses.
@@ -129,6 +147,28 @@ impl Program {
     }
 }
 
+/// The addresses that pairs of ADRP and ADD (immediate), and ADR, make in `text`.
+fn objects(sections: &BTreeMap<u64, Vec<u8>>, text: Range<u64>) -> Vec<u64> {
+    /// How far apart the two of a pair may be, in instructions.
+    const APART: usize = 4;
+    let Some(contents) = sections.get(&text.start) else { return Vec::new() };
+    let words: Vec<u32> = contents.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    let mut found = Vec::new();
+    for (index, (&word, at)) in words.iter().zip(text.step_by(4)).enumerate() {
+        match classify(word) {
+            Verdict::Simulate(Op::Address { offset, .. }) => found.push(at.wrapping_add_signed(offset.into())),
+            Verdict::Simulate(Op::AddressOfPage { rd, offset }) => {
+                let page = (at & !0xfff).wrapping_add_signed(offset);
+                let adds = |word: &&u32| **word & 0xffc0_0000 == 0x9100_0000 && **word >> 5 & 0x1f == u32::from(rd);
+                let add = words[index + 1..].iter().take(APART).find(adds);
+                found.extend(add.map(|add| page + u64::from(add >> 10 & 0xfff)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 impl Program {
     /// A program of these functions, each at an address and of some words, all of them in the region.
@@ -136,6 +176,7 @@ impl Program {
         let mut program = Self {
             sections: BTreeMap::new(),
             functions: BTreeMap::new(),
+            objects: BTreeSet::new(),
             values: BTreeMap::new(),
             region: 0..u64::MAX,
             handlers: 0..0,
@@ -147,6 +188,12 @@ impl Program {
             program.sections.insert(start, bytes);
         }
         program
+    }
+
+    /// Has an instruction make the address of something else.
+    pub fn with_object(mut self, address: u64) -> Self {
+        self.objects.insert(address);
+        self
     }
 
     /// Adds data at an address.

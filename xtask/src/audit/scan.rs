@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     instruction::{Flow, Synchronization, flow, is_floating, synchronization},
-    program::Program,
+    program::{Function, Program},
     registers::{Registers, Table, Value},
     waiting,
 };
@@ -65,6 +65,7 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
     let mut states = BTreeMap::from([(entry, Registers::at_entry())]);
     let mut successors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut sites: BTreeMap<(u64, Option<u64>), Site> = BTreeMap::new();
+    let mut indirect_in_outlined = Vec::new();
     let mut pending = vec![entry];
     while let Some(at) = pending.pop() {
         let Some(word) = program.word(at) else {
@@ -96,7 +97,10 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
                 if callees.ends_path(target) {
                     body.ended.insert(target);
                 } else if callees.returns(target) {
-                    state.call();
+                    match outlined(program, target) {
+                        true => indirect_in_outlined.extend(execute_outlined(program, target, &mut state)),
+                        false => state.call(),
+                    }
                     goes_to.push(next);
                 }
             }
@@ -120,6 +124,9 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
             if !range.contains(&target) {
                 leave(&state, Some(target));
                 body.returns |= callees.returns(target);
+                if outlined(program, target) {
+                    indirect_in_outlined.extend(execute_outlined(program, target, &mut state.clone()));
+                }
                 continue;
             }
             match states.get_mut(&target) {
@@ -148,9 +155,64 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
     }
     // A site that was first seen with less known of the stack pointer has been replaced by the last.
     body.sites = sites.into_values().collect();
+    for Site { at, target, depth } in indirect_in_outlined {
+        match body.sites.iter_mut().find(|site| site.at == at) {
+            Some(site) => site.depth = site.depth.max(depth),
+            None => body.sites.push(Site { at, target, depth }),
+        }
+    }
     body.synchronizes = waiting::find(program, &successors, &states);
     body.successors = successors;
     Some(body)
+}
+
+/// Whether the function at `entry` is outlined, and so a part of what calls it; or a read that may fault, the inline assembly of which
+/// names what it changes, so that its callers rely on the rest.
+fn outlined(program: &Program, entry: u64) -> bool {
+    const READS: &str = "kprobes_nofault_load";
+    let is_part = |function: &Function| function.is_outlined() || function.name().starts_with(READS);
+    program.function(entry).is_some_and(|function| function.range.start == entry && is_part(function))
+}
+
+/// Executes the outlined function at `entry`, which was called with what `state` knows. The indirect calls in it are those of its
+/// caller, which declarations name.
+fn execute_outlined(program: &Program, entry: u64, state: &mut Registers) -> Vec<Site> {
+    let mut indirect = Vec::new();
+    let mut at = entry;
+    while let Some(word) = program.word(at) {
+        let site = |number| Site { at, target: constant(state.get(number)), depth: state.depth().unwrap_or(0) };
+        match flow(word) {
+            Flow::Next => state.execute(at, word),
+            Flow::Call(distance) => {
+                let target = at.wrapping_add_signed(distance);
+                match target != entry && outlined(program, target) {
+                    true => indirect.extend(execute_outlined(program, target, state)),
+                    false => state.call(),
+                }
+            }
+            Flow::CallRegister(number) => {
+                indirect.extend(Some(site(number)).filter(|site| site.target.is_none()));
+                state.call();
+            }
+            // It ends with a call, behind which its caller goes on.
+            Flow::JumpRegister(number) => {
+                indirect.extend(Some(site(number)).filter(|site| site.target.is_none()));
+                state.call();
+                break;
+            }
+            Flow::Jump(distance) => {
+                let target = at.wrapping_add_signed(distance);
+                match target != entry && outlined(program, target) {
+                    true => indirect.extend(execute_outlined(program, target, state)),
+                    false => state.call(),
+                }
+                break;
+            }
+            Flow::Condition(_) | Flow::Return | Flow::Exception(_) => break,
+        }
+        at += 4;
+    }
+    indirect
 }
 
 fn constant(value: Value) -> Option<u64> {
@@ -162,8 +224,8 @@ fn constant(value: Value) -> Option<u64> {
 
 /// Where the jump table leads to that the branch at `at`, to `value`, uses, in the function at `range`.
 ///
-/// The table has no end that could be read, but it ends at the first entry that leads out of the function at the
-/// latest, as all of its own stay within; or to the branch, or the load and the addition before it, or to the ADR of itself
+/// The table has no end that could be read, but it ends where something else lies whose address is made anywhere, and at the first
+/// entry that leads out of the function at the latest, as all of its own stay within; or to the branch, or the load and the addition before it, or to the ADR of itself
 /// that the base is had by, as none leads into the block that reads it. What is read behind its end only adds to what is
 /// taken to be reached.
 fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: Value) -> Option<BTreeSet<u64>> {
@@ -172,7 +234,11 @@ fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: V
     let reads = if has_own_base { base } else { at.saturating_sub(8) }..=at;
     let mut targets = BTreeSet::new();
     for index in 0..LONGEST_TABLE {
-        let Some(bytes) = program.bytes(address + (index * size) as u64, size) else { break };
+        let place = address + (index * size) as u64;
+        if index > 0 && program.begins_object(place) {
+            break;
+        }
+        let Some(bytes) = program.bytes(place, size) else { break };
         let entry = bytes.iter().rev().fold(0_u64, |entry, &byte| entry << 8 | u64::from(byte));
         let unused = 64 - 8 * size as u32;
         let entry = if signed { ((entry << unused).cast_signed() >> unused).cast_unsigned() } else { entry };

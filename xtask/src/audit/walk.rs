@@ -239,6 +239,7 @@ impl Walk<'_> {
         wrong.extend(body.floating.iter().map(|&at| format!("uses floating point or SIMD at {}", place(at))));
         wrong.extend(body.exceptions.iter().map(|&(at, why)| format!("cannot go on at {}: {why}", place(at))));
         if let Some(at) = body.unknown_stack
+            && !function.is_outlined()
             && applying(&self.declarations.frames, function).is_none()
         {
             wrong.push(format!("makes the stack pointer unknown before {}: declare it in [frames]", place(at)));
@@ -261,7 +262,9 @@ impl Walk<'_> {
 
         let mut leads_to = Vec::new();
         let mut indirect = 0;
-        for &Site { at, target, depth } in &body.sites {
+        // What an outlined function calls by a register its callers call.
+        let own = |site: &&Site| site.target.is_some() || !function.is_outlined();
+        for &Site { at, target, depth } in body.sites.iter().filter(own) {
             let targets = match target {
                 Some(target) => vec![(target, 0)],
                 None => {
@@ -363,7 +366,9 @@ impl Walk<'_> {
         for function in self.program.functions() {
             let start = function.range.start;
             let is_inside = self.program.region.contains(&start);
-            if is_inside && !reached.contains(&start) && applying(&self.declarations.elsewhere, function).is_none() {
+            // Which functions call one that is outlined is not in its name, so all of them are in the region.
+            let is_missing = is_inside && !reached.contains(&start) && !function.is_outlined();
+            if is_missing && applying(&self.declarations.elsewhere, function).is_none() {
                 let what = format!(
                     "{} is in the region, and no root reaches it: declare it in [roots] or [elsewhere]",
                     function.name()

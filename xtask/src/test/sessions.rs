@@ -4,7 +4,9 @@
 //! `console smpN`; the others there are with the machine that one gets who asks for nothing else. Those of
 //! `tests/console/special/` are not with a machine that was just started, or not with a good one.
 //!
-//! The first line of a file may be `depends: TRAITS`: what of the machine can make a difference to the session.
+//! The first line of a file may be `depends: TRAITS`: what of the machine can make a difference to the session. The next one may be
+//! `profile: default`: the session shows what the compiler makes of the kernel in the profile of `Cargo.toml`, and is ignored where
+//! the environment sets another.
 
 use std::{fs, path::Path};
 
@@ -21,10 +23,15 @@ use crate::workspace;
 /// The mark of a session that needs somebody at the other end of the network.
 const LIVE: &str = "console network";
 
+/// The mark of a session that holds for the kernel as it is compiled by default.
+const DEFAULT_PROFILE: &str = "profile: default\n";
+
 /// A text that shows a session, and what it is called.
 pub struct Written {
     pub name: String,
     pub demands: Demands,
+    /// It holds for the kernel as the profile of `Cargo.toml` has it compiled, and for no other.
+    pub is_of_default_profile: bool,
     /// The error says why it is no session.
     session: Result<Session, String>,
 }
@@ -85,7 +92,9 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Written>> {
             let name = format!("{prefix}{}", stem.to_string_lossy());
             let text = read(&path)?;
             let (demands, text) = demands(&text).with_context(|| format!("{} is wrong", path.display()))?;
-            all.push(Written { name, demands, session: Session::parse(text) });
+            let rest = text.strip_prefix(DEFAULT_PROFILE);
+            let session = Session::parse(rest.unwrap_or(text));
+            all.push(Written { name, demands, is_of_default_profile: rest.is_some(), session });
         }
     }
     all.sort_by(|one, other| one.name.cmp(&other.name));
@@ -107,7 +116,8 @@ fn in_readme(path: &Path, mark: &str, name: &str, demands: &Demands) -> Result<V
     let sessions = Session::in_markdown(&read(path)?, mark);
     let named = |(index, session)| {
         let name = if index == 0 { name.into() } else { format!("{name}-{}", index + 1) };
-        Written { name, demands: demands.clone(), session }
+        let is_of_default_profile = !name.starts_with("readme");
+        Written { name, demands: demands.clone(), is_of_default_profile, session }
     };
     Ok(sessions.into_iter().enumerate().map(named).collect())
 }

@@ -20,6 +20,7 @@ use crate::{
     bench,
     board::{self, BASE, Board, Configuration, Overrides},
     machine::Start,
+    workspace,
 };
 
 /// What is talked about.
@@ -163,16 +164,27 @@ impl<'a> Targets<'a> {
             let subject = subject.map(Talk::Other);
             candidates.push(Candidate::talk(index, name, demands.clone(), arguments.clone(), subject, self.seconds));
         };
+        let mut others = Vec::new();
+        let profile = workspace::other_profile();
         let cpus = named.traits.cpus;
         let plain = named.board.cpus(named.board.configuration(BASE).unwrap_or(named.configuration));
         for session in sessions::all(&named.board.name, cpus, cpus == plain)? {
-            console(&session.name, &session.demands, session.subject());
+            match &profile {
+                Some(profile) if session.is_of_default_profile => {
+                    let reason = format!("it is of images of the default profile, and {profile} is set");
+                    let name = format!("console::{}", session.name);
+                    let skipped = move || Ok(Outcome::Skipped(reason));
+                    others.push(Candidate::new(index, name, session.demands.clone(), skipped));
+                }
+                _ => console(&session.name, &session.demands, session.subject()),
+            }
         }
         console("garbage", &Demands::on(&[Trait::Board]), sessions::garbage());
         let (name, demands) = ("console::reboot".into(), Demands::on(&[Trait::Board]));
         let subject = sessions::special("reboot").map(Talk::Other);
         let machine = board::that_reboot(arguments.clone());
         candidates.push(Candidate::talk(index, name, demands, machine, subject, self.seconds));
+        candidates.extend(others);
         for boot in boot::all(named.board, named.configuration, elf, image)? {
             let (name, subject) = (format!("boot::{}", boot.name), boot.subject.map(Talk::Other));
             candidates.push(Candidate::talk(index, name, boot.demands, boot.arguments, subject, self.seconds));

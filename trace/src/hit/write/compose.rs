@@ -162,7 +162,8 @@ impl Draft<'_> {
             }
             Op::Symbol(target) => self.symbol(target, value, ops.functions.as_deref()),
             Op::TaskName(target) => {
-                let [low, high] = moment.context.name.map(u64::to_le_bytes);
+                let [low, high] = moment.context.name;
+                let (low, high) = (low.to_le_bytes(), high.to_le_bytes());
                 self.name(target, low, high);
             }
             Op::Data(target, start, length) => {
@@ -339,7 +340,10 @@ impl Draft<'_> {
             room.set(2, context.name[0]);
             room.set(3, context.name[1]);
         }
-        for (index, &word) in self.words.iter().take(words).enumerate() {
+        for (index, &word) in self.words.iter().enumerate() {
+            if index >= words {
+                break;
+            }
             // SAFETY: as above.
             unsafe { room.set(FIRST + index, word) };
         }

@@ -120,7 +120,10 @@ impl Recorder {
     /// otherwise, and nothing was done.
     #[inline(always)]
     pub fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
-        self.plan.get().is_some_and(|plan| plan.tallies(registers, cpu))
+        match self.plan.get() {
+            Some(plan) => plan.tallies(registers, cpu),
+            None => false,
+        }
     }
 
     /// The same as [`record`](Self::record), where nothing is unusual: there is nothing to do but to filter by words, the record is

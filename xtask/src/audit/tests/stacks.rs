@@ -12,6 +12,9 @@ const POP: u32 = 0xa8c2_7bfd;
 const DOWN: u32 = 0xd101_03ff;
 const UP: u32 = 0x9101_03ff;
 
+/// `blr x8`.
+const BLR: u32 = 0xd63f_0100;
+
 /// `bl`, so many bytes away.
 pub fn call(offset: i32) -> u32 {
     0x9400_0000 | (offset >> 2).cast_unsigned() & 0x03ff_ffff
@@ -49,6 +52,26 @@ fn frames_add_up_along_the_calls() {
     let deeper = [DOWN, DOWN, DOWN, UP, UP, UP, RET];
     assert_eq!(deepest(&[("root", 0, &root), ("one", 0x100, &deeper), ("other", 0x200, &shallow)], ""), 224);
     assert_eq!(deepest(&[("root", 0, &root), ("one", 0x100, &shallow), ("other", 0x200, &deep)], ""), 224);
+}
+
+#[test]
+fn an_outlined_function_is_a_part_of_its_caller() {
+    // It leaves the stack pointer elsewhere, which its caller counts on; what it calls by a register its caller calls.
+    let root = [call(0x100), DOWN, call(0x200 - 8), UP, call(0x300 - 16), RET];
+    let push = ("OUTLINED_FUNCTION_0", 0x100, &[PUSH, RET][..]);
+    let pop = ("OUTLINED_FUNCTION_1", 0x300, &[POP, RET][..]);
+    let [deep, by_register] = [[DOWN, UP, RET], [BLR, RET, RET]];
+    assert_eq!(deepest(&[("root", 0, &root), push, ("callee", 0x200, &deep), pop], ""), 160);
+    let functions = [("root", 0, &root[..]), push, ("OUTLINED_FUNCTION_2", 0x200, &by_register[..]), pop];
+    assert_eq!(
+        audit(&Program::of(&functions), ROOT),
+        ["root: has an indirect call at 0x200 (OUTLINED_FUNCTION_2) that is not declared in [[indirect]]"]
+    );
+    let declared = "[[indirect]]\nin = \"root\"\nsites = 1\nreaches = []\nreason = \"test\"\n";
+    assert_eq!(deepest(&functions, declared), 96);
+    // No root has to reach it.
+    let unreached = [("root", 0, &[RET][..]), push];
+    assert_eq!(audit(&Program::of(&unreached), ROOT), [""; 0]);
 }
 
 #[test]

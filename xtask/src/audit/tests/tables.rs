@@ -49,6 +49,15 @@ fn tables_of_every_width_are_read() {
 }
 
 #[test]
+fn a_table_ends_where_something_else_begins() {
+    let words = [TABLE, BASE, 0x3868_692b, 0x8b0b_094a, BRANCH, RET, RET, BRK, BRK];
+    let program = || Program::of(&[("root", 0, &words)]).with_data(0x1000, &[0, 1, 2, 200]);
+    assert_eq!(audit(&program().with_object(0x1003), ROOT), [TRAP]);
+    assert_eq!(audit(&program().with_object(0x1002), ROOT), [""; 0]);
+    assert_eq!(audit(&program().with_object(0x1000), ROOT), [TRAP]);
+}
+
+#[test]
 fn a_branch_by_anything_else_is_an_indirect_call() {
     let undeclared = "root: has an indirect call at 0x10 (root+0x10) that is not declared in [[indirect]]";
     // ldr x10, [x9]: a pointer from memory.

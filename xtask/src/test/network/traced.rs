@@ -35,7 +35,7 @@ const COMMANDS: [(&str, &str); 6] = [
     ("tasks", "net1"),
     ("cpus", "running"),
     ("symbols sha2::*", "sha2::sha256::compress256"),
-    ("list-probes kprobe:sha2::*", "1 probe"),
+    ("list-probes kprobe:sha2::sha256::comp*", "1 probe"),
 ];
 /// The command by which they can be typed meanwhile, and the one that ends it.
 const CONSOLE: &str = "console";
