@@ -179,9 +179,10 @@ impl Entry {
             _ => true,
         };
         let first = self.enabled().next();
-        // What is in front of a stub is of one probe.
+        // Code in front of a stub is that of one probe.
         let is_of_probe = self.inserted == first;
-        let is_bound = wanted == Mode::Compiled || self.form(wanted) == Form::Follow;
+        let is_following = matches!(self.execution, Some(Execution::Optimized { form: Form::Follow, .. }));
+        let is_bound = wanted == Mode::Compiled || is_following;
         let serves_all = !matches!(self.execution, Some(Execution::Optimized { before: 1.., .. }));
         // Such a stub has all registers for whoever asks for fewer.
         let is_full = matches!(self.execution, Some(Execution::Optimized { form: Form::Full, .. }));
