@@ -4,7 +4,7 @@
 //! an optimized probe takes (`hit::stub`). Both are carved, as cells of one size, out of executable memory that the kernel
 //! maps a piece at a time, and that is written only through aliases. A cell is written once, before any CPU can come to it,
 //! and never changed: a probe that is to be executed otherwise gets another. One that is given back is used again, so it
-//! must be given back only when nobody can be in it.
+//! must be given back only when no CPU and no interrupted task can be in it.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -51,7 +51,7 @@ pub(super) struct Used {
     address: usize,
     kind: Cell,
     guarded: bool,
-    /// Somebody was interrupted in it when it was looked for.
+    /// A task was interrupted in it when the tasks were last looked over.
     pub(super) is_occupied: bool,
 }
 
@@ -94,7 +94,7 @@ impl Arena {
         &mut self.cells[2 * kind as usize + usize::from(guarded)]
     }
 
-    /// A cell that nobody uses, if there is memory for one.
+    /// A free cell, if there is memory for one.
     pub(super) fn allocate(&mut self, kind: Cell, guarded: bool) -> Option<usize> {
         match kind {
             Cell::Slot => self.slots.reserve()?,
@@ -141,7 +141,7 @@ impl Arena {
         self.long_snippets.write();
     }
 
-    /// Takes back a cell that nobody can be in.
+    /// Takes back a cell. No CPU and no interrupted task can be in it.
     pub(super) fn free(&mut self, used: Used) {
         self.cells(used.kind, used.guarded).free.push(used.address);
     }

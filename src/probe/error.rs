@@ -41,7 +41,7 @@ pub enum ProbeError {
         /// Why not.
         reason: Reason,
     },
-    /// The word is a literal or part of a table: whoever reads it would read the breakpoint.
+    /// The word is a literal or part of a table: the code that reads it would read the breakpoint.
     Data {
         /// Where it is.
         address: usize,

@@ -124,11 +124,11 @@ pub struct Memory {
     pub points: usize,
     /// How many slots are in use.
     pub slots: usize,
-    /// Bytes of executable memory that slots take, those that nobody uses included. It is never given back.
+    /// Bytes of executable memory that slots take, free ones included. It is never given back.
     pub slot_bytes: usize,
     /// How many stubs are in use.
     pub stubs: usize,
-    /// Bytes of executable memory that stubs take, likewise.
+    /// Bytes of executable memory that stubs take, free ones included. It is never given back.
     pub stub_bytes: usize,
     /// Bytes of the tables that lead from addresses to probes and back, and of the lists of what slots and stubs are free. It is
     /// never given back.

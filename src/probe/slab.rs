@@ -23,7 +23,7 @@ pub(super) struct Slab<T> {
     values: PhantomData<T>,
 }
 
-// SAFETY: whoever has the slab has its blocks, and their values.
+// SAFETY: the slab owns its blocks and their values.
 unsafe impl<T: Send> Send for Slab<T> {}
 
 /// The header of a block. A block with room is in a list.

@@ -112,9 +112,9 @@ pub struct Insertion {
     operand: u64,
 }
 
-// SAFETY: the snippet changes no more, and whoever registers the probe promises that it is there.
+// SAFETY: the snippet does not change, and the caller who registers a probe with it promises that it stays.
 unsafe impl Send for Insertion {}
-// SAFETY: as above.
+// SAFETY: the snippet does not change, and the caller who registers a probe with it promises that it stays.
 unsafe impl Sync for Insertion {}
 
 impl Insertion {
@@ -125,13 +125,13 @@ impl Insertion {
     }
 }
 
-/// An insertion, to whoever registers a probe with it.
+/// Reference to the insertion of a registered probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InsertionRef(NonNull<Insertion>);
 
-// SAFETY: the insertion changes no more, and whoever registers the probe promises that it is there.
+// SAFETY: the insertion does not change, and the caller who registered the probe promised that it stays.
 unsafe impl Send for InsertionRef {}
-// SAFETY: as above.
+// SAFETY: the insertion does not change, and the caller who registered the probe promised that it stays.
 unsafe impl Sync for InsertionRef {}
 
 impl InsertionRef {
@@ -140,12 +140,12 @@ impl InsertionRef {
     }
 
     fn operand(&self) -> u64 {
-        // SAFETY: whoever registers the probe has promised that it is there as long as the probe is.
+        // SAFETY: the caller who registered the probe promised that it stays as long as the probe is registered.
         unsafe { self.0.as_ref() }.operand
     }
 
     pub(super) fn snippet(&self) -> &Snippet {
-        // SAFETY: likewise, and so is the snippet.
+        // SAFETY: the caller who registered the probe promised that both stay as long as the probe is registered.
         unsafe { self.0.as_ref().snippet.as_ref() }
     }
 }

@@ -26,9 +26,9 @@ pub struct CpuWords {
     first: NonNull<AtomicU64>,
 }
 
-// SAFETY: whoever has this has the memory, and the words are atomic.
+// SAFETY: it owns the memory.
 unsafe impl Send for CpuWords {}
-// SAFETY: as above.
+// SAFETY: the words are atomic.
 unsafe impl Sync for CpuWords {}
 
 impl CpuWords {
@@ -84,7 +84,7 @@ impl CpuWords {
 
 impl Drop for CpuWords {
     fn drop(&mut self) {
-        // SAFETY: `new` has allocated it so, and nobody uses it any more.
+        // SAFETY: `new` has allocated it with this layout. The probes whose snippets use it are gone, as the type demands.
         unsafe { dealloc(self.first.as_ptr().cast(), BLOCK) };
     }
 }

@@ -44,7 +44,7 @@ impl Counters {
         Self(first.as_ptr().expose_provenance().wrapping_sub(ptr::from_ref(Cpu::of(0)).addr()))
     }
 
-    /// Those of nobody, which are never read: where a hit must be counted that is no probe's.
+    /// Sink for hits that belong to no probe. Never read.
     pub(crate) const NOBODY: Self = Self(Cpu::NOBODY);
 
     /// In bytes from the state of a CPU.
@@ -54,7 +54,7 @@ impl Counters {
 
     #[inline]
     fn of(self, cpu: &Cpu) -> &'static Counts {
-        // SAFETY: as `new` was promised; those of nobody are a part of the state.
+        // SAFETY: as the caller of `new` promised; the sink is a part of the state.
         unsafe { &*ptr::with_exposed_provenance(ptr::from_ref(cpu).expose_provenance().wrapping_add(self.0)) }
     }
 

@@ -1,6 +1,6 @@
 //! Finding which probes go, and what the text is to hold again there.
 //!
-//! Whoever removes probes may be probed, and each instruction of it then costs a hit. So what is done for each probe before the
+//! The code that removes probes may be probed itself, and each of its instructions then costs a hit. So what is done for each probe before the
 //! instructions are back in place is done here, where nothing is probed, and is no more than it takes to know them.
 
 use alloc::vec::Vec;

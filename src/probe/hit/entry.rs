@@ -91,7 +91,8 @@ impl Entry {
             masks: frame.pstate,
         };
         for (argument, register) in entry.arguments.iter_mut().zip(&frame.x) {
-            // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memcpy, which can be probed.
+            // SAFETY: a reference is valid. The store is volatile so that the loop does not become a call of memcpy, which
+            // can be probed.
             unsafe { ptr::from_mut(argument).write_volatile(*register) };
         }
         act(&entry);
@@ -99,7 +100,7 @@ impl Entry {
 
     #[inline]
     fn watcher(&self) -> &Watcher {
-        // SAFETY: whoever calls a handler has put the address there. Watchers are freed only after every CPU has been held
+        // SAFETY: the routine that calls a handler stores the address there. Watchers are freed only after every CPU has been held
         // outside the hit path, in which the handler is, and which the entry does not leave.
         unsafe { &*self.watcher }
     }

@@ -7,7 +7,7 @@
 //!
 //! The list is a stack of indices with a tag, changed by compare-and-swap. The tag changes with every operation, since an
 //! index alone could be taken, given back and be on top again between the load and the swap of another CPU, with another
-//! successor. A slot needs none: nobody looks behind the instance in it.
+//! successor. A slot needs no tag: the successor of the instance in it is not read.
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -138,8 +138,7 @@ impl Slot {
     }
 }
 
-// SAFETY: the data words of an instance are used only by whoever holds the instance; everything else is atomic or never
-// changes.
+// SAFETY: only the holder of an instance uses its data words; all other fields are atomic or never change.
 unsafe impl Sync for Pool {}
 
 impl Pool {
@@ -178,10 +177,10 @@ impl Pool {
     pub(super) fn take(&self, cpu: &Cpu) -> Option<&Instance> {
         let instance =
             self.slot(cpu).take().or_else(|| self.pop()).or_else(|| self.slots.iter().find_map(Slot::take))?;
-        // SAFETY: the instance has just been taken, so nobody else holds it.
+        // SAFETY: the instance has just been taken, so this is its only holder.
         for word in unsafe { &mut *self.data(instance) } {
-            // SAFETY: a reference is valid. The store is volatile lest the loop become a call of memset, which
-            // can be probed.
+            // SAFETY: a reference is valid. The store is volatile so that the loop does not become a call of
+            // memset, which can be probed.
             unsafe { ptr::from_mut(word).write_volatile(0) };
         }
         Some(instance)
@@ -224,7 +223,7 @@ impl Pool {
         }
     }
 
-    /// The private data of `instance`, for whoever holds that.
+    /// The private data of `instance`, for its holder.
     pub(super) fn data(&self, instance: &Instance) -> *mut [u64] {
         let start = instance.index as usize * self.data_words;
         let words = self.data.get(start..start + self.data_words).unwrap_or(&[]);

@@ -17,7 +17,7 @@
 //! An instruction that is boosted, or optimized, runs when the hit is over, with the interrupt masks of the probed code; the
 //! others run within.
 //!
-//! A hit while handlers run on the same CPU executes its instruction and calls nobody; every probe there counts
+//! A hit while handlers run on the same CPU executes its instruction and calls no handler; every probe there counts
 //! it as missed.
 //!
 //! The usual hit of a breakpoint, and every hit of a stub, goes through `trampoline/hit.S`, which does what [`breakpoint`]

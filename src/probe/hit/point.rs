@@ -44,11 +44,11 @@ pub(crate) enum Execution {
 pub(crate) struct Point {
     /// What is called first.
     pub(crate) first: Watcher,
-    /// What a full stub calls, and where it is counted before. A CPU may have come to one when there was another point here,
-    /// so it is good also where there is no stub, or where more is to be done than stubs do.
+    /// Handler for a full stub, and the counter to increment before it. A CPU may have entered a stub when another point was here, so
+    /// both are valid also where there is no stub, or where stubs cannot do all that is to be done.
     pub(crate) full: PreHandler,
     pub(crate) full_counters: Counters,
-    /// What a lean stub calls, likewise.
+    /// Handler for a lean stub, and its counter, valid in the same cases.
     pub(crate) lean: ArgumentHandler,
     pub(crate) lean_counters: Counters,
     /// What is left to do when that has been done, and has changed no register: 0 if more than is said here.
@@ -84,8 +84,8 @@ pub(crate) struct Watcher {
     pub(crate) probe: ProbeRef,
 }
 
-/// A registered probe, to whoever knows it: it stays where it is until it has been unregistered, no point has it any more,
-/// every CPU has been held outside the hit path since, and no call is in it.
+/// Reference to a registered probe. The probe stays in place until it has been unregistered, no point refers to it, every CPU has been
+/// held outside the hit path since, and no call of it is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeRef(NonNull<Probe>);
 
@@ -162,7 +162,7 @@ impl Point {
 
     /// Makes this the point at `place`, with those of its watchers whose probes are enabled.
     ///
-    /// Here, and word by word, lest it run into the probe whose point is half another.
+    /// Copied word by word, inline: `memcpy` may hit the probe whose point is half written.
     ///
     /// # Safety
     ///
@@ -206,7 +206,7 @@ impl Point {
     }
 
     called_by_assembly! {
-        /// What a full stub calls, with the counts of nobody, that leads to a point of which it cannot do all.
+        /// Handler for a full stub whose point needs more than a stub can do: counts a miss.
         pub(crate) fn miss_hit(hit: &mut Hit<'_>) {
             // SAFETY: this is the hit path, and the routine of full stubs gives the first watcher.
             unsafe { Self::beginning_with(Watcher::place(hit)) }.miss(Cpu::current());
@@ -214,7 +214,7 @@ impl Point {
     }
 
     called_by_assembly! {
-        /// What a lean stub calls, likewise.
+        /// Handler for a lean stub whose point needs more than a stub can do: counts a miss.
         pub(crate) fn miss_entry(entry: &Entry) {
             // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
             unsafe { Self::beginning_with(entry.watcher) }.miss(Cpu::current());
@@ -263,8 +263,8 @@ impl Watcher {
     /// The one whose handler runs with `hit`.
     #[inline]
     pub(super) fn of<'a>(hit: &'a Hit<'_>) -> &'a Self {
-        // SAFETY: whoever calls a handler has put the address there. Watchers are freed only after every CPU has been held
-        // outside the hit path, in which the handler is, and which the hit does not leave.
+        // SAFETY: the routine that calls a handler stores the address there. Watchers are freed only after every CPU has been held
+        // outside the hit path, and the handler runs in the hit path.
         unsafe { &*Self::place(hit) }
     }
 }
@@ -274,7 +274,7 @@ unsafe impl Send for Point {}
 
 // SAFETY: it is a reference to what can be shared.
 unsafe impl Send for ProbeRef {}
-// SAFETY: likewise.
+// SAFETY: a shared `Probe` is `Sync`, as the check below shows.
 unsafe impl Sync for ProbeRef {}
 const _: fn() = || {
     fn is_shared<T: Sync>() {}
@@ -286,7 +286,7 @@ impl ProbeRef {
     ///
     /// # Safety
     ///
-    /// It stays there for as long as is said above, and nobody who has the result uses it for longer.
+    /// The probe stays there for as long as the documentation of [`ProbeRef`] says, and no holder of the result uses it for longer.
     pub(crate) const unsafe fn new(probe: NonNull<Probe>) -> Self {
         Self(probe)
     }

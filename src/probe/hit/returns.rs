@@ -82,7 +82,7 @@ impl<'a> Call<'a> {
     #[inline]
     fn instance(&self) -> &'a Instance {
         let place: *const Instance = ptr::with_exposed_provenance(self.frame.watcher as usize);
-        // SAFETY: whoever calls a handler has put the address there, and holds the instance until the handler is over.
+        // SAFETY: the routine that calls a handler stores the address there, and holds the instance until the handler returns.
         unsafe { &*place }
     }
 
@@ -135,7 +135,7 @@ impl<'a> Call<'a> {
         self.instance().owner().data
     }
 
-    /// Reads the instance as something that nobody else has: the model fails where somebody has.
+    /// Reads the instance as its only holder: the model fails if another thread holds it.
     #[cfg(all(test, loom))]
     pub(crate) fn exclusive(&self) {
         self.instance().return_address.exclusive();
@@ -155,7 +155,7 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn instance_data_mut(&mut self) -> &mut [u64] {
         let instance = self.instance();
-        // SAFETY: as above, and nobody else borrows it.
+        // SAFETY: the instance is held for this call, which is borrowed mutably as long as the reference is used.
         unsafe { &mut *instance.owner().pool.data(instance) }
     }
 }

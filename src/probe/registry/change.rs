@@ -184,7 +184,7 @@ impl Entry {
         let is_following = matches!(self.execution, Some(Execution::Optimized { form: Form::Follow, .. }));
         let is_bound = wanted == Mode::Compiled || is_following;
         let serves_all = !matches!(self.execution, Some(Execution::Optimized { before: 1.., .. }));
-        // Such a stub has all registers for whoever asks for fewer.
+        // A full stub also serves handlers that ask for fewer registers.
         let is_full = matches!(self.execution, Some(Execution::Optimized { form: Form::Full, .. }));
         if self.execution.is_none() || self.wanted != wanted || !is_of_form || is_bound && !is_of_probe {
             let before = self.cell();
