@@ -309,7 +309,7 @@ impl Entry {
             Execution::Stepped { slot } if !has_several && has_post => (Point::STEPPED, slot, [0; 3]),
             Execution::Simulated(_) | Execution::Stepped { .. } => (0, 0, [0; 3]),
         };
-        let returns = self.only_follows();
+        let returns = if let Kind::Return(_) = kind { self.only_follows() } else { None };
         // A stub has ways of its own; a breakpoint at an entry leads past the handler.
         let (shortcut, entry) = match (returns, execution) {
             (None, _) | (_, Execution::Optimized { .. }) => (shortcut, 0),
