@@ -49,7 +49,7 @@ impl Board {
         /// In units of 1/65536 s.
         const TICKS: u32 = 10;
         let register = |offset| ptr::with_exposed_provenance_mut::<u32>(self.power + offset);
-        // SAFETY: the power manager of this board has its registers there, and nobody else uses them.
+        // SAFETY: the power manager of this board has its registers there, and only this function uses them.
         unsafe {
             register(WATCHDOG).write_volatile(PASSWORD | TICKS);
             let control = register(RESET_CONTROL).read_volatile() & !CONFIGURATION & 0x00ff_ffff;
@@ -75,7 +75,7 @@ extern "C" fn loader_fault(syndrome: u64, from: u64, address: u64) -> ! {
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     let Some(board) = Board::here() else { park() };
-    // SAFETY: whoever used the UART has failed and does not go on.
+    // SAFETY: the code that used the UART has failed and does not go on.
     unsafe { Uart::at(board.uart) }.report(format_args!("loader: {info}"));
     board.reset()
 }

@@ -31,7 +31,7 @@ impl Uart {
     /// The UART at this physical address.
     ///
     /// # Safety
-    /// There is one, and it is used by nobody else.
+    /// There is one, and the caller is its only user.
     pub unsafe fn at(address: usize) -> Self {
         // SAFETY: the caller says so. The MMU is off, so that this is Device memory (Arm ARM, D8.2.12).
         let registers = unsafe { &*core::ptr::with_exposed_provenance::<Pl011>(address) };

@@ -8,7 +8,7 @@ use kprobes_vm::code::{Code, Type};
 use crate::report::Piece;
 use crate::syntax::Probe;
 
-/// A program, checked. Its text is a line for each op, for whoever looks at what has become of it.
+/// A program, checked. Its text is a line for each op, to show what it was lowered to.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// What runs.

@@ -1,4 +1,4 @@
-//! What is wrong with a program, and where: whoever typed it sees the place and a sentence.
+//! What is wrong with a program, and where: the user sees the place and a sentence.
 
 use core::fmt;
 

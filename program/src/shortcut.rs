@@ -1,4 +1,4 @@
-//! Names for usual questions. Each is a program, which whoever asks is shown, and can go on from.
+//! Names for usual questions. Each stands for a program, which is printed, so that the user can go on from it.
 
 use alloc::string::String;
 

@@ -1,4 +1,4 @@
-//! The copies of functions that the compiler has put into others. They have no symbols, but whoever probes a kernel asks for
+//! The copies of functions that the compiler has put into others. They have no symbols, but users who probe a kernel ask for
 //! them by name as for any function; so the host finds out where each is entered and left, and this reads it.
 //!
 //! There are many copies, hence each takes few bytes, and all of it is packed; it is read from the first byte on, once for a
@@ -198,7 +198,7 @@ impl Packed<'_> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(length).map_err(|_| InlinedError::NoMemory { bytes: length })?;
         bytes.resize(length, 0);
-        // On the heap: whoever asks may have little stack.
+        // On the heap: the caller may have little stack left.
         let mut state: Vec<DecompressorOxide> = Vec::new();
         let bytes_needed = length + size_of::<DecompressorOxide>();
         state.try_reserve_exact(1).map_err(|_| InlinedError::NoMemory { bytes: bytes_needed })?;

@@ -1,6 +1,6 @@
 //! The functions of the image as the hit path looks them up, for arguments of the type `symstr`, which are recorded as text.
 //!
-//! A hit can ask nobody for a name. So this index is made, of references to the names, when the first such event is defined.
+//! A hit cannot look up a name. So this index is made, of references to the names, when the first such event is defined.
 
 use alloc::vec::Vec;
 

@@ -157,7 +157,8 @@ pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
 
 /// `+OFFSET(…)`, `-OFFSET(…)`; a `u` behind the sign is for the memory of processes, which is the same here.
 fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
-    // Parentheses are counted from the inside of the innermost, without recursion: whoever types a thousand is told so.
+    // Parentheses are counted from the inside of the innermost, without recursion: a thousand of them are an error, and do not
+    // overflow the stack.
     let mut rest = token;
     // The offset of each, and what is inside it.
     let mut levels = Vec::new();

@@ -63,7 +63,7 @@ impl Rings {
     pub fn bytes(&self) -> usize {
         self.rings.first().map_or(0, |ring| {
             let _reader = ring.reader.lock();
-            // SAFETY: pages are changed only by whoever has the lock of the reader.
+            // SAFETY: only the holder of the reader's lock changes pages.
             unsafe { &*ring.pages.get() }.len() * PAGE
         })
     }

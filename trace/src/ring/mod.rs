@@ -21,7 +21,7 @@
 //!
 //! Interrupts are masked while a record is written, and no probe can be in the code that writes it. A handler that interrupts the
 //! recording of another one all the same, should that ever happen, finds the ring `busy`, and its record is counted as one that has
-//! found no room. Stubs call nobody, and do not ask.
+//! found no room. Stubs make no calls, and do not ask.
 //!
 //! **Modes.** When all pages are full, the oldest is overwritten, or what comes is discarded until a reader has taken
 //! something away.

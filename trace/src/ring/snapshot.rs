@@ -85,7 +85,7 @@ impl Ring {
         let mut copied = Copied { counts: Counts { lost: reader.lost, ..Counts::default() }, ..Copied::default() };
         // Up to here everything is complete, whatever is written meanwhile.
         let end = self.position.load(Ordering::Acquire);
-        // SAFETY: pages are changed only by whoever has the lock of the reader, as the caller does.
+        // SAFETY: only the holder of the reader's lock changes pages, and the caller holds it.
         let pages = unsafe { &*self.pages.get() };
         let count = pages.len() as u64;
         let first = (reader.position / BYTES).max((self.begun.load(Ordering::Relaxed) + 1).saturating_sub(count));

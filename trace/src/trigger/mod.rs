@@ -216,7 +216,7 @@ impl PlanCell {
 
 impl Drop for PlanCell {
     fn drop(&mut self) {
-        // Nobody who could handle a hit has this cell any more.
+        // No hit can refer to this cell any more.
         drop(self.replace(None));
     }
 }

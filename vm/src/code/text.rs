@@ -1,4 +1,4 @@
-//! Ops as text, a line each: for whoever looks at what has become of a program.
+//! Ops as text, a line each, to show what a program was lowered to.
 
 use core::fmt::{self, Display, Formatter};
 

@@ -21,7 +21,7 @@ pub(super) enum Place {
     Register(u8),
     /// In its word of the frame.
     Memory,
-    /// Nobody reads it.
+    /// It is never read.
     Nowhere,
 }
 

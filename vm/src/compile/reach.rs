@@ -255,7 +255,7 @@ impl Reach<'_> {
     }
 }
 
-/// The word that takes a bucket, if nobody has it: any number but 0 does.
+/// The word that marks a free bucket as held: any number but 0 does.
 const TAKE: u32 = a64::store_exclusive(OTHER, BUCKET, BUCKET);
 
 /// The number of the first word of the search that word `at` ends, if it does.

@@ -252,7 +252,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The register that op `number` is to have `to` in; nothing if nobody reads it.
+    /// The register that op `number` is to have `to` in; nothing if it is never read.
     fn target(&self, number: usize, to: Word) -> Result<Option<u8>, No> {
         match self.places.after(to.0.into(), number) {
             Place::Register(register) => Ok(Some(register)),

@@ -6,7 +6,7 @@ use super::{all_pairs, copy_cells, load_cells};
 use crate::atomic::{AtomicU64, spin_loop};
 use crate::store::{Bucket, Cells, FOLLOWING, MIX, Table};
 
-/// A bucket that somebody holds; when this goes, others may have it.
+/// A held bucket. Dropping this releases it.
 struct Held<'a>(&'a AtomicU64);
 
 impl<'a> Held<'a> {
@@ -93,7 +93,7 @@ impl Table {
 
     /// The same, where the key is not in its home, number `number`, but may be behind it, or the home has no room.
     //
-    // Locks are taken in the order of the buckets, so nobody waits for who waits for him.
+    // Buckets are locked in ascending order, so there is no deadlock.
     #[inline(never)]
     fn beyond<'a>(
         &'a self,

@@ -83,7 +83,7 @@ impl<M: Machine> Run<'_, M> {
     }
 }
 
-/// Adds `amount` to `word`, which nobody else changes.
+/// Adds `amount` to `word`. Only this CPU changes it.
 #[inline]
 fn increase(word: Option<&AtomicU64>, amount: u64) {
     if let Some(word) = word {

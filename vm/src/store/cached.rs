@@ -3,7 +3,7 @@
 //!
 //! Each CPU has the slots for itself. A key that is new to its table takes the slot of its hash, if nobody has it, and keeps it for
 //! good. Hits with a key that has its slot are collected there by the stub, by whatever CPU its task is moved to meanwhile; all
-//! others go to the table. So a slot is looked at once, and nobody waits for it. What has been cleared is not taken out, but
+//! others go to the table. So a slot is looked at once, and without waiting. What has been cleared is not taken out, but
 //! remembered, and subtracted from then on. One task at a time reads and clears a map.
 
 use alloc::boxed::Box;

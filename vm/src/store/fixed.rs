@@ -1,7 +1,7 @@
 //! What is collected for keys that are known before anything is hit: in words that the code in a stub adds to by their address,
 //! rather than in a table.
 //!
-//! Nobody else writes to these words. What has been cleared is not taken out of them, but remembered, and subtracted from then on.
+//! Only hits write to these words. What has been cleared is not taken out of them, but remembered, and subtracted from then on.
 //! One task at a time reads and clears a map.
 
 use alloc::boxed::Box;

@@ -1,7 +1,7 @@
 //! Stacks that a program has met, each once: a value is the number of its stack, so that it has one word. It is
 //! given its number by `hit::intern`.
 //!
-//! A stack stays where it is as long as the program. Whoever has its number has it from a CPU that has seen, or written, all of
+//! A stack stays where it is as long as the program. A CPU that passes its number on has seen, or written, all of
 //! it before, through a table or a ring that orders that; so only those who add stacks need an order among them.
 
 use alloc::boxed::Box;
@@ -20,7 +20,7 @@ pub(crate) struct Stacks {
     pub(crate) count: usize,
     /// For each, its number of frames, 0 if there is none, and its frames.
     pub(crate) cells: Box<Cells>,
-    /// Changed with interrupts masked, by whoever adds a stack.
+    /// Lock of the CPU that adds a stack. Changed with interrupts masked.
     pub(crate) adding: AtomicBool,
     pub(crate) dropped: AtomicU64,
 }
