@@ -232,34 +232,31 @@ mod identity {
         unsafe { &*state }
     }
 
+    /// The value of an absolute symbol below 4096.
+    macro_rules! absolute {
+        ($symbol:literal) => {{
+            let value: u64;
+            // SAFETY: computes a number.
+            unsafe {
+                core::arch::asm!(
+                    "mov {0}, #0",
+                    concat!("add {0}, {0}, #:lo12:", $symbol),
+                    out(reg) value,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            value as u16
+        }};
+    }
+
     /// Where the address of the state of the CPU is, in bytes from the address in TPIDR_EL1.
     pub fn cpu_offset() -> u16 {
-        let offset: u64;
-        // SAFETY: computes a number.
-        unsafe {
-            core::arch::asm!(
-                "mov {0}, #0",
-                "add {0}, {0}, #:lo12:kprobes_cpu_offset",
-                out(reg) offset,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-        offset as u16
+        absolute!("kprobes_cpu_offset")
     }
 
     /// Where the calls of the task are, in bytes from the address in TPIDR_EL1.
     pub fn calls_offset() -> u16 {
-        let offset: u64;
-        // SAFETY: computes a number.
-        unsafe {
-            core::arch::asm!(
-                "mov {0}, #0",
-                "add {0}, {0}, #:lo12:kprobes_calls_offset",
-                out(reg) offset,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-        offset as u16
+        absolute!("kprobes_calls_offset")
     }
 
     /// The calls that the task is in which runs on it. For the hit path: in other tasks they may be gone.
