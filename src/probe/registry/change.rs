@@ -430,34 +430,37 @@ impl Entry {
     fn new_snippet(&self, form: Form, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
         let only = self.enabled().next()?;
         let inserted = only.inserted.as_ref()?;
-        let kind = inserted.cell();
-        let cell = arena.allocate(kind, self.guarded)?;
-        let stub = cell + kind.size() - Cell::Stub.size();
-        let (address, site, guard, point) = (self.address, &self.site, self.guard(), self.page.point(self.address));
-        let built = arena.fill_snippet(kind, cell, |words| {
-            let Some((snippet, words)) = words.split_last_chunk_mut() else { return Ok(0) };
-            stub_builder::build(form, stub, address, site, guard, point, words)?;
-            inserted.build(cell, address, site, guard, snippet)
-        });
-        if built.is_err() {
-            arena.free(Used::new(cell, kind, self.guarded));
-        }
-        Some(built.map(|before| Execution::Optimized { stub, form, cell: kind, before }))
+        let (address, site, guard) = (self.address, &self.site, self.guard());
+        self.new_front(form, inserted.cell(), arena, |cell, words| inserted.build(cell, address, site, guard, words))
     }
 
     /// The same, with what follows calls for the only probe in front of it.
     #[inline(never)]
     fn new_follower(&self, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
-        let (form, kind) = (Form::Follow, Cell::Snippet);
         let probe = self.only_follows()?.place().as_ptr().cast_const();
+        let (address, site, guard) = (self.address, &self.site, self.guard());
+        self.new_front(Form::Follow, Cell::Snippet, arena, |cell, words| match words.first_chunk_mut() {
+            Some(words) => follower::build(probe, cell, address, site, guard, words),
+            None => Ok(0),
+        })
+    }
+
+    /// A stub in a cell of this kind, with what `build` puts into the words in front of it: it returns how many bytes before the stub
+    /// that begins.
+    fn new_front(
+        &self,
+        form: Form,
+        kind: Cell,
+        arena: &mut Arena,
+        build: impl FnOnce(usize, &mut [u32]) -> Result<u16, NotRelocatable>,
+    ) -> Option<Result<Execution, NotRelocatable>> {
         let cell = arena.allocate(kind, self.guarded)?;
         let stub = cell + kind.size() - Cell::Stub.size();
-        let (address, site, guard, point) = (self.address, &self.site, self.guard(), self.page.point(self.address));
         let built = arena.fill_snippet(kind, cell, |words| {
             let Some((front, words)) = words.split_last_chunk_mut() else { return Ok(0) };
-            stub_builder::build(form, stub, address, site, guard, point, words)?;
-            let Some(front) = front.first_chunk_mut() else { return Ok(0) };
-            follower::build(probe, cell, address, site, guard, front)
+            let point = self.page.point(self.address);
+            stub_builder::build(form, stub, self.address, &self.site, self.guard(), point, words)?;
+            build(cell, front)
         });
         if built.is_err() {
             arena.free(Used::new(cell, kind, self.guarded));
