@@ -112,7 +112,7 @@ test!(
                 task::yield_now();
             }
             probe.disable().unwrap();
-            // Those that are in progress return yet; whoever was interrupted in the stub goes on.
+            // Calls in progress are still to return, and tasks that were interrupted in the stub go on.
             let active = u64::from(probe.active());
             let most = probe.hits() + active;
             for _ in 0..3 {
