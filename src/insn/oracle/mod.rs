@@ -57,7 +57,8 @@ struct Findings {
     is_exhaustive: bool,
     slots: [u64; 16],
     simulate: u64,
-    reject: BTreeMap<Reason, u64>,
+    /// By reason.
+    reject: [u64; Reason::ALL.len()],
     differences: Vec<u64>,
     unlisted: u64,
     /// The first unlisted differences of each group of words.
@@ -75,7 +76,7 @@ impl Findings {
         match verdict {
             Verdict::Slot => self.slots[(word >> 25 & 15) as usize] += 1,
             Verdict::Simulate(_) => self.simulate += 1,
-            Verdict::Reject(reason) => *self.reject.entry(reason).or_default() += 1,
+            Verdict::Reject(reason) => self.reject[reason as usize] += 1,
         }
         assert!(verdict != Verdict::Reject(Reason::LoadExclusive) || may_be_load(word), "{word:#010x}");
         if !self.is_exhaustive && !is_compared_exactly(word) && !DESTINATIONS.contains(&(word & 31)) {
@@ -100,8 +101,8 @@ impl Findings {
             *sum += count;
         }
         self.simulate += other.simulate;
-        for (&reason, count) in &other.reject {
-            *self.reject.entry(reason).or_default() += count;
+        for (sum, count) in self.reject.iter_mut().zip(&other.reject) {
+            *sum += count;
         }
         for (sum, count) in self.differences.iter_mut().zip(&other.differences) {
             *sum += count;
@@ -184,17 +185,17 @@ fn every_word_has_the_verdict_that_its_decoding_asks_for() {
     let findings = look_at_every_word();
     let slot: u64 = findings.slots.iter().sum();
     println!("{slot:>12} slot\n{:>12} simulate", findings.simulate);
-    for (reason, count) in &findings.reject {
-        println!("{count:>12} reject: {reason:?}");
+    for reason in Reason::ALL {
+        println!("{:>12} reject: {reason:?}", findings.reject[reason as usize]);
     }
     for (difference, count) in DIFFERENCES.iter().zip(&findings.differences) {
         println!("{count:>12} differ: {}", difference.why);
     }
-    let rejected: u64 = findings.reject.values().sum();
+    let rejected: u64 = findings.reject.iter().sum();
     assert_eq!(slot + findings.simulate + rejected, 1 << 32);
     for reason in Reason::ALL {
         let of_one_word = reason != Reason::AfterModifier;
-        assert_eq!(findings.reject.contains_key(&reason), of_one_word, "{reason:?}");
+        assert_eq!(findings.reject[reason as usize] != 0, of_one_word, "{reason:?}");
     }
     assert_eq!(findings.slots, SLOTS);
     let unused: Vec<&str> = DIFFERENCES

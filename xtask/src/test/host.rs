@@ -43,7 +43,7 @@ const MODELS: [&str; 8] = ["-p", "aarch64-kprobes", "-p", "kprobes-trace", "-p",
 const LOOM: [&str; 2] = ["--config", r#"target."cfg(all())".rustflags=["--cfg=loom"]"#];
 /// The profile of the tests of the pure parts, most of which compare a few things once: to optimize them all takes longer than to
 /// run them.
-const PURE: [&str; 8] = [
+const PURE: [&str; 10] = [
     "--profile",
     "pure",
     "--config",
@@ -52,6 +52,9 @@ const PURE: [&str; 8] = [
     "profile.pure.opt-level=1",
     "--config",
     "profile.pure.debug=false",
+    // It is large, and little of its code runs often.
+    "--config",
+    "profile.pure.package.yaxpeax-arm.opt-level=0",
 ];
 /// Of what is tested itself, where what it depends on is there from the release profile.
 const UNOPTIMIZED: [&str; 2] = ["--config", "profile.release.package.xtask.opt-level=0"];
