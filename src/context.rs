@@ -21,9 +21,9 @@ pub struct Context {
     pub calls: TaskCalls,
 }
 
-// SAFETY: `cpu` is written by `install` alone, on the CPU that is the only one to have the context then, by its caller.
+// SAFETY: `install` alone writes `cpu`, on the only CPU that has the context then, as its caller guarantees.
 unsafe impl Sync for Context {}
-// SAFETY: likewise.
+// SAFETY: as for `Sync`.
 unsafe impl Send for Context {}
 
 impl Context {

@@ -28,11 +28,13 @@
 //!
 //! - implements [`Platform`](platform::Platform), of which two functions are required, and exports it with [`platform!`];
 //! - has in TPIDR_EL1 the address of a [`Context`], or from which the two words of one are found;
-//! - leads its synchronous exceptions from EL1 to `kprobes_vector` (`trampoline/vector.S`), or calls [`exception::handle_sync`] first
-//!   thing in its handler, after `kprobes_exception` or without;
-//! - calls [`exception::abandon`] before it reports something that it will not survive, and [`probe::task_exited`] when a task ends;
-//! - is built with `-Csymbol-mangling-version=v0`, and has `INCLUDE kprobes.x` in its linker script; what it runs itself while a hit is
-//!   handled, as its exception handler and what [`Platform`](platform::Platform) names, it places in sections `.kprobes.text.*`.
+//! - leads its synchronous exceptions from EL1 to `kprobes_vector` (`trampoline/vector.S`), or calls [`exception::handle_sync`]
+//!   first thing in its handler, after `kprobes_exception` or without;
+//! - calls [`exception::abandon`] before it reports something that it will not survive, and [`probe::task_exited`] when a task
+//!   ends;
+//! - is built with `-Csymbol-mangling-version=v0`, and has `INCLUDE kprobes.x` in its linker script; what it runs itself while a
+//!   hit is handled, as its exception handler and what [`Platform`](platform::Platform) names, it places in sections
+//!   `.kprobes.text.*`.
 //!
 //! `examples/minimal` is the smallest.
 //!

@@ -57,9 +57,9 @@ pub unsafe trait Platform {
     /// The virtual addresses of the function that contains the virtual address `address`, if one does.
     fn function(address: usize) -> Option<Range<usize>>;
 
-    /// Whether data lies anywhere at these virtual addresses, which are those of a function or of a word in one: whoever reads it
-    /// would read a breakpoint there. A kernel that keeps the mapping symbols of its ELF file (ELF for the Arm 64-bit Architecture,
-    /// section 5.7) knows; the engine finds by itself what instructions of the same function read.
+    /// Whether data lies anywhere at these virtual addresses, which are those of a function or of a word in one: code that reads
+    /// it would read a breakpoint there. A kernel that keeps the mapping symbols of its ELF file (ELF for the Arm 64-bit
+    /// Architecture, section 5.7) knows; the engine itself finds the words that instructions of the same function load.
     fn has_data(addresses: Range<usize>) -> bool {
         let _ = addresses;
         false
@@ -87,14 +87,14 @@ pub unsafe trait Platform {
     }
 
     /// Maps `length` bytes (a multiple of 4096) of fresh memory, executable and not writable, guarded or not, and
-    /// returns their virtual address. They stay mapped for ever.
+    /// returns their virtual address. They are never unmapped.
     ///
     /// By default from the pool that `kprobes.x` sets aside in the image, which is not guarded.
     #[cfg(target_os = "none")]
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize> {
         pool::allocate(length).filter(|_| !guarded)
     }
-    /// As where there is an image.
+    /// Maps executable memory, as on the target; the host has no default.
     #[cfg(not(target_os = "none"))]
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize>;
 
@@ -209,7 +209,7 @@ pub(crate) fn stack(_pointer: usize) -> Option<Range<usize>> {
     None
 }
 
-/// Who runs, as the kernel says where to look: see [`Platform::CPU_OFFSET`] and [`Platform::CALLS_OFFSET`].
+/// The CPU and the task that run, found by [`Platform::CPU_OFFSET`] and [`Platform::CALLS_OFFSET`].
 #[cfg(target_os = "none")]
 mod identity {
     use super::CpuState;
@@ -228,7 +228,7 @@ mod identity {
                 options(readonly, nostack, preserves_flags)
             );
         }
-        // SAFETY: and that it is this one.
+        // SAFETY: the kernel promises that it is the state of this CPU, which is a static.
         unsafe { &*state }
     }
 
@@ -314,7 +314,7 @@ pub(crate) mod identity {
         CpuState::of(0)
     }
 
-    /// From now on the task with this number runs on this CPU.
+    /// Has the task with this number run on this CPU.
     #[cfg(test)]
     pub fn switch_to(task: usize) {
         #[cfg(all(test, loom))]
@@ -323,7 +323,7 @@ pub(crate) mod identity {
         TASK.store(task, core::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Those of the task with this number.
+    /// The calls of the task with this number.
     pub fn calls_of(task: usize) -> &'static TaskCalls {
         &CALLS[task % TASKS]
     }

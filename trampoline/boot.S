@@ -160,7 +160,7 @@ boot_enter_el1:
     eret
     .size   boot_enter_el1, . - boot_enter_el1
 
-// Waits for ever.
+// Waits forever.
     .type   boot_park, %function
 boot_park:
     wfe
@@ -324,7 +324,7 @@ boot_secondary_upper:
     adrp    x2, {SMP_ENTRIES}
     add     x2, x2, :lo12:{SMP_ENTRIES}
     mov     x0, #0
-1:  ldr     x3, [x2, #{CPU_ENTRY_STACK}]    // 0: nobody enters by this one
+1:  ldr     x3, [x2, #{CPU_ENTRY_STACK}]    // 0: no CPU enters by this one
     cbz     x3, 2f
     ldr     x4, [x2, #{CPU_ENTRY_AFFINITY}]
     cmp     x4, x1

@@ -12,7 +12,7 @@
 //   CPU_STEP       in `Cpu`, at whose beginning are `busy` and the number: stepping, slot, told, interrupt_masks; CPU_STEPPING what `busy` is
 //                  while they are good, and a post-handler is told
 //   FULL_CELL      from where a full stub is returned to, to the address of the cell that has the point
-//   FULL_COPY      likewise, to the copy of the instruction
+//   FULL_COPY      from where a full stub is returned to, to the copy of the instruction
 //   LEAN_CELL      as FULL_CELL, of a lean stub, and of one that follows
 //   FOLLOW_SIZE    bytes that a stub makes room for which follows
 //   kprobes_cpu_offset, kprobes_calls_offset, absolute symbols: where, from the address in TPIDR_EL1, the address of the CPU's
@@ -121,7 +121,7 @@ kprobes_exception:
     cbnz    x19, kprobes_hit_written
     tbz     x12, #0, kprobes_hit_go_on
     kprobes_hit_leave
-// At the entry of a function: nobody is called, but the call followed to its return, as `function_entered` in
+// At the entry of a function: calls no handler, and follows the call to its return, as `function_entered` in
 // src/probe/hit/returns.rs does.
 kprobes_exception_entry:
     ldr     x9, [x21, #{POINT_ENTRY}]
@@ -231,7 +231,7 @@ kprobes_exception_not_a_hit:
     cmp     x10, x1
     b.ne    kprobes_exception_unusual
     ldp     x9, x11, [x20, #{CPU_STEP} + 16]
-    cmp     x9, x21                         // not in a handler's hit, of which nobody is told
+    cmp     x9, x21                         // not in a hit of a handler, which has no post-handlers
     b.ne    kprobes_exception_unusual
     ldp     x9, x10, [x21, #{POINT_ADDRESS}] // and the post-handler
     and     x2, x2, #~0x3c0
@@ -273,7 +273,7 @@ kprobes_optimized:
     ldr     x10, [x10]
     mrs     x21, nzcv
     orr     x0, x0, x21
-    cbz     x10, kprobes_optimized_restore  // disarmed since this CPU came to the stub: there is nobody to tell
+    cbz     x10, kprobes_optimized_restore  // disarmed since this CPU came to the stub: there is no handler
     add     x0, x0, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
     ldr     x1, [x10, #{POINT_ADDRESS}]
     stp     x1, x0, [sp, #{FRAME_PC}]
@@ -392,7 +392,7 @@ kprobes_lean_busy:
     .global kprobes_lean_end
 kprobes_lean_end:
 
-// The common part of all stubs that follow calls to their returns, and call nobody.
+// The common part of all stubs that follow calls to their returns, and call no handler.
 // In: sp = room for x9 to x14 and x30, with x9 and x30 stored first; x9 = DAIF, x30 = the end of the way in, PSTATE.DAIF masked.
 // Out: returns to x30 with all registers but x9 and x30 as they were, and the flags; those two are left to be loaded. In the
 // place of x30 is the address of `kretprobe_trampoline`, if the call is followed. What is not usual is left to

@@ -63,7 +63,7 @@ kretprobe_entered:
 kretprobe_give_back:
     ldr     x9, [x24, #{CPU_NUMBER}]
     add     x23, x23, x9, lsl #{SLOT_SHIFT}
-    stlr    xzr, [x19]                      // its stack pointer: whoever reads that sees what the handler has stored
+    stlr    xzr, [x19]                      // its stack pointer, last: a reader of 0 sees what the handler has stored
     ldr     x9, [x23]
     cbnz    x9, kretprobe_recycle
     stlr    x19, [x23]                      // the slot stays empty meanwhile: other CPUs do not fill it

@@ -1,5 +1,5 @@
-// The registers that a call leaves as they are (AAPCS64, section 6.1.1), but for the frame pointer: stored and loaded by whoever
-// switches or uses all of them. May be included several times, as frame.S.
+// Stores and loads the registers that a call leaves as they are (AAPCS64, section 6.1.1), except the frame pointer, for code that
+// switches tasks or uses all of them. May be included several times, as frame.S.
 
     .ifndef kprobes_preserved_is_included
     .set    kprobes_preserved_is_included, 1

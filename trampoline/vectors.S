@@ -7,7 +7,7 @@
 //
 // Every stack is the upper half of a window twice its size and aligned to it, and the lower half is not mapped:
 // bit STACK_SHIFT of a good stack pointer is set. It is tested before the first store, since a store through a
-// stack pointer that has run into the guard would fault, and come here again, for ever.
+// stack pointer that has run into the guard would fault, and come here again, forever.
 //
 // System registers taken, as nothing else uses them at EL1:
 //   TPIDR_EL0    scratch, within these vectors

@@ -44,7 +44,7 @@ pub enum Outcome {
     Kernel {
         /// ESR_EL1 as the instruction would have set it without a probe.
         esr: u64,
-        /// FAR_EL1, likewise.
+        /// FAR_EL1 as the instruction would have set it without a probe.
         far: u64,
     },
 }

@@ -1,6 +1,6 @@
 //! Finding the load-exclusive/store-exclusive sequence that an address lies in.
 //!
-//! A breakpoint inside such a sequence makes it fail for ever: the exception return clears the exclusive
+//! A breakpoint inside such a sequence makes it fail forever: the exception return clears the exclusive
 //! monitor, the store fails, and the loop around the two comes back to the breakpoint. Looking back a number of
 //! words for a load-exclusive does not find it out. The load may be further away, or reach the address by a
 //! branch from below; and an address behind an early exit of the sequence, or behind another function's last
@@ -255,7 +255,8 @@ impl Step {
     }
 }
 
-/// Whether the instructions at the virtual address `at` come to a store-exclusive before anything that branches or begins a sequence.
+/// Whether the instructions at the virtual address `at` come to a store-exclusive before anything that branches or begins a
+/// sequence.
 fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
     /// What is outlined is short.
     const LONGEST: u64 = 32;
@@ -268,8 +269,8 @@ fn begins_with_store(at: u64, read: impl Fn(u64) -> Option<u32>) -> bool {
     false
 }
 
-/// False for what is no load-exclusive and no store-exclusive, by one test: the groups of exclusives, ordered accesses and unprivileged ones
-/// with o2 clear (C4.1.94). The oracle asks it of every word. A function without any has no sequences.
+/// False for what is no load-exclusive and no store-exclusive, by one test: the groups of exclusives, ordered accesses and
+/// unprivileged ones with o2 clear (C4.1.94). The oracle asks it of every word. A function without any has no sequences.
 #[must_use]
 pub const fn may_be_load(word: u32) -> bool {
     word & 0x3e80_0000 == 0x0800_0000

@@ -5,8 +5,8 @@
 //! that it looks at and in the memory that it takes, and allocates nothing: where it comes to its end, the registers that it
 //! has still found no writer of count as needed.
 //!
-//! Ways leave the function by calls and returns, and nobody can follow them all. There the procedure call standard says
-//! that x9 to x17 and the flags hold nothing (AAPCS64, section 6.1). Who does not keep to it is found out:
+//! Ways leave the function by calls and returns, and not all of these can be followed. There the procedure call standard says
+//! that x9 to x17 and the flags hold nothing (AAPCS64, section 6.1). Functions that do not keep to it are found:
 //!
 //! - A called function that reads one of them is found by following the call.
 //! - A function across whose calls they keep their values ([`Kept`]) does not change them, and has a caller that shows it: an

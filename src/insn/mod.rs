@@ -13,7 +13,7 @@
 //!   slot, and what reads or writes the interrupt masks, which are not the interrupted code's while a slot
 //!   runs. The hints without an architectural effect belong here too: one exception is cheaper than two.
 //! - No: [`Verdict::Reject`], with the [`Reason`]. An exception return clears the exclusive monitor, so a probe
-//!   inside a load-exclusive/store-exclusive pair makes the pair fail for ever; the syndrome and return registers
+//!   inside a load-exclusive/store-exclusive pair makes the pair fail forever; the syndrome and return registers
 //!   hold what the probe's own breakpoint left there; some writes take away the ground the slot stands on.
 //!
 //! Where a probe takes no exception, even an instruction of the second kind runs from a copy, if one can be written

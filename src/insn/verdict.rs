@@ -1,4 +1,4 @@
-//! Verdicts and reasons, because a refusal is only useful to somebody who can read why.
+//! Verdicts, and the reasons of refusals, as data and as sentences.
 
 use core::fmt;
 
@@ -25,7 +25,7 @@ pub enum Reason {
     StoreExclusive,
     /// SVC, HVC, SMC, BRK, HLT, DCPS1 to DCPS3.
     ExceptionGenerating,
-    /// UDF: allocated so that it is undefined for ever.
+    /// UDF: allocated so that it is undefined forever.
     PermanentlyUndefined,
     /// ERET, ERETAA, ERETAB, DRPS.
     ExceptionReturn,
@@ -112,10 +112,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LoadExclusive => {
-                "is a load-exclusive: a breakpoint between it and its store would make the pair fail for ever"
+                "is a load-exclusive: a breakpoint between it and its store would make the pair fail forever"
             }
             Self::StoreExclusive => {
-                "is a store-exclusive: a breakpoint between its load and it would make the pair fail for ever"
+                "is a store-exclusive: a breakpoint between its load and it would make the pair fail forever"
             }
             Self::ExceptionGenerating => "generates an exception of its own: probe its neighbour or its handler",
             Self::PermanentlyUndefined => "is permanently undefined: it is data, or a trap",

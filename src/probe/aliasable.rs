@@ -1,7 +1,7 @@
-//! A box whose value others point to.
+//! A box whose value may be pointed to while the box moves.
 //!
-//! To move a `Box` is to claim that nothing else has a pointer to its value: pointers that were made before may not be used
-//! any more. What hits find by such pointers is owned by an [`AliasableBox`], which claims nothing.
+//! Moving a `Box` asserts that it is the only pointer to its value: pointers that were made before must not be used after the
+//! move. Hits find values by such pointers, so an [`AliasableBox`] owns them, which asserts nothing.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -15,7 +15,7 @@ pub struct AliasableBox<T: ?Sized>(NonNull<T>, PhantomData<T>);
 
 // SAFETY: it owns the value, and gives out no reference but shared ones, as a box does that is not borrowed alone.
 unsafe impl<T: ?Sized + Send> Send for AliasableBox<T> {}
-// SAFETY: see above.
+// SAFETY: it owns the value, and gives out shared references only.
 unsafe impl<T: ?Sized + Sync> Sync for AliasableBox<T> {}
 
 impl<T: ?Sized> AliasableBox<T> {
@@ -38,7 +38,7 @@ impl<T: ?Sized> Deref for AliasableBox<T> {
     // Hits dereference it, and it lies outside of the region in which nothing is probed.
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the value is there until `drop`, and nobody has a mutable reference to it.
+        // SAFETY: the value is there until `drop`, and this type gives out shared references only.
         unsafe { self.0.as_ref() }
     }
 }

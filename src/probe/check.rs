@@ -227,8 +227,8 @@ impl Checker {
         self.find_operation(branches_here).map(|branch| NotEntry::Loop { branch })
     }
 
-    /// Why it cannot be told that only calls lead to the instruction at the virtual address `address`, which has just been checked;
-    /// nothing if it can: where a branch by a register leads is known to nobody.
+    /// Why something other than a call may lead to the instruction at the virtual address `address`, which has just been checked;
+    /// `None` if only calls do. A branch by a register may lead anywhere in its function.
     pub(super) fn not_certainly_entry(&self, address: usize) -> Option<NotEntry> {
         let is_jump = |_, operation: Op| operation.is_jump();
         self.not_entry(address).or_else(|| Some(NotEntry::Jump { branch: self.find_operation(is_jump)? }))

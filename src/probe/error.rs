@@ -50,7 +50,7 @@ pub enum ProbeError {
         reader: Option<usize>,
     },
     /// The instruction lies between a load-exclusive and its store-exclusive: the breakpoint's exception would
-    /// clear the monitor, and the store would fail for ever (Arm ARM, B2.17).
+    /// clear the monitor, and the store would fail forever (Arm ARM, B2.17).
     Exclusive {
         /// Where the instruction is.
         address: usize,

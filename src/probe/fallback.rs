@@ -23,25 +23,25 @@ pub enum Fallback {
 /// Why not only calls lead to an instruction, or may do so. Addresses are virtual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotEntry {
-    /// It is not the first one of its function, which begins at `function`.
+    /// It is not the first instruction of its function.
     Inside {
-        /// It.
+        /// Where the function begins.
         function: usize,
     },
-    /// The function branches back to it, at `branch`.
+    /// The function branches back to it.
     Loop {
-        /// It.
+        /// The branch.
         branch: usize,
     },
-    /// The function branches to where a register says, at `branch`: that may be here, as where cases are told by a table.
+    /// The function branches to an address in a register, which may be the instruction's: a jump table may lead there.
     Jump {
-        /// It.
+        /// The branch.
         branch: usize,
     },
 }
 
 impl Fallback {
-    /// The mode that it is not executed in.
+    /// The mode in which the instruction is not executed.
     const fn mode(&self) -> Mode {
         match self {
             Self::NoStub(_) => Mode::Optimized,

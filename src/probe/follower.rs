@@ -1,9 +1,9 @@
 //! What follows a call to its return without calling anybody: code in front of a stub, as a snippet is.
 //!
-//! It does what `kprobes_follow` in `trampoline/hit.S` does where that is usual: takes the instance out of this CPU's slot, makes it
-//! the one of the newest call of the task, and has the function return to the trampoline. Where the slot is empty, or a handler is
-//! running, it leaves all to the stub. The address of the return probe is a number in front of it: so it stands there only for the
-//! one probe, and, as it changes registers, only where these are dead.
+//! It does what `kprobes_follow` in `trampoline/hit.S` does where that is usual: takes the instance out of this CPU's slot, makes
+//! it the one of the newest call of the task, and has the function return to the trampoline. Where the slot is empty, or a handler
+//! is running, it leaves all to the stub. The address of the return probe is a number in front of it: so it stands there only for
+//! the one probe, and, as it changes registers, only where these are dead.
 //!
 //! ```text
 //! +-----------+------------+------+------+--------+-- ... --+------+------+

@@ -119,8 +119,9 @@ impl KprobeBuilder {
     ///
     /// # Safety
     ///
-    /// `insertion` and its snippet stay where they are until the probe is unregistered. It may be executed with this operand. If
-    /// the instruction faults, nobody continues elsewhere in the function with what was in x9 to x17 or in the flags.
+    /// `insertion` and its snippet stay where they are until the probe is unregistered. The snippet may be executed with the
+    /// operand of `insertion`. If the instruction faults, the kernel does not continue elsewhere in the function with the values of
+    /// x9 to x17 or of the flags.
     pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
         self.insertion = Some(InsertionRef::new(insertion));
         self

@@ -169,7 +169,7 @@ pub fn synchronize() {
 /// # Safety
 ///
 /// `address` is a multiple of 4, in memory that [`Platform::allocate_executable`](crate::platform::Platform::allocate_executable)
-/// has mapped, with room for all words, which is the caller's, and which nobody executes.
+/// has mapped. The memory has room for all words, belongs to the caller, and no CPU executes it until this returns.
 pub unsafe fn write_instructions(address: usize, words: &[u32]) {
     let mut addresses = (address..).step_by(size_of::<u32>());
     for words in words.chunks(text::AT_ONCE) {

@@ -1,4 +1,4 @@
-//! What a probe that is registered can be asked and told, whatever its kind.
+//! The handle of a registered probe of any kind: its counts, and arming and disarming it.
 
 use alloc::vec::Vec;
 use core::slice;

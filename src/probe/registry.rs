@@ -50,11 +50,11 @@ struct Registry {
     points: Slab<Point>,
     /// Return probes that have been unregistered while calls were in progress.
     lingering: Vec<ProbeRef>,
-    /// How many return probes are registered. There is always room for them among those.
+    /// How many return probes are registered. `lingering` always has room for all of them.
     returns: usize,
-    /// Functions whose callers keep what a lean stub does not save: known since a probe asked for one.
+    /// Functions whose callers keep values in registers that a lean stub does not save. Found when a probe first asks for one.
     kept: Option<Kept>,
-    /// Cells that a task was in when their points had no more use for them. There is room for one more after each registration.
+    /// Cells that their points no longer use, but a task was interrupted in. Each registration leaves room for one more.
     occupied: Vec<Used>,
 }
 
@@ -70,15 +70,15 @@ struct Entry {
     probes: Probes,
     /// How the instruction is executed; nothing while no probe is enabled.
     execution: Option<Execution>,
-    /// The mode that was asked for, when that was decided.
+    /// The mode that the probes asked for when `execution` was decided.
     wanted: Mode,
     /// The probe whose snippet stands in the stub.
     inserted: Option<ProbeRef>,
-    /// Why it is not that mode.
+    /// Why `execution` is in a slower mode than `wanted`.
     fallback: Option<Fallback>,
-    /// Why a lean stub will not do for the instruction: known where a probe is there that asks.
+    /// Why a lean stub will not do for the instruction; found out once a probe asks for one.
     not_lean: Option<Fallback>,
-    /// What changed has not taken effect, as there was no memory.
+    /// A change has not taken effect, as there was no memory.
     is_pending: bool,
 }
 
@@ -180,7 +180,7 @@ pub(super) fn set_enabled(probes: &[&Registration], enabled: bool) -> Result<(),
     before.extend(probes.iter().map(|each| each.probe.enabled.swap(true, Relaxed)));
     changed.extend(addresses.clone());
     let Some(address) = registry.change(&mut changed) else { return Ok(()) };
-    // In reverse, lest one that is there twice keep what it was given by its first mention.
+    // In reverse: a probe that is listed twice gets back the state from before its first change.
     for (each, before) in probes.iter().zip(before).rev() {
         each.probe.enabled.store(before, Relaxed);
     }
@@ -281,7 +281,7 @@ impl Registry {
         self.add_checked(request, site, checker).ok_or(ProbeError::OutOfMemory { address })
     }
 
-    /// The same, at `site`. Nothing, and nothing has changed, if there is no memory for it.
+    /// Adds a probe as [`add`](Self::add) does, at the checked `site`. Returns `None`, with nothing changed, if there is no memory.
     fn add_checked(&mut self, request: Request, site: Site, checker: &mut Checker) -> Option<Registration> {
         let Request { address, mut kind, data, insertion, enabled, fastest } = request;
         let not_lean = match kind {
@@ -313,14 +313,14 @@ impl Registry {
         };
         let place = self.probes.allocate()?;
         let allows = kind.allows(fastest, inserted.as_ref().is_some_and(|inserted| inserted.is_possible()));
-        // SAFETY: it is a place for one.
+        // SAFETY: `allocate` has returned a place for a `Probe`.
         unsafe { place.write(Probe { kind, data, enabled: enabled.into(), allows, counters, entered, inserted }) };
-        // SAFETY: `free` alone takes it away: below, where nobody has been told of it, in `remove`, and in `sweep`.
+        // SAFETY: `free` alone frees a probe: below, before its reference has left this function, in `remove`, and in `sweep`.
         let probe = unsafe { ProbeRef::new(place) };
         match self.entries.get_mut(address) {
             Some(entry) => {
                 if entry.probes.push(probe).is_none() {
-                    // SAFETY: nobody knows it yet.
+                    // SAFETY: the reference has not left this function.
                     unsafe { self.free(probe) };
                     return None;
                 }
@@ -347,7 +347,7 @@ impl Registry {
         self.entries.get_mut(address).is_some_and(|entry| entry.is_pending)
     }
 
-    /// The same as [`change`](Self::change), where probes have only gone: all at once, or one by one where there is no memory.
+    /// As [`change`](Self::change), for addresses that have lost probes: all at once, or one by one where there is no memory.
     fn reduce(&mut self, addresses: impl Iterator<Item = usize> + Clone) {
         let mut all = Vec::new();
         if all.try_reserve_exact(addresses.clone().count()).is_ok() {
@@ -389,7 +389,7 @@ impl Registry {
             }
         }
         self.leave_snippets(probes.clone().map(|registration| registration.address));
-        // No CPU counts hits any more. Calls that are in progress may still be missed, which nobody is told.
+        // No CPU counts hits any more. Misses of calls that are still in progress are not in this sum.
         let missed = probes.clone().map(Registration::missed).sum();
         for &Registration { probe, .. } in probes {
             match probe.kind {

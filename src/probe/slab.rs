@@ -1,10 +1,10 @@
-//! Memory for what there is one of for each probe: values of one type, at places that they keep.
+//! A slab allocator for the values that each probe has one of: a value never moves.
 //!
-//! A block is a page of them, behind a header that the address of each leads to. So to hand out a place, and to take it back,
-//! is a few instructions, whoever provides the memory; and a block in which nothing is any more is given back.
+//! A block is a page of values after a header, which is found from the address of any of them. Handing out a place and taking it
+//! back takes a few instructions, whichever allocator the kernel has; an empty block goes back to that allocator.
 //!
-//! A block leaves the end of its page to the allocator, which mostly has a few bytes of its own beside what it hands out. Whole
-//! pages, with these between them, would take every second page, and leave the others to nothing that is as large.
+//! A block ends short of its page, as most allocators keep a few bytes of their own beside each allocation. Blocks of whole pages
+//! would then take every second page, and leave gaps that are too small for another block.
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::marker::PhantomData;
@@ -68,7 +68,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(super) fn allocate(&mut self) -> Option<NonNull<T>> {
         self.reserve()?;
-        // SAFETY: it is a block, which nobody else has a reference to.
+        // SAFETY: `open` is a block, to which this slab alone makes references, and `self` is borrowed.
         let block = unsafe { &mut *self.open };
         let place = match NonNull::new(block.free) {
             Some(free) => {
@@ -98,17 +98,16 @@ impl<T> Slab<T> {
     ///
     /// # Safety
     ///
-    /// The place is one that [`allocate`](Self::allocate) of this slab has returned, it holds a value, and nobody uses either
-    /// any more.
+    /// [`allocate`](Self::allocate) of this slab has returned the place, which holds a value; neither is used after this.
     #[inline]
     pub(super) unsafe fn remove(&mut self, place: NonNull<T>) {
         // SAFETY: as the caller guarantees.
         unsafe { place.drop_in_place() };
         let pointer = place.as_ptr().map_addr(|address| address & !(BLOCK.align() - 1)).cast::<Block>();
-        // SAFETY: places lie in a block, behind its header, which nobody else has a reference to.
+        // SAFETY: places lie in a block after its header, to which this slab alone makes references, and `self` is borrowed.
         let block = unsafe { &mut *pointer };
         let free = place.cast::<Free>();
-        // SAFETY: nobody uses the place, which has room for it.
+        // SAFETY: the value is gone, and the place has room for a `Free`.
         unsafe { free.write(Free { next: block.free }) };
         block.free = free.as_ptr();
         block.used -= 1;
@@ -154,7 +153,7 @@ impl<T> Slab<T> {
         if let Some(next) = unsafe { next.as_mut() } {
             next.previous = previous;
         }
-        // SAFETY: likewise.
+        // SAFETY: null, or a block.
         match unsafe { previous.as_mut() } {
             Some(previous) => previous.next = next,
             None => self.open = next,

@@ -36,7 +36,8 @@ pub enum Step {
     /// Goes on at the step of this number, which is further on, if the condition of the branch holds. The number of the steps that
     /// there are is that of the end.
     Branch(Branch, usize),
-    /// Leaves all to the handler, if the condition of the branch holds. The steps before it have changed nothing that anybody looks at.
+    /// Leaves all to the handler, if the condition of the branch holds. The steps before it have changed nothing that anybody looks
+    /// at.
     Call(Branch),
     /// Masks interrupts, up to [`Unmask`](Self::Unmask): [`Snippet::CPU`] is the state of this CPU from here on.
     Mask,

@@ -49,8 +49,8 @@ pub unsafe fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
     refetch();
 }
 
-/// Completes the invalidation, and fetches anew what follows. A function of its own, so that whoever does this for one page
-/// after the other has no ISB in a loop, which is how one waits.
+/// Completes the invalidation, and has the following instructions fetched anew. A function of its own, so that a caller's loop
+/// over pages contains no ISB: the audit takes a loop with one for a loop that waits.
 #[cfg(target_os = "none")]
 #[inline(never)]
 fn refetch() {

@@ -57,12 +57,12 @@ impl<const N: usize> Iterator for Addresses<'_, N> {
     }
 }
 
-/// A place that is to be used for something else, if nobody is interrupted in it.
+/// A place that can be reused unless a CPU or a task was interrupted in it.
 pub(crate) trait Place {
     /// Its virtual addresses.
     fn range(&self) -> Range<usize>;
 
-    /// Somebody is interrupted in it. Called while the other CPUs are held.
+    /// A CPU or a task was interrupted in it. Called while the other CPUs are held.
     fn occupy(&mut self);
 }
 
@@ -98,9 +98,9 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
 }
 
 /// Replaces instructions that any CPU may be executing, with the other CPUs held. Marks those of `places`, sorted by address,
-/// that somebody is interrupted in while they are held for the last time, though there may be no words at all.
+/// in which a CPU or a task is interrupted while the CPUs are held for the last time, also if there are no words.
 ///
-/// When this returns, no CPU is inside of what it was doing with interrupts masked when this was called.
+/// When this returns, every CPU has left the code that it ran with interrupts masked when this was called.
 //
 // Inlined: it holds the other CPUs for tasks, and is no part of the closed region that this module is in.
 #[inline(always)]

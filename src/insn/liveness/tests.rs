@@ -171,7 +171,7 @@ fn functions_that_do_not_restore_the_stack_pointer_are_found() {
     // What it calls moves it by a register, or has several ways, and is taken to restore it.
     assert_eq!(moved(&[NOP, call(3), POP, RET, 0xcb29_63ff, RET]), None); // sub sp, sp, x9
     assert_eq!(moved(&[NOP, call(3), POP, RET, compare_branch(1), RET]), Some(32));
-    // By a frame pointer that is not its own; on one of two ways; for ever.
+    // By a frame pointer that is not its own; on one of two ways; forever.
     assert_eq!(moved(&[TO_FRAME, RET]), None);
     assert_eq!(moved(&[DOWN, compare_branch(2), RET, POP, RET]), None);
     assert_eq!(moved(&[branch(0)]), None);

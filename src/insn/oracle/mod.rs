@@ -1,14 +1,14 @@
-//! Every word there is, against a decoder that somebody else wrote.
+//! Every word there is, against a decoder that was written independently.
 //!
 //! The masks in `classify` and yaxpeax-arm were derived from the same manual by different people, so what they
 //! agree on is unlikely to be wrong. What the decoder says is PC-relative, a branch, a system instruction or an
 //! exclusive must have exactly the verdict that follows from its operands, and in the groups that hold those classes
 //! nothing else may: there all words are compared. Elsewhere, where an encoding that matters can only be hidden by its
 //! destination register, the decoder is asked about four registers of 32; about all of them with `ORACLE_WORDS=all`,
-//! which takes three times as long. The verdicts of all 2³² words are counted. Which system registers are harmless is no question for a
-//! decoder: for those that are refused for what they are known to do, the verdict is exact, and for the rest it is one of
-//! the verdicts of system registers. Where the two differ, `differences` says why,
-//! class by class: a difference that is not listed fails, and so does a listed one that no longer exists.
+//! which takes three times as long. The verdicts of all 2³² words are counted. A decoder cannot tell which system registers are
+//! harmless: for those that are refused for what they are known to do, the verdict is exact, and for the rest it is one of
+//! the verdicts of system registers. Where the two differ, `differences` says why, class by class: a difference that is not
+//! listed fails, and so does a listed one that no longer exists.
 
 mod differences;
 mod expected;
@@ -26,8 +26,8 @@ use super::{Reason, Verdict, classify};
 /// A thread takes this many words at a time.
 const CHUNK: u32 = 1 << 20;
 
-/// The destination registers with which the decoder is asked in the groups where not all words are compared: two that no instruction
-/// treats as others, and two that some do.
+/// The destination registers with which the decoder is asked in the groups where not all words are compared: two that no
+/// instruction treats as others, and two that some do.
 const DESTINATIONS: [u32; 4] = [0, 1, 30, 31];
 
 /// How many words run in a slot, by bits 28 to 25: what the lists of allocated encodings add up to. A number

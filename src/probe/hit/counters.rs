@@ -1,4 +1,4 @@
-//! How often a probe was hit, and how often it was not told.
+//! Per-CPU counts of the hits of a probe, and of the hits that it missed.
 //!
 //! Every CPU counts for itself, in memory of its own: a hit then costs a load, an addition and a store, and CPUs that
 //! run into the same probe do not take a cache line from each other. The counts of CPU `n` lie `n` times [`STRIDE`]
@@ -39,7 +39,7 @@ impl Counters {
     ///
     /// # Safety
     ///
-    /// There are [`MAX_CPUS`] of them, [`STRIDE`] bytes apart, and they live for ever.
+    /// There are [`MAX_CPUS`] of them, [`STRIDE`] bytes apart, and they live forever.
     pub(crate) unsafe fn new(first: NonNull<Counts>) -> Self {
         Self(first.as_ptr().expose_provenance().wrapping_sub(ptr::from_ref(Cpu::of(0)).addr()))
     }

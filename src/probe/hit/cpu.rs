@@ -38,7 +38,7 @@ pub struct Cpu {
     stepping: AtomicPtr<Point>,
     /// The virtual address of its slot.
     slot: AtomicUsize,
-    /// The point whose post-handlers are then called. Null where nobody is told.
+    /// The point whose post-handlers are then called. Null if no handler is.
     told: AtomicPtr<Point>,
     /// PSTATE.DAIF of the probed code, while all of it is masked for the slot.
     interrupt_masks: AtomicU64,
@@ -68,7 +68,8 @@ const _: () = {
 };
 
 impl Cpu {
-    // For the assembly: where the state of a step is, and the counts of nobody; and `busy` during a step of which somebody is told.
+    // For the assembly: the offsets of the state of a step and of the sink of counts, and `busy` during a step that is followed by
+    // post-handlers.
     pub(super) const STEP: usize = offset_of!(Self, stepping);
     pub(super) const NUMBER: usize = offset_of!(Self, number);
     pub(super) const NOBODY: usize = offset_of!(Self, nobody);

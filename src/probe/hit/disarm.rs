@@ -1,7 +1,7 @@
 //! Finding which probes go, and what the text is to hold again there.
 //!
-//! The code that removes probes may be probed itself, and each of its instructions then costs a hit. So what is done for each probe before the
-//! instructions are back in place is done here, where nothing is probed, and is no more than it takes to know them.
+//! The code that removes probes may be probed itself, and each of its instructions then costs a hit. So what is done for each probe
+//! before the instructions are back in place is done here, where nothing is probed, and is no more than it takes to know them.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;

@@ -48,7 +48,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    // For the assembly and who writes stubs.
+    // For the assembly and for the writer of stubs.
     pub(crate) const SIZE: usize = size_of::<Self>();
     #[cfg(target_os = "none")]
     pub(super) const ARGUMENTS: usize = offset_of!(Self, arguments);
@@ -61,7 +61,7 @@ impl Entry {
     /// the second from there, the word at the third. In bytes; for handlers that are written while the kernel runs.
     pub const DATA: [u16; 3] = Watcher::data_behind(offset_of!(Self, watcher));
 
-    /// Where register `xN` is in an entry, likewise, if it is there.
+    /// The offset of register `xN` in an entry, in bytes; `None` if an entry does not have it.
     #[must_use]
     pub const fn offset_of(register: u8) -> Option<u16> {
         let offset = match register {
@@ -75,7 +75,8 @@ impl Entry {
         Some(offset as u16)
     }
 
-    /// Calls `act` with what the function of `frame` is called with, for the probe of `watcher`. It is not moved: that may be a call of
+    /// Calls `act` with what the function of `frame` is called with, for the probe of `watcher`. It is not moved: that may be a
+    /// call of
     /// `memcpy`, which can be probed.
     #[inline(always)]
     fn with(frame: &TrapFrame, watcher: &Watcher, act: ArgumentHandler) {

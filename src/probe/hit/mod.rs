@@ -227,7 +227,7 @@ pub(crate) fn stepped(frame: &mut TrapFrame) -> bool {
         return false;
     }
     frame.pc = point.address() as u64 + 4;
-    // SAFETY: likewise.
+    // SAFETY: this is the hit path.
     if let Some(point) = unsafe { cpu.end_step(frame) } {
         call_post_handlers(point, frame);
         cpu.leave();
@@ -244,7 +244,7 @@ pub(crate) fn faulted(frame: &mut TrapFrame) {
     if let Some((point, slot)) = unsafe { cpu.stepping() } {
         if frame.pc == slot {
             frame.set_interrupted(point.address() as u64);
-            // SAFETY: likewise.
+            // SAFETY: as for `stepping` above.
             if unsafe { cpu.end_step(frame) }.is_some() {
                 returns::take_back(point.address(), frame);
                 cpu.leave();
@@ -269,7 +269,7 @@ pub(crate) unsafe fn abandon(frame: Option<&mut TrapFrame>) {
         (Some((point, slot)), Some(frame)) => {
             if let Some(offset @ (0 | 4)) = frame.pc.checked_sub(slot) {
                 frame.set_interrupted(point.address() as u64 + offset);
-                // SAFETY: likewise.
+                // SAFETY: as for `stepping` above.
                 unsafe { cpu.end_step(frame) };
             }
         }

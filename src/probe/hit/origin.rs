@@ -1,9 +1,8 @@
 //! From an address in a slot or a stub back to the instruction that it stands for.
 //!
-//! An instruction that is boosted or optimized runs when its hit is over, and may fault then, or be interrupted. Nobody but
-//! the slot, or the stub, knows by then where it belongs: in the one, the branch behind it leads to the next instruction;
-//! in the other, the distance is written down. In the slot of an instruction that is stepped neither is: the points are searched
-//! for the one that has the slot.
+//! A boosted or optimized instruction runs after its hit, and may fault or be interrupted there. Only its slot or stub then tells
+//! where it belongs: a slot ends in a branch to the next instruction; a stub holds its distance from the instruction. The slot of
+//! a stepped instruction holds neither, so the points are searched for the one that has the slot.
 
 use alloc::boxed::Box;
 use core::ops::Range;

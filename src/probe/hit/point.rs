@@ -44,8 +44,8 @@ pub(crate) enum Execution {
 pub(crate) struct Point {
     /// What is called first.
     pub(crate) first: Watcher,
-    /// Handler for a full stub, and the counter to increment before it. A CPU may have entered a stub when another point was here, so
-    /// both are valid also where there is no stub, or where stubs cannot do all that is to be done.
+    /// Handler for a full stub, and the counter to increment before it. A CPU may have entered a stub when another point was here,
+    /// so both are valid also where there is no stub, or where stubs cannot do all that is to be done.
     pub(crate) full: PreHandler,
     pub(crate) full_counters: Counters,
     /// Handler for a lean stub, and its counter, valid in the same cases.
@@ -57,8 +57,8 @@ pub(crate) struct Point {
     pub(crate) slot: usize,
     /// Of the others: what they say.
     pub(crate) operands: [u64; 3],
-    /// What [`shortcut`](Self::shortcut) says, where a breakpoint is at the entry of a function, and nobody is to be called, but
-    /// the call followed to its return for [`returns`](Self::returns); 0 elsewhere. Only one of the two is not 0.
+    /// The [`shortcut`](Self::shortcut) of a breakpoint at the entry of a function that calls no handler, but follows the call to
+    /// its return for [`returns`](Self::returns); 0 elsewhere. At most one of the two is not 0.
     pub(crate) entry: u64,
     /// The return probe, that of the first watcher, if it alone watches, and wants nothing of the entry; null otherwise.
     pub(crate) returns: *const ReturnProbe,
@@ -84,8 +84,8 @@ pub(crate) struct Watcher {
     pub(crate) probe: ProbeRef,
 }
 
-/// Reference to a registered probe. The probe stays in place until it has been unregistered, no point refers to it, every CPU has been
-/// held outside the hit path since, and no call of it is in progress.
+/// Reference to a registered probe. The probe stays in place until it has been unregistered, no point refers to it, every CPU has
+/// been held outside the hit path since, and no call of it is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeRef(NonNull<Probe>);
 
@@ -166,7 +166,8 @@ impl Point {
     ///
     /// # Safety
     ///
-    /// A point is there, no CPU is in the hit path, and this one is not interrupted; this one has no watchers of its own, and is not dropped.
+    /// A point is there, no CPU is in the hit path, and this one is not interrupted; this one has no watchers of its own, and is
+    /// not dropped.
     #[inline(never)]
     pub(crate) unsafe fn take_place(&mut self, place: NonNull<Self>) {
         // SAFETY: the watchers are moved as the words that they consist of; the vector has no more of them than it had, and goes

@@ -1,8 +1,9 @@
 //! What a probe does, where its stub does it itself: a *snippet* of code, in front of a lean stub, or of a full one.
 //!
-//! The branch at the probed instruction leads to the snippet. The snippet makes no call and takes no room on the stack: in registers
-//! that are dead there, it counts and collects, and goes on in a copy of the instruction. What is unusual it leaves, before it has
-//! changed anything that others look at, to the stub behind it, which calls the handler of the probe, as if there were no snippet.
+//! The branch at the probed instruction leads to the snippet. The snippet makes no call and takes no room on the stack: in
+//! registers that are dead there, it counts and collects, and goes on in a copy of the instruction. What is unusual it leaves,
+//! before it has changed anything that others look at, to the stub behind it, which calls the handler of the probe, as if there
+//! were no snippet.
 //!
 //! ```text
 //! +-----------+----------+----------+----------+-------+------+--------+-- ... --+------+------+

@@ -2,8 +2,8 @@
 //!
 //! A stub is entered and left with all registers those of the probed code. It makes room for a frame on the stack and masks
 //! interrupts, calls the common routine of its form in `trampoline/hit.S`, undoes both, and goes on in the copy of the instruction,
-//! which leads back to the probed code. During the call no interrupt is taken. So a stub that no interrupted task is in, while no CPU is
-//! in a hit, is unused.
+//! which leads back to the probed code. During the call no interrupt is taken. So a stub that no interrupted task is in, while no
+//! CPU is in a hit, is unused.
 
 use super::cpu::Cpu;
 use super::entry::Entry;
@@ -116,7 +116,8 @@ pub(crate) fn leave(frame: &mut TrapFrame) -> bool {
     const RESTORED: u64 = TrapFrame::FLAGS | TrapFrame::DAIF;
     let pstate = frame.pstate & !(RESTORED | TrapFrame::BRANCH_TYPE) | wanted.pstate & RESTORED;
     for (register, value) in frame.x.iter_mut().zip(&wanted.x) {
-        // SAFETY: a reference is valid. The store is volatile so that the loop does not become a call of memmove, which can be probed.
+        // SAFETY: a reference is valid. The store is volatile so that the loop does not become a call of memmove, which can be
+        // probed.
         unsafe { core::ptr::from_mut(register).write_volatile(*value) };
     }
     (frame.sp, frame.pc, frame.pstate) = (wanted.sp, wanted.pc, pstate);

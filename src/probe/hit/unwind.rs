@@ -21,13 +21,13 @@ use crate::{platform, text};
 ///
 /// # Safety
 ///
-/// As of [`nofault::read`]: it is not a register of a device.
+/// That of [`nofault::read`]: no register of a device is at the address.
 pub(super) unsafe fn read_here(address: u64) -> Option<u64> {
     // SAFETY: by the caller.
     unsafe { nofault::read(address as usize) }.ok()
 }
 
-/// The same, of the stack that an exception was taken on in the engine's memory: what a stub has stored there.
+/// Reads a doubleword that a stub has stored on the stack on which it was interrupted by an exception.
 pub(super) fn read_own_stack(address: u64) -> Option<u64> {
     // SAFETY: a stub has stored to it before, by the stack pointer that it was interrupted with.
     unsafe { read_here(address) }
@@ -95,7 +95,7 @@ pub(crate) fn returns_by(address: usize) -> Option<usize> {
 /// `floor` is that, where `address` is in the trampoline: the words of a trap frame around it are read.
 #[inline(never)]
 pub(crate) unsafe fn address_here(address: usize, floor: u64) -> usize {
-    // SAFETY: they are those of the task that runs here, with interrupts masked.
+    // SAFETY: the calls are those of the task that runs on this CPU, with interrupts masked.
     let true_return = |floor| unsafe { returns::true_return_address(platform::calls(), floor) };
     let found = if trampoline::entering().contains(&address) {
         true_return(entered_with(address, floor))
@@ -103,7 +103,7 @@ pub(crate) unsafe fn address_here(address: usize, floor: u64) -> usize {
         match returns_by(address) {
             // SAFETY: by the caller, both are of the frame that the trampoline has there.
             Some(register) => unsafe { read_here(floor.wrapping_sub((TrapFrame::SIZE - 8 * register) as u64)) },
-            // SAFETY: likewise.
+            // SAFETY: by the caller, `floor` is the frame that the trampoline has there.
             None => unsafe { read_here(floor.wrapping_add(TrapFrame::PC as u64)) },
         }
     } else {

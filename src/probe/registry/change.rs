@@ -67,8 +67,8 @@ pub(super) fn apply(registry: &mut Registry, addresses: &[usize]) -> Option<usiz
     failed
 }
 
-/// Disables `probes`, and puts back the instructions at which no other is enabled, before anything else is done about these:
-/// whoever calls this may be running into them. Where there is no memory for a list, that is left to what follows.
+/// Disables `probes`, and puts back the instructions at which no other probe is enabled. This comes first, as the code that
+/// removes probes may itself hit them. Without memory for a list, the instructions are left to the steps that follow.
 pub(super) fn disarm<'a>(_: &mut Registry, probes: impl ExactSizeIterator<Item = &'a Registration> + Clone) {
     let mut words = Vec::new();
     let _ = words.try_reserve_exact(probes.len());
@@ -108,8 +108,8 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
     registry.keep(cells);
 }
 
-/// Publishes what is staged, writes `words` to the text, and frees the points that were replaced. Marks those of `cells` that
-/// somebody is in.
+/// Publishes what is staged, writes `words` to the text, and frees the points that were replaced. Marks those of `cells` in which
+/// a task was interrupted.
 fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cells: &mut [Used]) {
     registry.arena.write();
     let (mut replaces, mut withdraws) = (false, false);
@@ -125,12 +125,12 @@ fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cel
     if !words.is_empty() || !withdraws {
         text::patch(words, cells);
     }
-    // From here on the probes are armed, and whoever does this may be running into them.
+    // From here on the probes are armed, and this function may hit them itself.
     if withdraws {
         for Staged { address, page, word, replaced, .. } in staged.iter_mut().filter(|staged| staged.point.is_null()) {
             *replaced = page.set(*address, ptr::null_mut(), *word);
         }
-        // Who was in a stub, before it asked for its point, may have been given one that was withdrawn since.
+        // A CPU that was in a stub before it loaded its point may have loaded one that was withdrawn since.
         text::patch(&[], cells);
     }
     if replaces || withdraws {
@@ -143,7 +143,7 @@ fn carry_out(registry: &mut Registry, staged: &mut [Staged], words: &[Word], cel
 }
 
 impl Registry {
-    /// Frees those of `cells` that nobody is in, and keeps the others, in not much more memory than a list of them takes.
+    /// Frees the `cells` in which no task was interrupted, and keeps the others, in little more memory than a list of them takes.
     fn keep(&mut self, mut cells: Vec<Used>) {
         cells.retain_mut(|cell| {
             let is_occupied = mem::take(&mut cell.is_occupied);
@@ -153,7 +153,7 @@ impl Registry {
             is_occupied
         });
         let mut few = Vec::new();
-        // One more than those is what may have to be added without memory.
+        // One more cell may have to be added without memory.
         if cells.capacity() > 8 * (cells.len() + 1) && few.try_reserve_exact(cells.len() + 1).is_ok() {
             few.append(&mut cells);
             cells = few;
@@ -196,7 +196,7 @@ impl Entry {
                         replaced.push(cell);
                     }
                 }
-                // It serves those that are left as well, though another would be faster.
+                // A slower execution than wanted serves the remaining probes as well.
                 (None, Some(mode)) if mode <= wanted && (serves_all || is_of_probe) && (is_of_form || is_full) => {}
                 (None, _) => return None,
             }
@@ -204,24 +204,24 @@ impl Entry {
         let has_several = !several.is_empty();
         let (execution, first) = self.in_effect(has_several)?;
         let place = points.allocate()?;
-        // SAFETY: it is a place for one.
+        // SAFETY: the slab has returned a place for a point.
         unsafe { place.write(self.point(execution, first, several, has_several)) };
         Some(place.as_ptr())
     }
 
-    /// What is staged where `point` is to be found.
+    /// The staged change by which `point` is found at the address.
     fn staged(&self, point: *mut Point) -> Staged {
         let &Self { address, page, site: Site { word, .. }, .. } = self;
         Staged { address, page, word, point, replaced: ptr::null_mut() }
     }
 
-    /// What is to be written to the text, unless it stands there.
+    /// The word that has to be written to the text; `None` if it is there already.
     fn change_of_text(&self) -> Option<Word> {
         let word = self.word();
         (text::read(self.address) != word).then_some(Word { address: self.address, words: [word] })
     }
 
-    /// What is to stand in the text.
+    /// The word that the text has to hold.
     fn word(&self) -> u32 {
         match self.execution {
             Some(Execution::Optimized { stub, before, .. }) => {
@@ -364,7 +364,7 @@ impl Entry {
         }
     }
 
-    /// How the instruction is to be executed, so that every enabled probe is served; nothing if there is none.
+    /// The fastest mode that every enabled probe allows; `None` if no probe is enabled.
     fn wanted_mode(&self) -> Option<Mode> {
         let mut enabled = self.enabled().map(|probe| probe.allows);
         let first = enabled.next()?;
@@ -425,7 +425,7 @@ impl Entry {
         Some(built.map(|()| Execution::Optimized { stub, form, cell: Cell::Stub, before: 0 }))
     }
 
-    /// The same, with the snippet of the only probe in front of it.
+    /// A stub with the snippet of the only probe in front of it, as [`new_stub`](Self::new_stub) makes one.
     #[inline(never)]
     fn new_snippet(&self, form: Form, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
         let only = self.enabled().next()?;
@@ -434,7 +434,7 @@ impl Entry {
         self.new_front(form, inserted.cell(), arena, |cell, words| inserted.build(cell, address, site, guard, words))
     }
 
-    /// The same, with what follows calls for the only probe in front of it.
+    /// A stub with a follower of calls for the only probe in front of it, as [`new_stub`](Self::new_stub) makes one.
     #[inline(never)]
     fn new_follower(&self, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
         let probe = self.only_follows()?.place().as_ptr().cast_const();
@@ -445,8 +445,8 @@ impl Entry {
         })
     }
 
-    /// A stub in a cell of this kind, with what `build` puts into the words in front of it: it returns how many bytes before the stub
-    /// that begins.
+    /// A stub in a cell of this kind, with what `build` puts into the words in front of it: it returns how many bytes before the
+    /// stub that begins.
     fn new_front(
         &self,
         form: Form,

@@ -24,7 +24,7 @@ pub(super) struct Entries {
     count: usize,
 }
 
-// SAFETY: who has them has the entries that the pages lead to.
+// SAFETY: the pointers lead to entries that this type owns.
 unsafe impl Send for Entries {}
 
 /// The probes at an instruction, in the order in which they were registered. Nearly always there is one, which takes no
@@ -58,7 +58,7 @@ impl Entries {
         self.entries.reserve()
     }
 
-    /// Where it is said which entry the virtual address `address` has.
+    /// The place of the pointer to the entry of the virtual address `address`.
     fn word(&mut self, address: usize) -> Option<&mut Option<NonNull<Entry>>> {
         let page = self.pages.get_mut(address.wrapping_sub(self.base) >> PAGE_SHIFT)?.as_mut()?;
         Some(&mut page[(address >> 2) % WORDS])
@@ -66,7 +66,7 @@ impl Entries {
 
     pub(super) fn get_mut(&mut self, address: usize) -> Option<&mut Entry> {
         let mut entry = (*self.word(address)?)?;
-        // SAFETY: it is in `entries` as long as it is said here, and they are borrowed.
+        // SAFETY: the entry is in `entries` as long as its page leads to it, and both are borrowed.
         Some(unsafe { entry.as_mut() })
     }
 
@@ -76,7 +76,7 @@ impl Entries {
     #[inline(always)]
     pub(super) fn add(&mut self, address: usize, new: impl FnOnce() -> Entry) -> Option<()> {
         let entry = self.entries.allocate()?;
-        // SAFETY: it is a place for one.
+        // SAFETY: the slab has returned a place for an entry.
         unsafe { entry.write(new()) };
         *self.word(address)? = Some(entry);
         self.count += 1;
@@ -87,7 +87,7 @@ impl Entries {
     pub(super) fn remove(&mut self, address: usize) {
         if let Some(entry) = self.word(address).and_then(Option::take) {
             self.count -= 1;
-            // SAFETY: it was in `entries`, and nobody is told of it any more.
+            // SAFETY: the entry is of `entries`, and its page no longer leads to it.
             unsafe { self.entries.remove(entry) };
         }
     }
@@ -103,7 +103,7 @@ impl Entries {
         self.count
     }
 
-    /// Bytes of memory that the way to the entries takes.
+    /// Bytes of memory that the pages take.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.pages) + self.pages.iter().flatten().count() * size_of::<Page>()
     }

@@ -24,7 +24,7 @@ use crate::text;
 /// The counts that a model leaves to the next: they are never given back to the heap.
 static COUNTERS: Mutex<FreeCounters> = Mutex::new(FreeCounters::new());
 
-/// The instruction that is probed: a branch to the next one. Whoever finds a branch asks the table whether it is a probe's.
+/// The probed instruction: a branch to the next one. A thread that finds a branch looks up in the table whether it is a probe's.
 const NEXT: u32 = 0x1400_0001;
 
 /// What the handlers of a probe are given: a word that is not atomic, and theirs while there is the probe.
@@ -243,7 +243,7 @@ fn probes_come_and_go_while_they_are_hit() {
 #[test]
 fn calls_find_their_returns() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // That the list of free instances, and whoever asks how many calls are in progress, need these is shown by their own models.
+    // The models of the list of free instances and of the count of calls in progress show that these are needed.
     let elsewhere = [
         "store: Release",
         "load: Acquire",

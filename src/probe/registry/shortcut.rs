@@ -1,4 +1,4 @@
-//! What the assembly does with an instruction that is simulated, in its own terms.
+//! Translates a simulated instruction to what the assembly of the hit path knows.
 
 use core::mem::offset_of;
 
@@ -47,7 +47,7 @@ fn is_readable(address: u64, size: u64) -> bool {
     address.is_multiple_of(size) && (text.start as u64..=text.end as u64 - size).contains(&address)
 }
 
-/// Where register `number` is in the frame. What is written to the zero register goes to a word that nobody reads any more.
+/// The offset of register `number` in the frame. The zero register has a word there that is never read.
 fn place(number: u8) -> u64 {
     match number {
         31 => offset_of!(TrapFrame, watcher) as u64,

@@ -8,8 +8,8 @@ use kprobes_models::{Model, verify};
 use super::*;
 use crate::probe::kretprobe::make_pool;
 
-/// A pool, and for each instance a word that is not atomic and belongs to whoever holds it: two that hold the same, or one
-/// that does not see what the last holder has done, fail the model.
+/// A pool, and for each instance a word that is not atomic and belongs to the thread that holds the instance. The model fails if
+/// two threads hold the same instance, or one does not see what the last holder has written.
 struct Watched {
     pool: Pool,
     held: Vec<Cell<()>>,
@@ -81,7 +81,7 @@ fn share() -> Model {
     .preempted_at_most(3)
 }
 
-/// Whoever sees that no call is in progress sees what was done in the last.
+/// A thread that sees no call in progress sees what the last call has written.
 fn end() -> Model {
     Model::new(|| {
         let watched = Watched::new(1);
