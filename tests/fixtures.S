@@ -267,7 +267,7 @@ function fixture_leave
     ret
 end fixture_leave
 
-// Returns all of x1 to x18 and the flags as it found them, and x0 plus one: whoever calls it can compare.
+// Returns all of x1 to x18 and the flags as it found them, and x0 plus one: the caller can compare.
 function fixture_registers
     add     x0, x0, #1
     ret
@@ -358,7 +358,7 @@ function fixture_signed_calls
     ret
 end fixture_signed_calls
 
-// Functions that fault at their second instruction; whoever repairs the fault goes on at x9.
+// Functions that fault at their second instruction; a handler that repairs the fault goes on at x9.
 function fixture_bad_load
     mov     x9, x30
     ldr     x0, [x0]

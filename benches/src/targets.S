@@ -1,5 +1,5 @@
 // What is measured: functions whose every instruction is known, and the loop that calls them. All that begins with
-// `bench_` costs the same with a probe and without one, so that whoever counts instructions by function leaves it out.
+// `bench_` costs the same with a probe and without one, so that a count of instructions by function leaves it out.
 // The functions follow the AAPCS64, with the argument and the result in x0.
 
     .text

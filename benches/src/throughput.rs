@@ -40,7 +40,7 @@ pub fn run(case: Option<&Case>, cpus: usize, functions: usize) {
                 ready.fetch_add(1, Ordering::Relaxed);
                 while !stop.load(Ordering::Relaxed) {
                     target::round(target, CALLS);
-                    // Nobody else writes it; others read it.
+                    // Only this CPU writes it; others read it.
                     calls.store(calls.load(Ordering::Relaxed) + CALLS, Ordering::Relaxed);
                 }
             })

@@ -59,7 +59,7 @@ impl Board {
     }
 }
 
-/// Waits for ever.
+/// Waits forever.
 pub fn park() -> ! {
     loop {
         aarch64_cpu::asm::wfe();

@@ -16,7 +16,7 @@ use crate::{
     uart::Uart,
 };
 
-/// The last message is said so often, as nobody can ask for it again.
+/// How often the last message is sent: the host cannot ask for it again.
 const LAST_WORDS: usize = 3;
 
 unsafe extern "C" {
@@ -91,7 +91,7 @@ impl Loader {
                     Step::Answer(reply) => self.say(&reply),
                     Step::Start(transfer) => self.start(&transfer),
                 },
-                // Single bytes come before a frame, and are nobody's.
+                // Single bytes before a frame are noise.
                 Piece::Text([] | [_]) => {}
                 Piece::Text(_) => self.say(&self.receiver.garbage()),
             }

@@ -36,7 +36,7 @@ impl Memory {
     /// To be called once.
     pub unsafe fn take() -> Self {
         assert!((&raw const __image_start).addr() == LOADER.start, "the loader is not linked to its place");
-        // SAFETY: it is RAM that nobody uses but who has this; it is not the loader's own.
+        // SAFETY: it is RAM that the owner of this value alone uses; it is not the loader's own.
         let all = |range: Range<usize>| unsafe {
             loader_invalidate(range.start, range.end);
             slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut(range.start), range.len())

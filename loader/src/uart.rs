@@ -44,7 +44,7 @@ impl Uart {
     /// # Safety
     /// Such a controller is there.
     pub unsafe fn initialize(&self, pins: Option<usize>) {
-        // What it still sends is for whoever the pins are with.
+        // What it still sends goes to the UART that has the pins.
         self.registers.wait_until_sent();
         let is_new = match pins {
             // SAFETY: the caller says so.

@@ -62,7 +62,7 @@ macro_rules! atomic {
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
 
-            /// Reads the value as somebody does who has it to himself: the model fails where he has not.
+            /// Reads the value as its only owner: the model fails if another thread may access it.
             #[track_caller]
             pub fn exclusive(&self) -> $value {
                 // SAFETY: loom keeps the value, and checks that every store happens before this.

@@ -4,7 +4,7 @@
 //! report of it. So a CPU counts the reports that it has begun: the first is a full one, the second, which the first
 //! has failed with, a line, and with the third it gives up.
 //!
-//! One CPU reports, the first that has something to report. It stops the others before it does: they wait for ever, with
+//! One CPU reports, the first that has something to report. It stops the others before it does: they wait forever, with
 //! interrupts masked, where their interrupt finds them, or where they have something to report themselves, or are held for
 //! a rendezvous, or want to write to the UART. A CPU that has interrupts masked and comes to none of these, as one that
 //! waits for a lock that will not be free any more, is named.
@@ -60,7 +60,7 @@ pub(crate) fn begin_report() -> Extent {
     }
 }
 
-/// Reports `machine stopped: REASON` and stops this CPU for ever, with interrupts masked. A Raspberry Pi is reset then,
+/// Reports `machine stopped: REASON` and stops this CPU forever, with interrupts masked. A Raspberry Pi is reset then,
 /// for the next kernel, once its device tree is read.
 pub fn stop(reason: fmt::Arguments) -> ! {
     mask_all();
@@ -74,7 +74,7 @@ pub fn stop(reason: fmt::Arguments) -> ! {
     halt()
 }
 
-/// Stops the machine because it was told to, by whoever has no other answer from it, and says what this CPU was doing.
+/// Stops the machine on request, for a host that gets no other answer from it, and reports what this CPU was doing.
 pub(crate) fn stop_as_told(reason: fmt::Arguments) -> ! {
     mask_all();
     // SAFETY: interrupts were just masked, and this does not return.
@@ -133,7 +133,7 @@ pub(crate) fn stop_if_told(cpu: usize) {
     }
 }
 
-/// Stops this CPU, with the dense number `cpu`, for ever, with interrupts masked: another one reports.
+/// Stops this CPU, with the dense number `cpu`, forever, with interrupts masked: another one reports.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.machine_stopped")]
 fn stopped(cpu: usize) -> ! {
@@ -149,7 +149,7 @@ fn mask_all() {
     DAIF.write(DAIF::D::Masked + DAIF::A::Masked + DAIF::I::Masked + DAIF::F::Masked);
 }
 
-/// Waits for ever.
+/// Waits forever.
 #[inline(always)]
 fn halt() -> ! {
     loop {
@@ -157,7 +157,7 @@ fn halt() -> ! {
     }
 }
 
-/// Takes this CPU out of use for ever, without a word.
+/// Takes this CPU out of use forever, without a word.
 pub(crate) fn park() -> ! {
     mask_all();
     halt()

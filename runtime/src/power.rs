@@ -44,7 +44,7 @@ impl fmt::Display for PsciError {
 static PSCI: Once<(Conduit, bool)> = Once::new();
 
 /// Tells how PSCI is called here, and whether the machine has to come back by itself when it has stopped, as a board does that
-/// has a loader. One that somebody watches, as a virtual machine, stays as it is.
+/// has a loader. A machine that a person watches, such as a virtual one, stays as it is.
 pub(crate) fn initialize(conduit: Conduit, resets_when_stopped: bool) {
     PSCI.call_once(|| (conduit, resets_when_stopped));
 }

@@ -1,6 +1,6 @@
 //! Time: the generic timer's virtual counter and EL1 virtual timer (Arm ARM, D12).
 //!
-//! The virtual timer, as it is there for whoever runs at EL1, under a hypervisor or not.
+//! The virtual timer, which EL1 can use under a hypervisor and without one.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;

@@ -1,9 +1,9 @@
 //! The console's UART, a PL011: polled output that works in any state of the kernel, interrupt-driven input.
 //!
 //! All CPUs write to it in turn, a call of [`print!`](crate::print) each. A task yields until it has its turn. Code that runs
-//! with interrupts masked (handlers) waits for a moment only, as whoever has the turn may be what it interrupted, and then
-//! writes, be it into somebody's line; so does [`urge`]. Where the machine stops, the CPU that reports has the UART alone:
-//! others that want to write stop. A kernel that answers nothing any more still takes the quit key, if its interrupts come.
+//! with interrupts masked (handlers) waits for a moment only, as the task that has the turn may be the one that was interrupted;
+//! then it writes, even into the line of another task. So does [`urge`]. When the machine stops, the CPU that reports has the UART
+//! alone: others that want to write stop. A kernel that no longer answers still takes the quit key, if its interrupts come.
 //! Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
 
 use core::fmt::{self, Write};
@@ -22,7 +22,7 @@ use crate::memory::{MapError, Mmio};
 use crate::sync::{IrqLock, IrqMask, WaitQueue};
 use crate::{machine, task, time};
 
-/// Bytes that are kept until somebody reads them.
+/// How many bytes of input are kept until they are read.
 const RING_SIZE: usize = 4096;
 /// Bytes that an interrupt takes at most: more than any FIFO holds (32), so all, unless they come as fast as they are
 /// taken.
@@ -35,7 +35,7 @@ const SPEED: u32 = 115_200;
 const MOMENT: Duration = Duration::from_millis(10);
 
 static UART: Once<Mmio<Pl011>> = Once::new();
-/// Somebody has the turn to write.
+/// A task has the turn to write.
 static WRITING: AtomicBool = AtomicBool::new(false);
 static RECEIVED: IrqLock<Deque<u8, RING_SIZE>> = IrqLock::new(Deque::new());
 static READERS: WaitQueue = WaitQueue::new();
@@ -71,7 +71,7 @@ pub(crate) fn initialize(device: &Device, clock: Option<u32>) -> Result<(), MapE
 /// For the one case in which nothing tells where the UART is: there is no device tree, and that has to be said.
 pub(crate) fn probe(address: u64) -> bool {
     // SAFETY: whether it is a PL011 is seen before anything but its identification registers (3.3.14, 3.3.15) is
-    // accessed; and nobody owns any memory yet that could be there instead.
+    // accessed; and no memory has an owner yet that could be there instead.
     let Ok(uart) = (unsafe { Mmio::<Pl011>::map(address) }) else { return false };
     let found = uart.is_identified();
     if found {
@@ -119,7 +119,7 @@ fn receive(uart: &Pl011) {
         let quits = if byte == QUIT_KEY { QUIT.load(Ordering::Relaxed) + 1 } else { 0 };
         QUIT.store(quits, Ordering::Relaxed);
         if usize::from(quits) == QUITS {
-            // Somebody may wait for it who is to stop.
+            // A command may wait for it that is to stop.
             drop(ring);
             machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
         }
@@ -151,7 +151,7 @@ pub fn read_byte() -> u8 {
     READERS.wait_until(|| RECEIVED.lock().pop_front())
 }
 
-/// A command, for as long as it runs and this lives: ^C is for it, and not for whoever reads the input.
+/// A command, for as long as it runs and this lives: ^C is for it, and not for the reader of the input.
 #[derive(Debug)]
 pub struct Foreground(());
 
@@ -194,7 +194,7 @@ pub(crate) fn take_interrupt() -> bool {
     FOREGROUND.compare_exchange(INTERRUPTED, RUNNING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
-/// How often input was lost because nobody read it in time: each time one byte or more.
+/// How often input was lost because it was not read in time: each time one byte or more.
 #[must_use]
 pub fn overruns() -> u64 {
     OVERRUNS.load(Ordering::Relaxed)
@@ -239,7 +239,7 @@ pub fn write(arguments: fmt::Arguments) {
     write_in_turn(turn, arguments);
 }
 
-/// Writes after a moment though somebody else has the turn: what must be said, and perhaps of that one.
+/// Writes after a moment even if another task has the turn: for messages that must appear, perhaps about that task.
 pub(crate) fn urge(arguments: fmt::Arguments) {
     write_in_turn(take_turn_within(MOMENT), arguments);
 }
@@ -254,7 +254,7 @@ fn write_in_turn(turn: bool, arguments: fmt::Arguments) {
     }
 }
 
-/// Takes the turn if nobody has it. Gives false where there are no turns, as this CPU alone writes.
+/// Takes the turn if it is free. Gives false where there are no turns, as this CPU alone writes.
 fn try_turn() -> Option<bool> {
     if reports_here() { Some(false) } else { (!WRITING.swap(true, Ordering::Acquire)).then_some(true) }
 }
@@ -269,7 +269,7 @@ fn reports_here() -> bool {
     is_stopping
 }
 
-/// Waits until nobody else writes. False if there are no turns.
+/// Waits for the turn. Returns false if there are no turns.
 fn take_turn() -> bool {
     loop {
         match try_turn() {

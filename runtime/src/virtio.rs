@@ -111,7 +111,7 @@ fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioEr
     let Registers { address, length } = device.registers;
     let header = memory::map_device(address, length).map_err(VirtioError::Map)?;
     let Some(header) = NonNull::new(core::ptr::with_exposed_provenance_mut(header)) else { return Ok(None) };
-    // SAFETY: the registers of a virtio device are mapped there, all of them, for ever; each device is asked for once.
+    // SAFETY: the registers of a virtio device are mapped there, all of them, forever; each device is asked for once.
     match unsafe { MmioTransport::new(header, length as usize) } {
         Ok(_) if !device.is_coherent => Err(VirtioError::NotCoherent(address)),
         Ok(transport) => Ok(Some(transport)),
@@ -123,7 +123,7 @@ fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioEr
 /// The memory of the kernel, as drivers use it.
 pub(crate) struct Memory;
 
-// SAFETY: what `dma_alloc` gives is memory of the heap, zeroed, aligned to a page and nobody else's; no address is given
+// SAFETY: `dma_alloc` returns memory of the heap that has no other owner, zeroed and aligned to a page; no address is given
 // for registers of a PCI device.
 unsafe impl Hal for Memory {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {

@@ -136,7 +136,7 @@ fn count_step(frame: &mut TrapFrame) {
 }
 
 /// Executes the instruction at `frame.pc` if it is a load-exclusive or a store-exclusive: between two of them an
-/// exception would make the store fail for ever. The store succeeds if what was loaded is still there, in one step with
+/// exception would make the store fail forever. The store succeeds if what was loaded is still there, in one step with
 /// looking, as other CPUs may store meanwhile; what is stored and taken back goes unnoticed, which no atomic operation of
 /// the compiler minds.
 fn execute_exclusive(frame: &mut TrapFrame, monitor: &mut Option<(u64, u64)>) -> bool {

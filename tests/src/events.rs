@@ -366,7 +366,8 @@ fn told_alike(address: usize, call: fn(), arguments: &str, filter: &str, trigger
     first.expect("there are forms")
 }
 
-/// What is probed: the last two arguments are on the stack. In assembly, as where stubs can be does not depend on the compiler then.
+/// What is probed: the last two arguments are on the stack. In assembly, as where stubs can be does not depend on the compiler
+/// then.
 #[unsafe(naked)]
 extern "C" fn many(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     naked_asm!("stp x29, x30, [sp, #-16]!", "mov x29, sp", "eor x0, x0, x7", "ldp x29, x30, [sp], #16", "ret")

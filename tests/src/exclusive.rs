@@ -23,7 +23,7 @@ struct Locked {
     sum: UnsafeCell<u64>,
 }
 
-// SAFETY: `exclusive_add_locked` takes the lock, and nobody reads the sum while it is in use.
+// SAFETY: `exclusive_add_locked` takes the lock, and the sum is not read while it is in use.
 unsafe impl Sync for Locked {}
 
 static LOCKED: Locked = Locked { lock: UnsafeCell::new(0), sum: UnsafeCell::new(0) };

@@ -282,7 +282,7 @@ test!(
         extern "C" fn dawdle_after(_: &mut Call<'_>) {
             dawdle();
         }
-        // It makes long what lies between the look whether somebody waits and what comes of it.
+        // It lengthens the time between the check whether a task waits and what follows from it.
         let look = symbol::find("runtime::task::scheduler::somebody_waits_elsewhere").next().expect("a function");
         let probe = Kretprobe::at(look.address as usize).handler(dawdle_after).register().expect("it can be probed");
         let occupying = (2..cpus()).map(|cpu| task::spawn_on(cpu, "occupying", || keep_until(|| OVER.load(SeqCst))));

@@ -11,7 +11,7 @@ use runtime::{task, time};
 
 use crate::test;
 
-/// A reading of the counter that nobody lives to see.
+/// A reading of the counter that is never reached.
 const NEVER: u64 = u64::MAX;
 
 test!(

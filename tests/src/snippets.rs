@@ -22,7 +22,7 @@ use crate::test;
 const CALLERS: u64 = 10;
 
 static CALLED: AtomicU64 = AtomicU64::new(0);
-/// Those that call for ever are to end.
+/// Those that call forever are to end.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 #[inline(never)]
@@ -158,7 +158,7 @@ test!(
                 Step::Instruction(encode::store_at(11, Snippet::CPU, 12)),
             ]);
         }
-        // 0 is nobody's.
+        // No task has 0.
         let end = steps.len();
         steps[3] = Step::Branch(compute::Branch::Zero(0), end);
         for is_masked in [false, true] {

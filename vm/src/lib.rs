@@ -14,13 +14,13 @@
 //! # Use
 //!
 //! [`store::Store::new`] looks the code over, and allocates, in a task. Then [`hit::run`] runs a clause at every hit, with
-//! interrupts masked; or what [`compile::compile`](compile::compile()) has made of it does. [`store::Store::take_record`] gives a task
-//! what the clauses have put out, and [`store::Store::read`] what is in a map.
+//! interrupts masked; or what [`compile::compile`](compile::compile()) has made of it does. [`store::Store::take_record`] gives a
+//! task what the clauses have put out, and [`store::Store::read`] what is in a map.
 //!
 //! # On the way of a hit
 //!
-//! What runs there takes no lock that interrupted code may hold, allocates nothing, cannot panic, and takes bounded time: the code has
-//! only jumps forward, each step takes bounded time, and everything is allocated before. All of it is in [`hit`], which belongs
+//! What runs there takes no lock that interrupted code may hold, allocates nothing, cannot panic, and takes bounded time: the code
+//! has only jumps forward, each step takes bounded time, and everything is allocated before. All of it is in [`hit`], which belongs
 //! where nothing is probed.
 
 #![cfg_attr(not(test), no_std)]

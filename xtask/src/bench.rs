@@ -126,7 +126,7 @@ impl Bench {
         if !options.throughput {
             arguments.extend(COUNT_INSTRUCTIONS.map(OsString::from));
         }
-        // Relative to the root, so that the line means the same to whoever reads it elsewhere.
+        // Relative to the root, so that the line means the same on another machine.
         let command = run::shell_line(&arguments).replace(&format!("{}/", workspace::root().display()), "");
         Ok(Self { elf, arguments, command })
     }

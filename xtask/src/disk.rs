@@ -21,7 +21,7 @@ const SIZE: usize = 4 << 20;
 /// overflows left out. `runtime/src/workload/disk.rs` expects just that.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The path of the disk, which is made if there is none. Nobody writes to it: QEMU keeps apart what a machine writes.
+/// The path of the disk, which is made if there is none. It stays as it is: QEMU keeps apart what a machine writes.
 pub fn path() -> Result<PathBuf> {
     let path = workspace::root().join("target/disk.img");
     if fs::metadata(&path).is_ok_and(|found| found.len() == SIZE as u64) {
@@ -31,7 +31,7 @@ pub fn path() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes the disk, so that nobody sees a part of it.
+/// Writes the disk under another name first, so that no other process sees a part of it.
 fn write(path: &Path) -> Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;

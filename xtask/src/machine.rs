@@ -1,4 +1,4 @@
-//! A running QEMU. Whoever holds one reads its UART and types on it; nobody is left with a QEMU that runs on
+//! A running QEMU. Its holder reads its UART and types on it; no QEMU is left that runs on
 //! after the one who started it, so it is killed when it is dropped, and by Linux when this process dies
 //! without having dropped it. (Elsewhere, it belongs to the same terminal and dies with it.)
 

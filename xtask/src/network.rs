@@ -13,7 +13,7 @@ use crate::board::Card;
 
 /// What an argument of a card contains in the place of the port that leads to the kernel's server of HTTP.
 const HTTP: &str = "{http}";
-/// Likewise, of echo.
+/// The port of echo on the machine.
 const ECHO: &str = "{echo}";
 
 /// How the servers on a card are reached.
@@ -39,12 +39,12 @@ pub struct Plugged {
     pub lines: Vec<Line>,
 }
 
-/// Whether this is what QEMU complains of if somebody else has taken a port in the meantime.
+/// Whether QEMU complains that another process has taken a port in the meantime.
 pub fn is_port_taken(complaint: &str) -> bool {
     complaint.contains("host forwarding")
 }
 
-/// Chooses free ports for these cards. QEMU is to take them soon: until then, somebody else could.
+/// Chooses free ports for these cards. QEMU is to take them soon: until then, another process could.
 pub fn plug(cards: &[Card]) -> Result<Plugged> {
     let mut plugged = Plugged { arguments: Vec::new(), lines: Vec::new() };
     // All at once, so that no two are the same.

@@ -158,7 +158,7 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewel
     let (happens, happenings) = mpsc::channel();
     let machine = {
         let happens = happens.clone();
-        // Nobody listens any more when the conversation is over.
+        // The receiver is gone once the conversation is over.
         start.start(Box::new(move |output| drop(happens.send(Happening::Machine(output)))))?
     };
     thread::spawn(move || read_script(script, &happens));

@@ -28,7 +28,7 @@ use line::{Heard, Line};
 use load::Load;
 pub use load::QUIT;
 
-/// How long a loader may take to answer, unless somebody says otherwise.
+/// How long a loader may take to answer by default.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a board takes at most from the order to reset until its loader says that it is there.
 const TIME_TO_RESET: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ pub struct Station {
     pub board: &'static str,
     line: Arc<Mutex<Line>>,
     part: u16,
-    /// How long a loader may take to answer where nobody sits who could switch the board on.
+    /// How long a loader may take to answer where no user is there to switch the board on.
     pub patience: Duration,
 }
 
@@ -146,7 +146,7 @@ fn give_back(line: &mut Line) {
     await_loader(line, |text| eprint!("{}", printable(text)));
 }
 
-/// Whether the loader says in time that it is there. What somebody else says before is for `heard`.
+/// Whether the loader says in time that it is there. Other output before that goes to `heard`.
 fn await_loader(line: &mut Line, heard: impl Fn(&str)) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < TIME_TO_RESET {

@@ -1,5 +1,5 @@
 //! A fresh machine has rustup and nothing else. This finds out what else is needed, and gets it or says what to
-//! type; it asks for nothing, so that it works where nobody sits.
+//! type; it asks for nothing, so that it works without a user.
 
 mod apt;
 mod archive;

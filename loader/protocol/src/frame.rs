@@ -1,5 +1,5 @@
 //! On the UART, messages come between text, and either may be damaged. A message is therefore a frame with a checksum
-//! between two zeros, and has no zero in it (consistent overhead byte stuffing): whoever has lost the thread finds it again
+//! between two zeros, and has no zero in it (consistent overhead byte stuffing): a receiver that has lost the thread finds it again
 //! at the next zero, and what is no message is text.
 
 use serde::{Deserialize, Serialize};

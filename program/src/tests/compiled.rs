@@ -1,4 +1,4 @@
-//! What programs become, as a decoder that somebody else wrote reads it. What it does is tested on the target.
+//! What programs become, as an independent decoder reads it. What it does is tested on the target.
 
 use std::string::{String, ToString};
 use std::vec::Vec;

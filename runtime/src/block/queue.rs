@@ -94,7 +94,7 @@ impl Queue {
         let Flight { header, answer, request } = unsafe { &mut *flight };
         let operation = request.operation();
         let bytes = request.segment();
-        // SAFETY: all three stay where they are, and nobody accesses them, until `land`, when the device has answered.
+        // SAFETY: all three stay where they are, and the driver does not access them, until `land`, when the device has answered.
         let token = unsafe {
             match operation {
                 Operation::Read => self.device.read_blocks_nb(sector, header, bytes, answer),

@@ -105,7 +105,7 @@ pub fn update_request(request: &mut Request, status: Status, bytes: usize) -> bo
     status == Status::Ok && request.done < request.buffer.len()
 }
 
-/// Hands a request that has come to its end to whoever waits for it.
+/// Hands a finished request to the task that waits for it.
 // As above.
 #[inline(never)]
 pub fn end_request(mut request: Box<Request>) {

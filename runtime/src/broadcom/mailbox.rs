@@ -88,7 +88,7 @@ impl Mailbox {
         let letter = BUS_BASE | physical as u32 | PROPERTIES;
         let deadline = time::counter().saturating_add(time::ticks(PATIENCE));
         let in_time = || time::counter() < deadline;
-        // What somebody else was answered.
+        // The answer to another request.
         while !self.0.read_status.is_set(Status::EMPTY) && in_time() {
             self.0.read.get();
         }

@@ -84,7 +84,7 @@ fn run(session: &mut Session, text: &str, command: Option<&str>, options: Option
 fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: Options) -> Result<(), Failure> {
     let program = match Program::start_unless(text, options, &uart::is_interrupted) {
         Ok(program) => program,
-        // Whoever has this command carried out says `^C`.
+        // The shell, which runs this command, prints `^C`.
         Err(refusal) if refusal.is_stopped() => return Ok(()),
         Err(refusal) => {
             show(&refusal, text);

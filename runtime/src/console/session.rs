@@ -49,7 +49,7 @@ impl Write for Screen {
     }
 }
 
-/// Reads lines from the UART and carries them out, for ever.
+/// Reads lines from the UART and carries them out, forever.
 pub fn run() -> ! {
     let mut session = Session {
         events: Events::new(tracing::rings()),

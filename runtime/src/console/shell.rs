@@ -76,8 +76,8 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// A quote is not closed, a file is missing, or there are several; or a sign is not in quotes that a shell has a meaning for; or
-    /// there is no memory for the words.
+    /// A quote is not closed, a file is missing, or there are several; or a sign is not in quotes that a shell has a meaning for;
+    /// or there is no memory for the words.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut line = Self::default();
         let mut redirection = None;

@@ -34,7 +34,7 @@ const MAX_CPUS: usize = aarch64_kprobes::platform::MAX_CPUS;
 pub struct Machine {
     /// RAM.
     pub memory: Vec<Range<u64>, 16>,
-    /// Parts of it that belong to somebody else.
+    /// Parts of it that are reserved for firmware or other CPUs.
     pub reserved: Vec<Reservation, 64>,
     /// The UART of the console.
     pub uart: Option<Device>,

@@ -1,6 +1,6 @@
 //! The report of a defect: what happened, where, with which registers, in which task, called by whom.
 //!
-//! A report runs into probes, if there are any on what it prints with. Whoever begins one has told the engine to leave
+//! A report runs into probes, if there are any on what it prints with. The CPU that begins one has told the engine to leave
 //! them behind on this CPU before anything is called that can be probed.
 
 use core::fmt;

@@ -1,4 +1,4 @@
-//! What ESR_EL1 says, in words: a report is read by somebody who does not know the encodings by heart.
+//! What ESR_EL1 says, in words: readers of a report do not know the encodings by heart.
 //!
 //! Pure, so that it is tested on the host. Names and encodings: Arm ARM, D24.2.40 (ESR_EL1).
 

@@ -6,12 +6,12 @@
 //! fast::arm(ticks)?;
 //! ```
 //!
-//! An [`IrqMask`](crate::sync::IrqMask), and so every lock of the kernel, masks PSTATE.I alone. So a fast interrupt comes inside the
-//! critical sections of the kernel. It does not come while an exception is handled, a probe is hit or an instruction is stepped:
-//! there PSTATE.F is masked as well.
+//! An [`IrqMask`](crate::sync::IrqMask), and so every lock of the kernel, masks PSTATE.I alone. So a fast interrupt comes inside
+//! the critical sections of the kernel. It does not come while an exception is handled, a probe is hit or an instruction is
+//! stepped: there PSTATE.F is masked as well.
 //!
-//! The timer is the EL1 physical timer (Arm ARM, D12.2), which the kernel uses for nothing else. What its interrupt needs, for it to
-//! be a fast one, depends on the controller:
+//! The timer is the EL1 physical timer (Arm ARM, D12.2), which the kernel uses for nothing else. What its interrupt needs, for it
+//! to be a fast one, depends on the controller:
 //!
 //! | controller | |
 //! |---|---|
@@ -122,9 +122,8 @@ pub unsafe fn set_handler(handler: Handler) {
     HANDLER.store(handler as *const () as usize, Ordering::Release);
 }
 
-/// Makes this CPU take a fast interrupt, once, when its counter has gone on by `ticks`
-/// ([`time::ticks`](crate::time::ticks)). Replaces what it was armed for before. A task that is moved meanwhile arms the CPU that it is
-/// moved to.
+/// Makes this CPU take a fast interrupt, once, when its counter has gone on by `ticks` ([`time::ticks`](crate::time::ticks)).
+/// Replaces what it was armed for before. A task that is moved meanwhile arms the CPU that it is moved to.
 ///
 /// # Errors
 ///

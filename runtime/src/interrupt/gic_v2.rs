@@ -176,8 +176,8 @@ impl GicV2 {
         self.distributor.generate.write(number + GeneratedInterrupt::TARGETS.val(targets));
     }
 
-    /// The number of the interrupt to handle, and, for one that a CPU has sent, that CPU. It is that of the fast interrupt if this has
-    /// become pending since the other was taken: its request stands when it is ended, and the other one's too.
+    /// The number of the interrupt to handle, and, for one that a CPU has sent, that CPU. It is that of the fast interrupt if this
+    /// has become pending since the other was taken: its request stands when it is ended, and the other one's too.
     pub(super) fn acknowledge(&self) -> u32 {
         let acknowledged = self.cpu.acknowledge.get();
         // What the sender stored before is read after: the interrupt that is acknowledged may have come later than the one

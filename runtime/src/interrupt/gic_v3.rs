@@ -172,8 +172,8 @@ fn priority_bits() -> u64 {
     (icc_ctlr_el1::read() >> 8 & 7) + 1
 }
 
-/// Whether EL3 leaves group 0 to EL1. If it takes FIQs itself (SCR_EL3.FIQ), access to the registers of group 0 traps to it, and the
-/// priority mask has one bit less: the lowest one of a mask is lost (IHI 0069, 4.8.6).
+/// Whether EL3 leaves group 0 to EL1. If it takes FIQs itself (SCR_EL3.FIQ), access to the registers of group 0 traps to it, and
+/// the priority mask has one bit less: the lowest one of a mask is lost (IHI 0069, 4.8.6).
 fn is_group0_accessible() -> bool {
     let mask = icc_pmr_el1::read();
     icc_pmr_el1::write(1 << (8 - priority_bits()));

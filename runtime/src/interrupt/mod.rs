@@ -66,7 +66,7 @@ pub enum Ipi {
     Reschedule = 0,
     /// To come to a rendezvous.
     Rendezvous = 1,
-    /// To stop for ever, as the machine stops.
+    /// To stop forever, as the machine stops.
     Stop = 2,
 }
 

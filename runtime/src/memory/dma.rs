@@ -1,7 +1,7 @@
 //! Memory that devices read and write by themselves.
 //!
 //! It is memory of the heap: physically contiguous, as the linear map is, and at a physical address that the virtual one
-//! tells. Whoever gives it to a device keeps it until the device has answered.
+//! tells. A driver that gives it to a device keeps it until the device has answered.
 //!
 //! Caches are not maintained here. Only devices are given memory that see what the CPUs see in their caches, which the
 //! device tree says of them (`dma-coherent`, Devicetree Specification 2.3.9).
@@ -29,7 +29,7 @@ pub(crate) fn allocate(pages: usize) -> Option<NonNull<u8>> {
 /// `memory` came from [`allocate`] with the same `pages`, and neither the kernel nor a device uses it any more.
 pub(crate) unsafe fn free(memory: NonNull<u8>, pages: usize) {
     if let Some(layout) = layout(pages) {
-        // SAFETY: it was allocated with this layout, and is nobody's any more, as the caller promises.
+        // SAFETY: it was allocated with this layout, and no driver or device uses it any more, as the caller promises.
         unsafe { dealloc(memory.as_ptr(), layout) };
     }
 }

@@ -8,7 +8,7 @@
 //! The arena is as large as direct branches reach: every place in it is less than 128 MiB from every place in the image
 //! ([`layout`](super::layout)). What it holds is never given back; who hands out parts of it uses them again.
 //!
-//! Whoever writes through [`with_writable`] also does the cache maintenance that makes instructions of it;
+//! The writer through [`with_writable`] also does the cache maintenance that makes instructions of it;
 //! [`allocate_executable`] has done it for the zeroes. A CPU that did not do so itself may have fetched before, and needs a
 //! context synchronization event: an exception, or its release from a rendezvous.
 //!
@@ -91,9 +91,9 @@ fn map_page(page: usize, attributes: Attributes) -> Result<(), OutOfMemory> {
     Ok(())
 }
 
-/// Takes back what [`map_page`] has mapped at the virtual address `page`, which nobody has been told of.
+/// Takes back what [`map_page`] has mapped at the virtual address `page`, which was not handed out.
 fn unmap_page(page: usize) {
-    // SAFETY: nobody has been told of the page.
+    // SAFETY: the page was not handed out.
     if let Some(frame) = unsafe { table::unmap(page) } {
         give_back(frame);
     }

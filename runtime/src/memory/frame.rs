@@ -1,7 +1,7 @@
 //! Page frames: the physical memory that stacks and translation tables are made of.
 //!
 //! Frames that were never used are taken from the ranges that are left; frames that were given back are linked through
-//! their own first word, in the linear map. So nothing has to be prepared for memory that nobody asks for.
+//! their own first word, in the linear map. So memory that is never allocated is never touched.
 //!
 //! The linear map has every frame as a page, not as a part of a block, so that a single one can be taken out of it
 //! ([`executable`](super::executable)).
@@ -25,7 +25,7 @@ struct Frames {
 static FRAMES: PreemptLock<Frames> =
     PreemptLock::new(Frames { fresh: Regions::new(), returned: None, free: 0, total: 0 });
 
-/// Adds memory to allocate from, whole pages: in the linear map, as pages, and used by nobody.
+/// Adds memory to allocate from, whole pages: in the linear map, as pages, and unused.
 pub(super) fn add(region: Range<u64>) {
     let mut frames = FRAMES.lock();
     let count = (region.end - region.start) as usize / PAGE_SIZE;
@@ -53,7 +53,7 @@ pub(super) fn allocate() -> Option<u64> {
 /// Takes a frame and fills it with zeroes.
 pub(super) fn allocate_zeroed() -> Option<u64> {
     let frame = allocate()?;
-    // SAFETY: the frame is in the linear map, and nobody else has it.
+    // SAFETY: the frame is in the linear map, and is free.
     unsafe { super::pointer(frame).write_bytes(0, PAGE_SIZE) };
     Some(frame)
 }

@@ -49,11 +49,11 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Gives the heap memory, for ever; too little to be of use is ignored.
+/// Gives the heap memory, forever; too little to be of use is ignored.
 ///
 /// # Safety
 ///
-/// `length` bytes at `start` are mapped for reading and writing, and nobody else uses them.
+/// `length` bytes at `start` are mapped for reading and writing, and belong to the heap alone.
 pub(super) unsafe fn add(start: *mut u8, length: usize) {
     // SAFETY: as the caller guarantees.
     let _ = unsafe { HEAP.lock().claim(start, length) };

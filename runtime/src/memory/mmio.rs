@@ -5,7 +5,7 @@ use core::ops::Deref;
 
 use super::{MapError, map_device};
 
-/// The registers `T` of a device, mapped for ever.
+/// The registers `T` of a device, mapped forever.
 pub(crate) struct Mmio<T> {
     address: usize,
     registers: PhantomData<*const T>,
@@ -40,7 +40,7 @@ impl<T> Deref for Mmio<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the registers were mapped at this address, for ever, and the caller of `map` says what they are.
+        // SAFETY: the registers were mapped at this address, forever, and the caller of `map` says what they are.
         unsafe { &*core::ptr::with_exposed_provenance::<T>(self.address) }
     }
 }

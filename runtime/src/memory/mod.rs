@@ -89,13 +89,13 @@ mod target {
         Ok(LINEAR_BASE + physical as usize)
     }
 
-    /// Stores `value` at the physical address `physical`, a multiple of 8, for somebody who reads it with the MMU and the
+    /// Stores `value` at the physical address `physical`, a multiple of 8, for a CPU that reads it with the MMU and the
     /// caches off: when this returns it is at the point of coherency (Arm ARM, D7.5.9). Memory that is not in the linear
     /// map is not cached; it is mapped as registers of a device are.
     ///
     /// # Safety
     ///
-    /// The word is nobody else's.
+    /// The word has no other owner.
     pub(crate) unsafe fn store_for_uncached(physical: u64, value: u64) -> Result<(), MapError> {
         let out_of_reach = MapError::OutOfReach(physical);
         let image_start = IMAGE.load(Ordering::Relaxed);

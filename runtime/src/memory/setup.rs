@@ -44,7 +44,7 @@ pub(crate) fn set_image(physical: u64) {
 ///
 /// # Safety
 ///
-/// Nobody else refers to what is returned: this is called once.
+/// The reference that is returned is the only one: this is called once.
 pub(crate) unsafe fn map_device_tree(physical: u64) -> Result<&'static mut [u8], DeviceTreeError> {
     device_tree::check_address(physical, LINEAR_END)?;
     let unreachable = |_| DeviceTreeError::OutOfReach { address: physical };
@@ -56,7 +56,7 @@ pub(crate) unsafe fn map_device_tree(physical: u64) -> Result<&'static mut [u8],
     let mapped = (physical + device_tree::HEADER_SIZE as u64).next_multiple_of(PAGE_SIZE as u64);
     map_pages(page, mapped)?;
     let start = core::ptr::with_exposed_provenance_mut::<u8>(LINEAR_BASE + physical as usize);
-    // SAFETY: these pages were just mapped, and nobody else has them: they are reserved from now on.
+    // SAFETY: these pages were just mapped, and are reserved for this from now on.
     let header = unsafe { core::slice::from_raw_parts(start, device_tree::HEADER_SIZE) };
     let length = device_tree::total_size(header)?;
     let end = (physical + length as u64).next_multiple_of(PAGE_SIZE as u64);
@@ -114,7 +114,7 @@ pub(crate) fn initialize(machine: &Machine, tree: &[u8]) -> Result<(), SetupErro
         // rest.
         let heap = (piece.end - piece.start) / 4 * 3 / block * block;
         table::map(linear(piece.start), piece.start, heap as usize, Attributes::DATA)?;
-        // SAFETY: this memory was just mapped, and nobody else gets it.
+        // SAFETY: this memory was just mapped, and goes to the heap alone.
         unsafe { heap::add(super::pointer(piece.start), heap as usize) };
         // Bit by bit, as the frames of one bit are the tables of the next.
         for start in (piece.start + heap..piece.end).step_by(BLOCK_SIZE) {

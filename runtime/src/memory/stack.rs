@@ -62,7 +62,7 @@ pub fn containing(pointer: usize) -> Option<Range<usize>> {
 impl Drop for Stack {
     fn drop(&mut self) {
         for page in self.range().step_by(PAGE_SIZE) {
-            // SAFETY: whoever owns the stack has stopped to run on it.
+            // SAFETY: the task that owns the stack no longer runs on it.
             if let Some(frame) = unsafe { table::unmap(page) } {
                 // SAFETY: the frame comes from `allocate`, and nothing else mapped it.
                 unsafe { frame::free(frame) };

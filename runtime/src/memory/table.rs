@@ -91,7 +91,7 @@ fn load(entry: &AtomicU64) -> Descriptor {
 fn table_of(entry: &AtomicU64) -> Option<&'static Table> {
     let descriptor = load(entry);
     // SAFETY: table descriptors are written by `next_table` and boot.S only, with the address of a table that stays one
-    // for ever, in the image or in a frame of the linear map; all accesses are atomic.
+    // forever, in the image or in a frame of the linear map; all accesses are atomic.
     if descriptor.is_table() { Some(unsafe { &*super::pointer(descriptor.address()).cast::<Table>() }) } else { None }
 }
 

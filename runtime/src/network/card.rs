@@ -51,7 +51,7 @@ pub(super) struct Card {
     driver: Box<VirtIONetRaw<Memory, MmioTransport<'static>, DEPTH>>,
     /// The buffers that the device receives into, by its number; null where it has none. Each is a `Box` that only this has.
     receiving: [*mut Bytes; DEPTH],
-    /// Likewise those that it sends from, with the lengths of header and packet together.
+    /// The buffers that it sends from, with the lengths of header and packet together.
     sending: [(*mut Bytes, usize); DEPTH],
     /// Those to send from that the device does not have. It has room for all.
     free: Vec<Buffer>,
@@ -125,7 +125,7 @@ impl Card {
     /// Gives the device a buffer to receive into.
     pub(super) fn offer(&mut self, buffer: Buffer) -> Result<(), Error> {
         let buffer = Box::into_raw(buffer.0);
-        // SAFETY: the box was just made into this pointer; it stays where it is, and nobody accesses it, until
+        // SAFETY: the box was just made into this pointer; it stays where it is, and the driver does not access it, until
         // `take_received`, when the device has done with it.
         match unsafe { self.driver.receive_begin(&mut *buffer) } {
             Ok(token) => {
@@ -162,8 +162,8 @@ impl Card {
     pub(super) fn send(&mut self, buffer: Buffer, length: usize) -> Result<(), Error> {
         let length = HEADER + length.min(PACKET_MAX);
         let buffer = Box::into_raw(buffer.0);
-        // SAFETY: the box was just made into this pointer; it stays where it is, and nobody writes to it, until `reclaim`,
-        // when the device has done with it.
+        // SAFETY: the box was just made into this pointer; it stays where it is, and the driver does not write to it,
+        // until `reclaim`, when the device has done with it.
         match unsafe { self.driver.transmit_begin(&(&*buffer)[..length]) } {
             Ok(token) => {
                 self.sending[usize::from(token)] = (buffer, length);

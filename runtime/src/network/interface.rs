@@ -67,7 +67,7 @@ pub struct Statistics {
     pub bytes_received: u64,
     /// Packets that the card was given.
     pub packets_transmitted: u64,
-    /// Bytes of these, likewise.
+    /// How many bytes these packets have.
     pub bytes_transmitted: u64,
     /// Packets that did not get through, as the card has refused a buffer, or said what cannot be.
     pub lost: u64,
@@ -129,7 +129,7 @@ impl Interface {
         Statistics { packets_received, bytes_received, packets_transmitted, bytes_transmitted, lost, connections }
     }
 
-    /// Counts a connection that somebody has begun.
+    /// Counts a connection that a client has opened.
     pub(super) fn count_connection(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }

@@ -58,7 +58,7 @@ mod target {
         let mut cards = virtio::take(devices, DeviceType::Network, "network card", Card::new, &mut complain);
         // The slots that they are in do not tell which is which, but this does.
         cards.sort_by_key(|(card, _)| card.hardware_address());
-        // One that interrupts before it is among the interfaces would do so for ever.
+        // One that interrupts before it is among the interfaces would do so forever.
         let _mask = IrqMask::new();
         let mut interfaces = Vec::new();
         for (card, interrupt) in cards {

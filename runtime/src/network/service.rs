@@ -35,7 +35,7 @@ pub(super) struct Service<P> {
 struct Connection<P> {
     socket: SocketHandle,
     protocol: P,
-    /// When it has stood still for too long; none while nobody is connected.
+    /// When it has stood still for too long; none while no client is connected.
     deadline: Option<Instant>,
     /// Bytes that were said and had not arrived when it was looked at last.
     underway: usize,
@@ -56,7 +56,7 @@ impl<P: Protocol + Default> Service<P> {
         Self { port, connections }
     }
 
-    /// Lets every connection say what it has to say, and calls `connected` for each that somebody has begun. Returns when it is to
+    /// Serves every connection, and calls `connected` for each that a client has opened. Returns when it is to
     /// be called again at the latest.
     pub(super) fn serve(
         &mut self,

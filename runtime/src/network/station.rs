@@ -61,7 +61,7 @@ pub(super) fn run(interface: &'static Interface) {
     }
 }
 
-/// Gives the interface the address that it was offered, or takes it away where nobody offers it any more.
+/// Gives the interface the address that it was offered, or takes it away when no server offers it any more.
 fn configure(interface: &Interface, stack: &mut Stack, event: &dhcpv4::Event<'_>) {
     let (address, router) = match event {
         dhcpv4::Event::Configured(config) => (Some(config.address), config.router),

@@ -195,7 +195,7 @@ impl Attached {
 
     /// Unregisters them: when this returns, no clause runs at a hit, and none will. Returns what they were not told of.
     ///
-    /// The instructions of clauses go behind that. Nobody is in them then: to be unregistered, a probe waits until every CPU was
+    /// The instructions of clauses go behind that. No CPU is in them then: unregistering a probe waits until every CPU was
     /// held outside of handlers, and no task is preempted in one, as interrupts are masked.
     pub fn detach(mut self) -> Unseen {
         // Where there is no memory for that, they go armed.

@@ -43,7 +43,7 @@ pub(super) struct Place {
     pub name: usize,
     /// The virtual addresses of its function.
     pub function: Range<usize>,
-    /// Where the function returns to is in x30 there, and in no frame record; not set where nobody asks.
+    /// Where the function returns to is in x30 there, and in no frame record; not set where no clause asks.
     pub is_caller_in_link: bool,
     /// What it is about, if that is not the function but a copy in it.
     pub inlined: Option<Inlined>,

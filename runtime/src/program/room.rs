@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use fallible::OutOfMemory;
 
-/// Memory that nobody uses: the virtual addresses at which stretches of it begin and end, in ascending order. None touches another.
+/// Free memory: the virtual addresses at which stretches of it begin and end, in ascending order. None touches another.
 #[derive(Debug)]
 struct Free {
     stretches: Vec<(usize, usize)>,
@@ -95,7 +95,7 @@ mod target {
         pub fn new(words: &[u32]) -> Result<Self, OutOfMemory> {
             let bytes = size_of_val(words).next_multiple_of(ALIGNMENT);
             let range = find(bytes)?;
-            // SAFETY: it is executable memory of which nobody else has been told, and large enough.
+            // SAFETY: it is executable memory that has not been handed out before, and large enough.
             unsafe { probe::write_instructions(range.start, words) };
             Ok(Self(range))
         }

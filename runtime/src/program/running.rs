@@ -27,7 +27,7 @@ use crate::sync::IrqMask;
 use crate::task::JoinHandle;
 use crate::{memory, smp, symbol, time};
 
-/// Starts a program that nobody stops.
+/// Starts a program that runs until it exits by itself.
 const GO_ON: &dyn Fn() -> bool = &|| false;
 
 /// What the tasks and the hits of a program share.
@@ -47,7 +47,7 @@ pub struct Shared {
     pub(super) late: AtomicU64,
     /// When the tasks of the program were told to end, in nanoseconds; `u64::MAX` before.
     ending: AtomicU64,
-    /// Whether somebody takes what was put out: one at a time can.
+    /// Whether a task takes the output: one at a time can.
     reading: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ pub struct Refusal {
     sentence: String,
     /// The part of the text that is the cause.
     cause: Option<Span>,
-    /// Somebody wanted it to end.
+    /// The program was asked to end.
     is_stopped: bool,
 }
 

@@ -9,8 +9,8 @@
 //! dispatcher and [`answer`]. No hit of a probe is under way on it, and no [`IrqLock`](crate::sync::IrqLock) is held by it.
 //!
 //! **Bounded time.** A CPU may have interrupts masked for long, and then the others must not wait for it with theirs
-//! masked. A round gathers for [`PATIENCE_MIN`] at first. Whoever is missing then, the others are let go, and the next
-//! round begins only when the missing ones have taken their interrupt: until then nobody is held, and the initiator
+//! masked. A round gathers for [`PATIENCE_MIN`] at first. If a CPU is missing then, the others are let go, and the next
+//! round begins only when the missing ones have taken their interrupt: until then no CPU is held, and the initiator
 //! sleeps. Where CPUs come late though they take interrupts, as under an emulator that has fewer than it emulates, each
 //! round has twice the patience of the last, up to [`PATIENCE_MAX`]. So no CPU has interrupts masked for longer at a time
 //! than [`PATIENCE_MAX`] and what the action takes; and where all answer, no longer than the slowest answer and the action.
@@ -91,7 +91,7 @@ fn attempt(patience: Duration, action: &mut dyn FnMut()) -> Set {
     ROUND.begin(round);
     each(others, |cpu| interrupt::send(cpu, Ipi::Rendezvous));
     let missing = gather(round, others, time::counter().saturating_add(time::ticks(patience)), action);
-    // Whoever has seen the end of the round by itself has not fallen asleep, or is awake again.
+    // A CPU that has seen the end of the round by itself has not fallen asleep, or is awake again.
     each(others, |cpu| {
         if ROUND.is_asleep(cpu) {
             interrupt::send(cpu, Ipi::Rendezvous);

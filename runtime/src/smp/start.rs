@@ -2,7 +2,7 @@
 //!
 //! Each is started when the one before it has come, or was given up: so their tasks have the same numbers at every boot.
 //! It enters at boot_secondary (trampoline/boot.S), finds its stacks in [`SMP_ENTRIES`] by its affinity, sets up what a
-//! CPU has of its own, and says that it runs. Whoever says so too late, or is not expected, waits for ever, with interrupts
+//! CPU has of its own, and says that it runs. A CPU that says so too late, or is not expected, waits forever, with interrupts
 //! masked: it must not come to a kernel that goes on without it.
 //!
 //! **Spin table** (Linux, Documentation/arch/arm64/booting.rst): the CPU waits, by WFE, for an address to be stored at the
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[repr(C)]
 pub(crate) struct Entry {
     affinity: AtomicU64,
-    /// The end of its stack, a virtual address; 0 while nobody is to enter by this.
+    /// The end of its stack, a virtual address; 0 while no CPU is to enter by this.
     stack: AtomicU64,
     emergency_stack: AtomicU64,
 }
@@ -62,9 +62,9 @@ pub(crate) static SMP_ENTRIES: [Entry; MAX_CPUS] = [const { Entry::closed() }; M
 const OFF: u8 = 0;
 const STARTING: u8 = 1;
 const RUNNING: u8 = 2;
-/// It cannot be used, and waits for ever; [`FAILURES`] has the reason.
+/// It cannot be used, and waits forever; [`FAILURES`] has the reason.
 const FAILED: u8 = 3;
-/// Nobody waits for it any more.
+/// The other CPUs no longer wait for it.
 const GIVEN_UP: u8 = 4;
 
 static STATES: PerCpu<AtomicU8> = PerCpu::new([const { AtomicU8::new(OFF) }; MAX_CPUS]);
@@ -179,7 +179,7 @@ fn start(number: usize, cpu: &Cpu) -> Result<(), StartError> {
     entry.affinity.store(cpu.affinity, Ordering::Relaxed);
     entry.emergency_stack.store(emergency_stack.range().end as u64, Ordering::Relaxed);
     entry.stack.store(stack.range().end as u64, Ordering::Relaxed);
-    // The CPU has them for ever, and may come late.
+    // The CPU has them forever, and may come late.
     core::mem::forget((stack, emergency_stack));
     STATES.of(number).store(STARTING, Ordering::Release);
     barrier::dsb(barrier::SY);

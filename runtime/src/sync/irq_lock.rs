@@ -8,7 +8,7 @@ use super::IrqMask;
 
 /// A spin lock that masks interrupts on its CPU while it is held.
 ///
-/// A handler that interrupted the holder and asked for the same lock would spin for ever; so would a task that
+/// A handler that interrupted the holder and asked for the same lock would spin forever; so would a task that
 /// preempted it. Neither can happen with interrupts masked, and they stay so until the last of several locks is free, in
 /// whatever order that comes about. Nor can a CPU be held in a rendezvous while it has such a lock, as it has interrupts
 /// masked: what runs meanwhile may take one. Hold it for a few instructions, and take no lock twice.
@@ -37,8 +37,8 @@ impl<T> IrqLock<T> {
         IrqGuard { data: self.data.lock(), _mask: mask }
     }
 
-    /// Calls `look` with the data while the lock is held. All of it is inlined, for code from which no function may be called that can be
-    /// probed: to drop a guard may be such a call.
+    /// Calls `look` with the data while the lock is held. All of it is inlined, for code from which no function may be called that
+    /// can be probed: to drop a guard may be such a call.
     #[inline(always)]
     pub(crate) fn with_inlined<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
         let mask = IrqMask::new();

@@ -6,7 +6,7 @@ use super::IrqMask;
 
 /// A spin lock for code that has masked interrupts, and says so with its [`IrqMask`].
 ///
-/// It can be left locked for the next task on the same CPU, which unlocks it: so whoever takes the lock of another CPU
+/// It can be left locked for the next task on the same CPU, which unlocks it: so code that takes the lock of another CPU
 /// finds that CPU before a switch or after it, never within one.
 pub(crate) struct MaskedLock<T>(SpinMutex<T>);
 

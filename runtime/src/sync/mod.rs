@@ -5,10 +5,10 @@
 //! | lock | masks | for data that | waits by | to be held for |
 //! |---|---|---|---|---|
 //! | [`IrqLock`] | interrupts | interrupt handlers, the scheduler or the rendezvous touch too | spinning | a few instructions |
-//! | [`PreemptLock`] | preemption | tasks touch, and nobody else | spinning, interruptibly | as long as an interrupt may take, or longer |
+//! | [`PreemptLock`] | preemption | only tasks touch | spinning, interruptibly | as long as an interrupt may take, or longer |
 //! | `MaskedLock` | nothing: the caller has masked interrupts | the scheduler of a CPU owns, a switch included | spinning | a switch |
 //!
-//! No lock can be held by a task that does not run: somebody else would spin for as long as that task waits for its turn.
+//! No lock can be held by a task that does not run: another CPU would spin for as long as that task waits for its turn.
 //! So all three keep the holder on its CPU. What takes longer than that does not spin: [`WaitQueue`] makes a task sleep
 //! until another task, or an interrupt handler, has something for it; [`Signal`], until that or a deadline.
 //!

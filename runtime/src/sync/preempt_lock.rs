@@ -1,4 +1,4 @@
-//! The lock for data that tasks share, and nobody else.
+//! The lock for data that only tasks share, and no interrupt handler touches.
 
 use core::ops::{Deref, DerefMut};
 

@@ -9,7 +9,7 @@ use crate::task::{Task, scheduler};
 /// that come before are one.
 ///
 /// The task is among the sleepers of its CPU, and known here, from before the lock is free: who sets the signal finds it set
-/// by nobody and the task asleep, or on its way there, on another CPU; or the task finds the signal. And the task is
+/// by no CPU and the task asleep, or on its way there, on another CPU; or the task finds the signal. And the task is
 /// forgotten before it returns, under the lock that is held while it is woken: it is not woken from another sleep.
 pub struct Signal {
     state: IrqLock<State>,

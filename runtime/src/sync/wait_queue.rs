@@ -1,4 +1,4 @@
-//! Where tasks wait until somebody has something for them.
+//! A queue of tasks that wait for a condition.
 
 use core::mem;
 
@@ -7,7 +7,7 @@ use crate::task::{Queue, State, scheduler};
 
 /// Tasks that wait for a condition, in the order in which they came.
 ///
-/// No wake-up is lost, if whoever makes the condition true does so before it calls [`wake_one`](Self::wake_one) or
+/// No wake-up is lost, if the code that makes the condition true does so before it calls [`wake_one`](Self::wake_one) or
 /// [`wake_all`](Self::wake_all): the condition is looked at under the lock that a wake-up takes, so a wake-up comes
 /// either before, and the condition is seen to be true, or after, and finds the task in the queue. It may find it on its
 /// way to sleep, on another CPU: the scheduler then makes it stay ([`scheduler`]).
@@ -16,7 +16,7 @@ pub struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Nobody waits.
+    /// No task waits.
     pub const fn new() -> Self {
         Self { waiting: IrqLock::new(Queue::new()) }
     }

@@ -23,7 +23,7 @@ pub struct Context {
     stack_pointer: u64,
 }
 
-/// The saved registers of a task. They are the scheduler's, and whoever shows a backtrace reads them.
+/// The saved registers of a task. They belong to the scheduler; backtraces read them.
 pub struct ContextCell(UnsafeCell<Context>);
 
 // SAFETY: written by the switch away from the task and read by the switch to it, which the scheduler keeps apart;

@@ -25,7 +25,7 @@ impl JoinHandle {
     /// Waits until the task has exited and all memory that it had is free again.
     pub fn join(self) {
         self.task.released.wait_until(|| self.task.is_released.load(Ordering::Acquire).then_some(()));
-        // The reaper still has it, for a moment, and so may somebody who lists the tasks. Who drops it last frees it.
+        // The reaper still has it, for a moment, and so may a list of tasks. The last reference that is dropped frees it.
         while Arc::strong_count(&self.task) > 1 {
             yield_now();
         }

@@ -1,6 +1,6 @@
 //! A queue of tasks that needs no memory: the tasks themselves are linked.
 //!
-//! Whoever queues a task may be an interrupt handler, or the allocator's own caller; neither may allocate. A queue has no
+//! A task may be queued by an interrupt handler, or by a caller of the allocator; neither may allocate. A queue has no
 //! lock of its own: it lies within the data of one.
 
 use core::cell::UnsafeCell;

@@ -1,8 +1,8 @@
 //! The end of tasks.
 //!
-//! A task cannot free the stack that it stands on. Once it has left its CPU for ever it is handed to the reaper, a
+//! A task cannot free the stack that it stands on. Once it has left its CPU forever it is handed to the reaper, a
 //! task like any other, on any CPU, which releases what it had and lets those go on that join it. After a join all memory of
-//! the task is free again: the one that joins waits until nobody else has it.
+//! the task is free again: the task that joins waits until it holds the last reference.
 
 use core::sync::atomic::Ordering;
 use fallible::Arc;
@@ -24,7 +24,7 @@ pub fn bury(task: Arc<Task>) {
 pub fn reap() {
     loop {
         let task = DEATHS.wait_until(|| DEAD.lock().pop());
-        // SAFETY: it has exited and left its CPU for ever before it was buried: calls that it was in will never return.
+        // SAFETY: it has exited and left its CPU forever before it was buried: calls that it was in will never return.
         unsafe { aarch64_kprobes::probe::task_exited(&task.calls) };
         let stack = task.stack.lock().take();
         drop(stack);

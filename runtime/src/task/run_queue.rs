@@ -49,7 +49,7 @@ static CPUS: PerCpu<Cpu> = PerCpu::new(
 pub struct Queues {
     /// Ready, in the order in which they became so.
     movable: Queue,
-    /// Likewise, of those that may run on this CPU alone.
+    /// The tasks that are ready and may run on this CPU alone.
     pinned: Queue,
     /// Ordered by deadline.
     sleepers: Queue,
@@ -75,7 +75,7 @@ impl Cpu {
         (number, CPUS.of(number))
     }
 
-    /// Waits for the lock. Nobody holds two of them.
+    /// Waits for the lock. No CPU holds two of them.
     pub fn lock<'a>(&'a self, masked: &'a IrqMask) -> MaskedGuard<'a, Queues> {
         self.queues.lock(masked)
     }

@@ -2,17 +2,17 @@
 //!
 //! Every CPU has its own queues of tasks ([`run_queue`](super::run_queue)); together they are one line
 //! ([`line`](super::line)). A ready task is in the queue of the CPU that it ran on last, or that it was started on, and
-//! goes to another when that one picks it. So there is no other balancing: a CPU that would be idle takes whoever waits
+//! goes to another when that one picks it. So there is no other balancing: a CPU that would be idle takes the task that waits
 //! longest anywhere, and one that computes looks at the end of every quantum.
 //!
 //! # A task does not run on two CPUs
 //!
 //! The lock of a CPU is held across a switch: the task that leaves takes it, and the one that comes unlocks it, when the
-//! registers of the first are saved. And whoever moves a task first takes the lock of the CPU that it was on last:
+//! registers of the first are saved. Code that moves a task first takes the lock of the CPU that the task was on last:
 //!
 //! - A task that is *ready* is found in the queue of a CPU, under its lock. It was put there by itself, before its switch,
 //!   in which case the lock was free again only after that; or by who woke it.
-//! - A task that *waits* is woken by who has taken it out of the queue that it waited in, and by nobody else. That may be
+//! - A task that *waits* is woken only by the code that has taken it out of the queue that it waited in. That may be
 //!   before it has left its CPU: it puts itself into that queue, and switches later, with interrupts masked in between. So
 //!   [`wake`] takes the lock of its CPU. Either the task still has the CPU; then its state is set back, under the lock
 //!   under which [`reschedule`] is going to look, and it stays. Or it has not; then its switch is over.
@@ -31,11 +31,11 @@
 //!
 //! # Preemption
 //!
-//! The timer is programmed for the next thing that is to happen: the end of the running task's quantum, where somebody may
-//! wait, or the first sleeper's deadline, whichever comes first. It is silent on an idle CPU where nobody sleeps, and on a
+//! The timer is programmed for the next thing that is to happen: the end of the running task's quantum, where a task may
+//! wait, or the first sleeper's deadline, whichever comes first. It is silent on an idle CPU where no task sleeps, and on a
 //! machine of one CPU where one task computes.
 //!
-//! The state of a task says what becomes of it when it leaves the CPU: whoever wants it to wait says so there before
+//! The state of a task says what becomes of it when it leaves the CPU: code that wants it to wait says so there before
 //! it calls [`reschedule`], with interrupts masked in between.
 
 use core::ptr;

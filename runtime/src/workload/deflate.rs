@@ -97,11 +97,12 @@ pub fn iterate() -> bool {
     text == TEXT && adler2::adler32_slice(&text) == ANSWER && packed.len() < LENGTH / 2
 }
 
-/// Makes a compressor in `place`: it holds 64 KiB, more than a stack has. Where the compiler optimizes for size, it makes what it then
-/// moves on the stack, so here the place is passed as that of the result (AAPCS64, section 6.9).
+/// Makes a compressor in `place`: it holds 64 KiB, more than a stack has. Where the compiler optimizes for size, it makes what it
+/// then moves on the stack, so here the place is passed as that of the result (AAPCS64, section 6.9).
 #[cfg(target_os = "none")]
 fn make(place: &mut MaybeUninit<CompressorOxide>) {
-    // SAFETY: the function has no parameters and does not unwind. x8 is the address of the memory for its result, which has room for it.
+    // SAFETY: the function has no parameters and does not unwind. x8 is the address of the memory for its result, which has room
+    // for it.
     unsafe {
         core::arch::asm!(
             "bl {}",

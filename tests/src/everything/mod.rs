@@ -72,8 +72,8 @@ fn run(workload: &'static Workload, iterations: u64) -> Report {
     report
 }
 
-/// The functions that an iteration of `workload` is known to call, with how often. Where the environment has the image compiled otherwise
-/// than the profile of `Cargo.toml` says, some may be inlined.
+/// The functions that an iteration of `workload` is known to call, with how often. Where the environment has the image compiled
+/// otherwise than the profile of `Cargo.toml` says, some may be inlined.
 pub fn known_calls(workload: &Workload) -> impl Iterator<Item = (&'static str, u64)> {
     let is_default = option_env!("CARGO_PROFILE_RELEASE_OPT_LEVEL").is_none()
         && option_env!("CARGO_PROFILE_RELEASE_LTO").is_none()

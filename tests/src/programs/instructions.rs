@@ -173,8 +173,8 @@ test!(
         };
         for text in PROGRAMS.map(|(text, _)| text).into_iter().chain(["kprobe:sha2::* { @[func, kstack] = count(); }"])
         {
-            // What is kept for the next one is there from the first on, of each of the two ways to end: probes that go one after the other
-            // leave others alone at an instruction for a while.
+            // What is kept for the next one is there from the first on, of each of the two ways to end: probes that go one after
+            // the other leave others alone at an instruction for a while.
             run(text);
             drop(start(text));
             let before = memory::usage();

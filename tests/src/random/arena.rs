@@ -160,7 +160,7 @@ impl Arena {
     pub fn run(&self, before: &TrapFrame, memory: &[u64; MEMORY]) -> Outcome {
         let state = random_run_state.0.get();
         let words = self.memory().start as *mut [u64; MEMORY];
-        // SAFETY: nobody else uses the two while this runs, and the pointers are good. The word at `before.pc` was
+        // SAFETY: nothing else uses the two while this runs, and the pointers are good. The word at `before.pc` was
         // chosen so that it changes nothing but registers and `memory`, and leads to a pad, from where `random_run`
         // returns. `after.pc` is in the image or the pages for slots, which are in one region of 4 GiB.
         unsafe {

@@ -103,7 +103,7 @@ impl Changer {
     }
 }
 
-/// Checks that no probe has counted more than there was. Nobody runs into any.
+/// Checks that no probe has counted more than there was. No CPU runs into any.
 pub fn check_most() {
     for group in [Group::Steady, Group::Loose] {
         for (counter, most) in MOST[group as usize].iter().enumerate() {

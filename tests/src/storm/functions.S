@@ -1,7 +1,7 @@
 // The functions of the storm, twice: storm_NAME_steady and storm_NAME_loose. All follow the AAPCS64, with the argument
 // and the result in x0.
 //
-// x1 leads to counters of 64 bits that nobody else changes meanwhile, and is passed on in every call. Every stretch of
+// x1 leads to counters of 64 bits that nothing else changes meanwhile, and is passed on in every call. Every stretch of
 // instructions that is executed as a whole counts itself in one of them: so it is known how often each was executed.
 //
 // An instruction that is written behind `at` is a place for probes: its address and the number of the counter of its

@@ -126,7 +126,7 @@ impl Function {
     }
 
     fn call(&self, argument: u64, caller: usize) -> u64 {
-        // SAFETY: the function counts in what it is given, which nobody else does meanwhile, and touches nothing else.
+        // SAFETY: the function counts in what it is given, which nothing else does meanwhile, and touches nothing else.
         unsafe { (self.code)(argument, &ALL[self.group as usize][caller]) }
     }
 

@@ -42,7 +42,7 @@ use functions::{FUNCTIONS, Group, WORKERS, executed, places};
 use probes::{Handlers, Order, Probe, Target};
 use watch::OFFENCES;
 
-/// Between two of them nobody runs into probes, and all counts are compared.
+/// Between two of them no CPU runs into probes, and all counts are compared.
 const ROUNDS: u64 = 8;
 /// One in so many calls is made by a task that exits in the middle of it.
 const SELDOM: u64 = 64;

@@ -184,7 +184,7 @@ impl Probe {
         self.hits() + self.missed()
     }
 
-    /// Checks that its handlers were called as often as it counts. It has been disarmed, or nobody runs into it.
+    /// Checks that its handlers were called as often as it counts. It has been disarmed, or no CPU runs into it.
     pub fn check_calls(&self) {
         // A call that was in progress may return meanwhile; once there is none, there is nothing more to count.
         let is_over = self.active() == 0;

@@ -1,5 +1,5 @@
-//! Instructions that break a rule are told, and what cannot be compiled is refused. What the instructions of programs are is for the
-//! tests of a front end, and what they do is tested on the target.
+//! Instructions that break a rule are told, and what cannot be compiled is refused. What the instructions of programs are is for
+//! the tests of a front end, and what they do is tested on the target.
 
 use std::string::{String, ToString};
 use std::vec;

@@ -31,7 +31,8 @@ use crate::store::{Cells, Lane, Store};
 
 /// Whether `holds` is true of each element of `left` and the element of `right` in the same place, as far as there are both.
 ///
-/// This module goes through two slices at once by patterns. At some levels of optimization `Iterator::zip` is a call of a function of
+/// This module goes through two slices at once by patterns. At some levels of optimization `Iterator::zip` is a call of a function
+/// of
 /// `core`, which can be probed.
 #[inline(always)]
 fn all_pairs<A, B>(mut left: &[A], mut right: &[B], mut holds: impl FnMut(&A, &B) -> bool) -> bool {
@@ -93,7 +94,7 @@ pub trait Machine {
     /// read.
     fn read(&self, address: u64, bytes: u8) -> Option<u64>;
 
-    /// The virtual addresses of the stack, the innermost first, in `frames`, which nobody else uses meanwhile: as many as fit.
+    /// The virtual addresses of the stack, the innermost first, in `frames`, which nothing else uses meanwhile: as many as fit.
     /// Returns how many.
     fn stack(&self, frames: &[AtomicU64]) -> usize;
 }

@@ -1,7 +1,7 @@
 //! What is collected for keys of one word that are found at a hit: in a slot that code in a stub finds by a hash, in front of the
 //! table.
 //!
-//! Each CPU has the slots for itself. A key that is new to its table takes the slot of its hash, if nobody has it, and keeps it for
+//! Each CPU has the slots for itself. A key that is new to its table takes the slot of its hash, if that is free, and keeps it for
 //! good. Hits with a key that has its slot are collected there by the stub, by whatever CPU its task is moved to meanwhile; all
 //! others go to the table. So a slot is looked at once, and without waiting. What has been cleared is not taken out, but
 //! remembered, and subtracted from then on. One task at a time reads and clears a map.
@@ -40,7 +40,7 @@ struct Lane {
     before: Box<Cells>,
 }
 
-/// What is in the place of the key of slot `number` that nobody has: a key with another slot. That of 0 is slot 0.
+/// The mark of the free slot `number`, in the place of its key: a key that has another slot. The slot of key 0 is 0.
 const fn nobody(number: usize) -> u64 {
     (number == 0) as u64
 }
@@ -80,7 +80,7 @@ impl Cached {
         self.places.as_ptr().expose_provenance() as u64
     }
 
-    /// The key of the slot that `key` has on the CPU of number `cpu`, and what is there if nobody has it. Also on the way of a hit.
+    /// The key of the slot that `key` has on the CPU of number `cpu`, and what is there if it is free. Also on the way of a hit.
     #[inline(always)]
     pub fn slot(&self, cpu: usize, key: u64) -> Option<(&AtomicU64, u64)> {
         let number = (key.wrapping_mul(MIX) >> SHIFT) as usize;
@@ -88,7 +88,7 @@ impl Cached {
         Some((place, nobody(number)))
     }
 
-    /// The slots that somebody has, with what they were when they were cleared.
+    /// The slots that are taken, with what they were when they were cleared.
     fn taken(&self) -> impl Iterator<Item = (&Cells, &Cells)> {
         let words = Self::words(self.layout);
         self.lanes.iter().flat_map(move |lane| {

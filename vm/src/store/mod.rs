@@ -316,8 +316,8 @@ impl Store {
         code.maps.get(map).and_then(|of| Layout::of(of.value)).map_or(0, Layout::words)
     }
 
-    /// The virtual address of the addresses of the slots that each CPU has of a map of `code`, by its number, for code in a stub; they
-    /// are made if there are none yet. Nothing if the map can have none.
+    /// The virtual address of the addresses of the slots that each CPU has of a map of `code`, by its number, for code in a stub;
+    /// they are made if there are none yet. Nothing if the map can have none.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ const WAYS: usize = 8;
 /// are; in one for 1,024 that is half full on average, 16 buckets in a row are not.
 pub(crate) const FOLLOWING: usize = 15;
 
-/// The words of a bucket before its slots: 0 unless somebody holds it; which slots are taken; and how far away from this home
+/// The words of a bucket before its slots: 0 unless a CPU holds it; which slots are taken; and how far away from this home
 /// the furthest key is.
 pub(crate) const HEAD: usize = 3;
 

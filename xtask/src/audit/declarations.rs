@@ -1,7 +1,7 @@
 //! What cannot be read from an image, and is declared: where paths begin and end, what indirect calls may reach, which
 //! locks are allowed. `docs/audit.md` describes the files.
 //!
-//! Every declaration has a reason, and one that applies to nothing is an error: a list that nobody prunes is not read.
+//! Every declaration has a reason, and one that applies to nothing is an error: a list that is not pruned is not read.
 
 use std::{
     cell::Cell,

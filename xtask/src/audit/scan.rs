@@ -166,8 +166,8 @@ pub fn scan(program: &Program, callees: &dyn Callees, entry: u64) -> Option<Body
     Some(body)
 }
 
-/// Whether the function at `entry` is outlined, and so a part of what calls it; or a read that may fault, the inline assembly of which
-/// names what it changes, so that its callers rely on the rest.
+/// Whether the function at `entry` is outlined, and so a part of what calls it; or a read that may fault, the inline assembly of
+/// which names what it changes, so that its callers rely on the rest.
 fn outlined(program: &Program, entry: u64) -> bool {
     const READS: &str = "kprobes_nofault_load";
     let is_part = |function: &Function| function.is_outlined() || function.name().starts_with(READS);
@@ -225,9 +225,9 @@ fn constant(value: Value) -> Option<u64> {
 /// Where the jump table leads to that the branch at `at`, to `value`, uses, in the function at `range`.
 ///
 /// The table has no end that could be read, but it ends where something else lies whose address is made anywhere, and at the first
-/// entry that leads out of the function at the latest, as all of its own stay within; or to the branch, or the load and the addition before it, or to the ADR of itself
-/// that the base is had by, as none leads into the block that reads it. What is read behind its end only adds to what is
-/// taken to be reached.
+/// entry that leads out of the function at the latest, as all of its own stay within; or to the branch, or the load and the
+/// addition before it, or to the ADR of itself that the base is had by, as none leads into the block that reads it. What is read
+/// behind its end only adds to what is taken to be reached.
 fn jump_table(program: &Program, range: &std::ops::Range<u64>, at: u64, value: Value) -> Option<BTreeSet<u64>> {
     let Value::Target { base, shift, table: Table { address, size, signed } } = value else { return None };
     let has_own_base = program.word(base).is_some_and(|word| word & !31 == 0x1000_0000);

@@ -10,8 +10,8 @@
 //!   that pauses (YIELD, WFE, ISB), or an atomic access that a barrier in the function makes an acquire;
 //! - a loop that only reads, and reads the same addresses in every turn.
 //!
-//! A counter (LDXR, ADD, STXR, and again if that failed) is none of these. Whoever is suspected is declared: as a lock,
-//! or as free of locks.
+//! A counter (LDXR, ADD, STXR, and again if that failed) is none of these. A function that is suspected has to be declared: as a
+//! lock, or as free of locks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -28,7 +28,7 @@ const ALLOCATORS: [&str; 4] = ["alloc::", "<alloc::", "__rustc::__r", "__rust_"]
 pub struct Node {
     /// What it does.
     pub body: Body,
-    /// Who it is reached from first: its caller, or nobody if it is a root.
+    /// The caller that it is reached from first; none if it is a root.
     from: Option<u64>,
     /// Whom it leads to, and how many bytes of its stack are in use then, in the order of the sites.
     pub leads_to: Vec<(u64, i64)>,
@@ -60,7 +60,7 @@ pub struct Graph {
 
 /// Which functions may come back to their callers, as far as it has been asked.
 ///
-/// A function is taken not to return until a way back is found, as what calls itself for ever does not return.
+/// A function is taken not to return until a way back is found, as what calls itself forever does not return.
 pub(super) struct Returning<'a> {
     program: &'a Program,
     declarations: &'a Declarations,

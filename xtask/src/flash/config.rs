@@ -1,4 +1,4 @@
-//! The firmware's `config.txt` belongs to whoever set the card up. What a board needs stands in a section of it, between two
+//! The firmware's `config.txt` belongs to the user who set the card up. What a board needs stands in a section of it, between two
 //! lines by which it is found again and replaced. It comes last, as the firmware takes the last value of an option.
 
 use anyhow::{Result, bail};

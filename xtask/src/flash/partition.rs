@@ -1,4 +1,4 @@
-//! The boot partition of a card that is mounted: somebody's, with an operating system on it that is to be there when our
+//! The boot partition of a card that is mounted: it belongs to a user, with an operating system on it that is to be there when our
 //! section is taken out of `config.txt` again. A file is either the old or the new one, whenever the power goes.
 
 use std::{

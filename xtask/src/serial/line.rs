@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// What comes from the board.
 #[derive(Debug)]
 pub enum Heard {
-    /// What a kernel, or whoever, writes.
+    /// What a kernel or any other program on the board writes.
     Text(Vec<u8>),
     /// What the loader says.
     Reply(Reply),

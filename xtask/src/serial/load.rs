@@ -21,13 +21,13 @@ use crate::{conversation, test::protocol};
 const TIME_TO_ANSWER: Duration = Duration::from_millis(500);
 /// No longer than this nothing is done on the line.
 const TURN: Duration = Duration::from_millis(20);
-/// After this time without a loader, whoever is there instead is spoken to, again and again.
+/// After this time without a loader, the program that runs instead is asked to restart, again and again.
 const TIME_TO_ASK: Duration = Duration::from_secs(2);
 /// What has the kernels of this repository give the board back to its loader, whatever stands at their prompt.
 pub const RESET: &[u8] = b"\rreboot\r";
 /// What stops a kernel of this repository that comes to no prompt, and so resets the board.
 pub const QUIT: &[u8] = &[QUIT_KEY; QUITS];
-/// As much is remembered of what comes from somebody else.
+/// How much is remembered of the output of another program than the loader.
 const REMEMBERED: usize = 400;
 
 /// An image for a board.
@@ -35,7 +35,7 @@ pub struct Load<'a> {
     pub package: &'a Package,
     /// The part number of the board's CPU.
     pub part: u16,
-    /// How long there may be no answer; for ever if None.
+    /// How long there may be no answer; forever if None.
     pub patience: Option<Duration>,
 }
 

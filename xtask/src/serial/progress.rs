@@ -1,4 +1,4 @@
-//! How far a transfer is, for whoever waits for it: a bar on a terminal, a line at the end elsewhere.
+//! Shows how far a transfer is: a bar on a terminal, a line at the end elsewhere.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -8,7 +8,7 @@ use std::{
 use kprobes_loader_protocol::{BLOCK, package::Package, sender::Stage};
 
 const WIDTH: usize = 30;
-/// Before this, somebody who reads lines is not told what is waited for.
+/// Before this, where output is lines, the progress is not shown.
 const WORTH_A_LINE: Duration = Duration::from_secs(3);
 
 /// What is shown of one transfer.
@@ -94,7 +94,7 @@ impl Progress {
     fn draw(&self, line: &str) {
         /// Erase to the end of the line (ECMA-48, EL).
         const ERASE: &str = "\x1b[K";
-        // If standard error is gone, nobody waits.
+        // If standard error is gone, no user waits.
         let _ = write!(io::stderr(), "\r{line}{ERASE}");
     }
 }

@@ -119,7 +119,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // Nobody is left to be told if the terminal is gone.
+            // If the terminal is gone, there is no user to tell.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
     }

@@ -1,5 +1,5 @@
 //! Files out of Debian packages that are not installed: of another architecture than this machine's, perhaps on a machine
-//! that is not Debian. A mirror keeps no version for ever, so it is the index that says which one there is, and its checksum.
+//! that is not Debian. A mirror keeps no version forever, so it is the index that says which one there is, and its checksum.
 //! Debian's own machines leave that to apt, with lists of its own: its mirror, its proxy, its check of signatures. Others ask
 //! where a certificate says that it is Debian.
 
@@ -69,7 +69,7 @@ impl Archive {
     }
 
     fn clear(&self) {
-        // What cannot be removed is in nobody's way.
+        // A file that cannot be removed is harmless.
         let _ = fs::remove_dir_all(&self.scratch);
     }
 
@@ -101,7 +101,7 @@ impl Archive {
             ("Dir::Cache", &self.file("cache")),
             ("APT::Architecture", ARCHITECTURE),
             ("APT::Architectures", ARCHITECTURE),
-            // Nobody else need be able to write here.
+            // Other users need not be able to write here.
             ("APT::Sandbox::User", "root"),
             // One list that cannot be had is too many.
             ("APT::Update::Error-Mode", "any"),
@@ -190,7 +190,7 @@ fn is_of(package: &str, file: &str) -> bool {
 }
 
 fn fetch(url: &str, file: &str) -> Result<()> {
-    // Not by another protocol where it is sent on to another place, and not for ever where nothing comes.
+    // Not by another protocol where it is sent on to another place, and not forever where nothing comes.
     let secure = ["--proto", "=https", "--proto-redir", "=https"];
     let patient = ["--connect-timeout", "30", "--speed-limit", "1", "--speed-time", "60", "--retry", "3"];
     let progress = if io::stderr().is_terminal() { "--progress-bar" } else { "--silent" };

@@ -1,4 +1,4 @@
-//! What root does and what somebody else is told to type must be the same; so a step is data, that can be
+//! What root does and what another user is told to type must be the same; so a step is data, that can be
 //! taken or shown.
 
 use std::{
@@ -57,7 +57,7 @@ impl Step {
         }
     }
 
-    /// The step as somebody who is not root types it.
+    /// The step as a user other than root types it.
     pub fn shell(&self) -> String {
         match self {
             Self::Write(path, text) => {

@@ -79,7 +79,7 @@ pub fn converse<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>
 
 fn talk<T>(start: &dyn Start, seconds: u64, subject: &mut dyn Subject<T>, log: &mut Vec<u8>) -> Result<T, String> {
     let (sender, outputs) = mpsc::channel();
-    // Nobody listens any more when it is decided.
+    // The receiver is gone once the dialogue is decided.
     let machine =
         start.start(Box::new(move |output| drop(sender.send(output)))).map_err(|error| format!("{error:#}"))?;
     let mut console = Console::new(subject.prompt());

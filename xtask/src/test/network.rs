@@ -212,7 +212,7 @@ impl Start for Networked {
         loop {
             match self.attempt(&output)? {
                 Ok(machine) => return Ok(machine),
-                // Somebody else has taken one in the meantime.
+                // Another process has taken one in the meantime.
                 Err(how) if network::is_port_taken(&how) && attempt < ATTEMPTS => attempt += 1,
                 Err(how) => bail!("QEMU ended without a result: {how}"),
             }

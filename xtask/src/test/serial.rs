@@ -69,7 +69,7 @@ impl SerialRun<'_> {
         let image = fs::read(image::write_beside(&workspace::build_kernel("runtime")?)?)?;
         let image = self.station.with(&image)?;
         for session in sessions {
-            // Nobody is there who would switch the board on again.
+            // No user is there to switch the board on again.
             self.try_one(name(&session.name), &image, session.subject_that_stays().map(Talk::Other));
         }
         self.try_one(garbage, &image, sessions::garbage().map(Talk::Other));

@@ -4,7 +4,7 @@
 //!
 //! The console ignores what begins with `#`, so a session can explain itself; and where such a line has a `${`,
 //! it is a claim about numbers that were given names before, as in `# ${hits} + ${missed} = 5000`. A reply with a line `^C` is
-//! one to a command that goes on for ever: when all lines before that have come, and nothing comes any more, that key is
+//! one to a command that goes on forever: when all lines before that have come, and nothing comes any more, that key is
 //! pressed.
 
 use std::{

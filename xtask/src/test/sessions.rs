@@ -20,7 +20,7 @@ use super::{
 };
 use crate::workspace;
 
-/// The mark of a session that needs somebody at the other end of the network.
+/// The mark of a session that needs a peer at the other end of the network.
 const LIVE: &str = "console network";
 
 /// The mark of a session that holds for the kernel as it is compiled by default.

@@ -114,7 +114,7 @@ impl fmt::Display for Class {
             Self::Exclusive => f.write_str("lies between a load-exclusive and its store-exclusive"),
             Self::Data => f.write_str("is data that the function reads"),
             Self::Instruction(reason) => {
-                // Behind the colon is what it means for somebody who wanted a probe there.
+                // After the colon comes what it means for a probe there.
                 write!(UpToColon(f, false), "{reason}")
             }
             Self::Other => f.write_str("is refused for another reason"),

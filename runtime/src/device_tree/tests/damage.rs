@@ -1,4 +1,4 @@
-//! Damaged trees: an error that says what is wrong, or another tree; never a panic, and never for ever.
+//! Damaged trees: an error that says what is wrong, or another tree; never a panic, and never forever.
 
 use super::builder::{Tree, cells, text};
 use super::*;

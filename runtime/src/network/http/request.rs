@@ -27,7 +27,7 @@ pub(super) struct Request {
     pub is_get: bool,
     /// It is to be described only.
     pub is_head: bool,
-    /// The connection is to be closed behind the response: the client wants that, or a body follows, which nobody reads.
+    /// The connection is to be closed behind the response: the client wants that, or a body follows, which is not read.
     pub is_last: bool,
     /// What is asked for, if it exists.
     pub content: Option<Content>,

@@ -79,7 +79,7 @@ fn a_loop_that_looks_at_memory_again_and_again_waits() {
         found.as_deref(),
         Some("0x4 (root+0x4) reads the same address in every turn of a loop that stores nothing")
     );
-    // wfe; isb; for ever, too.
+    // wfe; isb; forever, too.
     for pause in [0xd503_205f, 0xd503_3fdf] {
         assert_eq!(suspected(&[pause, jump(-4)]).as_deref(), Some("0x0 (root) pauses in a loop"));
     }

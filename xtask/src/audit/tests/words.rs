@@ -46,7 +46,7 @@ fn floating_point_is_known() {
     }
 }
 
-/// Another decoder, which was written by somebody else, names the registers of a word, of most words.
+/// A decoder that was written independently names the registers of a word, of most words.
 #[test]
 fn floating_point_is_what_another_decoder_says() {
     let decoder = InstDecoder::default();

@@ -146,7 +146,7 @@ impl Carrier {
         let timeout = Timespec::try_from(TURN).ok();
         let is_ready = poll(&mut events, timeout.as_ref()).is_ok_and(|ready| ready != 0);
         if is_ready && !events[0].revents().contains(PollFlags::IN) {
-            // Nobody has the port open: that is said at once, and again and again.
+            // No process has the port open: that is reported at once, and again and again.
             thread::sleep(TURN);
             return Vec::new();
         }
@@ -156,7 +156,7 @@ impl Carrier {
         }
     }
 
-    /// What is sent while nobody listens is lost. The board waits for whoever does: it is no faster than a cable.
+    /// What is sent while no process listens is lost. The board waits for one that does: it is no faster than a cable.
     fn write(&self, mut bytes: &[u8]) {
         const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
         let Some(end) = &self.end else { return };

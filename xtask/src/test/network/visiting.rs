@@ -1,4 +1,4 @@
-//! Clients that come while somebody else listens to what the machine says, so that nothing of that is missed.
+//! Clients that come while another thread listens to the machine, so that none of its output is missed.
 
 use std::thread::{self, JoinHandle};
 
