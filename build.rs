@@ -1,6 +1,12 @@
-//! Lets the linker scripts of kernels have `INCLUDE kprobes.x`.
+//! Lets the linker scripts of kernels have `INCLUDE kprobes.x`, and the engine know how it is compiled.
 
 fn main() {
+    println!("cargo::rustc-check-cfg=cfg(kprobes_unoptimized)");
+    if std::env::var("OPT_LEVEL").is_ok_and(|level| level == "0")
+        && std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "none")
+    {
+        println!("cargo::rustc-cfg=kprobes_unoptimized");
+    }
     println!("cargo::rerun-if-changed=trampoline/kprobes.x");
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("Cargo tells where the package is");
     println!("cargo::rustc-link-search={root}/trampoline");

@@ -17,6 +17,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`platform`](mod@platform) | what the embedding kernel provides |
+//! | [`embedding`] | what can be wrong with that, found before the first probe |
 //! | [`insn`] | what an A64 instruction is: whether it can be probed, and how it is executed then |
 //! | [`exception`] | the trap frame, the dispatch of breakpoints, instructions that are simulated, loads that may fault |
 //! | [`probe`] | kprobes and kretprobes: registration, and the hit path in `probe::hit` |
@@ -52,12 +53,19 @@
 
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(all(target_os = "none", target_arch = "aarch64", target_feature = "neon"))]
+compile_error!(
+    "stubs and handlers do not save the SIMD registers of probed code, so the image must not use them: build for \
+     aarch64-unknown-none-softfloat"
+);
+
 extern crate alloc;
 
 #[macro_use]
 mod convention;
 mod atomic;
 mod context;
+pub mod embedding;
 pub mod exception;
 pub mod insn;
 mod interrupts;

@@ -343,6 +343,12 @@ pub(crate) mod identity {
 
 pub(crate) use identity::{calls, calls_offset, cpu, cpu_offset};
 
+/// The virtual addresses of functions that are called while a probe is handled.
+#[cfg(target_os = "none")]
+pub(crate) fn at_a_hit() -> [usize; 3] {
+    [stack as *const () as usize, fatal as *const () as usize, with_writable as *const () as usize]
+}
+
 /// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
 ///
 /// What is called while a probe is handled or text is written goes into the section `.kprobes.text`, for the region in which

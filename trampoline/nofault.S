@@ -29,6 +29,8 @@ kprobes_nofault_start:
 // words, since the target is Armv8.0.
     kprobes_nofault authenticate_a, .inst 0xdac11020    // autia x0, x1
     kprobes_nofault authenticate_b, .inst 0xdac11420    // autib x0, x1
+// Result: whatever was in x0, unless the engine handles the breakpoint.
+    kprobes_nofault breakpoint, brk #0x5
     .global kprobes_nofault_end
 kprobes_nofault_end:
 

@@ -79,7 +79,7 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
                 Breakpoint::Raised(fault) => raised(fault, frame, far),
             },
             BRK_STEPPED if hit::stepped(frame) => Outcome::Handled,
-            BRK_LEAVE if hit::stub::leave(frame) => Outcome::Handled,
+            BRK_LEAVE if hit::stub::leave(frame) || nofault::fix_up(frame, esr) => Outcome::Handled,
             _ => own,
         };
     }

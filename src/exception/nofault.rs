@@ -102,6 +102,13 @@ pub(crate) fn authenticate(key: Key, pointer: u64, modifier: u64) -> Result<u64,
     }
 }
 
+/// Whether the engine is told of this CPU's synchronous exceptions: executes a breakpoint that it takes back. If the kernel handles
+/// the exception instead, that is likely the end of it, at the symbol `kprobes_nofault_breakpoint`.
+#[cfg(target_os = "none")]
+pub(crate) fn is_told_of_exceptions() -> bool {
+    routines::kprobes_nofault_breakpoint().syndrome != 0
+}
+
 /// What a routine returns, in x0 and x1.
 #[repr(C)]
 struct Outcome {
@@ -123,6 +130,7 @@ mod routines {
         pub fn kprobes_nofault_load8(address: usize) -> Outcome;
         pub safe fn kprobes_nofault_authenticate_a(pointer: u64, modifier: u64) -> Outcome;
         pub safe fn kprobes_nofault_authenticate_b(pointer: u64, modifier: u64) -> Outcome;
+        pub safe fn kprobes_nofault_breakpoint() -> Outcome;
         pub safe static kprobes_nofault_start: u8;
         pub safe static kprobes_nofault_end: u8;
         pub safe static kprobes_nofault_failed: u8;

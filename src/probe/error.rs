@@ -3,6 +3,7 @@
 use core::fmt;
 use core::ops::Range;
 
+use crate::embedding::EmbeddingError;
 use crate::insn::Reason;
 
 /// Why a probe could not be registered. Addresses are virtual.
@@ -103,6 +104,23 @@ pub enum ProbeError {
         /// What was to be probed.
         address: usize,
     },
+    /// The kernel embeds the engine in a way by which a probe would hang or corrupt it.
+    Embedding {
+        /// What was to be probed.
+        address: usize,
+        /// What is wrong.
+        error: EmbeddingError,
+    },
+}
+
+impl ProbeError {
+    /// The same reason, where it is one for every probe, about a probe at `address`.
+    pub(super) fn about(&self, address: usize) -> Self {
+        match self {
+            Self::Embedding { error, .. } => Self::Embedding { address, error: error.clone() },
+            _ => Self::InterruptsMasked { address },
+        }
+    }
 }
 
 impl fmt::Display for ProbeError {
@@ -160,6 +178,7 @@ impl fmt::Display for ProbeError {
                 f,
                 "a probe at {address:#x} cannot be registered with interrupts masked, as they are in a handler"
             ),
+            Self::Embedding { address, error } => write!(f, "there is no probe at {address:#x} yet, as {error}"),
         }
     }
 }

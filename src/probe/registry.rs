@@ -36,7 +36,7 @@ use super::slab::Slab;
 use super::snippet::InsertionRef;
 use super::{Fallback, Mode, ProbeError, Registration, origin, publish};
 use crate::insn::Kept;
-use crate::{interrupts, platform};
+use crate::{embedding, interrupts, platform};
 use entries::{Entries, Probes};
 pub use registers::survey;
 pub use shown::{list, memory};
@@ -56,6 +56,8 @@ struct Registry {
     kept: Option<Kept>,
     /// Cells that their points no longer use, but a task was interrupted in. Each registration leaves room for one more.
     occupied: Vec<Used>,
+    /// Whether [`embedding::check`] has found nothing wrong.
+    is_embedded: bool,
 }
 
 /// An instruction at which a probe is registered.
@@ -133,10 +135,14 @@ pub(super) fn register(
     let address = requests.iter().flatten().map(|request| request.address).next().unwrap_or(0);
     let room = addresses.try_reserve_exact(requests.len()).and_then(|()| results.try_reserve_exact(requests.len()));
     room.map_err(|_| ProbeError::OutOfMemory { address })?;
-    let Ok(mut registry) = lock(address) else {
-        let refuse = |Request { address, .. }| Err(ProbeError::InterruptsMasked { address });
-        results.extend(requests.into_iter().map(|request| request.and_then(refuse)));
-        return Ok(results);
+    let mut registry = match lock(address).and_then(|mut registry| registry.check_embedding(address).map(|()| registry))
+    {
+        Ok(registry) => registry,
+        Err(error) => {
+            let refuse = |request: Result<Request, _>| request.and_then(|request| Err(error.about(request.address)));
+            results.extend(requests.into_iter().map(refuse));
+            return Ok(results);
+        }
     };
     let mut checker = Checker::locked();
     for request in requests {
@@ -268,7 +274,17 @@ impl Registry {
             returns: 0,
             kept: None,
             occupied: Vec::new(),
+            is_embedded: false,
         }
+    }
+
+    /// Checks, before the first probe, which is to be at `address`, how the kernel embeds the engine.
+    fn check_embedding(&mut self, address: usize) -> Result<(), ProbeError> {
+        if !self.is_embedded {
+            embedding::check().map_err(|error| ProbeError::Embedding { address, error })?;
+            self.is_embedded = true;
+        }
+        Ok(())
     }
 
     /// Adds a probe, not armed yet, to the point at its address; to a new one if there is none.

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The target of the images.
-const TARGET: &str = "aarch64-unknown-none-softfloat";
+pub const TARGET: &str = "aarch64-unknown-none-softfloat";
 
 /// Gets everything that any command needs.
 pub fn everything() -> Result<()> {

@@ -165,8 +165,8 @@ mod probes {
         // SAFETY: this is the only CPU, and nothing else uses TPIDR_EL1.
         unsafe { CONTEXT.install(0) };
         let address = sum as *const () as usize;
-        let kprobe = Kprobe::at(address).pre(entered).register().expect("the entry of a function can be probed");
-        let kretprobe = Kretprobe::at(address).handler(returned).register().expect("its returns can be as well");
+        let kprobe = Kprobe::at(address).pre(entered).register().unwrap_or_else(|error| panic!("{error}"));
+        let kretprobe = Kretprobe::at(address).handler(returned).register().unwrap_or_else(|error| panic!("{error}"));
         sum(black_box(3));
         println(format_args!("{} hits, {} returns", kprobe.hits(), kretprobe.hits()));
     }

@@ -1,5 +1,7 @@
 //! The examples run, print what their pages show, and take no more lines for probes than they promise.
 
+mod mistakes;
+
 use std::{fs, path::Path, time::Duration};
 
 use super::{
@@ -19,6 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Adds the tests of the examples.
 pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
+    mistakes::add(pool, wanted, is_listing);
     pool.add("the examples", move |context| {
         add_one(context, wanted, is_listing, "examples::minimal_is_short", || is_short("minimal"));
         let names = CORES.map(|core| (core, format!("examples::minimal_on_{}", core.replace('-', "_"))));
@@ -65,15 +68,21 @@ fn prints(elf: &Path, core: &str, example: &str) -> Result<Outcome, String> {
     let page = read(&format!("examples/{example}/README.md"))?;
     let (_, block) = page.split_once("```text\n").ok_or("the page shows no output")?;
     let (expected, _) = block.split_once("```").ok_or("the output on the page has no end")?;
+    let printed = run(elf, core)?;
+    match printed == expected {
+        true => Ok(Outcome::Passed),
+        false => Err(format!("it prints\n{printed}\nand its page shows\n{expected}")),
+    }
+}
+
+/// What an image prints on QEMU's virt machine with this core, until it ends.
+fn run(elf: &Path, core: &str) -> Result<String, String> {
     let mut qemu = workspace::command("timeout");
     qemu.arg(TIMEOUT.as_secs().to_string()).args(["qemu-system-aarch64", "-machine", "virt", "-cpu", core]);
     qemu.args(["-nographic", "-nic", "none", "-kernel"]).arg(elf);
     let captured = capture(&mut qemu, |_| {});
     captured.result.map_err(|sentence| captured.text.clone() + &sentence)?;
-    match captured.text.replace('\r', "") == expected {
-        true => Ok(Outcome::Passed),
-        false => Err(format!("it prints\n{}\nand its page shows\n{expected}", captured.text)),
-    }
+    Ok(captured.text.replace('\r', ""))
 }
 
 /// Counts the lines of an example that are there for probes: those of the module `probes`, and those that say so.

@@ -1,0 +1,235 @@
+//! Finds what is wrong with how a kernel embeds the engine, before the first probe could hang or corrupt it.
+//!
+//! [`check`] looks at this CPU and at the image. The first registration of a probe calls it, and is refused with what it finds.
+//! A kernel with several CPUs calls it on each of them when they start.
+
+use core::fmt;
+use core::ops::Range;
+
+/// What is wrong. The text of its [`Display`](fmt::Display) says what to do about it. Addresses are virtual.
+// As for `insn::Op`: it is moved by words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum EmbeddingError {
+    /// The engine was compiled without optimization: then the hit path calls small functions of `core`, which can be probed.
+    Unoptimized,
+    /// A function that runs while a probe is handled lies outside of the region in which nothing is probed.
+    HitPathOutside {
+        /// The function.
+        function: usize,
+        /// The region: [`probe::blacklist`](crate::probe::blacklist).
+        region: Range<usize>,
+    },
+    /// A function of the [`Platform`](crate::platform::Platform) that is called while a probe is handled lies outside of that region.
+    PlatformOutside {
+        /// The function.
+        function: usize,
+        /// The region: [`probe::blacklist`](crate::probe::blacklist).
+        region: Range<usize>,
+    },
+    /// TPIDR_EL1 leads to no memory that can be read.
+    NoContext {
+        /// What it holds.
+        register: usize,
+    },
+    /// The word that TPIDR_EL1 and [`CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET) lead to is not the address of the state of a
+    /// CPU.
+    NotCpuState {
+        /// Where the word is.
+        address: usize,
+        /// The word.
+        word: usize,
+    },
+    /// The engine is not told of synchronous exceptions, and the kernel has gone on behind a breakpoint.
+    NoVector {
+        /// The base of the kernel's vectors: VBAR_EL1.
+        vectors: usize,
+    },
+    /// [`text`](crate::platform::Platform::text) is empty, or does not begin and end at words.
+    Text {
+        /// What it returns.
+        text: Range<usize>,
+    },
+    /// The alias of [`with_writable`](crate::platform::Platform::with_writable) cannot be written to.
+    NotWritable {
+        /// What was to be written.
+        address: usize,
+        /// The alias.
+        alias: usize,
+    },
+    /// The alias of [`with_writable`](crate::platform::Platform::with_writable) leads to other memory.
+    OtherMemory {
+        /// What was to be written.
+        address: usize,
+        /// The alias.
+        alias: usize,
+    },
+}
+
+impl fmt::Display for EmbeddingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unoptimized => f.write_str(
+                "the engine is compiled at opt-level 0, where what runs at a hit calls functions that can be probed: set \
+                 `opt-level = 2` in [profile.dev.package.aarch64-kprobes] or in the profile",
+            ),
+            Self::HitPathOutside { function, region } => write!(
+                f,
+                "the function at {function:#x} runs while probes are handled, but lies outside of {:#x}..{:#x}, where nothing is \
+                 probed: move `INCLUDE kprobes.x` in the linker script before the first pattern that matches `.text.*`",
+                region.start, region.end
+            ),
+            Self::PlatformOutside { function, region } => write!(
+                f,
+                "the function of the platform at {function:#x} runs while probes are handled, but lies outside of \
+                 {:#x}..{:#x}, where nothing is probed: move `INCLUDE kprobes.x` in the linker script before the first pattern \
+                 that matches `.kprobes.text.*`",
+                region.start, region.end
+            ),
+            Self::NoContext { register } => write!(
+                f,
+                "TPIDR_EL1 is {register:#x}, where no memory can be read: call `Context::install` on each CPU before its first \
+                 probe"
+            ),
+            Self::NotCpuState { address, word } => write!(
+                f,
+                "the word at {address:#x}, which TPIDR_EL1 and `Platform::CPU_OFFSET` lead to, is {word:#x}, and not the state of \
+                 a CPU: call `Context::install` on each CPU before its first probe, or store `CpuState::of(number)` there"
+            ),
+            Self::NoVector { vectors } => write!(
+                f,
+                "the vectors at {vectors:#x} do not lead to the engine: have the vector of synchronous exceptions from EL1 with SP_EL1, \
+                 at {:#x}, be `b kprobes_vector`, or its handler call `exception::handle_sync` first",
+                vectors + 0x200
+            ),
+            Self::Text { text } => write!(
+                f,
+                "`Platform::text` returns {:#x}..{:#x}, which is empty or does not begin and end at multiples of 4",
+                text.start, text.end
+            ),
+            Self::NotWritable { address, alias } => write!(
+                f,
+                "`Platform::with_writable` gives {alias:#x} as an alias of {address:#x}, which cannot be written to: map the text \
+                 writable there, or return an alias that is"
+            ),
+            Self::OtherMemory { address, alias } => write!(
+                f,
+                "`Platform::with_writable` gives {alias:#x} as an alias of {address:#x}, but they are different memory"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for EmbeddingError {}
+
+/// Checks what can be told of the embedding: of this CPU, and of the image. To find out whether exceptions lead to the engine, it
+/// executes a breakpoint (`brk #0x5`, at `kprobes_nofault_breakpoint`): a kernel whose vectors do not lead there reports that
+/// as an exception of its own, and most stop.
+///
+/// # Errors
+///
+/// The first mistake that it finds.
+pub fn check() -> Result<(), EmbeddingError> {
+    if cfg!(kprobes_unoptimized) {
+        return Err(EmbeddingError::Unoptimized);
+    }
+    let text = crate::platform::text();
+    if text.is_empty() || !text.start.is_multiple_of(4) || !text.end.is_multiple_of(4) {
+        return Err(EmbeddingError::Text { text });
+    }
+    #[cfg(target_os = "none")]
+    target::check(text.start)?;
+    Ok(())
+}
+
+/// What only the target has: the linked image, system registers and an MMU.
+#[cfg(target_os = "none")]
+mod target {
+    use core::arch::asm;
+
+    use core::ops::Range;
+
+    use super::EmbeddingError;
+    use crate::exception::nofault;
+    use crate::probe::CpuState;
+    use crate::{exception, interrupts, platform, probe};
+
+    /// Checks the regions, this CPU, and the alias of the word at `address`, which is in the text.
+    pub(super) fn check(address: usize) -> Result<(), EmbeddingError> {
+        let region = probe::blacklist();
+        let hit_path = [exception::handle_sync as *const () as usize, probe::hit::breakpoint as *const () as usize];
+        if let Some(function) = outside(&hit_path, &region) {
+            return Err(EmbeddingError::HitPathOutside { function, region });
+        }
+        if let Some(function) = outside(&platform::at_a_hit(), &region) {
+            return Err(EmbeddingError::PlatformOutside { function, region });
+        }
+        check_cpu()?;
+        if !nofault::is_told_of_exceptions() {
+            let vectors: usize;
+            // SAFETY: reads a register.
+            unsafe { asm!("mrs {}, vbar_el1", out(reg) vectors, options(nomem, nostack, preserves_flags)) };
+            return Err(EmbeddingError::NoVector { vectors });
+        }
+        let mut result = Ok(());
+        platform::with_writable(address, 4, &mut |writable| result = check_alias(address, writable.addr()));
+        result
+    }
+
+    /// The first of these addresses that is outside of the region in which nothing is probed.
+    fn outside(functions: &[usize], region: &Range<usize>) -> Option<usize> {
+        functions.iter().copied().find(|function| !region.contains(function))
+    }
+
+    /// Checks that TPIDR_EL1 leads to the state of a CPU.
+    fn check_cpu() -> Result<(), EmbeddingError> {
+        let register: usize;
+        // SAFETY: reads a register.
+        unsafe { asm!("mrs {}, tpidr_el1", out(reg) register, options(nomem, nostack, preserves_flags)) };
+        let address = register.wrapping_add(platform::cpu_offset().into());
+        if register == 0 || !address.is_multiple_of(8) {
+            return Err(EmbeddingError::NoContext { register });
+        }
+        // SAFETY: the register is the engine's, and leads to memory or nowhere: no device is at an address that a kernel keeps there.
+        let word =
+            unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
+        let is_state = (0..platform::MAX_CPUS).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);
+        if is_state { Ok(()) } else { Err(EmbeddingError::NotCpuState { address, word }) }
+    }
+
+    /// Checks that `alias` can be written to, and is the memory at `address`.
+    fn check_alias(address: usize, alias: usize) -> Result<(), EmbeddingError> {
+        let current: u64;
+        // SAFETY: reads CurrentEL.
+        unsafe { asm!("mrs {}, currentel", out(reg) current, options(nomem, nostack, preserves_flags)) };
+        // At EL2 these would translate for EL1.
+        if current >> 2 & 0b11 != 1 {
+            return Ok(());
+        }
+        /// PAR_EL1.F: the translation has failed (Arm ARM, D24.2.133).
+        const FAILED: u64 = 1;
+        /// The address in PAR_EL1, without the page offset.
+        const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+        let (written, read) = interrupts::with_masked(|| {
+            let (written, read): (u64, u64);
+            // SAFETY: address translation changes PAR_EL1 alone, which belongs to the code that has interrupts masked.
+            unsafe {
+                asm!(
+                    "at s1e1w, {alias}", "isb", "mrs {written}, par_el1",
+                    "at s1e1r, {address}", "isb", "mrs {read}, par_el1",
+                    alias = in(reg) alias, address = in(reg) address,
+                    written = out(reg) written, read = out(reg) read,
+                    options(nostack, preserves_flags)
+                );
+            }
+            (written, read)
+        });
+        if written & FAILED != 0 {
+            return Err(EmbeddingError::NotWritable { address, alias });
+        }
+        if read & FAILED == 0 && (read ^ written) & ADDRESS != 0 {
+            return Err(EmbeddingError::OtherMemory { address, alias });
+        }
+        Ok(())
+    }
+}
