@@ -219,9 +219,9 @@ fn every_character_in_every_place_is_understood_or_refused() {
     };
     for line in LINES {
         let original = read(line).unwrap();
-        for (place, at) in line.char_indices() {
+        for (place, at) in line.char_indices().step_by(if cfg!(miri) { 13 } else { 1 }) {
             let (before, rest) = line.split_at(place);
-            for c in (0..=255_u8).map(char::from).filter(|&c| c != at) {
+            for c in (0..=255_u8).step_by(if cfg!(miri) { 31 } else { 1 }).map(char::from).filter(|&c| c != at) {
                 for text in [format!("{before}{c}{rest}"), format!("{before}{c}{}", &rest[at.len_utf8()..])] {
                     let is_same = read(&text).as_ref() == Some(&original);
                     assert!(!is_same || without(&text) == without(line), "{text:?} is read as {line:?}");
