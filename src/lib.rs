@@ -41,12 +41,21 @@
 //!
 //! Then
 //!
-//! ```ignore
+//! ```no_run
+//! use core::sync::atomic::{AtomicU64, Ordering};
+//!
+//! use aarch64_kprobes::{Hit, Kprobe, ProbeError};
+//!
+//! static SUM: AtomicU64 = AtomicU64::new(0);
+//!
 //! extern "C" fn add(hit: &mut Hit<'_>) {
 //!     SUM.fetch_add(hit.frame().x[0], Ordering::Relaxed);
 //! }
 //!
-//! let probe = Kprobe::at(address).pre(add).register()?;
+//! /// Adds up the first arguments of the calls of the function at `address`, for as long as the probe exists.
+//! fn watch(address: usize) -> Result<Kprobe, ProbeError> {
+//!     Kprobe::at(address).pre(add).register()
+//! }
 //! ```
 //!
 //! The pure parts also build for the host, where they are tested.

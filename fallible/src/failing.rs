@@ -1,6 +1,6 @@
 //! The heap of a test: each thread gets memory as often as it is allowed, and its bytes are counted.
 //!
-//! ```ignore
+//! ```no_run
 //! #[global_allocator]
 //! static HEAP: kprobes_fallible::failing::Heap = kprobes_fallible::failing::Heap;
 //! ```

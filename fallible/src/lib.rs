@@ -26,6 +26,11 @@ mod arc;
 #[cfg(any(test, feature = "failing"))]
 pub mod failing;
 
+/// The examples of the page are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 use alloc::alloc::Layout;
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;

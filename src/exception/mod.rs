@@ -1,13 +1,19 @@
 //! The engine's end of the exception vector.
 //!
-//! A kernel's handler of synchronous exceptions from EL1 begins with the line
+//! A kernel's handler of synchronous exceptions from EL1 begins so:
 //!
-//! ```ignore
-//! let Outcome::Kernel { esr, far } = (unsafe { handle_sync(frame, esr, far) }) else { return };
+//! ```no_run
+//! use aarch64_kprobes::exception::{Outcome, TrapFrame, handle_sync};
+//!
+//! extern "C" fn synchronous(frame: &mut TrapFrame, esr: u64, far: u64) {
+//!     // SAFETY: called by the vectors, with interrupts masked and the complete frame of the interrupted code.
+//!     let Outcome::Kernel { esr, far } = (unsafe { handle_sync(frame, esr, far) }) else { return };
+//!     panic!("exception {esr:#x} at {:#x}, about {far:#x}", frame.pc);
+//! }
 //! ```
 //!
-//! and goes on with this syndrome and this address: where a simulated instruction has faulted, they are not those in
-//! the registers. Everything else the engine needs from an exception is in the [`TrapFrame`].
+//! It goes on with the syndrome and the address that `handle_sync` returns: where a simulated instruction has faulted, they are not
+//! those in the registers. Everything else the engine needs from an exception is in the [`TrapFrame`].
 
 pub mod frame;
 pub mod nofault;

@@ -12,14 +12,23 @@ use super::{Mode, ProbeError, Registration};
 
 /// A probe on one instruction. Dropping it unregisters it.
 ///
-/// ```ignore
-/// static ENTERED: AtomicU64 = AtomicU64::new(0);
+/// ```no_run
+/// use core::sync::atomic::{AtomicU64, Ordering};
+///
+/// use aarch64_kprobes::{Hit, Kprobe, ProbeError};
+///
+/// static LARGEST: AtomicU64 = AtomicU64::new(0);
 ///
 /// extern "C" fn entered(hit: &mut Hit<'_>) {
-///     ENTERED.fetch_add(hit.frame().x[0], Ordering::Relaxed);
+///     LARGEST.fetch_max(hit.frame().x[0], Ordering::Relaxed);
 /// }
 ///
-/// let probe = Kprobe::at(address).pre(entered).register()?;
+/// fn watch(address: usize) -> Result<(), ProbeError> {
+///     let probe = Kprobe::at(address).pre(entered).register()?;
+///     assert_eq!(probe.missed(), 0);
+///     probe.unregister();
+///     Ok(())
+/// }
 /// ```
 #[derive(Debug)]
 pub struct Kprobe(Registration);

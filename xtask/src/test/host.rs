@@ -35,6 +35,9 @@ const LIBRARIES: [&str; 18] = [
     "-p",
     "runtime",
 ];
+/// The packages whose documentation has examples; the heap for tests of one of them is a feature.
+const DOCUMENTED: [&str; 6] =
+    ["-p", "aarch64-kprobes", "-p", "kprobes-fallible", "--features", "kprobes-fallible/failing"];
 /// What is not compiled for the target.
 const HOST_ONLY: [&str; 4] = ["--exclude", "xtask", "--exclude", "kprobes-no-libtest"];
 const HOST: [&str; 2] = ["--target", "host-tuple"];
@@ -73,7 +76,7 @@ const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
 /// Adds the checks of the sources, which run nothing.
 pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
-    let checks: [(&str, Vec<&str>); 7] = [
+    let checks: [(&str, Vec<&str>); 8] = [
         ("check::format", vec!["fmt", "--all", "--check", "--", "--color", "never"]),
         (
             "check::clippy::target",
@@ -89,6 +92,7 @@ pub fn add_checks<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
                 .concat(),
         ),
         ("check::clippy::xtask", [&["clippy", "--release", "-p", "xtask", "--all-targets"], &HOST[..], &DENY].concat()),
+        ("check::examples_of_the_documentation", [&["test", "--doc"], &PURE[..], &HOST, &DOCUMENTED].concat()),
         // The assembly of all crates is then one file, in which every name is defined once.
         ("check::lto", [&["build", "-p", "kprobes-tests"], &WHOLE[..]].concat()),
     ];
