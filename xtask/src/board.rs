@@ -1,5 +1,5 @@
-//! What a board is, is data: `boards/NAME/board.toml` says how QEMU has to be started to be it, and in which
-//! configurations it is tested. `arguments` makes of it what QEMU is told.
+//! What a board is, is data: `boards/NAME/board.toml` says how QEMU has to be started to be it, in which configurations it is
+//! tested, and what is on the card that it boots from. `arguments` makes of it what QEMU is told.
 
 mod arguments;
 
@@ -11,7 +11,6 @@ use serde::Deserialize;
 pub use arguments::{Overrides, that_reboot};
 
 use crate::{
-    setup::trees,
     test::select::{Entry, Interruption, Interrupts, Traits},
     workspace,
 };
@@ -28,15 +27,39 @@ pub const BASE: &str = "base";
 pub struct Board {
     #[serde(skip)]
     pub name: String,
-    /// The device tree of the machine, one of [`trees`]; without one, QEMU makes it.
+    /// The device tree of the machine, as it is called where it comes from; without one, QEMU makes it.
     device_tree: Option<String>,
     /// What the board is without that some tests need, as the tests call it.
     #[serde(default)]
     lacks: Vec<String>,
+    /// The memory card that it boots from, if it has one.
+    sd: Option<Sd>,
     /// The machine of QEMU that is this board, if there is one.
     qemu: Option<Qemu>,
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<Configuration>,
+}
+
+/// The memory card of a board.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Sd {
+    /// The part number of the CPU (MIDR_EL1), by which the loader knows its board.
+    pub cpu_part: u16,
+    /// The files of the firmware, without which it does not boot; in the board itself where none is listed.
+    pub firmware: Vec<String>,
+    /// The device trees that the firmware chooses from.
+    pub device_trees: Vec<SdTree>,
+}
+
+/// A device tree on a memory card.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SdTree {
+    /// What it is called where it comes from: see [`trees`](crate::setup::trees).
+    pub from: String,
+    /// What the firmware looks for.
+    pub name: String,
 }
 
 /// How QEMU is started.
@@ -117,9 +140,6 @@ impl Board {
 
     fn parse(name: &str, text: &str) -> Result<Self> {
         let board = Self { name: name.into(), ..toml::from_str(text)? };
-        if let Some(tree) = &board.device_tree {
-            ensure!(trees::is_known(tree), "nobody knows where to get the device tree {tree}");
-        }
         let Some(qemu) = &board.qemu else {
             ensure!(board.configurations.is_empty(), "it has configurations of QEMU, but no machine");
             return Ok(board);
@@ -158,11 +178,30 @@ impl Board {
         Ok(board)
     }
 
+    /// All boards.
+    pub fn all() -> Result<Vec<Self>> {
+        names(&workspace::root().join("boards"))?.iter().map(|name| Self::load(name)).collect()
+    }
+
     /// All boards that QEMU has a machine for.
     pub fn emulated() -> Result<Vec<Self>> {
-        let names = names(&workspace::root().join("boards"))?;
-        let boards: Result<Vec<_>> = names.iter().map(|name| Self::load(name)).collect();
-        Ok(boards?.into_iter().filter(|board| board.qemu.is_some()).collect())
+        Ok(Self::all()?.into_iter().filter(|board| board.qemu.is_some()).collect())
+    }
+
+    /// Whether it boots from a memory card.
+    pub fn has_card(&self) -> bool {
+        self.sd.is_some()
+    }
+
+    /// The memory card that it boots from.
+    pub fn sd(&self) -> Result<&Sd> {
+        self.sd.as_ref().with_context(|| format!("the board {} has no card, and no loader", self.name))
+    }
+
+    /// The names of the device trees that it needs, as they are called where they come from.
+    pub fn device_trees(&self) -> impl Iterator<Item = &str> {
+        let on_card = self.sd.iter().flat_map(|sd| &sd.device_trees).map(|tree| tree.from.as_str());
+        self.device_tree().into_iter().chain(on_card)
     }
 
     fn qemu(&self) -> Result<&Qemu> {
@@ -302,7 +341,8 @@ mod tests {
         let sentence = "QEMU has no machine that is the board test";
         assert_eq!(board.machine().unwrap_err().to_string(), sentence);
         assert_eq!(board.configuration(super::BASE).err().unwrap().to_string(), sentence);
-        assert!(Board::parse("test", "device-tree = \"toaster.dtb\"").is_err());
+        let sentence = "the board test has no card, and no loader";
+        assert_eq!(board.sd().err().unwrap().to_string(), sentence);
         assert!(Board::parse("test", "[[configuration]]\nname = \"base\"").is_err());
     }
 

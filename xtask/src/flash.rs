@@ -10,14 +10,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::{image, setup, workspace};
+use crate::{board::Board, image, setup, workspace};
 
 /// What is put where.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The board: rpi3, rpi4 or rpi5.
+    /// The board, one with a memory card: `[sd]` in its board.toml.
     #[arg(long, value_name = "NAME")]
     board: String,
     /// The directory where the boot partition of a card is mounted. What is there stays, but for a `kernel8.img`, which gets
@@ -42,66 +42,29 @@ pub struct Options {
     force: bool,
 }
 
-/// What a board wants of its card.
-pub struct Board {
-    /// Its directory in `boards/`.
-    pub name: &'static str,
-    /// The firmware, without which it does not boot; in the board itself where none is listed.
-    pub firmware: &'static [&'static str],
-    /// The device trees: what each is called where it comes from, and what the firmware looks for.
-    pub trees: &'static [(&'static str, &'static str)],
-}
-
-const BOARDS: [Board; 3] = [
-    Board {
-        name: "rpi3",
-        firmware: &["bootcode.bin", "start.elf", "fixup.dat"],
-        trees: &[
-            ("bcm2837-rpi-3-b.dtb", "bcm2710-rpi-3-b.dtb"),
-            ("bcm2837-rpi-3-b-plus.dtb", "bcm2710-rpi-3-b-plus.dtb"),
-        ],
-    },
-    Board {
-        name: "rpi4",
-        firmware: &["start4.elf", "fixup4.dat"],
-        trees: &[("bcm2711-rpi-4-b.dtb", "bcm2711-rpi-4-b.dtb")],
-    },
-    Board { name: "rpi5", firmware: &[], trees: &[("bcm2712-rpi-5-b.dtb", "bcm2712-rpi-5-b.dtb")] },
-];
-
 /// The name of the kernel on the card.
 pub const KERNEL: &str = "kernel8.img";
 /// The name of the firmware's configuration.
 pub const CONFIG: &str = "config.txt";
 
-impl Board {
-    /// The board of this name.
-    pub fn named(name: &str) -> Result<&'static Self> {
-        let Some(board) = BOARDS.iter().find(|board| board.name == name) else {
-            let names: Vec<_> = BOARDS.iter().map(|board| board.name).collect();
-            bail!("the board {name} has no card; those with one are: {}", names.join(", "));
-        };
-        Ok(board)
-    }
-
-    /// What its configuration has to say, whatever else it does.
-    pub fn config(&self) -> Result<String> {
-        let path = workspace::root().join("boards").join(self.name).join(CONFIG);
-        fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))
-    }
+/// What the configuration of the board's firmware has to say, whatever else it does.
+fn configuration(board: &Board) -> Result<String> {
+    let path = workspace::root().join("boards").join(&board.name).join(CONFIG);
+    fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))
 }
 
 /// Puts the kernel or the loader where it is to be.
 pub fn flash(options: &Options) -> Result<()> {
-    let board = Board::named(&options.board)?;
+    let board = Board::load(&options.board)?;
+    board.sd()?;
     let kernel = kernel(options)?;
     let what = if options.loader { "the loader" } else { "the kernel" };
     if let Some(directory) = &options.boot_dir {
-        partition::write(board, directory, &kernel, options.force)?;
+        partition::write(&board, directory, &kernel, options.force)?;
         println!("{what} is on {}: unmount it before the card is taken out", directory.display());
     }
     if let Some(path) = &options.image {
-        let bytes = card_image(board, &kernel, options.firmware.as_deref())?;
+        let bytes = card_image(&board, &kernel, options.firmware.as_deref())?;
         if card::is_device(path) {
             card::write_device(path, &bytes)?;
         } else {
@@ -115,18 +78,20 @@ pub fn flash(options: &Options) -> Result<()> {
 /// The image of a card with this kernel, with the firmware from `firmware` or from Debian's package.
 pub fn card_image(board: &Board, kernel: &[u8], firmware: Option<&Path>) -> Result<Vec<u8>> {
     let read = |path: PathBuf| fs::read(&path).with_context(|| format!("{} cannot be read", path.display()));
-    let mut files = vec![(KERNEL, kernel.to_vec()), (CONFIG, config::with_section("", &board.config()?)?.into_bytes())];
+    let sd = board.sd()?;
+    let section = config::with_section("", &configuration(board)?)?;
+    let mut files = vec![(KERNEL, kernel.to_vec()), (CONFIG, section.into_bytes())];
     let directory = match firmware {
         Some(directory) => directory.to_path_buf(),
-        None if board.firmware.is_empty() => PathBuf::new(),
+        None if sd.firmware.is_empty() => PathBuf::new(),
         None => setup::firmware::get()?,
     };
-    for name in board.firmware {
+    for name in &sd.firmware {
         files.push((name, read(directory.join(name))?));
     }
     setup::trees::get()?;
-    for (tree, name) in board.trees {
-        files.push((name, read(setup::trees::path(tree))?));
+    for tree in &sd.device_trees {
+        files.push((&tree.name, read(setup::trees::path(&tree.from))?));
     }
     card::image(&files)
 }

@@ -17,10 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kprobes_loader_protocol::{Reply, package::Package};
 
 use crate::{
+    board::Board,
     console::printable,
     machine::{Output, Start, Uart},
 };
@@ -48,13 +49,10 @@ pub struct Options {
     pub baud: u32,
 }
 
-/// The boards that have a loader: the name and the part number of the CPU (MIDR_EL1), by which the loader knows its board.
-const BOARDS: [(&str, u16); 3] = [("rpi3", 0xd03), ("rpi4", 0xd08), ("rpi5", 0xd0b)];
-
 /// A board on a serial line.
 pub struct Station {
     /// The name of the board.
-    pub board: &'static str,
+    pub board: String,
     line: Arc<Mutex<Line>>,
     part: u16,
     /// How long a loader may take to answer where no user is there to switch the board on.
@@ -65,12 +63,9 @@ impl Station {
     /// The board of this name, on this line.
     pub fn open(board: &str, options: &Options) -> Result<Option<Self>> {
         let Some(path) = &options.serial else { return Ok(None) };
-        let Some((board, part)) = BOARDS.iter().find(|(name, _)| *name == board) else {
-            let names: Vec<_> = BOARDS.iter().map(|(name, _)| *name).collect();
-            bail!("the board {board} has no loader to send an image to; those are: {}", names.join(", "));
-        };
+        let part = Board::load(board)?.sd()?.cpu_part;
         let line = Line::open(path, options.baud)?;
-        Ok(Some(Self { board, line: Arc::new(Mutex::new(line)), part: *part, patience: PATIENCE }))
+        Ok(Some(Self { board: board.into(), line: Arc::new(Mutex::new(line)), part, patience: PATIENCE }))
     }
 
     /// Loads `image`, and is its console on this terminal until the person there leaves.
@@ -98,8 +93,9 @@ fn package(image: &[u8]) -> Result<Package> {
 
 /// The name of the board whose CPU has this part number.
 fn board_with(part: u16) -> String {
-    let board = BOARDS.iter().find(|(_, known)| *known == part);
-    board.map_or_else(|| format!("a board with CPU {part:#x}"), |(name, _)| (*name).into())
+    let boards = Board::all().unwrap_or_default();
+    let board = boards.into_iter().find(|board| board.sd().is_ok_and(|sd| sd.cpu_part == part));
+    board.map_or_else(|| format!("a board with CPU {part:#x}"), |board| board.name)
 }
 
 /// An image, and the board that is to run it.

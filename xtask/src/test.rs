@@ -218,7 +218,7 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
             });
         });
     }
-    let has_loader = targets.configurations.iter().any(|one| one.is_base() && loader::has_loader(&one.board.name));
+    let has_loader = targets.configurations.iter().any(|one| one.is_base() && one.board.has_card());
     if has_loader && targets.wanted.may_have_of(&["loader::"]) {
         pool.add("the loader", move |context| loader::add(context, targets));
     }

@@ -10,7 +10,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Board, CONFIG, KERNEL, config};
+use super::{CONFIG, KERNEL, config, configuration};
+use crate::board::Board;
 
 /// What a kernel is called that was there before.
 const SAVED: &str = "kernel8.img.saved";
@@ -27,7 +28,7 @@ pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Res
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
     };
-    let after = config::with_section(&before, &board.config()?)?;
+    let after = config::with_section(&before, &configuration(board)?)?;
     let (place, saved) = (directory.join(KERNEL), directory.join(SAVED));
     if place.exists() && !config::has_section(&before) {
         // It is another system's.
@@ -44,24 +45,24 @@ pub fn write(board: &Board, directory: &Path, kernel: &[u8], force: bool) -> Res
 
 /// Whether it is a boot partition for this board.
 fn check(board: &Board, directory: &Path) -> Result<()> {
-    let name = directory.display();
+    let (name, sd) = (directory.display(), board.sd()?);
     ensure!(
         is_fat(directory)?,
         "{name} is not on a FAT file system, from which boards boot (--force writes there anyway)"
     );
-    for file in board.firmware {
+    for file in &sd.firmware {
         ensure!(
             directory.join(file).is_file(),
             "{name} has no {file}, without which {} does not boot: is it the boot partition? (--force writes there anyway)",
             board.name
         );
     }
-    let is_there = |(_, tree): &(&str, &str)| directory.join(tree).is_file();
+    let mut trees = sd.device_trees.iter();
     ensure!(
-        board.trees.iter().any(is_there),
+        trees.any(|tree| directory.join(&tree.name).is_file()),
         "{name} has no device tree for {}, {}: is it the boot partition? (--force writes there anyway)",
         board.name,
-        board.trees.iter().map(|(_, tree)| *tree).collect::<Vec<_>>().join(" or ")
+        sd.device_trees.iter().map(|tree| tree.name.as_str()).collect::<Vec<_>>().join(" or ")
     );
     Ok(())
 }
@@ -111,7 +112,7 @@ mod tests {
     fn what_is_on_a_card_stays() {
         let directory = workspace::root().join(format!("target/boot-partition-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        let board = Board::named("rpi4").unwrap();
+        let board = &Board::load("rpi4").unwrap();
         let put = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
         let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
         put("config.txt", "dtparam=audio=on\n");

@@ -3,6 +3,7 @@
 //! is not installed, and kept in `target/device-trees`.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -10,16 +11,18 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::archive::Archive;
-use crate::workspace;
+use crate::{board::Board, workspace};
 
 const COMPONENT: &str = "main";
 /// It depends on the kernel that there is.
 const PACKAGE: &str = "linux-image-arm64";
 /// What the name of that one begins with.
 const KERNEL: &str = "linux-image-";
-/// The trees, by the names that the firmware of a Raspberry Pi gives them.
-const TREES: [&str; 4] =
-    ["bcm2837-rpi-3-b.dtb", "bcm2837-rpi-3-b-plus.dtb", "bcm2711-rpi-4-b.dtb", "bcm2712-rpi-5-b.dtb"];
+
+/// The names of the trees that the boards need.
+fn names() -> Result<BTreeSet<String>> {
+    Ok(Board::all()?.iter().flat_map(|board| board.device_trees().map(String::from)).collect())
+}
 
 fn directory() -> PathBuf {
     workspace::root().join("target/device-trees")
@@ -36,13 +39,15 @@ pub fn get() -> Result<()> {
     eprintln!("setup: {lack}; the device trees are taken out of Debian's package of the kernel");
     let archive = Archive::open(COMPONENT)?;
     let kernel = archive.dependency(PACKAGE, KERNEL)?;
-    archive.take(&kernel, &format!("/usr/lib/{kernel}/broadcom"), &TREES, &directory())?;
+    let names = names()?;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    archive.take(&kernel, &format!("/usr/lib/{kernel}/broadcom"), &names, &directory())?;
     check()
 }
 
 /// Whether they are all there, and whole.
 fn check() -> Result<()> {
-    TREES.iter().try_for_each(|name| is_whole(&path(name)))
+    names()?.iter().try_for_each(|name| is_whole(&path(name)))
 }
 
 fn is_whole(file: &Path) -> Result<()> {
@@ -56,11 +61,6 @@ fn has_its_length(bytes: &[u8]) -> bool {
     const MAGIC: [u8; 4] = 0xd00d_feed_u32.to_be_bytes();
     let length = bytes.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk());
     length.is_some_and(|length| u32::from_be_bytes(*length) as usize == bytes.len())
-}
-
-/// Whether there is a tree of this name.
-pub fn is_known(name: &str) -> bool {
-    TREES.contains(&name)
 }
 
 #[cfg(test)]

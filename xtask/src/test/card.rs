@@ -31,7 +31,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel:
     let mut candidates = Vec::new();
     for (index, named) in targets.configurations.iter().enumerate() {
         let board = named.board;
-        if named.is_base() && flash::Board::named(&board.name).is_ok() {
+        if named.is_base() && board.has_card() {
             let kernel = kernel.to_path_buf();
             let run = move || match image_is_right(board, &kernel, targets.seconds) {
                 Ok(()) => Ok(Outcome::Passed),
@@ -51,8 +51,7 @@ fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {
     let file = |what: &str| directory.join(format!("{}-{what}", board.name));
 
     let (card, partition) = (file("card.img"), file("partition.img"));
-    let wanted = flash::Board::named(&board.name)?;
-    let bytes = flash::card_image(wanted, &kernel, None)?;
+    let bytes = flash::card_image(board, &kernel, None)?;
     image::write_bytes(&bytes, &card)?;
     image::write_bytes(&bytes[START..], &partition)?;
 
@@ -68,7 +67,7 @@ fn image_is_right(board: &Board, kernel: &Path, seconds: u64) -> Result<()> {
         run(Command::new("mcopy").args(["-n", "-o", "-i", &from, &format!("::{name}")]).arg(to))?;
         fs::read(to).with_context(|| format!("{} cannot be read", to.display()))
     };
-    for name in wanted.firmware {
+    for name in &board.sd()?.firmware {
         ensure!(!copy(name, &file("firmware"))?.is_empty(), "{name} is empty");
     }
     let config = String::from_utf8(copy(flash::CONFIG, &file("config.txt"))?)?;

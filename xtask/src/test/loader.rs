@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::{
     dialogue::{Reply, Subject, converse},
@@ -35,8 +35,6 @@ use crate::{
 };
 use cable::{Cable, Faults};
 
-/// The boards with a loader that QEMU has a machine for.
-const BOARDS: [&str; 2] = ["rpi3", "rpi4"];
 /// A session whose replies are the same wherever it is had.
 const SESSION: &str = "kprobes> p:iteration runtime::workload::sha256::iterate\n\
     kprobes> run sha256 3 1\n...\n         3 calls of runtime::workload::sha256::iterate\n...\n\
@@ -44,11 +42,6 @@ const SESSION: &str = "kprobes> p:iteration runtime::workload::sha256::iterate\n
 
 /// What is tried with a board. The error says what went wrong.
 type Try = fn(&Bed) -> Result<()>;
-
-/// Whether there is a loader for the board of this name.
-pub fn has_loader(board: &str) -> bool {
-    BOARDS.contains(&board)
-}
 
 /// Builds the loader, and adds the tests of it on the boards that have one.
 pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
@@ -63,7 +56,7 @@ pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>) {
     ];
     let mut candidates = Vec::new();
     for (index, named) in targets.configurations.iter().enumerate() {
-        if !named.is_base() || !has_loader(&named.board.name) {
+        if !named.is_base() || !named.board.has_card() {
             continue;
         }
         let bed = Bed::new(named.board, context.cargo_jobs(), targets).map(Arc::new);
@@ -210,7 +203,9 @@ impl Subject<()> for Busy {
 
 /// Who asks for another board than the one that is there is told which it is.
 fn another_board(bed: &Bed) -> Result<()> {
-    let Some(other) = BOARDS.into_iter().find(|name| *name != bed.board.name) else { bail!("there is only one board") };
+    let boards = Board::all()?;
+    let other = boards.iter().find(|board| board.has_card() && board.name != bed.board.name);
+    let other = other.context("there is only one board")?.name.as_str();
     let (cable, station) = bed.station("other", Faults::default())?;
     drop(station);
     let station = bed.open(other, &cable.port)?;

@@ -46,7 +46,7 @@ impl SerialRun<'_> {
         let image = fs::read(image::write_beside(&workspace::build_kernel("kprobes-tests")?)?)?;
         let image = self.station.with(&image)?;
         let tests = converse(&image, self.seconds, &mut Listing::default()).map_err(anyhow::Error::msg)?;
-        let lacks = Board::load(self.station.board)?.lacks(None);
+        let lacks = Board::load(&self.station.board)?.lacks(None);
         for test in tests {
             let name = self.name(&test.name);
             self.try_one(name, &image, Ok(Talk::Trial(Trial::new(test, lacks.clone()))));
@@ -56,9 +56,9 @@ impl SerialRun<'_> {
 
     /// Every session with the kernel's console that is written down for a machine with as many CPUs.
     fn console(&mut self) -> Result<()> {
-        let board = self.station.board;
+        let board = &self.station.board;
         let name = |session: &str| format!("{board}::console::{session}");
-        let sessions: Vec<_> = sessions::all(self.station.board, CPUS, false)?
+        let sessions: Vec<_> = sessions::all(board, CPUS, false)?
             .into_iter()
             .filter(|session| self.wanted.has(&name(&session.name)))
             .collect();
