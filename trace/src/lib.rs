@@ -13,6 +13,7 @@
 //! | `compiled` | what an event does at a hit as code for the stub of its probe, where that is possible |
 //! | [`errno`], [`error_log`] | why a file was not written |
 //! | [`text`] | records and counts as text |
+//! | [`options`] | how a trace is printed, and its clock |
 //! | [`events`] | the events that are defined, with their probes |
 //! | [`host`](mod@host) | what the kernel provides |
 //! | `engine` | the probes themselves; for the bare-metal target only, unlike the rest |
@@ -42,6 +43,7 @@ pub mod functions;
 pub mod histogram;
 pub mod hit;
 pub mod host;
+pub mod options;
 pub mod recorder;
 pub mod ring;
 pub mod text;

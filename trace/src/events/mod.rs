@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::mem;
 
+use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::{AliasableBox, Insertion};
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
@@ -27,8 +28,9 @@ use crate::definition::{Definition, Error, Kind, Problem, Removal};
 use crate::format::{Base, Format, Shape};
 use crate::functions::Functions;
 use crate::host::{Clock, Offsets, Symbols};
+use crate::options::{Flag, Options, TraceClock};
 use crate::recorder::{Recorder, STACK_EVENT};
-use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings, Snapshot};
+use crate::ring::{Counts, RECORD_HEADER, RECORD_MAX, Record, Rings, Snapshot, Stats};
 use crate::text::{self, ShowError};
 use crate::trigger::Plan;
 
@@ -243,7 +245,10 @@ pub struct Events<P> {
     removed: Vec<(u16, String, Format)>,
     last: u16,
     rings: &'static Rings,
-    pipe: Mutex<Pipe>,
+    /// Of all CPUs, and of each: what was taken for `trace_pipe`, and for `per_cpu/cpuN/trace_pipe`.
+    pipes: [Mutex<Pipe>; 1 + MAX_CPUS],
+    /// How records are printed. Whether they are overwritten is the rings'.
+    options: Options,
     /// Made for the first event that records names.
     functions: Option<Arc<Functions>>,
 }
@@ -263,8 +268,8 @@ impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
     #[must_use]
     pub fn new(rings: &'static Rings) -> Self {
-        let (events, removed, pipe) = (Vec::new(), Vec::new(), Mutex::default());
-        Self { events, removed, last: FIXED, rings, pipe, functions: None }
+        let (events, removed, pipes) = (Vec::new(), Vec::new(), Default::default());
+        Self { events, removed, last: FIXED, rings, pipes, options: Options::default(), functions: None }
     }
 
     /// The rings.
@@ -432,15 +437,20 @@ impl<P: Armed> Events<P> {
         if self.removed.is_empty() {
             return;
         }
-        let pipe = self.pipe.get_mut();
-        if let Ok(snapshot) = self.rings.snapshot()
-            && let Ok(pipe) = pipe.taken.records()
-            && let Ok(records) = snapshot.records()
-            && let Ok(mut recorded) = fallible::collect(records.chain(pipe).map(|record| record.event()))
-        {
+        if let Ok(mut recorded) = self.recorded() {
             recorded.sort_unstable();
             self.removed.retain(|(number, ..)| recorded.binary_search(number).is_ok());
         }
+    }
+
+    /// The numbers of the events of which there are records.
+    fn recorded(&mut self) -> Result<Vec<u16>, OutOfMemory> {
+        let mut numbers = Vec::new();
+        fallible::extend(&mut numbers, self.rings.snapshot()?.records()?.map(|record| record.event()))?;
+        for pipe in &mut self.pipes {
+            fallible::extend(&mut numbers, pipe.get_mut().taken.records()?.map(|record| record.event()))?;
+        }
+        Ok(numbers)
     }
 
     /// Enables or disables the events of this group, if one is given, and name. Returns how many probes there are.
@@ -487,8 +497,63 @@ impl<P: Armed> Events<P> {
     /// Empties the rings.
     pub fn clear_trace(&mut self) {
         self.rings.clear();
-        *self.pipe.get_mut() = Pipe::default();
+        self.pipes.iter_mut().for_each(|pipe| *pipe.get_mut() = Pipe::default());
         self.removed.clear();
+    }
+
+    /// Empties the ring of `cpu`.
+    pub fn clear_trace_of(&mut self, cpu: usize) {
+        self.rings.clear_of(Some(cpu));
+        if let Some(pipe) = self.pipes.get_mut(cpu + 1) {
+            *pipe.get_mut() = Pipe::default();
+        }
+        self.forget();
+    }
+
+    /// What is set about the text of the trace.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        let mut options = self.options;
+        options.set(Flag::Overwrite, self.rings.overwrites());
+        options
+    }
+
+    /// Turns an option on or off.
+    pub fn set_option(&mut self, flag: Flag, on: bool) {
+        match flag {
+            Flag::Overwrite => self.rings.set_overwrites(on),
+            _ => self.options.set(flag, on),
+        }
+    }
+
+    /// Has `saved_cmdlines` name so many tasks.
+    pub fn set_names(&mut self, names: usize) {
+        self.options.names = names;
+    }
+
+    /// Writes `saved_cmdlines`: the number and the newest name of each task in the trace, of the last [`Options::names`] that came.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_trace`](Self::write_trace).
+    pub fn write_names(&self, out: &mut dyn Write) -> Result<(), ShowError> {
+        let snapshot = self.rings.snapshot()?;
+        let mut tasks: Vec<(u32, [u8; 16])> = Vec::new();
+        for record in snapshot.records()?.filter(|record| record.task() != 0) {
+            match tasks.iter_mut().find(|(task, _)| *task == record.task()) {
+                Some((_, name)) => *name = record.name,
+                None => fallible::push(&mut tasks, (record.task(), record.name))?,
+            }
+        }
+        let skipped = tasks.len().saturating_sub(self.options.names);
+        let mut shown = tasks.iter().skip(skipped);
+        Ok(shown.try_for_each(|(task, name)| writeln!(out, "{task} {}", text::task_name(name)))?)
+    }
+
+    /// Has records another clock. As in Linux they are forgotten, also if the clock is the one that they have.
+    pub fn set_clock(&mut self, clock: TraceClock) {
+        self.options.clock = clock;
+        self.clear_trace();
     }
 
     /// Writes `kprobe_events`: the definitions, each as it could be typed.
@@ -525,8 +590,55 @@ impl<P: Armed> Events<P> {
         clock: Clock,
     ) -> Result<(), ShowError> {
         let snapshot = self.rings.snapshot()?;
-        text::write_header(out, snapshot.present(), snapshot.written(), cpus)?;
-        self.write_records(out, &snapshot, limit, symbols, clock)
+        text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
+        let skipped = (snapshot.present() as usize).saturating_sub(limit);
+        let mut records = snapshot.records()?.skip(skipped);
+        records.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
+    }
+
+    /// Writes `per_cpu/cpuN/trace`: the records of `cpu`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_trace`](Self::write_trace).
+    pub fn write_trace_of(
+        &self,
+        out: &mut dyn Write,
+        cpu: usize,
+        cpus: usize,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> Result<(), ShowError> {
+        let snapshot = self.rings.snapshot()?;
+        let Counts { present, lost } = snapshot.counts().nth(cpu).unwrap_or_default();
+        text::write_header(out, present, present + lost, cpus, self.options)?;
+        let mut records = snapshot.records()?.filter(|record| record.cpu == cpu);
+        records.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
+    }
+
+    /// Writes `per_cpu/cpuN/stats` of `cpu`, at `now` of the system counter.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_trace`](Self::write_trace).
+    pub fn write_stats(&self, out: &mut dyn Write, cpu: usize, clock: Clock, now: u64) -> Result<(), ShowError> {
+        let snapshot = self.rings.snapshot()?;
+        let Stats { entries, overrun, dropped, read, bytes, oldest } = snapshot.stats().nth(cpu).unwrap_or_default();
+        // What interrupts a recording is counted as dropped.
+        writeln!(out, "entries: {entries}\noverrun: {overrun}\ncommit overrun: 0\nbytes: {bytes}")?;
+        let oldest = clock.microseconds(oldest.unwrap_or(clock.origin));
+        match self.options.clock {
+            TraceClock::Counter => {
+                let of_cpu = |record: &Record<'_>| record.cpu == cpu;
+                let oldest = snapshot.records()?.find(of_cpu).map_or(0, |record| record.count);
+                writeln!(out, "oldest event ts: {oldest}\nnow ts: {}", snapshot.count())?;
+            }
+            _ => {
+                let now = clock.microseconds(now);
+                writeln!(out, "oldest event ts: {}\nnow ts: {}", text::Time(oldest), text::Time(now))?;
+            }
+        }
+        Ok(writeln!(out, "dropped events: {dropped}\nread events: {read}")?)
     }
 
     /// Takes what is in the rings away, and writes it as `trace_pipe` does: without a header. Returns how many records it has
@@ -537,14 +649,30 @@ impl<P: Armed> Events<P> {
     /// Those of `out`: the record that it has not taken whole comes first when this is called next. Also where there is no memory
     /// for the records.
     pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<usize, ShowError> {
-        let mut pipe = self.pipe.lock();
+        self.write_pipe_of(out, None, symbols, clock)
+    }
+
+    /// The same for the records of `cpu` alone, if it is given.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_pipe`](Self::write_pipe).
+    pub fn write_pipe_of(
+        &self,
+        out: &mut dyn Write,
+        cpu: Option<usize>,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> Result<usize, ShowError> {
+        let Some(pipe) = self.pipes.get(cpu.map_or(0, |cpu| cpu + 1)) else { return Ok(0) };
+        let mut pipe = pipe.lock();
         if pipe.taken.records()?.nth(pipe.written).is_none() {
-            *pipe = Pipe { taken: self.rings.take()?, written: 0 };
+            *pipe = Pipe { taken: self.rings.take_of(cpu)?, written: 0 };
         }
         let Pipe { taken, written } = &mut *pipe;
         let before = *written;
         for record in taken.records()?.skip(before) {
-            text::write_record(out, &record, self.described(record.event()), symbols, clock)?;
+            self.write_record(out, &record, symbols, clock)?;
             *written += 1;
         }
         let count = *written - before;
@@ -552,19 +680,14 @@ impl<P: Armed> Events<P> {
         Ok(count)
     }
 
-    fn write_records(
+    fn write_record(
         &self,
         out: &mut dyn Write,
-        snapshot: &Snapshot,
-        limit: usize,
+        record: &Record<'_>,
         symbols: &dyn Symbols,
         clock: Clock,
-    ) -> Result<(), ShowError> {
-        let skipped = (snapshot.present() as usize).saturating_sub(limit);
-        let mut records = snapshot.records()?.skip(skipped);
-        records.try_for_each(|record| {
-            Ok(text::write_record(out, &record, self.described(record.event()), symbols, clock)?)
-        })
+    ) -> fmt::Result {
+        text::write_record(out, record, self.described(record.event()), symbols, clock, self.options)
     }
 
     /// The name and the format of the event with this number.

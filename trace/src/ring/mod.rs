@@ -44,7 +44,7 @@ use crate::recorder::{Bench, COMPOSED};
 use crate::trigger::Switch;
 
 pub use change::ResizeError;
-pub use snapshot::{Record, Snapshot};
+pub use snapshot::{Record, Snapshot, Stats};
 
 /// Bytes of a page. In models small enough for two records.
 pub(crate) const PAGE: usize = if cfg!(all(test, loom)) { 128 } else { 4096 };
@@ -103,6 +103,10 @@ struct Reader {
     number: u64,
     /// How many were missing before that, since the ring was cleared.
     lost: u64,
+    /// How many of these were overwritten.
+    overwritten: u64,
+    /// How many were taken away since the ring was cleared.
+    read: u64,
 }
 
 /// The rings of all CPUs.
@@ -142,7 +146,7 @@ impl Ring {
             interrupting: zero(),
             pages: UnsafeCell::new(pages),
             bench: fallible::boxed(Bench(UnsafeCell::new([0; COMPOSED])))?,
-            reader: Mutex::new(Reader { position: PAGE as u64, number: 0, lost: 0 }),
+            reader: Mutex::new(Reader { position: PAGE as u64, ..Reader::default() }),
         })
     }
 }

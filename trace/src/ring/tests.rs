@@ -71,6 +71,30 @@ fn empty_rings_have_no_records() {
     assert_eq!((snapshot.records().unwrap().count(), snapshot.present(), snapshot.written()), (0, 0, 0));
 }
 
+/// What is missing was overwritten, or has found no room, whatever the mode is later.
+#[test]
+fn a_ring_says_what_was_overwritten_and_what_was_dropped() {
+    let rings = rings(2, 2);
+    let stats = || rings.snapshot().unwrap().stats().next().unwrap();
+    (0..3 * IN_PAGE).for_each(|number| record(rings, 0, number));
+    let Stats { entries, overrun, dropped, read, bytes, oldest } = stats();
+    assert_eq!((entries, overrun, dropped, read, oldest), (2 * IN_PAGE, IN_PAGE, 0, 0, Some(IN_PAGE)));
+    assert_eq!(bytes, entries * SIZE as u64);
+    rings.set_overwrites(false);
+    (0..5).for_each(|number| record(rings, 0, number));
+    let Stats { entries, overrun, dropped, .. } = stats();
+    assert_eq!((entries, overrun, dropped), (2 * IN_PAGE, IN_PAGE, 5));
+    rings.take().unwrap();
+    record(rings, 0, 7);
+    assert_eq!(rings.snapshot().unwrap().count(), 3 * IN_PAGE + 6);
+    let Stats { entries, overrun, dropped, read, .. } = stats();
+    assert_eq!((entries, overrun, dropped, read), (1, IN_PAGE, 5, 2 * IN_PAGE));
+    rings.clear_of(Some(1));
+    assert_eq!(stats().entries, 1);
+    rings.clear_of(Some(0));
+    assert_eq!(stats(), Stats::default());
+}
+
 #[test]
 fn the_oldest_records_are_overwritten_by_pages() {
     let rings = rings(1, 3);

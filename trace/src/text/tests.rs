@@ -52,10 +52,10 @@ fn line(definition: &str, hit: &Hit<'_>, arguments: &[u8]) -> String {
     let mut name = [0; 16];
     let length = hit.name.len().min(16);
     name[..length].copy_from_slice(&hit.name.as_bytes()[..length]);
-    let record = Record { cpu: 0, lost: 0, time: hit.time + 1000, name, faults: hit.faults, bytes: &bytes };
+    let record = Record { cpu: 0, lost: 0, time: hit.time + 1000, count: 0, name, faults: hit.faults, bytes: &bytes };
     let clock = Clock { frequency: 1_000_000_000, origin: 1000 };
     let mut text = String::new();
-    write_record(&mut text, &record, Some((&definition.event, &format)), &Names, clock).unwrap();
+    write_record(&mut text, &record, Some((&definition.event, &format)), &Names, clock, Options::default()).unwrap();
     text
 }
 
@@ -161,16 +161,17 @@ fn what_could_not_be_read_is_said() {
 
 #[test]
 fn missing_records_are_said_before_the_next() {
-    let record = Record { cpu: 3, lost: 7, time: 0, name: [0; 16], faults: 0, bytes: &[9, 0, 0, 0, 1, 0, 0, 0] };
+    let record =
+        Record { cpu: 3, lost: 7, time: 0, count: 0, name: [0; 16], faults: 0, bytes: &[9, 0, 0, 0, 1, 0, 0, 0] };
     let mut text = String::new();
-    write_record(&mut text, &record, None, &Names, Clock { frequency: 1, origin: 0 }).unwrap();
+    write_record(&mut text, &record, None, &Names, Clock { frequency: 1, origin: 0 }, Options::default()).unwrap();
     assert!(text.starts_with("CPU:3 [LOST 7 EVENTS]\n") && text.ends_with(": Unknown type 9\n"), "{text}");
 }
 
 #[test]
 fn the_header() {
     let mut text = String::new();
-    write_header(&mut text, 3, 3, 1).unwrap();
+    write_header(&mut text, 3, 3, 1, Options::default()).unwrap();
     let linux = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 3/3   #P:1\n#\n\
         #                                _-----=> irqs-off/BH-disabled\n";
     assert!(text.starts_with(linux), "{text}");

@@ -2,11 +2,12 @@
 //!
 //! What the handlers of an event look at, and what its stubs are made from, is its [`Plan`]: its filter, its triggers, and whether
 //! it is recorded at all. A plan is never changed; another takes its place, and the old one is dropped when no hit can be using it
-//! any more. What is carried out at a hit is in `hit::action`; what is set and removed, in [`settings`] for one event, and in
-//! [`controls`] for all.
+//! any more. What is carried out at a hit is in `hit::action`; what is set and removed, in [`settings`] for one event, in
+//! [`controls`] for all, and in [`restriction`] by tasks and CPUs.
 
 pub mod controls;
 mod parse;
+pub mod restriction;
 pub mod settings;
 
 use alloc::boxed::Box;
