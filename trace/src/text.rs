@@ -10,7 +10,7 @@ use fallible::OutOfMemory;
 use crate::format::{Base, Field, Format, Shape};
 use crate::host::{Clock, Function, Symbols};
 use crate::options::{Flag, Options, TraceClock};
-use crate::recorder::{Flags, STACK_EVENT, STACK_HEADER};
+use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, STACK_EVENT, STACK_HEADER};
 use crate::ring::Record;
 
 /// Why records or a histogram cannot be shown.
@@ -101,6 +101,9 @@ pub fn write_record(
     if record.event() == STACK_EVENT {
         return write_stack(out, record, symbols, options);
     }
+    if record.event() == PRINT_EVENT {
+        return write_print(out, record, symbols, options);
+    }
     let Some((name, format)) = event else {
         return writeln!(out, "Unknown type {}", record.event());
     };
@@ -131,6 +134,40 @@ pub fn write_record(
     }
     out.write_char('\n')
 }
+
+/// Writes a text with where it was written: by a function, or to `trace_marker`.
+fn write_print(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, options: Options) -> fmt::Result {
+    match record.word(8) {
+        0 => out.write_str("tracing_mark_write")?,
+        place => {
+            if options.is(Flag::SymOffset) {
+                write_offset(out, place, symbols)?;
+            } else {
+                write_name(out, place, symbols)?;
+            }
+            write_address(out, place, options)?;
+        }
+    }
+    out.write_str(": ")?;
+    let text = record.bytes.get(PRINT_HEADER..).unwrap_or_default();
+    write_lossy(out, text.strip_suffix(&[0]).unwrap_or(text))
+}
+
+/// What the file `format` of [`PRINT_EVENT`] says.
+pub const PRINT_FORMAT: &str = "\
+name: print
+ID: 5
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:unsigned long ip;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:char buf[];\toffset:16;\tsize:0;\tsigned:0;
+
+print fmt: \"%ps: %s\", (void *)REC->ip, REC->buf
+";
 
 /// Writes what the option `sym-addr` has after the name of a function.
 fn write_address(out: &mut dyn Write, address: u64, options: Options) -> fmt::Result {

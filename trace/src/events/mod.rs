@@ -29,7 +29,7 @@ use crate::format::{Base, Format, Shape};
 use crate::functions::Functions;
 use crate::host::{Clock, Offsets, Symbols};
 use crate::options::{Flag, Options, TraceClock};
-use crate::recorder::{Recorder, STACK_EVENT};
+use crate::recorder::{PRINT_EVENT, Recorder};
 use crate::ring::{Counts, RECORD_HEADER, RECORD_MAX, Record, Rings, Snapshot, Stats};
 use crate::text::{self, ShowError};
 use crate::trigger::Plan;
@@ -235,7 +235,7 @@ impl<P: Armed> Event<P> {
 }
 
 /// The numbers up to this one are no event's that is defined.
-const FIXED: u16 = STACK_EVENT;
+const FIXED: u16 = PRINT_EVENT;
 
 /// All events, and the rings that they are recorded in.
 #[derive(Debug)]

@@ -500,7 +500,7 @@ fn an_event_can_have_several_probes() {
     define(&mut events, "p:one f x=%x1").unwrap();
     assert_eq!(events.set_enabled(None, "one", true), Ok(2));
     define(&mut events, "p:one a::b<c, d> x=%x2").unwrap();
-    assert!(events.iter().all(|event| event.probe().is_enabled() && event.number() == 5));
+    assert!(events.iter().all(|event| event.probe().is_enabled() && event.number() == 6));
     hit(0x1000, 1);
     hit(0x2000, 2);
     assert_eq!(trace(&events, 9).matches(": one: (").count(), 3);
@@ -771,7 +771,7 @@ fn removing_unregisters_and_keeps_what_was_recorded() {
     assert_eq!(trace(&events, 9).lines().count(), 1);
     assert!(trace(&events, 9).contains(": one: (f+0x0/0x10) arg1=0x0"));
     define(&mut events, "p:three f").unwrap();
-    assert_eq!(events.iter().last().unwrap().number(), 7, "the number of an event of which there are records");
+    assert_eq!(events.iter().last().unwrap().number(), 8, "the number of an event of which there are records");
     (0..500).for_each(|time| hit(0x2000, time));
     assert_eq!(remove(&mut events, "-:g/"), Ok(1));
     assert_eq!(events.removed.len(), 1, "an event without records is forgotten");

@@ -169,6 +169,29 @@ fn missing_records_are_said_before_the_next() {
 }
 
 #[test]
+fn texts_have_the_name_of_where_they_are_from() {
+    let shown = |place: u64, text: &str, on: &[Flag]| {
+        let bytes = [&[5, 0, 0, 0, 7, 0, 0, 0][..], &place.to_le_bytes(), text.as_bytes(), b"\0"].concat();
+        let mut name = [0; 16];
+        name[..4].copy_from_slice(b"main");
+        let record = Record { cpu: 1, lost: 0, time: 1_000_002, count: 0, name, faults: 0, bytes: &bytes };
+        let (mut text, mut options) = (String::new(), Options::default());
+        on.iter().for_each(|flag| options.set(*flag, true));
+        write_record(&mut text, &record, None, &Names, Clock { frequency: 1_000_000, origin: 0 }, options).unwrap();
+        text
+    };
+    let line = "            main-7       [001] .....     1.000002: ";
+    assert_eq!(shown(0, "hello\n", &[]), std::format!("{line}tracing_mark_write: hello\n"));
+    let mut symbol = String::new();
+    write_name(&mut symbol, 0x1004, &Names).unwrap();
+    assert_eq!(shown(0x1004, "hello\n", &[]), std::format!("{line}{symbol}: hello\n"));
+    symbol.clear();
+    write_offset(&mut symbol, 0x1004, &Names).unwrap();
+    let both = shown(0x1004, "hello\n", &[Flag::SymOffset, Flag::SymAddr]);
+    assert_eq!(both, std::format!("{line}{symbol} <0000000000001004>: hello\n"));
+}
+
+#[test]
 fn the_header() {
     let mut text = String::new();
     write_header(&mut text, 3, 3, 1, Options::default()).unwrap();

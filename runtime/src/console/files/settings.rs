@@ -5,10 +5,13 @@ use core::fmt::Write;
 use fallible::TryClone;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::options::{Flag, TraceClock};
+use kprobes_trace::recorder::PRINT_EVENT;
+use kprobes_trace::text;
 use kprobes_trace::trigger::restriction::{Restriction, Tasks};
 
 use super::super::session::Session;
 use super::tracefs::{Fault, number, switch};
+use crate::{task, tracing};
 
 /// Programs, Linux's self-tests among them, look in this file for what a kernel can do: lines that say it are those of Linux.
 const README: &str = include_str!("readme.txt");
@@ -54,6 +57,41 @@ pub(super) fn read_header_page(_: &Session, _: &[&str], out: &mut dyn Write) -> 
 
 pub(super) fn read_header_event(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(out.write_str(HEADER_EVENT)?)
+}
+
+pub(super) fn read_print_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(out.write_str(text::PRINT_FORMAT)?)
+}
+
+pub(super) fn read_print_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{PRINT_EVENT}")?)
+}
+
+/// Writes a text to the trace.
+pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    if !session.events.options().is(Flag::Markers) {
+        return Err(Errno::Invalid);
+    }
+    let is_left_out = |cpus: u64| cpus & 1 << task::current_task().cpu() == 0;
+    if session.controls.restriction().cpus.is_some_and(is_left_out) || !tracing::rings().mark(0, text.as_bytes()) {
+        return Err(Errno::BadFile);
+    }
+    Ok(())
+}
+
+/// Gives the memory of the rings back, as far as it can be: a ring has two pages at least.
+pub(super) fn free(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    if session.events.options().is(Flag::DisableOnFree) {
+        session.events.rings().set_on(false);
+    }
+    tracing::resize_rings(0).map_err(|_| Errno::NoMemory)?;
+    session.events.clear_trace();
+    Ok(())
+}
+
+/// What is written to `free_buffer` makes no difference.
+pub(super) fn free_more(session: &mut Session, parts: &[&str], _: &str) -> Result<(), Errno> {
+    free(session, parts)
 }
 
 pub(super) fn read_clock(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {

@@ -43,11 +43,15 @@ const fn emptied(path: &'static str, read: Read, empty: Empty, write: WriteText)
     Node { empty: Some(empty), ..file(path, read, write) }
 }
 
+const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) -> Node {
+    Node { path, read: None, empty, write: Some(write) }
+}
+
 const fn read_only(path: &'static str, read: Read) -> Node {
     Node { path, read: Some(read), empty: None, write: None }
 }
 
-static NODES: [Node; 41] = [
+static NODES: [Node; 45] = [
     read_only("README", settings::read_me),
     read_only("available_events", event::read_events),
     read_only("available_filter_functions", kprobes::read_functions),
@@ -58,6 +62,8 @@ static NODES: [Node; 41] = [
     emptied("dynamic_events", kprobes::read_definitions, kprobes::remove_all, kprobes::write_definitions),
     emptied("error_log", ring::read_errors, ring::clear_errors, ring::pass_over),
     file("events/enable", event::read_all_enabled, event::write_all_enabled),
+    read_only("events/ftrace/print/format", settings::read_print_format),
+    read_only("events/ftrace/print/id", settings::read_print_number),
     read_only("events/header_event", settings::read_header_event),
     read_only("events/header_page", settings::read_header_page),
     file("events/*/enable", event::read_all_enabled, event::write_all_enabled),
@@ -73,6 +79,7 @@ static NODES: [Node; 41] = [
     read_only("kprobes/blacklist", kprobes::read_blacklist),
     file("kprobes/enabled", kprobes::read_armed, kprobes::write_armed),
     read_only("kprobes/list", kprobes::read_list),
+    write_only("free_buffer", Some(settings::free), settings::free_more),
     file("options/*", settings::read_option, settings::write_option),
     file("per_cpu/*/buffer_size_kb", ring::read_size, ring::write_size),
     read_only("per_cpu/*/stats", ring::read_stats),
@@ -85,6 +92,7 @@ static NODES: [Node; 41] = [
     emptied("set_event_pid", settings::read_only_tasks, settings::clear_only, settings::write_only_tasks),
     emptied("trace", ring::read_trace, ring::clear_trace, ring::pass_over),
     file("trace_clock", settings::read_clock, settings::write_clock),
+    write_only("trace_marker", None, settings::mark),
     file("trace_options", settings::read_options, settings::write_options),
     read_only("trace_pipe", ring::read_pipe),
     file("tracing_cpumask", settings::read_cpus, settings::write_cpus),
@@ -144,7 +152,9 @@ fn find(session: &Session, parts: &[&str]) -> Result<&'static Node, Errno> {
 /// Whether there is what a path names where the patterns have a star: a group, an event, an option, a CPU.
 fn exists(session: &Session, parts: &[&str]) -> bool {
     let events = &session.events;
-    let is_file = NODES.iter().any(|node| !node.path.contains('*') && node.path.split('/').eq(parts.iter().copied()));
+    // A path that has no star in it is there, and so are the directories above.
+    let is_literal = |path: &str| !path.contains('*') && path::fit(path, parts) != Fit::None;
+    let is_file = NODES.iter().any(|node| is_literal(node.path));
     match parts {
         _ if is_file => true,
         ["options", name] => Flag::find(name).is_some(),
@@ -220,6 +230,8 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("dynamic_events", "the same as kprobe_events"),
     ("error_log", "the last lines that were refused; `>` empties it"),
     ("events/enable", "whether all events are enabled; written: 0, 1"),
+    ("events/ftrace/print/format", "how the record of a text of trace_marker is laid out"),
+    ("events/ftrace/print/id", "the number of the event of such a record"),
     ("events/header_event", "how Linux encodes a record; nothing here is encoded so"),
     ("events/header_page", "how Linux lays out a page of a ring; nothing here is laid out so"),
     ("events/*/enable", "whether the events of a group are enabled; written: 0, 1"),
@@ -253,6 +265,7 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("kprobes/blacklist", "the functions that run while a probe is handled"),
     ("kprobes/enabled", "whether events are armed at all; written: 0, 1, n, y"),
     ("kprobes/list", "all probes: address, k or r, place, [DISABLED], [OPTIMIZED]"),
+    ("free_buffer", "written: anything; gives the memory of the rings back, as far as it can be"),
     (
         "options/*",
         "whether an option is on; written: 0, 1\n\
@@ -283,6 +296,7 @@ const HELP: [(&str, &str); NODES.len()] = [
         "the clocks, that of records in brackets; written: one of them; empties trace\n\
          local, global and mono are one here; counter counts records",
     ),
+    ("trace_marker", "written: a text for the trace"),
     ("trace_options", "all options; written: NAME turns one on, noNAME off"),
     ("trace_pipe", "what is recorded, as it comes, until ^C"),
     ("tracing_cpumask", "the CPUs whose hits are recorded; written: a hexadecimal mask"),

@@ -16,6 +16,7 @@ use crate::trigger::Plan;
 use room::Room;
 
 mod compose;
+mod mark;
 mod room;
 
 /// A hit, as far as it is not its registers.
