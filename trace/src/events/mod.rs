@@ -247,6 +247,8 @@ pub struct Events<P> {
     rings: &'static Rings,
     /// Of all CPUs, and of each: what was taken for `trace_pipe`, and for `per_cpu/cpuN/trace_pipe`.
     pipes: [Mutex<Pipe>; 1 + MAX_CPUS],
+    /// The file `snapshot`.
+    kept: Mutex<Kept>,
     /// How records are printed. Whether they are overwritten is the rings'.
     options: Options,
     /// Made for the first event that records names.
@@ -261,6 +263,25 @@ struct Pipe {
     written: usize,
 }
 
+/// What is in the file `snapshot`.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The file has been written to, or a trigger has acted, and it has not been freed since.
+    is_allocated: bool,
+    snapshot: Snapshot,
+}
+
+/// What the file `snapshot` says where it has no records.
+const SNAPSHOT_HELP: &str = "\
+# Snapshot commands:
+# echo 0 > snapshot : Clears and frees snapshot buffer
+# echo 1 > snapshot : Allocates snapshot buffer, if not already allocated.
+#                      Takes a snapshot of the main buffer.
+# echo 2 > snapshot : Clears snapshot buffer (but does not allocate or free)
+#                      (Doesn't have to be '2' works with any number that
+#                       is not a '0' or '1')
+";
+
 /// Makes the plan of a probe from its recorder and its virtual address. `None` means record every hit.
 type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
@@ -269,7 +290,16 @@ impl<P: Armed> Events<P> {
     #[must_use]
     pub fn new(rings: &'static Rings) -> Self {
         let (events, removed, pipes) = (Vec::new(), Vec::new(), Default::default());
-        Self { events, removed, last: FIXED, rings, pipes, options: Options::default(), functions: None }
+        Self {
+            events,
+            removed,
+            last: FIXED,
+            rings,
+            pipes,
+            kept: Mutex::default(),
+            options: Options::default(),
+            functions: None,
+        }
     }
 
     /// The rings.
@@ -447,6 +477,8 @@ impl<P: Armed> Events<P> {
     fn recorded(&mut self) -> Result<Vec<u16>, OutOfMemory> {
         let mut numbers = Vec::new();
         fallible::extend(&mut numbers, self.rings.snapshot()?.records()?.map(|record| record.event()))?;
+        let kept = self.kept.get_mut().snapshot.records()?;
+        fallible::extend(&mut numbers, kept.map(|record| record.event()))?;
         for pipe in &mut self.pipes {
             fallible::extend(&mut numbers, pipe.get_mut().taken.records()?.map(|record| record.event()))?;
         }
@@ -496,9 +528,60 @@ impl<P: Armed> Events<P> {
 
     /// Empties the rings.
     pub fn clear_trace(&mut self) {
+        // What a trigger has put aside stays; without memory for it, it is cleared, too.
+        let _ = self.keep_snapshot(false);
         self.rings.clear();
         self.pipes.iter_mut().for_each(|pipe| *pipe.get_mut() = Pipe::default());
-        self.removed.clear();
+        self.forget();
+    }
+
+    /// Puts aside what a trigger `snapshot` has parted, or all that is in the rings `now`.
+    fn keep_snapshot(&self, now: bool) -> Result<(), OutOfMemory> {
+        let mut kept = self.kept.lock();
+        if let Some(snapshot) = self.rings.split_off(now)? {
+            *kept = Kept { is_allocated: true, snapshot };
+        }
+        Ok(())
+    }
+
+    /// Does what a number that is written to `snapshot` means: 0 frees it, 1 takes one, all others empty it.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the records.
+    pub fn set_snapshot(&mut self, number: u64) -> Result<(), OutOfMemory> {
+        self.keep_snapshot(number == 1)?;
+        let kept = self.kept.get_mut();
+        match number {
+            0 => *kept = Kept::default(),
+            1 => {}
+            _ => kept.snapshot = Snapshot::default(),
+        }
+        self.forget();
+        Ok(())
+    }
+
+    /// Writes `snapshot`, of a machine that runs `cpus` CPUs.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_trace`](Self::write_trace).
+    pub fn write_snapshot(
+        &self,
+        out: &mut dyn Write,
+        cpus: usize,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> Result<(), ShowError> {
+        self.keep_snapshot(false)?;
+        let Kept { is_allocated, snapshot } = &*self.kept.lock();
+        if snapshot.present() == 0 {
+            let state = if *is_allocated { "allocated" } else { "freed" };
+            write!(out, "# tracer: nop\n#\n#\n# * Snapshot is {state} *\n#\n")?;
+            return Ok(out.write_str(SNAPSHOT_HELP)?);
+        }
+        text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
+        snapshot.records()?.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
     }
 
     /// Empties the ring of `cpu`.
@@ -554,6 +637,7 @@ impl<P: Armed> Events<P> {
     pub fn set_clock(&mut self, clock: TraceClock) {
         self.options.clock = clock;
         self.clear_trace();
+        self.kept.get_mut().snapshot = Snapshot::default();
     }
 
     /// Writes `kprobe_events`: the definitions, each as it could be typed.
@@ -589,6 +673,7 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
         clock: Clock,
     ) -> Result<(), ShowError> {
+        self.keep_snapshot(false)?;
         let snapshot = self.rings.snapshot()?;
         text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
         let skipped = (snapshot.present() as usize).saturating_sub(limit);
@@ -609,6 +694,7 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
         clock: Clock,
     ) -> Result<(), ShowError> {
+        self.keep_snapshot(false)?;
         let snapshot = self.rings.snapshot()?;
         let Counts { present, lost } = snapshot.counts().nth(cpu).unwrap_or_default();
         text::write_header(out, present, present + lost, cpus, self.options)?;
@@ -622,6 +708,7 @@ impl<P: Armed> Events<P> {
     ///
     /// As of [`write_trace`](Self::write_trace).
     pub fn write_stats(&self, out: &mut dyn Write, cpu: usize, clock: Clock, now: u64) -> Result<(), ShowError> {
+        self.keep_snapshot(false)?;
         let snapshot = self.rings.snapshot()?;
         let Stats { entries, overrun, dropped, read, bytes, oldest } = snapshot.stats().nth(cpu).unwrap_or_default();
         // What interrupts a recording is counted as dropped.
@@ -664,6 +751,7 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
         clock: Clock,
     ) -> Result<usize, ShowError> {
+        self.keep_snapshot(false)?;
         let Some(pipe) = self.pipes.get(cpu.map_or(0, |cpu| cpu + 1)) else { return Ok(0) };
         let mut pipe = pipe.lock();
         if pipe.taken.records()?.nth(pipe.written).is_none() {

@@ -695,6 +695,75 @@ fn the_clock_can_count_records() {
     assert!(stats.contains("oldest event ts: 3\nnow ts: 4\n"), "{stats}");
 }
 
+fn snapshot(events: &Events<Counter>) -> String {
+    let mut text = String::new();
+    events.write_snapshot(&mut text, 2, &Names, Clock { frequency: 1_000_000, origin: 0 }).unwrap();
+    text
+}
+
+/// The times of the records in `text`, in microseconds.
+fn times(text: &str) -> Vec<u64> {
+    let records = text.lines().filter(|line| !line.starts_with('#'));
+    records.map(|line| line.split_once(" .....     0.").unwrap().1[..6].parse().unwrap()).collect()
+}
+
+#[test]
+fn a_snapshot_is_what_was_in_the_rings() {
+    let mut events = events();
+    define(&mut events, "p:one f").unwrap();
+    assert!(
+        snapshot(&events)
+            .starts_with("# tracer: nop\n#\n#\n# * Snapshot is freed *\n#\n# Snapshot commands:\n# echo 0")
+    );
+    events.set_snapshot(2).unwrap();
+    assert!(snapshot(&events).contains("is freed"));
+    events.set_snapshot(1).unwrap();
+    assert!(snapshot(&events).contains("\n# * Snapshot is allocated *\n"));
+    (1..=3).for_each(|time| hit(0x1000, time));
+    events.set_snapshot(1).unwrap();
+    hit(0x1000, 4);
+    assert_eq!((times(&snapshot(&events)), times(&trace(&events, 9))), ([1, 2, 3].into(), [4].into()));
+    assert!(snapshot(&events).contains("# entries-in-buffer/entries-written: 3/3   #P:2\n"));
+    events.clear_trace();
+    assert_eq!(remove(&mut events, "-:one"), Ok(1));
+    assert_eq!(snapshot(&events).matches(": one: (f+0x0/0x10)").count(), 3, "the event is gone");
+    events.set_snapshot(2).unwrap();
+    assert!(snapshot(&events).contains("is allocated") && events.removed.is_empty());
+    events.set_snapshot(0).unwrap();
+    assert!(snapshot(&events).contains("is freed"));
+}
+
+/// A trigger parts what was recorded before the hit from the hit itself and what follows; with a filter, as in Linux, too.
+#[test]
+fn a_trigger_takes_a_snapshot() {
+    let Controlled { mut events, mut controls } = Controlled::new(&["p:one f", "p:two f+4"]);
+    controls.set_events(&mut events, "*:*").unwrap();
+    controls.set_trigger(&mut events, ("kprobes", "two"), "snapshot:2").unwrap();
+    (1..=3).for_each(|time| hit(0x1000, time));
+    hit(0x1004, 4);
+    hit(0x1000, 5);
+    assert_eq!((times(&trace(&events, 9)), times(&snapshot(&events))), ([4, 5].into(), [1, 2, 3].into()));
+    let text = |controls: &Controls| {
+        let mut text = String::new();
+        controls.get(("kprobes", "two")).unwrap().write_triggers(&mut text).unwrap();
+        text
+    };
+    assert_eq!(text(&controls), "snapshot:count=1\n");
+    hit(0x1004, 6);
+    events.clear_trace();
+    assert_eq!(times(&snapshot(&events)), [4, 5], "nobody has looked before the rings were emptied");
+    (7..=9).for_each(|time| hit(0x1004, time));
+    assert_eq!(times(&snapshot(&events)), [4, 5], "two were asked for");
+    controls.set_trigger(&mut events, ("kprobes", "two"), "!snapshot").unwrap();
+    controls.set_trigger(&mut events, ("kprobes", "two"), "snapshot if common_pid == 3").unwrap();
+    assert_eq!(text(&controls), "snapshot:unlimited if common_pid == 3\n");
+    hit(0x1000, 10);
+    hit(0x1004, 11);
+    assert_eq!(times(&snapshot(&events)), [7, 8, 9, 10]);
+    // Reading takes nothing away.
+    assert_eq!((times(&snapshot(&events)).len(), times(&trace(&events, 9))), (4, [11].into()));
+}
+
 #[test]
 fn options_change_what_is_printed() {
     let mut events = events();

@@ -85,6 +85,8 @@ pub(crate) struct Ring {
     pub(crate) pages: UnsafeCell<Vec<Page>>,
     /// Where the hit that is recording composes its record.
     pub(crate) bench: Box<Bench>,
+    /// The position at the last hit of a trigger `snapshot`.
+    pub(crate) split: AtomicU64,
     reader: Mutex<Reader>,
 }
 
@@ -119,6 +121,8 @@ pub struct Rings {
     places: CpuWords,
     /// That of CPUs that have none: it has no room.
     none: Box<Ring>,
+    /// How many hits of triggers `snapshot` there were that nobody has looked after.
+    pub(crate) splits: AtomicU64,
 }
 
 /// How many records there were since a ring was cleared.
@@ -145,6 +149,7 @@ impl Ring {
             refused: zero(),
             interrupting: zero(),
             pages: UnsafeCell::new(pages),
+            split: zero(),
             bench: fallible::boxed(Bench(UnsafeCell::new([0; COMPOSED])))?,
             reader: Mutex::new(Reader { position: PAGE as u64, ..Reader::default() }),
         })
@@ -177,7 +182,13 @@ impl Rings {
         }
         let rings = fallible::boxed_slice(rings)?;
         let none = fallible::boxed(Ring::new(Vec::new(), &NEVER)?)?;
-        Ok(Self { rings, on: Arc::try_new(Switch::new(true))?, places: CpuWords::new()?, none })
+        Ok(Self {
+            rings,
+            on: Arc::try_new(Switch::new(true))?,
+            places: CpuWords::new()?,
+            none,
+            splits: AtomicU64::new(0),
+        })
     }
 
     /// How far from what stands for a CPU in a stub the word is that has the virtual address of its ring.

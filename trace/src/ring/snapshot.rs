@@ -80,10 +80,7 @@ impl Rings {
     pub fn snapshot(&self) -> Result<Snapshot, OutOfMemory> {
         self.read(None, |ring| {
             let (mut copied, _) = ring.copy(*ring.reader.lock())?;
-            if let Some(&(0, lost)) = copied.gaps.first() {
-                copied.first += lost;
-                copied.gaps.remove(0);
-            }
+            copied.drop_first_gap();
             Ok(copied)
         })
     }
@@ -112,6 +109,35 @@ impl Rings {
         })
     }
 
+    /// Takes away what was in the rings at the last hit of a trigger `snapshot`, if there was one since this was last called; or what
+    /// is in them `now`. What has come since then is all that there is in the rings, as if they were other ones.
+    ///
+    /// # Errors
+    ///
+    /// No memory for it; of some CPUs, records may be gone then.
+    pub fn split_off(&self, now: bool) -> Result<Option<Snapshot>, OutOfMemory> {
+        let splits = self.splits.swap(0, Ordering::Acquire);
+        if splits == 0 && !now {
+            return Ok(None);
+        }
+        let taken = self.read(None, |ring| {
+            let mut reader = ring.reader.lock();
+            let end = (!now).then(|| ring.split.load(Ordering::Acquire));
+            if end.is_some_and(|end| end <= reader.position) {
+                return Ok(Copied { first: reader.number, next: reader.number, ..Copied::default() });
+            }
+            let (mut copied, next) = ring.copy_to(*reader, end)?;
+            copied.drop_first_gap();
+            *reader = Reader { position: next.position, number: next.number, ..Reader::default() };
+            ring.taken.store(next.position, Ordering::Release);
+            Ok(copied)
+        });
+        if taken.is_err() {
+            self.splits.fetch_add(splits, Ordering::Relaxed);
+        }
+        taken.map(Some)
+    }
+
     fn read(
         &self,
         cpu: Option<usize>,
@@ -125,13 +151,18 @@ impl Rings {
 
 impl Ring {
     /// Copies what is in the ring from where `reader` is, and where it is then.
-    fn copy(&self, mut reader: Reader) -> Result<(Copied, Reader), OutOfMemory> {
+    fn copy(&self, reader: Reader) -> Result<(Copied, Reader), OutOfMemory> {
+        self.copy_to(reader, None)
+    }
+
+    /// The same, as far as position `until`, if it is given.
+    fn copy_to(&self, mut reader: Reader, until: Option<u64>) -> Result<(Copied, Reader), OutOfMemory> {
         const BYTES: u64 = PAGE as u64;
         let counts = Counts { lost: reader.lost, ..Counts::default() };
         let (first, overwritten, read) = (reader.number, reader.overwritten, reader.read);
         let mut copied = Copied { counts, first, overwritten, read, ..Copied::default() };
         // Up to here everything is complete, whatever is written meanwhile.
-        let end = self.position.load(Ordering::Acquire);
+        let end = until.unwrap_or_else(|| self.position.load(Ordering::Acquire));
         // SAFETY: only the holder of the reader's lock changes pages, and the caller holds it.
         let pages = unsafe { &*self.pages.get() };
         let count = pages.len() as u64;
@@ -167,7 +198,7 @@ impl Ring {
         }
         (reader.lost, reader.overwritten) = (copied.counts.lost, copied.overwritten);
         // These are in front of no record yet; when they are, they are found there. The reader may have cleared some of them.
-        let (number, missing) = self.next_number();
+        let (number, missing) = if until.is_some() { (reader.number, 0) } else { self.next_number() };
         copied.counts.lost += missing.min((number + missing).saturating_sub(reader.number));
         copied.next = reader.number.max(number + missing);
         reader.position = end;
@@ -286,6 +317,14 @@ impl Snapshot {
 }
 
 impl Copied {
+    /// What is missing before the first record is in the counts alone: there is nothing that it would be missing behind.
+    fn drop_first_gap(&mut self) {
+        if let Some(&(0, lost)) = self.gaps.first() {
+            self.first += lost;
+            self.gaps.remove(0);
+        }
+    }
+
     fn records(&self, cpu: usize) -> impl Iterator<Item = Record<'_>> {
         let (mut at, mut gaps) = (0, self.gaps.iter().peekable());
         core::iter::from_fn(move || {

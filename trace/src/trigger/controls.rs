@@ -348,14 +348,14 @@ impl Controls {
                 find(events, (group, event)).map_err(|_| Errno::Invalid)?;
                 Some(draft.get_mut((group, event))?.recording().clone())
             }
-            Kind::Histogram(_) | Kind::Stacktrace => None,
+            Kind::Histogram(_) | Kind::Stacktrace | Kind::Snapshot => None,
         };
         if request.remove {
             draft.get_mut(name)?.remove_trigger(&request);
             draft.retarget();
             return self.commit(events, draft, self.disarmed);
         }
-        let room = Room { cpus: events.rings().cpus(), free: (self.services.free)() };
+        let room = Room { cpus: events.rings().cpus(), free: (self.services.free)(), rings: Some(events.rings()) };
         draft.get_mut(name)?.set_trigger(request, room, switch).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
             SetError::Memory => Errno::NoMemory,

@@ -23,9 +23,11 @@ pub use parse::{Error, Kind, Request};
 
 use crate::filter::{Filter, Number, Test, WordQuestion};
 use crate::histogram::{Histogram, Key, Tally};
+use crate::ring::Rings;
 
 /// What is printed where an event has no triggers.
-pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff stacktrace enable_event disable_event hist\n";
+pub const AVAILABLE: &str =
+    "# Available triggers:\n# traceon traceoff snapshot stacktrace enable_event disable_event hist\n";
 
 /// What the handlers of an event do besides recording, or instead.
 #[derive(Debug)]
@@ -118,7 +120,7 @@ impl Bound {
 
     /// Whether it looks at the hit, and not only that there is one.
     fn looks(&self) -> bool {
-        self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. })
+        self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. } | Action::Snapshot(_))
     }
 
     fn needs_record(&self) -> bool {
@@ -152,6 +154,8 @@ pub(crate) enum Action {
     Histogram(Arc<Histogram>),
     /// Records the stack.
     Stacktrace,
+    /// Parts what is in these rings from what comes.
+    Snapshot(&'static Rings),
     /// Has all tracing, or the recording of an event, be on or off.
     Switch {
         switch: Arc<Switch>,

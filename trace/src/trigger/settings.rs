@@ -16,6 +16,7 @@ use super::{Action, Kind, Plan, Request, Switch, Trigger};
 use crate::filter::{self, Filter, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
+use crate::ring::Rings;
 use crate::text::is_shown_as;
 
 /// What is set about an event.
@@ -65,13 +66,15 @@ impl From<OutOfMemory> for SetError {
     }
 }
 
-/// What there is for a histogram.
+/// What there is for a trigger.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// How many CPUs there are: each has a table.
     pub cpus: usize,
     /// Bytes of memory that all tables may take.
     pub free: usize,
+    /// The rings that a trigger `snapshot` is about.
+    pub rings: Option<&'static Rings>,
 }
 
 impl Settings {
@@ -313,6 +316,10 @@ impl Settings {
                 _ => Action::Histogram(Arc::try_new(room.histogram(definition)?)?),
             },
             (Kind::Stacktrace, None) => Action::Stacktrace,
+            (Kind::Snapshot, None) => match room.rings {
+                Some(rings) => Action::Snapshot(rings),
+                None => return Ok(()),
+            },
             (Kind::Tracing { on } | Kind::Event { on, .. }, None) => match switch {
                 Some(switch) => Action::Switch { switch, on },
                 None => return Ok(()),

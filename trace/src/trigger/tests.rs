@@ -52,7 +52,7 @@ fn what_is_no_trigger_is_refused() {
     for text in [
         "",
         "!",
-        "snapshot",
+        "snapshot:",
         "stacktrace:",
         "stacktrace:x",
         "stacktrace:-1",
@@ -272,7 +272,8 @@ fn a_histogram_has_to_leave_memory() {
         ("hist:keys=u,s:vals=x:size=256", 2 * 256 * 4 + 257 * 4 * 8),
     ] {
         let mut settings = Settings::new(true).unwrap();
-        let mut set = |text: &str, free| settings.set_trigger(request(text).unwrap(), Room { cpus: 2, free }, None);
+        let mut set =
+            |text: &str, free| settings.set_trigger(request(text).unwrap(), Room { cpus: 2, free, ..ROOM }, None);
         assert_eq!(set(text, 2 * needed), Err(SetError::Memory), "{text}");
         set(text, 2 * (needed + 256)).unwrap();
         assert_eq!(set(&alloc::format!("{text}:clear"), 2 * needed), Err(SetError::Memory), "{text}");

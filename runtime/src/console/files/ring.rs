@@ -32,6 +32,14 @@ pub(super) fn read_trace(session: &Session, parts: &[&str], out: &mut dyn Write)
     Ok(())
 }
 
+pub(super) fn read_snapshot(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_snapshot(out, smp::running().count(), &tracing::Names, tracing::clock())?)
+}
+
+pub(super) fn write_snapshot(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    Ok(session.events.set_snapshot(number(text)?)?)
+}
+
 pub(super) fn read_stats(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     let cpu = cpu(parts).ok_or(Errno::NotFound)?;
     Ok(session.events.write_stats(out, cpu, tracing::clock(), time::counter())?)

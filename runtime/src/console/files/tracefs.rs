@@ -51,7 +51,7 @@ const fn read_only(path: &'static str, read: Read) -> Node {
     Node { path, read: Some(read), empty: None, write: None }
 }
 
-static NODES: [Node; 45] = [
+static NODES: [Node; 46] = [
     read_only("README", settings::read_me),
     read_only("available_events", event::read_events),
     read_only("available_filter_functions", kprobes::read_functions),
@@ -90,6 +90,7 @@ static NODES: [Node; 45] = [
     emptied("set_event", event::read_set, event::disable_all, event::write_set),
     emptied("set_event_notrace_pid", settings::read_without, settings::clear_without, settings::write_without),
     emptied("set_event_pid", settings::read_only_tasks, settings::clear_only, settings::write_only_tasks),
+    file("snapshot", ring::read_snapshot, ring::write_snapshot),
     emptied("trace", ring::read_trace, ring::clear_trace, ring::pass_over),
     file("trace_clock", settings::read_clock, settings::write_clock),
     write_only("trace_marker", None, settings::mark),
@@ -252,7 +253,7 @@ const HELP: [(&str, &str); NODES.len()] = [
     (
         "events/*/*/trigger",
         "what a hit does besides; written: a trigger; `!` in front removes it\n\
-         traceon, traceoff, stacktrace [:COUNT] [if FILTER]\n\
+         traceon, traceoff, snapshot, stacktrace [:COUNT] [if FILTER]\n\
          enable_event:GROUP:EVENT, disable_event:GROUP:EVENT [:COUNT] [if FILTER]\n\
          hist:keys=FIELD[,FIELD][:vals=FIELD][:sort=FIELD][:size=N] [if FILTER]",
     ),
@@ -290,6 +291,7 @@ const HELP: [(&str, &str); NODES.len()] = [
     ),
     ("set_event_notrace_pid", "tasks whose hits are not recorded; written: their numbers"),
     ("set_event_pid", "the only tasks whose hits are recorded, if any; written: their numbers"),
+    ("snapshot", "the trace as it was; written: 1 takes one, 0 frees it, 2 empties it"),
     ("trace", "what was recorded; `cat trace N`: the newest N; `>` empties it"),
     (
         "trace_clock",
@@ -311,13 +313,14 @@ const _: () = {
     }
 };
 
-/// Says what is in the files that `word` names, by a path, by a pattern, or by the last part of one.
+/// Says what is in the files that `word` names: by a path, or else by the last part of one or of a pattern.
 pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
     let parts = path::parts(word.text)?;
+    let is_path = |pattern: &str| path::fit(pattern, &parts) == Fit::File;
     let is_option = |pattern: &str| pattern == "options/*" && Flag::find(word.text).is_some();
-    let is_meant = |pattern: &str| {
-        path::fit(pattern, &parts) == Fit::File || pattern.rsplit('/').next() == Some(word.text) || is_option(pattern)
-    };
+    let is_last = |pattern: &str| pattern.rsplit('/').next() == Some(word.text) || is_option(pattern);
+    let is_any_path = HELP.iter().any(|(pattern, _)| is_path(pattern));
+    let is_meant = |pattern: &str| if is_any_path { is_path(pattern) } else { is_last(pattern) };
     let mut found = HELP.iter().filter(|(pattern, _)| is_meant(pattern)).peekable();
     if found.peek().is_none() {
         return Err(word.failure("there is no command and no file of this name; `help` and `ls` list them"));

@@ -8,12 +8,13 @@ mod count;
 mod load;
 mod walk;
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use walk::Walk;
 
 use crate::hit::Registers;
 use crate::host::Context;
+use crate::ring::Rings;
 use crate::trigger::{Action, Bound, Plan, PlanCell, Switch, Trigger};
 
 /// What is known of a hit besides its record.
@@ -93,6 +94,11 @@ impl Bound {
         match &self.trigger.action {
             Action::Histogram(histogram) => histogram.count(self, plan, record, moment),
             Action::Stacktrace => return self.trigger.take(),
+            Action::Snapshot(rings) => {
+                if self.trigger.take() {
+                    rings.split();
+                }
+            }
             Action::Switch { switch, on } => {
                 if switch.is_on() != *on && self.trigger.take() {
                     switch.set(*on);
@@ -100,6 +106,16 @@ impl Bound {
             }
         }
         false
+    }
+}
+
+impl Rings {
+    /// Parts what is in the rings from what will be, for whoever reads them next.
+    fn split(&self) {
+        for ring in &self.rings {
+            ring.split.store(ring.position.load(Acquire), Release);
+        }
+        self.splits.fetch_add(1, Release);
     }
 }
 
