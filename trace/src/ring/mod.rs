@@ -121,7 +121,7 @@ pub struct Rings {
     places: CpuWords,
     /// That of CPUs that have none: it has no room.
     none: Box<Ring>,
-    /// How many hits of triggers `snapshot` there were that nobody has looked after.
+    /// Not 0 if a trigger `snapshot` was hit since anybody has asked.
     pub(crate) splits: AtomicU64,
 }
 

@@ -122,7 +122,7 @@ impl Rings {
         }
         let taken = self.read(None, |ring| {
             let mut reader = ring.reader.lock();
-            let end = (!now).then(|| ring.split.load(Ordering::Acquire));
+            let end = (!now).then(|| ring.split.load(Ordering::Relaxed));
             if end.is_some_and(|end| end <= reader.position) {
                 return Ok(Copied { first: reader.number, next: reader.number, ..Copied::default() });
             }
@@ -132,8 +132,9 @@ impl Rings {
             ring.taken.store(next.position, Ordering::Release);
             Ok(copied)
         });
-        if taken.is_err() {
-            self.splits.fetch_add(splits, Ordering::Relaxed);
+        if taken.is_err() && splits != 0 {
+            // The positions are still there.
+            self.splits.store(splits, Ordering::Relaxed);
         }
         taken.map(Some)
     }
