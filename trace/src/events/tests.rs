@@ -620,7 +620,9 @@ fn the_filter_of_a_group_is_that_of_its_events_that_can_have_it() {
     let filters = |controls: &Controls| {
         [("g", "one"), ("g", "two"), ("h", "one")].map(|name| {
             let mut text = String::new();
-            controls.get(name).map(|settings| settings.write_filter(&mut text).unwrap());
+            if let Some(settings) = controls.get(name) {
+                settings.write_filter(&mut text).unwrap();
+            }
             text
         })
     };
@@ -693,6 +695,9 @@ fn the_clock_can_count_records() {
     let mut stats = String::new();
     events.write_stats(&mut stats, 0, clock, 9).unwrap();
     assert!(stats.contains("oldest event ts: 3\nnow ts: 4\n"), "{stats}");
+    (0..5000).for_each(|time| hit(0x1000, 5 + time));
+    let all = times(trace(&events, usize::MAX));
+    assert_eq!((all.len() < 5000, all.last().unwrap().as_str()), (true, "5003:"), "most were overwritten");
 }
 
 fn snapshot(events: &Events<Counter>) -> String {
