@@ -16,7 +16,7 @@ use crate::trigger::Plan;
 use room::Room;
 
 mod compose;
-#[cfg(any(test, target_os = "none"))]
+#[cfg(any(all(test, not(loom)), target_os = "none"))]
 mod mark;
 mod room;
 
