@@ -38,9 +38,18 @@ pub fn rings() -> &'static Rings {
 ///
 /// No memory, of which an eighth is left to others: nothing has changed.
 pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
+    resize_rings_of(None, bytes)
+}
+
+/// The same for the ring of `cpu` alone, if it is given.
+///
+/// # Errors
+///
+/// As of [`resize_rings`].
+pub fn resize_rings_of(cpu: Option<usize>, bytes: usize) -> Result<(), ResizeError> {
     let mut hold = |action: &mut dyn FnMut()| smp::hold_cpus(&mut || fast::without(&mut *action));
     // SAFETY: what is called here has all interrupts masked, and every other CPU is held where it handles no hit.
-    unsafe { rings().resize(bytes, memory::statistics().heap_to_spare(), &mut hold) }
+    unsafe { rings().resize_of(cpu, bytes, memory::statistics().heap_to_spare(), &mut hold) }
 }
 
 /// What is set about events: nothing yet.

@@ -16,8 +16,9 @@ use kprobes_trace::events::{self, Armed, Events};
 use kprobes_trace::host::{Function, Offsets, Symbols};
 use kprobes_trace::recorder::Recorder;
 use kprobes_trace::ring::{Record, Snapshot};
+use kprobes_trace::trace_printk;
 use runtime::per_cpu::MAX_CPUS;
-use runtime::sync::IrqLock;
+use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
 use runtime::{memory, smp, task, tracing};
 
@@ -186,6 +187,36 @@ test!(
         for _ in 0..500 {
             assert_eq!(printed(), first);
         }
+    }
+);
+
+/// Says something to the trace.
+#[inline(never)]
+fn says(number: u64) {
+    trace_printk!(tracing::rings(), "number {number}");
+}
+
+test!(
+    fn the_kernel_writes_texts_to_the_trace() {
+        let rings = tracing::rings();
+        let mut events = Events::<Probe>::new(rings);
+        events.clear_trace();
+        says(7);
+        rings.set_on(false);
+        says(8);
+        rings.set_on(true);
+        {
+            let _mask = IrqMask::new();
+            says(9);
+        }
+        let mut text = String::new();
+        events.write_trace(&mut text, 9, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+        for (flags, said) in [(" ..... ", "says: number 7"), (" d.... ", "says: number 9")] {
+            let line = lines.next().expect("a record");
+            assert!(line.contains(flags) && line.ends_with(said), "{text}");
+        }
+        assert_eq!(lines.next(), None);
     }
 );
 

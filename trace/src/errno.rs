@@ -24,6 +24,10 @@ pub enum Errno {
     NotDirectory,
     /// EINVAL
     Invalid,
+    /// EOVERFLOW
+    Overflow,
+    /// EBADF
+    BadFile,
 }
 
 impl fmt::Display for Errno {
@@ -37,6 +41,8 @@ impl fmt::Display for Errno {
             Self::IsDirectory => "Is a directory",
             Self::NotDirectory => "Not a directory",
             Self::Invalid => "Invalid argument",
+            Self::Overflow => "Value too large for defined data type",
+            Self::BadFile => "Bad file descriptor",
         })
     }
 }

@@ -7,6 +7,8 @@ use core::fmt::{self, Write};
 
 use fallible::OutOfMemory;
 
+use crate::text::Time;
+
 /// So many errors are kept.
 pub const KEPT: usize = 8;
 
@@ -64,8 +66,7 @@ impl ErrorLog {
     /// Those of `out`.
     pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
         self.entries.iter().try_for_each(|Entry { microseconds, place, problem, command, column }| {
-            let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
-            writeln!(out, "[{seconds:>5}.{fraction:06}] {place}: error: {problem}")?;
+            writeln!(out, "[{}] {place}: error: {problem}", Time(*microseconds))?;
             writeln!(out, "{PREFIX}{command}\n{:width$}^", "", width = PREFIX.len() + column)
         })
     }

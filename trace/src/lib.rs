@@ -13,6 +13,8 @@
 //! | `compiled` | what an event does at a hit as code for the stub of its probe, where that is possible |
 //! | [`errno`], [`error_log`] | why a file was not written |
 //! | [`text`] | records and counts as text |
+//! | `mark` | texts among the records; for the bare-metal target only |
+//! | [`options`] | how a trace is printed, and its clock |
 //! | [`events`] | the events that are defined, with their probes |
 //! | [`host`](mod@host) | what the kernel provides |
 //! | `engine` | the probes themselves; for the bare-metal target only, unlike the rest |
@@ -42,6 +44,9 @@ pub mod functions;
 pub mod histogram;
 pub mod hit;
 pub mod host;
+#[cfg(target_os = "none")]
+pub mod mark;
+pub mod options;
 pub mod recorder;
 pub mod ring;
 pub mod text;

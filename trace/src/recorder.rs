@@ -21,6 +21,13 @@ pub const TEXT_MAX: usize = 512;
 pub const STACK_EVENT: u16 = 4;
 /// Bytes of a record of a stack before its addresses: what every event has, and how many there are, an int, as a word.
 pub const STACK_HEADER: usize = 16;
+/// The number of the event that a record of a text is of, as in Linux (`TRACE_PRINT`).
+pub const PRINT_EVENT: u16 = 5;
+/// Bytes of a record of a text before the text: what every event has, and where it was written.
+pub const PRINT_HEADER: usize = 16;
+/// How long the text of one record is at most, in bytes; with it goes the end of a line, and a zero.
+pub const PRINT_MAX: usize = RECORD_MAX - RECORD_HEADER - PRINT_HEADER - 2;
+
 /// How many addresses a record of a stack has at most.
 pub const STACK_MAX: usize = 32;
 

@@ -9,7 +9,8 @@ use fallible::OutOfMemory;
 
 use crate::format::{Base, Field, Format, Shape};
 use crate::host::{Clock, Function, Symbols};
-use crate::recorder::{Flags, STACK_EVENT, STACK_HEADER};
+use crate::options::{Flag, Options, TraceClock};
+use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, STACK_EVENT, STACK_HEADER};
 use crate::ring::Record;
 
 /// Why records or a histogram cannot be shown.
@@ -44,15 +45,24 @@ const COLUMNS: &str = "\
 #              | |         |   |||||     |         |
 ";
 
+/// The same without the state of the CPU.
+const FEW_COLUMNS: &str = "\
+#           TASK-PID     CPU#     TIMESTAMP  FUNCTION
+#              | |         |         |         |
+";
+
 /// The longest name of a task that is shown, in characters.
 const TASK_NAME_MAX: usize = 15;
 
 /// Writes what stands above the records in `trace`: `present` of `written` records follow; the machine has
 /// `cpus` CPUs.
-pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize) -> fmt::Result {
+pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize, options: Options) -> fmt::Result {
+    if !options.is(Flag::ContextInfo) {
+        return Ok(());
+    }
     out.write_str("# tracer: nop\n#\n")?;
     writeln!(out, "# entries-in-buffer/entries-written: {present}/{written}   #P:{cpus}\n#")?;
-    out.write_str(COLUMNS)
+    out.write_str(if options.is(Flag::IrqInfo) { COLUMNS } else { FEW_COLUMNS })
 }
 
 /// Writes the line that says that `count` records of `cpu` were overwritten before they could be read.
@@ -72,28 +82,43 @@ pub fn write_record(
     event: Option<(&str, &Format)>,
     symbols: &dyn Symbols,
     clock: Clock,
+    options: Options,
 ) -> fmt::Result {
     if record.lost > 0 {
         write_lost(out, record.cpu, record.lost)?;
     }
-    let microseconds = clock.microseconds(record.time);
-    let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
-    let name = record.name;
-    write!(out, "{:>16}-{:<7} [{:03}] ", task_name(&name), record.task(), record.cpu)?;
-    write!(out, "{} {seconds:>5}.{fraction:06}: ", FlagsText(record.flags()))?;
+    if options.is(Flag::ContextInfo) {
+        let name = record.name;
+        write!(out, "{:>16}-{:<7} [{:03}] ", task_name(&name), record.task(), record.cpu)?;
+        if options.is(Flag::IrqInfo) {
+            write!(out, "{}", FlagsText(record.flags()))?;
+        }
+        match options.clock {
+            TraceClock::Counter => write!(out, " {:>12}: ", record.count)?,
+            _ => write!(out, " {}: ", Time(clock.microseconds(record.time)))?,
+        }
+    }
     if record.event() == STACK_EVENT {
-        return write_stack(out, record, symbols);
+        return write_stack(out, record, symbols, options);
+    }
+    if record.event() == PRINT_EVENT {
+        return write_print(out, record, symbols, options);
     }
     let Some((name, format)) = event else {
         return writeln!(out, "Unknown type {}", record.event());
     };
     write!(out, "{name}: (")?;
     match format.shape {
-        Shape::Probe => write_offset(out, record.word(8), symbols)?,
+        Shape::Probe => {
+            write_offset(out, record.word(8), symbols)?;
+            write_address(out, record.word(8), options)?;
+        }
         Shape::Return => {
             write_offset(out, record.word(16), symbols)?;
+            write_address(out, record.word(16), options)?;
             out.write_str(" <- ")?;
             write_name(out, record.word(8), symbols)?;
+            write_address(out, record.word(8), options)?;
         }
     }
     out.write_char(')')?;
@@ -110,15 +135,69 @@ pub fn write_record(
     out.write_char('\n')
 }
 
-fn write_stack(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols) -> fmt::Result {
+/// Writes a text with where it was written: by a function, or to `trace_marker`.
+fn write_print(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, options: Options) -> fmt::Result {
+    match record.word(8) {
+        0 => out.write_str("tracing_mark_write")?,
+        place => {
+            if options.is(Flag::SymOffset) {
+                write_offset(out, place, symbols)?;
+            } else {
+                write_name(out, place, symbols)?;
+            }
+            write_address(out, place, options)?;
+        }
+    }
+    out.write_str(": ")?;
+    let text = record.bytes.get(PRINT_HEADER..).unwrap_or_default();
+    write_lossy(out, text.strip_suffix(&[0]).unwrap_or(text))
+}
+
+/// What the file `format` of [`PRINT_EVENT`] says.
+pub const PRINT_FORMAT: &str = "\
+name: print
+ID: 5
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:unsigned long ip;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:char buf[];\toffset:16;\tsize:0;\tsigned:0;
+
+print fmt: \"%ps: %s\", (void *)REC->ip, REC->buf
+";
+
+/// Writes what the option `sym-addr` has after the name of a function.
+fn write_address(out: &mut dyn Write, address: u64, options: Options) -> fmt::Result {
+    if options.is(Flag::SymAddr) { write!(out, " <{address:016x}>") } else { Ok(()) }
+}
+
+/// Microseconds as Linux prints the time of a record.
+pub(crate) struct Time(pub u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, fraction) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        write!(f, "{seconds:>5}.{fraction:06}")
+    }
+}
+
+fn write_stack(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, options: Options) -> fmt::Result {
     out.write_str("<stack trace>\n")?;
     for at in (STACK_HEADER..record.bytes.len()).step_by(8) {
         out.write_str(" => ")?;
         let address = record.word(at);
         match lookup_on_stack(address, at > STACK_HEADER, symbols) {
-            Some(function) => writeln!(out, "{}", function.name)?,
-            None => writeln!(out, "{address:#x}")?,
+            Some(function) if options.is(Flag::SymOffset) => {
+                write!(out, "{}+{:#x}/{:#x}", function.name, address - function.address, function.size)?;
+            }
+            Some(function) => out.write_str(function.name)?,
+            None => write!(out, "{address:#x}")?,
         }
+        write_address(out, address, options)?;
+        out.write_char('\n')?;
     }
     Ok(())
 }
@@ -229,7 +308,7 @@ pub(crate) fn is_shown_as(value: &dyn fmt::Display, text: &str) -> bool {
 }
 
 /// The name of a task as far as it is text.
-fn task_name(name: &[u8]) -> &str {
+pub(crate) fn task_name(name: &[u8]) -> &str {
     let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let name = name.get(..length.min(TASK_NAME_MAX)).unwrap_or(name);
     match str::from_utf8(name) {

@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::mem;
 
+use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::{AliasableBox, Insertion};
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
@@ -27,8 +28,9 @@ use crate::definition::{Definition, Error, Kind, Problem, Removal};
 use crate::format::{Base, Format, Shape};
 use crate::functions::Functions;
 use crate::host::{Clock, Offsets, Symbols};
-use crate::recorder::{Recorder, STACK_EVENT};
-use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings, Snapshot};
+use crate::options::{Flag, Options, TraceClock};
+use crate::recorder::{PRINT_EVENT, Recorder};
+use crate::ring::{Counts, RECORD_HEADER, RECORD_MAX, Record, Rings, Snapshot, Stats};
 use crate::text::{self, ShowError};
 use crate::trigger::Plan;
 
@@ -233,7 +235,7 @@ impl<P: Armed> Event<P> {
 }
 
 /// The numbers up to this one are no event's that is defined.
-const FIXED: u16 = STACK_EVENT;
+const FIXED: u16 = PRINT_EVENT;
 
 /// All events, and the rings that they are recorded in.
 #[derive(Debug)]
@@ -243,7 +245,12 @@ pub struct Events<P> {
     removed: Vec<(u16, String, Format)>,
     last: u16,
     rings: &'static Rings,
-    pipe: Mutex<Pipe>,
+    /// Of all CPUs, and of each: what was taken for `trace_pipe`, and for `per_cpu/cpuN/trace_pipe`.
+    pipes: [Mutex<Pipe>; 1 + MAX_CPUS],
+    /// The file `snapshot`.
+    kept: Mutex<Kept>,
+    /// How records are printed. Whether they are overwritten is the rings'.
+    options: Options,
     /// Made for the first event that records names.
     functions: Option<Arc<Functions>>,
 }
@@ -256,6 +263,25 @@ struct Pipe {
     written: usize,
 }
 
+/// What is in the file `snapshot`.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The file has been written to, or a trigger has acted, and it has not been freed since.
+    is_allocated: bool,
+    snapshot: Snapshot,
+}
+
+/// What the file `snapshot` says where it has no records.
+const SNAPSHOT_HELP: &str = "\
+# Snapshot commands:
+# echo 0 > snapshot : Clears and frees snapshot buffer
+# echo 1 > snapshot : Allocates snapshot buffer, if not already allocated.
+#                      Takes a snapshot of the main buffer.
+# echo 2 > snapshot : Clears snapshot buffer (but does not allocate or free)
+#                      (Doesn't have to be '2' works with any number that
+#                       is not a '0' or '1')
+";
+
 /// Makes the plan of a probe from its recorder and its virtual address. `None` means record every hit.
 type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
@@ -263,8 +289,17 @@ impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
     #[must_use]
     pub fn new(rings: &'static Rings) -> Self {
-        let (events, removed, pipe) = (Vec::new(), Vec::new(), Mutex::default());
-        Self { events, removed, last: FIXED, rings, pipe, functions: None }
+        let (events, removed, pipes) = (Vec::new(), Vec::new(), Default::default());
+        Self {
+            events,
+            removed,
+            last: FIXED,
+            rings,
+            pipes,
+            kept: Mutex::default(),
+            options: Options::default(),
+            functions: None,
+        }
     }
 
     /// The rings.
@@ -432,15 +467,22 @@ impl<P: Armed> Events<P> {
         if self.removed.is_empty() {
             return;
         }
-        let pipe = self.pipe.get_mut();
-        if let Ok(snapshot) = self.rings.snapshot()
-            && let Ok(pipe) = pipe.taken.records()
-            && let Ok(records) = snapshot.records()
-            && let Ok(mut recorded) = fallible::collect(records.chain(pipe).map(|record| record.event()))
-        {
+        if let Ok(mut recorded) = self.recorded() {
             recorded.sort_unstable();
             self.removed.retain(|(number, ..)| recorded.binary_search(number).is_ok());
         }
+    }
+
+    /// The numbers of the events of which there are records.
+    fn recorded(&mut self) -> Result<Vec<u16>, OutOfMemory> {
+        let mut numbers = Vec::new();
+        fallible::extend(&mut numbers, self.rings.snapshot()?.records()?.map(|record| record.event()))?;
+        let kept = self.kept.get_mut().snapshot.records()?;
+        fallible::extend(&mut numbers, kept.map(|record| record.event()))?;
+        for pipe in &mut self.pipes {
+            fallible::extend(&mut numbers, pipe.get_mut().taken.records()?.map(|record| record.event()))?;
+        }
+        Ok(numbers)
     }
 
     /// Enables or disables the events of this group, if one is given, and name. Returns how many probes there are.
@@ -486,9 +528,116 @@ impl<P: Armed> Events<P> {
 
     /// Empties the rings.
     pub fn clear_trace(&mut self) {
+        // What a trigger has put aside stays; without memory for it, it is cleared, too.
+        let _ = self.keep_snapshot(false);
         self.rings.clear();
-        *self.pipe.get_mut() = Pipe::default();
-        self.removed.clear();
+        self.pipes.iter_mut().for_each(|pipe| *pipe.get_mut() = Pipe::default());
+        self.forget();
+    }
+
+    /// Puts aside what a trigger `snapshot` has parted, or all that is in the rings `now`.
+    fn keep_snapshot(&self, now: bool) -> Result<(), OutOfMemory> {
+        let mut kept = self.kept.lock();
+        if let Some(snapshot) = self.rings.split_off(now)? {
+            *kept = Kept { is_allocated: true, snapshot };
+        }
+        Ok(())
+    }
+
+    /// Does what a number that is written to `snapshot` means: 0 frees it, 1 takes one, all others empty it.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the records.
+    pub fn set_snapshot(&mut self, number: u64) -> Result<(), OutOfMemory> {
+        self.keep_snapshot(number == 1)?;
+        let kept = self.kept.get_mut();
+        match number {
+            0 => *kept = Kept::default(),
+            1 => {}
+            _ => kept.snapshot = Snapshot::default(),
+        }
+        self.forget();
+        Ok(())
+    }
+
+    /// Writes `snapshot`, of a machine that runs `cpus` CPUs.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_trace`](Self::write_trace).
+    pub fn write_snapshot(
+        &self,
+        out: &mut dyn Write,
+        cpus: usize,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> Result<(), ShowError> {
+        self.keep_snapshot(false)?;
+        let Kept { is_allocated, snapshot } = &*self.kept.lock();
+        if snapshot.present() == 0 {
+            let state = if *is_allocated { "allocated" } else { "freed" };
+            write!(out, "# tracer: nop\n#\n#\n# * Snapshot is {state} *\n#\n")?;
+            return Ok(out.write_str(SNAPSHOT_HELP)?);
+        }
+        text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
+        snapshot.records()?.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
+    }
+
+    /// Empties the ring of `cpu`.
+    pub fn clear_trace_of(&mut self, cpu: usize) {
+        self.rings.clear_of(Some(cpu));
+        if let Some(pipe) = self.pipes.get_mut(cpu + 1) {
+            *pipe.get_mut() = Pipe::default();
+        }
+        self.forget();
+    }
+
+    /// What is set about the text of the trace.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        let mut options = self.options;
+        options.set(Flag::Overwrite, self.rings.overwrites());
+        options
+    }
+
+    /// Turns an option on or off.
+    pub fn set_option(&mut self, flag: Flag, on: bool) {
+        match flag {
+            Flag::Overwrite => self.rings.set_overwrites(on),
+            _ => self.options.set(flag, on),
+        }
+    }
+
+    /// Has `saved_cmdlines` name so many tasks.
+    pub fn set_names(&mut self, names: usize) {
+        self.options.names = names;
+    }
+
+    /// Writes `saved_cmdlines`: the number and the newest name of each task in the trace, of the last [`Options::names`] that came.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_trace`](Self::write_trace).
+    pub fn write_names(&self, out: &mut dyn Write) -> Result<(), ShowError> {
+        let snapshot = self.rings.snapshot()?;
+        let mut tasks: Vec<(u32, [u8; 16])> = Vec::new();
+        for record in snapshot.records()?.filter(|record| record.task() != 0) {
+            match tasks.iter_mut().find(|(task, _)| *task == record.task()) {
+                Some((_, name)) => *name = record.name,
+                None => fallible::push(&mut tasks, (record.task(), record.name))?,
+            }
+        }
+        let skipped = tasks.len().saturating_sub(self.options.names);
+        let mut shown = tasks.iter().skip(skipped);
+        Ok(shown.try_for_each(|(task, name)| writeln!(out, "{task} {}", text::task_name(name)))?)
+    }
+
+    /// Has records another clock. As in Linux they are forgotten, also if the clock is the one that they have.
+    pub fn set_clock(&mut self, clock: TraceClock) {
+        self.options.clock = clock;
+        self.clear_trace();
+        self.kept.get_mut().snapshot = Snapshot::default();
     }
 
     /// Writes `kprobe_events`: the definitions, each as it could be typed.
@@ -524,9 +673,59 @@ impl<P: Armed> Events<P> {
         symbols: &dyn Symbols,
         clock: Clock,
     ) -> Result<(), ShowError> {
+        self.keep_snapshot(false)?;
         let snapshot = self.rings.snapshot()?;
-        text::write_header(out, snapshot.present(), snapshot.written(), cpus)?;
-        self.write_records(out, &snapshot, limit, symbols, clock)
+        text::write_header(out, snapshot.present(), snapshot.written(), cpus, self.options)?;
+        let skipped = (snapshot.present() as usize).saturating_sub(limit);
+        let mut records = snapshot.records()?.skip(skipped);
+        records.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
+    }
+
+    /// Writes `per_cpu/cpuN/trace`: the records of `cpu`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_trace`](Self::write_trace).
+    pub fn write_trace_of(
+        &self,
+        out: &mut dyn Write,
+        cpu: usize,
+        cpus: usize,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> Result<(), ShowError> {
+        self.keep_snapshot(false)?;
+        let snapshot = self.rings.snapshot()?;
+        let Counts { present, lost } = snapshot.counts().nth(cpu).unwrap_or_default();
+        text::write_header(out, present, present + lost, cpus, self.options)?;
+        let mut records = snapshot.records()?.filter(|record| record.cpu == cpu);
+        records.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
+    }
+
+    /// Writes `per_cpu/cpuN/stats` of `cpu`, at `now` of the system counter.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_trace`](Self::write_trace).
+    pub fn write_stats(&self, out: &mut dyn Write, cpu: usize, clock: Clock, now: u64) -> Result<(), ShowError> {
+        self.keep_snapshot(false)?;
+        let snapshot = self.rings.snapshot()?;
+        let Stats { entries, overrun, dropped, read, bytes, oldest } = snapshot.stats().nth(cpu).unwrap_or_default();
+        // What interrupts a recording is counted as dropped.
+        writeln!(out, "entries: {entries}\noverrun: {overrun}\ncommit overrun: 0\nbytes: {bytes}")?;
+        let oldest = clock.microseconds(oldest.unwrap_or(clock.origin));
+        match self.options.clock {
+            TraceClock::Counter => {
+                let of_cpu = |record: &Record<'_>| record.cpu == cpu;
+                let oldest = snapshot.records()?.find(of_cpu).map_or(0, |record| record.count);
+                writeln!(out, "oldest event ts: {oldest}\nnow ts: {}", snapshot.count())?;
+            }
+            _ => {
+                let now = clock.microseconds(now);
+                writeln!(out, "oldest event ts: {}\nnow ts: {}", text::Time(oldest), text::Time(now))?;
+            }
+        }
+        Ok(writeln!(out, "dropped events: {dropped}\nread events: {read}")?)
     }
 
     /// Takes what is in the rings away, and writes it as `trace_pipe` does: without a header. Returns how many records it has
@@ -537,14 +736,31 @@ impl<P: Armed> Events<P> {
     /// Those of `out`: the record that it has not taken whole comes first when this is called next. Also where there is no memory
     /// for the records.
     pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<usize, ShowError> {
-        let mut pipe = self.pipe.lock();
+        self.write_pipe_of(out, None, symbols, clock)
+    }
+
+    /// The same for the records of `cpu` alone, if it is given.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write_pipe`](Self::write_pipe).
+    pub fn write_pipe_of(
+        &self,
+        out: &mut dyn Write,
+        cpu: Option<usize>,
+        symbols: &dyn Symbols,
+        clock: Clock,
+    ) -> Result<usize, ShowError> {
+        self.keep_snapshot(false)?;
+        let Some(pipe) = self.pipes.get(cpu.map_or(0, |cpu| cpu + 1)) else { return Ok(0) };
+        let mut pipe = pipe.lock();
         if pipe.taken.records()?.nth(pipe.written).is_none() {
-            *pipe = Pipe { taken: self.rings.take()?, written: 0 };
+            *pipe = Pipe { taken: self.rings.take_of(cpu)?, written: 0 };
         }
         let Pipe { taken, written } = &mut *pipe;
         let before = *written;
         for record in taken.records()?.skip(before) {
-            text::write_record(out, &record, self.described(record.event()), symbols, clock)?;
+            self.write_record(out, &record, symbols, clock)?;
             *written += 1;
         }
         let count = *written - before;
@@ -552,19 +768,14 @@ impl<P: Armed> Events<P> {
         Ok(count)
     }
 
-    fn write_records(
+    fn write_record(
         &self,
         out: &mut dyn Write,
-        snapshot: &Snapshot,
-        limit: usize,
+        record: &Record<'_>,
         symbols: &dyn Symbols,
         clock: Clock,
-    ) -> Result<(), ShowError> {
-        let skipped = (snapshot.present() as usize).saturating_sub(limit);
-        let mut records = snapshot.records()?.skip(skipped);
-        records.try_for_each(|record| {
-            Ok(text::write_record(out, &record, self.described(record.event()), symbols, clock)?)
-        })
+    ) -> fmt::Result {
+        text::write_record(out, record, self.described(record.event()), symbols, clock, self.options)
     }
 
     /// The name and the format of the event with this number.

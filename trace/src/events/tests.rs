@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::definition::{Command, parse};
+use crate::errno::Errno;
 use crate::hit::Registers;
 use crate::hit::write::Moment;
 use crate::host::{Context, Function};
+use crate::options::{Flag, TraceClock};
 use crate::trigger::controls::{Controls, Services};
+use crate::trigger::restriction::Restriction;
 use crate::trigger::settings::Settings;
 use aarch64_kprobes::exception::TrapFrame;
 use alloc::rc::Rc;
@@ -281,7 +284,7 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                 let event = events.iter().next().unwrap();
                 let mut settings = Settings::new(true).unwrap();
                 settings.set_filter(&filter, &event.format().fields).unwrap();
-                let plan = settings.plan(false, &|number| event.recorder().source(number)).unwrap();
+                let plan = settings.plan(None, false, &|number| event.recorder().source(number)).unwrap();
                 assert!(plan.as_ref().is_none_or(|plan| plan.words.is_some() == is_quick), "{line}: {filter}");
                 drop(event.recorder().plan().replace(plan));
                 (0..HITS).for_each(|time| hit(0x1000, time));
@@ -291,7 +294,7 @@ fn a_hit_is_recorded_the_same_in_whichever_way() {
                     event
                         .recorder()
                         .plan()
-                        .replace(settings.plan(false, &|number| event.recorder().source(number)).unwrap()),
+                        .replace(settings.plan(None, false, &|number| event.recorder().source(number)).unwrap()),
                 );
                 hit(0x1000, 3);
                 events.rings().set_on(false);
@@ -497,7 +500,7 @@ fn an_event_can_have_several_probes() {
     define(&mut events, "p:one f x=%x1").unwrap();
     assert_eq!(events.set_enabled(None, "one", true), Ok(2));
     define(&mut events, "p:one a::b<c, d> x=%x2").unwrap();
-    assert!(events.iter().all(|event| event.probe().is_enabled() && event.number() == 5));
+    assert!(events.iter().all(|event| event.probe().is_enabled() && event.number() == 6));
     hit(0x1000, 1);
     hit(0x2000, 2);
     assert_eq!(trace(&events, 9).matches(": one: (").count(), 3);
@@ -574,6 +577,220 @@ fn a_group_counts_events_as_enabled_that_triggers_have_hit() {
     assert_eq!(texts(&controls, &events), ["0", "0", "?"]);
 }
 
+/// The pages of Linux's documentation on `set_event` (events.rst, section 2.1).
+#[test]
+fn events_are_enabled_by_words() {
+    let Controlled { mut events, mut controls } = Controlled::new(&["p:g/one f", "p:g/two f+4", "p:h/one f+8"]);
+    let mut enabled = |text: &str| {
+        controls.set_enabled(&mut events, None, None, false).unwrap();
+        let outcome = controls.set_events(&mut events, text);
+        let mut text = String::new();
+        controls.write_events(&events, true, &mut text).unwrap();
+        (outcome, text.replace('\n', " "))
+    };
+    for (text, expected) in [
+        ("", ""),
+        (" \n", ""),
+        ("g:one\n", "g:one "),
+        ("one", "g:one h:one "),
+        ("g", "g:one g:two "),
+        ("g:", "g:one g:two "),
+        ("g:*", "g:one g:two "),
+        (":one", "g:one h:one "),
+        ("*:one", "g:one h:one "),
+        ("*:*", "g:one g:two h:one "),
+        ("*:* !g:one", "g:two h:one "),
+        ("g !one", "g:two "),
+    ] {
+        assert_eq!(enabled(text), (Ok(()), expected.into()), "{text}");
+    }
+    for (text, expected) in [("x", ""), ("*", ""), ("g:x", ""), ("g:one x h:one", "g:one "), ("!", ""), ("o*", "")] {
+        assert_eq!(enabled(text), (Err(Errno::Invalid), expected.into()), "{text}");
+    }
+    let mut text = String::new();
+    controls.write_events(&events, false, &mut text).unwrap();
+    assert_eq!(text, "g:one\ng:two\nh:one\n");
+}
+
+#[test]
+fn the_filter_of_a_group_is_that_of_its_events_that_can_have_it() {
+    let Controlled { mut events, mut controls } =
+        Controlled::new(&["p:g/one f x=%x0", "p:g/two f+4", "p:h/one f+8 x=%x0"]);
+    controls.set_group_filter(&mut events, "g", "x == 1\n").unwrap();
+    let filters = |controls: &Controls| {
+        [("g", "one"), ("g", "two"), ("h", "one")].map(|name| {
+            let mut text = String::new();
+            if let Some(settings) = controls.get(name) {
+                settings.write_filter(&mut text).unwrap();
+            }
+            text
+        })
+    };
+    let refused = "x == 1\n^\nparse_error: Couldn't find or set field in one of a subsystem's events\n";
+    assert_eq!(filters(&controls), ["x == 1\n", refused, ""]);
+    let mut log = String::new();
+    controls.errors.write(&mut log).unwrap();
+    assert!(log.contains("event filter parse error: error: Couldn't find or set field in one"), "{log}");
+    controls.set_group_filter(&mut events, "g", "0").unwrap();
+    assert_eq!(filters(&controls), ["none\n", "none\n", ""]);
+}
+
+/// A restriction holds for events that are there and that come, with a filter and without.
+#[test]
+fn only_hits_of_some_tasks_and_cpus_are_recorded() {
+    let mut controlled = Controlled::new(&["p:one f"]);
+    controlled.controls.set_events(&mut controlled.events, "one").unwrap();
+    // A hit is one of task 3, on CPU 0.
+    for (only, without, cpus, expected) in [
+        ("", "", None, 2),
+        ("3", "", None, 2),
+        ("4 5", "", None, 0),
+        ("3 4", "3", None, 0),
+        ("", "4", None, 2),
+        ("", "", Some(0), 0),
+        ("", "", Some(0b10), 0),
+        ("3", "4", Some(0b11), 2),
+    ] {
+        let mut restriction = Restriction { cpus, ..Restriction::default() };
+        restriction.only.add(only).unwrap();
+        restriction.without.add(without).unwrap();
+        let Controlled { events, controls } = &mut controlled;
+        controls.restrict(events, restriction).unwrap();
+        controlled.define("p:two f+4");
+        controlled.define("p:one f+8");
+        let Controlled { events, controls } = &mut controlled;
+        controls.set_events(events, "two").unwrap();
+        events.clear_trace();
+        [0x1000, 0x1004].into_iter().for_each(|address| hit(address, 1));
+        assert_eq!(trace(events, 9).lines().count(), expected, "{only}, {without}, {cpus:?}");
+        events.clear_trace();
+        hit(0x1008, 1);
+        assert_eq!(trace(events, 9).lines().count(), expected / 2, "a second probe of an event");
+        controls.set_events(events, "!two").unwrap();
+        remove(events, "-:two").unwrap();
+        remove(events, "-:one f+8").unwrap();
+    }
+}
+
+/// The numbers of records go on over what is read and what is missing.
+#[test]
+fn the_clock_can_count_records() {
+    let mut events = events();
+    define(&mut events, "p:one f").unwrap();
+    events.set_clock(TraceClock::Counter);
+    let times = |text: String| -> Vec<String> {
+        text.lines().map(|line| line.split_whitespace().nth(3).unwrap().into()).collect()
+    };
+    (1..=2).for_each(|time| hit(0x1000, time));
+    assert_eq!(times(trace(&events, 9)), ["0:", "1:"]);
+    let clock = Clock { frequency: 1, origin: 0 };
+    let mut text = String::new();
+    events.write_pipe(&mut text, &Names, clock).unwrap();
+    hit(0x1000, 3);
+    assert_eq!((times(text), times(trace(&events, 9))), (["0:".into(), "1:".into()].into(), ["2:".into()].into()));
+    events.clear_trace();
+    hit(0x1000, 4);
+    assert_eq!(times(trace(&events, 9)), ["3:"]);
+    assert!(trace(&events, 9).contains(" .....            3: one: "), "{}", trace(&events, 9));
+    let mut stats = String::new();
+    events.write_stats(&mut stats, 0, clock, 9).unwrap();
+    assert!(stats.contains("oldest event ts: 3\nnow ts: 4\n"), "{stats}");
+    (0..5000).for_each(|time| hit(0x1000, 5 + time));
+    let all = times(trace(&events, usize::MAX));
+    assert_eq!((all.len() < 5000, all.last().unwrap().as_str()), (true, "5003:"), "most were overwritten");
+}
+
+fn snapshot(events: &Events<Counter>) -> String {
+    let mut text = String::new();
+    events.write_snapshot(&mut text, 2, &Names, Clock { frequency: 1_000_000, origin: 0 }).unwrap();
+    text
+}
+
+/// The times of the records in `text`, in microseconds.
+fn times(text: &str) -> Vec<u64> {
+    let records = text.lines().filter(|line| !line.starts_with('#'));
+    records.map(|line| line.split_once(" .....     0.").unwrap().1[..6].parse().unwrap()).collect()
+}
+
+#[test]
+fn a_snapshot_is_what_was_in_the_rings() {
+    let mut events = events();
+    define(&mut events, "p:one f").unwrap();
+    assert!(
+        snapshot(&events)
+            .starts_with("# tracer: nop\n#\n#\n# * Snapshot is freed *\n#\n# Snapshot commands:\n# echo 0")
+    );
+    events.set_snapshot(2).unwrap();
+    assert!(snapshot(&events).contains("is freed"));
+    events.set_snapshot(1).unwrap();
+    assert!(snapshot(&events).contains("\n# * Snapshot is allocated *\n"));
+    (1..=3).for_each(|time| hit(0x1000, time));
+    events.set_snapshot(1).unwrap();
+    hit(0x1000, 4);
+    assert_eq!((times(&snapshot(&events)), times(&trace(&events, 9))), ([1, 2, 3].into(), [4].into()));
+    assert!(snapshot(&events).contains("# entries-in-buffer/entries-written: 3/3   #P:2\n"));
+    events.clear_trace();
+    assert_eq!(remove(&mut events, "-:one"), Ok(1));
+    assert_eq!(snapshot(&events).matches(": one: (f+0x0/0x10)").count(), 3, "the event is gone");
+    events.set_snapshot(2).unwrap();
+    assert!(snapshot(&events).contains("is allocated") && events.removed.is_empty());
+    events.set_snapshot(0).unwrap();
+    assert!(snapshot(&events).contains("is freed"));
+}
+
+/// A trigger parts what was recorded before the hit from the hit itself and what follows; with a filter, as in Linux, too.
+#[test]
+fn a_trigger_takes_a_snapshot() {
+    let Controlled { mut events, mut controls } = Controlled::new(&["p:one f", "p:two f+4"]);
+    controls.set_events(&mut events, "*:*").unwrap();
+    controls.set_trigger(&mut events, ("kprobes", "two"), "snapshot:2").unwrap();
+    (1..=3).for_each(|time| hit(0x1000, time));
+    hit(0x1004, 4);
+    hit(0x1000, 5);
+    assert_eq!((times(&trace(&events, 9)), times(&snapshot(&events))), ([4, 5].into(), [1, 2, 3].into()));
+    let text = |controls: &Controls| {
+        let mut text = String::new();
+        controls.get(("kprobes", "two")).unwrap().write_triggers(&mut text).unwrap();
+        text
+    };
+    assert_eq!(text(&controls), "snapshot:count=1\n");
+    hit(0x1004, 6);
+    events.clear_trace();
+    assert_eq!(times(&snapshot(&events)), [4, 5], "nobody has looked before the rings were emptied");
+    (7..=9).for_each(|time| hit(0x1004, time));
+    assert_eq!(times(&snapshot(&events)), [4, 5], "two were asked for");
+    controls.set_trigger(&mut events, ("kprobes", "two"), "!snapshot").unwrap();
+    controls.set_trigger(&mut events, ("kprobes", "two"), "snapshot if common_pid == 3").unwrap();
+    assert_eq!(text(&controls), "snapshot:unlimited if common_pid == 3\n");
+    hit(0x1000, 10);
+    hit(0x1004, 11);
+    assert_eq!(times(&snapshot(&events)), [7, 8, 9, 10]);
+    // Reading takes nothing away.
+    assert_eq!((times(&snapshot(&events)).len(), times(&trace(&events, 9))), (4, [11].into()));
+}
+
+#[test]
+fn options_change_what_is_printed() {
+    let mut events = events();
+    define(&mut events, "p:one f").unwrap();
+    hit(0x1000, 1);
+    let mut with = |text: &str| {
+        let (flag, on) = Flag::parse(text).unwrap();
+        events.set_option(flag, on);
+        let mut text = String::new();
+        events.write_trace(&mut text, 9, 2, &Names, Clock { frequency: 1_000_000, origin: 0 }).unwrap();
+        text
+    };
+    assert!(with("sym-addr").ends_with("0.000001: one: (f+0x0/0x10 <0000000000001000>)\n"));
+    assert!(with("noirq-info").ends_with(
+        "#\n#           TASK-PID     CPU#     TIMESTAMP  FUNCTION\n\
+         #              | |         |         |         |\n\
+         \x20           main-3       [000]      0.000001: one: (f+0x0/0x10 <0000000000001000>)\n"
+    ));
+    assert_eq!(with("nocontext-info"), "one: (f+0x0/0x10 <0000000000001000>)\n");
+    assert!(!with("nooverwrite").is_empty() && !events.options().is(Flag::Overwrite) && !events.rings().overwrites());
+}
+
 /// The first hit of a second probe finds what is set about the event.
 #[test]
 fn a_probe_that_is_armed_as_others_are_has_a_plan_before() {
@@ -628,7 +845,7 @@ fn removing_unregisters_and_keeps_what_was_recorded() {
     assert_eq!(trace(&events, 9).lines().count(), 1);
     assert!(trace(&events, 9).contains(": one: (f+0x0/0x10) arg1=0x0"));
     define(&mut events, "p:three f").unwrap();
-    assert_eq!(events.iter().last().unwrap().number(), 7, "the number of an event of which there are records");
+    assert_eq!(events.iter().last().unwrap().number(), 8, "the number of an event of which there are records");
     (0..500).for_each(|time| hit(0x2000, time));
     assert_eq!(remove(&mut events, "-:g/"), Ok(1));
     assert_eq!(events.removed.len(), 1, "an event without records is forgotten");

@@ -42,6 +42,8 @@ pub enum Problem {
     InvalidValue,
     /// There is nothing in the filter, or a name is missing in it.
     NoFilter,
+    /// It was set for all events of a group, and this one cannot have it.
+    OfGroup,
     /// There is no memory. Linux logs nothing.
     OutOfMemory,
 }
@@ -68,6 +70,7 @@ impl fmt::Display for Problem {
             Self::TooManyTests => "Too many terms in predicate expression",
             Self::InvalidValue => "Invalid value (did you forget quotes)?",
             Self::NoFilter => "No filter found",
+            Self::OfGroup => "Couldn't find or set field in one of a subsystem's events",
             Self::OutOfMemory => "Cannot allocate memory",
         })
     }

@@ -22,7 +22,7 @@ fn counting(trigger: &'static str) -> Model {
         }
         let mut settings = Settings::new(false).unwrap();
         settings.set_trigger(request, Room { cpus: 1, ..ROOM }, None).unwrap();
-        let plan: Arc<Plan> = Arc::from(settings.plan(true, &|number| number).unwrap().unwrap());
+        let plan: Arc<Plan> = Arc::from(settings.plan(None, true, &|number| number).unwrap().unwrap());
         let writer = thread::spawn(move || {
             let mut hit = Hit::with(1, 2, VALUE, "t");
             hit.context.cpu = 0;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use fallible::OutOfMemory;
 
-use super::{PAGE, Page, Reader, Rings, make_pages, page_count};
+use super::{PAGE, Page, Reader, Ring, Rings, make_pages, page_count};
 
 /// Why the rings stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,24 +48,30 @@ impl From<OutOfMemory> for ResizeError {
 impl Rings {
     /// Empties the rings. Records that are written meanwhile stay, or are gone, one or the other.
     pub fn clear(&self) {
-        for ring in &self.rings {
+        self.clear_of(None);
+    }
+
+    /// The same for the ring of `cpu` alone, if it is given.
+    pub fn clear_of(&self, cpu: Option<usize>) {
+        for (_, ring) in self.rings.iter().enumerate().filter(|(number, _)| cpu.is_none_or(|cpu| cpu == *number)) {
             let mut reader = ring.reader.lock();
             let position = ring.position.load(Ordering::Acquire);
             // Records that came between the two loads are taken for cleared; they are shown none the less.
             let (number, missing) = ring.next_number();
-            *reader = Reader { position, number: number + missing, lost: 0 };
+            *reader = Reader { position, number: number + missing, ..Reader::default() };
             ring.taken.store(position, Ordering::Release);
         }
     }
 
-    /// Bytes of each ring.
+    /// Bytes of the ring of each CPU.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.rings.iter().map(Ring::bytes)
+    }
+
+    /// Bytes of the ring of the first CPU.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.rings.first().map_or(0, |ring| {
-            let _reader = ring.reader.lock();
-            // SAFETY: only the holder of the reader's lock changes pages.
-            unsafe { &*ring.pages.get() }.len() * PAGE
-        })
+        self.sizes().next().unwrap_or(0)
     }
 
     /// Gives each ring at least `bytes` bytes, if all together take no more than `free` bytes of memory, or less than now: the old
@@ -85,17 +91,40 @@ impl Rings {
         free: usize,
         hold: &mut dyn FnMut(&mut dyn FnMut()),
     ) -> Result<(), ResizeError> {
+        // SAFETY: by the caller.
+        unsafe { self.resize_of(None, bytes, free, hold) }
+    }
+
+    /// The same for the ring of `cpu` alone, if it is given.
+    ///
+    /// # Errors
+    ///
+    /// As of [`resize`](Self::resize).
+    ///
+    /// # Safety
+    ///
+    /// As of [`resize`](Self::resize).
+    pub unsafe fn resize_of(
+        &self,
+        cpu: Option<usize>,
+        bytes: usize,
+        free: usize,
+        hold: &mut dyn FnMut(&mut dyn FnMut()),
+    ) -> Result<(), ResizeError> {
         // What an allocator may add to a page, or lose by its alignment, is not more than this.
         const OVERHEAD: usize = 64;
         let of_a_page = PAGE + mem::size_of::<Page>() + OVERHEAD;
         let count = page_count(bytes);
-        let needed = count.saturating_mul(of_a_page).saturating_mul(self.rings.len());
+        let is_meant = |number: usize| cpu.is_none_or(|cpu| cpu == number);
+        let rings = || self.rings.iter().enumerate().filter(|(number, _)| is_meant(*number)).map(|(_, ring)| ring);
+        let cpus = rings().count();
+        let needed = count.saturating_mul(of_a_page).saturating_mul(cpus);
         // Smaller ones leave more memory than there was, though for a moment there are both.
-        if count > page_count(self.bytes()) && needed > free {
-            return Err(ResizeError::TooLarge { cpus: self.rings.len(), needed, free });
+        if rings().any(|ring| count > page_count(ring.bytes())) && needed > free {
+            return Err(ResizeError::TooLarge { cpus, needed, free });
         }
-        let all = fallible::collect_results(self.rings.iter().map(|_| make_pages(bytes)))?;
-        for (ring, mut pages) in self.rings.iter().zip(all) {
+        let all = fallible::collect_results(rings().map(|_| make_pages(bytes)))?;
+        for (ring, mut pages) in rings().zip(all) {
             let mut reader = ring.reader.lock();
             let mut oldest = 0;
             // SAFETY: nothing is recorded, by the caller, and the lock of the reader is held.
@@ -106,5 +135,13 @@ impl Rings {
             }
         }
         Ok(())
+    }
+}
+
+impl Ring {
+    fn bytes(&self) -> usize {
+        let _reader = self.reader.lock();
+        // SAFETY: only the holder of the reader's lock changes pages.
+        unsafe { &*self.pages.get() }.len() * PAGE
     }
 }

@@ -44,7 +44,7 @@ use crate::recorder::{Bench, COMPOSED};
 use crate::trigger::Switch;
 
 pub use change::ResizeError;
-pub use snapshot::{Record, Snapshot};
+pub use snapshot::{Record, Snapshot, Stats};
 
 /// Bytes of a page. In models small enough for two records.
 pub(crate) const PAGE: usize = if cfg!(all(test, loom)) { 128 } else { 4096 };
@@ -85,6 +85,8 @@ pub(crate) struct Ring {
     pub(crate) pages: UnsafeCell<Vec<Page>>,
     /// Where the hit that is recording composes its record.
     pub(crate) bench: Box<Bench>,
+    /// The position at the last hit of a trigger `snapshot`.
+    pub(crate) split: AtomicU64,
     reader: Mutex<Reader>,
 }
 
@@ -103,6 +105,10 @@ struct Reader {
     number: u64,
     /// How many were missing before that, since the ring was cleared.
     lost: u64,
+    /// How many of these were overwritten.
+    overwritten: u64,
+    /// How many were taken away since the ring was cleared.
+    read: u64,
 }
 
 /// The rings of all CPUs.
@@ -115,6 +121,8 @@ pub struct Rings {
     places: CpuWords,
     /// That of CPUs that have none: it has no room.
     none: Box<Ring>,
+    /// Not 0 if a trigger `snapshot` was hit since anybody has asked.
+    pub(crate) splits: AtomicU64,
 }
 
 /// How many records there were since a ring was cleared.
@@ -141,8 +149,9 @@ impl Ring {
             refused: zero(),
             interrupting: zero(),
             pages: UnsafeCell::new(pages),
+            split: zero(),
             bench: fallible::boxed(Bench(UnsafeCell::new([0; COMPOSED])))?,
-            reader: Mutex::new(Reader { position: PAGE as u64, number: 0, lost: 0 }),
+            reader: Mutex::new(Reader { position: PAGE as u64, ..Reader::default() }),
         })
     }
 }
@@ -173,7 +182,13 @@ impl Rings {
         }
         let rings = fallible::boxed_slice(rings)?;
         let none = fallible::boxed(Ring::new(Vec::new(), &NEVER)?)?;
-        Ok(Self { rings, on: Arc::try_new(Switch::new(true))?, places: CpuWords::new()?, none })
+        Ok(Self {
+            rings,
+            on: Arc::try_new(Switch::new(true))?,
+            places: CpuWords::new()?,
+            none,
+            splits: AtomicU64::new(0),
+        })
     }
 
     /// How far from what stands for a CPU in a stub the word is that has the virtual address of its ring.

@@ -19,6 +19,8 @@ pub struct Record<'a> {
     pub lost: u64,
     /// The system counter at the hit.
     pub time: u64,
+    /// How many records of all CPUs precede it, those that are missing included.
+    pub count: u64,
     /// The name of the task, filled up with zeros.
     pub name: [u8; 16],
     /// Which arguments could not be read: bit 0 for the first, up to 31.
@@ -41,6 +43,31 @@ struct Copied {
     /// At which byte of them others are missing, and how many.
     gaps: Vec<(usize, u64)>,
     counts: Counts,
+    /// The number of the first record, or of the first that is missing before it.
+    first: u64,
+    /// The number of the next record.
+    next: u64,
+    /// Records that were overwritten.
+    overwritten: u64,
+    /// Records that were taken away before, since the ring was cleared.
+    read: u64,
+}
+
+/// What `per_cpu/cpuN/stats` says of a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records that are in the ring.
+    pub entries: u64,
+    /// Records that were overwritten before anybody has taken them away.
+    pub overrun: u64,
+    /// Records that have found no room.
+    pub dropped: u64,
+    /// Records that were taken away.
+    pub read: u64,
+    /// Bytes of the records that are in the ring.
+    pub bytes: u64,
+    /// The system counter at the oldest record in the ring.
+    pub oldest: Option<u64>,
 }
 
 impl Rings {
@@ -51,9 +78,9 @@ impl Rings {
     ///
     /// No memory for the copy.
     pub fn snapshot(&self) -> Result<Snapshot, OutOfMemory> {
-        self.read(|ring| {
+        self.read(None, |ring| {
             let (mut copied, _) = ring.copy(*ring.reader.lock())?;
-            copied.gaps.retain(|(place, _)| *place > 0);
+            copied.drop_first_gap();
             Ok(copied)
         })
     }
@@ -64,31 +91,85 @@ impl Rings {
     ///
     /// No memory for it; of some CPUs, records may be gone then, and are counted as lost.
     pub fn take(&self) -> Result<Snapshot, OutOfMemory> {
-        self.read(|ring| {
+        self.take_of(None)
+    }
+
+    /// The same for the ring of `cpu` alone, if it is given.
+    ///
+    /// # Errors
+    ///
+    /// As of [`take`](Self::take).
+    pub fn take_of(&self, cpu: Option<usize>) -> Result<Snapshot, OutOfMemory> {
+        self.read(cpu, |ring| {
             let mut reader = ring.reader.lock();
             let (copied, next) = ring.copy(*reader)?;
-            *reader = next;
+            *reader = Reader { read: next.read + copied.counts.present, ..next };
             ring.taken.store(next.position, Ordering::Release);
             Ok(copied)
         })
     }
 
-    fn read(&self, read: impl Fn(&Ring) -> Result<Copied, OutOfMemory>) -> Result<Snapshot, OutOfMemory> {
-        Ok(Snapshot { cpus: fallible::collect_results(self.rings.iter().map(read))? })
+    /// Takes away what was in the rings at the last hit of a trigger `snapshot`, if there was one since this was last called; or what
+    /// is in them `now`. What has come since then is all that there is in the rings, as if they were other ones.
+    ///
+    /// # Errors
+    ///
+    /// No memory for it; of some CPUs, records may be gone then.
+    pub fn split_off(&self, now: bool) -> Result<Option<Snapshot>, OutOfMemory> {
+        let splits = self.splits.swap(0, Ordering::Acquire);
+        if splits == 0 && !now {
+            return Ok(None);
+        }
+        let taken = self.read(None, |ring| {
+            let mut reader = ring.reader.lock();
+            let end = (!now).then(|| ring.split.load(Ordering::Relaxed));
+            if end.is_some_and(|end| end <= reader.position) {
+                return Ok(Copied { first: reader.number, next: reader.number, ..Copied::default() });
+            }
+            let (mut copied, next) = ring.copy_to(*reader, end)?;
+            copied.drop_first_gap();
+            *reader = Reader { position: next.position, number: next.number, ..Reader::default() };
+            ring.taken.store(next.position, Ordering::Release);
+            Ok(copied)
+        });
+        if taken.is_err() && splits != 0 {
+            // The positions are still there.
+            self.splits.store(splits, Ordering::Relaxed);
+        }
+        taken.map(Some)
+    }
+
+    fn read(
+        &self,
+        cpu: Option<usize>,
+        read: impl Fn(&Ring) -> Result<Copied, OutOfMemory>,
+    ) -> Result<Snapshot, OutOfMemory> {
+        let is_meant = |number: usize| cpu.is_none_or(|cpu| cpu == number);
+        let read = |(number, ring)| if is_meant(number) { read(ring) } else { Ok(Copied::default()) };
+        Ok(Snapshot { cpus: fallible::collect_results(self.rings.iter().enumerate().map(read))? })
     }
 }
 
 impl Ring {
     /// Copies what is in the ring from where `reader` is, and where it is then.
-    fn copy(&self, mut reader: Reader) -> Result<(Copied, Reader), OutOfMemory> {
+    fn copy(&self, reader: Reader) -> Result<(Copied, Reader), OutOfMemory> {
+        self.copy_to(reader, None)
+    }
+
+    /// The same, as far as position `until`, if it is given.
+    fn copy_to(&self, mut reader: Reader, until: Option<u64>) -> Result<(Copied, Reader), OutOfMemory> {
         const BYTES: u64 = PAGE as u64;
-        let mut copied = Copied { counts: Counts { lost: reader.lost, ..Counts::default() }, ..Copied::default() };
+        let counts = Counts { lost: reader.lost, ..Counts::default() };
+        let (first, overwritten, read) = (reader.number, reader.overwritten, reader.read);
+        let mut copied = Copied { counts, first, overwritten, read, ..Copied::default() };
         // Up to here everything is complete, whatever is written meanwhile.
-        let end = self.position.load(Ordering::Acquire);
+        let end = until.unwrap_or_else(|| self.position.load(Ordering::Acquire));
         // SAFETY: only the holder of the reader's lock changes pages, and the caller holds it.
         let pages = unsafe { &*self.pages.get() };
         let count = pages.len() as u64;
         let first = (reader.position / BYTES).max((self.begun.load(Ordering::Relaxed) + 1).saturating_sub(count));
+        // Records of the pages before the next one were overwritten, if some are missing there; otherwise they have found no room.
+        let mut is_overwritten = first > reader.position / BYTES;
         for number in first..end.div_ceil(BYTES) {
             let Some(page) = pages.get((number % count) as usize) else { break };
             let length = (end - number * BYTES).min(BYTES) as usize;
@@ -100,6 +181,7 @@ impl Ring {
             fence(Ordering::Acquire);
             if number + count <= self.begun.load(Ordering::Relaxed) {
                 copied.bytes.truncate(start);
+                is_overwritten = true;
                 continue;
             }
             if skipped == 0 {
@@ -107,16 +189,19 @@ impl Ring {
                 if lost > 0 {
                     fallible::push(&mut copied.gaps, (start, lost))?;
                     copied.counts.lost += lost;
+                    copied.overwritten += if is_overwritten { lost } else { 0 };
                 }
                 reader.number = head;
             }
+            is_overwritten = false;
             reader.number += records;
             copied.counts.present += records;
         }
-        reader.lost = copied.counts.lost;
+        (reader.lost, reader.overwritten) = (copied.counts.lost, copied.overwritten);
         // These are in front of no record yet; when they are, they are found there. The reader may have cleared some of them.
-        let (number, missing) = self.next_number();
+        let (number, missing) = if until.is_some() { (reader.number, 0) } else { self.next_number() };
         copied.counts.lost += missing.min((number + missing).saturating_sub(reader.number));
+        copied.next = reader.number.max(number + missing);
         reader.position = end;
         Ok((copied, reader))
     }
@@ -183,16 +268,40 @@ impl Snapshot {
     pub fn records(&self) -> Result<impl Iterator<Item = Record<'_>>, OutOfMemory> {
         let cpus = self.cpus.iter().enumerate();
         let mut next = fallible::collect(cpus.map(|(cpu, copied)| copied.records(cpu).peekable()))?;
+        let mut count = self.cpus.iter().map(|copied| copied.first).sum::<u64>();
         Ok(core::iter::from_fn(move || {
             let times = next.iter_mut().enumerate().filter_map(|(cpu, records)| Some((records.peek()?.time, cpu)));
             let (_, cpu) = times.min()?;
-            next.get_mut(cpu)?.next()
+            let record = next.get_mut(cpu)?.next()?;
+            count += record.lost + 1;
+            Some(Record { count: count - 1, ..record })
         }))
     }
 
     /// How many records of each CPU there were since its ring was cleared.
     pub fn counts(&self) -> impl Iterator<Item = Counts> {
         self.cpus.iter().map(|copied| copied.counts)
+    }
+
+    /// How many records of all CPUs there were up to its end, those that are missing included.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.cpus.iter().map(|copied| copied.next).sum()
+    }
+
+    /// What there is to say of each ring.
+    pub fn stats(&self) -> impl Iterator<Item = Stats> {
+        self.cpus.iter().map(|copied| {
+            let Counts { present, lost } = copied.counts;
+            Stats {
+                entries: present,
+                overrun: copied.overwritten,
+                dropped: lost.saturating_sub(copied.overwritten),
+                read: copied.read,
+                bytes: copied.bytes.len() as u64,
+                oldest: copied.records(0).next().map(|record| record.time),
+            }
+        })
     }
 
     /// How many records are in it.
@@ -209,6 +318,14 @@ impl Snapshot {
 }
 
 impl Copied {
+    /// What is missing before the first record is in the counts alone: there is nothing that it would be missing behind.
+    fn drop_first_gap(&mut self) {
+        if let Some(&(0, lost)) = self.gaps.first() {
+            self.first += lost;
+            self.gaps.remove(0);
+        }
+    }
+
     fn records(&self, cpu: usize) -> impl Iterator<Item = Record<'_>> {
         let (mut at, mut gaps) = (0, self.gaps.iter().peekable());
         core::iter::from_fn(move || {
@@ -225,6 +342,7 @@ impl Copied {
                 cpu,
                 lost,
                 time: u64::from_le_bytes(*time),
+                count: 0,
                 name: *name.first_chunk()?,
                 faults: u32::from_le_bytes(*faults),
                 bytes: rest.get(..size - RECORD_HEADER)?,

@@ -6,7 +6,7 @@ use crate::format::{Format, Shape, Type};
 use crate::hit::Registers;
 use crate::hit::write::Moment;
 use crate::host::Context;
-use crate::recorder::{Flags, Recorder};
+use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, PRINT_MAX, Recorder};
 use aarch64_kprobes::exception::TrapFrame;
 use std::thread;
 
@@ -69,6 +69,50 @@ fn empty_rings_have_no_records() {
     let rings = rings(2, 2);
     let snapshot = rings.snapshot().unwrap();
     assert_eq!((snapshot.records().unwrap().count(), snapshot.present(), snapshot.written()), (0, 0, 0));
+}
+
+/// Texts of every length that can be: each is there whole, with the end of a line and a zero.
+#[test]
+fn texts_are_records() {
+    let rings = rings(1, 2);
+    let context = Context { cpu: 0, task: 9, name: [1; 2], time: 5 };
+    for length in (0..30).chain([PRINT_MAX - 1, PRINT_MAX]) {
+        for end in ["", "\n"] {
+            let text = "x".repeat(length - end.len().min(length)) + end;
+            // SAFETY: there is one writer.
+            unsafe { rings.rings[0].mark(&context, true, 7, text.as_bytes()) };
+            let taken = rings.take().unwrap();
+            let record = taken.records().unwrap().next().unwrap();
+            assert_eq!((record.event(), record.task(), record.time, record.word(8)), (PRINT_EVENT, 9, 5, 7));
+            assert_eq!(record.flags(), Flags(Flags::IRQS_OFF));
+            let expected = std::format!("{}\n\0", text.trim_end());
+            assert_eq!(&record.bytes[PRINT_HEADER..], expected.as_bytes(), "{length}");
+        }
+    }
+}
+
+/// What is missing was overwritten, or has found no room, whatever the mode is later.
+#[test]
+fn a_ring_says_what_was_overwritten_and_what_was_dropped() {
+    let rings = rings(2, 2);
+    let stats = || rings.snapshot().unwrap().stats().next().unwrap();
+    (0..3 * IN_PAGE).for_each(|number| record(rings, 0, number));
+    let Stats { entries, overrun, dropped, read, bytes, oldest } = stats();
+    assert_eq!((entries, overrun, dropped, read, oldest), (2 * IN_PAGE, IN_PAGE, 0, 0, Some(IN_PAGE)));
+    assert_eq!(bytes, entries * SIZE as u64);
+    rings.set_overwrites(false);
+    (0..5).for_each(|number| record(rings, 0, number));
+    let Stats { entries, overrun, dropped, .. } = stats();
+    assert_eq!((entries, overrun, dropped), (2 * IN_PAGE, IN_PAGE, 5));
+    rings.take().unwrap();
+    record(rings, 0, 7);
+    assert_eq!(rings.snapshot().unwrap().count(), 3 * IN_PAGE + 6);
+    let Stats { entries, overrun, dropped, read, .. } = stats();
+    assert_eq!((entries, overrun, dropped, read), (1, IN_PAGE, 5, 2 * IN_PAGE));
+    rings.clear_of(Some(1));
+    assert_eq!(stats().entries, 1);
+    rings.clear_of(Some(0));
+    assert_eq!(stats(), Stats::default());
 }
 
 #[test]

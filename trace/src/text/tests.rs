@@ -52,10 +52,10 @@ fn line(definition: &str, hit: &Hit<'_>, arguments: &[u8]) -> String {
     let mut name = [0; 16];
     let length = hit.name.len().min(16);
     name[..length].copy_from_slice(&hit.name.as_bytes()[..length]);
-    let record = Record { cpu: 0, lost: 0, time: hit.time + 1000, name, faults: hit.faults, bytes: &bytes };
+    let record = Record { cpu: 0, lost: 0, time: hit.time + 1000, count: 0, name, faults: hit.faults, bytes: &bytes };
     let clock = Clock { frequency: 1_000_000_000, origin: 1000 };
     let mut text = String::new();
-    write_record(&mut text, &record, Some((&definition.event, &format)), &Names, clock).unwrap();
+    write_record(&mut text, &record, Some((&definition.event, &format)), &Names, clock, Options::default()).unwrap();
     text
 }
 
@@ -161,16 +161,40 @@ fn what_could_not_be_read_is_said() {
 
 #[test]
 fn missing_records_are_said_before_the_next() {
-    let record = Record { cpu: 3, lost: 7, time: 0, name: [0; 16], faults: 0, bytes: &[9, 0, 0, 0, 1, 0, 0, 0] };
+    let record =
+        Record { cpu: 3, lost: 7, time: 0, count: 0, name: [0; 16], faults: 0, bytes: &[9, 0, 0, 0, 1, 0, 0, 0] };
     let mut text = String::new();
-    write_record(&mut text, &record, None, &Names, Clock { frequency: 1, origin: 0 }).unwrap();
+    write_record(&mut text, &record, None, &Names, Clock { frequency: 1, origin: 0 }, Options::default()).unwrap();
     assert!(text.starts_with("CPU:3 [LOST 7 EVENTS]\n") && text.ends_with(": Unknown type 9\n"), "{text}");
+}
+
+#[test]
+fn texts_have_the_name_of_where_they_are_from() {
+    let shown = |place: u64, text: &str, on: &[Flag]| {
+        let bytes = [&[5, 0, 0, 0, 7, 0, 0, 0][..], &place.to_le_bytes(), text.as_bytes(), b"\0"].concat();
+        let mut name = [0; 16];
+        name[..4].copy_from_slice(b"main");
+        let record = Record { cpu: 1, lost: 0, time: 1_000_002, count: 0, name, faults: 0, bytes: &bytes };
+        let (mut text, mut options) = (String::new(), Options::default());
+        on.iter().for_each(|flag| options.set(*flag, true));
+        write_record(&mut text, &record, None, &Names, Clock { frequency: 1_000_000, origin: 0 }, options).unwrap();
+        text
+    };
+    let line = "            main-7       [001] .....     1.000002: ";
+    assert_eq!(shown(0, "hello\n", &[]), std::format!("{line}tracing_mark_write: hello\n"));
+    let mut symbol = String::new();
+    write_name(&mut symbol, 0x1004, &Names).unwrap();
+    assert_eq!(shown(0x1004, "hello\n", &[]), std::format!("{line}{symbol}: hello\n"));
+    symbol.clear();
+    write_offset(&mut symbol, 0x1004, &Names).unwrap();
+    let both = shown(0x1004, "hello\n", &[Flag::SymOffset, Flag::SymAddr]);
+    assert_eq!(both, std::format!("{line}{symbol} <0000000000001004>: hello\n"));
 }
 
 #[test]
 fn the_header() {
     let mut text = String::new();
-    write_header(&mut text, 3, 3, 1).unwrap();
+    write_header(&mut text, 3, 3, 1, Options::default()).unwrap();
     let linux = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 3/3   #P:1\n#\n\
         #                                _-----=> irqs-off/BH-disabled\n";
     assert!(text.starts_with(linux), "{text}");

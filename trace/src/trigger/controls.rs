@@ -9,17 +9,18 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::mem;
+use core::{fmt, mem};
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
+use super::restriction::Restriction;
 use super::settings::{Room, SetError, Settings};
 use super::{Error, Kind, Plan, Request};
 use crate::definition::{self, Definition};
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
 use crate::events::{Armed, Event, Events, OtherProbe};
-use crate::filter;
+use crate::filter::{self, Filter};
 use crate::host::Symbols;
 use crate::recorder::Recorder;
 
@@ -39,9 +40,15 @@ pub struct Services {
 impl Services {
     /// The plan of the probe at the virtual address `address`; `None` records every hit. A return event is hit in the caller, after
     /// the return, where x30 is not the return address of what was hit.
-    fn plan(&self, settings: &Settings, recorder: &Recorder, address: u64) -> Result<Option<Box<Plan>>, OutOfMemory> {
+    fn plan(
+        &self,
+        settings: &Settings,
+        restricted: Option<&Filter>,
+        recorder: &Recorder,
+        address: u64,
+    ) -> Result<Option<Box<Plan>>, OutOfMemory> {
         let in_link = !recorder.is_of_returns() && (self.in_link)(address);
-        settings.plan(in_link, &|number| recorder.source(number))
+        settings.plan(restricted, in_link, &|number| recorder.source(number))
     }
 }
 
@@ -52,6 +59,8 @@ pub struct Controls {
     services: Services,
     /// No event is armed, whatever is set about it.
     disarmed: bool,
+    /// What restricts all events.
+    restriction: Restriction,
     /// What was wrong with what was written.
     pub errors: ErrorLog,
 }
@@ -115,7 +124,13 @@ impl Controls {
     /// Nothing is set.
     #[must_use]
     pub fn new(services: Services) -> Self {
-        Self { controls: Vec::new(), services, disarmed: false, errors: ErrorLog::default() }
+        Self {
+            controls: Vec::new(),
+            services,
+            disarmed: false,
+            restriction: Restriction::default(),
+            errors: ErrorLog::default(),
+        }
     }
 
     /// Notes what was wrong with `command`, which was given to `place`.
@@ -213,6 +228,91 @@ impl Controls {
         result.map_err(|error| self.refuse_filter(text.trim(), &error))
     }
 
+    /// Sets the filter of all events of a group, as `events/GROUP/filter` does; `0` removes it. An event that cannot have it has
+    /// none then, and its file `filter` says so, but that is no error.
+    ///
+    /// # Errors
+    ///
+    /// There is no such group, or no memory.
+    pub fn set_group_filter<P: Armed>(&mut self, events: &mut Events<P>, group: &str, text: &str) -> Result<(), Errno> {
+        let mut draft = self.draft()?;
+        let mut refused = None;
+        for name in names(events, Some(group), None) {
+            let fields = &find(events, name)?.format().fields;
+            match draft.get_mut(name)?.set_filter_of(text, fields, true) {
+                Ok(()) => {}
+                Err(filter::Error { problem: filter::Problem::OutOfMemory, .. }) => return Err(Errno::NoMemory),
+                Err(error) => refused = Some(error),
+            }
+        }
+        self.commit(events, draft, self.disarmed)?;
+        if let Some(error) = refused {
+            self.refuse_filter(text.trim(), &error);
+        }
+        Ok(())
+    }
+
+    /// Carries out what is written to `set_event`: words that each mean events, `GROUP:EVENT`, `GROUP:`, `:EVENT`, or one name for
+    /// both; they are enabled, or disabled where `!` stands before it. Words before one that is refused have taken effect.
+    ///
+    /// # Errors
+    ///
+    /// A word means no event; or no memory to arm one.
+    pub fn set_events<P: Armed>(&mut self, events: &mut Events<P>, text: &str) -> Result<(), Errno> {
+        for word in text.split_ascii_whitespace() {
+            let (pattern, enabled) = word.strip_prefix('!').map_or((word, true), |pattern| (pattern, false));
+            let is = |part: &str, name: &str| part.is_empty() || part == "*" || part == name;
+            let is_meant = |(group, event): &Name<'_>| match pattern.split_once(':') {
+                Some((of_group, of_event)) => is(of_group, group) && is(of_event, event),
+                None => pattern == *group || pattern == *event,
+            };
+            let mut meant = names(events, None, None).filter(is_meant).peekable();
+            meant.peek().ok_or(Errno::Invalid)?;
+            let mut draft = self.draft()?;
+            for name in meant {
+                draft.get_mut(name)?.set_enabled(enabled);
+            }
+            self.commit(events, draft, self.disarmed)?;
+        }
+        Ok(())
+    }
+
+    /// Writes `available_events`, or `set_event`, which has only those that are enabled.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_events<P: Armed>(
+        &self,
+        events: &Events<P>,
+        only_enabled: bool,
+        out: &mut dyn fmt::Write,
+    ) -> fmt::Result {
+        let is_shown = |name: &Name<'_>| !only_enabled || self.get(*name).is_some_and(Settings::is_armed);
+        names(events, None, None).filter(is_shown).try_for_each(|(group, event)| writeln!(out, "{group}:{event}"))
+    }
+
+    /// What restricts all events.
+    #[must_use]
+    pub fn restriction(&self) -> &Restriction {
+        &self.restriction
+    }
+
+    /// Has this restrict all events.
+    ///
+    /// # Errors
+    ///
+    /// No memory for the filters that do so: nothing has changed.
+    pub fn restrict<P: Armed>(&mut self, events: &mut Events<P>, restriction: Restriction) -> Result<(), Errno> {
+        let mut draft = self.draft()?;
+        for name in names(events, None, None) {
+            draft.get_mut(name)?;
+        }
+        let before = mem::replace(&mut self.restriction, restriction);
+        let changed = self.commit(events, draft, self.disarmed);
+        changed.inspect_err(|_| self.restriction = before)
+    }
+
     fn refuse_filter(&mut self, text: &str, error: &filter::Error) -> Errno {
         self.refuse("event filter parse error", &error.problem, text, error.column.min(text.len()));
         Errno::Invalid
@@ -248,14 +348,14 @@ impl Controls {
                 find(events, (group, event)).map_err(|_| Errno::Invalid)?;
                 Some(draft.get_mut((group, event))?.recording().clone())
             }
-            Kind::Histogram(_) | Kind::Stacktrace => None,
+            Kind::Histogram(_) | Kind::Stacktrace | Kind::Snapshot => None,
         };
         if request.remove {
             draft.get_mut(name)?.remove_trigger(&request);
             draft.retarget();
             return self.commit(events, draft, self.disarmed);
         }
-        let room = Room { cpus: events.rings().cpus(), free: (self.services.free)() };
+        let room = Room { cpus: events.rings().cpus(), free: (self.services.free)(), rings: Some(events.rings()) };
         draft.get_mut(name)?.set_trigger(request, room, switch).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
             SetError::Memory => Errno::NoMemory,
@@ -314,9 +414,15 @@ impl Controls {
         definition: Definition,
         symbols: &dyn Symbols,
     ) -> Result<(), definition::Error> {
-        let settings = self.get((&definition.group, &definition.event));
+        let name = (&*definition.group, &*definition.event);
+        let settings = self.get(name);
+        // Another probe of an event has the fields of the others.
+        let restricted = match (settings, find(events, name)) {
+            (Some(settings), Ok(event)) => self.restriction.with(settings, &event.format().fields)?,
+            _ => None,
+        };
         events.define_with(definition, symbols, &|recorder, address| match settings {
-            Some(settings) => self.services.plan(settings, recorder, address),
+            Some(settings) => self.services.plan(settings, restricted.as_ref(), recorder, address),
             None => Ok(None),
         })
     }
@@ -328,7 +434,8 @@ impl Controls {
         let mut staged = Vec::new();
         for (number, event) in events.iter().enumerate() {
             let Some(entry) = entries.iter().find(|entry| entry.is_changed && is(event, entry)) else { continue };
-            let plan = self.services.plan(&entry.settings, event.recorder(), event.address())?;
+            let restricted = self.restriction.with(&entry.settings, &event.format().fields)?;
+            let plan = self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())?;
             let is_to_be_armed = entry.settings.is_armed() && !disarmed;
             // What a stub would do that is not armed is found out when it is.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
@@ -404,7 +511,10 @@ impl Controls {
                 if !entry.settings.is_armed() {
                     let _ = event.probe().set_enabled(false);
                 }
-                let plan = self.services.plan(&entry.settings, event.recorder(), event.address());
+                let restricted = self.restriction.with(&entry.settings, &event.format().fields);
+                let plan = restricted.and_then(|restricted| {
+                    self.services.plan(&entry.settings, restricted.as_ref(), event.recorder(), event.address())
+                });
                 if let Ok(Some(old)) = plan.map(|plan| event.recorder().plan().replace(plan)) {
                     (self.services.synchronize)();
                     drop(old);

@@ -2,11 +2,12 @@
 //!
 //! What the handlers of an event look at, and what its stubs are made from, is its [`Plan`]: its filter, its triggers, and whether
 //! it is recorded at all. A plan is never changed; another takes its place, and the old one is dropped when no hit can be using it
-//! any more. What is carried out at a hit is in `hit::action`; what is set and removed, in [`settings`] for one event, and in
-//! [`controls`] for all.
+//! any more. What is carried out at a hit is in `hit::action`; what is set and removed, in [`settings`] for one event, in
+//! [`controls`] for all, and in [`restriction`] by tasks and CPUs.
 
 pub mod controls;
 mod parse;
+pub mod restriction;
 pub mod settings;
 
 use alloc::boxed::Box;
@@ -22,9 +23,11 @@ pub use parse::{Error, Kind, Request};
 
 use crate::filter::{Filter, Number, Test, WordQuestion};
 use crate::histogram::{Histogram, Key, Tally};
+use crate::ring::Rings;
 
 /// What is printed where an event has no triggers.
-pub const AVAILABLE: &str = "# Available triggers:\n# traceon traceoff stacktrace enable_event disable_event hist\n";
+pub const AVAILABLE: &str =
+    "# Available triggers:\n# traceon traceoff snapshot stacktrace enable_event disable_event hist\n";
 
 /// What the handlers of an event do besides recording, or instead.
 #[derive(Debug)]
@@ -117,7 +120,7 @@ impl Bound {
 
     /// Whether it looks at the hit, and not only that there is one.
     fn looks(&self) -> bool {
-        self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. })
+        self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. } | Action::Snapshot(_))
     }
 
     fn needs_record(&self) -> bool {
@@ -151,6 +154,8 @@ pub(crate) enum Action {
     Histogram(Arc<Histogram>),
     /// Records the stack.
     Stacktrace,
+    /// Parts what is in these rings from what comes.
+    Snapshot(&'static Rings),
     /// Has all tracing, or the recording of an event, be on or off.
     Switch {
         switch: Arc<Switch>,

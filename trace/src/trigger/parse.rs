@@ -3,6 +3,7 @@
 //! ```text
 //! [!]hist:PARAMETERS [if FILTER]                        see `histogram`
 //! [!]stacktrace[:COUNT] [if FILTER]
+//! [!]snapshot[:COUNT] [if FILTER]
 //! [!]traceon[:COUNT] [if FILTER], and traceoff
 //! [!]enable_event:GROUP:EVENT[:COUNT] [if FILTER], and disable_event
 //! ```
@@ -40,6 +41,8 @@ pub enum Kind {
     Histogram(Definition),
     /// `stacktrace`
     Stacktrace,
+    /// `snapshot`
+    Snapshot,
     /// `traceon`, `traceoff`
     Tracing {
         /// Which of them.
@@ -111,6 +114,7 @@ impl Request {
         }
         let (kind, count) = match (name, parameters) {
             ("stacktrace", count) => (Kind::Stacktrace, count),
+            ("snapshot", count) => (Kind::Snapshot, count),
             ("traceon" | "traceoff", count) => (Kind::Tracing { on: name == "traceon" }, count),
             ("enable_event" | "disable_event", Some(parameters)) => {
                 let mut parts = parameters.splitn(3, ':');
@@ -150,6 +154,7 @@ impl Kind {
         match self {
             Self::Histogram(_) => Name("hist", None),
             Self::Stacktrace => Name("stacktrace", None),
+            Self::Snapshot => Name("snapshot", None),
             Self::Tracing { on: true } => Name("traceon", None),
             Self::Tracing { on: false } => Name("traceoff", None),
             Self::Event { on: true, group, event } => Name("enable_event", Some((group, event))),
@@ -160,7 +165,7 @@ impl Kind {
     /// What the text of a trigger begins with that does the opposite, if one does.
     pub(super) fn opposite(&self) -> Option<Name<'_>> {
         match self {
-            Self::Histogram(_) | Self::Stacktrace => None,
+            Self::Histogram(_) | Self::Stacktrace | Self::Snapshot => None,
             Self::Tracing { on: true } => Some(Name("traceoff", None)),
             Self::Tracing { on: false } => Some(Name("traceon", None)),
             Self::Event { on: true, group, event } => Some(Name("disable_event", Some((group, event)))),

@@ -16,6 +16,7 @@ use super::{Action, Kind, Plan, Request, Switch, Trigger};
 use crate::filter::{self, Filter, Number};
 use crate::format::Field;
 use crate::histogram::{self, Command, Definition, Histogram};
+use crate::ring::Rings;
 use crate::text::is_shown_as;
 
 /// What is set about an event.
@@ -65,13 +66,15 @@ impl From<OutOfMemory> for SetError {
     }
 }
 
-/// What there is for a histogram.
+/// What there is for a trigger.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// How many CPUs there are: each has a table.
     pub cpus: usize,
     /// Bytes of memory that all tables may take.
     pub free: usize,
+    /// The rings that a trigger `snapshot` is about.
+    pub rings: Option<&'static Rings>,
 }
 
 impl Settings {
@@ -104,16 +107,19 @@ impl Settings {
 
     /// What the handlers of a probe have to know, if anything: without a plan all hits are recorded, so those of an event that is
     /// not enabled, which come while it is disarmed or are returns of earlier calls, have one. `in_link`: the caller of what is
-    /// hit is in x30. `number` says where a number of a record is had from in the first place.
+    /// hit is in x30. `restricted` is the filter together with what restricts all events, if something does. `number` says where
+    /// a number of a record is had from in the first place.
     pub(crate) fn plan(
         &self,
+        restricted: Option<&Filter>,
         in_link: bool,
         number: &dyn Fn(Number) -> Number,
     ) -> Result<Option<Box<Plan>>, OutOfMemory> {
-        if self.filter.is_none() && !self.is_soft() && self.enabled {
+        let filter = restricted.or(self.filter.as_ref());
+        if filter.is_none() && !self.is_soft() && self.enabled {
             return Ok(None);
         }
-        let (filter, recording) = (self.filter.as_ref(), self.recording.clone());
+        let recording = self.recording.clone();
         let switch = self.recording_next.unwrap_or_else(|| self.recording.0.load(Relaxed));
         let records = (self.targeted == 0 && switch == self.enabled).then_some(self.enabled);
         let plan = Plan::new(filter, &self.triggers, recording, records, in_link, number)?;
@@ -194,26 +200,48 @@ impl Settings {
     ///
     /// What is wrong with it. Then there is no filter, and the file shows the error. Without memory nothing has changed.
     pub fn set_filter(&mut self, text: &str, fields: &[Field]) -> Result<(), filter::Error> {
+        self.set_filter_of(text, fields, false)
+    }
+
+    /// The same where the filter may be one that is set for all events of a group, which is the reason then why it is refused.
+    ///
+    /// # Errors
+    ///
+    /// As of [`set_filter`](Self::set_filter).
+    pub fn set_filter_of(&mut self, text: &str, fields: &[Field], is_of_group: bool) -> Result<(), filter::Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         if text == "0" {
             (self.filter, self.refused_filter) = (None, None);
             return Ok(());
         }
         match Filter::parse(text, fields) {
+            Err(error) if is_of_group && error.problem != filter::Problem::OutOfMemory => {
+                self.refuse_filter(text, filter::Error { problem: filter::Problem::OfGroup, column: 0 })
+            }
+            Err(error) => self.refuse_filter(text, error),
             Ok(filter) => {
                 (self.filter, self.refused_filter) = (Some(filter), None);
                 Ok(())
             }
-            Err(error) if error.problem == filter::Problem::OutOfMemory => Err(error),
-            Err(error) => {
-                let column = error.column.min(text.len());
-                // A column is the width that ends with the caret; the first is Linux's exception.
-                let width = if column > 0 { column + 1 } else { 0 };
-                let shown = format_args!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem);
-                (self.filter, self.refused_filter) = (None, Some(fallible::format(shown)?));
-                Err(error)
-            }
         }
+    }
+
+    /// Has no filter, and the file `filter` show what is wrong with one.
+    fn refuse_filter(&mut self, text: &str, error: filter::Error) -> Result<(), filter::Error> {
+        if error.problem != filter::Problem::OutOfMemory {
+            let column = error.column.min(text.len());
+            // A column is the width that ends with the caret; the first is Linux's exception.
+            let width = if column > 0 { column + 1 } else { 0 };
+            let shown = format_args!("{text}\n{:>width$}\nparse_error: {}\n", "^", error.problem);
+            (self.filter, self.refused_filter) = (None, Some(fallible::format(shown)?));
+        }
+        Err(error)
+    }
+
+    /// The filter.
+    #[must_use]
+    pub fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref()
     }
 
     /// The triggers.
@@ -288,6 +316,10 @@ impl Settings {
                 _ => Action::Histogram(Arc::try_new(room.histogram(definition)?)?),
             },
             (Kind::Stacktrace, None) => Action::Stacktrace,
+            (Kind::Snapshot, None) => match room.rings {
+                Some(rings) => Action::Snapshot(rings),
+                None => return Ok(()),
+            },
             (Kind::Tracing { on } | Kind::Event { on, .. }, None) => match switch {
                 Some(switch) => Action::Switch { switch, on },
                 None => return Ok(()),

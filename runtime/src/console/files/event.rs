@@ -32,7 +32,7 @@ pub(super) fn write_enabled(session: &mut Session, parts: &[&str], text: &str) -
     session.controls.set_enabled(&mut session.events, Some(group), Some(event), switch(text)?)
 }
 
-/// The group in `events/GROUP/enable`; none in `events/enable`.
+/// The group in `events/GROUP/enable` and `events/GROUP/filter`; none in `events/enable`.
 fn group<'a>(parts: &[&'a str]) -> Option<&'a str> {
     if let [_, group, _] = *parts { Some(group) } else { None }
 }
@@ -43,6 +43,39 @@ pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn 
 
 pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     session.controls.set_enabled(&mut session.events, group(parts), None, switch(text)?)
+}
+
+/// What is in `events/GROUP/filter`, whatever was written to it, as in Linux.
+const GROUP_FILTER: &str = "\
+### global filter ###
+# Use this to set filters for multiple events.
+# Only events with the given fields will be affected.
+# If no events are modified, an error message will be displayed here
+";
+
+pub(super) fn read_group_filter(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(out.write_str(GROUP_FILTER)?)
+}
+
+pub(super) fn write_group_filter(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    session.controls.set_group_filter(&mut session.events, group(parts).unwrap_or(""), text)
+}
+
+pub(super) fn read_events(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.controls.write_events(&session.events, false, out)?)
+}
+
+pub(super) fn read_set(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.controls.write_events(&session.events, true, out)?)
+}
+
+/// Disables all events.
+pub(super) fn disable_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    session.controls.set_enabled(&mut session.events, None, None, false)
+}
+
+pub(super) fn write_set(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    session.controls.set_events(&mut session.events, text)
 }
 
 pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {

@@ -12,6 +12,8 @@ mod kprobes;
 #[cfg(target_os = "none")]
 mod ring;
 #[cfg(target_os = "none")]
+mod settings;
+#[cfg(target_os = "none")]
 mod tracefs;
 
 #[cfg(target_os = "none")]

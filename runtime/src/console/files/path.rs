@@ -1,6 +1,6 @@
 //! Paths: which file of the tracefs a name means, and what is in a directory.
 //!
-//! A file is described by a pattern, in which `*` stands for the name of a group or an event. What is written in front of the
+//! A file is described by a pattern, in which `*` stands for any name of those that a directory has. What is written in front of the
 //! tracefs in Linux may be written here, too.
 
 use alloc::string::String;
@@ -62,7 +62,7 @@ pub fn fit(pattern: &str, parts: &[&str]) -> Fit {
     if names.next().is_some() { Fit::Below } else { Fit::File }
 }
 
-/// The names in the directory `parts`, in order: of those that `patterns` have there, with `events` (group and name) for the stars.
+/// The names in the directory `parts`, in order: of those that `patterns` have there, with `stars` for a star.
 ///
 /// # Errors
 ///
@@ -70,24 +70,19 @@ pub fn fit(pattern: &str, parts: &[&str]) -> Fit {
 pub fn list<'a>(
     patterns: impl Iterator<Item = &'a str>,
     parts: &[&str],
-    events: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+    mut stars: Vec<String>,
 ) -> Result<Vec<String>, OutOfMemory> {
     let mut names = Vec::new();
     for pattern in patterns.filter(|pattern| fit(pattern, parts) == Fit::Below) {
-        let mut rest = pattern.split('/').skip(parts.len());
-        match (rest.next(), parts) {
-            (Some("*"), [_]) => fallible::extend(&mut names, events.clone().map(|(group, _)| group))?,
-            (Some("*"), [_, group, ..]) => {
-                let of_group = events.clone().filter(|event| event.0 == *group);
-                fallible::extend(&mut names, of_group.map(|(_, event)| event))?;
-            }
-            (Some(name), _) => fallible::push(&mut names, name)?,
-            (None, _) => {}
+        match pattern.split('/').nth(parts.len()) {
+            Some("*") => fallible::extend(&mut names, stars.drain(..))?,
+            Some(name) => fallible::push(&mut names, fallible::copy(name)?)?,
+            None => {}
         }
     }
     names.sort_unstable();
     names.dedup();
-    fallible::collect_results(names.into_iter().map(fallible::copy))
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -123,12 +118,14 @@ mod tests {
 
     #[test]
     fn directories_have_what_the_patterns_say() {
-        let events = [("g", "one"), ("g", "two"), ("h", "three")];
-        let list = |path: &str| list(PATTERNS.into_iter(), &parts(path).unwrap(), events.into_iter()).unwrap();
-        assert_eq!(list(""), ["events", "kprobes", "trace"]);
-        assert_eq!(list("events"), ["enable", "g", "h"]);
-        assert_eq!(list("events/g"), ["enable", "one", "two"]);
-        assert_eq!(list("events/g/one"), ["enable", "filter"]);
-        assert_eq!(list("trace"), [""; 0]);
+        let list = |path: &str, stars: &[&str]| {
+            let stars = stars.iter().map(|name| String::from(*name)).collect();
+            list(PATTERNS.into_iter(), &parts(path).unwrap(), stars).unwrap()
+        };
+        assert_eq!(list("", &[]), ["events", "kprobes", "trace"]);
+        assert_eq!(list("events", &["h", "g", "g"]), ["enable", "g", "h"]);
+        assert_eq!(list("events/g", &["two", "one"]), ["enable", "one", "two"]);
+        assert_eq!(list("events/g/one", &[]), ["enable", "filter"]);
+        assert_eq!(list("trace", &[]), [""; 0]);
     }
 }

@@ -6,19 +6,51 @@ use core::time::Duration;
 use kprobes_trace::errno::Errno;
 
 use super::super::session::Session;
-use super::tracefs::{Fault, number, switch};
-use crate::{println, smp, task, tracing, uart};
+use super::tracefs::{Fault, number};
+use crate::{println, smp, task, time, tracing, uart};
 
 /// How long `trace_pipe` waits until it looks again: a hit cannot wake a task.
 const PIPE_PERIOD: Duration = Duration::from_millis(20);
 
-pub(super) fn read_trace(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    Ok(session.events.write_trace(out, usize::MAX, smp::running().count(), &tracing::Names, tracing::clock())?)
+/// The number of the CPU that a directory of `per_cpu` is about, if the CPU has a ring.
+pub(super) fn cpu_of(name: &str) -> Option<usize> {
+    let digits = name.strip_prefix("cpu").filter(|digits| *digits == "0" || !digits.starts_with(['0', '+']))?;
+    digits.parse().ok().filter(|&cpu| cpu < tracing::rings().cpus())
+}
+
+/// The CPU that a file is about; none if it is about all.
+fn cpu(parts: &[&str]) -> Option<usize> {
+    if let ["per_cpu", name, _] = parts { cpu_of(name) } else { None }
+}
+
+pub(super) fn read_trace(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let (cpus, clock) = (smp::running().count(), tracing::clock());
+    match cpu(parts) {
+        Some(cpu) => session.events.write_trace_of(out, cpu, cpus, &tracing::Names, clock)?,
+        None => session.events.write_trace(out, usize::MAX, cpus, &tracing::Names, clock)?,
+    }
+    Ok(())
+}
+
+pub(super) fn read_snapshot(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_snapshot(out, smp::running().count(), &tracing::Names, tracing::clock())?)
+}
+
+pub(super) fn write_snapshot(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    Ok(session.events.set_snapshot(number(text)?)?)
+}
+
+pub(super) fn read_stats(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let cpu = cpu(parts).ok_or(Errno::NotFound)?;
+    Ok(session.events.write_stats(out, cpu, tracing::clock(), time::counter())?)
 }
 
 /// What was recorded is forgotten.
-pub(super) fn clear_trace(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
-    session.events.clear_trace();
+pub(super) fn clear_trace(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
+    match cpu(parts) {
+        Some(cpu) => session.events.clear_trace_of(cpu),
+        None => session.events.clear_trace(),
+    }
     Ok(())
 }
 
@@ -28,9 +60,9 @@ pub(super) fn pass_over(_: &mut Session, _: &[&str], _: &str) -> Result<(), Errn
 }
 
 /// Shows records as they come, until ^C.
-pub(super) fn read_pipe(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+pub(super) fn read_pipe(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     while !uart::is_interrupted() {
-        if session.events.write_pipe(out, &tracing::Names, tracing::clock())? == 0 {
+        if session.events.write_pipe_of(out, cpu(parts), &tracing::Names, tracing::clock())? == 0 {
             task::sleep(PIPE_PERIOD);
         }
     }
@@ -46,26 +78,27 @@ pub(super) fn write_on(session: &mut Session, _: &[&str], text: &str) -> Result<
     Ok(())
 }
 
-pub(super) fn read_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    Ok(writeln!(out, "{}", session.events.rings().bytes() >> 10)?)
+pub(super) fn read_size(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let rings = session.events.rings();
+    let all = rings.bytes();
+    match cpu(parts).map(|cpu| rings.sizes().nth(cpu)) {
+        None if rings.sizes().any(|size| size != all) => Ok(out.write_str("X\n")?),
+        None => Ok(writeln!(out, "{}", all >> 10)?),
+        Some(size) => Ok(writeln!(out, "{}", size.unwrap_or(0) >> 10)?),
+    }
 }
 
-pub(super) fn write_size(_: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+pub(super) fn read_total_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", session.events.rings().sizes().sum::<usize>() >> 10)?)
+}
+
+pub(super) fn write_size(_: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     let bytes = number(text)?.checked_mul(1024).and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.filter(|&bytes| bytes > 0).ok_or(Errno::Invalid)?;
-    tracing::resize_rings(bytes).map_err(|error| {
+    tracing::resize_rings_of(cpu(parts), bytes).map_err(|error| {
         println!("{error}");
         Errno::NoMemory
     })
-}
-
-pub(super) fn read_overwrite(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
-    Ok(writeln!(out, "{}", u8::from(session.events.rings().overwrites()))?)
-}
-
-pub(super) fn write_overwrite(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
-    session.events.rings().set_overwrites(switch(text)?);
-    Ok(())
 }
 
 pub(super) fn read_errors(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {

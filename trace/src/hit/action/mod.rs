@@ -8,12 +8,14 @@ mod count;
 mod load;
 mod walk;
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 pub use walk::Walk;
 
+use crate::atomic::fence;
 use crate::hit::Registers;
 use crate::host::Context;
+use crate::ring::Rings;
 use crate::trigger::{Action, Bound, Plan, PlanCell, Switch, Trigger};
 
 /// What is known of a hit besides its record.
@@ -93,6 +95,11 @@ impl Bound {
         match &self.trigger.action {
             Action::Histogram(histogram) => histogram.count(self, plan, record, moment),
             Action::Stacktrace => return self.trigger.take(),
+            Action::Snapshot(rings) => {
+                if self.trigger.take() {
+                    rings.split();
+                }
+            }
             Action::Switch { switch, on } => {
                 if switch.is_on() != *on && self.trigger.take() {
                     switch.set(*on);
@@ -100,6 +107,23 @@ impl Bound {
             }
         }
         false
+    }
+}
+
+impl Rings {
+    /// Parts what is in the rings from what will be, for whoever reads them next.
+    //
+    // Not inlined: with a barrier in it, a function that counts atomically, as its caller does, looks to the audit like one that
+    // takes a lock.
+    #[cold]
+    #[inline(never)]
+    fn split(&self) {
+        for ring in &self.rings {
+            ring.split.store(ring.position.load(Relaxed), Relaxed);
+        }
+        // Who finds the word below finds these positions, and with them all records in front of them.
+        fence(AcqRel);
+        self.splits.store(1, Relaxed);
     }
 }
 

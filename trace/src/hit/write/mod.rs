@@ -16,6 +16,8 @@ use crate::trigger::Plan;
 use room::Room;
 
 mod compose;
+#[cfg(any(all(test, not(loom)), target_os = "none"))]
+mod mark;
 mod room;
 
 /// A hit, as far as it is not its registers.

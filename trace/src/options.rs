@@ -1,0 +1,175 @@
+//! How a trace is printed, and which clock its records have: Linux's `trace_options`, `options/` and `trace_clock`.
+//!
+//! An option is here if it makes a difference. Records keep the system counter whatever the clock is: the clock decides what is
+//! printed of it.
+
+use core::fmt::{self, Write};
+
+/// An option of `trace_options`, each a file in `options/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Flag {
+    /// Functions of a stack are printed with the offset in them.
+    SymOffset,
+    /// Functions are printed with the virtual address after them.
+    SymAddr,
+    /// A record is printed with its task, CPU, state and time.
+    ContextInfo,
+    /// A full ring loses its oldest records; otherwise it discards new ones.
+    Overwrite,
+    /// Writing to `free_buffer` also turns tracing off.
+    DisableOnFree,
+    /// The state of the CPU is printed: the five characters after its number.
+    IrqInfo,
+    /// `trace_marker` can be written to.
+    Markers,
+}
+
+impl Flag {
+    /// All options with their names, in the order of Linux.
+    pub const ALL: [(Self, &str); 7] = [
+        (Self::SymOffset, "sym-offset"),
+        (Self::SymAddr, "sym-addr"),
+        (Self::ContextInfo, "context-info"),
+        (Self::Overwrite, "overwrite"),
+        (Self::DisableOnFree, "disable_on_free"),
+        (Self::IrqInfo, "irq-info"),
+        (Self::Markers, "markers"),
+    ];
+
+    /// The option of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, other)| *other == name).map(|(flag, _)| *flag)
+    }
+
+    /// An option as `trace_options` takes it, with `no` in front to turn it off: which, and whether it is to be on.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<(Self, bool)> {
+        let text = text.trim_ascii();
+        match text.strip_prefix("no") {
+            Some(name) => Some((Self::find(name)?, false)),
+            None => Some((Self::find(text)?, true)),
+        }
+    }
+}
+
+/// A clock of `trace_clock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceClock {
+    /// Since the kernel started. The system counter is one for all CPUs, so this is `global` and `mono` as well.
+    Local,
+    /// The same.
+    Global,
+    /// How many records precede this one, on all CPUs.
+    Counter,
+    /// The same as [`Local`](Self::Local).
+    Mono,
+}
+
+impl TraceClock {
+    const ALL: [(Self, &str); 4] =
+        [(Self::Local, "local"), (Self::Global, "global"), (Self::Counter, "counter"), (Self::Mono, "mono")];
+
+    /// The clock of this name, which may have white space around it.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, other)| *other == name.trim_ascii()).map(|(clock, _)| *clock)
+    }
+
+    /// Writes the file `trace_clock`: all clocks, this one in brackets.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(self, out: &mut dyn Write) -> fmt::Result {
+        for (number, (clock, name)) in Self::ALL.into_iter().enumerate() {
+            let (open, close) = if clock == self { ("[", "]") } else { ("", "") };
+            write!(out, "{}{open}{name}{close}", if number > 0 { " " } else { "" })?;
+        }
+        out.write_char('\n')
+    }
+}
+
+/// What is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    bits: u8,
+    /// What time is.
+    pub clock: TraceClock,
+    /// How many tasks `saved_cmdlines` names.
+    pub names: usize,
+}
+
+/// As in Linux.
+impl Default for Options {
+    fn default() -> Self {
+        let mut options = Self { bits: 0, clock: TraceClock::Local, names: 128 };
+        for flag in [Flag::ContextInfo, Flag::Overwrite, Flag::IrqInfo, Flag::Markers] {
+            options.set(flag, true);
+        }
+        options
+    }
+}
+
+impl Options {
+    /// Whether an option is on.
+    #[must_use]
+    pub fn is(self, flag: Flag) -> bool {
+        self.bits & 1 << flag as u8 != 0
+    }
+
+    /// Turns an option on or off.
+    pub fn set(&mut self, flag: Flag, on: bool) {
+        self.bits = self.bits & !(1 << flag as u8) | u8::from(on) << flag as u8;
+    }
+
+    /// Writes the file `trace_options`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(self, out: &mut dyn Write) -> fmt::Result {
+        Flag::ALL.iter().try_for_each(|&(flag, name)| writeln!(out, "{}{name}", if self.is(flag) { "" } else { "no" }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+
+    #[test]
+    fn every_option_can_be_turned_on_and_off_by_its_name() {
+        let mut options = Options::default();
+        for (flag, name) in Flag::ALL {
+            assert_eq!(Flag::parse(&alloc::format!(" {name}\n")), Some((flag, true)));
+            assert_eq!(Flag::parse(&alloc::format!("no{name}")), Some((flag, false)));
+            let others =
+                |options: Options| Flag::ALL.iter().filter(|(other, _)| *other != flag && options.is(*other)).count();
+            let before = others(options);
+            for on in [true, false, true] {
+                options.set(flag, on);
+                assert_eq!((options.is(flag), others(options)), (on, before));
+            }
+        }
+        for text in ["", "no", "nono", "print-parent", "nonomarkers", "Markers", "markers irq-info"] {
+            assert_eq!(Flag::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_files_are_those_of_linux() {
+        let mut text = String::new();
+        Options::default().write(&mut text).unwrap();
+        assert_eq!(text, "nosym-offset\nnosym-addr\ncontext-info\noverwrite\nnodisable_on_free\nirq-info\nmarkers\n");
+        for (name, expected) in
+            [("local", "[local] global counter mono\n"), (" counter\n", "local global [counter] mono\n")]
+        {
+            text.clear();
+            TraceClock::find(name).unwrap().write(&mut text).unwrap();
+            assert_eq!(text, expected);
+        }
+        assert_eq!(TraceClock::find("x86-tsc"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Whose hits are recorded: what `set_event_pid`, `set_event_notrace_pid` and `tracing_cpumask` set for all events.
+//!
+//! This is a filter that each event has besides its own, so a hit is tested where filters are, and costs nothing where nothing is
+//! restricted. As in Linux, triggers act in every task.
+
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+use fallible::{OutOfMemory, TryClone};
+
+use super::settings::Settings;
+use crate::definition::number::unsigned;
+use crate::errno::Errno;
+use crate::filter::Filter;
+use crate::format::Field;
+
+/// The largest number of a task that can be set: `common_pid` is an int.
+const TASK_MAX: u64 = i32::MAX as u64;
+
+/// Numbers of tasks, in order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tasks(Vec<u64>);
+
+/// What restricts all events.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Restriction {
+    /// Only hits of these tasks are recorded, if there are any: `set_event_pid`.
+    pub only: Tasks,
+    /// Hits of these tasks are not: `set_event_notrace_pid`.
+    pub without: Tasks,
+    /// Only hits of these CPUs are recorded, bit 0 for the first; all, if there is none: `tracing_cpumask`.
+    pub cpus: Option<u64>,
+}
+
+impl Tasks {
+    /// Adds the numbers in `text`, which are those that Linux reads: decimal, octal or hexadecimal.
+    ///
+    /// # Errors
+    ///
+    /// A word is no number of a task; or no memory.
+    pub fn add(&mut self, text: &str) -> Result<(), Errno> {
+        for word in text.split_ascii_whitespace() {
+            let number = unsigned(word).filter(|&number| number <= TASK_MAX);
+            let number = number.ok_or(Errno::Invalid)?;
+            if let Err(place) = self.0.binary_search(&number) {
+                self.0.try_reserve(1).map_err(OutOfMemory::from)?;
+                self.0.insert(place, number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the numbers, one a line.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
+        self.0.iter().try_for_each(|number| writeln!(out, "{number}"))
+    }
+}
+
+impl TryClone for Restriction {
+    fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        let copy = |Tasks(numbers): &Tasks| fallible::collect(numbers.iter().copied()).map(Tasks);
+        Ok(Self { only: copy(&self.only)?, without: copy(&self.without)?, cpus: self.cpus })
+    }
+}
+
+impl Restriction {
+    /// The filter of an event with these `fields` together with the restriction, if there is one.
+    pub(crate) fn with(&self, settings: &Settings, fields: &[Field]) -> Result<Option<Filter>, OutOfMemory> {
+        if *self == Self::default() {
+            return Ok(None);
+        }
+        let mut text = fallible::format(format_args!("{self}"))?;
+        if let Some(filter) = settings.filter() {
+            let more = fallible::format(format_args!(" && ({filter})"))?;
+            text.try_reserve(more.len())?;
+            text.push_str(&more);
+        }
+        // Every event has these fields, so what could be wrong is how long it is: it would take too much.
+        Filter::parse(&text, fields).map(Some).map_err(|_| OutOfMemory)
+    }
+}
+
+/// The restriction as a filter.
+impl fmt::Display for Restriction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { only: Tasks(only), without: Tasks(without), cpus } = self;
+        let mut before = "";
+        if !only.is_empty() {
+            write!(f, "{}", any_of("common_pid", only.iter().copied()))?;
+            before = " && ";
+        }
+        if !without.is_empty() {
+            write!(f, "{before}!{}", any_of("common_pid", without.iter().copied()))?;
+            before = " && ";
+        }
+        match cpus {
+            Some(cpus) => write!(f, "{before}{}", any_of("cpu", (0..64).filter(|cpu| cpus & 1 << cpu != 0))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The filter that accepts a field that is one of these numbers, in parentheses. Neither tasks nor CPUs have negative ones.
+fn any_of(field: &str, numbers: impl Iterator<Item = u64> + Clone) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        let mut before = "(";
+        for number in numbers.clone() {
+            write!(f, "{before}{field} == {number}")?;
+            before = " || ";
+        }
+        if before == "(" { write!(f, "({field} < 0)") } else { f.write_str(")") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Format, Shape};
+
+    fn tasks(text: &str) -> Tasks {
+        let mut tasks = Tasks::default();
+        tasks.add(text).unwrap();
+        tasks
+    }
+
+    #[test]
+    fn tasks_are_read_and_written_as_in_linux() {
+        let mut some = tasks(" 7\n0x3 010\n7");
+        let mut text = String::new();
+        some.write(&mut text).unwrap();
+        assert_eq!(text, "3\n7\n8\n");
+        for wrong in ["x", "-1", "1,2", "2147483648", "5 x"] {
+            assert_eq!(some.add(wrong), Err(Errno::Invalid), "{wrong}");
+        }
+        assert_eq!(tasks(" \n"), Tasks::default());
+    }
+
+    #[test]
+    fn a_restriction_is_a_filter_of_every_event() {
+        let fields = Format::new(Shape::Probe, []).unwrap().fields;
+        let mut settings = Settings::new(true).unwrap();
+        assert!(Restriction::default().with(&settings, &fields).unwrap().is_none());
+        for (restriction, filter) in [
+            (Restriction { only: tasks("1 2"), ..Restriction::default() }, "(common_pid == 1 || common_pid == 2)"),
+            (Restriction { without: tasks("1"), ..Restriction::default() }, "!(common_pid == 1)"),
+            (Restriction { cpus: Some(0), ..Restriction::default() }, "(cpu < 0)"),
+            (
+                Restriction { only: tasks("1"), without: tasks("2"), cpus: Some(0b101) },
+                "(common_pid == 1) && !(common_pid == 2) && (cpu == 0 || cpu == 2)",
+            ),
+        ] {
+            assert_eq!(alloc::format!("{}", restriction.with(&settings, &fields).unwrap().unwrap()), filter);
+            settings.set_filter("common_pid > 0 || cpu == 7", &fields).unwrap();
+            let both = alloc::format!("{filter} && (common_pid > 0 || cpu == 7)");
+            assert_eq!(alloc::format!("{}", restriction.with(&settings, &fields).unwrap().unwrap()), both);
+            settings.set_filter("0", &fields).unwrap();
+        }
+    }
+}
