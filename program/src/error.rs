@@ -229,6 +229,13 @@ pub enum Problem {
     Word,
     /// A function that is not known.
     Function,
+    /// A name that bpftrace has.
+    Foreign {
+        /// The name.
+        name: &'static str,
+        /// Why it is not here, or what comes nearest.
+        why: &'static str,
+    },
     /// An argument in a register that there is none for.
     ArgumentNumber,
     /// Arguments where registers no longer hold them.
@@ -399,6 +406,7 @@ impl fmt::Display for Problem {
             Self::Useless => "this does nothing with its value",
             Self::Word => "this word is not known",
             Self::Function => "this function is not known",
+            Self::Foreign { name, why } => return write!(f, "bpftrace's `{name}` is not supported: {why}"),
             Self::ArgumentNumber => "the arguments that registers hold are arg0 to arg7",
             Self::ArgumentAway => "arguments are known on the entry of a function only, by kprobe: without an offset",
             Self::NoReturnValue => "retval is known where a function returns only, by kretprobe: and return:",

@@ -10,6 +10,7 @@ use super::format;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
 use crate::checked::Action;
 use crate::error::{Error, Noun, Problem, Span};
+use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 
 /// How many words a string has whose length is not known.
@@ -87,7 +88,7 @@ impl Clause<'_, '_> {
             ("kaddr" | "ksym" | "reg" | "kstack", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
             (action, _) if ACTIONS.contains(&action) => Err(span.error(Problem::NotAValue)),
-            _ => Err(name.span.error(Problem::Function)),
+            (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or(Problem::Function))),
         }
     }
 

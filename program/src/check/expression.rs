@@ -7,6 +7,7 @@ use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, join, number};
 use crate::error::{Error, Noun, Problem, Span};
+use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Target, TypeName, Unary};
 
 /// How many words a string has that is chosen from two.
@@ -212,8 +213,9 @@ impl Clause<'_, '_> {
                 (UNSIGNED, Builtin::Register(Register::X(0)), true)
             }
             _ => {
-                let digits = name.strip_prefix("arg").ok_or(span.error(Problem::Word))?;
-                let number: u8 = digits.parse().map_err(|_| span.error(Problem::Word))?;
+                let unknown = span.error(foreign::value(name).unwrap_or(Problem::Word));
+                let digits = name.strip_prefix("arg").ok_or(unknown)?;
+                let number: u8 = digits.parse().map_err(|_| unknown)?;
                 if number > 7 || digits.len() > 1 {
                     return Err(span.error(Problem::ArgumentNumber));
                 }

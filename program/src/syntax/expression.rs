@@ -8,6 +8,7 @@ use super::parser::{Parser, target};
 use super::token::Token;
 use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, TypeName, Unary};
 use crate::error::{Error, Problem, Span};
+use crate::foreign;
 
 /// What may stand before a value.
 enum Prefix {
@@ -84,7 +85,11 @@ impl Parser<'_> {
             Token::Sign(sign @ ("++" | "--")) => Prefix::Step { up: sign == "++" },
             Token::Sign("(") => {
                 let Token::Word(word) = self.second()? else { return Ok(None) };
-                let Some(to) = TypeName::integer(word) else { return Ok(None) };
+                let Some(to) = TypeName::integer(word) else {
+                    let Some(problem) = foreign::keyword(word) else { return Ok(None) };
+                    self.advance()?;
+                    return Err(self.here(problem));
+                };
                 self.advance()?;
                 self.advance()?;
                 let to = TypeName { pointer: self.accept("*")?, ..to };
@@ -117,7 +122,7 @@ impl Parser<'_> {
             Token::Map(_) | Token::Word(_) => self.named()?,
             _ => self.literal()?,
         };
-        while let Token::Sign("[" | "++" | "--") = self.token {
+        while let Token::Sign("[" | "++" | "--" | "." | "->") = self.token {
             value = self.suffixed(value, start)?;
         }
         Ok(value)
@@ -130,6 +135,13 @@ impl Parser<'_> {
             let index = self.value()?;
             self.expect("]")?;
             return self.node(ExpressionForm::Index { pointer: value, index }, start);
+        }
+        if let Token::Sign(sign @ ("." | "->")) = self.token {
+            let whole = match &*value.form {
+                ExpressionForm::Builtin(name) => foreign::value(name).map(|problem| value.span.error(problem)),
+                _ => None,
+            };
+            return Err(whole.unwrap_or_else(|| self.here(foreign::field(sign))));
         }
         let (target, up) = (target(value)?, self.token == Token::Sign("++"));
         self.advance()?;

@@ -6,6 +6,7 @@ use super::token::{Cursor, Token};
 use super::tree::{Clause, ExpressionForm, Operator, Probe, Program, Spanned, Statement, StatementForm, Target};
 use super::{DEPTH_MAX, Expression, probe};
 use crate::error::{Error, Problem, Span};
+use crate::foreign;
 
 /// What is being read: one token is known ahead.
 pub(super) struct Parser<'a> {
@@ -185,6 +186,7 @@ impl<'a> Parser<'a> {
                 StatementForm::Return
             }
             Token::Sign("(" | "++" | "--" | "*" | "-" | "!" | "~") => self.action()?,
+            Token::Word(word) if let Some(problem) = foreign::keyword(word) => return Err(self.here(problem)),
             Token::Sign(_) | Token::EndPredicate => return Err(self.here(Problem::Statement)),
             _ => self.action()?,
         };

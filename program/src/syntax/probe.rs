@@ -8,6 +8,7 @@ use fallible::OutOfMemory;
 use super::token::{Cursor, number};
 use super::tree::{Probe, Spanned};
 use crate::error::{Error, Problem, Span};
+use crate::foreign;
 
 /// The bytes of the name of a probe: up to white space, `,`, `/` or `{` outside brackets. A `{` behind `::` belongs to the name.
 /// The inner error is where a bracket is that is not closed.
@@ -111,7 +112,7 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
         _ => {}
     }
     let Some(at) = whole.text.find(':') else {
-        return Err(whole.span().error(Problem::ProbeKind));
+        return Err(whole.span().error(foreign::probe_alone(whole.text).unwrap_or(Problem::ProbeKind)));
     };
     let (kind, rest) = whole.cut(at);
     match kind.text {
@@ -152,6 +153,6 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
                 scale.and_then(|scale: u64| number(count)?.checked_mul(scale)).filter(|&period| period > 0);
             Ok(Probe::Interval { milliseconds: milliseconds.ok_or(rest.span().error(Problem::Interval))? })
         }
-        _ => Err(kind.span().error(Problem::ProbeKind)),
+        other => Err(kind.span().error(foreign::probe(other).unwrap_or(Problem::ProbeKind))),
     }
 }

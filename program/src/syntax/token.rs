@@ -6,6 +6,7 @@ use alloc::string::String;
 use fallible::OutOfMemory;
 
 use crate::error::{Error, Problem, Span};
+use crate::foreign;
 
 /// The longest string in a program, in bytes.
 const TEXT_MAX: usize = 255;
@@ -32,10 +33,10 @@ pub(super) enum Token<'a> {
 }
 
 /// All signs, those first that begin with another.
-static SIGNS: [&str; 43] = [
-    "<<=", ">>=", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "/=", "%=", "&=", "|=",
-    "^=", "(", ")", "{", "}", "[", "]", ";", ",", "?", ":", "<", ">", "=", "+", "-", "*", "/", "%", "&", "|", "^", "!",
-    "~",
+static SIGNS: [&str; 45] = [
+    "<<=", ">>=", "->", ".", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "/=", "%=",
+    "&=", "|=", "^=", "(", ")", "{", "}", "[", "]", ";", ",", "?", ":", "<", ">", "=", "+", "-", "*", "/", "%", "&",
+    "|", "^", "!", "~",
 ];
 
 /// A place in the text of a program.
@@ -94,7 +95,14 @@ impl<'a> Cursor<'a> {
                 let name = self.word();
                 match first {
                     '@' => Token::Map(name),
+                    _ if name.is_empty() && self.rest().starts_with('#') => {
+                        self.position += 1;
+                        return Err(self.since(start).error(foreign::POSITIONAL));
+                    }
                     _ if name.is_empty() => return Err(self.since(start).error(Problem::VariableName)),
+                    _ if name.starts_with(|c: char| c.is_ascii_digit()) => {
+                        return Err(self.since(start).error(foreign::POSITIONAL));
+                    }
                     _ => Token::Variable(name),
                 }
             }

@@ -59,6 +59,7 @@ fn every_error_is_shown() {
         Useless,
         Word,
         Function,
+        Foreign { name: "ustack", why: "there is no user space; see kaddr, ksym, kstack" },
         ArgumentNumber,
         ArgumentAway,
         NoReturnValue,
