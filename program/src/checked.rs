@@ -1,5 +1,6 @@
 //! A program that has been checked: its code, and what of it is the language's.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -17,6 +18,8 @@ pub struct Checked {
     pub probes: Vec<Vec<Probe>>,
     /// The actions that the code asks for by their numbers.
     pub actions: Vec<Action>,
+    /// The formats of times, by their numbers.
+    pub formats: Vec<String>,
 }
 
 impl fmt::Display for Checked {

@@ -22,11 +22,11 @@ static KEYWORDS: [Refused; 6] = [
     refused("config", "sizes are options of the command, as in trace -k KEYS PROGRAM"),
     refused("macro import #include #define", "a program is clauses alone, of at most 4096 bytes"),
     refused("struct union enum", "memory is read as integers, as in *(u32 *)(arg0 + 8)"),
-    refused("let", "a $variable is known from its first value on, and a @map wherever it is named"),
+    refused("let", "a @map is known wherever it is named, and only a $variable is declared"),
 ];
 
 /// Values that are there, and functions: several are both.
-static VALUES: [Refused; 30] = [
+static VALUES: [Refused; 28] = [
     refused("args", "arguments are arg0 to arg7, and a function returns retval"),
     refused("ctx", "registers are reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; see kaddr, ksym, kstack"),
@@ -58,12 +58,10 @@ static VALUES: [Refused; 30] = [
     refused("getopt", "a value is written into the program"),
     refused("str_concat strcap default_str_length", "printf and keys of several parts put strings side by side"),
     refused("unwatch", "there are no watchpoints"),
-    refused("ncpus rand probetype len has_key strlen strstr strcontains buf", "there is no such value yet"),
-    refused("time strftime errorf warnf", "printf prints nsecs and what else there is"),
 ];
 
 /// Kinds of probes.
-static PROBES: [Refused; 10] = [
+static PROBES: [Refused; 8] = [
     refused("fentry f kfunc", "the entry of a function is kprobe:GLOB"),
     refused("fexit fr kretfunc", "the return of a function is kretprobe:GLOB or return:GLOB"),
     refused(
@@ -77,8 +75,6 @@ static PROBES: [Refused; 10] = [
     ),
     refused("watchpoint w asyncwatchpoint aw", "insn:FUNC:OFF probes the instruction that accesses the memory"),
     refused("iter it", "the console lists tasks, by the command `tasks`"),
-    refused("begin end", "they are written BEGIN and END"),
-    refused("k kr i", "they are written kprobe:, kretprobe: and interval:"),
     refused("self test bench", "there are BEGIN, END and interval:"),
 ];
 

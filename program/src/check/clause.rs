@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use kprobes_vm::code::{Kept, OPS_MAX, Op, Operand, Type};
+use kprobes_vm::code::{Kept, OPS_MAX, Op, Operand, Type, Word};
 
 use super::Checker;
-use super::value::{Value, Variable, constant, number};
+use super::value::{SIGNED, Value, Variable, constant, number};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
     self, Expression, ExpressionForm, MapReference, Operator, Probe, Spanned, Statement, StatementForm, Target,
@@ -26,6 +26,8 @@ pub(super) struct Clause<'c, 's> {
     /// Jumps to the end.
     pub ends: Vec<usize>,
     pub allowed: Allowed,
+    /// The kind of all probes, if they are of one.
+    pub kind: Option<&'static str>,
     /// How many statements may still be compiled: those that become nothing are no ops that could be counted.
     fuel: usize,
 }
@@ -52,6 +54,13 @@ impl Allowed {
     }
 }
 
+/// The kind of all these probes, if they are of one.
+fn kind(probes: &[Spanned<Probe>]) -> Option<&'static str> {
+    let (first, rest) = probes.split_first()?;
+    let kind = first.node.kind();
+    rest.iter().all(|probe| probe.node.kind() == kind).then_some(kind)
+}
+
 impl<'c, 's> Clause<'c, 's> {
     /// The ops of a clause.
     pub fn compile(checker: &'c mut Checker<'s>, clause: &syntax::Clause) -> Result<Vec<Op>, Error> {
@@ -63,6 +72,7 @@ impl<'c, 's> Clause<'c, 's> {
             guessed: false,
             ends: Vec::new(),
             allowed: Allowed::by(&clause.probes),
+            kind: kind(&clause.probes),
             fuel: OPS_MAX,
         };
         if let Some(predicate) = &clause.predicate {
@@ -124,6 +134,7 @@ impl<'c, 's> Clause<'c, 's> {
                 Target::Variable(name) => self.assign_variable(name, target.span, *operator, value),
                 Target::Map(map) => self.assign_map(map, target.span, *operator, value),
             },
+            StatementForm::Let { name, value } => self.declare(name, value.as_ref(), span),
             StatementForm::Do(value) => match &*value.form {
                 ExpressionForm::Call { name, arguments } => self.action(name, arguments, value.span),
                 _ => self.value(value).map(drop),
@@ -170,7 +181,7 @@ impl<'c, 's> Clause<'c, 's> {
     ) -> Result<(), Error> {
         let start = self.free;
         let known = self.variables.iter().rev().find(|variable| variable.name == name);
-        let Some(&Variable { at: place, of, .. }) = known else {
+        let Some(&Variable { at: place, of, declared, .. }) = known else {
             if operator.is_some() {
                 return Err(at.error(Problem::Unset));
             }
@@ -178,9 +189,7 @@ impl<'c, 's> Clause<'c, 's> {
             self.free = start;
             let place = self.room(new.of.words(), value.span)?;
             self.place(new, place, new.of, value.span)?;
-            let name = fallible::copy(name)?;
-            fallible::push(&mut self.variables, Variable { name, at: place, of: new.of })?;
-            return Ok(());
+            return self.add_variable(name, place, new.of, None);
         };
         let old = Value { at: Operand::Word(place), of };
         let new = match operator {
@@ -190,8 +199,34 @@ impl<'c, 's> Clause<'c, 's> {
             }
             None => self.value(value)?,
         };
+        if let Some(at) = declared.filter(|_| self.checker.learning && !self.guessed) {
+            self.checker.declare(at, new.of)?;
+        }
         let new = convert(new, of, value.span)?;
         self.place(new, place, of, value.span)
+    }
+
+    /// `let $name`, which is a new variable, whatever is outside this block.
+    fn declare(&mut self, name: &str, value: Option<&Expression>, span: Span) -> Result<(), Error> {
+        let start = self.free;
+        let (new, declared) = match value {
+            Some(value) => (self.value(value)?, None),
+            None => {
+                let known = self.checker.declared.iter().find(|(at, _)| *at == span.start);
+                let of = known.map_or(SIGNED, |(_, of)| *of);
+                (Value { of, at: Operand::Constant(0) }, Some(span.start))
+            }
+        };
+        self.free = start;
+        let place = self.room(new.of.words(), span)?;
+        let first = if new.of.words() > 1 && declared.is_some() { Value::constant(0, true) } else { new };
+        self.place(first, place, new.of, span)?;
+        self.add_variable(name, place, new.of, declared)
+    }
+
+    fn add_variable(&mut self, name: &str, at: Word, of: Type, declared: Option<usize>) -> Result<(), Error> {
+        let name = fallible::copy(name)?;
+        Ok(fallible::push(&mut self.variables, Variable { name, at, of, declared })?)
     }
 
     /// `@name[keys] = value`, or with an operator.
@@ -235,10 +270,14 @@ fn convert(value: Value, of: Type, span: Span) -> Result<Value, Error> {
             return Err(span.error(Problem::LongText { most: usize::from(most) * 8 - 1 }));
         }
         (Type::Text { .. }, Type::Text { .. }) => true,
+        (Type::Bytes { words }, Type::Bytes { words: most }) if words > most => {
+            return Err(span.error(Problem::LongText { most: usize::from(most) * 8 - 8 }));
+        }
+        (Type::Bytes { .. }, Type::Bytes { .. }) => true,
         (has, wants) => has == wants,
     };
     match fits {
-        true => Ok(Value { of: if let Type::Text { .. } = of { value.of } else { of }, ..value }),
+        true => Ok(Value { of: if let Type::Text { .. } | Type::Bytes { .. } = of { value.of } else { of }, ..value }),
         false => {
             let (wanted, found): (Noun, Noun) = (of.into(), value.of.into());
             Err(span.error(Problem::Type { wanted, found }))

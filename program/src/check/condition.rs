@@ -91,7 +91,7 @@ impl Clause<'_, '_> {
             _ if one.is_number() && other.is_number() => {
                 Ok((comparison(operator, join(&one, &other)), one.at, other.at))
             }
-            (Type::Text { .. }, Type::Text { .. }) if is_equality => {
+            (Type::Text { .. }, Type::Text { .. }) | (Type::Bytes { .. }, Type::Bytes { .. }) if is_equality => {
                 let differ = self.differ(one, other, span)?;
                 Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
             }
@@ -157,7 +157,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// 0 if two strings are the same, 1 if not.
+    /// 0 if two strings or buffers are the same, 1 if not.
     fn differ(&mut self, one: Value, other: Value, span: Span) -> Result<Value, Error> {
         let words = one.of.words().max(other.of.words());
         let of = Type::Text { words };

@@ -157,7 +157,8 @@ impl Clause<'_, '_> {
             _ if one.is_number() && other.is_number() && one.of != other.of => {
                 Type::Integer { signed: join(&one, &other) }
             }
-            (one, other) if Noun::from(one) == Noun::from(other) => room,
+            (Type::Text { .. }, Type::Text { .. }) => room,
+            (one, other) if Noun::from(one) == Noun::from(other) && one.words() == other.words() => room,
             (one, other) => {
                 return Err(span.error(Problem::Types { left: one.into(), right: other.into() }));
             }
@@ -203,6 +204,9 @@ impl Clause<'_, '_> {
             "caller" => (Type::Symbol, Builtin::Caller, true),
             "probe" => (Type::Site, Builtin::Site, false),
             "cpu" => (UNSIGNED, Builtin::Cpu, false),
+            "ncpus" => (UNSIGNED, Builtin::Cpus, false),
+            "rand" => (UNSIGNED, Builtin::Random, false),
+            "probetype" => return self.literal(self.kind.ok_or(span.error(Problem::ProbeKinds))?, span),
             "tid" | "pid" => (UNSIGNED, Builtin::Task, false),
             "nsecs" => (UNSIGNED, Builtin::Nanoseconds, false),
             "elapsed" => (UNSIGNED, Builtin::Elapsed, false),

@@ -36,6 +36,7 @@ impl Merge for Type {
     fn merge(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Text { words }, Self::Text { words: others }) => Some(Self::Text { words: words.max(others) }),
+            (Self::Bytes { words }, Self::Bytes { words: others }) => Some(Self::Bytes { words: words.max(others) }),
             (Self::Integer { .. } | Self::Pointer { .. }, Self::Integer { .. } | Self::Pointer { .. }) => Some(self),
             _ => (self == other).then_some(self),
         }

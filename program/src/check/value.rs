@@ -52,6 +52,8 @@ pub(super) struct Variable {
     pub at: Word,
     /// What it is.
     pub of: Type,
+    /// Where it is declared without a value: what it is was learnt from all that it is given.
+    pub declared: Option<usize>,
 }
 
 impl Clause<'_, '_> {

@@ -5,6 +5,7 @@
 mod conversion;
 mod entries;
 mod histogram;
+mod time;
 
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -14,6 +15,7 @@ use kprobes_vm::code::{Kept, Type};
 use kprobes_vm::store::{Masked, Record, Store};
 
 pub use conversion::{Conversion, Piece, Shown};
+pub(crate) use time::is_known as is_time_format;
 
 use crate::checked::{Action, Checked};
 
@@ -117,10 +119,14 @@ impl Reporter<'_> {
                     if let Some(conversion) = &piece.conversion {
                         let (words, others) = split(rest, conversion.of);
                         rest = others;
-                        let text = if conversion.shown == Shown::Text {
-                            self.text(conversion.of, words)?
-                        } else {
-                            String::new()
+                        let text = match conversion.shown {
+                            Shown::Text => self.text(conversion.of, words)?,
+                            Shown::Bytes { characters, escaped } => {
+                                let mut text = Text::default();
+                                bytes(words, characters, escaped, &mut text)?;
+                                text.0
+                            }
+                            _ => String::new(),
                         };
                         conversion.write(words.first().copied().unwrap_or(0), &text, out)?;
                     }
@@ -190,6 +196,11 @@ impl Reporter<'_> {
                 None => write!(out, "{word:#x}"),
             },
             Type::Site => self.names.site(word, out),
+            Type::Bytes { .. } => bytes(words, true, true, out),
+            Type::Time { format } => {
+                let format = self.program.formats.get(usize::from(format));
+                time::write(format.map_or("", String::as_str), word, out)
+            }
             Type::Stack => {
                 out.write_char('\n')?;
                 for (depth, frame) in self.store.stack(word).enumerate() {
@@ -208,6 +219,21 @@ impl Reporter<'_> {
             }
         }
     }
+}
+
+/// Writes the bytes in these words, which begin with how many they are.
+fn bytes(words: &[u64], characters: bool, escaped: bool, out: &mut dyn Write) -> fmt::Result {
+    let (&count, words) = words.split_first().unwrap_or((&0, &[]));
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let all = words.iter().flat_map(|word| word.to_le_bytes()).take(count);
+    for (number, byte) in all.enumerate() {
+        match byte {
+            b' '..=b'~' if characters => out.write_char(byte.into())?,
+            _ if escaped => write!(out, "\\x{byte:02x}")?,
+            _ => write!(out, "{}{byte:02x}", if number > 0 { " " } else { "" })?,
+        }
+    }
+    Ok(())
 }
 
 /// The string in these words.

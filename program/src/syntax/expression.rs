@@ -40,7 +40,7 @@ impl Parser<'_> {
 
     /// The value that is `form`, from `start` to the last token.
     #[inline(never)]
-    fn node(&self, form: ExpressionForm, start: Span) -> Result<Expression, Error> {
+    pub fn node(&self, form: ExpressionForm, start: Span) -> Result<Expression, Error> {
         let value = Expression::new(form, start.to(self.last))?;
         if value.height + self.depth > DEPTH_MAX { Err(value.span.error(Problem::Deep)) } else { Ok(value) }
     }
@@ -175,12 +175,25 @@ impl Parser<'_> {
                     let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
                     ExpressionForm::Call { name, arguments }
                 } else {
-                    ExpressionForm::Builtin(fallible::copy(word)?)
+                    match word {
+                        "false" => ExpressionForm::Integer(0),
+                        "true" => ExpressionForm::Integer(1),
+                        _ => ExpressionForm::Builtin(fallible::copy(word)?),
+                    }
                 }
             }
             _ => return Err(self.here(Problem::Value)),
         };
         self.node(form, start)
+    }
+
+    /// An integer, or a pointer to one.
+    pub fn type_name(&mut self) -> Result<TypeName, Error> {
+        let Token::Word(word) = self.token else { return Err(self.here(Problem::Value)) };
+        let unknown = self.here(foreign::keyword(word).unwrap_or(Problem::Word));
+        let to = TypeName::integer(word).ok_or(unknown)?;
+        self.advance()?;
+        Ok(TypeName { pointer: self.accept("*")?, ..to })
     }
 
     #[inline(never)]

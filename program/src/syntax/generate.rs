@@ -9,17 +9,50 @@ pub use sound::{MEMORY, sound};
 
 use super::tree::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Spanned, Statement, StatementForm,
-    Target, TypeName, Unary,
+    Target, TypeName, Unary, Unit,
 };
 use crate::error::Span;
 use crate::random::Random;
 
 const NOWHERE: Span = Span { start: 0, end: 0 };
 
-const BUILTINS: [&str; 12] =
-    ["arg0", "arg1", "arg7", "retval", "func", "caller", "cpu", "tid", "comm", "nsecs", "kstack", "probe"];
-const FUNCTIONS: [&str; 9] = ["str", "ksym", "kaddr", "reg", "kstack", "strncmp", "count", "hist", "unknown"];
-const ACTIONS: [&str; 8] = ["printf", "print", "clear", "zero", "delete", "exit", "count", "unknown"];
+const BUILTINS: [&str; 15] = [
+    "ncpus",
+    "rand",
+    "probetype",
+    "arg0",
+    "arg1",
+    "arg7",
+    "retval",
+    "func",
+    "caller",
+    "cpu",
+    "tid",
+    "comm",
+    "nsecs",
+    "kstack",
+    "probe",
+];
+const FUNCTIONS: [&str; 16] = [
+    "len",
+    "strlen",
+    "strstr",
+    "strcontains",
+    "has_key",
+    "buf",
+    "strftime",
+    "str",
+    "ksym",
+    "kaddr",
+    "reg",
+    "kstack",
+    "strncmp",
+    "count",
+    "hist",
+    "unknown",
+];
+const ACTIONS: [&str; 11] =
+    ["errorf", "warnf", "time", "printf", "print", "clear", "zero", "delete", "exit", "count", "unknown"];
 const OPERATORS: [Operator; 18] = [
     Operator::Or,
     Operator::And,
@@ -183,7 +216,7 @@ fn probe(random: &mut Random) -> Probe {
     match random.below(9) {
         0 => Probe::Begin,
         1 => Probe::End,
-        2 => Probe::Interval { milliseconds: 1 + random.below(5000) as u64 },
+        2 => Probe::Interval { count: 1 + random.below(5000) as u64, unit: random.of(&Unit::ALL) },
         3 | 4 => Probe::Entry { glob },
         5 if random.below(2) == 0 => Probe::Return { glob },
         5 => Probe::Exit { glob },

@@ -3,7 +3,7 @@
 //! ```text
 //! program    = clause…
 //! clause     = probe [, probe]… [/ value /] { statement… }
-//! statement  = target = value;  target += value;  value;  return;
+//! statement  = target = value;  target += value;  value;  return;  let $name [: type] [= value];
 //!            | if (value) block [else block | else if …]  |  unroll (number) block
 //! block      = { statement… }
 //! target     = $name | @name | @name[value, …]
@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use tree::{
     Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Spanned, Statement, StatementForm,
-    Target, TypeName, Unary,
+    Target, TypeName, Unary, Unit,
 };
 
 use crate::error::{Error, Problem, Span};

@@ -181,6 +181,7 @@ impl<'a> Parser<'a> {
                 self.expect(")")?;
                 StatementForm::Unroll { count, body: self.inner_block()? }
             }
+            Token::Word("let") => self.variable()?,
             Token::Word("return") => {
                 self.advance()?;
                 StatementForm::Return
@@ -191,6 +192,29 @@ impl<'a> Parser<'a> {
             _ => self.action()?,
         };
         Ok(Spanned { node: form, span: start.to(self.last) })
+    }
+
+    /// `let $name`, with a type or a value, or without.
+    fn variable(&mut self) -> Result<StatementForm, Error> {
+        let start = self.span;
+        self.advance()?;
+        let Token::Variable(name) = self.token else {
+            let problem = foreign::keyword("let").filter(|_| matches!(self.token, Token::Map(_)));
+            return Err(problem.map_or_else(|| self.here(Problem::VariableName), |problem| start.error(problem)));
+        };
+        let name = fallible::copy(name)?;
+        self.advance()?;
+        let to = if self.accept(":")? { Some(self.type_name()?) } else { None };
+        let mut value = if self.accept("=")? { Some(self.value()?) } else { None };
+        if let Some(to) = to {
+            let span = start.to(self.last);
+            let operand = match value {
+                Some(value) => value,
+                None => Expression::new(ExpressionForm::Integer(0), span)?,
+            };
+            value = Some(self.node(ExpressionForm::Cast { to, operand }, start)?);
+        }
+        Ok(StatementForm::Let { name, value })
     }
 
     fn condition(&mut self) -> Result<StatementForm, Error> {

@@ -31,7 +31,7 @@ impl Display for Probe {
         match self {
             Self::Begin => f.write_str("BEGIN"),
             Self::End => f.write_str("END"),
-            Self::Interval { milliseconds } => write!(f, "interval:ms:{milliseconds}"),
+            Self::Interval { count, unit } => write!(f, "interval:{}:{count}", unit.name()),
             Self::Entry { glob } => write!(f, "kprobe:{glob}"),
             Self::Return { glob } => write!(f, "kretprobe:{glob}"),
             Self::Exit { glob } => write!(f, "return:{glob}"),
@@ -51,6 +51,8 @@ impl Display for StatementForm {
                 let sign = operator.map_or("", Operator::sign);
                 write!(f, "{} {sign}= {value};", target.node)
             }
+            Self::Let { name, value: None } => write!(f, "let ${name};"),
+            Self::Let { name, value: Some(value) } => write!(f, "let ${name} = {value};"),
             Self::Do(value) => write!(f, "{value};"),
             Self::If { condition, then, otherwise } => {
                 write!(f, "if ({condition}) ")?;

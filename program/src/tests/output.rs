@@ -214,28 +214,21 @@ fn maps_keep_values_by_key() {
         printed(program, &[&[2, 30], &[1, 40], &[2, 10]]),
         "@[2, worker, blk::submit]: 10\n@[1, worker, blk::submit]: 40\n@last: 5\n@seen[1]: 1\n@seen[2]: 2\n@sum: 80\n"
     );
-    assert_eq!(
-        once("@x[1] = 5; @x[2] = 6; delete(@x[1]); print(@x[2]); print(@x[3]);", &[]),
-        "@x[2]: 6\n@x[3]: 0\n@x[2]: 6\n"
-    );
-    assert_eq!(once("@x[1] = 5; @x[2] = 6; delete(@x, 1); @y = 1; delete(@y);", &[]), "@x[2]: 6\n");
-    assert_eq!(once("@x = 10; @x -= 12; @y = @x++; @z = --@x; print(@x + 1);", &[]), "-1\n@x: -2\n@y: -2\n@z: -2\n");
-    assert_eq!(once("@a[\"a\"] = 1; @a[\"longer than that\"] = 2;", &[]), "@a[a]: 1\n@a[longer than that]: 2\n");
-    assert_eq!(once("@[kstack] = count();", &[]), "@[\n    blk::submit+4\n    blk::read+16\n    main+32\n]: 1\n");
-    let outermost = Bed::new("kprobe:f { @[kstack] = count(); }");
-    outermost.hit(0, &Task { stack: &[0x1100, 0x1200], ..Task::with(&[]) });
-    assert_eq!(
-        outermost.finish(),
-        "@[\n    blk::read+0\n    blk::read+256\n]: 1\n",
-        "the call is the last of its function"
-    );
-    let callers = Bed::new("kprobe:f { @[caller] = count(); @last[caller] = 1; }");
-    for caller in [0x1310, 0x1320, 0x1104] {
-        callers.hit(0, &Task { caller, ..Task::with(&[]) });
-    }
-    let several = "@[blk::read]: 1\n@[main]: 2\n@last[blk::read]: 1\n@last[main]: 1\n@last[main]: 1\n";
-    assert_eq!(callers.finish(), several, "what is collected is put together");
-    assert_eq!(once("@[probe] = count();", &[]), "@[kprobe:blk::submit]: 1\n");
+    let body = "@x[1] = 5; @x[2] = 6; @x[1]++; print(len(@x)); delete(@x[2]); @x[7] = 0; delete(@x, 9); \
+        printf(\"%d %d %d\\n\", len(@x), has_key(@x, 7), has_key(@x, 2)); clear(@x);";
+    assert_eq!(once(body, &[]), "2\n2 1 0\n");
+    let mut bed = Bed::new("kprobe:f { @x[arg0] = 1; print(len(@x)); clear(@x); }");
+    bed.hit(0, &Task::with(&[1])).hit(0, &Task::with(&[2]));
+    bed.drain();
+    bed.hit(0, &Task::with(&[3]));
+    assert_eq!(bed.finish(), "1\n2\n1\n");
+    // What each CPU collects counts for all, and a part of a key may be anything.
+    let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
+    bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
+    bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });
+    bed.drain();
+    assert_eq!(bed.text, "0\n1\n1\n");
+    assert_eq!(once("print(len(kstack())); print(len(kstack(2)));", &[]), "3\n2\n");
 }
 
 #[test]
@@ -526,4 +519,105 @@ fn the_reference_shows_what_is_printed() {
     assert!(reference.contains(histogram), "{printed}");
     let error = refused("kprobe:f { @x = foo(1); }");
     assert!(reference.contains(&error), "{error}");
+}
+
+#[test]
+fn times_are_nanoseconds_and_shown_by_a_format() {
+    for (expression, shown) in [
+        ("1s", "1000000000"),
+        ("5ms + 10us + 1ns", "5010001"),
+        ("1m + 1h + 1d", "90060000000000"),
+        ("1_000us", "1000000"),
+        ("true + true + false", "2"),
+        ("strftime(\"%H:%M:%S|%f\", 1h + 2m + 3s + 4us)", "01:02:03|000004"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    assert_eq!(
+        once("printf(\"%s,%5d\\n\", strftime(\"%S\", arg0), 7); @ = strftime(\"%T\", 61s);", &[9_000_000_000]),
+        "09,    7\n@: 00:01:01\n"
+    );
+    assert_eq!(once("time(\"%s\\n\"); time();", &[]), "0\n00:00:00\n");
+}
+
+#[test]
+fn strings_are_measured_and_looked_through() {
+    for (expression, shown) in [
+        ("strlen(\"\")", "0"),
+        ("strlen(\"12345678\")", "8"),
+        ("len(\"123456789\")", "9"),
+        ("strstr(\"needle in hay\", \"hay\")", "10"),
+        ("strstr(\"aab\", \"ab\")", "1"),
+        ("strstr(\"ab\", \"abc\")", "-1"),
+        ("strstr(\"\", \"\")", "0"),
+        ("strcontains(\"blk::submit\", \"::sub\")", "1"),
+        ("strcontains(\"blk::submit\", \"::Sub\")", "0"),
+        ("strcontains(comm, \"ork\")", "1"),
+        ("probetype", "kprobe"),
+        ("ncpus", "4"),
+        ("rand <= 0xffffffff && rand != rand", "1"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn keys_are_counted_and_asked_for() {
+    let body = "@x[1] = 5; @x[2] = 6; @x[1]++; print(len(@x)); delete(@x[2]); @x[7] = 0; delete(@x, 9); \
+        printf(\"%d %d %d\\n\", len(@x), has_key(@x, 7), has_key(@x, 2)); clear(@x);";
+    assert_eq!(once(body, &[]), "2\n2 1 0\n");
+    let mut bed = Bed::new("kprobe:f { @x[arg0] = 1; print(len(@x)); clear(@x); }");
+    bed.hit(0, &Task::with(&[1])).hit(0, &Task::with(&[2]));
+    bed.drain();
+    bed.hit(0, &Task::with(&[3]));
+    assert_eq!(bed.finish(), "1\n2\n1\n");
+    // What each CPU collects counts for all.
+    let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
+    bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
+    bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });
+    bed.drain();
+    assert_eq!(bed.text, "0\n1\n1\n");
+    assert_eq!(once("print(len(kstack())); print(len(kstack(2)));", &[]), "3\n2\n");
+}
+
+#[test]
+fn bytes_are_shown_as_characters_or_numbers() {
+    for (body, shown) in [
+        ("print(buf(0x8007, 3));", "g\\x00o\n"),
+        (
+            "printf(\"%r|%rx|%rh|\", buf(0x8018, 3), buf(0x8018, 3), buf(0x8018, 3));",
+            " \\xff\\xfe|\\x20\\xff\\xfe|20 ff fe|",
+        ),
+        ("printf(\"%-8r|%4rh\", buf(0x8000, arg0 - 8), buf(0x8000, 1));", "a       |  61"),
+        ("print(len(buf(0x8000, 9))); print(buf(0x8000, 4) == buf(0x8000, arg1)); @ = buf(0x8000, 1);", "9\n1\n@: a\n"),
+        ("print(buf(0x803e, 8));", ".?\n1 reads of memory failed, and gave 0\n"),
+    ] {
+        let shown = shown.replace(".?", &String::from_utf8_lossy(&Task::with(&[]).memory[62..]));
+        assert_eq!(once(body, &[10, 4]), shown, "{body}");
+    }
+    assert_eq!(
+        refused("kprobe:f { printf(\"%r\", comm); }"),
+        "kprobe:f { printf(\"%r\", comm); }\n                        ^^^^\nthis is a string, and its conversion is for a buffer"
+    );
+}
+
+#[test]
+fn a_variable_that_is_declared_is_of_the_block_and_zero_at_first() {
+    assert_eq!(once("let $x; if (arg0) { $x = \"yes\"; } print($x);", &[1]), "yes\n");
+    assert_eq!(once("let $x; if (arg0) { $x = \"yes\"; } print($x);", &[0]), "\n");
+    assert_eq!(
+        once("let $x; if (arg0) { $x = \"a\"; } else { $x = \"much longer\"; } print($x);", &[0]),
+        "much longer\n"
+    );
+    assert_eq!(
+        once("let $x; $x += 5; print($x); let $y = 7; print($y); let $z: u8 = 300; print($z);", &[]),
+        "5\n7\n44\n"
+    );
+    assert_eq!(once("$x = 1; if (1) { let $x = 2; $x++; } print($x);", &[]), "1\n");
+    assert_eq!(once("unroll (2) { let $x; $x++; print($x); }", &[]), "1\n1\n");
+}
+
+#[test]
+fn errors_and_warnings_are_lines() {
+    assert_eq!(once("errorf(\"bad %d\", 5); warnf(\"odd\");", &[]), "ERROR: bad 5\nWARNING: odd\n");
 }

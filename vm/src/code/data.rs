@@ -29,13 +29,23 @@ pub enum Type {
     Stack,
     /// The number of a probe.
     Site,
+    /// Bytes of memory: how many they are in the first word, and in the others the bytes, as in a string; the rest is zeros.
+    Bytes {
+        /// How many words it has, the first among them.
+        words: u8,
+    },
+    /// Nanoseconds since the start of the machine, shown by a format that the front end keeps.
+    Time {
+        /// The number of the format.
+        format: u8,
+    },
 }
 
 impl Type {
     /// How many words it has.
     #[must_use]
     pub fn words(self) -> u8 {
-        if let Self::Text { words } = self { words } else { 1 }
+        if let Self::Text { words } | Self::Bytes { words } = self { words } else { 1 }
     }
 }
 

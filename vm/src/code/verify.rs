@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::store::LoadError;
 
-use super::{COMM_WORDS, Code, FRAME_WORDS, Op, Operand, STACK_MAX, Word};
+use super::{COMM_WORDS, Code, FRAME_WORDS, Kept, Map, Op, Operand, STACK_MAX, Word};
 
 /// A rule that code breaks: in which routine, at which op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,11 +142,25 @@ impl Code {
                 let words = usize::from(bytes).div_ceil(8);
                 none.reads(left, words).reads(right, words).writes(to, 1)
             }
+            Op::Find { to, text, text_words, part, part_words } => {
+                none.reads(text, text_words.into()).reads(part, part_words.into()).writes(to, 1)
+            }
+            Op::Length { to, text, words } => none.reads(text, words.into()).writes(to, 1),
+            Op::Frames { to, stack } => none.operands(&[stack]).writes(to, 1),
             Op::Branch { left, right, .. } => none.operands(&[left, right]),
             Op::Jump { .. } | Op::Exit => none,
             Op::Read { bytes, .. } if !matches!(bytes, 1 | 2 | 4 | 8) => return Err("reads no such integer"),
             Op::Read { to, address, .. } => none.operands(&[address]).writes(to, 1),
             Op::ReadText { to, words, address, length } => none.operands(&[address, length]).writes(to, words.into()),
+            Op::ReadBytes { words: ..2, .. } => return Err("reads no bytes"),
+            Op::ReadBytes { to, words, address, length } => none.operands(&[address, length]).writes(to, words.into()),
+            Op::Has { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, 1),
+            Op::Keys { map, .. }
+                if !matches!(self.maps.get(usize::from(map)), Some(Map { value: Kept::Value(_), .. })) =>
+            {
+                return Err("counts keys that each CPU has");
+            }
+            Op::Keys { to, .. } => none.writes(to, 1),
             Op::Get { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, key(map)?.1),
             Op::Total { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, 1),
             Op::Put { map, key: at, from } => none.reads(at, key(map)?.0).reads(from, key(map)?.1),

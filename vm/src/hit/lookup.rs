@@ -68,6 +68,7 @@ impl Table {
         copy_cells(place, key);
         value.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         bucket.taken.store(taken | 1 << way, Ordering::Relaxed);
+        self.keys.fetch_add(1, Ordering::Relaxed);
         Some((way, value))
     }
 
@@ -151,6 +152,7 @@ impl Table {
     pub fn remove(&self, key: &Cells) {
         if let Some(found) = self.place(key, false) {
             found.taken.store(found.taken.load(Ordering::Relaxed) & !(1 << found.way), Ordering::Relaxed);
+            self.keys.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -162,6 +164,7 @@ impl Table {
         let Some(bucket) = self.bucket(number) else { return };
         let _held = Held::wait_for(bucket.holder);
         if !keep {
+            self.keys.fetch_sub(bucket.taken.load(Ordering::Relaxed).count_ones().into(), Ordering::Relaxed);
             bucket.taken.store(0, Ordering::Relaxed);
             bucket.furthest.store(0, Ordering::Relaxed);
         }

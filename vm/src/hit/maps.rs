@@ -36,6 +36,18 @@ impl<M: Machine> Run<'_, M> {
         }
     }
 
+    /// Whether a map has a value for a key.
+    #[inline]
+    pub(super) fn has(&self, map: u8, key: Word) -> bool {
+        let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };
+        for table in tables {
+            if table.look(self.words(key, table.key_words()), |_| ()).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// The number that all CPUs have collected.
     #[inline]
     pub(super) fn total(&self, map: u8, key: Word) -> u64 {

@@ -123,6 +123,8 @@ pub(crate) struct Lane {
     pub ring: Ring,
     /// How many reads have found no memory.
     pub faults: AtomicU64,
+    /// What random numbers are made of. Only this CPU changes it.
+    pub random: AtomicU64,
 }
 
 /// Why a program is not loaded.
@@ -183,12 +185,13 @@ impl Store {
     /// The code breaks a rule of its form; or there is no memory.
     pub fn new(code: &Code, limits: &Limits, start: u64) -> Result<Self, LoadError> {
         code.verify()?;
-        let lane = |_| -> Result<_, OutOfMemory> {
+        let lane = |cpu: usize| -> Result<_, OutOfMemory> {
             Ok(Lane {
                 frame: cells(FRAME_WORDS)?,
                 stack: cells(code.stack_frames)?,
                 ring: Ring::new(limits.output_words())?,
                 faults: AtomicU64::new(0),
+                random: AtomicU64::new(start ^ (cpu as u64) << 32),
             })
         };
         let tables = |map: &Map| {

@@ -13,7 +13,9 @@ use crate::syntax::parse;
 pub const MEMORY: u64 = 0x8000;
 
 const VARIABLES: [&str; 4] = ["$a", "$b", "$c", "$d"];
-const NUMBERS: [&str; 16] = [
+const NUMBERS: [&str; 18] = [
+    "ncpus",
+    "rand",
     "arg0",
     "arg1",
     "arg2",
@@ -45,7 +47,18 @@ fn number(random: &mut Random, depth: usize) -> String {
         };
     }
     let depth = depth - 1;
-    match random.below(16) {
+    match random.below(22) {
+        16 => format!("strlen({})", text(random, depth)),
+        17 => format!("strstr({}, {})", text(random, depth), text(random, depth)),
+        18 => format!("strcontains({}, {})", text(random, depth), text(random, depth)),
+        19 => format!("has_key({}, {})", random.of(&["@k", "@c1"]), small(random, depth)),
+        20 => random.of(&["len(@k)", "len(@kk)", "len(kstack(3))", "len(comm)"]).into(),
+        21 => format!(
+            "(buf({0}, {1}) == buf({0}, {2}))",
+            address(random, depth),
+            1 + random.below(9),
+            random.below(9) + 1
+        ),
         0 => pure(random, 2).to_string(),
         1 => format!("{}({})", random.of(&["-", "~", "!"]), number(random, depth)),
         2 => format!("({})({})", random.of(&CASTS), number(random, depth)),
