@@ -20,6 +20,8 @@ pub struct Checked {
     pub actions: Vec<Action>,
     /// The formats of times, by their numbers.
     pub formats: Vec<String>,
+    /// The types of the parts of tuples, by their numbers.
+    pub tuples: Vec<Vec<Type>>,
 }
 
 impl fmt::Display for Checked {

@@ -128,6 +128,8 @@ pub enum Noun {
     Bytes,
     /// A time, shown by a format.
     Time,
+    /// Values in a row.
+    Tuple,
     /// What a map collects.
     Aggregate,
     /// No value.
@@ -145,6 +147,7 @@ impl From<Type> for Noun {
             Type::Site => Self::Site,
             Type::Bytes { .. } => Self::Bytes,
             Type::Time { .. } => Self::Time,
+            Type::Tuple { .. } => Self::Tuple,
         }
     }
 }
@@ -160,6 +163,7 @@ impl fmt::Display for Noun {
             Self::Site => "a probe",
             Self::Bytes => "a buffer",
             Self::Time => "a time",
+            Self::Tuple => "a tuple",
             Self::Aggregate => "an aggregation",
             Self::Nothing => "no value",
         })

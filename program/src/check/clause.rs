@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use kprobes_vm::code::{Kept, OPS_MAX, Op, Operand, Type, Word};
 
 use super::Checker;
+use super::shapes::Shapes;
 use super::value::{SIGNED, Value, Variable, constant, number};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
@@ -202,7 +203,7 @@ impl<'c, 's> Clause<'c, 's> {
         if let Some(at) = declared.filter(|_| self.checker.learning && !self.guessed) {
             self.checker.declare(at, new.of)?;
         }
-        let new = convert(new, of, value.span)?;
+        let new = convert(&mut self.checker.shapes, new, of, value.span)?;
         self.place(new, place, of, value.span)
     }
 
@@ -257,13 +258,14 @@ impl<'c, 's> Clause<'c, 's> {
             Kept::Value(of) => of,
             Kept::Aggregate(_) => return Err(at.error(Problem::MapKind)),
         };
-        let from = self.in_words(convert(new, of, value.span)?, of, value.span)?;
+        let new = convert(&mut self.checker.shapes, new, of, value.span)?;
+        let from = self.in_words(new, of, value.span)?;
         self.push(Op::Put { map: number, key, from }, at)
     }
 }
 
-/// `value` as what `of` is: numbers become each other, and strings become longer.
-fn convert(value: Value, of: Type, span: Span) -> Result<Value, Error> {
+/// `value` as what `of` is: numbers become each other, and strings become longer, in tuples, too.
+fn convert(shapes: &mut Shapes, value: Value, of: Type, span: Span) -> Result<Value, Error> {
     let fits = match (value.of, of) {
         (Type::Integer { .. } | Type::Pointer { .. }, Type::Integer { .. } | Type::Pointer { .. }) => true,
         (Type::Text { words }, Type::Text { words: most }) if words > most => {
@@ -274,10 +276,15 @@ fn convert(value: Value, of: Type, span: Span) -> Result<Value, Error> {
             return Err(span.error(Problem::LongText { most: usize::from(most) * 8 - 8 }));
         }
         (Type::Bytes { .. }, Type::Bytes { .. }) => true,
+        // What is longer in a part of it would be merged to something else.
+        (Type::Tuple { .. }, Type::Tuple { .. }) => shapes.merge(of, value.of)? == Some(of),
         (has, wants) => has == wants,
     };
     match fits {
-        true => Ok(Value { of: if let Type::Text { .. } | Type::Bytes { .. } = of { value.of } else { of }, ..value }),
+        true => Ok(Value {
+            of: if let Type::Text { .. } | Type::Bytes { .. } | Type::Tuple { .. } = of { value.of } else { of },
+            ..value
+        }),
         false => {
             let (wanted, found): (Noun, Noun) = (of.into(), value.of.into());
             Err(span.error(Problem::Type { wanted, found }))

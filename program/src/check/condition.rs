@@ -95,6 +95,14 @@ impl Clause<'_, '_> {
                 let differ = self.differ(one, other, span)?;
                 Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
             }
+            (Type::Tuple { .. }, Type::Tuple { .. }) if is_equality => {
+                let of = self.checker.shapes.merge(one.of, other.of)?.ok_or(span.error(nouns))?;
+                let (left, right) = (self.in_words(one, of, span)?, self.in_words(other, of, span)?);
+                let bytes = u8::try_from(usize::from(of.words()) * 8);
+                let bytes = bytes.map_err(|_| span.error(Problem::Room { most: usize::from(u8::MAX) / 8 }))?;
+                let differ = self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)?;
+                Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
+            }
             (Type::Symbol, Type::Symbol | Type::Integer { .. }) | (Type::Integer { .. }, Type::Symbol)
                 if is_equality =>
             {

@@ -37,6 +37,17 @@ impl Clause<'_, '_> {
             ExpressionForm::Binary { .. } => self.truth(expression),
             ExpressionForm::Choice { condition, then, otherwise } => self.choice(condition, then, otherwise, span),
             ExpressionForm::Cast { to, operand } => self.cast(*to, operand, span),
+            ExpressionForm::Tuple(parts) => {
+                let mut values = alloc::vec::Vec::new();
+                for part in parts {
+                    fallible::push(&mut values, (self.value(part)?, part.span))?;
+                }
+                self.tuple(&values, span)
+            }
+            ExpressionForm::Part { tuple, number } => {
+                let value = self.value(tuple)?;
+                self.part(value, *number, span)
+            }
             ExpressionForm::Index { pointer, index } => {
                 let (base, distance) = (self.value(pointer)?, self.value(index)?);
                 if !matches!(base.of, Type::Pointer { .. }) {
@@ -158,7 +169,7 @@ impl Clause<'_, '_> {
                 Type::Integer { signed: join(&one, &other) }
             }
             (Type::Text { .. }, Type::Text { .. }) => room,
-            (one, other) if Noun::from(one) == Noun::from(other) && one.words() == other.words() => room,
+            (one, other) if Noun::from(one) == Noun::from(other) && one.fits_as(other) => room,
             (one, other) => {
                 return Err(span.error(Problem::Types { left: one.into(), right: other.into() }));
             }

@@ -9,6 +9,7 @@ mod condition;
 mod expression;
 mod format;
 mod map;
+mod shapes;
 mod value;
 
 use alloc::string::String;
@@ -22,7 +23,8 @@ use crate::checked::{Action, Checked};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Probe, Program};
 use clause::Clause;
-use map::{Known, Merge};
+use map::Known;
+use shapes::Shapes;
 
 /// The functions of the image.
 pub trait Symbols {
@@ -50,6 +52,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         maps: Vec::new(),
         actions: Vec::new(),
         formats: Vec::new(),
+        shapes: Shapes::default(),
         declared: Vec::new(),
         stack_frames: 0,
         learning: true,
@@ -79,7 +82,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
     }
     let maps = fallible::collect(checker.maps.into_iter().filter_map(Known::finish))?;
     let code = Code { routines, maps, actions: checker.actions.len(), stack_frames: checker.stack_frames };
-    Ok(Checked { code, probes, actions: checker.actions, formats: checker.formats })
+    Ok(Checked { code, probes, actions: checker.actions, formats: checker.formats, tuples: checker.shapes.0 })
 }
 
 /// What is known of the whole program.
@@ -88,6 +91,7 @@ struct Checker<'a> {
     maps: Vec<Known>,
     actions: Vec<Action>,
     formats: Vec<String>,
+    shapes: Shapes,
     /// What variables are that are declared without a value, by where their names are.
     declared: Vec<(usize, Type)>,
     stack_frames: usize,
@@ -120,7 +124,7 @@ impl Checker<'_> {
                 self.changed = true;
             }
             Some((_, known)) => {
-                if let Some(merged) = known.merge(of).filter(|merged| merged != known) {
+                if let Some(merged) = self.shapes.merge(*known, of)?.filter(|merged| merged != known) {
                     *known = merged;
                     self.changed = true;
                 }

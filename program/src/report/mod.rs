@@ -197,6 +197,17 @@ impl Reporter<'_> {
             },
             Type::Site => self.names.site(word, out),
             Type::Bytes { .. } => bytes(words, true, true, out),
+            Type::Tuple { shape, .. } => {
+                out.write_char('(')?;
+                let mut rest = words;
+                for (number, &part) in self.program.tuples.get(usize::from(shape)).into_iter().flatten().enumerate() {
+                    let (words, others) = split(rest, part);
+                    rest = others;
+                    out.write_str(if number > 0 { ", " } else { "" })?;
+                    self.value(part, words, divisor, out)?;
+                }
+                out.write_char(')')
+            }
             Type::Time { format } => {
                 let format = self.program.formats.get(usize::from(format));
                 time::write(format.map_or("", String::as_str), word, out)

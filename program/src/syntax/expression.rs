@@ -137,6 +137,11 @@ impl Parser<'_> {
             return self.node(ExpressionForm::Index { pointer: value, index }, start);
         }
         if let Token::Sign(sign @ ("." | "->")) = self.token {
+            if let (".", Token::Integer(number)) = (sign, self.second()?) {
+                self.advance()?;
+                self.advance()?;
+                return self.node(ExpressionForm::Part { tuple: value, number }, start);
+            }
             let whole = match &*value.form {
                 ExpressionForm::Builtin(name) => foreign::value(name).map(|problem| value.span.error(problem)),
                 _ => None,
@@ -153,6 +158,11 @@ impl Parser<'_> {
         let start = self.span;
         self.advance()?;
         let mut value = self.value()?;
+        if self.accept(",")? {
+            let mut parts = fallible::collect([value])?;
+            fallible::extend(&mut parts, self.values(")")?)?;
+            return self.node(ExpressionForm::Tuple(parts), start);
+        }
         self.expect(")")?;
         value.span = start.to(self.last);
         Ok(value)

@@ -142,7 +142,9 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
         });
     }
     let depth = depth - 1;
-    value(match random.below(12) {
+    value(match random.below(14) {
+        12 => Form::Tuple(some(random, 2, 3, |random| expression(random, depth))),
+        13 => Form::Part { tuple: expression(random, depth), number: random.below(3) as u64 },
         0 => Form::Map(map(random, depth)),
         1 => {
             let arguments = some(random, 0, 3, |random| expression(random, depth));

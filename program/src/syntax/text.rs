@@ -191,6 +191,15 @@ fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
             write!(f, "({to})")?;
             write_value(f, operand, PREFIX)
         }
+        ExpressionForm::Tuple(parts) => {
+            f.write_char('(')?;
+            separated(f, parts, ", ", |part, f| part.fmt(f))?;
+            f.write_char(')')
+        }
+        ExpressionForm::Part { tuple, number } => {
+            write_value(f, tuple, POSTFIX)?;
+            write!(f, ".{number}")
+        }
         ExpressionForm::Index { pointer, index } => {
             write_value(f, pointer, POSTFIX)?;
             write!(f, "[{index}]")

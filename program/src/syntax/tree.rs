@@ -323,6 +323,15 @@ pub enum ExpressionForm {
         /// The value.
         operand: Expression,
     },
+    /// `(a, b)`: two at least.
+    Tuple(Vec<Expression>),
+    /// `t.0`.
+    Part {
+        /// A tuple.
+        tuple: Expression,
+        /// Which part of it.
+        number: u64,
+    },
     /// `p[i]`.
     Index {
         /// A pointer.
@@ -349,7 +358,10 @@ impl Expression {
                 Target::Variable(_) => 0,
             },
             Form::Call { arguments, .. } => arguments.iter().map(|argument| argument.height).max().unwrap_or(0),
-            Form::Unary { operand, .. } | Form::Cast { operand, .. } => operand.height,
+            Form::Tuple(parts) => parts.iter().map(|part| part.height).max().unwrap_or(0),
+            Form::Part { tuple: operand, .. } | Form::Unary { operand, .. } | Form::Cast { operand, .. } => {
+                operand.height
+            }
             Form::Binary { left, right, .. } => left.height.max(right.height),
             Form::Index { pointer, index } => pointer.height.max(index.height),
             Form::Choice { condition, then, otherwise } => condition.height.max(then.height).max(otherwise.height),

@@ -621,3 +621,52 @@ fn a_variable_that_is_declared_is_of_the_block_and_zero_at_first() {
 fn errors_and_warnings_are_lines() {
     assert_eq!(once("errorf(\"bad %d\", 5); warnf(\"odd\");", &[]), "ERROR: bad 5\nWARNING: odd\n");
 }
+
+#[test]
+fn tuples_are_values_keys_and_parts() {
+    for (expression, shown) in [
+        ("(1, 2)", "(1, 2)"),
+        ("(1, \"a\", (func, comm))", "(1, a, (blk::submit, worker))"),
+        ("(1, (2, 3)).1.0", "2"),
+        ("(1, \"a\").1", "a"),
+        ("(1, \"a\") == (1, \"a\")", "1"),
+        ("(1, \"a\") != (1, \"a string that is longer\")", "1"),
+        ("(1, \"a\") == (arg0, comm)", "0"),
+        ("(arg0, comm) == (10, \"worker\")", "1"),
+        ("(arg0 ? (1, 2) : (3, 4)).1", "2"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    let body = "@x[1, 2] = 3; @x[(1, 2)]++; $k = (4, 5); @x[$k] = 9; @x[(4, 5)]++; print(@x[1, 2]); print(has_key(@x, (4, 5))); \
+        delete(@x, (1, 2)); delete(@x[$k]); @x[7, 8] = 1;";
+    assert_eq!(once(body, &[]), "@x[1, 2]: 4\n1\n@x[7, 8]: 1\n");
+    assert_eq!(once("@n[1, (2, \"a\")] = count();", &[]), "@n[1, (2, a)]: 1\n");
+    // The longest string that is given to a map or a declared variable counts.
+    assert_eq!(
+        once("@t = (1, \"a\"); @t = (2, \"much longer\"); print(@t.1);", &[]),
+        "much longer\n@t: (2, much longer)\n"
+    );
+    assert_eq!(
+        once("@t[1] = (1, \"much longer\"); @t[2] = (2, \"a\"); $t = @t[2]; print($t); clear(@t);", &[]),
+        "(2, a)\n"
+    );
+    assert_eq!(once("let $t; if (arg0) { $t = (1, \"b\"); } print($t);", &[1]), "(1, b)\n");
+    assert_eq!(once("$t = (1, 2); $t = (3, 4); printf(\"%s %d\\n\", $t, $t.0);", &[]), "(3, 4) 3\n");
+}
+
+#[test]
+fn tuples_are_refused_where_they_are_wrong() {
+    for (body, marks, sentence) in [
+        ("print((1, 2).2);", "      ^^^^^^^^", "this is from 0 to 1"),
+        ("print(5.0);", "      ^^^", "this is an integer, and a tuple is wanted"),
+        ("print((1, 2) + 1);", "      ^^^^^^", "this is a tuple, and an integer is wanted"),
+        ("print((1, 2) == (1, 2, 3));", "      ^^^^^^^^^^^^^^^^^^^", "a tuple and a tuple do not go together"),
+        ("@x = (1, 2); @x = (1, comm);", "             ^^", "this map is given values of another kind elsewhere"),
+        ("$x = (1, \"a\"); $x = (1, comm);", "                    ^^^^^^^^^", "this is a tuple, and a tuple is wanted"),
+    ] {
+        assert_eq!(
+            refused(&format!("kprobe:f {{ {body} }}")),
+            format!("kprobe:f {{ {body} }}\n           {marks}\n{sentence}")
+        );
+    }
+}

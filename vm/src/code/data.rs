@@ -34,6 +34,13 @@ pub enum Type {
         /// How many words it has, the first among them.
         words: u8,
     },
+    /// Several values in a row, whose types the front end keeps.
+    Tuple {
+        /// The number of their types.
+        shape: u8,
+        /// How many words they have.
+        words: u8,
+    },
     /// Nanoseconds since the start of the machine, shown by a format that the front end keeps.
     Time {
         /// The number of the format.
@@ -42,10 +49,19 @@ pub enum Type {
 }
 
 impl Type {
+    /// Whether the words of this are those that `other` would have.
+    #[must_use]
+    pub fn fits_as(self, other: Self) -> bool {
+        self.words() == other.words() && (self == other || !matches!(self, Self::Tuple { .. }))
+    }
+
     /// How many words it has.
     #[must_use]
     pub fn words(self) -> u8 {
-        if let Self::Text { words } | Self::Bytes { words } = self { words } else { 1 }
+        match self {
+            Self::Text { words } | Self::Bytes { words } | Self::Tuple { words, .. } => words,
+            _ => 1,
+        }
     }
 }
 
