@@ -260,6 +260,12 @@ pub enum Problem {
     Register,
     /// The kind of a probe where there are several.
     ProbeKinds,
+    /// Something other than what a loop goes through.
+    LoopRange,
+    /// `break` or `continue` outside a loop.
+    NoLoop,
+    /// A loop through a map at a hit.
+    LoopAtHit,
     /// How many keys a map has that each CPU collects in for itself.
     CollectedKeys,
     /// A format of a time with a conversion that is not known.
@@ -430,6 +436,9 @@ impl fmt::Display for Problem {
             Self::NoReturnValue => "retval is known where a function returns only, by kretprobe: and return:",
             Self::NoHit => "this is known where code is probed only, not in BEGIN, END and interval:",
             Self::ProbeKinds => "this clause has probes of several kinds, which clauses of their own can tell apart",
+            Self::LoopRange => "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }",
+            Self::NoLoop => "this is in no loop",
+            Self::LoopAtHit => "a map is gone through in BEGIN, END and interval: only, and at no hit",
             Self::CollectedKeys => "each CPU collects for keys of its own, so their number is not known at a hit",
             Self::TimeFormat => "the conversions of a time are those of strftime, as in %H:%M:%S, and %f for microseconds",
             Self::Register => "a register is x0 to x30, sp, pc or pstate, as in reg(\"x9\")",

@@ -16,9 +16,7 @@ const fn refused(names: &'static str, why: &'static str) -> Refused {
 }
 
 /// Statements, and what may precede the clauses.
-static KEYWORDS: [Refused; 6] = [
-    refused("while for", "a clause has to end, so unroll (N) { … } is the only loop"),
-    refused("break continue", "only unroll (N) { … } repeats a block; `return` ends the clause"),
+static KEYWORDS: [Refused; 4] = [
     refused("config", "sizes are options of the command, as in trace -k KEYS PROGRAM"),
     refused("macro import #include #define", "a program is clauses alone, of at most 4096 bytes"),
     refused("struct union enum", "memory is read as integers, as in *(u32 *)(arg0 + 8)"),

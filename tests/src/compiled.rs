@@ -354,6 +354,8 @@ fn broken(op: Op) -> Op {
         Op::Copy { .. }
         | Op::Branch { .. }
         | Op::Jump { .. }
+        | Op::Again { .. }
+        | Op::Next { .. }
         | Op::Put { .. }
         | Op::Collect { .. }
         | Op::Delete { .. }

@@ -1,15 +1,16 @@
 //! Compiles the statements of a clause.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use kprobes_vm::code::{Kept, OPS_MAX, Op, Operand, Type, Word};
+use kprobes_vm::code::{Arithmetic, Comparison, Kept, OPS_MAX, Op, Operand, Type, Word};
 
 use super::Checker;
 use super::shapes::Shapes;
-use super::value::{SIGNED, Value, Variable, constant, number};
+use super::value::{SIGNED, Value, Variable, constant, join, number};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
-    self, Expression, ExpressionForm, MapReference, Operator, Probe, Spanned, Statement, StatementForm, Target,
+    self, Expression, ExpressionForm, MapReference, Operator, Probe, Range, Spanned, Statement, StatementForm, Target,
 };
 
 /// The most that `unroll` repeats.
@@ -26,11 +27,22 @@ pub(super) struct Clause<'c, 's> {
     pub guessed: bool,
     /// Jumps to the end.
     pub ends: Vec<usize>,
+    /// The loops that are around.
+    loops: Vec<Turns>,
     pub allowed: Allowed,
     /// The kind of all probes, if they are of one.
     pub kind: Option<&'static str>,
     /// How many statements may still be compiled: those that become nothing are no ops that could be counted.
     fuel: usize,
+}
+
+/// Jumps out of a turn of a loop.
+#[derive(Default)]
+struct Turns {
+    /// To the next one.
+    continues: Vec<usize>,
+    /// To behind the loop.
+    breaks: Vec<usize>,
 }
 
 /// What all probes of a clause allow.
@@ -42,12 +54,15 @@ pub(super) struct Allowed {
     pub arguments: bool,
     /// A return value.
     pub result: bool,
+    /// More time than at a hit.
+    pub time: bool,
 }
 
 impl Allowed {
     fn by(probes: &[Spanned<Probe>]) -> Self {
         let all = |allows: fn(&Probe) -> bool| probes.iter().all(|probe| allows(&probe.node));
         Self {
+            time: all(|probe| matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
             hit: all(|probe| !matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
             arguments: all(|probe| matches!(probe, Probe::Entry { .. })),
             result: all(|probe| matches!(probe, Probe::Return { .. } | Probe::Exit { .. })),
@@ -72,6 +87,7 @@ impl<'c, 's> Clause<'c, 's> {
             variables: Vec::new(),
             guessed: false,
             ends: Vec::new(),
+            loops: Vec::new(),
             allowed: Allowed::by(&clause.probes),
             kind: kind(&clause.probes),
             fuel: OPS_MAX,
@@ -165,11 +181,125 @@ impl<'c, 's> Clause<'c, 's> {
                 }
                 (0..times).try_for_each(|_| self.block(body))
             }
+            StatementForm::While { condition, body } => {
+                let (start, kept) = (self.ops.len(), self.free);
+                let mut exits = Vec::new();
+                self.branch(condition, false, &mut exits)?;
+                self.free = kept;
+                self.turn(body, start, exits, None, span)
+            }
+            StatementForm::For { name, range: Range::Numbers { first, end }, body } => {
+                self.numbers(name, first, end, body, span)
+            }
+            StatementForm::For { name, range: Range::Map(map), body } => self.entries(name, map, body, span),
+            StatementForm::Break | StatementForm::Continue => {
+                let end = self.jump(span)?;
+                let around = self.loops.last_mut().ok_or(span.error(Problem::NoLoop))?;
+                let is_break = statement.node == StatementForm::Break;
+                Ok(fallible::push(if is_break { &mut around.breaks } else { &mut around.continues }, end)?)
+            }
             StatementForm::Return => {
                 let end = self.jump(span)?;
                 Ok(fallible::push(&mut self.ends, end)?)
             }
         }
+    }
+
+    /// The body of a loop whose turns begin at op `start`, and what ends a turn: one more in the word `counter`. `exits` are jumps
+    /// to behind the loop.
+    fn turn(
+        &mut self,
+        body: &[Statement],
+        start: usize,
+        mut exits: Vec<usize>,
+        counter: Option<Word>,
+        span: Span,
+    ) -> Result<(), Error> {
+        fallible::push(&mut self.loops, Turns::default())?;
+        let outcome = self.block(body);
+        let Turns { continues, breaks } = self.loops.pop().unwrap_or_default();
+        outcome?;
+        self.land(&continues);
+        if let Some(to) = counter {
+            let (left, right) = (Operand::Word(to), Operand::Constant(1));
+            self.push(Op::Compute { to, how: Arithmetic::Add, left, right }, span)?;
+        }
+        self.push(Op::Again { target: start as u16 }, span)?;
+        fallible::extend(&mut exits, breaks)?;
+        self.land(&exits);
+        Ok(())
+    }
+
+    /// `for ($name : first..end)`. The variable is another one in each turn, so a loop that changes it has as many.
+    fn numbers(
+        &mut self,
+        name: &str,
+        first: &Expression,
+        end: &Expression,
+        body: &[Statement],
+        span: Span,
+    ) -> Result<(), Error> {
+        let (free, variables) = (self.free, self.variables.len());
+        let value = self.value(first)?;
+        let first = number(value, first.span)?;
+        let value = self.value(end)?;
+        let last = number(value, end.span)?;
+        let of = Type::Integer { signed: join(&first, &last) };
+        // What they are computed of may be changed by the body.
+        let [counter, most, variable] = [self.room(1, span)?, self.room(1, span)?, self.room(1, span)?];
+        self.push(Op::Set { to: counter, from: first.at }, span)?;
+        self.push(Op::Set { to: most, from: last.at }, span)?;
+        let (start, mut exits) = (self.ops.len(), Vec::new());
+        let how = if of == SIGNED { Comparison::GreaterEqual } else { Comparison::AboveEqual };
+        let (left, right) = (Operand::Word(counter), Operand::Word(most));
+        self.branch_if(how, left, right, &mut exits, span)?;
+        self.push(Op::Set { to: variable, from: left }, span)?;
+        self.add_variable(name, variable, of, None)?;
+        let outcome = self.turn(body, start, exits, Some(counter), span);
+        self.variables.truncate(variables);
+        self.free = free;
+        outcome
+    }
+
+    /// `for ($name : @map)`: the variable is a tuple of the key and the value.
+    fn entries(&mut self, name: &str, map: &Spanned<String>, body: &[Statement], span: Span) -> Result<(), Error> {
+        self.allow(self.allowed.time, Problem::LoopAtHit, map.span)?;
+        let (free, variables) = (self.free, self.variables.len());
+        let number = self.map_number(&map.node, map.span)?;
+        let keys = self.checker.maps.get(usize::from(number)).and_then(|known| known.keys.as_ref());
+        let keys = fallible::collect(keys.into_iter().flatten().copied())?;
+        let kept = self.kept(number, map.span)?;
+        let value = match kept {
+            Kept::Value(of) => of,
+            Kept::Aggregate(aggregate) => aggregate.number().ok_or(map.span.error(Problem::NoNumber))?,
+        };
+        let wide = map.span.error(Problem::Room { most: u8::MAX.into() });
+        let key = match keys.as_slice() {
+            [] => return Err(map.span.error(Problem::KeyParts { wanted: 0 })),
+            &[alone] => alone,
+            _ => self.checker.shapes.tuple(keys)?.ok_or(wide)?,
+        };
+        let of = self.checker.shapes.tuple(fallible::collect([key, value])?)?.ok_or(wide)?;
+        let place = self.room(1, span)?;
+        let first = self.room(of.words(), span)?;
+        self.push(Op::Set { to: place, from: Operand::Constant(0) }, span)?;
+        let (start, mut exits) = (self.ops.len(), Vec::new());
+        self.push(Op::Next { place, map: number }, span)?;
+        let (left, right) = (Operand::Word(place), Operand::Constant(u64::MAX));
+        self.branch_if(Comparison::Equal, left, right, &mut exits, span)?;
+        let to = Word(first.0.saturating_add(key.words()));
+        self.push(
+            match kept {
+                Kept::Value(_) => Op::Get { to, map: number, key: first },
+                Kept::Aggregate(_) => Op::Total { to, map: number, key: first },
+            },
+            span,
+        )?;
+        self.add_variable(name, first, of, None)?;
+        let outcome = self.turn(body, start, exits, None, span);
+        self.variables.truncate(variables);
+        self.free = free;
+        outcome
     }
 
     /// `$name = value`, or with an operator.

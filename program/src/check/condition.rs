@@ -40,7 +40,8 @@ impl Clause<'_, '_> {
         }
     }
 
-    fn branch_if(
+    /// A jump, added to `exits`, that is taken if a comparison holds.
+    pub fn branch_if(
         &mut self,
         how: Comparison,
         left: Operand,

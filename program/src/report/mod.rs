@@ -11,7 +11,7 @@ use alloc::string::String;
 use core::fmt::{self, Write};
 
 use fallible::{OutOfMemory, Text};
-use kprobes_vm::code::{Kept, Type};
+use kprobes_vm::code::{Kept, TURNS_MAX, Type};
 use kprobes_vm::store::{Masked, Record, Store};
 
 pub use conversion::{Conversion, Piece, Shown};
@@ -102,6 +102,9 @@ pub fn write_maps(
     }
     if store.stacks_dropped() > 0 {
         writeln!(out, "{} stacks lost, as there was no room for more", store.stacks_dropped())?;
+    }
+    if store.cut() > 0 {
+        writeln!(out, "{} runs ended in a loop, after {TURNS_MAX} operations in loops", store.cut())?;
     }
     if store.faults() > 0 {
         writeln!(out, "{} reads of memory failed, and gave 0", store.faults())?;

@@ -8,8 +8,8 @@ mod sound;
 pub use sound::{MEMORY, sound};
 
 use super::tree::{
-    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Spanned, Statement, StatementForm,
-    Target, TypeName, Unary, Unit,
+    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
+    StatementForm, Target, TypeName, Unary, Unit,
 };
 use crate::error::Span;
 use crate::random::Random;
@@ -180,7 +180,7 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
 fn statement(random: &mut Random, depth: usize) -> Statement {
     use StatementForm as Form;
     let inner = depth.saturating_sub(1);
-    one(match random.below(if depth == 0 { 6 } else { 8 }) {
+    one(match random.below(if depth == 0 { 6 } else { 12 }) {
         0 => Form::Return,
         1 | 2 => {
             let operator = random.of(&OPERATORS);
@@ -203,6 +203,21 @@ fn statement(random: &mut Random, depth: usize) -> Statement {
             then: some(random, 0, 3, |random| statement(random, inner)),
             otherwise: some(random, 0, 3, |random| statement(random, inner)),
         },
+        7 => Form::While {
+            condition: expression(random, 2),
+            body: some(random, 0, 3, |random| statement(random, inner)),
+        },
+        8 => Form::For {
+            name: name(random),
+            range: match random.below(2) {
+                0 => Range::Map(one(name(random))),
+                _ => Range::Numbers { first: expression(random, 1), end: expression(random, 1) },
+            },
+            body: some(random, 0, 3, |random| statement(random, inner)),
+        },
+        9 => Form::Let { name: name(random), value: (random.below(2) == 0).then(|| expression(random, 2)) },
+        10 if random.below(2) == 0 => Form::Break,
+        10 => Form::Continue,
         _ => Form::Unroll {
             count: value(ExpressionForm::Integer(random.below(6) as u64)),
             body: some(random, 0, 3, |random| statement(random, inner)),

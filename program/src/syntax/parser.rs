@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::token::{Cursor, Token};
-use super::tree::{Clause, ExpressionForm, Operator, Probe, Program, Spanned, Statement, StatementForm, Target};
+use super::tree::{Clause, ExpressionForm, Operator, Probe, Program, Range, Spanned, Statement, StatementForm, Target};
 use super::{DEPTH_MAX, Expression, probe};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
@@ -148,8 +148,13 @@ impl<'a> Parser<'a> {
                     Token::Sign(";") => parser.advance()?,
                     _ => {
                         let statement = parser.statement()?;
-                        let is_block =
-                            matches!(statement.node, StatementForm::If { .. } | StatementForm::Unroll { .. });
+                        let is_block = matches!(
+                            statement.node,
+                            StatementForm::If { .. }
+                                | StatementForm::Unroll { .. }
+                                | StatementForm::While { .. }
+                                | StatementForm::For { .. }
+                        );
                         if !is_block && parser.token != Token::Sign("}") {
                             if parser.token == Token::End {
                                 return Err(open.error(Problem::OpenBlock));
@@ -181,6 +186,18 @@ impl<'a> Parser<'a> {
                 self.expect(")")?;
                 StatementForm::Unroll { count, body: self.inner_block()? }
             }
+            Token::Word("while") => {
+                self.advance()?;
+                self.expect("(")?;
+                let condition = self.value()?;
+                self.expect(")")?;
+                StatementForm::While { condition, body: self.inner_block()? }
+            }
+            Token::Word("for") => self.each()?,
+            Token::Word(word @ ("break" | "continue")) => {
+                self.advance()?;
+                if word == "break" { StatementForm::Break } else { StatementForm::Continue }
+            }
             Token::Word("let") => self.variable()?,
             Token::Word("return") => {
                 self.advance()?;
@@ -192,6 +209,31 @@ impl<'a> Parser<'a> {
             _ => self.action()?,
         };
         Ok(Spanned { node: form, span: start.to(self.last) })
+    }
+
+    /// `for ($name : range)`, with its parentheses or without, and what is done.
+    fn each(&mut self) -> Result<StatementForm, Error> {
+        self.advance()?;
+        let is_open = self.accept("(")?;
+        let Token::Variable(name) = self.token else { return Err(self.here(Problem::LoopRange)) };
+        let name = fallible::copy(name)?;
+        self.advance()?;
+        self.expect(":")?;
+        let first = self.value()?;
+        let range = if self.accept("..")? {
+            Range::Numbers { first, end: self.value()? }
+        } else {
+            match *first.form {
+                ExpressionForm::Map(map) if map.keys.is_empty() => {
+                    Range::Map(Spanned { node: map.name, span: first.span })
+                }
+                _ => return Err(first.span.error(Problem::LoopRange)),
+            }
+        };
+        if is_open {
+            self.expect(")")?;
+        }
+        Ok(StatementForm::For { name, range, body: self.inner_block()? })
     }
 
     /// `let $name`, with a type or a value, or without.

@@ -3,8 +3,8 @@
 use core::fmt::{self, Display, Formatter, Write};
 
 use super::tree::{
-    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Statement, StatementForm, Target,
-    TypeName, Unary,
+    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Statement, StatementForm,
+    Target, TypeName, Unary,
 };
 
 impl Display for Program {
@@ -70,6 +70,19 @@ impl Display for StatementForm {
                 write!(f, "unroll ({count}) ")?;
                 block(f, body)
             }
+            Self::While { condition, body } => {
+                write!(f, "while ({condition}) ")?;
+                block(f, body)
+            }
+            Self::For { name, range, body } => {
+                match range {
+                    Range::Numbers { first, end } => write!(f, "for (${name} : {first}..{end}) ")?,
+                    Range::Map(map) => write!(f, "for (${name} : @{}) ", map.node)?,
+                }
+                block(f, body)
+            }
+            Self::Break => f.write_str("break;"),
+            Self::Continue => f.write_str("continue;"),
             Self::Return => f.write_str("return;"),
         }
     }

@@ -230,8 +230,42 @@ pub enum StatementForm {
         /// What.
         body: Vec<Statement>,
     },
+    /// `while (condition) { … }`.
+    While {
+        /// Not 0 for another turn.
+        condition: Expression,
+        /// What is done in each.
+        body: Vec<Statement>,
+    },
+    /// `for ($name : range) { … }`.
+    For {
+        /// Without `$`.
+        name: String,
+        /// What it is in turn.
+        range: Range,
+        /// What is done for each.
+        body: Vec<Statement>,
+    },
+    /// `break`: no more turns of the innermost loop.
+    Break,
+    /// `continue`: the next turn of the innermost loop.
+    Continue,
     /// `return`: no more of this clause.
     Return,
+}
+
+/// What a loop goes through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// `first..end`: the numbers from the first up to one before the end.
+    Numbers {
+        /// The first.
+        first: Expression,
+        /// One behind the last.
+        end: Expression,
+    },
+    /// `@name`: the keys and values of a map, as tuples. The name is without `@`.
+    Map(Spanned<String>),
 }
 
 /// What can be given a value.

@@ -670,3 +670,86 @@ fn tuples_are_refused_where_they_are_wrong() {
         );
     }
 }
+
+#[test]
+fn loops_have_turns() {
+    for (body, shown) in [
+        ("$i = 0; while ($i < 3) { print($i); $i++; }", "0\n1\n2\n"),
+        ("$i = 0; while (1) { if ($i++ == 2) { continue; } if ($i > 4) { break; } print($i); }", "1\n2\n4\n"),
+        ("for ($i : 2..5) { print($i); $i = 100; }", "2\n3\n4\n"),
+        ("for $i : 0..3 { if ($i == 1) { continue; } print($i); }", "0\n2\n"),
+        ("for ($i : -1..1) { print($i); }", "-1\n0\n"),
+        ("for ($i : 5..5) { print($i); } for ($i : arg0..5) { print($i); }", ""),
+        ("$n = 2; for ($i : 0..$n) { $n = 9; print($i); }", "0\n1\n"),
+        (
+            "for ($i : 0..2) { for ($j : 0..3) { if ($j == 2) { break; } print(($i, $j)); } }",
+            "(0, 0)\n(0, 1)\n(1, 0)\n(1, 1)\n",
+        ),
+        ("for ($i : 0..3) { if ($i == 1) { return; } print($i); } print(9);", "0\n"),
+        ("let $s; for ($i : 0..4) { $x = $i * $i; $s += $x; } print($s);", "14\n"),
+        ("unroll (2) { $i = 0; while ($i < 2) { $i++; } print($i); }", "2\n2\n"),
+        ("while (0) { print(1); } while (arg0 == 1) { print(2); } print(3);", "3\n"),
+    ] {
+        assert_eq!(once(body, &[10]), shown, "{body}");
+    }
+}
+
+#[test]
+fn loops_end() {
+    let cut = "1 runs ended in a loop, after 65536 operations in loops\n";
+    assert_eq!(once("while (1) { } print(1);", &[]), cut);
+    assert_eq!(
+        once("$i = 0; while (1) { $i++; @i = $i; if ($i == 7000) { break; } } print(1);", &[]),
+        format!("1\n@i: 7000\n")
+    );
+    assert_eq!(once("for ($i : 0..1 << 60) { for ($j : 0..1 << 60) { } }", &[]), cut);
+    let whole = once("for ($i : 0..1 << 60) { @n = $i; }", &[]);
+    assert_eq!(whole, format!("@n: 13107\n{cut}"));
+}
+
+#[test]
+fn maps_are_gone_through_where_there_is_time() {
+    let bed = Bed::new(
+        "kprobe:f { @c[arg0] = count(); @v[arg0, comm] = (arg0, comm); } \
+         END { for ($kv : @c) { @sum[$kv.0] = $kv.1; @all++; } for ($kv : @v) { @is[$kv.0 == $kv.1, $kv.0.1]++; } \
+         for ($kv : @sum) { delete(@sum[$kv.0]); if (len(@sum) == 1) { break; } } clear(@c); clear(@v); print(len(@sum)); clear(@sum); }",
+    );
+    for number in 0..300 {
+        bed.hit(0, &Task { cpu: number as usize % 3, ..Task::with(&[number / 2]) });
+    }
+    bed.hit(1, &Task::with(&[]));
+    assert_eq!(bed.finish(), "1\n@all: 150\n@is[1, worker]: 150\n");
+    let sums = printed("END { @c[1] = count(); @c[1] = count(); for ($kv : @c) { print($kv); } }", &[&[]]);
+    assert_eq!(sums, "(1, 2)\n@c[1]: 2\n");
+    assert_eq!(printed("BEGIN { for ($kv : @x) { print($kv); } @x[1] = 1; delete(@x[1]); }", &[&[]]), "");
+}
+
+#[test]
+fn loops_are_refused_where_they_are_wrong() {
+    for (program, marks, sentence) in [
+        ("kprobe:f { break; }", "           ^^^^^", "this is in no loop"),
+        ("kprobe:f { unroll (2) { continue; } }", "                        ^^^^^^^^", "this is in no loop"),
+        (
+            "kprobe:f { @x[1] = 1; for ($kv : @x) { } }",
+            "                                 ^^",
+            "a map is gone through in BEGIN, END and interval: only, and at no hit",
+        ),
+        ("END { @x = 1; for ($kv : @x) { } }", "                         ^^", "this map has no keys elsewhere"),
+        (
+            "END { @x[1] = hist(1); for ($kv : @x) { } }",
+            "                                  ^^",
+            "what this map collects is no single number",
+        ),
+        ("END { for ($kv : @x) { } }", "                 ^^", "this map is never given a value"),
+        ("END { for ($i : 5) { } }", "                ^", "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }"),
+        ("END { for (@i : 0..5) { } }", "           ^^", "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }"),
+        (
+            "END { for ($i : 0..5) { } print($i); }",
+            "                                ^^",
+            "this variable has no value yet in this block",
+        ),
+        ("END { for ($i : 0..comm) { } }", "                   ^^^^", "this is a string, and an integer is wanted"),
+    ] {
+        assert_eq!(refused(program), format!("{program}\n{marks}\n{sentence}"));
+    }
+}

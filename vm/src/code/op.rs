@@ -142,6 +142,20 @@ pub enum Op {
         /// The number of an op that is further on.
         target: u16,
     },
+    /// Goes on at `target`, as long as this run of the clause has [`TURNS_MAX`](super::TURNS_MAX) ops left for that; the ops of
+    /// a turn are those from there to here. Otherwise the run ends, and that is counted.
+    Again {
+        /// The number of an op that is before.
+        target: u16,
+    },
+    /// The next key of a map, in the order of its places, and where to look for the one behind it. What is looked at counts as
+    /// ops of a turn.
+    Next {
+        /// Where to look from, 0 at first, and behind it: the key, if there is one, and zeros if not. Then this is `u64::MAX`.
+        place: Word,
+        /// The number of the map.
+        map: u8,
+    },
     /// An integer in memory, of any address. If it cannot be read, that is counted, and the value is 0.
     Read {
         /// Where to.

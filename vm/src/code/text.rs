@@ -40,6 +40,8 @@ impl Display for Op {
             Self::Frames { to, stack } => write!(f, "{to} = Frames of {stack}"),
             Self::Branch { how, left, right, target } => write!(f, "to {target} if {how:?} {left}, {right}"),
             Self::Jump { target } => write!(f, "to {target}"),
+            Self::Again { target } => write!(f, "again from {target}"),
+            Self::Next { place, map } => write!(f, "{place} = next of map {map}"),
             Self::Read { to, address, bytes, signed } => {
                 write!(f, "{to} = {}{} at {address}", sign(signed), u16::from(bytes) * 8)
             }

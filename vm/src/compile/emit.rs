@@ -300,6 +300,8 @@ impl<'a> Emitter<'a> {
             | Op::Frames { .. }
             | Op::Has { .. }
             | Op::Keys { .. }
+            | Op::Again { .. }
+            | Op::Next { .. }
             | Op::Total { .. }
             | Op::Delete { .. }
             | Op::Emit { .. }

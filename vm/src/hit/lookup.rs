@@ -173,6 +173,20 @@ impl Table {
         }
     }
 
+    /// The number of the first slot that has a key, from slot `from` on in the bucket of that, and copies the key to `to`.
+    #[inline(never)]
+    pub(crate) fn key_from(&self, from: usize, to: &Cells) -> Option<usize> {
+        let number = from.checked_div(self.ways)?;
+        let bucket = self.bucket(number)?;
+        let _held = Held::wait_for(bucket.holder);
+        let taken = bucket.taken.load(Ordering::Relaxed);
+        let first = number.wrapping_mul(self.ways);
+        let way = (from.wrapping_sub(first)..self.ways).find(|way| taken & 1 << way != 0)?;
+        let (key, _) = self.slot(bucket.slots, way)?;
+        copy_cells(to, key);
+        Some(first.wrapping_add(way))
+    }
+
     /// Copies the slots of bucket `number` to `words`, and tells which are taken. Interrupts are masked.
     #[inline(never)]
     pub(crate) fn copy(&self, number: usize, words: &mut [u64]) -> u64 {

@@ -26,7 +26,7 @@ pub use merge::{total, wide};
 use core::sync::atomic::Ordering;
 
 use crate::atomic::AtomicU64;
-use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
+use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, TURNS_MAX, Word};
 use crate::store::{Cells, Lane, MIX, Store, Table};
 
 /// Whether `holds` is true of each element of `left` and the element of `right` in the same place, as far as there are both.
@@ -105,6 +105,8 @@ struct Run<'a, M> {
     lane: &'a Lane,
     frame: &'a [AtomicU64; FRAME_WORDS],
     machine: &'a M,
+    /// How many ops are left for turns of loops.
+    left: AtomicU64,
 }
 
 /// Runs a clause of `code`, by its number, with interrupts masked. `store` was made for `code`. Does nothing if the program
@@ -132,18 +134,39 @@ impl<'a, M: Machine> Run<'a, M> {
     fn with(code: &'a Code, store: &'a Store, machine: &'a M, act: impl FnOnce(&Self)) {
         let Some(lane) = store.lanes.get(machine.cpu()) else { return };
         let Ok(frame) = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame) else { return };
-        act(&Self { code, store, lane, frame, machine });
+        act(&Self { code, store, lane, frame, machine, left: AtomicU64::new(TURNS_MAX) });
     }
 
     fn routine(&self, routine: &Routine) {
         let mut next = 0;
         while let Some(op) = routine.ops.get(next) {
-            // Every target is further on: see `Code::verify`.
+            // Every other target is further on: see `Code::verify`.
+            if let Op::Again { target } = *op {
+                let target = usize::from(target).min(next);
+                if !self.spend(next.wrapping_sub(target).wrapping_add(1) as u64) {
+                    return;
+                }
+                next = target;
+                continue;
+            }
             next = match self.op(op) {
                 Some(target) => usize::from(target).max(next + 1),
                 None => next + 1,
             };
         }
+    }
+
+    /// Takes `ops` of what is left for turns of loops. Whether there was enough; if not, that is counted.
+    #[inline]
+    fn spend(&self, ops: u64) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left < ops {
+            self.left.store(0, Ordering::Relaxed);
+            self.lane.cut.store(self.lane.cut.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            return false;
+        }
+        self.left.store(left.wrapping_sub(ops), Ordering::Relaxed);
+        true
     }
 
     #[inline]
@@ -219,6 +242,9 @@ impl<'a, M: Machine> Run<'a, M> {
                 return how.holds(self.operand(left), self.operand(right)).then_some(target);
             }
             Op::Jump { target } => return Some(target),
+            Op::Again { .. } => {}
+            // Behind all ops: the end.
+            Op::Next { place, map } => return (!self.next_key(place, map)).then_some(u16::MAX),
             Op::Read { to, address, bytes, signed } => {
                 let found = self.machine.read(self.operand(address), bytes);
                 if found.is_none() {
