@@ -152,7 +152,7 @@ impl Table {
     pub fn remove(&self, key: &Cells) {
         if let Some(found) = self.place(key, false) {
             found.taken.store(found.taken.load(Ordering::Relaxed) & !(1 << found.way), Ordering::Relaxed);
-            self.keys.fetch_sub(1, Ordering::Relaxed);
+            self.keys.fetch_add(1_u64.wrapping_neg(), Ordering::Relaxed);
         }
     }
 
@@ -164,7 +164,8 @@ impl Table {
         let Some(bucket) = self.bucket(number) else { return };
         let _held = Held::wait_for(bucket.holder);
         if !keep {
-            self.keys.fetch_sub(bucket.taken.load(Ordering::Relaxed).count_ones().into(), Ordering::Relaxed);
+            let gone = u64::from(bucket.taken.load(Ordering::Relaxed).count_ones());
+            self.keys.fetch_add(gone.wrapping_neg(), Ordering::Relaxed);
             bucket.taken.store(0, Ordering::Relaxed);
             bucket.furthest.store(0, Ordering::Relaxed);
         }
