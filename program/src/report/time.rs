@@ -119,6 +119,7 @@ mod tests {
         assert_eq!(shown("%c|%x|%X|%z|%Z|%n|%t|%%|%f", 4_107_542_399), {
             "Sun Feb 28 23:59:59 2100|02/28/00|23:59:59|+0000|UTC|\n|\t|%|012345"
         });
+        assert_eq!(shown("%F %T %a %j %u", 977_702_399), "2000-12-24 23:59:59 Sun 359 7");
         assert_eq!(shown("%F %u %w", 4_107_542_400), "2100-03-01 1 1");
         assert!(!is_known("%Q") && !is_known("%") && is_known("%%Q"));
     }
