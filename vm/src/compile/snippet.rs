@@ -157,7 +157,11 @@ fn is_only_collected(code: &Code, map: u8) -> bool {
     !code.routines.iter().flat_map(|routine| &routine.ops).any(|op| {
         matches!(
             *op,
-            Op::Next { map: of, .. } | Op::Has { map: of, .. } | Op::Get { map: of, .. } | Op::Total { map: of, .. } | Op::Delete { map: of, .. }
+            Op::Next { map: of, .. }
+                | Op::Has { map: of, .. }
+                | Op::Get { map: of, .. }
+                | Op::Total { map: of, .. }
+                | Op::Delete { map: of, .. }
                 if of == map
         )
     })
