@@ -1,5 +1,6 @@
 //! A program that has been checked: its code, and what of it is the language's.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -17,6 +18,10 @@ pub struct Checked {
     pub probes: Vec<Vec<Probe>>,
     /// The actions that the code asks for by their numbers.
     pub actions: Vec<Action>,
+    /// The formats of times, by their numbers.
+    pub formats: Vec<String>,
+    /// The types of the parts of tuples, by their numbers.
+    pub tuples: Vec<Vec<Type>>,
 }
 
 impl fmt::Display for Checked {

@@ -124,6 +124,12 @@ pub enum Noun {
     Stack,
     /// A probe.
     Site,
+    /// Bytes of memory.
+    Bytes,
+    /// A time, shown by a format.
+    Time,
+    /// Values in a row.
+    Tuple,
     /// What a map collects.
     Aggregate,
     /// No value.
@@ -139,6 +145,9 @@ impl From<Type> for Noun {
             Type::Symbol => Self::Symbol,
             Type::Stack => Self::Stack,
             Type::Site => Self::Site,
+            Type::Bytes { .. } => Self::Bytes,
+            Type::Time { .. } => Self::Time,
+            Type::Tuple { .. } => Self::Tuple,
         }
     }
 }
@@ -152,6 +161,9 @@ impl fmt::Display for Noun {
             Self::Symbol => "a function",
             Self::Stack => "a stack",
             Self::Site => "a probe",
+            Self::Bytes => "a buffer",
+            Self::Time => "a time",
+            Self::Tuple => "a tuple",
             Self::Aggregate => "an aggregation",
             Self::Nothing => "no value",
         })
@@ -229,6 +241,13 @@ pub enum Problem {
     Word,
     /// A function that is not known.
     Function,
+    /// A name that bpftrace has.
+    Foreign {
+        /// The name.
+        name: &'static str,
+        /// Why it is not here, or what comes nearest.
+        why: &'static str,
+    },
     /// An argument in a register that there is none for.
     ArgumentNumber,
     /// Arguments where registers no longer hold them.
@@ -239,6 +258,18 @@ pub enum Problem {
     NoHit,
     /// A register that is not known.
     Register,
+    /// The kind of a probe where there are several.
+    ProbeKinds,
+    /// Something other than what a loop goes through.
+    LoopRange,
+    /// `break` or `continue` outside a loop.
+    NoLoop,
+    /// A loop through a map at a hit.
+    LoopAtHit,
+    /// How many keys a map has that each CPU collects in for itself.
+    CollectedKeys,
+    /// A format of a time with a conversion that is not known.
+    TimeFormat,
     /// More or fewer arguments than a function takes.
     ArgumentCount {
         /// The fewest.
@@ -375,7 +406,7 @@ impl fmt::Display for Problem {
             Self::OpenText => "this string is not closed by `\"`",
             Self::Escape => "the escapes are \\n, \\t, \\r, \\\" and \\\\",
             Self::LongText { most } => return write!(f, "a string has at most {most} bytes here"),
-            Self::Number => "a number is decimal, 0x1f or 1e6, and fits into 64 bits",
+            Self::Number => "a number is decimal, 0x1f, 1e6 or a time as 5ms (ns us ms s m h d), and fits into 64 bits",
             Self::VariableName => "a variable has a name, as in $x",
             Self::LongProgram { most } => return write!(f, "a program has at most {most} bytes"),
             Self::OutOfMemory => "there is no memory left to read the program",
@@ -386,7 +417,7 @@ impl fmt::Display for Problem {
             Self::Offset => "an offset is a number of bytes, as in 8 or 0x10, and a multiple of 4",
             Self::GlobOffset => "this names instructions of one function, and cannot have a `*` or `?` in it",
             Self::OneGlob => "one function is expected, or several by one name with `*` or `?`",
-            Self::Interval => "an interval is interval:ms:N or interval:s:N, with N from 1",
+            Self::Interval => "an interval is interval:s:N, :ms:N, :us:N or :hz:N, with N from 1, or interval:5ms; hz:N is at most 1000000",
             Self::InlineWhere => "what is inlined is probed at inline:FUNC:entry or inline:FUNC:return",
             Self::Block => "a `{` and what is done here are expected",
             Self::OpenBlock => "this block is not closed by `}`",
@@ -399,10 +430,17 @@ impl fmt::Display for Problem {
             Self::Useless => "this does nothing with its value",
             Self::Word => "this word is not known",
             Self::Function => "this function is not known",
+            Self::Foreign { name, why } => return write!(f, "bpftrace's `{name}` is not supported: {why}"),
             Self::ArgumentNumber => "the arguments that registers hold are arg0 to arg7",
             Self::ArgumentAway => "arguments are known on the entry of a function only, by kprobe: without an offset",
             Self::NoReturnValue => "retval is known where a function returns only, by kretprobe: and return:",
             Self::NoHit => "this is known where code is probed only, not in BEGIN, END and interval:",
+            Self::ProbeKinds => "this clause has probes of several kinds, which clauses of their own can tell apart",
+            Self::LoopRange => "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }",
+            Self::NoLoop => "this is in no loop",
+            Self::LoopAtHit => "a map is gone through in BEGIN, END and interval: only, and at no hit",
+            Self::CollectedKeys => "each CPU collects for keys of its own, so their number is not known at a hit",
+            Self::TimeFormat => "the conversions of a time are those of strftime, as in %H:%M:%S, and %f for microseconds",
             Self::Register => "a register is x0 to x30, sp, pc or pstate, as in reg(\"x9\")",
             Self::ArgumentCount { least, most } if least == most => {
                 return write!(f, "this function takes {least} argument{}", if least == 1 { "" } else { "s" });
@@ -434,7 +472,7 @@ impl fmt::Display for Problem {
             Self::Bounds { most } => {
                 return write!(f, "the bounds ascend, and are at most {most} steps, of 1 or more, apart");
             }
-            Self::Conversion => "the conversions are %d %i %u %o %x %X %c %p %s and %%, with l, h, a width or flags",
+            Self::Conversion => "the conversions are %d %i %u %o %x %X %c %p %s %r %rx %rh and %%, with l, h, a width or flags",
             Self::Conversions { conversions, arguments } => {
                 return write!(f, "the format has {conversions} conversions, and {arguments} values follow it");
             }

@@ -15,6 +15,7 @@
 //! | [`report`] | output and maps as text |
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
+//! | `foreign` | names of bpftrace's that mean nothing here, and what comes nearest |
 //!
 //! # Use
 //!
@@ -29,6 +30,7 @@ extern crate alloc;
 pub mod check;
 pub mod checked;
 pub mod error;
+mod foreign;
 pub mod report;
 pub mod shortcut;
 pub mod syntax;

@@ -1,6 +1,7 @@
 //! Whole programs: what they become, and what they print for hits that are made up.
 
 mod compiled;
+mod foreign;
 mod golden;
 mod machine;
 mod output;

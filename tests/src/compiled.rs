@@ -342,12 +342,20 @@ fn broken(op: Op) -> Op {
         | Op::Differ { to, .. }
         | Op::Read { to, .. }
         | Op::ReadText { to, .. }
+        | Op::ReadBytes { to, .. }
+        | Op::Find { to, .. }
+        | Op::Length { to, .. }
+        | Op::Frames { to, .. }
+        | Op::Has { to, .. }
+        | Op::Keys { to, .. }
         | Op::Get { to, .. }
         | Op::Total { to, .. }
         | Op::Modify { to, .. } => Op::Set { to, from: Operand::Constant(0x5eed_5eed) },
         Op::Copy { .. }
         | Op::Branch { .. }
         | Op::Jump { .. }
+        | Op::Again { .. }
+        | Op::Next { .. }
         | Op::Put { .. }
         | Op::Collect { .. }
         | Op::Delete { .. }
@@ -358,9 +366,34 @@ fn broken(op: Op) -> Op {
 
 test!(
     fn an_op_of_any_kind_that_is_compiled_wrong_makes_a_difference() {
-        const KINDS: [&str; 21] = [
-            "Set", "Copy", "Load", "Comm", "Stack", "Compute", "Extend", "Compare", "Differ", "Branch", "Jump", "Read",
-            "ReadText", "Get", "Total", "Put", "Modify", "Collect", "Delete", "Emit", "Exit",
+        const KINDS: [&str; 27] = [
+            "Set",
+            "Copy",
+            "Load",
+            "Comm",
+            "Stack",
+            "Compute",
+            "Extend",
+            "Compare",
+            "Differ",
+            "Branch",
+            "Jump",
+            "Read",
+            "ReadText",
+            "Get",
+            "Total",
+            "Put",
+            "Modify",
+            "Collect",
+            "Delete",
+            "Emit",
+            "Exit",
+            "ReadBytes",
+            "Find",
+            "Length",
+            "Frames",
+            "Has",
+            "Keys",
         ];
         let mut random = Random::new(3);
         let memory = Memory::new();

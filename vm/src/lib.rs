@@ -20,8 +20,8 @@
 //! # On the way of a hit
 //!
 //! What runs there takes no lock that interrupted code may hold, allocates nothing, cannot panic, and takes bounded time: the code
-//! has only jumps forward, each step takes bounded time, and everything is allocated before. All of it is in [`hit`], which belongs
-//! where nothing is probed.
+//! jumps forward, or back as long as the run has steps left for that, each step takes bounded time, and everything is allocated
+//! before. All of it is in [`hit`], which belongs where nothing is probed.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -3,13 +3,15 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kprobes_vm::code::{Aggregate, Builtin, Kept, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word};
+use kprobes_vm::code::{Aggregate, Builtin, Comparison, Kept, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word};
 
 use super::clause::Clause;
 use super::format;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
 use crate::checked::Action;
 use crate::error::{Error, Noun, Problem, Span};
+use crate::foreign;
+use crate::report::{self, Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 
 /// How many words a string has whose length is not known.
@@ -18,7 +20,7 @@ const TEXT_WORDS: u8 = 8;
 /// What collects.
 const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist"];
 /// What is done for itself.
-const ACTIONS: [&str; 6] = ["printf", "print", "clear", "zero", "delete", "exit"];
+const ACTIONS: [&str; 9] = ["printf", "errorf", "warnf", "time", "print", "clear", "zero", "delete", "exit"];
 
 /// Refuses more or fewer arguments.
 fn count(arguments: &[Expression], least: usize, most: usize, span: Span) -> Result<(), Error> {
@@ -82,12 +84,40 @@ impl Clause<'_, '_> {
                 let frames = self.known(frames, 1, STACK_MAX as u64)?;
                 self.stack(frames as usize, span)
             }
+            ("kstack", []) => self.stack(STACK_MAX, span),
+            ("len", [what]) => self.length(what, span),
+            ("strlen", [text]) => {
+                let (at, words) = self.string(text)?;
+                self.give(UNSIGNED, |to| Op::Length { to, text: at, words }, span)
+            }
+            ("strstr", [text, part]) => self.find(text, part, span),
+            ("strcontains", [text, part]) => {
+                let found = self.find(text, part, span)?;
+                let (how, left, right) = (Comparison::Unequal, found.at, Operand::Constant(u64::MAX));
+                self.give(SIGNED, |to| Op::Compare { to, how, left, right }, span)
+            }
+            ("has_key", [what, key]) => {
+                let (map, key) = self.entry_behind(what, key)?;
+                self.give(SIGNED, |to| Op::Has { to, map, key }, span)
+            }
+            ("buf", [pointer, length]) => self.bytes(pointer, length, span),
+            ("strftime", [format, nanoseconds]) => {
+                let of = self.time_format(format)?;
+                let value = self.value(nanoseconds)?;
+                Ok(Value { of, ..number(value, nanoseconds.span)? })
+            }
             ("strncmp", [one, other, length]) => self.compare(one, other, length, span),
             ("strncmp", _) => Err(span.error(Problem::ArgumentCount { least: 3, most: 3 })),
-            ("kaddr" | "ksym" | "reg" | "kstack", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 1 })),
+            ("strstr" | "strcontains" | "has_key" | "buf" | "strftime", _) => {
+                Err(span.error(Problem::ArgumentCount { least: 2, most: 2 }))
+            }
+            ("kstack", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
+            ("kaddr" | "ksym" | "reg" | "len" | "strlen", _) => {
+                Err(span.error(Problem::ArgumentCount { least: 1, most: 1 }))
+            }
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),
             (action, _) if ACTIONS.contains(&action) => Err(span.error(Problem::NotAValue)),
-            _ => Err(name.span.error(Problem::Function)),
+            (unknown, _) => Err(name.span.error(foreign::value(unknown).unwrap_or(Problem::Function))),
         }
     }
 
@@ -113,6 +143,78 @@ impl Clause<'_, '_> {
             }
         };
         self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)
+    }
+
+    /// `len`: how many keys a map has, frames a stack, bytes a string or a buffer.
+    fn length(&mut self, what: &Expression, span: Span) -> Result<Value, Error> {
+        if let ExpressionForm::Map(map) = &*what.form
+            && map.keys.is_empty()
+        {
+            let number = self.map_number(&map.name, what.span)?;
+            let keys = self.checker.maps.get(usize::from(number)).and_then(|known| known.keys.as_ref());
+            match (keys.is_some_and(|keys| !keys.is_empty()), self.kept(number, what.span)) {
+                (_, Err(_)) if self.checker.learning => {
+                    self.guessed = true;
+                    return Ok(Value::constant(0, false));
+                }
+                (true, Ok(Kept::Value(_))) => return self.give(UNSIGNED, |to| Op::Keys { to, map: number }, span),
+                (true, Ok(Kept::Aggregate(_))) => return Err(what.span.error(Problem::CollectedKeys)),
+                _ => {}
+            }
+        }
+        let value = self.value(what)?;
+        match (value.of, value.at) {
+            (Type::Stack, stack) => self.give(UNSIGNED, |to| Op::Frames { to, stack }, span),
+            (Type::Text { words }, Operand::Word(text)) => {
+                self.give(UNSIGNED, |to| Op::Length { to, text, words }, span)
+            }
+            (Type::Bytes { .. }, at) => Ok(Value { at, of: UNSIGNED }),
+            (of, _) => Err(what.span.error(Problem::Type { wanted: Noun::Text, found: of.into() })),
+        }
+    }
+
+    /// Where a string is, and how many words it has.
+    fn string(&mut self, text: &Expression) -> Result<(Word, u8), Error> {
+        let value = self.value(text)?;
+        let Type::Text { words } = value.of else {
+            return Err(text.span.error(Problem::Type { wanted: Noun::Text, found: value.of.into() }));
+        };
+        Ok((self.in_words(value, value.of, text.span)?, words))
+    }
+
+    /// `strstr`: where a string is first in another, or -1.
+    fn find(&mut self, text: &Expression, part: &Expression, span: Span) -> Result<Value, Error> {
+        let (text, text_words) = self.string(text)?;
+        let (part, part_words) = self.string(part)?;
+        self.give(SIGNED, |to| Op::Find { to, text, text_words, part, part_words }, span)
+    }
+
+    /// `buf`: bytes in memory.
+    fn bytes(&mut self, pointer: &Expression, length: &Expression, span: Span) -> Result<Value, Error> {
+        self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        let value = self.value(pointer)?;
+        let address = number(value, pointer.span)?.at;
+        let value = self.value(length)?;
+        let value = number(value, length.span)?;
+        let words = match value.at {
+            Operand::Word(_) => TEXT_WORDS,
+            Operand::Constant(bytes) => {
+                let most = TEXT_MAX as u64 + 1;
+                let problem = length.span.error(Problem::Range { least: 1, most });
+                if (1..=most).contains(&bytes) { bytes.div_ceil(8) as u8 } else { return Err(problem) }
+            }
+        };
+        let (words, length) = (words + 1, value.at);
+        self.give(Type::Bytes { words }, |to| Op::ReadBytes { to, words, address, length }, span)
+    }
+
+    /// The type of times that are shown by `format`.
+    fn time_format(&mut self, format: &Expression) -> Result<Type, Error> {
+        let text = written(format)?;
+        if !report::is_time_format(text) {
+            return Err(format.span.error(Problem::TimeFormat));
+        }
+        Ok(Type::Time { format: self.checker.format(text, format.span)? })
     }
 
     /// `strncmp`: 0 if two strings are the same in their first bytes.
@@ -189,8 +291,22 @@ impl Clause<'_, '_> {
     /// A call that is done for itself.
     pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
         match (name.node.as_str(), arguments) {
-            ("printf", [text, values @ ..]) => self.printf(text, values, span),
-            ("printf", []) => Err(span.error(Problem::ArgumentCount { least: 1, most: 32 })),
+            ("printf", [text, values @ ..]) => self.printf("", text, "", values, span),
+            ("errorf", [text, values @ ..]) => self.printf("ERROR: ", text, "\n", values, span),
+            ("warnf", [text, values @ ..]) => self.printf("WARNING: ", text, "\n", values, span),
+            ("time", rest @ ([] | [_])) => {
+                let of = match rest {
+                    [format] => self.time_format(format)?,
+                    _ => Type::Time { format: self.checker.format("%H:%M:%S\n", span)? },
+                };
+                let now = self.give(of, |to| Op::Load { to, what: Builtin::Nanoseconds }, span)?;
+                let from = self.in_words(now, of, span)?;
+                let conversion = Some(Conversion { shown: Shown::Text, of, ..Conversion::default() });
+                let pieces = fallible::collect([Piece { text: String::new(), conversion }])?;
+                self.emit(Action::Format { pieces }, from, 1, span)
+            }
+            ("time", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
+            ("printf" | "errorf" | "warnf", []) => Err(span.error(Problem::ArgumentCount { least: 1, most: 32 })),
             ("print", [what, rest @ ..]) if rest.len() <= 2 => self.print(what, rest, span),
             ("print", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 3 })),
             ("clear" | "zero", [what]) => {
@@ -206,12 +322,7 @@ impl Clause<'_, '_> {
             }
             // The key behind the map, instead of in its brackets.
             ("delete", [what, key]) => {
-                let reference = map(what)?;
-                if !reference.keys.is_empty() {
-                    return Err(what.span.error(Problem::NotAMap));
-                }
-                let (map, key) = self.entry(&reference.name, core::slice::from_ref(key), what.span)?;
-                self.is_kept(map, what.span)?;
+                let (map, key) = self.entry_behind(what, key)?;
                 self.push(Op::Delete { map, key }, span)
             }
             ("delete", _) => Err(span.error(Problem::ArgumentCount { least: 1, most: 2 })),
@@ -229,6 +340,17 @@ impl Clause<'_, '_> {
                 Err(span.error(Problem::Useless))
             }
         }
+    }
+
+    /// The number of the map `what`, and where the key is that stands behind it.
+    fn entry_behind(&mut self, what: &Expression, key: &Expression) -> Result<(u8, Word), Error> {
+        let reference = map(what)?;
+        if !reference.keys.is_empty() {
+            return Err(what.span.error(Problem::NotAMap));
+        }
+        let (map, key) = self.entry(&reference.name, core::slice::from_ref(key), what.span)?;
+        self.is_kept(map, what.span)?;
+        Ok((map, key))
     }
 
     fn is_kept(&self, map: u8, span: Span) -> Result<(), Error> {
@@ -292,8 +414,17 @@ impl Clause<'_, '_> {
         }
     }
 
-    fn printf(&mut self, text: &Expression, arguments: &[Expression], span: Span) -> Result<(), Error> {
-        let mut pieces = format::pieces(written(text)?)?.ok_or(text.span.error(Problem::Conversion))?;
+    /// Output by a format, between `before` and `after`, which have no conversions.
+    fn printf(
+        &mut self,
+        before: &str,
+        text: &Expression,
+        after: &str,
+        arguments: &[Expression],
+        span: Span,
+    ) -> Result<(), Error> {
+        let whole = fallible::format(format_args!("{before}{}{after}", written(text)?))?;
+        let mut pieces = format::pieces(&whole)?.ok_or(text.span.error(Problem::Conversion))?;
         let conversions = pieces.iter().filter(|piece| piece.conversion.is_some()).count();
         if conversions != arguments.len() {
             let problem = Problem::Conversions { conversions, arguments: arguments.len() };

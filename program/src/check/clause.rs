@@ -1,14 +1,16 @@
 //! Compiles the statements of a clause.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use kprobes_vm::code::{Kept, OPS_MAX, Op, Operand, Type};
+use kprobes_vm::code::{Arithmetic, Comparison, Kept, OPS_MAX, Op, Operand, Type, Word};
 
 use super::Checker;
-use super::value::{Value, Variable, constant, number};
+use super::shapes::Shapes;
+use super::value::{SIGNED, Value, Variable, constant, join, number};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{
-    self, Expression, ExpressionForm, MapReference, Operator, Probe, Spanned, Statement, StatementForm, Target,
+    self, Expression, ExpressionForm, MapReference, Operator, Probe, Range, Spanned, Statement, StatementForm, Target,
 };
 
 /// The most that `unroll` repeats.
@@ -25,9 +27,22 @@ pub(super) struct Clause<'c, 's> {
     pub guessed: bool,
     /// Jumps to the end.
     pub ends: Vec<usize>,
+    /// The loops that are around.
+    loops: Vec<Turns>,
     pub allowed: Allowed,
+    /// The kind of all probes, if they are of one.
+    pub kind: Option<&'static str>,
     /// How many statements may still be compiled: those that become nothing are no ops that could be counted.
     fuel: usize,
+}
+
+/// Jumps out of a turn of a loop.
+#[derive(Default)]
+struct Turns {
+    /// To the next one.
+    continues: Vec<usize>,
+    /// To behind the loop.
+    breaks: Vec<usize>,
 }
 
 /// What all probes of a clause allow.
@@ -39,17 +54,27 @@ pub(super) struct Allowed {
     pub arguments: bool,
     /// A return value.
     pub result: bool,
+    /// More time than at a hit.
+    pub time: bool,
 }
 
 impl Allowed {
     fn by(probes: &[Spanned<Probe>]) -> Self {
         let all = |allows: fn(&Probe) -> bool| probes.iter().all(|probe| allows(&probe.node));
         Self {
+            time: all(|probe| matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
             hit: all(|probe| !matches!(probe, Probe::Begin | Probe::End | Probe::Interval { .. })),
             arguments: all(|probe| matches!(probe, Probe::Entry { .. })),
             result: all(|probe| matches!(probe, Probe::Return { .. } | Probe::Exit { .. })),
         }
     }
+}
+
+/// The kind of all these probes, if they are of one.
+fn kind(probes: &[Spanned<Probe>]) -> Option<&'static str> {
+    let (first, rest) = probes.split_first()?;
+    let kind = first.node.kind();
+    rest.iter().all(|probe| probe.node.kind() == kind).then_some(kind)
 }
 
 impl<'c, 's> Clause<'c, 's> {
@@ -62,7 +87,9 @@ impl<'c, 's> Clause<'c, 's> {
             variables: Vec::new(),
             guessed: false,
             ends: Vec::new(),
+            loops: Vec::new(),
             allowed: Allowed::by(&clause.probes),
+            kind: kind(&clause.probes),
             fuel: OPS_MAX,
         };
         if let Some(predicate) = &clause.predicate {
@@ -124,6 +151,7 @@ impl<'c, 's> Clause<'c, 's> {
                 Target::Variable(name) => self.assign_variable(name, target.span, *operator, value),
                 Target::Map(map) => self.assign_map(map, target.span, *operator, value),
             },
+            StatementForm::Let { name, value } => self.declare(name, value.as_ref(), span),
             StatementForm::Do(value) => match &*value.form {
                 ExpressionForm::Call { name, arguments } => self.action(name, arguments, value.span),
                 _ => self.value(value).map(drop),
@@ -153,11 +181,125 @@ impl<'c, 's> Clause<'c, 's> {
                 }
                 (0..times).try_for_each(|_| self.block(body))
             }
+            StatementForm::While { condition, body } => {
+                let (start, kept) = (self.ops.len(), self.free);
+                let mut exits = Vec::new();
+                self.branch(condition, false, &mut exits)?;
+                self.free = kept;
+                self.turn(body, start, exits, None, span)
+            }
+            StatementForm::For { name, range: Range::Numbers { first, end }, body } => {
+                self.numbers(name, first, end, body, span)
+            }
+            StatementForm::For { name, range: Range::Map(map), body } => self.entries(name, map, body, span),
+            StatementForm::Break | StatementForm::Continue => {
+                let end = self.jump(span)?;
+                let around = self.loops.last_mut().ok_or(span.error(Problem::NoLoop))?;
+                let is_break = statement.node == StatementForm::Break;
+                Ok(fallible::push(if is_break { &mut around.breaks } else { &mut around.continues }, end)?)
+            }
             StatementForm::Return => {
                 let end = self.jump(span)?;
                 Ok(fallible::push(&mut self.ends, end)?)
             }
         }
+    }
+
+    /// The body of a loop whose turns begin at op `start`, and what ends a turn: one more in the word `counter`. `exits` are jumps
+    /// to behind the loop.
+    fn turn(
+        &mut self,
+        body: &[Statement],
+        start: usize,
+        mut exits: Vec<usize>,
+        counter: Option<Word>,
+        span: Span,
+    ) -> Result<(), Error> {
+        fallible::push(&mut self.loops, Turns::default())?;
+        let outcome = self.block(body);
+        let Turns { continues, breaks } = self.loops.pop().unwrap_or_default();
+        outcome?;
+        self.land(&continues);
+        if let Some(to) = counter {
+            let (left, right) = (Operand::Word(to), Operand::Constant(1));
+            self.push(Op::Compute { to, how: Arithmetic::Add, left, right }, span)?;
+        }
+        self.push(Op::Again { target: start as u16 }, span)?;
+        fallible::extend(&mut exits, breaks)?;
+        self.land(&exits);
+        Ok(())
+    }
+
+    /// `for ($name : first..end)`. The variable is another one in each turn, so a loop that changes it has as many.
+    fn numbers(
+        &mut self,
+        name: &str,
+        first: &Expression,
+        end: &Expression,
+        body: &[Statement],
+        span: Span,
+    ) -> Result<(), Error> {
+        let (free, variables) = (self.free, self.variables.len());
+        let value = self.value(first)?;
+        let first = number(value, first.span)?;
+        let value = self.value(end)?;
+        let last = number(value, end.span)?;
+        let of = Type::Integer { signed: join(&first, &last) };
+        // What they are computed of may be changed by the body.
+        let [counter, most, variable] = [self.room(1, span)?, self.room(1, span)?, self.room(1, span)?];
+        self.push(Op::Set { to: counter, from: first.at }, span)?;
+        self.push(Op::Set { to: most, from: last.at }, span)?;
+        let (start, mut exits) = (self.ops.len(), Vec::new());
+        let how = if of == SIGNED { Comparison::GreaterEqual } else { Comparison::AboveEqual };
+        let (left, right) = (Operand::Word(counter), Operand::Word(most));
+        self.branch_if(how, left, right, &mut exits, span)?;
+        self.push(Op::Set { to: variable, from: left }, span)?;
+        self.add_variable(name, variable, of, None)?;
+        let outcome = self.turn(body, start, exits, Some(counter), span);
+        self.variables.truncate(variables);
+        self.free = free;
+        outcome
+    }
+
+    /// `for ($name : @map)`: the variable is a tuple of the key and the value.
+    fn entries(&mut self, name: &str, map: &Spanned<String>, body: &[Statement], span: Span) -> Result<(), Error> {
+        self.allow(self.allowed.time, Problem::LoopAtHit, map.span)?;
+        let (free, variables) = (self.free, self.variables.len());
+        let number = self.map_number(&map.node, map.span)?;
+        let keys = self.checker.maps.get(usize::from(number)).and_then(|known| known.keys.as_ref());
+        let keys = fallible::collect(keys.into_iter().flatten().copied())?;
+        let kept = self.kept(number, map.span)?;
+        let value = match kept {
+            Kept::Value(of) => of,
+            Kept::Aggregate(aggregate) => aggregate.number().ok_or(map.span.error(Problem::NoNumber))?,
+        };
+        let wide = map.span.error(Problem::Room { most: u8::MAX.into() });
+        let key = match keys.as_slice() {
+            [] => return Err(map.span.error(Problem::KeyParts { wanted: 0 })),
+            &[alone] => alone,
+            _ => self.checker.shapes.tuple(keys)?.ok_or(wide)?,
+        };
+        let of = self.checker.shapes.tuple(fallible::collect([key, value])?)?.ok_or(wide)?;
+        let place = self.room(1, span)?;
+        let first = self.room(of.words(), span)?;
+        self.push(Op::Set { to: place, from: Operand::Constant(0) }, span)?;
+        let (start, mut exits) = (self.ops.len(), Vec::new());
+        self.push(Op::Next { place, map: number }, span)?;
+        let (left, right) = (Operand::Word(place), Operand::Constant(u64::MAX));
+        self.branch_if(Comparison::Equal, left, right, &mut exits, span)?;
+        let to = Word(first.0.saturating_add(key.words()));
+        self.push(
+            match kept {
+                Kept::Value(_) => Op::Get { to, map: number, key: first },
+                Kept::Aggregate(_) => Op::Total { to, map: number, key: first },
+            },
+            span,
+        )?;
+        self.add_variable(name, first, of, None)?;
+        let outcome = self.turn(body, start, exits, None, span);
+        self.variables.truncate(variables);
+        self.free = free;
+        outcome
     }
 
     /// `$name = value`, or with an operator.
@@ -170,7 +312,7 @@ impl<'c, 's> Clause<'c, 's> {
     ) -> Result<(), Error> {
         let start = self.free;
         let known = self.variables.iter().rev().find(|variable| variable.name == name);
-        let Some(&Variable { at: place, of, .. }) = known else {
+        let Some(&Variable { at: place, of, declared, .. }) = known else {
             if operator.is_some() {
                 return Err(at.error(Problem::Unset));
             }
@@ -178,9 +320,7 @@ impl<'c, 's> Clause<'c, 's> {
             self.free = start;
             let place = self.room(new.of.words(), value.span)?;
             self.place(new, place, new.of, value.span)?;
-            let name = fallible::copy(name)?;
-            fallible::push(&mut self.variables, Variable { name, at: place, of: new.of })?;
-            return Ok(());
+            return self.add_variable(name, place, new.of, None);
         };
         let old = Value { at: Operand::Word(place), of };
         let new = match operator {
@@ -190,8 +330,34 @@ impl<'c, 's> Clause<'c, 's> {
             }
             None => self.value(value)?,
         };
-        let new = convert(new, of, value.span)?;
+        if let Some(at) = declared.filter(|_| self.checker.learning && !self.guessed) {
+            self.checker.declare(at, new.of)?;
+        }
+        let new = convert(&mut self.checker.shapes, new, of, value.span)?;
         self.place(new, place, of, value.span)
+    }
+
+    /// `let $name`, which is a new variable, whatever is outside this block.
+    fn declare(&mut self, name: &str, value: Option<&Expression>, span: Span) -> Result<(), Error> {
+        let start = self.free;
+        let (new, declared) = match value {
+            Some(value) => (self.value(value)?, None),
+            None => {
+                let known = self.checker.declared.iter().find(|(at, _)| *at == span.start);
+                let of = known.map_or(SIGNED, |(_, of)| *of);
+                (Value { of, at: Operand::Constant(0) }, Some(span.start))
+            }
+        };
+        self.free = start;
+        let place = self.room(new.of.words(), span)?;
+        let first = if new.of.words() > 1 && declared.is_some() { Value::constant(0, true) } else { new };
+        self.place(first, place, new.of, span)?;
+        self.add_variable(name, place, new.of, declared)
+    }
+
+    fn add_variable(&mut self, name: &str, at: Word, of: Type, declared: Option<usize>) -> Result<(), Error> {
+        let name = fallible::copy(name)?;
+        Ok(fallible::push(&mut self.variables, Variable { name, at, of, declared })?)
     }
 
     /// `@name[keys] = value`, or with an operator.
@@ -222,23 +388,33 @@ impl<'c, 's> Clause<'c, 's> {
             Kept::Value(of) => of,
             Kept::Aggregate(_) => return Err(at.error(Problem::MapKind)),
         };
-        let from = self.in_words(convert(new, of, value.span)?, of, value.span)?;
+        let new = convert(&mut self.checker.shapes, new, of, value.span)?;
+        let from = self.in_words(new, of, value.span)?;
         self.push(Op::Put { map: number, key, from }, at)
     }
 }
 
-/// `value` as what `of` is: numbers become each other, and strings become longer.
-fn convert(value: Value, of: Type, span: Span) -> Result<Value, Error> {
+/// `value` as what `of` is: numbers become each other, and strings become longer, in tuples, too.
+fn convert(shapes: &mut Shapes, value: Value, of: Type, span: Span) -> Result<Value, Error> {
     let fits = match (value.of, of) {
         (Type::Integer { .. } | Type::Pointer { .. }, Type::Integer { .. } | Type::Pointer { .. }) => true,
         (Type::Text { words }, Type::Text { words: most }) if words > most => {
             return Err(span.error(Problem::LongText { most: usize::from(most) * 8 - 1 }));
         }
         (Type::Text { .. }, Type::Text { .. }) => true,
+        (Type::Bytes { words }, Type::Bytes { words: most }) if words > most => {
+            return Err(span.error(Problem::LongText { most: usize::from(most) * 8 - 8 }));
+        }
+        (Type::Bytes { .. }, Type::Bytes { .. }) => true,
+        // What is longer in a part of it would be merged to something else.
+        (Type::Tuple { .. }, Type::Tuple { .. }) => shapes.merge(of, value.of)? == Some(of),
         (has, wants) => has == wants,
     };
     match fits {
-        true => Ok(Value { of: if let Type::Text { .. } = of { value.of } else { of }, ..value }),
+        true => Ok(Value {
+            of: if let Type::Text { .. } | Type::Bytes { .. } | Type::Tuple { .. } = of { value.of } else { of },
+            ..value
+        }),
         false => {
             let (wanted, found): (Noun, Noun) = (of.into(), value.of.into());
             Err(span.error(Problem::Type { wanted, found }))

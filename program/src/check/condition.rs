@@ -40,7 +40,8 @@ impl Clause<'_, '_> {
         }
     }
 
-    fn branch_if(
+    /// A jump, added to `exits`, that is taken if a comparison holds.
+    pub fn branch_if(
         &mut self,
         how: Comparison,
         left: Operand,
@@ -91,8 +92,16 @@ impl Clause<'_, '_> {
             _ if one.is_number() && other.is_number() => {
                 Ok((comparison(operator, join(&one, &other)), one.at, other.at))
             }
-            (Type::Text { .. }, Type::Text { .. }) if is_equality => {
+            (Type::Text { .. }, Type::Text { .. }) | (Type::Bytes { .. }, Type::Bytes { .. }) if is_equality => {
                 let differ = self.differ(one, other, span)?;
+                Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
+            }
+            (Type::Tuple { .. }, Type::Tuple { .. }) if is_equality => {
+                let of = self.checker.shapes.merge(one.of, other.of)?.ok_or(span.error(nouns))?;
+                let (left, right) = (self.in_words(one, of, span)?, self.in_words(other, of, span)?);
+                let bytes = u8::try_from(usize::from(of.words()) * 8);
+                let bytes = bytes.map_err(|_| span.error(Problem::Room { most: usize::from(u8::MAX) / 8 }))?;
+                let differ = self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)?;
                 Ok((comparison(operator, false), differ.at, Operand::Constant(0)))
             }
             (Type::Symbol, Type::Symbol | Type::Integer { .. }) | (Type::Integer { .. }, Type::Symbol)
@@ -157,7 +166,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// 0 if two strings are the same, 1 if not.
+    /// 0 if two strings or buffers are the same, 1 if not.
     fn differ(&mut self, one: Value, other: Value, span: Span) -> Result<Value, Error> {
         let words = one.of.words().max(other.of.words());
         let of = Type::Text { words };

@@ -7,6 +7,7 @@ use super::clause::Clause;
 use super::map::arithmetic;
 use super::value::{SIGNED, UNSIGNED, Value, join, number};
 use crate::error::{Error, Noun, Problem, Span};
+use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Target, TypeName, Unary};
 
 /// How many words a string has that is chosen from two.
@@ -36,6 +37,17 @@ impl Clause<'_, '_> {
             ExpressionForm::Binary { .. } => self.truth(expression),
             ExpressionForm::Choice { condition, then, otherwise } => self.choice(condition, then, otherwise, span),
             ExpressionForm::Cast { to, operand } => self.cast(*to, operand, span),
+            ExpressionForm::Tuple(parts) => {
+                let mut values = alloc::vec::Vec::new();
+                for part in parts {
+                    fallible::push(&mut values, (self.value(part)?, part.span))?;
+                }
+                self.tuple(&values, span)
+            }
+            ExpressionForm::Part { tuple, number } => {
+                let value = self.value(tuple)?;
+                self.part(value, *number, span)
+            }
             ExpressionForm::Index { pointer, index } => {
                 let (base, distance) = (self.value(pointer)?, self.value(index)?);
                 if !matches!(base.of, Type::Pointer { .. }) {
@@ -156,7 +168,8 @@ impl Clause<'_, '_> {
             _ if one.is_number() && other.is_number() && one.of != other.of => {
                 Type::Integer { signed: join(&one, &other) }
             }
-            (one, other) if Noun::from(one) == Noun::from(other) => room,
+            (Type::Text { .. }, Type::Text { .. }) => room,
+            (one, other) if Noun::from(one) == Noun::from(other) && one.fits_as(other) => room,
             (one, other) => {
                 return Err(span.error(Problem::Types { left: one.into(), right: other.into() }));
             }
@@ -202,6 +215,9 @@ impl Clause<'_, '_> {
             "caller" => (Type::Symbol, Builtin::Caller, true),
             "probe" => (Type::Site, Builtin::Site, false),
             "cpu" => (UNSIGNED, Builtin::Cpu, false),
+            "ncpus" => (UNSIGNED, Builtin::Cpus, false),
+            "rand" => (UNSIGNED, Builtin::Random, false),
+            "probetype" => return self.literal(self.kind.ok_or(span.error(Problem::ProbeKinds))?, span),
             "tid" | "pid" => (UNSIGNED, Builtin::Task, false),
             "nsecs" => (UNSIGNED, Builtin::Nanoseconds, false),
             "elapsed" => (UNSIGNED, Builtin::Elapsed, false),
@@ -212,8 +228,9 @@ impl Clause<'_, '_> {
                 (UNSIGNED, Builtin::Register(Register::X(0)), true)
             }
             _ => {
-                let digits = name.strip_prefix("arg").ok_or(span.error(Problem::Word))?;
-                let number: u8 = digits.parse().map_err(|_| span.error(Problem::Word))?;
+                let unknown = span.error(foreign::value(name).unwrap_or(Problem::Word));
+                let digits = name.strip_prefix("arg").ok_or(unknown)?;
+                let number: u8 = digits.parse().map_err(|_| unknown)?;
                 if number > 7 || digits.len() > 1 {
                     return Err(span.error(Problem::ArgumentNumber));
                 }

@@ -83,6 +83,10 @@ fn conversion(rest: &mut Peekable<Chars<'_>>) -> Option<Conversion> {
         'c' => Shown::Character,
         'p' => Shown::Pointer,
         's' => Shown::Text,
+        'r' => {
+            let style = rest.next_if(|c| "hx".contains(*c));
+            Shown::Bytes { characters: style.is_none(), escaped: style != Some('h') }
+        }
         _ => return None,
     };
     Some(conversion)
@@ -93,7 +97,10 @@ pub(super) fn fit(conversion: &mut Conversion, of: Type) -> Result<(), Problem> 
     let is_number = matches!(of, Type::Integer { .. } | Type::Pointer { .. });
     let (wanted, fits) = match conversion.shown {
         Shown::Text => (Noun::Text, !is_number),
-        Shown::Pointer | Shown::Hexadecimal { .. } => (Noun::Integer, is_number || of == Type::Symbol),
+        Shown::Bytes { .. } => (Noun::Bytes, matches!(of, Type::Bytes { .. })),
+        Shown::Pointer | Shown::Hexadecimal { .. } => {
+            (Noun::Integer, is_number || matches!(of, Type::Symbol | Type::Time { .. }))
+        }
         _ => (Noun::Integer, is_number),
     };
     conversion.of = of;

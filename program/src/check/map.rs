@@ -3,9 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use fallible::OutOfMemory;
 use kprobes_vm::code::{Aggregate, Arithmetic, Kept, MANY_MAX, Map, Op, Operand, Type, Word};
 
+use super::Checker;
 use super::clause::Clause;
+use super::shapes::Shapes;
 use super::value::{SIGNED, Value, number};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, MapReference, Operator};
@@ -26,41 +29,24 @@ impl Known {
     }
 }
 
-/// What can be told of a type from two uses of it.
-pub(super) trait Merge: Sized {
-    /// What is both, if something can be.
-    fn merge(self, other: Self) -> Option<Self>;
-}
-
-impl Merge for Type {
-    fn merge(self, other: Self) -> Option<Self> {
-        match (self, other) {
-            (Self::Text { words }, Self::Text { words: others }) => Some(Self::Text { words: words.max(others) }),
-            (Self::Integer { .. } | Self::Pointer { .. }, Self::Integer { .. } | Self::Pointer { .. }) => Some(self),
-            _ => (self == other).then_some(self),
+/// What is kept by both of two uses of a map, if something can be.
+fn merge(shapes: &mut Shapes, one: Kept, other: Kept) -> Result<Option<Kept>, OutOfMemory> {
+    use Aggregate as A;
+    Ok(match (one, other) {
+        (Kept::Value(one), Kept::Value(other)) => shapes.merge(one, other)?.map(Kept::Value),
+        (Kept::Aggregate(first), Kept::Aggregate(second)) => {
+            let same = match (first, second) {
+                (A::Sum { .. }, A::Sum { .. })
+                | (A::Average { .. }, A::Average { .. })
+                | (A::Least { .. }, A::Least { .. })
+                | (A::Greatest { .. }, A::Greatest { .. })
+                | (A::Statistics { .. }, A::Statistics { .. }) => true,
+                _ => first == second,
+            };
+            same.then_some(one)
         }
-    }
-}
-
-impl Merge for Kept {
-    fn merge(self, other: Self) -> Option<Self> {
-        use Aggregate as A;
-        match (self, other) {
-            (Self::Value(one), Self::Value(other)) => one.merge(other).map(Self::Value),
-            (Self::Aggregate(one), Self::Aggregate(other)) => {
-                let same = match (one, other) {
-                    (A::Sum { .. }, A::Sum { .. })
-                    | (A::Average { .. }, A::Average { .. })
-                    | (A::Least { .. }, A::Least { .. })
-                    | (A::Greatest { .. }, A::Greatest { .. })
-                    | (A::Statistics { .. }, A::Statistics { .. }) => true,
-                    _ => one == other,
-                };
-                same.then_some(self)
-            }
-            _ => None,
-        }
-    }
+        _ => None,
+    })
 }
 
 impl Clause<'_, '_> {
@@ -85,11 +71,12 @@ impl Clause<'_, '_> {
     /// Learns that the map keeps `kept`.
     pub fn keep(&mut self, map: u8, kept: Kept, span: Span) -> Result<(), Error> {
         let learns = self.checker.learning && !self.guessed;
-        let Some(known) = self.checker.maps.get_mut(usize::from(map)) else {
+        let Checker { maps, shapes, .. } = &mut *self.checker;
+        let Some(known) = maps.get_mut(usize::from(map)) else {
             return Ok(());
         };
         let merged = match known.value {
-            Some(value) => value.merge(kept).ok_or(span.error(Problem::MapKind))?,
+            Some(value) => merge(shapes, value, kept)?.ok_or(span.error(Problem::MapKind))?,
             None => kept,
         };
         if learns && known.value != Some(merged) {
@@ -104,12 +91,23 @@ impl Clause<'_, '_> {
         let number = self.map_number(map, span)?;
         let mut parts = Vec::new();
         for key in keys {
-            fallible::push(&mut parts, (self.value(key)?, key.span))?;
+            let value = self.value(key)?;
+            // A tuple alone is a key of its parts.
+            match (value.of, value.at) {
+                (Type::Tuple { shape, .. }, Operand::Word(first)) if keys.len() == 1 => {
+                    let mut at = first;
+                    for &of in self.checker.shapes.parts(shape) {
+                        fallible::push(&mut parts, (Value { at: Operand::Word(at), of }, key.span))?;
+                        at = Word(at.0.saturating_add(of.words()));
+                    }
+                }
+                _ => fallible::push(&mut parts, (value, key.span))?,
+            }
         }
         let types = self.key_types(number, &parts, span)?;
         if let ([(part, _)], [of]) = (parts.as_slice(), types.as_slice())
             && let Operand::Word(at) = part.at
-            && part.of.words() == of.words()
+            && part.of.fits_as(*of)
         {
             return Ok((number, at));
         }
@@ -131,7 +129,8 @@ impl Clause<'_, '_> {
     fn key_types(&mut self, map: u8, parts: &[(Value, Span)], span: Span) -> Result<Vec<Type>, Error> {
         let here = fallible::collect(parts.iter().map(|(part, _)| part.of))?;
         let learns = self.checker.learning && !self.guessed;
-        let Some(known) = self.checker.maps.get_mut(usize::from(map)) else {
+        let Checker { maps, shapes, .. } = &mut *self.checker;
+        let Some(known) = maps.get_mut(usize::from(map)) else {
             return Ok(here);
         };
         let Some(keys) = &known.keys else {
@@ -148,7 +147,7 @@ impl Clause<'_, '_> {
         let mut merged = Vec::new();
         for (&wanted, (part, at)) in keys.iter().zip(parts) {
             let problem = Problem::KeyType { wanted: wanted.into(), found: part.of.into() };
-            fallible::push(&mut merged, wanted.merge(part.of).ok_or(at.error(problem))?)?;
+            fallible::push(&mut merged, shapes.merge(wanted, part.of)?.ok_or(at.error(problem))?)?;
         }
         if learns && *keys != merged {
             known.keys = Some(fallible::collect(merged.iter().copied())?);

@@ -9,19 +9,22 @@ mod condition;
 mod expression;
 mod format;
 mod map;
+mod shapes;
 mod value;
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use fallible::TryClone;
-use kprobes_vm::code::{Code, MANY_MAX, Routine};
+use fallible::{OutOfMemory, TryClone};
+use kprobes_vm::code::{Code, MANY_MAX, Routine, Type};
 
 use crate::checked::{Action, Checked};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Probe, Program};
 use clause::Clause;
 use map::Known;
+use shapes::Shapes;
 
 /// The functions of the image.
 pub trait Symbols {
@@ -44,8 +47,17 @@ pub trait Symbols {
 ///
 /// What is wrong, and where.
 pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error> {
-    let mut checker =
-        Checker { symbols, maps: Vec::new(), actions: Vec::new(), stack_frames: 0, learning: true, changed: true };
+    let mut checker = Checker {
+        symbols,
+        maps: Vec::new(),
+        actions: Vec::new(),
+        formats: Vec::new(),
+        shapes: Shapes::default(),
+        declared: Vec::new(),
+        stack_frames: 0,
+        learning: true,
+        changed: true,
+    };
     if program.clauses.len() > MANY_MAX {
         let span = program.clauses.get(MANY_MAX).and_then(|clause| clause.probes.first());
         return Err(span.map_or_else(Span::default, |probe| probe.span).error(Problem::Many { most: MANY_MAX }));
@@ -70,7 +82,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
     }
     let maps = fallible::collect(checker.maps.into_iter().filter_map(Known::finish))?;
     let code = Code { routines, maps, actions: checker.actions.len(), stack_frames: checker.stack_frames };
-    Ok(Checked { code, probes, actions: checker.actions })
+    Ok(Checked { code, probes, actions: checker.actions, formats: checker.formats, tuples: checker.shapes.0 })
 }
 
 /// What is known of the whole program.
@@ -78,8 +90,12 @@ struct Checker<'a> {
     symbols: &'a dyn Symbols,
     maps: Vec<Known>,
     actions: Vec<Action>,
+    formats: Vec<String>,
+    shapes: Shapes,
+    /// What variables are that are declared without a value, by where their names are.
+    declared: Vec<(usize, Type)>,
     stack_frames: usize,
-    /// What maps keep is still being found out.
+    /// What maps keep, and variables are that are declared, is still being found out.
     learning: bool,
     /// Something has been.
     changed: bool,
@@ -89,6 +105,32 @@ impl Checker<'_> {
     /// Whether what is wrong ends the check at once: not while maps are being learnt of, unless there is no memory for that.
     fn ends_with(&self, error: &Error) -> bool {
         !self.learning || error.problem == Problem::OutOfMemory
+    }
+
+    /// The number of the format of a time.
+    fn format(&mut self, format: &str, span: Span) -> Result<u8, Error> {
+        let number = self.formats.iter().position(|other| other == format).unwrap_or(self.formats.len());
+        if number == self.formats.len() {
+            fallible::push(&mut self.formats, fallible::copy(format)?)?;
+        }
+        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
+    }
+
+    /// Learns that the variable that is declared at `at` has a value that is `of`.
+    fn declare(&mut self, at: usize, of: Type) -> Result<(), OutOfMemory> {
+        match self.declared.iter_mut().find(|(other, _)| *other == at) {
+            None => {
+                fallible::push(&mut self.declared, (at, of))?;
+                self.changed = true;
+            }
+            Some((_, known)) => {
+                if let Some(merged) = self.shapes.merge(*known, of)?.filter(|merged| merged != known) {
+                    *known = merged;
+                    self.changed = true;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The number of `action`.

@@ -52,6 +52,8 @@ pub(super) struct Variable {
     pub at: Word,
     /// What it is.
     pub of: Type,
+    /// Where it is declared without a value: what it is was learnt from all that it is given.
+    pub declared: Option<usize>,
 }
 
 impl Clause<'_, '_> {
@@ -98,6 +100,19 @@ impl Clause<'_, '_> {
 
     /// Puts a value at `to`, which has room for what `of` is; a shorter string is filled up with zeros.
     pub fn place(&mut self, value: Value, to: Word, of: Type, span: Span) -> Result<(), Error> {
+        if let (Type::Tuple { .. }, Type::Tuple { shape, .. }) = (value.of, of)
+            && value.of != of
+        {
+            let mut to = to;
+            for (number, part) in
+                fallible::collect(self.checker.shapes.parts(shape).iter().copied())?.into_iter().enumerate()
+            {
+                let from = self.part(value, number as u64, span)?;
+                self.place(from, to, part, span)?;
+                to = Word(to.0.saturating_add(part.words()));
+            }
+            return Ok(());
+        }
         let (has, wants) = (value.of.words(), of.words());
         match value.at {
             Operand::Word(from) if from == to => {}
@@ -115,13 +130,39 @@ impl Clause<'_, '_> {
     /// Where the value is, as words that are `of`: where it is already, if it is so.
     pub fn in_words(&mut self, value: Value, of: Type, span: Span) -> Result<Word, Error> {
         match value.at {
-            Operand::Word(at) if value.of.words() == of.words() => Ok(at),
+            Operand::Word(at) if value.of.fits_as(of) => Ok(at),
             _ => {
                 let to = self.room(of.words(), span)?;
                 self.place(value, to, of, span)?;
                 Ok(to)
             }
         }
+    }
+
+    /// A part of a tuple, by its number from 0 on.
+    pub fn part(&mut self, tuple: Value, number: u64, span: Span) -> Result<Value, Error> {
+        let (Type::Tuple { shape, .. }, Operand::Word(first)) = (tuple.of, tuple.at) else {
+            return Err(span.error(Problem::Type { wanted: Noun::Tuple, found: tuple.of.into() }));
+        };
+        let parts = self.checker.shapes.parts(shape);
+        let most = (parts.len() as u64).saturating_sub(1);
+        let found = usize::try_from(number).ok().and_then(|number| Some((parts.get(..number)?, *parts.get(number)?)));
+        let (before, of) = found.ok_or(span.error(Problem::Range { least: 0, most }))?;
+        let distance = before.iter().map(|part| part.words()).sum::<u8>();
+        Ok(Value { at: Operand::Word(Word(first.0.saturating_add(distance))), of })
+    }
+
+    /// These values in a row.
+    pub fn tuple(&mut self, values: &[(Value, Span)], span: Span) -> Result<Value, Error> {
+        let types = fallible::collect(values.iter().map(|(value, _)| value.of))?;
+        let of = self.checker.shapes.tuple(types)?.ok_or(span.error(Problem::Room { most: u8::MAX.into() }))?;
+        let first = self.room(of.words(), span)?;
+        let mut to = first;
+        for &(value, at) in values {
+            self.place(value, to, value.of, at)?;
+            to = Word(to.0.saturating_add(value.of.words()));
+        }
+        Ok(Value { at: Operand::Word(first), of })
     }
 
     /// A string that is written down.

@@ -77,6 +77,13 @@ pub enum Shown {
     Character,
     /// `%s`.
     Text,
+    /// `%r`, `%rx` and `%rh`.
+    Bytes {
+        /// Characters of ASCII as they are.
+        characters: bool,
+        /// Others as `\x00`, instead of as `00`, with spaces between them.
+        escaped: bool,
+    },
 }
 
 impl Conversion {
@@ -85,7 +92,7 @@ impl Conversion {
         let extended = |signed| if self.bits < 64 { extend(value, self.bits, signed) } else { value };
         let unsigned = extended(false);
         let (sign, digits) = match self.shown {
-            Shown::Text => {
+            Shown::Text | Shown::Bytes { .. } => {
                 let length = self.precision.and_then(|most| text.char_indices().nth(most)).map(|(at, _)| at);
                 return self.pad(text.get(..length.unwrap_or(text.len())).unwrap_or(text), out);
             }

@@ -5,15 +5,17 @@
 mod conversion;
 mod entries;
 mod histogram;
+mod time;
 
 use alloc::string::String;
 use core::fmt::{self, Write};
 
 use fallible::{OutOfMemory, Text};
-use kprobes_vm::code::{Kept, Type};
+use kprobes_vm::code::{Kept, TURNS_MAX, Type};
 use kprobes_vm::store::{Masked, Record, Store};
 
 pub use conversion::{Conversion, Piece, Shown};
+pub(crate) use time::is_known as is_time_format;
 
 use crate::checked::{Action, Checked};
 
@@ -101,6 +103,9 @@ pub fn write_maps(
     if store.stacks_dropped() > 0 {
         writeln!(out, "{} stacks lost, as there was no room for more", store.stacks_dropped())?;
     }
+    if store.cut() > 0 {
+        writeln!(out, "{} runs ended in a loop, after {TURNS_MAX} operations in loops", store.cut())?;
+    }
     if store.faults() > 0 {
         writeln!(out, "{} reads of memory failed, and gave 0", store.faults())?;
     }
@@ -117,10 +122,14 @@ impl Reporter<'_> {
                     if let Some(conversion) = &piece.conversion {
                         let (words, others) = split(rest, conversion.of);
                         rest = others;
-                        let text = if conversion.shown == Shown::Text {
-                            self.text(conversion.of, words)?
-                        } else {
-                            String::new()
+                        let text = match conversion.shown {
+                            Shown::Text => self.text(conversion.of, words)?,
+                            Shown::Bytes { characters, escaped } => {
+                                let mut text = Text::default();
+                                bytes(words, characters, escaped, &mut text)?;
+                                text.0
+                            }
+                            _ => String::new(),
                         };
                         conversion.write(words.first().copied().unwrap_or(0), &text, out)?;
                     }
@@ -190,6 +199,22 @@ impl Reporter<'_> {
                 None => write!(out, "{word:#x}"),
             },
             Type::Site => self.names.site(word, out),
+            Type::Bytes { .. } => bytes(words, true, true, out),
+            Type::Tuple { shape, .. } => {
+                out.write_char('(')?;
+                let mut rest = words;
+                for (number, &part) in self.program.tuples.get(usize::from(shape)).into_iter().flatten().enumerate() {
+                    let (words, others) = split(rest, part);
+                    rest = others;
+                    out.write_str(if number > 0 { ", " } else { "" })?;
+                    self.value(part, words, divisor, out)?;
+                }
+                out.write_char(')')
+            }
+            Type::Time { format } => {
+                let format = self.program.formats.get(usize::from(format));
+                time::write(format.map_or("", String::as_str), word, out)
+            }
             Type::Stack => {
                 out.write_char('\n')?;
                 for (depth, frame) in self.store.stack(word).enumerate() {
@@ -208,6 +233,21 @@ impl Reporter<'_> {
             }
         }
     }
+}
+
+/// Writes the bytes in these words, which begin with how many they are.
+fn bytes(words: &[u64], characters: bool, escaped: bool, out: &mut dyn Write) -> fmt::Result {
+    let (&count, words) = words.split_first().unwrap_or((&0, &[]));
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let all = words.iter().flat_map(|word| word.to_le_bytes()).take(count);
+    for (number, byte) in all.enumerate() {
+        match byte {
+            b' '..=b'~' if characters => out.write_char(byte.into())?,
+            _ if escaped => write!(out, "\\x{byte:02x}")?,
+            _ => write!(out, "{}{byte:02x}", if number > 0 { " " } else { "" })?,
+        }
+    }
+    Ok(())
 }
 
 /// The string in these words.

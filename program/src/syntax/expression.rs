@@ -8,6 +8,7 @@ use super::parser::{Parser, target};
 use super::token::Token;
 use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, TypeName, Unary};
 use crate::error::{Error, Problem, Span};
+use crate::foreign;
 
 /// What may stand before a value.
 enum Prefix {
@@ -39,7 +40,7 @@ impl Parser<'_> {
 
     /// The value that is `form`, from `start` to the last token.
     #[inline(never)]
-    fn node(&self, form: ExpressionForm, start: Span) -> Result<Expression, Error> {
+    pub fn node(&self, form: ExpressionForm, start: Span) -> Result<Expression, Error> {
         let value = Expression::new(form, start.to(self.last))?;
         if value.height + self.depth > DEPTH_MAX { Err(value.span.error(Problem::Deep)) } else { Ok(value) }
     }
@@ -84,7 +85,11 @@ impl Parser<'_> {
             Token::Sign(sign @ ("++" | "--")) => Prefix::Step { up: sign == "++" },
             Token::Sign("(") => {
                 let Token::Word(word) = self.second()? else { return Ok(None) };
-                let Some(to) = TypeName::integer(word) else { return Ok(None) };
+                let Some(to) = TypeName::integer(word) else {
+                    let Some(problem) = foreign::keyword(word) else { return Ok(None) };
+                    self.advance()?;
+                    return Err(self.here(problem));
+                };
                 self.advance()?;
                 self.advance()?;
                 let to = TypeName { pointer: self.accept("*")?, ..to };
@@ -117,7 +122,7 @@ impl Parser<'_> {
             Token::Map(_) | Token::Word(_) => self.named()?,
             _ => self.literal()?,
         };
-        while let Token::Sign("[" | "++" | "--") = self.token {
+        while let Token::Sign("[" | "++" | "--" | "." | "->") = self.token {
             value = self.suffixed(value, start)?;
         }
         Ok(value)
@@ -131,6 +136,18 @@ impl Parser<'_> {
             self.expect("]")?;
             return self.node(ExpressionForm::Index { pointer: value, index }, start);
         }
+        if let Token::Sign(sign @ ("." | "->")) = self.token {
+            if let (".", Token::Integer(number)) = (sign, self.second()?) {
+                self.advance()?;
+                self.advance()?;
+                return self.node(ExpressionForm::Part { tuple: value, number }, start);
+            }
+            let whole = match &*value.form {
+                ExpressionForm::Builtin(name) => foreign::value(name).map(|problem| value.span.error(problem)),
+                _ => None,
+            };
+            return Err(whole.unwrap_or_else(|| self.here(foreign::field(sign))));
+        }
         let (target, up) = (target(value)?, self.token == Token::Sign("++"));
         self.advance()?;
         self.node(ExpressionForm::Step { target, up, first: false }, start)
@@ -141,6 +158,11 @@ impl Parser<'_> {
         let start = self.span;
         self.advance()?;
         let mut value = self.value()?;
+        if self.accept(",")? {
+            let mut parts = fallible::collect([value])?;
+            fallible::extend(&mut parts, self.values(")")?)?;
+            return self.node(ExpressionForm::Tuple(parts), start);
+        }
         self.expect(")")?;
         value.span = start.to(self.last);
         Ok(value)
@@ -163,12 +185,25 @@ impl Parser<'_> {
                     let arguments = if self.accept(")")? { Vec::new() } else { self.values(")")? };
                     ExpressionForm::Call { name, arguments }
                 } else {
-                    ExpressionForm::Builtin(fallible::copy(word)?)
+                    match word {
+                        "false" => ExpressionForm::Integer(0),
+                        "true" => ExpressionForm::Integer(1),
+                        _ => ExpressionForm::Builtin(fallible::copy(word)?),
+                    }
                 }
             }
             _ => return Err(self.here(Problem::Value)),
         };
         self.node(form, start)
+    }
+
+    /// An integer, or a pointer to one.
+    pub fn type_name(&mut self) -> Result<TypeName, Error> {
+        let Token::Word(word) = self.token else { return Err(self.here(Problem::Value)) };
+        let unknown = self.here(foreign::keyword(word).unwrap_or(Problem::Word));
+        let to = TypeName::integer(word).ok_or(unknown)?;
+        self.advance()?;
+        Ok(TypeName { pointer: self.accept("*")?, ..to })
     }
 
     #[inline(never)]

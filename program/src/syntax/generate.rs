@@ -8,18 +8,51 @@ mod sound;
 pub use sound::{MEMORY, sound};
 
 use super::tree::{
-    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Spanned, Statement, StatementForm,
-    Target, TypeName, Unary,
+    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
+    StatementForm, Target, TypeName, Unary, Unit,
 };
 use crate::error::Span;
 use crate::random::Random;
 
 const NOWHERE: Span = Span { start: 0, end: 0 };
 
-const BUILTINS: [&str; 12] =
-    ["arg0", "arg1", "arg7", "retval", "func", "caller", "cpu", "tid", "comm", "nsecs", "kstack", "probe"];
-const FUNCTIONS: [&str; 9] = ["str", "ksym", "kaddr", "reg", "kstack", "strncmp", "count", "hist", "unknown"];
-const ACTIONS: [&str; 8] = ["printf", "print", "clear", "zero", "delete", "exit", "count", "unknown"];
+const BUILTINS: [&str; 15] = [
+    "ncpus",
+    "rand",
+    "probetype",
+    "arg0",
+    "arg1",
+    "arg7",
+    "retval",
+    "func",
+    "caller",
+    "cpu",
+    "tid",
+    "comm",
+    "nsecs",
+    "kstack",
+    "probe",
+];
+const FUNCTIONS: [&str; 16] = [
+    "len",
+    "strlen",
+    "strstr",
+    "strcontains",
+    "has_key",
+    "buf",
+    "strftime",
+    "str",
+    "ksym",
+    "kaddr",
+    "reg",
+    "kstack",
+    "strncmp",
+    "count",
+    "hist",
+    "unknown",
+];
+const ACTIONS: [&str; 11] =
+    ["errorf", "warnf", "time", "printf", "print", "clear", "zero", "delete", "exit", "count", "unknown"];
 const OPERATORS: [Operator; 18] = [
     Operator::Or,
     Operator::And,
@@ -109,7 +142,9 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
         });
     }
     let depth = depth - 1;
-    value(match random.below(12) {
+    value(match random.below(14) {
+        12 => Form::Tuple(some(random, 2, 3, |random| expression(random, depth))),
+        13 => Form::Part { tuple: expression(random, depth), number: random.below(3) as u64 },
         0 => Form::Map(map(random, depth)),
         1 => {
             let arguments = some(random, 0, 3, |random| expression(random, depth));
@@ -145,7 +180,7 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
 fn statement(random: &mut Random, depth: usize) -> Statement {
     use StatementForm as Form;
     let inner = depth.saturating_sub(1);
-    one(match random.below(if depth == 0 { 6 } else { 8 }) {
+    one(match random.below(if depth == 0 { 6 } else { 12 }) {
         0 => Form::Return,
         1 | 2 => {
             let operator = random.of(&OPERATORS);
@@ -168,6 +203,21 @@ fn statement(random: &mut Random, depth: usize) -> Statement {
             then: some(random, 0, 3, |random| statement(random, inner)),
             otherwise: some(random, 0, 3, |random| statement(random, inner)),
         },
+        7 => Form::While {
+            condition: expression(random, 2),
+            body: some(random, 0, 3, |random| statement(random, inner)),
+        },
+        8 => Form::For {
+            name: name(random),
+            range: match random.below(2) {
+                0 => Range::Map(one(name(random))),
+                _ => Range::Numbers { first: expression(random, 1), end: expression(random, 1) },
+            },
+            body: some(random, 0, 3, |random| statement(random, inner)),
+        },
+        9 => Form::Let { name: name(random), value: (random.below(2) == 0).then(|| expression(random, 2)) },
+        10 if random.below(2) == 0 => Form::Break,
+        10 => Form::Continue,
         _ => Form::Unroll {
             count: value(ExpressionForm::Integer(random.below(6) as u64)),
             body: some(random, 0, 3, |random| statement(random, inner)),
@@ -183,7 +233,7 @@ fn probe(random: &mut Random) -> Probe {
     match random.below(9) {
         0 => Probe::Begin,
         1 => Probe::End,
-        2 => Probe::Interval { milliseconds: 1 + random.below(5000) as u64 },
+        2 => Probe::Interval { count: 1 + random.below(5000) as u64, unit: random.of(&Unit::ALL) },
         3 | 4 => Probe::Entry { glob },
         5 if random.below(2) == 0 => Probe::Return { glob },
         5 => Probe::Exit { glob },

@@ -3,8 +3,9 @@
 //! ```text
 //! program    = clause…
 //! clause     = probe [, probe]… [/ value /] { statement… }
-//! statement  = target = value;  target += value;  value;  return;
+//! statement  = target = value;  target += value;  value;  return;  let $name [: type] [= value];
 //!            | if (value) block [else block | else if …]  |  unroll (number) block
+//!            | while (value) block  |  for ($name : value..value) block  |  for ($name : @name) block  |  break;  continue;
 //! block      = { statement… }
 //! target     = $name | @name | @name[value, …]
 //! ```
@@ -24,8 +25,8 @@ use alloc::vec::Vec;
 
 pub use matching::{Glob, matches, numbered, plain_path, plain_pieces};
 pub use tree::{
-    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Spanned, Statement, StatementForm,
-    Target, TypeName, Unary,
+    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Spanned, Statement,
+    StatementForm, Target, TypeName, Unary, Unit,
 };
 
 use crate::error::{Error, Problem, Span};

@@ -3,9 +3,10 @@
 use alloc::vec::Vec;
 
 use super::token::{Cursor, Token};
-use super::tree::{Clause, ExpressionForm, Operator, Probe, Program, Spanned, Statement, StatementForm, Target};
+use super::tree::{Clause, ExpressionForm, Operator, Probe, Program, Range, Spanned, Statement, StatementForm, Target};
 use super::{DEPTH_MAX, Expression, probe};
 use crate::error::{Error, Problem, Span};
+use crate::foreign;
 
 /// What is being read: one token is known ahead.
 pub(super) struct Parser<'a> {
@@ -147,8 +148,13 @@ impl<'a> Parser<'a> {
                     Token::Sign(";") => parser.advance()?,
                     _ => {
                         let statement = parser.statement()?;
-                        let is_block =
-                            matches!(statement.node, StatementForm::If { .. } | StatementForm::Unroll { .. });
+                        let is_block = matches!(
+                            statement.node,
+                            StatementForm::If { .. }
+                                | StatementForm::Unroll { .. }
+                                | StatementForm::While { .. }
+                                | StatementForm::For { .. }
+                        );
                         if !is_block && parser.token != Token::Sign("}") {
                             if parser.token == Token::End {
                                 return Err(open.error(Problem::OpenBlock));
@@ -180,15 +186,77 @@ impl<'a> Parser<'a> {
                 self.expect(")")?;
                 StatementForm::Unroll { count, body: self.inner_block()? }
             }
+            Token::Word("while") => {
+                self.advance()?;
+                self.expect("(")?;
+                let condition = self.value()?;
+                self.expect(")")?;
+                StatementForm::While { condition, body: self.inner_block()? }
+            }
+            Token::Word("for") => self.each()?,
+            Token::Word(word @ ("break" | "continue")) => {
+                self.advance()?;
+                if word == "break" { StatementForm::Break } else { StatementForm::Continue }
+            }
+            Token::Word("let") => self.variable()?,
             Token::Word("return") => {
                 self.advance()?;
                 StatementForm::Return
             }
             Token::Sign("(" | "++" | "--" | "*" | "-" | "!" | "~") => self.action()?,
+            Token::Word(word) if let Some(problem) = foreign::keyword(word) => return Err(self.here(problem)),
             Token::Sign(_) | Token::EndPredicate => return Err(self.here(Problem::Statement)),
             _ => self.action()?,
         };
         Ok(Spanned { node: form, span: start.to(self.last) })
+    }
+
+    /// `for ($name : range)`, with its parentheses or without, and what is done.
+    fn each(&mut self) -> Result<StatementForm, Error> {
+        self.advance()?;
+        let is_open = self.accept("(")?;
+        let Token::Variable(name) = self.token else { return Err(self.here(Problem::LoopRange)) };
+        let name = fallible::copy(name)?;
+        self.advance()?;
+        self.expect(":")?;
+        let first = self.value()?;
+        let range = if self.accept("..")? {
+            Range::Numbers { first, end: self.value()? }
+        } else {
+            match *first.form {
+                ExpressionForm::Map(map) if map.keys.is_empty() => {
+                    Range::Map(Spanned { node: map.name, span: first.span })
+                }
+                _ => return Err(first.span.error(Problem::LoopRange)),
+            }
+        };
+        if is_open {
+            self.expect(")")?;
+        }
+        Ok(StatementForm::For { name, range, body: self.inner_block()? })
+    }
+
+    /// `let $name`, with a type or a value, or without.
+    fn variable(&mut self) -> Result<StatementForm, Error> {
+        let start = self.span;
+        self.advance()?;
+        let Token::Variable(name) = self.token else {
+            let problem = foreign::keyword("let").filter(|_| matches!(self.token, Token::Map(_)));
+            return Err(problem.map_or_else(|| self.here(Problem::VariableName), |problem| start.error(problem)));
+        };
+        let name = fallible::copy(name)?;
+        self.advance()?;
+        let to = if self.accept(":")? { Some(self.type_name()?) } else { None };
+        let mut value = if self.accept("=")? { Some(self.value()?) } else { None };
+        if let Some(to) = to {
+            let span = start.to(self.last);
+            let operand = match value {
+                Some(value) => value,
+                None => Expression::new(ExpressionForm::Integer(0), span)?,
+            };
+            value = Some(self.node(ExpressionForm::Cast { to, operand }, start)?);
+        }
+        Ok(StatementForm::Let { name, value })
     }
 
     fn condition(&mut self) -> Result<StatementForm, Error> {

@@ -5,9 +5,10 @@ use alloc::string::String;
 
 use fallible::OutOfMemory;
 
-use super::token::{Cursor, number};
-use super::tree::{Probe, Spanned};
+use super::token::{Cursor, number, time};
+use super::tree::{Probe, Spanned, Unit};
 use crate::error::{Error, Problem, Span};
+use crate::foreign;
 
 /// The bytes of the name of a probe: up to white space, `,`, `/` or `{` outside brackets. A `{` behind `::` belongs to the name.
 /// The inner error is where a bracket is that is not closed.
@@ -106,20 +107,20 @@ pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
 
 fn read(whole: Part<'_>) -> Result<Probe, Error> {
     match whole.text {
-        "BEGIN" => return Ok(Probe::Begin),
-        "END" => return Ok(Probe::End),
+        "BEGIN" | "begin" => return Ok(Probe::Begin),
+        "END" | "end" => return Ok(Probe::End),
         _ => {}
     }
     let Some(at) = whole.text.find(':') else {
-        return Err(whole.span().error(Problem::ProbeKind));
+        return Err(whole.span().error(foreign::probe_alone(whole.text).unwrap_or(Problem::ProbeKind)));
     };
     let (kind, rest) = whole.cut(at);
     match kind.text {
-        "kprobe" => match last_outside(rest.text, '+').map(|at| rest.cut(at)) {
+        "kprobe" | "k" => match last_outside(rest.text, '+').map(|at| rest.cut(at)) {
             Some((function, offset)) => Ok(Probe::Offset { function: function.function()?, offset: offset.offset()? }),
             None => Ok(Probe::Entry { glob: rest.glob()? }),
         },
-        "kretprobe" => Ok(Probe::Return { glob: rest.glob()? }),
+        "kretprobe" | "kr" => Ok(Probe::Return { glob: rest.glob()? }),
         "return" => Ok(Probe::Exit { glob: rest.glob()? }),
         "insn" => {
             let Some(at) = last_outside(rest.text, ':') else {
@@ -141,17 +142,22 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
                 _ => Err(rest.span().error(Problem::InlineWhere)),
             }
         }
-        "interval" => {
-            let (unit, count) = rest.text.split_once(':').unwrap_or_default();
-            let scale = match unit {
-                "ms" => Some(1),
-                "s" => Some(1000),
-                _ => None,
-            };
-            let milliseconds =
-                scale.and_then(|scale: u64| number(count)?.checked_mul(scale)).filter(|&period| period > 0);
-            Ok(Probe::Interval { milliseconds: milliseconds.ok_or(rest.span().error(Problem::Interval))? })
-        }
-        _ => Err(kind.span().error(Problem::ProbeKind)),
+        "interval" | "i" => interval(rest.text).ok_or(rest.span().error(Problem::Interval)),
+        other => Err(kind.span().error(foreign::probe(other).unwrap_or(Problem::ProbeKind))),
     }
+}
+
+/// `s:N` and the like, or a time.
+fn interval(text: &str) -> Option<Probe> {
+    let (count, unit) = match text.split_once(':') {
+        Some((name, count)) => (number(count)?, Unit::ALL.into_iter().find(|unit| unit.name() == name)?),
+        None => {
+            let period = time(text)?;
+            let whole = |unit: &Unit| unit.nanoseconds().is_some_and(|unit| period.is_multiple_of(unit));
+            let unit = Unit::ALL.into_iter().find(whole)?;
+            (period.checked_div(unit.nanoseconds()?)?, unit)
+        }
+    };
+    unit.period(count)?;
+    Some(Probe::Interval { count, unit })
 }

@@ -2,7 +2,7 @@
 
 use std::string::ToString;
 
-use super::{Glob, Probe, matches, numbered, parse, parse_probes, plain_path};
+use super::{Glob, Probe, Unit, matches, numbered, parse, parse_probes, plain_path};
 use crate::error::Problem;
 
 /// The text that `program` reads as.
@@ -49,7 +49,7 @@ fn statements_and_clauses() {
     for (text, shown) in [
         ("BEGIN{}END{}", "BEGIN { } END { }"),
         ("kprobe:f,kprobe:g/x/{exit()}", "kprobe:f, kprobe:g /x/ { exit(); }"),
-        ("interval:s:2 { @=1 ; ; $x+=2 }", "interval:ms:2000 { @ = 1; $x += 2; }"),
+        ("interval:s:2 { @=1 ; ; $x+=2 }", "interval:s:2 { @ = 1; $x += 2; }"),
         (
             "BEGIN { if(a){b()}else if(c){}else{d()} return }",
             "BEGIN { if (a) { b(); } else if (c) { } else { d(); } return; }",
@@ -84,7 +84,22 @@ fn names_of_probes_are_taken_as_they_stand() {
     assert_eq!(probe("inline:a::*:return {}"), Probe::Inline { function: "a::*".into(), exit: true });
     assert_eq!(probe("return:a::f {}"), Probe::Exit { glob: "a::f".into() });
     assert_eq!(probe("kretprobe:* {}"), Probe::Return { glob: "*".into() });
-    assert_eq!(probe("interval:ms:50 {}"), Probe::Interval { milliseconds: 50 });
+    assert_eq!(probe("interval:ms:50 {}"), Probe::Interval { count: 50, unit: Unit::Milliseconds });
+    for (written, count, unit, period) in [
+        ("interval:s:2", 2, Unit::Seconds, 2_000_000_000),
+        ("i:us:250", 250, Unit::Microseconds, 250_000),
+        ("interval:hz:99", 99, Unit::Hertz, 10_101_010),
+        ("interval:5ms", 5, Unit::Milliseconds, 5_000_000),
+        ("interval:1m", 60, Unit::Seconds, 60_000_000_000),
+        ("i:1_500_000ns", 1500, Unit::Microseconds, 1_500_000),
+    ] {
+        let read = probe(&format!("{written} {{}}"));
+        assert_eq!((&read, unit.period(count)), (&Probe::Interval { count, unit }, Some(period)), "{written}");
+        assert_eq!(probe(&format!("{read} {{}}")), read);
+    }
+    assert_eq!(probe("k:f {}"), probe("kprobe:f {}"));
+    assert_eq!(probe("kr:f {}"), probe("kretprobe:f {}"));
+    assert_eq!((probe("begin {}"), probe("end {}")), (Probe::Begin, Probe::End));
     assert_eq!(parse_probes(" kprobe:a::* , BEGIN ").unwrap().len(), 2);
     assert_eq!(parse_probes("kprobe:f {").unwrap_err().problem, Problem::Expected { sign: "," });
 }
@@ -119,7 +134,11 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("inline:f:exit {}", "       ^^^^^^", Problem::InlineWhere);
     refuses("interval:1 {}", "         ^", Problem::Interval);
     refuses("interval:ms:0 {}", "         ^^^^", Problem::Interval);
-    refuses("interval:us:5 {}", "         ^^^^", Problem::Interval);
+    refuses("interval:hz:0 {}", "         ^^^^", Problem::Interval);
+    refuses("interval:hz:1000001 {}", "         ^^^^^^^^^^", Problem::Interval);
+    refuses("interval:999ns {}", "         ^^^^^", Problem::Interval);
+    refuses("interval:s:1s {}", "         ^^^^", Problem::Interval);
+    refuses("interval:min:5 {}", "         ^^^^^", Problem::Interval);
     refuses("kprobe:f print(1);", "         ^^^^^", Problem::Block);
     refuses("kprobe:f", "        ^", Problem::Block);
 }

@@ -3,8 +3,8 @@
 use core::fmt::{self, Display, Formatter, Write};
 
 use super::tree::{
-    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Statement, StatementForm, Target,
-    TypeName, Unary,
+    Clause, Expression, ExpressionForm, MapReference, Operator, Probe, Program, Range, Statement, StatementForm,
+    Target, TypeName, Unary,
 };
 
 impl Display for Program {
@@ -31,7 +31,7 @@ impl Display for Probe {
         match self {
             Self::Begin => f.write_str("BEGIN"),
             Self::End => f.write_str("END"),
-            Self::Interval { milliseconds } => write!(f, "interval:ms:{milliseconds}"),
+            Self::Interval { count, unit } => write!(f, "interval:{}:{count}", unit.name()),
             Self::Entry { glob } => write!(f, "kprobe:{glob}"),
             Self::Return { glob } => write!(f, "kretprobe:{glob}"),
             Self::Exit { glob } => write!(f, "return:{glob}"),
@@ -51,6 +51,8 @@ impl Display for StatementForm {
                 let sign = operator.map_or("", Operator::sign);
                 write!(f, "{} {sign}= {value};", target.node)
             }
+            Self::Let { name, value: None } => write!(f, "let ${name};"),
+            Self::Let { name, value: Some(value) } => write!(f, "let ${name} = {value};"),
             Self::Do(value) => write!(f, "{value};"),
             Self::If { condition, then, otherwise } => {
                 write!(f, "if ({condition}) ")?;
@@ -68,6 +70,19 @@ impl Display for StatementForm {
                 write!(f, "unroll ({count}) ")?;
                 block(f, body)
             }
+            Self::While { condition, body } => {
+                write!(f, "while ({condition}) ")?;
+                block(f, body)
+            }
+            Self::For { name, range, body } => {
+                match range {
+                    Range::Numbers { first, end } => write!(f, "for (${name} : {first}..{end}) ")?,
+                    Range::Map(map) => write!(f, "for (${name} : @{}) ", map.node)?,
+                }
+                block(f, body)
+            }
+            Self::Break => f.write_str("break;"),
+            Self::Continue => f.write_str("continue;"),
             Self::Return => f.write_str("return;"),
         }
     }
@@ -188,6 +203,15 @@ fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
         ExpressionForm::Cast { to, operand } => {
             write!(f, "({to})")?;
             write_value(f, operand, PREFIX)
+        }
+        ExpressionForm::Tuple(parts) => {
+            f.write_char('(')?;
+            separated(f, parts, ", ", |part, f| part.fmt(f))?;
+            f.write_char(')')
+        }
+        ExpressionForm::Part { tuple, number } => {
+            write_value(f, tuple, POSTFIX)?;
+            write!(f, ".{number}")
         }
         ExpressionForm::Index { pointer, index } => {
             write_value(f, pointer, POSTFIX)?;

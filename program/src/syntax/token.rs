@@ -6,6 +6,7 @@ use alloc::string::String;
 use fallible::OutOfMemory;
 
 use crate::error::{Error, Problem, Span};
+use crate::foreign;
 
 /// The longest string in a program, in bytes.
 const TEXT_MAX: usize = 255;
@@ -32,10 +33,10 @@ pub(super) enum Token<'a> {
 }
 
 /// All signs, those first that begin with another.
-static SIGNS: [&str; 43] = [
-    "<<=", ">>=", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "/=", "%=", "&=", "|=",
-    "^=", "(", ")", "{", "}", "[", "]", ";", ",", "?", ":", "<", ">", "=", "+", "-", "*", "/", "%", "&", "|", "^", "!",
-    "~",
+static SIGNS: [&str; 46] = [
+    "<<=", ">>=", "->", "..", ".", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "/=",
+    "%=", "&=", "|=", "^=", "(", ")", "{", "}", "[", "]", ";", ",", "?", ":", "<", ">", "=", "+", "-", "*", "/", "%",
+    "&", "|", "^", "!", "~",
 ];
 
 /// A place in the text of a program.
@@ -94,7 +95,14 @@ impl<'a> Cursor<'a> {
                 let name = self.word();
                 match first {
                     '@' => Token::Map(name),
+                    _ if name.is_empty() && self.rest().starts_with('#') => {
+                        self.position += 1;
+                        return Err(self.since(start).error(foreign::POSITIONAL));
+                    }
                     _ if name.is_empty() => return Err(self.since(start).error(Problem::VariableName)),
+                    _ if name.starts_with(|c: char| c.is_ascii_digit()) => {
+                        return Err(self.since(start).error(foreign::POSITIONAL));
+                    }
                     _ => Token::Variable(name),
                 }
             }
@@ -126,11 +134,11 @@ impl<'a> Cursor<'a> {
         rest.get(..length).unwrap_or("")
     }
 
-    /// A number: decimal, `0x…`, or `1e6`, with `_` between digits.
+    /// A number: decimal, `0x…`, or `1e6`, with `_` between digits; or a time.
     fn integer(&mut self) -> Result<u64, Error> {
         let start = self.position;
         let word = self.word();
-        number(word).ok_or_else(|| self.since(start).error(Problem::Number))
+        number(word).or_else(|| time(word)).ok_or_else(|| self.since(start).error(Problem::Number))
     }
 
     /// A string, from its first quotation mark to its last.
@@ -199,4 +207,21 @@ pub(super) fn number(word: &str) -> Option<u64> {
         }
         None => digits(word, 10),
     }
+}
+
+/// The units of time, in nanoseconds; those first whose names end with another.
+static UNITS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
+
+/// The nanoseconds that `word` is, if it is a number with a unit: `5ms`.
+pub(super) fn time(word: &str) -> Option<u64> {
+    let (count, unit) = UNITS.iter().find_map(|&(name, unit)| Some((word.strip_suffix(name)?, unit)))?;
+    if count.starts_with("0x") { None } else { number(count)?.checked_mul(unit) }
 }

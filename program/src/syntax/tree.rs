@@ -51,10 +51,12 @@ pub enum Probe {
     Begin,
     /// `END`: once, after all others.
     End,
-    /// `interval:ms:N` and `interval:s:N`: periodically.
+    /// `interval:s:N` and the like: periodically.
     Interval {
-        /// The period in milliseconds, not 0.
-        milliseconds: u64,
+        /// How many, not 0.
+        count: u64,
+        /// Of what.
+        unit: Unit,
     },
     /// `kprobe:GLOB`: on the entry of every function that matches.
     Entry {
@@ -99,7 +101,7 @@ impl TryClone for Probe {
         Ok(match self {
             Self::Begin => Self::Begin,
             Self::End => Self::End,
-            &Self::Interval { milliseconds } => Self::Interval { milliseconds },
+            &Self::Interval { count, unit } => Self::Interval { count, unit },
             Self::Entry { glob } => Self::Entry { glob: fallible::copy(glob)? },
             Self::Return { glob } => Self::Return { glob: fallible::copy(glob)? },
             Self::Exit { glob } => Self::Exit { glob: fallible::copy(glob)? },
@@ -109,6 +111,73 @@ impl TryClone for Probe {
             }
             Self::Inline { function, exit } => Self::Inline { function: fallible::copy(function)?, exit: *exit },
         })
+    }
+}
+
+/// What an interval is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// `us`.
+    Microseconds,
+    /// `ms`.
+    Milliseconds,
+    /// `s`.
+    Seconds,
+    /// `hz`: how many intervals a second has.
+    Hertz,
+}
+
+impl Unit {
+    /// All, the longest time first.
+    pub const ALL: [Self; 4] = [Self::Seconds, Self::Milliseconds, Self::Microseconds, Self::Hertz];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Microseconds => "us",
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+            Self::Hertz => "hz",
+        }
+    }
+
+    /// The nanoseconds of one unit; none for [`Hertz`](Self::Hertz).
+    #[must_use]
+    pub fn nanoseconds(self) -> Option<u64> {
+        match self {
+            Self::Microseconds => Some(1_000),
+            Self::Milliseconds => Some(1_000_000),
+            Self::Seconds => Some(1_000_000_000),
+            Self::Hertz => None,
+        }
+    }
+
+    /// The nanoseconds of an interval of `count`, if there is one, from a microsecond on.
+    #[must_use]
+    pub fn period(self, count: u64) -> Option<u64> {
+        let period = match self.nanoseconds() {
+            Some(unit) => count.checked_mul(unit),
+            None => 1_000_000_000_u64.checked_div(count),
+        };
+        period.filter(|&period| period >= 1_000)
+    }
+}
+
+impl Probe {
+    /// What it is, as `probetype` says.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Begin => "BEGIN",
+            Self::End => "END",
+            Self::Interval { .. } => "interval",
+            Self::Entry { .. } | Self::Offset { .. } => "kprobe",
+            Self::Return { .. } => "kretprobe",
+            Self::Exit { .. } => "return",
+            Self::Instruction { .. } => "insn",
+            Self::Inline { .. } => "inline",
+        }
     }
 }
 
@@ -136,6 +205,13 @@ pub enum StatementForm {
         /// The new value.
         value: Expression,
     },
+    /// `let $name`, `let $name = value`: a variable of this block.
+    Let {
+        /// Without `$`.
+        name: String,
+        /// Its first value, if not zeros.
+        value: Option<Expression>,
+    },
     /// A call, or `++` and `--`, for what it does.
     Do(Expression),
     /// `if (condition) { … } else { … }`.
@@ -154,8 +230,42 @@ pub enum StatementForm {
         /// What.
         body: Vec<Statement>,
     },
+    /// `while (condition) { … }`.
+    While {
+        /// Not 0 for another turn.
+        condition: Expression,
+        /// What is done in each.
+        body: Vec<Statement>,
+    },
+    /// `for ($name : range) { … }`.
+    For {
+        /// Without `$`.
+        name: String,
+        /// What it is in turn.
+        range: Range,
+        /// What is done for each.
+        body: Vec<Statement>,
+    },
+    /// `break`: no more turns of the innermost loop.
+    Break,
+    /// `continue`: the next turn of the innermost loop.
+    Continue,
     /// `return`: no more of this clause.
     Return,
+}
+
+/// What a loop goes through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// `first..end`: the numbers from the first up to one before the end.
+    Numbers {
+        /// The first.
+        first: Expression,
+        /// One behind the last.
+        end: Expression,
+    },
+    /// `@name`: the keys and values of a map, as tuples. The name is without `@`.
+    Map(Spanned<String>),
 }
 
 /// What can be given a value.
@@ -247,6 +357,15 @@ pub enum ExpressionForm {
         /// The value.
         operand: Expression,
     },
+    /// `(a, b)`: two at least.
+    Tuple(Vec<Expression>),
+    /// `t.0`.
+    Part {
+        /// A tuple.
+        tuple: Expression,
+        /// Which part of it.
+        number: u64,
+    },
     /// `p[i]`.
     Index {
         /// A pointer.
@@ -273,7 +392,10 @@ impl Expression {
                 Target::Variable(_) => 0,
             },
             Form::Call { arguments, .. } => arguments.iter().map(|argument| argument.height).max().unwrap_or(0),
-            Form::Unary { operand, .. } | Form::Cast { operand, .. } => operand.height,
+            Form::Tuple(parts) => parts.iter().map(|part| part.height).max().unwrap_or(0),
+            Form::Part { tuple: operand, .. } | Form::Unary { operand, .. } | Form::Cast { operand, .. } => {
+                operand.height
+            }
             Form::Binary { left, right, .. } => left.height.max(right.height),
             Form::Index { pointer, index } => pointer.height.max(index.height),
             Form::Choice { condition, then, otherwise } => condition.height.max(then.height).max(otherwise.height),

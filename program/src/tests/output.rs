@@ -214,28 +214,21 @@ fn maps_keep_values_by_key() {
         printed(program, &[&[2, 30], &[1, 40], &[2, 10]]),
         "@[2, worker, blk::submit]: 10\n@[1, worker, blk::submit]: 40\n@last: 5\n@seen[1]: 1\n@seen[2]: 2\n@sum: 80\n"
     );
-    assert_eq!(
-        once("@x[1] = 5; @x[2] = 6; delete(@x[1]); print(@x[2]); print(@x[3]);", &[]),
-        "@x[2]: 6\n@x[3]: 0\n@x[2]: 6\n"
-    );
-    assert_eq!(once("@x[1] = 5; @x[2] = 6; delete(@x, 1); @y = 1; delete(@y);", &[]), "@x[2]: 6\n");
-    assert_eq!(once("@x = 10; @x -= 12; @y = @x++; @z = --@x; print(@x + 1);", &[]), "-1\n@x: -2\n@y: -2\n@z: -2\n");
-    assert_eq!(once("@a[\"a\"] = 1; @a[\"longer than that\"] = 2;", &[]), "@a[a]: 1\n@a[longer than that]: 2\n");
-    assert_eq!(once("@[kstack] = count();", &[]), "@[\n    blk::submit+4\n    blk::read+16\n    main+32\n]: 1\n");
-    let outermost = Bed::new("kprobe:f { @[kstack] = count(); }");
-    outermost.hit(0, &Task { stack: &[0x1100, 0x1200], ..Task::with(&[]) });
-    assert_eq!(
-        outermost.finish(),
-        "@[\n    blk::read+0\n    blk::read+256\n]: 1\n",
-        "the call is the last of its function"
-    );
-    let callers = Bed::new("kprobe:f { @[caller] = count(); @last[caller] = 1; }");
-    for caller in [0x1310, 0x1320, 0x1104] {
-        callers.hit(0, &Task { caller, ..Task::with(&[]) });
-    }
-    let several = "@[blk::read]: 1\n@[main]: 2\n@last[blk::read]: 1\n@last[main]: 1\n@last[main]: 1\n";
-    assert_eq!(callers.finish(), several, "what is collected is put together");
-    assert_eq!(once("@[probe] = count();", &[]), "@[kprobe:blk::submit]: 1\n");
+    let body = "@x[1] = 5; @x[2] = 6; @x[1]++; print(len(@x)); delete(@x[2]); @x[7] = 0; delete(@x, 9); \
+        printf(\"%d %d %d\\n\", len(@x), has_key(@x, 7), has_key(@x, 2)); clear(@x);";
+    assert_eq!(once(body, &[]), "2\n2 1 0\n");
+    let mut bed = Bed::new("kprobe:f { @x[arg0] = 1; print(len(@x)); clear(@x); }");
+    bed.hit(0, &Task::with(&[1])).hit(0, &Task::with(&[2]));
+    bed.drain();
+    bed.hit(0, &Task::with(&[3]));
+    assert_eq!(bed.finish(), "1\n2\n1\n");
+    // What each CPU collects counts for all, and a part of a key may be anything.
+    let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
+    bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
+    bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });
+    bed.drain();
+    assert_eq!(bed.text, "0\n1\n1\n");
+    assert_eq!(once("print(len(kstack())); print(len(kstack(2)));", &[]), "3\n2\n");
 }
 
 #[test]
@@ -526,4 +519,237 @@ fn the_reference_shows_what_is_printed() {
     assert!(reference.contains(histogram), "{printed}");
     let error = refused("kprobe:f { @x = foo(1); }");
     assert!(reference.contains(&error), "{error}");
+}
+
+#[test]
+fn times_are_nanoseconds_and_shown_by_a_format() {
+    for (expression, shown) in [
+        ("1s", "1000000000"),
+        ("5ms + 10us + 1ns", "5010001"),
+        ("1m + 1h + 1d", "90060000000000"),
+        ("1_000us", "1000000"),
+        ("true + true + false", "2"),
+        ("strftime(\"%H:%M:%S|%f\", 1h + 2m + 3s + 4us)", "01:02:03|000004"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    assert_eq!(
+        once("printf(\"%s,%5d\\n\", strftime(\"%S\", arg0), 7); @ = strftime(\"%T\", 61s);", &[9_000_000_000]),
+        "09,    7\n@: 00:01:01\n"
+    );
+    assert_eq!(once("time(\"%s\\n\"); time();", &[]), "0\n00:00:00\n");
+}
+
+#[test]
+fn strings_are_measured_and_looked_through() {
+    for (expression, shown) in [
+        ("strlen(\"\")", "0"),
+        ("strlen(\"12345678\")", "8"),
+        ("len(\"123456789\")", "9"),
+        ("strstr(\"needle in hay\", \"hay\")", "10"),
+        ("strstr(\"aab\", \"ab\")", "1"),
+        ("strstr(\"ab\", \"abc\")", "-1"),
+        ("strstr(\"\", \"\")", "0"),
+        ("strcontains(\"blk::submit\", \"::sub\")", "1"),
+        ("strcontains(\"blk::submit\", \"::Sub\")", "0"),
+        ("strcontains(comm, \"ork\")", "1"),
+        ("probetype", "kprobe"),
+        ("ncpus", "4"),
+        ("rand <= 0xffffffff && rand != rand", "1"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+}
+
+#[test]
+fn keys_are_counted_and_asked_for() {
+    let body = "@x[1] = 5; @x[2] = 6; @x[1]++; print(len(@x)); delete(@x[2]); @x[7] = 0; delete(@x, 9); \
+        printf(\"%d %d %d\\n\", len(@x), has_key(@x, 7), has_key(@x, 2)); clear(@x);";
+    assert_eq!(once(body, &[]), "2\n2 1 0\n");
+    let mut bed = Bed::new("kprobe:f { @x[arg0] = 1; print(len(@x)); clear(@x); }");
+    bed.hit(0, &Task::with(&[1])).hit(0, &Task::with(&[2]));
+    bed.drain();
+    bed.hit(0, &Task::with(&[3]));
+    assert_eq!(bed.finish(), "1\n2\n1\n");
+    // What each CPU collects counts for all.
+    let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
+    bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
+    bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });
+    bed.drain();
+    assert_eq!(bed.text, "0\n1\n1\n");
+    assert_eq!(once("print(len(kstack())); print(len(kstack(2)));", &[]), "3\n2\n");
+}
+
+#[test]
+fn bytes_are_shown_as_characters_or_numbers() {
+    for (body, shown) in [
+        ("print(buf(0x8007, 3));", "g\\x00o\n"),
+        (
+            "printf(\"%r|%rx|%rh|\", buf(0x8018, 3), buf(0x8018, 3), buf(0x8018, 3));",
+            " \\xff\\xfe|\\x20\\xff\\xfe|20 ff fe|",
+        ),
+        ("printf(\"%-8r|%4rh\", buf(0x8000, arg0 - 8), buf(0x8000, 1));", "a       |  61"),
+        ("print(len(buf(0x8000, 9))); print(buf(0x8000, 4) == buf(0x8000, arg1)); @ = buf(0x8000, 1);", "9\n1\n@: a\n"),
+        ("print(buf(0x803e, 8));", ".?\n1 reads of memory failed, and gave 0\n"),
+    ] {
+        let shown = shown.replace(".?", &String::from_utf8_lossy(&Task::with(&[]).memory[62..]));
+        assert_eq!(once(body, &[10, 4]), shown, "{body}");
+    }
+    assert_eq!(
+        refused("kprobe:f { printf(\"%r\", comm); }"),
+        "kprobe:f { printf(\"%r\", comm); }\n                        ^^^^\nthis is a string, and its conversion is for a buffer"
+    );
+}
+
+#[test]
+fn a_variable_that_is_declared_is_of_the_block_and_zero_at_first() {
+    assert_eq!(once("let $x; if (arg0) { $x = \"yes\"; } print($x);", &[1]), "yes\n");
+    assert_eq!(once("let $x; if (arg0) { $x = \"yes\"; } print($x);", &[0]), "\n");
+    assert_eq!(
+        once("let $x; if (arg0) { $x = \"a\"; } else { $x = \"much longer\"; } print($x);", &[0]),
+        "much longer\n"
+    );
+    assert_eq!(
+        once("let $x; $x += 5; print($x); let $y = 7; print($y); let $z: u8 = 300; print($z);", &[]),
+        "5\n7\n44\n"
+    );
+    assert_eq!(once("$x = 1; if (1) { let $x = 2; $x++; } print($x);", &[]), "1\n");
+    assert_eq!(once("unroll (2) { let $x; $x++; print($x); }", &[]), "1\n1\n");
+}
+
+#[test]
+fn errors_and_warnings_are_lines() {
+    assert_eq!(once("errorf(\"bad %d\", 5); warnf(\"odd\");", &[]), "ERROR: bad 5\nWARNING: odd\n");
+}
+
+#[test]
+fn tuples_are_values_keys_and_parts() {
+    for (expression, shown) in [
+        ("(1, 2)", "(1, 2)"),
+        ("(1, \"a\", (func, comm))", "(1, a, (blk::submit, worker))"),
+        ("(1, (2, 3)).1.0", "2"),
+        ("(1, \"a\").1", "a"),
+        ("(1, \"a\") == (1, \"a\")", "1"),
+        ("(1, \"a\") != (1, \"a string that is longer\")", "1"),
+        ("(1, \"a\") == (arg0, comm)", "0"),
+        ("(arg0, comm) == (10, \"worker\")", "1"),
+        ("(arg0 ? (1, 2) : (3, 4)).1", "2"),
+    ] {
+        assert_eq!(value(expression), shown, "{expression}");
+    }
+    let body = "@x[1, 2] = 3; @x[(1, 2)]++; $k = (4, 5); @x[$k] = 9; @x[(4, 5)]++; print(@x[1, 2]); print(has_key(@x, (4, 5))); \
+        delete(@x, (1, 2)); delete(@x[$k]); @x[7, 8] = 1;";
+    assert_eq!(once(body, &[]), "@x[1, 2]: 4\n1\n@x[7, 8]: 1\n");
+    assert_eq!(once("@n[1, (2, \"a\")] = count();", &[]), "@n[1, (2, a)]: 1\n");
+    // The longest string that is given to a map or a declared variable counts.
+    assert_eq!(
+        once("@t = (1, \"a\"); @t = (2, \"much longer\"); print(@t.1);", &[]),
+        "much longer\n@t: (2, much longer)\n"
+    );
+    assert_eq!(
+        once("@t[1] = (1, \"much longer\"); @t[2] = (2, \"a\"); $t = @t[2]; print($t); clear(@t);", &[]),
+        "(2, a)\n"
+    );
+    assert_eq!(once("let $t; if (arg0) { $t = (1, \"b\"); } print($t);", &[1]), "(1, b)\n");
+    assert_eq!(once("$t = (1, 2); $t = (3, 4); printf(\"%s %d\\n\", $t, $t.0);", &[]), "(3, 4) 3\n");
+}
+
+#[test]
+fn tuples_are_refused_where_they_are_wrong() {
+    for (body, marks, sentence) in [
+        ("print((1, 2).2);", "      ^^^^^^^^", "this is from 0 to 1"),
+        ("print(5.0);", "      ^^^", "this is an integer, and a tuple is wanted"),
+        ("print((1, 2) + 1);", "      ^^^^^^", "this is a tuple, and an integer is wanted"),
+        ("print((1, 2) == (1, 2, 3));", "      ^^^^^^^^^^^^^^^^^^^", "a tuple and a tuple do not go together"),
+        ("@x = (1, 2); @x = (1, comm);", "             ^^", "this map is given values of another kind elsewhere"),
+        ("$x = (1, \"a\"); $x = (1, comm);", "                    ^^^^^^^^^", "this is a tuple, and a tuple is wanted"),
+    ] {
+        assert_eq!(
+            refused(&format!("kprobe:f {{ {body} }}")),
+            format!("kprobe:f {{ {body} }}\n           {marks}\n{sentence}")
+        );
+    }
+}
+
+#[test]
+fn loops_have_turns() {
+    for (body, shown) in [
+        ("$i = 0; while ($i < 3) { print($i); $i++; }", "0\n1\n2\n"),
+        ("$i = 0; while (1) { if ($i++ == 2) { continue; } if ($i > 4) { break; } print($i); }", "1\n2\n4\n"),
+        ("for ($i : 2..5) { print($i); $i = 100; }", "2\n3\n4\n"),
+        ("for $i : 0..3 { if ($i == 1) { continue; } print($i); }", "0\n2\n"),
+        ("for ($i : -1..1) { print($i); }", "-1\n0\n"),
+        ("for ($i : 5..5) { print($i); } for ($i : arg0..5) { print($i); }", ""),
+        ("$n = 2; for ($i : 0..$n) { $n = 9; print($i); }", "0\n1\n"),
+        (
+            "for ($i : 0..2) { for ($j : 0..3) { if ($j == 2) { break; } print(($i, $j)); } }",
+            "(0, 0)\n(0, 1)\n(1, 0)\n(1, 1)\n",
+        ),
+        ("for ($i : 0..3) { if ($i == 1) { return; } print($i); } print(9);", "0\n"),
+        ("let $s; for ($i : 0..4) { $x = $i * $i; $s += $x; } print($s);", "14\n"),
+        ("unroll (2) { $i = 0; while ($i < 2) { $i++; } print($i); }", "2\n2\n"),
+        ("while (0) { print(1); } while (arg0 == 1) { print(2); } print(3);", "3\n"),
+    ] {
+        assert_eq!(once(body, &[10]), shown, "{body}");
+    }
+}
+
+#[test]
+fn loops_end() {
+    let cut = "1 runs ended in a loop, after 65536 operations in loops\n";
+    assert_eq!(once("while (1) { } print(1);", &[]), cut);
+    assert_eq!(
+        once("$i = 0; while (1) { $i++; @i = $i; if ($i == 7000) { break; } } print(1);", &[]),
+        format!("1\n@i: 7000\n")
+    );
+    assert_eq!(once("for ($i : 0..1 << 60) { for ($j : 0..1 << 60) { } }", &[]), cut);
+    let whole = once("for ($i : 0..1 << 60) { @n = $i; }", &[]);
+    assert_eq!(whole, format!("@n: 13107\n{cut}"));
+}
+
+#[test]
+fn maps_are_gone_through_where_there_is_time() {
+    let bed = Bed::new(
+        "kprobe:f { @c[arg0] = count(); @v[arg0, comm] = (arg0, comm); } \
+         END { for ($kv : @c) { @sum[$kv.0] = $kv.1; @all++; } for ($kv : @v) { @is[$kv.0 == $kv.1, $kv.0.1]++; } \
+         for ($kv : @sum) { delete(@sum[$kv.0]); if (len(@sum) == 1) { break; } } clear(@c); clear(@v); print(len(@sum)); clear(@sum); }",
+    );
+    for number in 0..300 {
+        bed.hit(0, &Task { cpu: number as usize % 3, ..Task::with(&[number / 2]) });
+    }
+    bed.hit(1, &Task::with(&[]));
+    assert_eq!(bed.finish(), "1\n@all: 150\n@is[1, worker]: 150\n");
+    let sums = printed("END { @c[1] = count(); @c[1] = count(); for ($kv : @c) { print($kv); } }", &[&[]]);
+    assert_eq!(sums, "(1, 2)\n@c[1]: 2\n");
+    assert_eq!(printed("BEGIN { for ($kv : @x) { print($kv); } @x[1] = 1; delete(@x[1]); }", &[&[]]), "");
+}
+
+#[test]
+fn loops_are_refused_where_they_are_wrong() {
+    for (program, marks, sentence) in [
+        ("kprobe:f { break; }", "           ^^^^^", "this is in no loop"),
+        ("kprobe:f { unroll (2) { continue; } }", "                        ^^^^^^^^", "this is in no loop"),
+        (
+            "kprobe:f { @x[1] = 1; for ($kv : @x) { } }",
+            "                                 ^^",
+            "a map is gone through in BEGIN, END and interval: only, and at no hit",
+        ),
+        ("END { @x = 1; for ($kv : @x) { } }", "                         ^^", "this map has no keys elsewhere"),
+        (
+            "END { @x[1] = hist(1); for ($kv : @x) { } }",
+            "                                  ^^",
+            "what this map collects is no single number",
+        ),
+        ("END { for ($kv : @x) { } }", "                 ^^", "this map is never given a value"),
+        ("END { for ($i : 5) { } }", "                ^", "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }"),
+        ("END { for (@i : 0..5) { } }", "           ^^", "a loop is for ($i : 0..10) { … } or for ($kv : @x) { … }"),
+        (
+            "END { for ($i : 0..5) { } print($i); }",
+            "                                ^^",
+            "this variable has no value yet in this block",
+        ),
+        ("END { for ($i : 0..comm) { } }", "                   ^^^^", "this is a string, and an integer is wanted"),
+    ] {
+        assert_eq!(refused(program), format!("{program}\n{marks}\n{sentence}"));
+    }
 }

@@ -49,8 +49,8 @@ struct Interval {
 pub(super) fn start_intervals(shared: &Arc<Shared>) -> Result<Option<JoinHandle>, OutOfMemory> {
     let now = time::nanoseconds();
     let interval = |&(clause, name): &(usize, usize)| match shared.names.get(name) {
-        Some(Probe::Interval { milliseconds }) => {
-            let period = milliseconds.saturating_mul(1_000_000);
+        Some(Probe::Interval { count, unit }) => {
+            let period = unit.period(*count)?;
             Some(Interval { clause, name, period, next: now.saturating_add(period) })
         }
         _ => None,

@@ -29,13 +29,39 @@ pub enum Type {
     Stack,
     /// The number of a probe.
     Site,
+    /// Bytes of memory: how many they are in the first word, and in the others the bytes, as in a string; the rest is zeros.
+    Bytes {
+        /// How many words it has, the first among them.
+        words: u8,
+    },
+    /// Several values in a row, whose types the front end keeps.
+    Tuple {
+        /// The number of their types.
+        shape: u8,
+        /// How many words they have.
+        words: u8,
+    },
+    /// Nanoseconds since the start of the machine, shown by a format that the front end keeps.
+    Time {
+        /// The number of the format.
+        format: u8,
+    },
 }
 
 impl Type {
+    /// Whether the words of this are those that `other` would have.
+    #[must_use]
+    pub fn fits_as(self, other: Self) -> bool {
+        self.words() == other.words() && (self == other || !matches!(self, Self::Tuple { .. }))
+    }
+
     /// How many words it has.
     #[must_use]
     pub fn words(self) -> u8 {
-        if let Self::Text { words } = self { words } else { 1 }
+        match self {
+            Self::Text { words } | Self::Bytes { words } | Self::Tuple { words, .. } => words,
+            _ => 1,
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 //!
 //! # Shape
 //!
-//! Each clause is a [`Routine`]: a flat list of [`Op`]. Control goes from one to the next, or jumps **forward**: every target
-//! is behind the jump, at most at the end of the list, which ends the clause. So a routine ends after as many ops as it has,
+//! Each clause is a [`Routine`]: a flat list of [`Op`]. Control goes from one to the next, or jumps **forward**: the target is
+//! behind the jump, at most at the end of the list, which ends the clause. [`Op::Again`] alone jumps back, as the last op of a
+//! loop, and only as long as the run has ops left for that. So a routine ends after as many ops as it has and [`TURNS_MAX`],
 //! at most. The targets of jumps, and what follows a jump, begin basic blocks; there is nothing else to find them by, and no
 //! block is entered from behind.
 //!
@@ -45,6 +46,9 @@ pub const FRAME_WORDS: usize = 256;
 
 /// The most ops of one clause.
 pub const OPS_MAX: usize = 4096;
+
+/// The most ops that one run of a clause does in turns of loops, but for the first turn of each.
+pub const TURNS_MAX: u64 = 1 << 16;
 
 /// The most clauses, maps and actions.
 pub const MANY_MAX: usize = 256;

@@ -97,6 +97,35 @@ pub enum Op {
         /// How many bytes.
         bytes: u8,
     },
+    /// Where one string is first in another, in bytes; -1 if it is not. The empty string is first in any.
+    Find {
+        /// Where to.
+        to: Word,
+        /// The string that is looked through.
+        text: Word,
+        /// How many words it has.
+        text_words: u8,
+        /// What is looked for.
+        part: Word,
+        /// How many words that has.
+        part_words: u8,
+    },
+    /// The bytes of a string.
+    Length {
+        /// Where to.
+        to: Word,
+        /// The string.
+        text: Word,
+        /// How many words it has.
+        words: u8,
+    },
+    /// How many frames a stack has, by its number.
+    Frames {
+        /// Where to.
+        to: Word,
+        /// The number.
+        stack: Operand,
+    },
     /// Goes on at `target` if a comparison holds.
     Branch {
         /// Which.
@@ -112,6 +141,20 @@ pub enum Op {
     Jump {
         /// The number of an op that is further on.
         target: u16,
+    },
+    /// Goes on at `target`, as long as this run of the clause has [`TURNS_MAX`](super::TURNS_MAX) ops left for that; the ops of
+    /// a turn are those from there to here. Otherwise the run ends, and that is counted.
+    Again {
+        /// The number of an op that is before.
+        target: u16,
+    },
+    /// The next key of a map, in the order of its places, and where to look for the one behind it. What is looked at counts as
+    /// ops of a turn.
+    Next {
+        /// Where to look from, 0 at first, and behind it: the key, if there is one, and zeros if not. Then this is `u64::MAX`.
+        place: Word,
+        /// The number of the map.
+        map: u8,
     },
     /// An integer in memory, of any address. If it cannot be read, that is counted, and the value is 0.
     Read {
@@ -135,6 +178,34 @@ pub enum Op {
         address: Operand,
         /// Its length in bytes.
         length: Operand,
+    },
+    /// Bytes in memory, from any address, as many as are asked for, up to 8 for each word but the first. If some cannot be read,
+    /// that is counted, and they are those before it.
+    ReadBytes {
+        /// Where to: how many they are, and then the bytes.
+        to: Word,
+        /// How many words, from 2.
+        words: u8,
+        /// Their virtual address.
+        address: Operand,
+        /// How many.
+        length: Operand,
+    },
+    /// 1 if a map has a value for a key, on any CPU; 0 if not.
+    Has {
+        /// Where to.
+        to: Word,
+        /// The number of the map.
+        map: u8,
+        /// The key.
+        key: Word,
+    },
+    /// How many keys a map has that keeps one value for each.
+    Keys {
+        /// Where to.
+        to: Word,
+        /// The number of the map.
+        map: u8,
     },
     /// The value of a map, zeros if it has none for that key.
     Get {
@@ -223,6 +294,10 @@ pub enum Builtin {
     Site,
     /// The number of the CPU.
     Cpu,
+    /// How many CPUs there are.
+    Cpus,
+    /// A random number of 32 bits.
+    Random,
     /// The number of the task.
     Task,
     /// Nanoseconds since the start of the machine.

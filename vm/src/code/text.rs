@@ -33,14 +33,26 @@ impl Display for Op {
             Self::Extend { to, from, bits, signed } => write!(f, "{to} = {}{bits} {from}", sign(signed)),
             Self::Compare { to, how, left, right } => write!(f, "{to} = {how:?} {left}, {right}"),
             Self::Differ { to, left, right, bytes } => write!(f, "{to} = Differ {left}, {right} in {bytes}"),
+            Self::Find { to, text, text_words, part, part_words } => {
+                write!(f, "{to} = Find {part} for {part_words} in {text} for {text_words}")
+            }
+            Self::Length { to, text, words } => write!(f, "{to} = Length of {text} for {words}"),
+            Self::Frames { to, stack } => write!(f, "{to} = Frames of {stack}"),
             Self::Branch { how, left, right, target } => write!(f, "to {target} if {how:?} {left}, {right}"),
             Self::Jump { target } => write!(f, "to {target}"),
+            Self::Again { target } => write!(f, "again from {target}"),
+            Self::Next { place, map } => write!(f, "{place} = next of map {map}"),
             Self::Read { to, address, bytes, signed } => {
                 write!(f, "{to} = {}{} at {address}", sign(signed), u16::from(bytes) * 8)
             }
             Self::ReadText { to, words, address, length } => {
                 write!(f, "{to} = text at {address} of {length} for {words}")
             }
+            Self::ReadBytes { to, words, address, length } => {
+                write!(f, "{to} = bytes at {address} of {length} for {words}")
+            }
+            Self::Has { to, map, key } => write!(f, "{to} = map {map} has [{key}]"),
+            Self::Keys { to, map } => write!(f, "{to} = keys of map {map}"),
             Self::Get { to, map, key } => write!(f, "{to} = map {map} [{key}]"),
             Self::Total { to, map, key } => write!(f, "{to} = total of map {map} [{key}]"),
             Self::Put { map, key, from } => write!(f, "map {map} [{key}] = {from}"),

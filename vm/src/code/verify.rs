@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::store::LoadError;
 
-use super::{COMM_WORDS, Code, FRAME_WORDS, Op, Operand, STACK_MAX, Word};
+use super::{COMM_WORDS, Code, FRAME_WORDS, Kept, Map, Op, Operand, STACK_MAX, Word};
 
 /// A rule that code breaks: in which routine, at which op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +99,18 @@ impl Code {
                 let touched = self.touched(*op).map_err(flaw)?;
                 let state = states.get(number).copied().flatten();
                 let after = state.map(|state| follow(state, &touched)).transpose().map_err(flaw)?;
+                if let Op::Again { target } = *op {
+                    // Jumps forward have all been seen that lead there, and what is written there stays so on every way to here.
+                    let head =
+                        states.get(usize::from(target)).copied().flatten().filter(|_| usize::from(target) <= number);
+                    let keeps = |head: [u64; FRAME_WORDS / 64], after: [u64; FRAME_WORDS / 64]| {
+                        head.iter().zip(after).all(|(head, after)| head & !after == 0)
+                    };
+                    if after.is_some_and(|after| !head.is_some_and(|head| keeps(head, after))) {
+                        return Err(flaw("jumps back elsewhere").into());
+                    }
+                    continue;
+                }
                 let (target, falls) = match *op {
                     Op::Branch { target, .. } => (Some(target), true),
                     Op::Jump { target } => (Some(target), false),
@@ -142,11 +154,26 @@ impl Code {
                 let words = usize::from(bytes).div_ceil(8);
                 none.reads(left, words).reads(right, words).writes(to, 1)
             }
+            Op::Find { to, text, text_words, part, part_words } => {
+                none.reads(text, text_words.into()).reads(part, part_words.into()).writes(to, 1)
+            }
+            Op::Length { to, text, words } => none.reads(text, words.into()).writes(to, 1),
+            Op::Frames { to, stack } => none.operands(&[stack]).writes(to, 1),
             Op::Branch { left, right, .. } => none.operands(&[left, right]),
-            Op::Jump { .. } | Op::Exit => none,
+            Op::Jump { .. } | Op::Again { .. } | Op::Exit => none,
+            Op::Next { place, map } => none.reads(place, 1).writes(place, 1 + key(map)?.0),
             Op::Read { bytes, .. } if !matches!(bytes, 1 | 2 | 4 | 8) => return Err("reads no such integer"),
             Op::Read { to, address, .. } => none.operands(&[address]).writes(to, 1),
             Op::ReadText { to, words, address, length } => none.operands(&[address, length]).writes(to, words.into()),
+            Op::ReadBytes { words: ..2, .. } => return Err("reads no bytes"),
+            Op::ReadBytes { to, words, address, length } => none.operands(&[address, length]).writes(to, words.into()),
+            Op::Has { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, 1),
+            Op::Keys { map, .. }
+                if !matches!(self.maps.get(usize::from(map)), Some(Map { value: Kept::Value(_), .. })) =>
+            {
+                return Err("counts keys that each CPU has");
+            }
+            Op::Keys { to, .. } => none.writes(to, 1),
             Op::Get { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, key(map)?.1),
             Op::Total { to, map, key: at } => none.reads(at, key(map)?.0).writes(to, 1),
             Op::Put { map, key: at, from } => none.reads(at, key(map)?.0).reads(from, key(map)?.1),
@@ -217,6 +244,24 @@ mod tests {
         assert_eq!(flaw(&[set(0), branch(1)]), Some((1, elsewhere)));
         assert_eq!(flaw(&[set(0), Op::Jump { target: 0 }]), Some((1, elsewhere)));
         assert_eq!(flaw(&[branch(3), set(0)]), Some((0, elsewhere)));
+    }
+
+    #[test]
+    fn loops_go_back_to_where_control_has_been() {
+        let elsewhere = "jumps back elsewhere";
+        let again = |target| Op::Again { target };
+        assert_eq!(flaw(&[set(0), branch(4), get(0), again(1)]), None);
+        assert_eq!(flaw(&[again(0)]), None);
+        assert_eq!(flaw(&[set(0), again(2)]), Some((1, elsewhere)));
+        assert_eq!(flaw(&[set(0), again(9)]), Some((1, elsewhere)));
+        // Into what no way leads to, where nothing has been looked at.
+        assert_eq!(flaw(&[Op::Jump { target: 2 }, get(5), again(1)]), Some((2, elsewhere)));
+        // Where less is written than the head was looked at with.
+        assert_eq!(flaw(&[branch(3), set(0), get(0), again(2)]), Some((3, elsewhere)));
+        // What is written in a turn is not before the first.
+        assert_eq!(flaw(&[get(0), set(0), again(0)]), Some((0, "reads a word that is not written before")));
+        // What follows is reached by jumps alone.
+        assert_eq!(flaw(&[branch(3), set(0), again(0), get(0)]), Some((3, "reads a word that is not written before")));
     }
 
     #[test]

@@ -294,6 +294,14 @@ impl<'a> Emitter<'a> {
             Op::Stack { .. }
             | Op::Read { .. }
             | Op::ReadText { .. }
+            | Op::ReadBytes { .. }
+            | Op::Find { .. }
+            | Op::Length { .. }
+            | Op::Frames { .. }
+            | Op::Has { .. }
+            | Op::Keys { .. }
+            | Op::Again { .. }
+            | Op::Next { .. }
             | Op::Total { .. }
             | Op::Delete { .. }
             | Op::Emit { .. }

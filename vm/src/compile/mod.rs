@@ -45,7 +45,7 @@ use places::Places;
 use reach::Reach;
 pub use snippet::{InStub, Key, Part, in_stub};
 
-use crate::code::{Code, Register};
+use crate::code::{Code, Op, Register};
 use crate::store::Store;
 
 /// The hit.
@@ -200,6 +200,8 @@ pub enum Refused {
     NoClause(usize),
     /// It would have more words than [`WORDS_MAX`].
     Long,
+    /// It has a loop.
+    Loop,
     /// What has been made of it breaks a rule of handlers. There is a flaw in the compiler.
     Flaw {
         /// The number of the word.
@@ -229,6 +231,7 @@ impl fmt::Display for Refused {
         match self {
             Self::NoClause(number) => write!(f, "there is no clause {number}"),
             Self::Long => write!(f, "the clause has more than {WORDS_MAX} words as instructions"),
+            Self::Loop => f.write_str("the clause has a loop"),
             Self::Flaw { word, what } => write!(f, "word {word} of the instructions {what}"),
             Self::Cpus { store, kernel } => {
                 write!(f, "there are {kernel} CPUs, and the program is loaded for {store}")
@@ -247,7 +250,7 @@ impl core::error::Error for Refused {}
 ///
 /// # Errors
 ///
-/// If it is too long, or not there, if a CPU has no part in the store, or if there is no memory.
+/// If it is too long, has a loop, or is not there, if a CPU has no part in the store, or if there is no memory.
 pub fn compile(
     code: &Code,
     clause: usize,
@@ -258,6 +261,10 @@ pub fn compile(
     let routine = code.routines.get(clause).ok_or(Refused::NoClause(clause))?;
     if store.lanes.len() < kernel.cpus {
         return Err(Refused::Cpus { store: store.lanes.len(), kernel: kernel.cpus });
+    }
+    // Where values are is found out along ways that go forward.
+    if routine.ops.iter().any(|op| matches!(op, Op::Again { .. })) {
+        return Err(Refused::Loop);
     }
     let places = Places::new(code, &routine.ops, VARIABLES)?;
     let compiled = Emitter::new(code, clause, routine, store, directory, kernel, places)?.emit()?;

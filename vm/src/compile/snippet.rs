@@ -155,7 +155,15 @@ pub fn in_stub(
 /// Whether a map is only collected in while the program runs: what is asked for at hits is found in tables alone.
 fn is_only_collected(code: &Code, map: u8) -> bool {
     !code.routines.iter().flat_map(|routine| &routine.ops).any(|op| {
-        matches!(*op, Op::Get { map: of, .. } | Op::Total { map: of, .. } | Op::Delete { map: of, .. } if of == map)
+        matches!(
+            *op,
+            Op::Next { map: of, .. }
+                | Op::Has { map: of, .. }
+                | Op::Get { map: of, .. }
+                | Op::Total { map: of, .. }
+                | Op::Delete { map: of, .. }
+                if of == map
+        )
     })
 }
 
@@ -384,6 +392,8 @@ impl Lowering<'_> {
             Builtin::Register(Register::Pstate)
             | Builtin::Caller
             | Builtin::Cpu
+            | Builtin::Cpus
+            | Builtin::Random
             | Builtin::Nanoseconds
             | Builtin::Elapsed => return Err(No::Snippet),
         };

@@ -22,6 +22,14 @@ const REACH: usize = if cfg!(all(test, loom)) { 2 } else { 32 };
 pub(crate) const NO_STACK: u64 = u64::MAX;
 
 impl Stacks {
+    /// How many frames the stack of that number has.
+    #[inline]
+    pub fn depth(&self, number: u64) -> u64 {
+        let is_one = number < self.count as u64;
+        let slot = if is_one { self.slot(number as usize) } else { None };
+        slot.map_or(0, |(frames, _)| frames.load(Ordering::Relaxed))
+    }
+
     /// The number of `stack`, which is added if it is new. Called with interrupts masked.
     #[inline]
     pub fn number(&self, stack: &Cells) -> u64 {

@@ -68,6 +68,7 @@ impl Table {
         copy_cells(place, key);
         value.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         bucket.taken.store(taken | 1 << way, Ordering::Relaxed);
+        self.keys.fetch_add(1, Ordering::Relaxed);
         Some((way, value))
     }
 
@@ -151,6 +152,7 @@ impl Table {
     pub fn remove(&self, key: &Cells) {
         if let Some(found) = self.place(key, false) {
             found.taken.store(found.taken.load(Ordering::Relaxed) & !(1 << found.way), Ordering::Relaxed);
+            self.keys.fetch_add(1_u64.wrapping_neg(), Ordering::Relaxed);
         }
     }
 
@@ -162,12 +164,28 @@ impl Table {
         let Some(bucket) = self.bucket(number) else { return };
         let _held = Held::wait_for(bucket.holder);
         if !keep {
+            let gone = u64::from(bucket.taken.load(Ordering::Relaxed).count_ones());
+            self.keys.fetch_add(gone.wrapping_neg(), Ordering::Relaxed);
             bucket.taken.store(0, Ordering::Relaxed);
             bucket.furthest.store(0, Ordering::Relaxed);
         }
         for (_, value) in (0..self.ways).filter_map(|way| self.slot(bucket.slots, way)) {
             value.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
+    }
+
+    /// The number of the first slot that has a key, from slot `from` on in the bucket of that, and copies the key to `to`.
+    #[inline(never)]
+    pub(crate) fn key_from(&self, from: usize, to: &Cells) -> Option<usize> {
+        let number = from.checked_div(self.ways)?;
+        let bucket = self.bucket(number)?;
+        let _held = Held::wait_for(bucket.holder);
+        let taken = bucket.taken.load(Ordering::Relaxed);
+        let first = number.wrapping_mul(self.ways);
+        let way = (from.wrapping_sub(first)..self.ways).find(|way| taken & 1 << way != 0)?;
+        let (key, _) = self.slot(bucket.slots, way)?;
+        copy_cells(to, key);
+        Some(first.wrapping_add(way))
     }
 
     /// Copies the slots of bucket `number` to `words`, and tells which are taken. Interrupts are masked.

@@ -36,6 +36,56 @@ impl<M: Machine> Run<'_, M> {
         }
     }
 
+    /// The next key of a map, in the frame. A place is the number of the table in its upper half, and that of the slot. What has
+    /// been collected by several CPUs for one key is met at the first of them. Returns whether the run had ops left for this.
+    pub(super) fn next_key(&self, place: Word, map: u8) -> bool {
+        let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };
+        let mut at = self.get(place);
+        while let Some(table) = tables.get((at >> 32) as usize) {
+            let key = self.words(Word(place.0.wrapping_add(1)), table.key_words());
+            let bucket = (at as u32 as usize).checked_div(table.ways()).unwrap_or(usize::MAX);
+            if bucket >= table.buckets() {
+                at = (at >> 32).wrapping_add(1) << 32;
+                continue;
+            }
+            let Some(found) = table.key_from(at as u32 as usize, key) else {
+                at = (at >> 32 << 32) | bucket.wrapping_add(1).wrapping_mul(table.ways()) as u64;
+                if !self.spend(1) {
+                    return false;
+                }
+                continue;
+            };
+            at = (at >> 32 << 32) | (found as u64).wrapping_add(1);
+            let before = tables.get(..(at >> 32) as usize).unwrap_or(&[]);
+            let mut is_new = true;
+            for other in before {
+                is_new &= other.look(key, |_| ()).is_none();
+            }
+            if is_new {
+                self.set(place, at);
+                return true;
+            }
+        }
+        self.set(place, u64::MAX);
+        if let Some(table) = tables.first() {
+            let key = self.words(Word(place.0.wrapping_add(1)), table.key_words());
+            key.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        true
+    }
+
+    /// Whether a map has a value for a key.
+    #[inline]
+    pub(super) fn has(&self, map: u8, key: Word) -> bool {
+        let Some(tables) = self.store.tables.get(usize::from(map)) else { return false };
+        for table in tables {
+            if table.look(self.words(key, table.key_words()), |_| ()).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// The number that all CPUs have collected.
     #[inline]
     pub(super) fn total(&self, map: u8, key: Word) -> u64 {

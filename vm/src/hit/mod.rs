@@ -26,8 +26,8 @@ pub use merge::{total, wide};
 use core::sync::atomic::Ordering;
 
 use crate::atomic::AtomicU64;
-use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, Word};
-use crate::store::{Cells, Lane, Store};
+use crate::code::{Builtin, Code, FRAME_WORDS, Op, Operand, Register, Routine, TURNS_MAX, Word};
+use crate::store::{Cells, Lane, MIX, Store, Table};
 
 /// Whether `holds` is true of each element of `left` and the element of `right` in the same place, as far as there are both.
 ///
@@ -106,6 +106,8 @@ struct Run<'a, M> {
     lane: &'a Lane,
     frame: &'a [AtomicU64; FRAME_WORDS],
     machine: &'a M,
+    /// How many ops are left for turns of loops.
+    left: AtomicU64,
 }
 
 /// Runs a clause of `code`, by its number, with interrupts masked. `store` was made for `code`. Does nothing if the program
@@ -133,18 +135,39 @@ impl<'a, M: Machine> Run<'a, M> {
     fn with(code: &'a Code, store: &'a Store, machine: &'a M, act: impl FnOnce(&Self)) {
         let Some(lane) = store.lanes.get(machine.cpu()) else { return };
         let Ok(frame) = <&[AtomicU64; FRAME_WORDS]>::try_from(&*lane.frame) else { return };
-        act(&Self { code, store, lane, frame, machine });
+        act(&Self { code, store, lane, frame, machine, left: AtomicU64::new(TURNS_MAX) });
     }
 
     fn routine(&self, routine: &Routine) {
         let mut next = 0;
         while let Some(op) = routine.ops.get(next) {
-            // Every target is further on: see `Code::verify`.
+            // Every other target is further on: see `Code::verify`.
+            if let Op::Again { target } = *op {
+                let target = usize::from(target).min(next);
+                if !self.spend(next.wrapping_sub(target).wrapping_add(1) as u64) {
+                    return;
+                }
+                next = target;
+                continue;
+            }
             next = match self.op(op) {
                 Some(target) => usize::from(target).max(next + 1),
                 None => next + 1,
             };
         }
+    }
+
+    /// Takes `ops` of what is left for turns of loops. Whether there was enough; if not, that is counted.
+    #[inline]
+    fn spend(&self, ops: u64) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left < ops {
+            self.left.store(0, Ordering::Relaxed);
+            self.lane.cut.store(self.lane.cut.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            return false;
+        }
+        self.left.store(left.wrapping_sub(ops), Ordering::Relaxed);
+        true
     }
 
     #[inline]
@@ -210,10 +233,19 @@ impl<'a, M: Machine> Run<'a, M> {
                 self.set(to, how.holds(self.operand(left), self.operand(right)).into());
             }
             Op::Differ { to, left, right, bytes } => self.set(to, self.differ(left, right, bytes).into()),
+            Op::Find { to, text, text_words, part, part_words } => {
+                let (text, part) = (self.words(text, text_words.into()), self.words(part, part_words.into()));
+                self.set(to, find(text, part));
+            }
+            Op::Length { to, text, words } => self.set(to, length(self.words(text, words.into())) as u64),
+            Op::Frames { to, stack } => self.set(to, self.store.stacks.depth(self.operand(stack))),
             Op::Branch { how, left, right, target } => {
                 return how.holds(self.operand(left), self.operand(right)).then_some(target);
             }
             Op::Jump { target } => return Some(target),
+            Op::Again { .. } => {}
+            // Behind all ops: the end.
+            Op::Next { place, map } => return (!self.next_key(place, map)).then_some(u16::MAX),
             Op::Read { to, address, bytes, signed } => {
                 let found = self.machine.read(self.operand(address), bytes);
                 if found.is_none() {
@@ -223,7 +255,19 @@ impl<'a, M: Machine> Run<'a, M> {
                 self.set(to, if bytes == 8 { found } else { extend(found, bytes.wrapping_mul(8), signed) });
             }
             Op::ReadText { to, words, address, length } => {
-                self.read_text(to, words, self.operand(address), self.operand(length));
+                let most = u64::from(words).wrapping_mul(8).saturating_sub(1).min(self.operand(length));
+                self.read_run(to, words, self.operand(address), most, true);
+            }
+            Op::ReadBytes { to, words, address, length } => {
+                let most = u64::from(words.saturating_sub(1)).wrapping_mul(8).min(self.operand(length));
+                let bytes = Word(to.0.wrapping_add(1));
+                let found = self.read_run(bytes, words.saturating_sub(1), self.operand(address), most, false);
+                self.set(to, found);
+            }
+            Op::Has { to, map, key } => self.set(to, self.has(map, key).into()),
+            Op::Keys { to, map } => {
+                let table = self.store.tables.get(usize::from(map)).and_then(|tables| tables.first());
+                self.set(to, table.map_or(0, Table::keys));
             }
             Op::Get { to, map, key } => self.get_value(to, map, key),
             Op::Total { to, map, key } => self.set(to, self.total(map, key)),
@@ -266,6 +310,8 @@ impl<'a, M: Machine> Run<'a, M> {
             Builtin::Caller => self.machine.caller(),
             Builtin::Site => self.machine.site(),
             Builtin::Cpu => self.machine.cpu() as u64,
+            Builtin::Cpus => self.store.lanes.len() as u64,
+            Builtin::Random => self.lane.random(),
             Builtin::Task => self.machine.task(),
             Builtin::Nanoseconds => self.machine.nanoseconds(),
             Builtin::Elapsed => self.machine.nanoseconds().wrapping_sub(self.store.start),
@@ -285,9 +331,10 @@ impl<'a, M: Machine> Run<'a, M> {
         })
     }
 
-    /// Reads a string, by words that are aligned, and so lie in one page each.
-    fn read_text(&self, to: Word, words: u8, address: u64, length: u64) {
-        let most = u64::from(words).wrapping_mul(8).saturating_sub(1).min(length);
+    /// Reads bytes, `most` at most, or up to a zero if `is_text`, by words that are aligned, and so lie in one page each. How
+    /// many they are.
+    fn read_run(&self, to: Word, words: u8, address: u64, most: u64, is_text: bool) -> u64 {
+        let mut found = 0_u64;
         let mut ended = false;
         let mut loaded: Option<(u64, u64)> = None;
         for number in 0..words {
@@ -311,10 +358,62 @@ impl<'a, M: Machine> Run<'a, M> {
                 };
                 loaded = Some((base, word));
                 let byte = word >> (8 * (place & 7)) & 0xff;
-                ended = byte == 0;
+                ended = is_text && byte == 0;
+                if ended {
+                    break;
+                }
+                found = index.wrapping_add(1);
                 packed |= byte << (8 * at);
             }
             self.set(Word(to.0.wrapping_add(number)), packed);
         }
+        found
+    }
+}
+
+/// The byte of a string at `index`; 0 behind it.
+#[inline(always)]
+fn byte(text: &Cells, index: usize) -> u8 {
+    text.get(index / 8).map_or(0, |word| (word.load(Ordering::Relaxed) >> (8 * (index % 8))) as u8)
+}
+
+/// How many bytes a string has.
+#[inline]
+fn length(text: &Cells) -> usize {
+    let most = text.len().wrapping_mul(8);
+    let mut at = 0;
+    while at < most && byte(text, at) != 0 {
+        at += 1;
+    }
+    at
+}
+
+/// Where `part` is first in `text`; -1 if it is not.
+#[inline]
+fn find(text: &Cells, part: &Cells) -> u64 {
+    let (all, wanted) = (length(text), length(part));
+    let mut start = 0_usize;
+    while start.wrapping_add(wanted) <= all {
+        let mut same = 0;
+        while same < wanted && byte(text, start.wrapping_add(same)) == byte(part, same) {
+            same += 1;
+        }
+        if same == wanted {
+            return start as u64;
+        }
+        start += 1;
+    }
+    u64::MAX
+}
+
+impl Lane {
+    /// A number of 32 bits: SplitMix64, of a state of this CPU.
+    #[inline]
+    fn random(&self) -> u64 {
+        let state = self.random.load(Ordering::Relaxed).wrapping_add(MIX);
+        self.random.store(state, Ordering::Relaxed);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) >> 32
     }
 }

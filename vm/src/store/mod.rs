@@ -123,6 +123,10 @@ pub(crate) struct Lane {
     pub ring: Ring,
     /// How many reads have found no memory.
     pub faults: AtomicU64,
+    /// How many runs of clauses have ended in loops, as they had no ops left for them.
+    pub cut: AtomicU64,
+    /// What random numbers are made of. Only this CPU changes it.
+    pub random: AtomicU64,
 }
 
 /// Why a program is not loaded.
@@ -183,12 +187,14 @@ impl Store {
     /// The code breaks a rule of its form; or there is no memory.
     pub fn new(code: &Code, limits: &Limits, start: u64) -> Result<Self, LoadError> {
         code.verify()?;
-        let lane = |_| -> Result<_, OutOfMemory> {
+        let lane = |cpu: usize| -> Result<_, OutOfMemory> {
             Ok(Lane {
                 frame: cells(FRAME_WORDS)?,
                 stack: cells(code.stack_frames)?,
                 ring: Ring::new(limits.output_words())?,
                 faults: AtomicU64::new(0),
+                cut: AtomicU64::new(0),
+                random: AtomicU64::new(start ^ (cpu as u64) << 32),
             })
         };
         let tables = |map: &Map| {
@@ -270,6 +276,12 @@ impl Store {
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.faults.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How many runs of clauses have ended in loops, as they had no ops left for them.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.cut.load(Ordering::Relaxed)).sum()
     }
 
     /// How many stacks have found no place.

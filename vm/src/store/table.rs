@@ -51,6 +51,8 @@ pub(crate) struct Table {
     pub(crate) buckets: usize,
     cells: Box<Cells>,
     pub(crate) dropped: AtomicU64,
+    /// How many keys it has.
+    pub(crate) keys: AtomicU64,
 }
 
 /// A bucket.
@@ -75,6 +77,7 @@ impl Table {
             buckets,
             cells: cells(Self::words(key_words, value_words, entries))?,
             dropped: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
         })
     }
 
@@ -128,6 +131,12 @@ impl Table {
     /// How many new keys have found no place.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// How many keys it has.
+    #[inline]
+    pub fn keys(&self) -> u64 {
+        self.keys.load(Ordering::Relaxed)
     }
 
     /// The bucket of that number.

@@ -13,7 +13,9 @@ use crate::syntax::parse;
 pub const MEMORY: u64 = 0x8000;
 
 const VARIABLES: [&str; 4] = ["$a", "$b", "$c", "$d"];
-const NUMBERS: [&str; 16] = [
+const NUMBERS: [&str; 18] = [
+    "ncpus",
+    "rand",
     "arg0",
     "arg1",
     "arg2",
@@ -45,7 +47,32 @@ fn number(random: &mut Random, depth: usize) -> String {
         };
     }
     let depth = depth - 1;
-    match random.below(16) {
+    match random.below(24) {
+        22 => format!(
+            "({}, ({}, {})).{}",
+            number(random, depth),
+            number(random, depth),
+            text(random, depth),
+            random.of(&["0", "1.0"])
+        ),
+        23 => format!(
+            "(({}, {}) == ({}, {}))",
+            small(random, depth),
+            text(random, depth),
+            small(random, depth),
+            text(random, depth)
+        ),
+        16 => format!("strlen({})", text(random, depth)),
+        17 => format!("strstr({}, {})", text(random, depth), text(random, depth)),
+        18 => format!("strcontains({}, {})", text(random, depth), text(random, depth)),
+        19 => format!("has_key({}, {})", random.of(&["@k", "@c1"]), small(random, depth)),
+        20 => random.of(&["len(@k)", "len(@kk)", "len(kstack(3))", "len(comm)"]).into(),
+        21 => format!(
+            "(buf({0}, {1}) == buf({0}, {2}))",
+            address(random, depth),
+            1 + random.below(9),
+            random.below(9) + 1
+        ),
         0 => pure(random, 2).to_string(),
         1 => format!("{}({})", random.of(&["-", "~", "!"]), number(random, depth)),
         2 => format!("({})({})", random.of(&CASTS), number(random, depth)),
@@ -115,7 +142,7 @@ fn collected(random: &mut Random, name: &str, depth: usize) -> String {
 fn statement(random: &mut Random, depth: usize) -> String {
     let operator = random.of(&["=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="]);
     let step = random.of(&["++", "--"]);
-    match random.below(if depth == 0 { 16 } else { 20 }) {
+    match random.below(if depth == 0 { 18 } else { 22 }) {
         0..3 => format!("{} {operator} {};", random.of(&VARIABLES), number(random, 3)),
         3 => {
             format!("{} = {}{step} + {step}{};", random.of(&VARIABLES), random.of(&VARIABLES), random.of(&["@v", "@n"]))
@@ -138,6 +165,13 @@ fn statement(random: &mut Random, depth: usize) -> String {
             2 => format!("@name[{}] = comm; @last = {};", small(random, 1), text(random, 1)),
             _ => format!("@stack[kstack({})] = count();", 1 + random.below(3)),
         },
+        16 => format!("@pair = ({}, ({}, {})); print(@pair);", number(random, 1), text(random, 1), number(random, 1)),
+        17 => format!(
+            "@by[{}, ({}, {})] += (5, 6).1; print((@pair, @pair.1.0));",
+            text(random, 1),
+            small(random, 1),
+            text(random, 1)
+        ),
         13 => format!("printf(\"%d %s %x\\n\", {}, {}, {});", number(random, 2), text(random, 1), number(random, 1)),
         14 => format!("print({});", random.of(&["@v", "@k", "@c", "@h", "probe", "func", "comm", "kstack", "$a"])),
         15 => match random.below(8) {
@@ -148,7 +182,7 @@ fn statement(random: &mut Random, depth: usize) -> String {
             4 => format!("print(@c * 2 + {});", random.of(&["@a", "@l", "@g", "@s"])),
             _ => format!("delete(@{}[{}]);", random.of(&["k", "c1", "h1"]), small(random, 1)),
         },
-        16 => format!("unroll ({}) {{ {} }}", 1 + random.below(3), statement(random, depth - 1)),
+        18 => format!("unroll ({}) {{ {} }}", 1 + random.below(3), statement(random, depth - 1)),
         _ => {
             let (then, otherwise) = (statements(random, depth - 1), statements(random, depth - 1));
             format!("if ({}) {{ {then} }} else {{ {otherwise} }}", number(random, 3))
@@ -184,6 +218,6 @@ fn program(random: &mut Random) -> String {
     }
     // What the maps keep, where nothing else says so.
     let maps = "if (0) { @v = 0; @n = (u64)0; @k[0] = 0; @kk[0, 0] = 0; @c = count(); @s = sum(0); @a = avg(0); \
-                @l = min((s64)0); @g = max((s64)0); @h = hist(0); @c1[0] = count(); @h1[0] = hist(0); }";
+                @l = min((s64)0); @g = max((s64)0); @h = hist(0); @c1[0] = count(); @h1[0] = hist(0); @pair = (0, (\"\", 0)); }";
     format!("kprobe:f {predicate}{{ {body}{maps} }}")
 }

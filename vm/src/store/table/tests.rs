@@ -245,3 +245,40 @@ fn a_reader_gets_ahead_however_often_the_bucket_is_changed() {
         assert!(found.iter().flatten().all(|(_, value)| value[0] == value[255]));
     });
 }
+
+#[test]
+fn keys_are_counted_and_met_one_after_the_other() {
+    let table = Table::new(1, 1, 16).unwrap();
+    // More than one bucket has room for, with the same home.
+    let words: Vec<u64> = keys_at(&table, 1).take(12).collect();
+    for &word in &words {
+        add(&table, &[word], 1);
+        add(&table, &[word], 1);
+    }
+    assert_eq!(table.keys(), 12);
+    table.remove(&key(&[words[3]]));
+    table.remove(&key(&[words[3]]));
+    assert_eq!(table.keys(), 11);
+    let place = key(&[0]);
+    let mut met = Vec::new();
+    for bucket in 0..table.buckets() {
+        let mut from = bucket * table.ways();
+        while let Some(found) = table.key_from(from, &place) {
+            assert!((from..(bucket + 1) * table.ways()).contains(&found));
+            met.push(place[0].load(Ordering::Relaxed));
+            from = found + 1;
+            if from == (bucket + 1) * table.ways() {
+                break;
+            }
+        }
+    }
+    met.sort_unstable();
+    let mut expected: Vec<u64> = words.iter().copied().filter(|&word| word != words[3]).collect();
+    expected.sort_unstable();
+    assert_eq!(met, expected);
+    table.clear(0, true);
+    assert_eq!(table.keys(), 11);
+    (0..table.buckets()).for_each(|bucket| table.clear(bucket, false));
+    assert_eq!(table.keys(), 0);
+    assert_eq!(table.key_from(table.buckets() * table.ways(), &place), None);
+}

@@ -1,0 +1,126 @@
+//! Times by a format of `strftime`. The kernel has no calendar: the machine starts when 1970 does.
+
+use core::fmt::{self, Write};
+
+const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
+/// Whether every conversion of `format` is known.
+pub(crate) fn is_known(format: &str) -> bool {
+    format.split("%%").all(|text| {
+        text.split('%').skip(1).all(|rest| rest.starts_with(|c| "aAbBcCdDeFfHhIjklmMnpRsStTuwxXyYzZ".contains(c)))
+    })
+}
+
+/// Writes `nanoseconds` since the start of the machine by `format`, all of whose conversions are [known](is_known).
+pub(super) fn write(format: &str, nanoseconds: u64, out: &mut dyn Write) -> fmt::Result {
+    let seconds = nanoseconds / 1_000_000_000;
+    let (minutes, hours, days) = (seconds / 60 % 60, seconds / 3600 % 24, seconds / 86_400);
+    let (mut year, mut day) = (1970, days);
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let length = |year| 365 + u64::from(is_leap(year));
+    while day >= length(year) {
+        day -= length(year);
+        year += 1;
+    }
+    let (mut month, mut date) = (0, day);
+    let month_days = |month| match month {
+        1 => 28 + u64::from(is_leap(year)),
+        3 | 5 | 8 | 10 => 30,
+        _ => 31,
+    };
+    while date >= month_days(month) {
+        date -= month_days(month);
+        month += 1;
+    }
+    let (date, of_week) = (date + 1, (days % 7) as usize);
+    let (day_name, month_name) = (DAYS.get(of_week).unwrap_or(&""), MONTHS.get(month as usize).unwrap_or(&""));
+    let twelve = (hours + 11) % 12 + 1;
+    let mut rest = format.chars();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            out.write_char(c)?;
+            continue;
+        }
+        match rest.next().unwrap_or('%') {
+            'a' => write!(out, "{day_name:.3}"),
+            'A' => out.write_str(day_name),
+            'b' | 'h' => write!(out, "{month_name:.3}"),
+            'B' => out.write_str(month_name),
+            'c' => {
+                write!(out, "{day_name:.3} {month_name:.3} {date:2} {hours:02}:{minutes:02}:{:02} {year}", seconds % 60)
+            }
+            'C' => write!(out, "{:02}", year / 100),
+            'd' => write!(out, "{date:02}"),
+            'D' | 'x' => write!(out, "{:02}/{date:02}/{:02}", month + 1, year % 100),
+            'e' => write!(out, "{date:2}"),
+            'F' => write!(out, "{year}-{:02}-{date:02}", month + 1),
+            'f' => write!(out, "{:06}", nanoseconds / 1000 % 1_000_000),
+            'H' => write!(out, "{hours:02}"),
+            'I' => write!(out, "{twelve:02}"),
+            'j' => write!(out, "{:03}", day + 1),
+            'k' => write!(out, "{hours:2}"),
+            'l' => write!(out, "{twelve:2}"),
+            'm' => write!(out, "{:02}", month + 1),
+            'M' => write!(out, "{minutes:02}"),
+            'n' => out.write_char('\n'),
+            'p' => out.write_str(if hours < 12 { "AM" } else { "PM" }),
+            'R' => write!(out, "{hours:02}:{minutes:02}"),
+            's' => write!(out, "{seconds}"),
+            'S' => write!(out, "{:02}", seconds % 60),
+            't' => out.write_char('\t'),
+            'T' | 'X' => write!(out, "{hours:02}:{minutes:02}:{:02}", seconds % 60),
+            'u' => write!(out, "{}", (of_week + 3) % 7 + 1),
+            'w' => write!(out, "{}", (of_week + 4) % 7),
+            'y' => write!(out, "{:02}", year % 100),
+            'Y' => write!(out, "{year}"),
+            'z' => out.write_str("+0000"),
+            'Z' => out.write_str("UTC"),
+            other => out.write_char(other),
+        }?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::String;
+
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_a_calendar_that_starts_with_the_machine() {
+        let shown = |format: &str, seconds: u64| {
+            assert!(is_known(format), "{format}");
+            let mut text = String::new();
+            write(format, seconds * 1_000_000_000 + 12_345_678, &mut text).unwrap();
+            text
+        };
+        assert_eq!(shown("%H:%M:%S", 3_723), "01:02:03");
+        assert_eq!(shown("%a %A %b %B %e %j %u %w", 0), "Thu Thursday Jan January  1 001 4 4");
+        // As GNU date prints it.
+        assert_eq!(
+            shown("%F %T %a %j %y %C %D %I %p %k %l %R %s", 951_827_696),
+            "2000-02-29 12:34:56 Tue 060 00 20 02/29/00 12 PM 12 12 12:34 951827696"
+        );
+        assert_eq!(shown("%c|%x|%X|%z|%Z|%n|%t|%%|%f", 4_107_542_399), {
+            "Sun Feb 28 23:59:59 2100|02/28/00|23:59:59|+0000|UTC|\n|\t|%|012345"
+        });
+        assert_eq!(shown("%F %T %a %j %u", 977_702_399), "2000-12-24 23:59:59 Sun 359 7");
+        assert_eq!(shown("%F %u %w", 4_107_542_400), "2100-03-01 1 1");
+        assert!(!is_known("%Q") && !is_known("%") && is_known("%%Q"));
+    }
+}

@@ -1,0 +1,113 @@
+//! Each name of bpftrace's reference guide is known here, or refused by name.
+
+use std::format;
+use std::string::ToString;
+
+use crate::check::check;
+use crate::error::{Error, Problem};
+use crate::syntax::parse;
+
+use super::machine::Image;
+
+/// The values and functions of bpftrace's documentation, docs/stdlib.md.
+const VALUES: &str = "args cgroup comm pcomm leader_comm cpid has_cpid cpu ncpus ctx curtask elapsed func gid jiffies kstack nsecs \
+    numaid pid tid ppid leader_tid probe probetype rand retval uid usermode username ustack dw_ustack assert assert_str fail \
+    static_assert bswap buf cat cgroupid cgroup_path clear container_of default_str_length delete errorf warnf exit find getopt \
+    has_key is_array is_err is_integer is_literal is_ptr is_str is_unsigned_integer join kaddr kfunc_allowed kfunc_exist kptr uptr \
+    ksym usym len macaddr memcmp ntop pton offsetof sizeof typeof override path percpu_kaddr print printf reg signal signal_name \
+    signal_thread skboutput socket_cookie str str_concat strcap strlen strncmp strstr strcontains strerror strftime syscall_name \
+    system time uaddr unwatch write_user zero avg count hist lhist max min stats sum tseries";
+
+/// Its keywords, and what precedes the clauses, docs/language.md.
+const KEYWORDS: &str =
+    "break config continue for if import let macro return struct union enum unroll while #include #define";
+
+/// Its kinds of probes, with their short names.
+const PROBES: &str = "BEGIN END begin end self test bench hardware h interval i iter it fentry fexit f fr kprobe kretprobe k kr profile \
+    p rawtracepoint rt software s tracepoint t uprobe uretprobe u ur usdt U watchpoint w asyncwatchpoint aw";
+
+fn error(program: &str) -> Option<Error> {
+    parse(program).and_then(|tree| check(&tree, &Image)).err()
+}
+
+#[test]
+fn every_value_and_function_of_the_guide_is_known_or_refused_by_name() {
+    for name in VALUES.split_whitespace() {
+        let refused = [format!("kretprobe:f {{ print({name}); }}"), format!("kretprobe:f {{ $x = {name}(1); }}")]
+            .map(|program| error(&program).map(|error| error.problem));
+        let is_known = !refused.iter().all(|problem| matches!(problem, Some(Problem::Word | Problem::Function)));
+        assert!(is_known, "{name}: {refused:?}");
+    }
+}
+
+#[test]
+fn every_keyword_of_the_guide_is_known_or_refused_by_name() {
+    for name in KEYWORDS.split_whitespace().filter(|name| !name.starts_with('#')) {
+        let problem = error(&format!("kprobe:f {{ {name} (1) {{ }} }}")).map(|error| error.problem);
+        assert!(
+            problem != Some(Problem::Expected { sign: ";" }) || ["return", "break", "continue"].contains(&name),
+            "{name}: {problem:?}"
+        );
+    }
+    for before in
+        ["config = { max_strlen = 9 }", "macro f() { 1 }", "import \"a\";", "#include <a.h>\n", "struct a { int b; }"]
+    {
+        let problem = error(&format!("{before} BEGIN {{ }}")).map(|error| error.problem);
+        assert!(matches!(problem, Some(Problem::Foreign { .. })), "{before}: {problem:?}");
+    }
+}
+
+#[test]
+fn every_kind_of_probe_of_the_guide_is_known_or_refused_by_name() {
+    for name in PROBES.split_whitespace() {
+        for probe in [format!("{name}:main {{ }}"), format!("{name} {{ }}")] {
+            let problem = error(&probe).map(|error| error.problem);
+            // What these would be is said by the sentence of the kinds of probes.
+            let is_half = match name {
+                "BEGIN" | "END" | "begin" | "end" => probe.contains(':'),
+                "kprobe" | "kretprobe" | "interval" => !probe.contains(':'),
+                _ => !probe.contains(':') && name.len() <= 2,
+            };
+            assert!(problem != Some(Problem::ProbeKind) || is_half, "{probe}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_names_what_comes_nearest() {
+    for (program, marks, sentence) in [
+        (
+            "kprobe:f { print(ustack); }",
+            "                 ^^^^^^",
+            "bpftrace's `ustack` is not supported: there is no user space; see kaddr, ksym, kstack",
+        ),
+        (
+            "kprobe:f { print(args.x); }",
+            "                 ^^^^",
+            "bpftrace's `args` is not supported: arguments are arg0 to arg7, and a function returns retval",
+        ),
+        (
+            "kprobe:f { print(arg0->x); }",
+            "                     ^^",
+            "bpftrace's `->` is not supported: fields are not known; memory is read as integers, as in *(u32 *)(arg0 + 8)",
+        ),
+        (
+            "kprobe:f { print(((struct a *)arg0)->b); }",
+            "                   ^^^^^^",
+            "bpftrace's `struct` is not supported: memory is read as integers, as in *(u32 *)(arg0 + 8)",
+        ),
+        (
+            "kprobe:f /arg0 == $1/ { }",
+            "                  ^^",
+            "bpftrace's `$1` is not supported: a value is written into the program",
+        ),
+        (
+            "profile:hz:99 { @[kstack] = count(); }",
+            "^^^^^^^",
+            "bpftrace's `profile` is not supported: interval: runs periodically, in a task of its own; insn:FUNC:* sees each instruction",
+        ),
+    ] {
+        let shown = error(program).expect(program).within(program).to_string();
+        assert_eq!(shown, format!("{program}\n{marks}\n{sentence}"));
+    }
+}
