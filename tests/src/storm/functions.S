@@ -4,7 +4,7 @@
 // x1 leads to counters of 64 bits that nothing else changes meanwhile, and is passed on in every call. Every stretch of
 // instructions that is executed as a whole counts itself in one of them: so it is known how often each was executed.
 //
-// An instruction that is written behind `at` is a place for probes: its address and the number of the counter of its
+// An instruction that is written behind `storm_at` is a place for probes: its address and the number of the counter of its
 // stretch stand in the table storm_places_steady or storm_places_loose.
 
     .equ    CALLS_PLAIN, 0
@@ -32,7 +32,7 @@
     .size   \name, . - \name
 .endm
 
-.macro at group, counter, instruction:vararg
+.macro storm_at group, counter, instruction:vararg
 .Lstorm_place_\@:
     \instruction
     .pushsection .rodata.storm_places_\group, "a"
@@ -40,24 +40,24 @@
     .popsection
 .endm
 
-.macro count group, counter
-    at      \group, \counter, ldr x9, [x1, #8 * \counter]
-    at      \group, \counter, add x9, x9, #1
-    at      \group, \counter, str x9, [x1, #8 * \counter]
+.macro storm_count group, counter
+    storm_at \group, \counter, ldr x9, [x1, #8 * \counter]
+    storm_at \group, \counter, add x9, x9, #1
+    storm_at \group, \counter, str x9, [x1, #8 * \counter]
 .endm
 
-.macro enter group, counter
-    at      \group, \counter, stp x29, x30, [sp, #-32]!
-    at      \group, \counter, mov x29, sp
-    at      \group, \counter, str x1, [sp, #16]
+.macro storm_enter group, counter
+    storm_at \group, \counter, stp x29, x30, [sp, #-32]!
+    storm_at \group, \counter, mov x29, sp
+    storm_at \group, \counter, str x1, [sp, #16]
 .endm
 
-.macro leave group, counter
-    at      \group, \counter, ldp x29, x30, [sp], #32
-    at      \group, \counter, ret
+.macro storm_leave group, counter
+    storm_at \group, \counter, ldp x29, x30, [sp], #32
+    storm_at \group, \counter, ret
 .endm
 
-.macro functions group
+.macro storm_functions group
     .pushsection .rodata.storm_places_\group, "a"
     .balign 8
     .global storm_places_\group
@@ -66,19 +66,19 @@ storm_places_\group:
 
 // (x0 ^ 0xff) + 7: what is simulated, and what is executed in a slot.
 storm_function storm_plain_\group
-    count   \group, CALLS_PLAIN
-    at      \group, CALLS_PLAIN, adr x10, .
-    at      \group, CALLS_PLAIN, adr x11, .
-    at      \group, CALLS_PLAIN, sub x11, x11, x10
-    at      \group, CALLS_PLAIN, eor x0, x0, #0xff
-    at      \group, CALLS_PLAIN, add x0, x0, x11
-    at      \group, CALLS_PLAIN, str x0, [sp, #-16]!
-    at      \group, CALLS_PLAIN, ldr x12, storm_three_\group
-    at      \group, CALLS_PLAIN, ldr x0, [sp], #16
-    at      \group, CALLS_PLAIN, cbz xzr, 1f
+    storm_count \group, CALLS_PLAIN
+    storm_at \group, CALLS_PLAIN, adr x10, .
+    storm_at \group, CALLS_PLAIN, adr x11, .
+    storm_at \group, CALLS_PLAIN, sub x11, x11, x10
+    storm_at \group, CALLS_PLAIN, eor x0, x0, #0xff
+    storm_at \group, CALLS_PLAIN, add x0, x0, x11
+    storm_at \group, CALLS_PLAIN, str x0, [sp, #-16]!
+    storm_at \group, CALLS_PLAIN, ldr x12, storm_three_\group
+    storm_at \group, CALLS_PLAIN, ldr x0, [sp], #16
+    storm_at \group, CALLS_PLAIN, cbz xzr, 1f
     mov     x0, #0
-1:  at      \group, CALLS_PLAIN, add x0, x0, x12
-    at      \group, CALLS_PLAIN, ret
+1:  storm_at \group, CALLS_PLAIN, add x0, x0, x12
+    storm_at \group, CALLS_PLAIN, ret
 storm_end storm_plain_\group
     .balign 8
 storm_three_\group:
@@ -86,69 +86,69 @@ storm_three_\group:
 
 // x0 + n + … + 2 + 1, where n is the low three bits of x0, plus one.
 storm_function storm_turn_\group
-    count   \group, CALLS_TURN
-    at      \group, CALLS_TURN, and x2, x0, #7
-    at      \group, CALLS_TURN, add x2, x2, #1
-1:  count   \group, PASSES_TURN
-    at      \group, PASSES_TURN, add x0, x0, x2
-    at      \group, PASSES_TURN, subs x2, x2, #1
-    at      \group, PASSES_TURN, b.ne 1b
-    at      \group, CALLS_TURN, ret
+    storm_count \group, CALLS_TURN
+    storm_at \group, CALLS_TURN, and x2, x0, #7
+    storm_at \group, CALLS_TURN, add x2, x2, #1
+1:  storm_count \group, PASSES_TURN
+    storm_at \group, PASSES_TURN, add x0, x0, x2
+    storm_at \group, PASSES_TURN, subs x2, x2, #1
+    storm_at \group, PASSES_TURN, b.ne 1b
+    storm_at \group, CALLS_TURN, ret
 storm_end storm_turn_\group
 
 // plain(x0) + 1.
 storm_function storm_nest_\group
-    count   \group, CALLS_NEST
-    enter   \group, CALLS_NEST
-    at      \group, CALLS_NEST, bl storm_plain_\group
-    at      \group, RETURNS_NEST, ldr x1, [sp, #16]
-    count   \group, RETURNS_NEST
-    at      \group, RETURNS_NEST, add x0, x0, #1
-    leave   \group, RETURNS_NEST
+    storm_count \group, CALLS_NEST
+    storm_enter \group, CALLS_NEST
+    storm_at \group, CALLS_NEST, bl storm_plain_\group
+    storm_at \group, RETURNS_NEST, ldr x1, [sp, #16]
+    storm_count \group, RETURNS_NEST
+    storm_at \group, RETURNS_NEST, add x0, x0, #1
+    storm_leave \group, RETURNS_NEST
 storm_end storm_nest_\group
 
 // plain(x0 + 2).
 storm_function storm_tail_\group
-    count   \group, CALLS_TAIL
-    at      \group, CALLS_TAIL, add x0, x0, #2
-    at      \group, CALLS_TAIL, b storm_plain_\group
+    storm_count \group, CALLS_TAIL
+    storm_at \group, CALLS_TAIL, add x0, x0, #2
+    storm_at \group, CALLS_TAIL, b storm_plain_\group
 storm_end storm_tail_\group
 
 // x0 * 3, by calls of itself.
 storm_function storm_recurse_\group
-    count   \group, CALLS_RECURSE
-    at      \group, CALLS_RECURSE, cbz x0, 1f
-    count   \group, DESCENTS_RECURSE
-    enter   \group, DESCENTS_RECURSE
-    at      \group, DESCENTS_RECURSE, sub x0, x0, #1
-    at      \group, DESCENTS_RECURSE, bl storm_recurse_\group
-    at      \group, RETURNS_RECURSE, ldr x1, [sp, #16]
-    count   \group, RETURNS_RECURSE
-    at      \group, RETURNS_RECURSE, add x0, x0, #3
-    leave   \group, RETURNS_RECURSE
+    storm_count \group, CALLS_RECURSE
+    storm_at \group, CALLS_RECURSE, cbz x0, 1f
+    storm_count \group, DESCENTS_RECURSE
+    storm_enter \group, DESCENTS_RECURSE
+    storm_at \group, DESCENTS_RECURSE, sub x0, x0, #1
+    storm_at \group, DESCENTS_RECURSE, bl storm_recurse_\group
+    storm_at \group, RETURNS_RECURSE, ldr x1, [sp, #16]
+    storm_count \group, RETURNS_RECURSE
+    storm_at \group, RETURNS_RECURSE, add x0, x0, #3
+    storm_leave \group, RETURNS_RECURSE
 1:  ret
 storm_end storm_recurse_\group
 
 // x0 + 5, after storm_pause, which gets x0 and returns it, or does not return at all.
 storm_function storm_pause_\group
-    count   \group, CALLS_PAUSE
-    enter   \group, CALLS_PAUSE
-    at      \group, CALLS_PAUSE, bl storm_pause
-    at      \group, RETURNS_PAUSE, ldr x1, [sp, #16]
-    count   \group, RETURNS_PAUSE
-    at      \group, RETURNS_PAUSE, add x0, x0, #5
-    leave   \group, RETURNS_PAUSE
+    storm_count \group, CALLS_PAUSE
+    storm_enter \group, CALLS_PAUSE
+    storm_at \group, CALLS_PAUSE, bl storm_pause
+    storm_at \group, RETURNS_PAUSE, ldr x1, [sp, #16]
+    storm_count \group, RETURNS_PAUSE
+    storm_at \group, RETURNS_PAUSE, add x0, x0, #5
+    storm_leave \group, RETURNS_PAUSE
 storm_end storm_pause_\group
 
 // pause(x0) + 6.
 storm_function storm_cross_\group
-    count   \group, CALLS_CROSS
-    enter   \group, CALLS_CROSS
-    at      \group, CALLS_CROSS, bl storm_pause_\group
-    at      \group, RETURNS_CROSS, ldr x1, [sp, #16]
-    count   \group, RETURNS_CROSS
-    at      \group, RETURNS_CROSS, add x0, x0, #6
-    leave   \group, RETURNS_CROSS
+    storm_count \group, CALLS_CROSS
+    storm_enter \group, CALLS_CROSS
+    storm_at \group, CALLS_CROSS, bl storm_pause_\group
+    storm_at \group, RETURNS_CROSS, ldr x1, [sp, #16]
+    storm_count \group, RETURNS_CROSS
+    storm_at \group, RETURNS_CROSS, add x0, x0, #6
+    storm_leave \group, RETURNS_CROSS
 storm_end storm_cross_\group
 
     .pushsection .rodata.storm_places_\group, "a"
@@ -158,5 +158,5 @@ storm_places_\group\()_end:
 .endm
 
     .text
-    functions steady
-    functions loose
+    storm_functions steady
+    storm_functions loose
