@@ -27,7 +27,7 @@ pub enum EmbeddingError {
         /// The region: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
-    /// TPIDR_EL1 leads to no memory that can be read.
+    /// TPIDR_EL1 leads to no memory that can be read, or to no multiple of 8.
     NoContext {
         /// What it holds.
         register: usize,
@@ -88,7 +88,7 @@ impl fmt::Display for EmbeddingError {
             ),
             Self::NoContext { register } => write!(
                 f,
-                "TPIDR_EL1 is {register:#x}, where no memory can be read: call `Context::install` on each CPU before its first \
+                "TPIDR_EL1 is {register:#x}, which leads to no `Context`: call `Context::install` on each CPU before its first \
                  probe"
             ),
             Self::NotCpuState { address, word } => write!(

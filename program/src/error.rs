@@ -284,6 +284,8 @@ pub enum Problem {
         /// What is there.
         found: Noun,
     },
+    /// A choice between times whose formats differ.
+    Formats,
     /// Values of two types that cannot be compared, or chosen from.
     Types {
         /// The one.
@@ -450,7 +452,8 @@ impl fmt::Display for Problem {
             }
             Self::Type { wanted, found } => return write!(f, "this is {found}, and {wanted} is wanted"),
             Self::Types { left, right } => return write!(f, "{left} and {right} do not go together"),
-            Self::Order => "strings, functions, probes and stacks can be compared by == and != only",
+            Self::Formats => "the two times have different formats",
+            Self::Order => "strings, functions, probes, stacks, buffers and tuples can be compared by == and != only",
             Self::NotAPointer => "only a pointer can be read, as in *(u32 *)arg0",
             Self::NotLiteral => "this has to be written out as a string",
             Self::NotConstant => "this has to be known before the program runs",

@@ -169,6 +169,10 @@ impl Clause<'_, '_> {
                 Type::Integer { signed: join(&one, &other) }
             }
             (Type::Text { .. }, Type::Text { .. }) => room,
+            // A time is shown by the format that belongs to its type.
+            (one @ Type::Time { .. }, other) if one != other => {
+                return Err(span.error(Problem::Formats));
+            }
             (one, other) if Noun::from(one) == Noun::from(other) && one.fits_as(other) => room,
             (one, other) => {
                 return Err(span.error(Problem::Types { left: one.into(), right: other.into() }));

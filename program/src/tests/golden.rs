@@ -74,6 +74,7 @@ fn every_error_is_shown() {
         ArgumentCount { least: 1, most: 2 },
         Type { wanted: Noun::Integer, found: Noun::Text },
         Types { left: Noun::Text, right: Noun::Integer },
+        Formats,
         Order,
         NotAPointer,
         NotLiteral,

@@ -528,11 +528,15 @@ impl<P: Armed> Events<P> {
 
     /// Empties the rings.
     pub fn clear_trace(&mut self) {
-        // What a trigger has put aside stays; without memory for it, it is cleared, too.
-        let _ = self.keep_snapshot(false);
+        self.keep_parted();
         self.rings.clear();
         self.pipes.iter_mut().for_each(|pipe| *pipe.get_mut() = Pipe::default());
         self.forget();
+    }
+
+    /// Puts aside what a trigger `snapshot` has parted, before the rings are changed. Without memory for it, it is lost with them.
+    pub fn keep_parted(&self) {
+        let _ = self.keep_snapshot(false);
     }
 
     /// Puts aside what a trigger `snapshot` has parted, or all that is in the rings `now`.
@@ -550,7 +554,11 @@ impl<P: Armed> Events<P> {
     ///
     /// There is no memory for the records.
     pub fn set_snapshot(&mut self, number: u64) -> Result<(), OutOfMemory> {
-        self.keep_snapshot(number == 1)?;
+        match number {
+            1 => self.keep_snapshot(true)?,
+            // Memory is given back without any.
+            _ => self.keep_parted(),
+        }
         let kept = self.kept.get_mut();
         match number {
             0 => *kept = Kept::default(),
@@ -586,6 +594,7 @@ impl<P: Armed> Events<P> {
 
     /// Empties the ring of `cpu`.
     pub fn clear_trace_of(&mut self, cpu: usize) {
+        self.keep_parted();
         self.rings.clear_of(Some(cpu));
         if let Some(pipe) = self.pipes.get_mut(cpu + 1) {
             *pipe.get_mut() = Pipe::default();

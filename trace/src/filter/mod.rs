@@ -25,6 +25,7 @@ use core::fmt;
 use fallible::{OutOfMemory, TryClone};
 
 pub use error::{Error, Problem};
+pub(crate) use parse::CPU;
 pub(crate) use range::Range;
 
 use crate::fetch::{Register, Word};

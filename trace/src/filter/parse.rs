@@ -268,6 +268,9 @@ fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize)
     }
 }
 
+/// The number of the CPU, whatever the fields of an event are called.
+pub(crate) const CPU: &str = "common_cpu";
+
 /// What a test asks about.
 enum Operand {
     Number(Number),
@@ -281,11 +284,12 @@ impl Operand {
             Some(text) => Some(Self::Text(text)),
             None => number(field).map(Self::Number),
         };
-        match fields.iter().find(|field| field.name == name) {
+        // An argument may be called `cpu`, and then is meant by that.
+        match fields.iter().find(|field| field.name == name && name != CPU) {
             Some(field) => of_field(field),
             None => match name {
                 "comm" | "COMM" => Some(Self::Text(Text::Task)),
-                "cpu" | "CPU" | "common_cpu" => Some(Self::Number(Number::Cpu)),
+                "cpu" | "CPU" | CPU => Some(Self::Number(Number::Cpu)),
                 _ => None,
             },
         }

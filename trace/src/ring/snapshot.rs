@@ -122,7 +122,7 @@ impl Rings {
         }
         let taken = self.read(None, |ring| {
             let mut reader = ring.reader.lock();
-            let end = (!now).then(|| ring.split.load(Ordering::Relaxed));
+            let end = (!now).then(|| ring.split.load(Ordering::Acquire));
             if end.is_some_and(|end| end <= reader.position) {
                 return Ok(Copied { first: reader.number, next: reader.number, ..Copied::default() });
             }

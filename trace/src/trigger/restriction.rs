@@ -11,7 +11,7 @@ use fallible::{OutOfMemory, TryClone};
 use super::settings::Settings;
 use crate::definition::number::unsigned;
 use crate::errno::Errno;
-use crate::filter::Filter;
+use crate::filter::{CPU, Filter};
 use crate::format::Field;
 
 /// The largest number of a task that can be set: `common_pid` is an int.
@@ -98,7 +98,7 @@ impl fmt::Display for Restriction {
             before = " && ";
         }
         match cpus {
-            Some(cpus) => write!(f, "{before}{}", any_of("cpu", (0..64).filter(|cpu| cpus & 1 << cpu != 0))),
+            Some(cpus) => write!(f, "{before}{}", any_of(CPU, (0..64).filter(|cpu| cpus & 1 << cpu != 0))),
             None => Ok(()),
         }
     }
@@ -119,7 +119,7 @@ fn any_of(field: &str, numbers: impl Iterator<Item = u64> + Clone) -> impl fmt::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Format, Shape};
+    use crate::format::{Base, Format, Shape, Type};
 
     fn tasks(text: &str) -> Tasks {
         let mut tasks = Tasks::default();
@@ -141,21 +141,23 @@ mod tests {
 
     #[test]
     fn a_restriction_is_a_filter_of_every_event() {
-        let fields = Format::new(Shape::Probe, []).unwrap().fields;
+        // Its arguments do not stand for what is restricted.
+        let arguments = [("cpu", Type::one(Base::String)), ("common_cpu", Type::one(Base::String))];
+        let fields = Format::new(Shape::Probe, arguments).unwrap().fields;
         let mut settings = Settings::new(true).unwrap();
         assert!(Restriction::default().with(&settings, &fields).unwrap().is_none());
         for (restriction, filter) in [
             (Restriction { only: tasks("1 2"), ..Restriction::default() }, "(common_pid == 1 || common_pid == 2)"),
             (Restriction { without: tasks("1"), ..Restriction::default() }, "!(common_pid == 1)"),
-            (Restriction { cpus: Some(0), ..Restriction::default() }, "(cpu < 0)"),
+            (Restriction { cpus: Some(0), ..Restriction::default() }, "(common_cpu < 0)"),
             (
                 Restriction { only: tasks("1"), without: tasks("2"), cpus: Some(0b101) },
-                "(common_pid == 1) && !(common_pid == 2) && (cpu == 0 || cpu == 2)",
+                "(common_pid == 1) && !(common_pid == 2) && (common_cpu == 0 || common_cpu == 2)",
             ),
         ] {
             assert_eq!(alloc::format!("{}", restriction.with(&settings, &fields).unwrap().unwrap()), filter);
-            settings.set_filter("common_pid > 0 || cpu == 7", &fields).unwrap();
-            let both = alloc::format!("{filter} && (common_pid > 0 || cpu == 7)");
+            settings.set_filter("common_pid > 0 || common_cpu == 7", &fields).unwrap();
+            let both = alloc::format!("{filter} && (common_pid > 0 || common_cpu == 7)");
             assert_eq!(alloc::format!("{}", restriction.with(&settings, &fields).unwrap().unwrap()), both);
             settings.set_filter("0", &fields).unwrap();
         }

@@ -82,7 +82,7 @@ impl Touched {
 }
 
 impl Code {
-    /// Checks the rules: jumps go forward, words are within the frame and written before they are read, maps and actions
+    /// Checks the rules: jumps go forward, but for those that a budget bounds; words are within the frame and written before they are read, maps and actions
     /// exist, and lengths are those that the ops can have.
     ///
     /// # Errors

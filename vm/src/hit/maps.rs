@@ -7,6 +7,9 @@ use crate::atomic::AtomicU64;
 use crate::code::{Aggregate, Kept, Word, rows};
 use crate::store::{Cells, Table};
 
+/// So many empty buckets count as an op, when the keys of a map are gone through: a look at one is a few instructions.
+const EMPTY_BUCKETS: usize = 64;
+
 impl<M: Machine> Run<'_, M> {
     /// Calls `act` with the table of a map for this CPU, or the one for all, and the key.
     #[inline]
@@ -50,7 +53,7 @@ impl<M: Machine> Run<'_, M> {
             }
             let Some(found) = table.key_from(at as u32 as usize, key) else {
                 at = (at >> 32 << 32) | bucket.wrapping_add(1).wrapping_mul(table.ways()) as u64;
-                if !self.spend(1) {
+                if bucket.is_multiple_of(EMPTY_BUCKETS) && !self.spend(1) {
                     return false;
                 }
                 continue;
@@ -64,6 +67,9 @@ impl<M: Machine> Run<'_, M> {
             if is_new {
                 self.set(place, at);
                 return true;
+            }
+            if !self.spend(1) {
+                return false;
             }
         }
         self.set(place, u64::MAX);

@@ -92,9 +92,10 @@ pub(super) fn read_total_size(session: &Session, _: &[&str], out: &mut dyn Write
     Ok(writeln!(out, "{}", session.events.rings().sizes().sum::<usize>() >> 10)?)
 }
 
-pub(super) fn write_size(_: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+pub(super) fn write_size(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
     let bytes = number(text)?.checked_mul(1024).and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.filter(|&bytes| bytes > 0).ok_or(Errno::Invalid)?;
+    session.events.keep_parted();
     tracing::resize_rings_of(cpu(parts), bytes).map_err(|error| {
         println!("{error}");
         Errno::NoMemory

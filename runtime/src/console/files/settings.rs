@@ -84,6 +84,7 @@ pub(super) fn free(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     if session.events.options().is(Flag::DisableOnFree) {
         session.events.rings().set_on(false);
     }
+    session.events.keep_parted();
     tracing::resize_rings(0).map_err(|_| Errno::NoMemory)?;
     session.events.clear_trace();
     Ok(())

@@ -8,7 +8,7 @@ mod count;
 mod load;
 mod walk;
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 pub use walk::Walk;
 
@@ -119,9 +119,10 @@ impl Rings {
     #[inline(never)]
     fn split(&self) {
         for ring in &self.rings {
-            ring.split.store(ring.position.load(Relaxed), Relaxed);
+            // A reader may load this at once, for an earlier hit, and finds all records in front of it.
+            ring.split.store(ring.position.load(Acquire), Release);
         }
-        // Who finds the word below finds these positions, and with them all records in front of them.
+        // A reader that finds the word below finds these positions.
         fence(AcqRel);
         self.splits.store(1, Relaxed);
     }

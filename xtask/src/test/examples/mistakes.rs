@@ -44,7 +44,7 @@ const MISTAKES: [Mistake; 9] = [
         file: File::Source,
         from: INSTALL,
         to: "",
-        says: "TPIDR_EL1 is 0x0, where no memory can be read: call `Context::install`",
+        says: "TPIDR_EL1 is 0x0, which leads to no `Context`: call `Context::install`",
     },
     Mistake {
         name: "without_the_state_of_a_cpu",
