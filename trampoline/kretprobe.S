@@ -1,18 +1,88 @@
 // Where a return-probed function returns to.
 //
-// Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* of `Instance`, RETURNS_* of `ReturnProbe`, and what
-// hit.S says.
+// Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* of `Instance`, RETURNS_* of `ReturnProbe`, LEAN_DISTANCE
+// between the two entries, of which only one bit is set, and what hit.S says.
 //
-// The entry probe has put the address of `kretprobe_trampoline` in the place of the true return address, so a RET
+// The entry probe has put the address of one of the entries in the place of the true return address, so a RET
 // arrives here with the caller's stack pointer. The whole register file is saved, the true return address is found (it
 // goes to frame.pc, and to frame.x30, where a RET leaves it), the handlers run, and the registers go back. What is done here
 // is the usual: the newest call of the task has returned, and it alone. The rest is left to `kprobes_function_returned`
 // in src/probe/hit/returns.rs, which is the reference.
 //
+// A function whose return probe has code of its own may return to `kretprobe_lean` instead, which saves nothing.
+//
 // No exception return is used: that would have to compose all of PSTATE, with fields that only some CPUs can read.
 // Flags and interrupt masks are put back by hand instead, and the rest of PSTATE is never touched.
 
     .pushsection .kprobes.text.kretprobe, "ax"
+
+// Where a function returns to whose return probe has code (`probe::snippet`) that is executed there, if its callers need nothing
+// that it leaves in x9 to x17 and the flags. The call stays in the list of the task until the code is done: what is unusual goes
+// on at `kretprobe_trampoline`, which finds all as it would have without this.
+//
+// In: sp and all registers as the function returned them. Out: in the code, x9 = this CPU's state, x14 = the return probe, x15 = the
+// instance, x16 = the address in TPIDR_EL1, x17 = DAIF, interrupts masked. The code goes on at `kretprobe_lean_leave` or at
+// `kretprobe_lean_unusual`, with x9 and x17 as they were, and nothing changed but x10 to x16 and the flags; or, with x14 to x16 as
+// they were, too, at `kretprobe_lean_leave_kept`. Clobbers: x9 to x17, the flags.
+    .balign 256
+    .global kretprobe_lean
+    .type   kretprobe_lean, %function
+kretprobe_lean:
+    mrs     x17, daif
+    msr     daifset, #0b1111
+    mrs     x16, tpidr_el1
+    ldr     x15, [x16, #:lo12:kprobes_calls_offset]
+    cbz     x15, kretprobe_lean_unusual
+    ldr     x12, [x15, #{INSTANCE_STACK_POINTER}]
+    cmp     sp, x12
+    b.ne    kretprobe_lean_unusual
+    ldr     x14, [x15, #{INSTANCE_OWNER}]
+    ldr     x9, [x16, #:lo12:kprobes_cpu_offset]
+    ldr     x12, [x14, #{RETURNS_CODE}]
+    ret     x12                             // not BR: that would set PSTATE.BTYPE
+    .global kretprobe_lean_unusual
+kretprobe_lean_unusual:
+    msr     daif, x17
+    b       kretprobe_trampoline
+    .global kretprobe_lean_leave
+kretprobe_lean_leave:
+    mrs     x16, tpidr_el1
+    ldr     x15, [x16, #:lo12:kprobes_calls_offset]
+    ldr     x14, [x15, #{INSTANCE_OWNER}]
+    .global kretprobe_lean_leave_kept
+kretprobe_lean_leave_kept:
+    ldp     x30, x12, [x15, #{INSTANCE_STACK_POINTER} + 8]
+    ldr     x10, [x9, #{CPU_NUMBER}]
+    str     x12, [x16, #:lo12:kprobes_calls_offset]
+    add     x14, x14, x10, lsl #{SLOT_SHIFT}
+    stlr    xzr, [x15]                      // as in `kretprobe_give_back`
+    ldr     x12, [x14]
+    cbnz    x12, kretprobe_lean_recycle
+    stlr    x15, [x14]
+kretprobe_lean_return:
+    msr     daif, x17
+    ret
+kretprobe_lean_recycle:
+    stp     x29, x30, [sp, #-112]!
+    mov     x29, sp
+    stp     x0, x1, [sp, #16]
+    stp     x2, x3, [sp, #32]
+    stp     x4, x5, [sp, #48]
+    stp     x6, x7, [sp, #64]
+    stp     x8, x17, [sp, #80]
+    str     x18, [sp, #96]
+    mov     x0, x15
+    bl      kprobes_recycle
+    ldr     x18, [sp, #96]
+    ldp     x8, x17, [sp, #80]
+    ldp     x6, x7, [sp, #64]
+    ldp     x4, x5, [sp, #48]
+    ldp     x2, x3, [sp, #32]
+    ldp     x0, x1, [sp, #16]
+    ldp     x29, x30, [sp], #112
+    b       kretprobe_lean_return
+    .size   kretprobe_lean, . - kretprobe_lean
+    .org    kretprobe_lean + {LEAN_DISTANCE}
 
 // In: sp and all registers as the function returned them. Out: the same at the true return address, but for what
 // handlers have changed. Where a handler has changed frame.pc to other than frame.x30, x16 is lost, as it may be
@@ -20,7 +90,6 @@
 // have preserved it.
 //
 // Handlers are `fn(&mut Call)`, which are called as those in hit.S.
-    .balign 64
     .global kretprobe_trampoline
     .type   kretprobe_trampoline, %function
 kretprobe_trampoline:
@@ -41,7 +110,8 @@ kretprobe_entered:
     ldp     x4, x1, [x19, #{INSTANCE_STACK_POINTER}]
     cmp     x4, x0
     b.ne    kretprobe_unusual
-    cmp     x1, x3
+    sub     x4, x3, x1
+    tst     x4, #~{LEAN_DISTANCE}           // one or the other
     b.eq    kretprobe_unusual
     ldr     x4, [x19, #{INSTANCE_NEXT}]
     mov     x30, x1

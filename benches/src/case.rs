@@ -107,6 +107,9 @@ pub static CASES: &[Case] = &[
         counted: 0,
         ..armed([return_probe(at, mode).entry(decline).register()])
     }),
+    hit("kretprobe.program", target::add, Mode::Compiled, |at, _| {
+        running(&format!("kretprobe:{} {COUNT}", function_at(at)), Program::start)
+    }),
     hit("event.p", target::add, Mode::Compiled, |at, mode| event(&format!("p:e {at:#x}"), mode)),
     hit("event.p.3arg", target::add, Mode::Compiled, |at, mode| event(&format!("p:e {at:#x} %x0 %x1 +0(%sp)"), mode)),
     hit("event.r.retval", target::add, Mode::Optimized, |at, mode| event(&format!("r:e {at:#x} $retval"), mode)),
@@ -140,6 +143,12 @@ pub static CASES: &[Case] = &[
         running(&format!("insn:{}:{} {COUNT}", function.name, at - function.address as usize), Program::start)
     }),
     hit("prog.keyed-by-argument", target::add, Mode::Compiled, |at, _| compiled(at, "{ @[arg0] = count(); }")),
+    hit("prog.latency", target::add, Mode::Optimized, |at, _| {
+        let function = function_at(at);
+        let begin = format!("kprobe:{function} {{ @start[tid] = nsecs; }}");
+        let end = format!("kretprobe:{function} {{ @ = hist(nsecs - @start[tid]); delete(@start[tid]); }}");
+        running(&format!("{begin} {end}"), Program::start)
+    }),
     hit("prog.count.interpreted", target::add, Mode::Lean, |at, _| program(at, COUNT, Program::interpret)),
     change("register.one", one_change, |stopwatch| {
         let at = target::add().probed();
@@ -309,8 +318,11 @@ fn compiled(at: usize, what: &str) -> Armed {
 
 /// The same, that `start` begins with.
 fn program(at: usize, what: &str, start: fn(&str) -> Result<Program, Refusal>) -> Armed {
-    let function = symbol::lookup(at).expect("a function has a symbol").name;
-    running(&format!("kprobe:{function} {what}"), start)
+    running(&format!("kprobe:{} {what}", function_at(at)), start)
+}
+
+fn function_at(at: usize) -> &'static str {
+    symbol::lookup(at).expect("a function has a symbol").name
 }
 
 /// A program with one probe.

@@ -96,16 +96,16 @@ const STEPS_BEYOND: usize = 32;
 /// Functions that are looked at in each other.
 const DEPTH: usize = 3;
 /// Ways that are still to be followed, and places that ways have come to, at a time: in the function, and in others.
-const WAYS: usize = 128;
+pub(super) const WAYS: usize = 128;
 const WAYS_BEYOND: usize = 16;
 
 /// BRK #1 of LLVM and BRK #1000 of GCC: with UDF, what compilers put where execution must not come. Nothing goes on from there.
 const TRAPS: [u32; 2] = [0xd420_0020, 0xd420_7d00];
 
 /// Instructions as they are without probes; nothing outside the text.
-type Read<'a> = &'a dyn Fn(u64) -> Option<u32>;
+pub(super) type Read<'a> = &'a dyn Fn(u64) -> Option<u32>;
 /// The bounds of the function around an address, if one is known.
-type Bounds<'a> = &'a dyn Fn(u64) -> Option<Range<u64>>;
+pub(super) type Bounds<'a> = &'a dyn Fn(u64) -> Option<Range<u64>>;
 
 impl Kept {
     /// Those among the functions that are called in the text at these virtual addresses, if there is memory for a list of them.
@@ -266,7 +266,7 @@ pub fn overwrites_link(function: u64, read: Read<'_>) -> Option<u64> {
 }
 
 /// The address that the instruction `word` at `at` calls, if it says one.
-fn called_by(word: u32, at: u64) -> Option<u64> {
+pub(super) fn called_by(word: u32, at: u64) -> Option<u64> {
     // BL (C6.2), by one test, as this is asked of every word of a text.
     let is_call = word >> 26 == 0b10_0101;
     is_call.then(|| at.wrapping_add_signed(i64::from((word << 6).cast_signed() >> 4)))
@@ -285,7 +285,7 @@ fn goes_on_at(function: u64, read: Read<'_>) -> Option<u64> {
 }
 
 /// A walk along the ways from an instruction.
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     read: Read<'a>,
     /// Of other functions, nothing is taken to be preserved.
     kept: &'a Kept,
@@ -337,7 +337,7 @@ impl<const N: usize> Places<N> {
 }
 
 impl<'a> Walk<'a> {
-    const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
+    pub(super) const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
         Self { read, kept, steps: STEPS, writer: None, inside: None }
     }
 
@@ -353,7 +353,12 @@ impl<'a> Walk<'a> {
 
     /// Follows all ways from the instruction at `from`. Returns those of `wanted` that no writer was found of on some way up to
     /// a return.
-    fn follow<const N: usize>(&mut self, from: u64, wanted: Registers, depth: usize) -> Result<Registers, Live> {
+    pub(super) fn follow<const N: usize>(
+        &mut self,
+        from: u64,
+        wanted: Registers,
+        depth: usize,
+    ) -> Result<Registers, Live> {
         let (mut pending, mut passed) = (Places::<N>::NONE, Places::<N>::NONE);
         let mut returned = Registers::NONE;
         let mut way = Some((from, wanted)).filter(|_| !wanted.is_empty());

@@ -30,7 +30,7 @@
 //! around the word, and [`Sequences`] answers for it; [`Data`] answers whether it is an instruction at all.
 //!
 //! [`Access`] says which registers a word reads and writes, and [`scratch_at_entry`] which are dead where a function begins, by
-//! the ways through it.
+//! the ways through it; [`ScratchResults`] tells where such registers hold results at a return.
 //!
 //! The whole module is a function of its arguments and runs on any host. Section numbers beside the masks are
 //! those of the Arm Architecture Reference Manual, DDI 0487 issue I.a; instructions are in C6.2 (general) and
@@ -45,6 +45,7 @@ mod op;
 mod registers;
 mod relocate;
 mod resolve;
+mod results;
 mod verdict;
 
 pub use classify::{classify, modifies_next};
@@ -56,6 +57,7 @@ pub use op::{Indirect, Key, Literal, Modifier, Op};
 pub use registers::{Access, Registers, StackPointer};
 pub use relocate::{MAX_WORDS, NotRelocatable, Place, boost, origin, relocate};
 pub use resolve::Resolved;
+pub use results::ScratchResults;
 pub use verdict::{Reason, Verdict};
 
 pub use crate::exception::simulate::{Fault, Guard, Machine, holds};

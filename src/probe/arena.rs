@@ -30,7 +30,7 @@ struct Cells {
 /// All cells.
 #[derive(Debug)]
 pub(super) struct Arena {
-    cells: [Cells; 8],
+    cells: [Cells; 2 * Cell::KINDS.len()],
     slots: Unwritten<2>,
     stubs: Unwritten<{ stub::WORDS }>,
     snippets: Unwritten<{ snippet_cell::SHORT / 4 }>,
@@ -99,8 +99,8 @@ impl Arena {
         match kind {
             Cell::Slot => self.slots.reserve()?,
             Cell::Stub => self.stubs.reserve()?,
-            Cell::Snippet => self.snippets.reserve()?,
-            Cell::LongSnippet => self.long_snippets.reserve()?,
+            Cell::Snippet | Cell::Return => self.snippets.reserve()?,
+            Cell::LongSnippet | Cell::LongReturn => self.long_snippets.reserve()?,
         }
         self.cells(kind, guarded).allocate()
     }
@@ -120,7 +120,7 @@ impl Arena {
         self.stubs.fill(address, build)
     }
 
-    /// The same for a snippet and the stub behind it, in a cell of this kind.
+    /// The same for a snippet, with the stub behind it or as the code of a return, in a cell of this kind.
     pub(super) fn fill_snippet<T, E>(
         &mut self,
         kind: Cell,
@@ -128,7 +128,7 @@ impl Arena {
         build: impl FnOnce(&mut [u32]) -> Result<T, E>,
     ) -> Result<T, E> {
         match kind {
-            Cell::Snippet => self.snippets.fill(address, |words| build(words)),
+            Cell::Snippet | Cell::Return => self.snippets.fill(address, |words| build(words)),
             _ => self.long_snippets.fill(address, |words| build(words)),
         }
     }
@@ -203,17 +203,15 @@ impl<const N: usize> Unwritten<N> {
 
 impl Cells {
     /// Those of each kind, in memory where branch targets are not checked, and where they are.
-    const fn of_all_kinds() -> [Self; 8] {
-        [
-            Self::new(Cell::Slot, false),
-            Self::new(Cell::Slot, true),
-            Self::new(Cell::Stub, false),
-            Self::new(Cell::Stub, true),
-            Self::new(Cell::Snippet, false),
-            Self::new(Cell::Snippet, true),
-            Self::new(Cell::LongSnippet, false),
-            Self::new(Cell::LongSnippet, true),
-        ]
+    const fn of_all_kinds() -> [Self; 2 * Cell::KINDS.len()] {
+        let mut cells = [const { Self::new(Cell::Slot, false) }; 2 * Cell::KINDS.len()];
+        let mut index = 0;
+        while index < cells.len() {
+            cells[index].kind = Cell::KINDS[index / 2];
+            cells[index].guarded = index % 2 == 1;
+            index += 1;
+        }
+        cells
     }
 
     const fn new(kind: Cell, guarded: bool) -> Self {

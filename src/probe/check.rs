@@ -7,7 +7,7 @@ use fallible::OutOfMemory;
 
 use super::hit::table;
 use super::{NotEntry, ProbeError};
-use crate::insn::{self, Data, Kept, Live, Op, Reason, Registers, Sequences, Verdict, encode};
+use crate::insn::{self, Data, Kept, Live, Op, Reason, Registers, ScratchResults, Sequences, Verdict, encode};
 use crate::{interrupts, platform, text};
 
 /// The smallest translation granule.
@@ -237,8 +237,13 @@ impl Checker {
     /// The functions whose callers rely on them to preserve what a call may change, if there is memory for a list of them.
     pub(super) fn kept(&self) -> Option<Kept> {
         let Range { start, end } = self.text;
-        let bounds = |at: u64| platform::function(at as usize).map(|found| found.start as u64..found.end as u64);
-        Kept::in_text(start as u64..end as u64, &|at| self.word(at), &bounds)
+        Kept::in_text(start as u64..end as u64, &|at| self.word(at), &function_around)
+    }
+
+    /// The functions that have results in what a call may change, if there is memory for a list of them.
+    pub(super) fn scratch_results(&self, kept: &Kept) -> Option<ScratchResults> {
+        let Range { start, end } = self.text;
+        ScratchResults::in_text(start as u64..end as u64, kept, &|at| self.word(at), &function_around)
     }
 
     /// Why not all that a call may change is dead at the virtual address `address`, where a function begins; nothing if it is.
@@ -274,6 +279,11 @@ impl Checker {
         };
         self.function.clone().step_by(4).find(is_wanted)
     }
+}
+
+/// The virtual addresses of the function around `address`, if there is one.
+fn function_around(address: u64) -> Option<Range<u64>> {
+    platform::function(address as usize).map(|found| found.start as u64..found.end as u64)
 }
 
 impl Default for Checker {

@@ -14,10 +14,10 @@
 
 use super::check::Site;
 use super::hit::instance::{Instance, Pool};
+use super::hit::machine;
 use super::hit::returns::ReturnProbe;
 use super::hit::snippet_cell::SHORT;
 use super::hit::stub::WORDS;
-use super::hit::{machine, trampoline};
 use crate::insn::encode::compute::{self, Branch};
 use crate::insn::encode::{self, Code, MASK_INTERRUPTS, OutOfRange, SP};
 use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, Place};
@@ -42,10 +42,11 @@ const ZERO: u8 = 31;
 const LINK: u8 = 30;
 
 /// Fills in the words of a cell at the virtual address `cell`, in memory that is guarded alike, up to the stub: what follows calls
-/// for `probe`, for the instruction of `site`, which is at the virtual address `address`. Returns how many bytes before the stub it
+/// for `probe`, has them return `to_return`, and is for the instruction of `site`, which is at the virtual address `address`. Returns how many bytes before the stub it
 /// begins.
 pub(super) fn build(
     probe: *const ReturnProbe,
+    to_return: u64,
     cell: usize,
     address: usize,
     site: &Site,
@@ -55,7 +56,7 @@ pub(super) fn build(
     let (cell, from) = (cell as u64, address as u64);
     let to = |word: usize| cell + 4 * word as u64;
     let mut code = Code::<ROOM>::new(cell);
-    for number in [probe.expose_provenance() as u64, trampoline::kretprobe_address()] {
+    for number in [probe.expose_provenance() as u64, to_return] {
         code.push(number as u32);
         code.push((number >> 32) as u32);
     }

@@ -11,6 +11,7 @@ use super::hit::instance::{Instance, Pool};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
 use super::registry::Request;
+use super::snippet::{Insertion, InsertionRef};
 use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
 use crate::platform::MAX_CPUS;
 
@@ -33,6 +34,7 @@ pub struct KretprobeBuilder {
     maxactive: u32,
     data_words: usize,
     data: usize,
+    insertion: Option<InsertionRef>,
     enabled: bool,
     fastest: Mode,
 }
@@ -51,6 +53,7 @@ impl Kretprobe {
             maxactive: Self::DEFAULT_MAX_ACTIVE,
             data_words: 0,
             data: 0,
+            insertion: None,
             enabled: true,
             fastest: Mode::FASTEST,
         }
@@ -125,6 +128,21 @@ impl KretprobeBuilder {
         self
     }
 
+    /// Has the code of a return do what the snippet of `insertion` says instead of calling the handler that was given to
+    /// [`handler`](Self::handler), in the usual case: where the callers show that they need nothing that the function leaves in x9
+    /// to x17 and in the flags, where this is the only probe of the instruction, and it asks for no more of the entry than to follow
+    /// the call. Elsewhere, and where the snippet leaves it to the handler, that is called: it has to mean the same. The snippet
+    /// finds all other registers as the function returned them.
+    ///
+    /// # Safety
+    ///
+    /// `insertion` and its snippet stay where they are until the probe is unregistered. The snippet may be executed with the
+    /// operand of `insertion`, also for calls in progress while the probe is unregistered; after that it is not.
+    pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
+        self.insertion = Some(InsertionRef::new(insertion));
+        self
+    }
+
     /// Registers the probe without arming it.
     pub const fn disabled(mut self) -> Self {
         self.enabled = false;
@@ -148,7 +166,7 @@ impl KretprobeBuilder {
     }
 
     fn request(self) -> Result<Request, ProbeError> {
-        let Self { function, entry, handler, maxactive, data_words, data, enabled, fastest } = self;
+        let Self { function, entry, handler, maxactive, data_words, data, insertion, enabled, fastest } = self;
         if !(1..=MAX_ACTIVE).contains(&maxactive) {
             return Err(ProbeError::MaxActive { maxactive });
         }
@@ -156,7 +174,8 @@ impl KretprobeBuilder {
         let Some(pool) = make_pool(maxactive, data_words) else { return Err(no_memory) };
         let probe = fallible::boxed(ReturnProbe::new(function, entry, handler, pool));
         let kind = Kind::Return(AliasableBox::new(probe.map_err(|OutOfMemory| no_memory)?));
-        Ok(Request { address: function, kind, data, insertion: None, enabled, fastest })
+        let insertion = insertion.filter(|_| fastest >= Mode::Compiled);
+        Ok(Request { address: function, kind, data, insertion, enabled, fastest })
     }
 }
 

@@ -186,7 +186,7 @@ pub unsafe fn write_instructions(address: usize, words: &[u32]) {
 #[inline(always)]
 #[must_use]
 pub fn is_trampoline(address: usize) -> bool {
-    address as u64 == trampoline::kretprobe_address()
+    trampoline::is_kretprobe(address as u64)
 }
 
 /// Whether the virtual address `address`, found as a return address, is in a routine of the engine that calls handlers with

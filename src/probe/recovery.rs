@@ -74,9 +74,10 @@ unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) 
     let pc = frame.pc as usize;
     let is_leaving = trampoline::leaving().contains(&pc);
     // The last instruction that stores the state sets x29.
-    let has_frame = is_leaving || frame.x[29] == frame.sp.wrapping_add(TrapFrame::RECORD as u64);
+    let is_framed = frame.x[29] == frame.sp.wrapping_add(TrapFrame::RECORD as u64);
+    let has_frame = is_leaving || is_framed && !trampoline::entering().contains(&pc);
     let mut found = *frame;
-    let target = match unwind::returns_by(pc).filter(|_| is_leaving) {
+    let target = match unwind::leaves_by(pc) {
         Some(register) => frame.x[register],
         None if has_frame => {
             let word = |offset: usize| read(frame.sp.wrapping_add(offset as u64));
@@ -91,7 +92,7 @@ unsafe fn returned(frame: &mut TrapFrame, calls: &TaskCalls, read: impl Fn(u64) 
             trampoline::kretprobe_address()
         }
     };
-    let target = if target == trampoline::kretprobe_address() {
+    let target = if trampoline::is_kretprobe(target) {
         // SAFETY: by the caller; interrupts are masked.
         found.x[LINK] = interrupts::with_masked(|| unsafe { returns::true_return_address(calls, found.sp) })?;
         found.x[LINK]

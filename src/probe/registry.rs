@@ -35,7 +35,7 @@ use super::registration::State;
 use super::slab::Slab;
 use super::snippet::InsertionRef;
 use super::{Fallback, Mode, ProbeError, Registration, origin, publish};
-use crate::insn::Kept;
+use crate::insn::{Kept, ScratchResults};
 use crate::{embedding, interrupts, platform};
 use entries::{Entries, Probes};
 pub use registers::survey;
@@ -54,6 +54,8 @@ struct Registry {
     returns: usize,
     /// Functions whose callers keep values in registers that a lean stub does not save. Found when a probe first asks for one.
     kept: Option<Kept>,
+    /// Functions with results in the registers that code at a return changes. Found when a return probe first asks for such.
+    results: Option<ScratchResults>,
     /// Cells that their points no longer use, but a task was interrupted in. Each registration leaves room for one more.
     occupied: Vec<Used>,
     /// Whether [`embedding::check`] has found nothing wrong.
@@ -273,6 +275,7 @@ impl Registry {
             lingering: Vec::new(),
             returns: 0,
             kept: None,
+            results: None,
             occupied: Vec::new(),
             is_embedded: false,
         }
@@ -312,12 +315,15 @@ impl Registry {
         if let Kind::Return(_) = kind {
             self.lingering.try_reserve(self.returns + 1).ok()?;
         }
-        let inserted = match insertion {
-            Some(insertion) => {
-                let is_lean = not_lean.is_none() && matches!(kind, Kind::Kprobe { pre: Pre::Entry(_), .. });
+        let inserted = match (insertion, &kind) {
+            (Some(insertion), Kind::Return(return_probe)) => {
+                Some(self.insert_at_return(insertion, address, return_probe, checker)?)
+            }
+            (Some(insertion), Kind::Kprobe { pre, .. }) => {
+                let is_lean = not_lean.is_none() && matches!(pre, Pre::Entry(_));
                 Some(self.insert(insertion, address, is_lean, checker)?)
             }
-            None => None,
+            (None, _) => None,
         };
         let counters = self.counters.take()?;
         let entered = match &mut kind {
@@ -442,6 +448,9 @@ impl Registry {
         self.counters.give_back(probe.counters);
         if let Some(inserted) = &probe.inserted {
             self.counters.give_back(inserted.counters);
+            if let Some(code) = inserted.code {
+                self.arena.free(code);
+            }
         }
         // SAFETY: as the caller guarantees. It came from there in `add_checked`.
         unsafe { self.probes.remove(probe.place()) };

@@ -2,22 +2,33 @@
 //! there, is described in `hit::snippet_cell`.
 //!
 //! Between the words of a kernel, which compute and store, the engine writes its own: a prologue, which finds the state of the CPU,
-//! and what counts the hit behind them. Branches and numbers are given as what they mean, since distances are known only when the
+//! and what counts the hit behind them. As the code of a return, where `kretprobe_lean` leads to, a snippet lies in a cell of its
+//! return probe:
+//!
+//! ```text
+//! +-----------+----------+----------+-------+-------------------+----------------------+-- ... --+----------+
+//! | counts,   | numbers  | what the | hit   | to                | to                   |         | where it |
+//! | operand   |          | probe    | is    | kretprobe_lean_   | kretprobe_lean_      |         | leaves   |
+//! |           |          | does     | counted | leave           | unusual              |         | all      |
+//! +-----------+----------+----------+-------+-------------------+----------------------+-- ... --+----------+
+//! ```
+//!
+//! Branches and numbers are given as what they mean, since distances are known only when the
 //! snippet lies where it is executed.
 
 use alloc::boxed::Box;
 use core::fmt;
 use core::ptr::NonNull;
 
+use super::arena::Used;
 use super::check::Site;
 use super::hit::counters::Counters;
-use super::hit::machine;
 use super::hit::origin::Cell;
-use super::hit::stub;
+use super::hit::{machine, stub, trampoline};
 use crate::insn::encode::compute::{self, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS};
 use crate::insn::{
-    self, Access, Guard, Literal, Live, MAX_WORDS, NotRelocatable, Place, Registers, StackPointer, Verdict,
+    self, Access, Guard, Literal, Live, MAX_WORDS, NotRelocatable, OutOfRange, Place, Registers, StackPointer, Verdict,
 };
 use crate::platform;
 
@@ -102,8 +113,10 @@ pub(crate) struct Inserted {
     pub(super) insertion: InsertionRef,
     /// Counts the hits that it deals with. Only the snippet counts there: it may do so with interrupts unmasked.
     pub(super) counters: Counters,
-    /// Why a stub cannot have it there.
+    /// Why a stub, or a return, cannot have it there.
     pub(super) live: Option<Live>,
+    /// What it lies in as the code of a return.
+    pub(super) code: Option<Used>,
 }
 
 /// A snippet for one probe.
@@ -233,6 +246,10 @@ impl Snippet {
             out.mask();
         }
         out.find_cpu();
+        self.have_one(out);
+    }
+
+    fn have_one(&self, out: &mut Writer<'_>) {
         if self.atomics {
             encode::constant(Self::ONE, 1, |word| out.push(word));
         }
@@ -250,9 +267,11 @@ impl Snippet {
             out.push(encode::add(COUNT, COUNT, 1));
             out.push(encode::store_at(COUNT, Self::CPU, COUNTS));
         }
-        if self.is_masked {
-            out.push(encode::write_daif(MASKS));
-        }
+    }
+
+    /// How many words that takes.
+    const fn count_words(&self) -> usize {
+        if self.atomics { 3 } else { 4 }
     }
 }
 
@@ -286,55 +305,19 @@ impl Inserted {
         let stub = words.len();
         let at = |word: usize| (cell + 4 * word) as u64;
         let mut out = Writer { words, length: 0 };
-        out.number(self.counters.distance());
-        out.number(self.insertion.operand());
-        for step in &snippet.steps {
-            if let (true, Step::Number(_, number)) = (step.has_number(), *step) {
-                out.number(number);
-            }
-        }
+        self.numbers(&mut out);
         let start = out.length;
         snippet.prologue(&mut out);
-        let first = out.length;
-        let words = |steps: &[Step]| steps.iter().map(|step| step.words(snippet.is_masked)).sum::<usize>();
-        let mut numbers = HEAD;
-        let end = first + words(&snippet.steps);
-        let copy = end + if snippet.atomics { 3 } else { 4 } + usize::from(snippet.is_masked);
+        let is_masked = snippet.is_masked;
+        let copy = out.length + words_of(&snippet.steps, is_masked) + snippet.count_words() + usize::from(is_masked);
         // What restores the masks, for calls with interrupts masked, and the branch to the stub.
         let call = copy + MAX_WORDS;
-        let has_masks = snippet.is_masked || snippet.steps.contains(&Step::Mask);
-        let mut is_masked = snippet.is_masked;
-        for step in &snippet.steps {
-            let here = out.length;
-            let to = |word: usize| 4 * (word as i64 - here as i64);
-            let word = match *step {
-                Step::Mask | Step::Unmask if snippet.is_masked => continue,
-                Step::Mask => {
-                    is_masked = true;
-                    out.mask();
-                    out.find_cpu();
-                    continue;
-                }
-                Step::Unmask => {
-                    is_masked = false;
-                    Some(encode::write_daif(MASKS))
-                }
-                Step::Instruction(word) | Step::Load(word) => Some(word),
-                Step::Operand(rd) => Branch::Literal(rd).word(to(2)),
-                Step::Number(rd, _) if step.has_number() => {
-                    numbers += 2;
-                    Branch::Literal(rd).word(to(numbers - 2))
-                }
-                Step::Number(rd, number) => one_word(rd, number),
-                Step::Branch(branch, step) => {
-                    branch.word(to(first + words(snippet.steps.get(..step).unwrap_or_default())))
-                }
-                Step::Call(branch) => branch.word(to(call + usize::from(has_masks && !is_masked))),
-            };
-            // All is within a few hundred bytes, and `check` has seen that the steps are what they must be.
-            out.push(word.unwrap_or(UNDEFINED));
-        }
+        let has_masks = is_masked || snippet.steps.contains(&Step::Mask);
+        self.steps(&mut out, is_masked, call, call + usize::from(has_masks));
         snippet.count(&mut out);
+        if is_masked {
+            out.push(encode::write_daif(MASKS));
+        }
         let place = Place { from, to: at(copy), guard, text: text.start as u64..text.end as u64 };
         for &word in insn::relocate(site.word, site.verdict, &place)?.padded() {
             out.push(word);
@@ -349,6 +332,87 @@ impl Inserted {
         }
         insn::branch(from, at(start))?;
         Ok((4 * (stub - start)) as u16)
+    }
+
+    /// What the snippet lies in as the code of a return, where it takes no more words.
+    pub(super) fn return_cell(&self) -> Cell {
+        match self.cell() {
+            Cell::Snippet => Cell::Return,
+            _ => Cell::LongReturn,
+        }
+    }
+
+    /// Fills in the words of a cell at the virtual address `cell`: the snippet as the code of a return, which `kretprobe_lean` leads
+    /// to with interrupts masked and the state of the CPU known. Returns the virtual address at which it begins.
+    pub(super) fn build_return(&self, cell: usize, words: &mut [u32]) -> Result<usize, OutOfRange> {
+        let snippet = self.snippet();
+        let at = |word: usize| (cell + 4 * word) as u64;
+        let mut out = Writer { words, length: 0 };
+        self.numbers(&mut out);
+        let start = out.length;
+        snippet.have_one(&mut out);
+        let end = out.length + words_of(&snippet.steps, true) + snippet.count_words();
+        let call = end + 1;
+        self.steps(&mut out, true, call, call);
+        snippet.count(&mut out);
+        let keeps = (snippet.used() & Registers::from_to(14, 16)).is_empty();
+        let leave = if keeps { trampoline::lean_leave_kept_address() } else { trampoline::lean_leave_address() };
+        out.push(encode::branch(at(end), leave)?);
+        out.push(encode::branch(at(call), trampoline::lean_unusual_address())?);
+        if let Some(last) = out.words.last_mut() {
+            *last = call as u32;
+        }
+        Ok(cell + 4 * start)
+    }
+
+    /// What is loaded: the distance to the counts, the operand, and the numbers of the steps.
+    fn numbers(&self, out: &mut Writer<'_>) {
+        out.number(self.counters.distance());
+        out.number(self.insertion.operand());
+        for step in &self.snippet().steps {
+            if let (true, Step::Number(_, number)) = (step.has_number(), *step) {
+                out.number(number);
+            }
+        }
+    }
+
+    /// The steps, in code that `is_masked` as a whole or is not. All is left to the handler in the word `call`, which restores the
+    /// masks where steps are masked, or in the word `call_unmasked`.
+    fn steps(&self, out: &mut Writer<'_>, is_masked: bool, call: usize, call_unmasked: usize) {
+        let steps = &self.snippet().steps;
+        let first = out.length;
+        let mut numbers = HEAD;
+        let mut has_masked = is_masked;
+        for step in steps {
+            let here = out.length;
+            let to = |word: usize| 4 * (word as i64 - here as i64);
+            let word = match *step {
+                Step::Mask | Step::Unmask if is_masked => continue,
+                Step::Mask => {
+                    has_masked = true;
+                    out.mask();
+                    out.find_cpu();
+                    continue;
+                }
+                Step::Unmask => {
+                    has_masked = false;
+                    Some(encode::write_daif(MASKS))
+                }
+                Step::Instruction(word) | Step::Load(word) => Some(word),
+                Step::Operand(rd) => Branch::Literal(rd).word(to(2)),
+                Step::Number(rd, _) if step.has_number() => {
+                    numbers += 2;
+                    Branch::Literal(rd).word(to(numbers - 2))
+                }
+                Step::Number(rd, number) => one_word(rd, number),
+                Step::Branch(branch, step) => {
+                    branch.word(to(first + words_of(steps.get(..step).unwrap_or_default(), is_masked)))
+                }
+                Step::Call(branch) => branch.word(to(if has_masked { call } else { call_unmasked })),
+            };
+            // All is within a few hundred bytes, and `check` has seen that the steps are what they must be.
+            out.push(word.unwrap_or(UNDEFINED));
+        }
     }
 }
 
@@ -415,6 +479,11 @@ impl Step {
     fn has_number(self) -> bool {
         matches!(self, Self::Number(rd, number) if one_word(rd, number).is_none())
     }
+}
+
+/// How many words steps are, in a snippet with interrupts masked or not.
+fn words_of(steps: &[Step], is_masked: bool) -> usize {
+    steps.iter().map(|step| step.words(is_masked)).sum()
 }
 
 /// Whether interrupts are masked by `steps` before the one of this number.

@@ -5,7 +5,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use aarch64_kprobes::probe::Step;
-use kprobes_vm::compile::in_stub;
+use kprobes_vm::compile::{At, in_stub};
 use kprobes_vm::store::Words;
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
@@ -29,8 +29,12 @@ impl Words for Nowhere {
 
 /// The steps of a program's first clause, a line each; nothing if it has no snippet.
 fn steps(program: &str, atomics: bool) -> Option<Vec<String>> {
+    steps_at(program, At::Instruction, atomics)
+}
+
+fn steps_at(program: &str, at: At, atomics: bool) -> Option<Vec<String>> {
     let mut bed = Bed::new(program);
-    let found = in_stub(&bed.program.code, 0, &bed.store, &KERNEL, atomics).unwrap()?;
+    let found = in_stub(&bed.program.code, 0, at, &bed.store, &KERNEL, atomics).unwrap()?;
     let steps = found.steps(&bed.program.code, &mut bed.store, &mut || Ok(Box::new(Nowhere))).unwrap();
     let text = |step: &Step| match *step {
         Step::Instruction(word) => {
@@ -40,6 +44,23 @@ fn steps(program: &str, atomics: bool) -> Option<Vec<String>> {
         step => std::format!("{step:?}"),
     };
     Some(steps.iter().map(text).collect())
+}
+
+#[test]
+fn what_is_not_known_at_a_return_is_left_to_the_handler() {
+    let at_return = |program| steps_at(program, At::Return, true);
+    assert_eq!(
+        at_return("kretprobe:f { @ = hist(retval); }").unwrap()[..2],
+        ["clz x11, x0".to_string(), "Number(12, 256)".into()]
+    );
+    assert_eq!(at_return("kretprobe:f { @[func] = count(); }").unwrap().len(), 3);
+    for register in ["pc", "lr"] {
+        let program = |probe| std::format!("{probe} {{ @ = sum(reg(\"{register}\")); }}");
+        assert_eq!(at_return(&program("kretprobe:f")), None);
+        let keyed = |probe| std::format!("{probe} {{ @[reg(\"{register}\")] = count(); }}");
+        assert_eq!(at_return(&keyed("kretprobe:f")), None);
+        assert!(steps(&keyed("insn:f:4"), true).is_some());
+    }
 }
 
 #[test]

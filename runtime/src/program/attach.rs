@@ -66,7 +66,7 @@ unsafe impl Sync for Site {}
 
 /// Registers probes, which are not armed yet, that run clauses of `shared` at all `places` where one can be: as instructions, or by
 /// the interpreter alone. What usually takes no call stands in the stubs of the probes, as `snippets` have it for their places.
-/// What runs where functions have returned to, and where it depends on the registers whether a function is left, is interpreted.
+/// What runs where it depends on the registers whether a function is left is interpreted.
 ///
 /// # Errors
 ///
@@ -105,7 +105,13 @@ pub(super) unsafe fn attach(
         let kprobe = Kprobe::at(place.address).data(data).disabled();
         let kprobe = match place.way {
             Way::Return => {
-                let kretprobe = Kretprobe::at(place.address).handler(INTERPRETER.returned).data(data).disabled();
+                let handler = clauses.returned(place.clause).unwrap_or(INTERPRETER.returned);
+                let kretprobe = Kretprobe::at(place.address).handler(handler).data(data).disabled();
+                let kretprobe = match snippets.get(number) {
+                    // SAFETY: as below.
+                    Some(insertion) => unsafe { kretprobe.snippet(insertion) },
+                    None => kretprobe,
+                };
                 fallible::push(&mut returning, (place.wanted(), kretprobe))?;
                 continue;
             }
@@ -168,7 +174,8 @@ impl Way {
         match self {
             Self::Entry => Some(View::Entry),
             Self::Instruction | Self::Exit(Exit::Always) => Some(View::Frame),
-            Self::Exit(_) | Self::Return => None,
+            Self::Return => Some(View::Return),
+            Self::Exit(_) => None,
         }
     }
 }

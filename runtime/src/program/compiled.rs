@@ -1,7 +1,8 @@
 //! The clauses of a program as instructions of this kernel.
 //!
-//! A clause is compiled for each view of a hit that it is probed by: for what a call passes, and for all registers. What becomes of
-//! it is a handler, which the engine calls with the address of an [`Entry`] or a [`Hit`]; from there it finds the site, and by
+//! A clause is compiled for each view of a hit that it is probed by: for what a call passes, for all registers, and for those of a
+//! call that has returned. What becomes of it is a handler, which the engine calls with the address of an [`Entry`], a [`Hit`] or a
+//! [`Call`]; from there it finds the site, and by
 //! TPIDR_EL1 the task and the CPU, at the places that the trace layer is told of, too.
 
 use alloc::vec::Vec;
@@ -9,7 +10,7 @@ use core::fmt;
 use core::mem::{offset_of, transmute};
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::probe::{ArgumentHandler, Entry, Hit, PreHandler};
+use aarch64_kprobes::probe::{ArgumentHandler, Call, Entry, Hit, PreHandler, ReturnHandler};
 use fallible::OutOfMemory;
 use kprobes_vm::code::Register;
 use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
@@ -44,6 +45,8 @@ pub(super) enum View {
     Entry,
     /// All registers.
     Frame,
+    /// All registers, where a function has returned.
+    Return,
 }
 
 const fn in_task(offset: &'static [u16]) -> Path {
@@ -79,14 +82,16 @@ impl View {
         let [function, name]: &'static [[u16; 4]; 2] = match self {
             Self::Entry => &const { in_site(Entry::DATA) },
             Self::Frame => &const { in_site(Hit::DATA) },
+            Self::Return => &const { in_site(Call::DATA) },
         };
         let register = match self {
             Self::Entry => register_of_call,
-            Self::Frame => register_of_frame,
+            Self::Frame | Self::Return => register_of_frame,
         };
         let perform = match self {
             Self::Entry => callees::entered as *const (),
             Self::Frame => callees::reached as *const (),
+            Self::Return => callees::returned as *const (),
         };
         let of_hit = |offsets| Some(Source::Path(Path { base: Base::Hit, offsets }));
         Kernel {
@@ -112,6 +117,7 @@ pub(super) struct Clauses {
     /// By their numbers.
     of_calls: Vec<Option<Room>>,
     of_frames: Vec<Option<Room>>,
+    of_returns: Vec<Option<Room>>,
     /// What the instructions have the address of.
     _directory: Option<Directory>,
     /// Those that could not be, by their numbers, and why.
@@ -149,10 +155,10 @@ impl Clauses {
             });
             fallible::collect_results(clauses)
         };
-        let (of_calls, of_frames) = (all(View::Entry)?, all(View::Frame)?);
+        let (of_calls, of_frames, of_returns) = (all(View::Entry)?, all(View::Frame)?, all(View::Return)?);
         interpreted.sort_unstable_by_key(|(number, _)| *number);
         interpreted.dedup_by_key(|(number, _)| *number);
-        Ok(Self { of_calls, of_frames, _directory: Some(directory), interpreted })
+        Ok(Self { of_calls, of_frames, of_returns, _directory: Some(directory), interpreted })
     }
 
     /// The handler of clause `number` for what a call passes, if there is one.
@@ -169,8 +175,15 @@ impl Clauses {
         Some(unsafe { transmute::<*const (), PreHandler>(core::ptr::with_exposed_provenance(room.start())) })
     }
 
+    /// The same, for a call that has returned.
+    pub fn returned(&self, number: usize) -> Option<ReturnHandler> {
+        let room = self.of_returns.get(number)?.as_ref()?;
+        // SAFETY: as above, for that of a call, which it leaves as it is.
+        Some(unsafe { transmute::<*const (), ReturnHandler>(core::ptr::with_exposed_provenance(room.start())) })
+    }
+
     /// How many clauses there are as instructions, each for every view of it.
     pub fn count(&self) -> usize {
-        self.of_calls.iter().chain(&self.of_frames).flatten().count()
+        [&self.of_calls, &self.of_frames, &self.of_returns].into_iter().flatten().flatten().count()
     }
 }

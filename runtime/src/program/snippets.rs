@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use aarch64_kprobes::platform::MAX_CPUS;
 use aarch64_kprobes::probe::{CpuWords, Insertion, Snippet};
 use fallible::OutOfMemory;
-use kprobes_vm::compile::{Key, Part, in_stub};
+use kprobes_vm::compile::{At, Key, Part, in_stub};
 use kprobes_vm::store::{Store, WORDS, Words};
 
 use super::Shared;
 use super::compiled::View;
-use super::places::Place;
+use super::places::{Place, Way};
 use crate::memory;
 
 /// Words of the engine, as a store collects in them.
@@ -35,10 +35,23 @@ fn cells() -> Result<Box<dyn Words>, OutOfMemory> {
     Ok(words)
 }
 
+/// Where a clause may stand, by the numbers that these have.
+const BOTH: [At; 2] = [At::Instruction, At::Return];
+
+impl Way {
+    /// Where a clause stands that is probed so, if that is in one place.
+    fn at(self) -> Option<At> {
+        match self.view()? {
+            View::Entry | View::Frame => Some(At::Instruction),
+            View::Return => Some(At::Return),
+        }
+    }
+}
+
 /// The snippets of a program.
 #[derive(Debug, Default)]
 pub(super) struct Snippets {
-    /// By the numbers of the clauses.
+    /// Two for each clause, by their numbers: at instructions, and at returns.
     _clauses: Vec<Option<Box<Snippet>>>,
     /// Those of the places, in their order.
     insertions: Vec<Option<Insertion>>,
@@ -52,9 +65,9 @@ impl Snippets {
     /// There is no memory for what they collect in.
     pub fn of(shared: &mut Shared, places: &[Place]) -> Result<Self, OutOfMemory> {
         let (mut clauses, mut keys, mut insertions) = (Vec::new(), Vec::new(), Vec::new());
-        for clause in 0..shared.program.code.routines.len() {
-            let count = places.iter().filter(|place| place.clause == clause && place.way.view().is_some()).count();
-            let snippet = if count > 0 { Self::clause(shared, clause)? } else { None };
+        for (clause, at) in (0..shared.program.code.routines.len()).flat_map(|clause| BOTH.map(|at| (clause, at))) {
+            let count = places.iter().filter(|place| place.clause == clause && place.way.at() == Some(at)).count();
+            let snippet = if count > 0 { Self::clause(shared, clause, at)? } else { None };
             // What is called has a table, which is no larger for more keys.
             let snippet = snippet.filter(|(_, key)| {
                 let words = key.as_ref().map_or(0, |key| Store::fixed_words(&shared.program.code, key.map));
@@ -65,13 +78,15 @@ impl Snippets {
             fallible::push(&mut keys, key.flatten())?;
         }
         for place in places {
-            let insertion = match clauses.get(place.clause).and_then(Option::as_ref) {
-                Some(snippet) if place.way.view().is_some() => {
-                    let key = keys.get(place.clause).and_then(Option::as_ref);
+            let number = place.way.at().map(|at| BOTH.len() * place.clause + at as usize);
+            let insertion =
+                number.and_then(|number| Some((clauses.get(number)?.as_ref()?, keys.get(number)?.as_ref())));
+            let insertion = match insertion {
+                Some((snippet, key)) => {
                     let operand = key.map(|key| Self::operand(shared, key, place)).transpose()?;
                     Some(Insertion::new(snippet, operand.unwrap_or(0)))
                 }
-                _ => None,
+                None => None,
             };
             fallible::push(&mut insertions, insertion)?;
         }
@@ -79,9 +94,9 @@ impl Snippets {
     }
 
     /// That of a clause, and for what key its operand is.
-    fn clause(shared: &mut Shared, clause: usize) -> Result<Option<(Snippet, Option<Key>)>, OutOfMemory> {
+    fn clause(shared: &mut Shared, clause: usize, at: At) -> Result<Option<(Snippet, Option<Key>)>, OutOfMemory> {
         let (kernel, atomics) = (View::Frame.kernel(shared), Snippet::has_atomics());
-        let Some(mut found) = in_stub(&shared.program.code, clause, &shared.store, &kernel, atomics)? else {
+        let Some(mut found) = in_stub(&shared.program.code, clause, at, &shared.store, &kernel, atomics)? else {
             return Ok(None);
         };
         let operand = found.operand.take();

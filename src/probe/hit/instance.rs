@@ -58,7 +58,6 @@ impl Instance {
     // For the assembly.
     pub(in crate::probe) const STACK_POINTER: usize = offset_of!(Self, stack_pointer);
     pub(in crate::probe) const NEXT: usize = offset_of!(Self, next);
-    #[cfg(target_os = "none")]
     pub(super) const OWNER: usize = offset_of!(Self, owner);
 
     /// [`hit`](Self::hit): the hit has put no other instance into the list. The assembly stores a zero.

@@ -38,17 +38,25 @@ pub(crate) enum Cell {
     Snippet,
     /// The same, for a long one.
     LongSnippet,
+    /// The code of a return.
+    Return,
+    /// The same, of a long one.
+    LongReturn,
 }
 
 impl Cell {
+    /// All, in their order.
+    pub(crate) const KINDS: [Self; 6] =
+        [Self::Slot, Self::Stub, Self::Snippet, Self::LongSnippet, Self::Return, Self::LongReturn];
+
     /// Bytes; cells lie at multiples of it from where their piece begins.
     #[inline]
     pub(crate) const fn size(self) -> usize {
         match self {
             Self::Slot => 8,
             Self::Stub => STUB,
-            Self::Snippet => snippet_cell::SHORT,
-            Self::LongSnippet => snippet_cell::LONG,
+            Self::Snippet | Self::Return => snippet_cell::SHORT,
+            Self::LongSnippet | Self::LongReturn => snippet_cell::LONG,
         }
     }
 }
@@ -112,40 +120,59 @@ impl Origin {
     }
 }
 
-/// What `pc` is in, if it is in a slot or in a stub. What nothing stands in yet has no origin. To be called with interrupts masked.
+/// The kind of the cell that `pc` is in, and its virtual addresses. A piece may end in less than a cell.
 #[inline(always)]
-pub(super) fn find(pc: usize) -> Option<Origin> {
+fn cell(pc: usize) -> Option<(Cell, Range<usize>)> {
     let mut piece = PIECES.load(Ordering::Acquire).cast_const();
     // SAFETY: null, or a piece, which is never freed.
     while let Some(&Piece { ref range, kind, next }) = unsafe { piece.as_ref() } {
         if range.contains(&pc) {
             let size = kind.size();
             let cell = range.start + (pc - range.start) / size * size;
-            if kind == Cell::Slot {
-                let instruction = match text::read(cell + 4) {
-                    // SAFETY: by the caller, interrupts are masked.
-                    insn::BRK_STEP => unsafe { table::stepped_in(cell) }?,
-                    word => encode::branch_target(word, cell as u64 + 4)?.wrapping_sub(4) as usize,
-                };
-                return Some(Origin { instruction, stub: None, copy: cell, is_snippet: false });
-            }
-            let stub = (cell + size).checked_sub(STUB).filter(|&stub| stub < range.end)?;
+            return (cell + size <= range.end).then_some((kind, cell..cell + size));
+        }
+        piece = next;
+    }
+    None
+}
+
+/// What `pc` is in, if it is in a slot or in a stub. What nothing stands in yet has no origin. To be called with interrupts masked.
+#[inline(always)]
+pub(super) fn find(pc: usize) -> Option<Origin> {
+    let (kind, cell) = cell(pc)?;
+    match kind {
+        Cell::Slot => {
+            let instruction = match text::read(cell.start + 4) {
+                // SAFETY: by the caller, interrupts are masked.
+                insn::BRK_STEP => unsafe { table::stepped_in(cell.start) }?,
+                word => encode::branch_target(word, cell.start as u64 + 4)?.wrapping_sub(4) as usize,
+            };
+            Some(Origin { instruction, stub: None, copy: cell.start, is_snippet: false })
+        }
+        Cell::Return | Cell::LongReturn => None,
+        Cell::Stub | Cell::Snippet | Cell::LongSnippet => {
+            let stub = cell.end - STUB;
             let distance = match text::read(stub + 4 * DISTANCE).cast_signed() {
                 0 => return None,
                 distance => distance as isize,
             };
             let instruction = stub.wrapping_add_signed(distance);
             if pc < stub {
-                let copy = cell + 4 * text::read(stub - 4) as usize;
+                let copy = cell.start + 4 * text::read(stub - 4) as usize;
                 return Some(Origin { instruction, stub: None, copy, is_snippet: true });
             }
             let form = Form::of(text::read(stub))?;
             let copy = stub + 4 * form.copy();
-            return Some(Origin { instruction, stub: Some((stub, form)), copy, is_snippet: false });
+            Some(Origin { instruction, stub: Some((stub, form)), copy, is_snippet: false })
         }
-        piece = next;
     }
-    None
+}
+
+/// Where the code of a return that `pc` is in leaves all to the handler, if it is in one.
+#[inline(always)]
+pub(super) fn exit_of_return(pc: usize) -> Option<usize> {
+    let (Cell::Return | Cell::LongReturn, cell) = cell(pc)? else { return None };
+    Some(cell.start + 4 * text::read(cell.end - 4) as usize)
 }
 
 /// The virtual address in the probed code that `pc` stands for, if it is in a slot or in a stub: that of the instruction, or where

@@ -36,7 +36,7 @@ impl Place {
     /// It is the newest that was entered with the stack pointer. If none was, the function has not restored it: then it is
     /// the newest on the stack, or, where none is known to be there, of the task.
     pub(super) fn returned<'a>(&self, calls: &'a List) -> Option<&'a Instance> {
-        let has_address = |call: &&Instance| call.return_address.load(Relaxed) != trampoline::kretprobe_address();
+        let has_address = |call: &&Instance| !trampoline::is_kretprobe(call.return_address.load(Relaxed));
         let fits = |call: &&Instance| call.stack_pointer.load(Relaxed) == self.pointer;
         let is_near = |call: &&Instance| self.is_on_its_stack(call.stack_pointer.load(Relaxed));
         let calls = || calls.iter().filter(has_address);
@@ -49,7 +49,7 @@ impl Place {
         let mut lowest: Option<(u64, u64)> = None;
         for call in calls.iter() {
             let (pointer, address) = (call.stack_pointer.load(Relaxed), call.return_address.load(Relaxed));
-            if pointer < self.pointer || address == trampoline::kretprobe_address() {
+            if pointer < self.pointer || trampoline::is_kretprobe(address) {
                 continue;
             }
             if self.is_on_its_stack(pointer) {

@@ -38,7 +38,7 @@ use super::list::List;
 use super::place::Place;
 use super::point::{Kind, Point, Watcher};
 use super::{table, trampoline};
-use crate::atomic::AtomicPtr;
+use crate::atomic::{AtomicPtr, AtomicU64};
 use crate::exception::TrapFrame;
 use crate::platform;
 use crate::probe::aliasable::AliasableBox;
@@ -71,6 +71,11 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// From the address of a call, at which its [`TrapFrame`] is, to the word that the probe was registered with, as
+    /// [`Entry::DATA`](super::entry::Entry::DATA) has it.
+    pub const DATA: [u16; 3] =
+        [offset_of!(TrapFrame, watcher) as u16, Instance::OWNER as u16, offset_of!(ReturnProbe, data) as u16];
+
     /// The call of `instance`, which is held by the caller, and not given back before this is gone.
     #[inline]
     fn new(frame: &'a mut TrapFrame, instance: &Instance) -> &'a mut Self {
@@ -114,7 +119,7 @@ impl<'a> Call<'a> {
     }
 
     /// The virtual address that the function returns to; at the entry of a function that was reached by a tail
-    /// call from another return-probed one, that of `kretprobe_trampoline`.
+    /// call from another return-probed one, that of the trampoline.
     #[inline]
     #[must_use]
     pub fn return_address(&self) -> usize {
@@ -173,6 +178,8 @@ pub(crate) struct ReturnProbe {
     function: usize,
     data: usize,
     entry: Option<EntryHandler>,
+    /// The virtual address of what `kretprobe_lean` does with a call: code of the probe, or what leaves it to the trampoline.
+    code: AtomicU64,
 }
 
 const _: () = assert!(offset_of!(ReturnProbe, pool) == 0);
@@ -183,6 +190,8 @@ impl ReturnProbe {
     pub(super) const HANDLER: usize = offset_of!(Self, handler);
     #[cfg(target_os = "none")]
     pub(super) const COUNTERS: usize = offset_of!(Self, counters);
+    #[cfg(target_os = "none")]
+    pub(super) const CODE: usize = offset_of!(Self, code);
 
     /// The probe on the returns of the function at the virtual address `function`, with the instances of `pool`.
     pub(crate) fn new(
@@ -192,7 +201,8 @@ impl ReturnProbe {
         pool: Pool,
     ) -> Self {
         let handler = AtomicPtr::new(handler.unwrap_or(call_nobody) as *mut ());
-        Self { pool, handler, counters: Counters::NOBODY, function, data: 0, entry }
+        let code = AtomicU64::new(trampoline::lean_unusual_address());
+        Self { pool, handler, counters: Counters::NOBODY, function, data: 0, entry, code }
     }
 
     /// Has the returns counted by `counters`, and `data` given to the handlers.
@@ -203,9 +213,24 @@ impl ReturnProbe {
         owned.pool.adopt(owned.place());
     }
 
-    /// Calls in progress return without a handler from now on.
+    /// Has the code at the virtual address `code` deal with returns. It begins and ends as `kretprobe_lean` has it.
+    pub(crate) fn set_code(&self, code: usize) {
+        self.code.store(code as u64, Relaxed);
+    }
+
+    /// Where a function returns to that was entered with nothing else to do but to follow the call.
+    pub(crate) fn trampoline(&self) -> u64 {
+        if self.code.load(Relaxed) == trampoline::lean_unusual_address() {
+            trampoline::kretprobe_address()
+        } else {
+            trampoline::kretprobe_lean_address()
+        }
+    }
+
+    /// Calls in progress return without a handler, and without code, from now on.
     pub(crate) fn retire(&self) {
         self.handler.store(ptr::null_mut(), Relaxed);
+        self.code.store(trampoline::lean_leave_address(), Relaxed);
     }
 
     /// Whether nothing is to be done at an entry but to take an instance.
@@ -252,7 +277,7 @@ impl TaskCalls {
 /// there by then is older.
 #[inline]
 pub(super) fn note(return_address: u64) {
-    if return_address == trampoline::kretprobe_address()
+    if trampoline::is_kretprobe(return_address)
         && let Some(newest) = platform::calls().0.iter().next()
     {
         newest.hit.store(Instance::OLDER, Relaxed);
@@ -340,7 +365,7 @@ fn begin(instance: &Instance, kind: u64, stack_pointer: u64) {
 /// The instruction at the virtual address `address` has faulted in its slot, or where it was simulated. Where it is the
 /// first of a function, that has not been entered yet: undoes what [`function_entered`] has done in this hit.
 pub(super) fn take_back(address: usize, frame: &mut TrapFrame) {
-    if frame.x[30] != trampoline::kretprobe_address() {
+    if !trampoline::is_kretprobe(frame.x[30]) {
         return;
     }
     // SAFETY: this is the hit path.
@@ -358,7 +383,7 @@ pub(super) fn take_back(address: usize, frame: &mut TrapFrame) {
         frame.x[30] = call.return_address.load(Relaxed);
         calls.take(call, |_| true);
         call.owner().pool.give_back(cpu, call);
-        if hit == Instance::ALONE || frame.x[30] != trampoline::kretprobe_address() {
+        if hit == Instance::ALONE || !trampoline::is_kretprobe(frame.x[30]) {
             return;
         }
     }

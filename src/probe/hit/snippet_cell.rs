@@ -24,7 +24,8 @@ use crate::insn::MAX_WORDS;
 
 /// Has `frame` go on at the handler, if it was interrupted in a snippet, by a load that may fault: nothing else in one does.
 pub(crate) fn fix_up(frame: &mut TrapFrame) -> bool {
-    let exit = origin::find(frame.pc as usize).and_then(|origin| origin.exit(frame.pc as usize));
+    let pc = frame.pc as usize;
+    let exit = origin::exit_of_return(pc).or_else(|| origin::find(pc)?.exit(pc));
     frame.pc = exit.map_or(frame.pc, |exit| exit as u64);
     exit.is_some()
 }

@@ -44,6 +44,8 @@ mod routines {
         INSTANCE_OWNER = const Instance::OWNER,
         RETURNS_HANDLER = const ReturnProbe::HANDLER,
         RETURNS_COUNTERS = const ReturnProbe::COUNTERS,
+        RETURNS_CODE = const ReturnProbe::CODE,
+        LEAN_DISTANCE = const super::LEAN_DISTANCE,
         SLOT_SHIFT = const Pool::SLOT_SHIFT,
         FOLLOW_SIZE = const FOLLOW_SIZE,
         CPU_NUMBER = const Cpu::NUMBER,
@@ -59,6 +61,9 @@ mod routines {
     );
 
     unsafe extern "C" {
+        pub safe static kretprobe_lean_unusual: u8;
+        pub safe static kretprobe_lean_leave: u8;
+        pub safe static kretprobe_lean_leave_kept: u8;
         pub safe static kretprobe_trampoline: u8;
         pub safe static kretprobe_entered: u8;
         pub safe static kretprobe_leaving: u8;
@@ -78,6 +83,9 @@ mod routines {
 #[cfg(not(target_os = "none"))]
 #[expect(non_upper_case_globals, reason = "they stand for labels")]
 mod routines {
+    pub static kretprobe_lean_unusual: u8 = 0;
+    pub static kretprobe_lean_leave: u8 = 0;
+    pub static kretprobe_lean_leave_kept: u8 = 0;
     pub static kretprobe_trampoline: u8 = 0;
     pub static kretprobe_entered: u8 = 0;
     pub static kretprobe_leaving: u8 = 0;
@@ -90,22 +98,55 @@ mod routines {
     pub static kprobes_lean_end: u8 = 0;
 }
 
+/// Bytes from [`kretprobe_lean_address`] to [`kretprobe_address`].
+pub(crate) const LEAN_DISTANCE: u64 = 256;
+
 /// Where return-probed functions return to: a virtual address, as all of these.
 #[inline]
 pub(crate) fn kretprobe_address() -> u64 {
     &raw const routines::kretprobe_trampoline as u64
 }
 
+/// Where those return to whose return is dealt with by code of the probe, in registers that are dead there.
+#[inline]
+pub(crate) fn kretprobe_lean_address() -> u64 {
+    kretprobe_address().wrapping_sub(LEAN_DISTANCE)
+}
+
+/// Whether `address` is one of these two.
+#[inline]
+pub(crate) fn is_kretprobe(address: u64) -> bool {
+    (kretprobe_address().wrapping_sub(address)) & !LEAN_DISTANCE == 0
+}
+
+/// Where such code leaves a call to the trampoline.
+#[inline]
+pub(crate) fn lean_unusual_address() -> u64 {
+    &raw const routines::kretprobe_lean_unusual as u64
+}
+
+/// Where such code goes on when it has dealt with a call.
+#[inline]
+pub(crate) fn lean_leave_address() -> u64 {
+    &raw const routines::kretprobe_lean_leave as u64
+}
+
+/// Where it goes on if it has kept what the trampoline gave it in x14 to x16.
+#[inline]
+pub(crate) fn lean_leave_kept_address() -> u64 {
+    &raw const routines::kretprobe_lean_leave_kept as u64
+}
+
 /// The virtual addresses of the trampoline.
 #[inline]
 pub(crate) fn kretprobe() -> Range<usize> {
-    kretprobe_address() as usize..&raw const routines::kretprobe_end as usize
+    kretprobe_lean_address() as usize..&raw const routines::kretprobe_end as usize
 }
 
-/// Where interrupts are not masked yet: no handler returns there.
+/// Where it has no frame. Interrupts may be unmasked there; or are masked, and no handler returns there.
 #[inline]
-pub(super) fn entering() -> Range<usize> {
-    kretprobe_address() as usize..&raw const routines::kretprobe_entered as usize
+pub(crate) fn entering() -> Range<usize> {
+    kretprobe_lean_address() as usize..&raw const routines::kretprobe_entered as usize
 }
 
 /// Where it leaves: with a complete frame at the stack pointer, or by a return.

@@ -70,15 +70,18 @@ pub(crate) fn restart(frame: &mut TrapFrame, read: impl Fn(u64) -> Option<u64>) 
 /// stack pointer `sp`.
 #[inline]
 pub(crate) fn entered_with(pc: usize, sp: u64) -> u64 {
-    let has_room = pc as u64 != trampoline::kretprobe_address();
+    let has_room = pc as u64 > trampoline::kretprobe_address();
     sp.wrapping_add(if has_room { TrapFrame::SIZE as u64 } else { 0 })
 }
 
-/// The register that the return of the trampoline at `address` goes to, if one is there.
+/// The register that the return at `address` goes to, if one of those with which the trampoline leaves is there.
 #[inline]
-pub(crate) fn returns_by(address: usize) -> Option<usize> {
+pub(crate) fn leaves_by(address: usize) -> Option<usize> {
     const RET: u32 = 0xd65f_03c0;
     const RET_X16: u32 = 0xd65f_0200;
+    if !trampoline::kretprobe().contains(&address) {
+        return None;
+    }
     match text::read(address & !3) {
         RET => Some(30),
         RET_X16 => Some(16),
@@ -97,15 +100,14 @@ pub(crate) fn returns_by(address: usize) -> Option<usize> {
 pub(crate) unsafe fn address_here(address: usize, floor: u64) -> usize {
     // SAFETY: the calls are those of the task that runs on this CPU, with interrupts masked.
     let true_return = |floor| unsafe { returns::true_return_address(platform::calls(), floor) };
-    let found = if trampoline::entering().contains(&address) {
+    let found = if let Some(register) = leaves_by(address) {
+        // SAFETY: by the caller, the record is that of a trap frame, which ends with it, below the stack pointer.
+        unsafe { read_here(floor.wrapping_sub((TrapFrame::SIZE - 8 * register) as u64)) }
+    } else if trampoline::entering().contains(&address) {
         true_return(entered_with(address, floor))
     } else if trampoline::leaving().contains(&address) {
-        match returns_by(address) {
-            // SAFETY: by the caller, both are of the frame that the trampoline has there.
-            Some(register) => unsafe { read_here(floor.wrapping_sub((TrapFrame::SIZE - 8 * register) as u64)) },
-            // SAFETY: by the caller, `floor` is the frame that the trampoline has there.
-            None => unsafe { read_here(floor.wrapping_add(TrapFrame::PC as u64)) },
-        }
+        // SAFETY: by the caller, `floor` is the frame that the trampoline has there.
+        unsafe { read_here(floor.wrapping_add(TrapFrame::PC as u64)) }
     } else {
         return origin::of(address).unwrap_or(address);
     };

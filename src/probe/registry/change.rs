@@ -17,7 +17,7 @@ use crate::probe::arena::{Arena, Cell, Used};
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::disarm;
 use crate::probe::hit::machine::guard;
-use crate::probe::hit::point::{Execution, Kind, Point, Pre, ProbeRef, Watcher};
+use crate::probe::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef, Watcher};
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
@@ -349,6 +349,12 @@ impl Entry {
         }
     }
 
+    /// Whether the returns of `probe`, which is at the instruction, are dealt with by code, where the call is entered as usual.
+    pub(super) fn is_compiled_at_return(&self, probe: &Probe) -> bool {
+        let has_code = probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some());
+        has_code && matches!(self.execution, Some(Execution::Optimized { form: Form::Follow, before: 1.., .. }))
+    }
+
     /// Whether what the first probe that is enabled wants is what a call passes.
     fn is_entered(&self) -> bool {
         self.enabled().next().is_some_and(|probe| matches!(probe.kind, Kind::Kprobe { pre: Pre::Entry(_), .. }))
@@ -437,10 +443,11 @@ impl Entry {
     /// A stub with a follower of calls for the only probe in front of it, as [`new_stub`](Self::new_stub) makes one.
     #[inline(never)]
     fn new_follower(&self, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
-        let probe = self.only_follows()?.place().as_ptr().cast_const();
+        let probe = self.only_follows()?;
+        let (probe, to_return) = (probe.place().as_ptr().cast_const(), probe.trampoline());
         let (address, site, guard) = (self.address, &self.site, self.guard());
         self.new_front(Form::Follow, Cell::Snippet, arena, |cell, words| match words.first_chunk_mut() {
-            Some(words) => follower::build(probe, cell, address, site, guard, words),
+            Some(words) => follower::build(probe, to_return, cell, address, site, guard, words),
             None => Ok(0),
         })
     }

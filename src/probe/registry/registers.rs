@@ -3,8 +3,11 @@
 use alloc::boxed::Box;
 
 use super::Registry;
+use crate::insn::{Live, OutOfRange, SCRATCH};
 use crate::probe::Fallback;
+use crate::probe::arena::Used;
 use crate::probe::check::Checker;
+use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::snippet::{Inserted, InsertionRef};
 
 /// Looks over the whole text for what lean stubs depend on, once. Otherwise the first probe that asks for one does so: some hundred
@@ -34,6 +37,13 @@ impl Registry {
         }
     }
 
+    fn find_results(&mut self, checker: &Checker) {
+        self.find_kept(checker);
+        if let (None, Some(kept)) = (&self.results, &self.kept) {
+            self.results = checker.scratch_results(kept);
+        }
+    }
+
     /// What a stub at the checked instruction at `address` has of `insertion`, if there is memory for it; a lean stub leaves it all
     /// that it changes.
     #[cold]
@@ -47,8 +57,44 @@ impl Registry {
         self.find_kept(checker);
         let live =
             if is_lean { None } else { checker.live_at(address, insertion.snippet().used(), self.kept.as_ref()) };
+        self.inserted(insertion, live)
+    }
+
+    /// What `return_probe`, on the checked function at `address`, has of `insertion`, if there is memory for it: its returns are
+    /// dealt with by that from now on.
+    #[cold]
+    pub(super) fn insert_at_return(
+        &mut self,
+        insertion: InsertionRef,
+        address: usize,
+        return_probe: &ReturnProbe,
+        checker: &Checker,
+    ) -> Option<Box<Inserted>> {
+        self.find_results(checker);
+        let live = match &self.results {
+            Some(results) => results.by(address as u64),
+            None => Some(Live::Lost { register: SCRATCH.first(), end: address as u64 }),
+        };
+        let mut inserted = self.inserted(insertion, live)?;
+        if inserted.is_possible() {
+            let kind = inserted.return_cell();
+            // It is entered by a return, which no landing pad has to be for.
+            let Some(cell) = self.arena.allocate(kind, false) else {
+                self.counters.give_back(inserted.counters);
+                return None;
+            };
+            inserted.code = Some(Used::new(cell, kind, false));
+            match self.arena.fill_snippet(kind, cell, |words| inserted.build_return(cell, words)) {
+                Ok(code) => return_probe.set_code(code),
+                Err(OutOfRange { .. }) => self.arena.free(inserted.code.take()?),
+            }
+        }
+        Some(inserted)
+    }
+
+    fn inserted(&mut self, insertion: InsertionRef, live: Option<Live>) -> Option<Box<Inserted>> {
         let counters = self.counters.take()?;
-        match fallible::boxed(Inserted { insertion, counters, live }) {
+        match fallible::boxed(Inserted { insertion, counters, live, code: None }) {
             Ok(inserted) => Some(inserted),
             Err(_) => {
                 self.counters.give_back(counters);

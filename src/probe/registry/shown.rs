@@ -8,7 +8,7 @@ use fallible::OutOfMemory;
 use super::{Entry, lock_to_read};
 use crate::probe::arena::Cell;
 use crate::probe::hit::point::{Kind, Probe};
-use crate::probe::{Memory, ProbeInfo, ProbeKind, publish};
+use crate::probe::{Memory, Mode, ProbeInfo, ProbeKind, publish};
 
 /// All registered probes, by address, and in the order of registration at each.
 ///
@@ -27,7 +27,7 @@ pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
             Kind::Kprobe { .. } => ProbeKind::Kprobe,
             Kind::Return(_) => ProbeKind::Kretprobe,
         },
-        mode: entry.mode(),
+        mode: if entry.is_compiled_at_return(probe) { Some(Mode::Compiled) } else { entry.mode() },
         fallback: entry.fallback(probe),
         enabled: probe.enabled.load(Relaxed),
         hits: probe.hits(),
@@ -48,8 +48,8 @@ pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
 pub fn memory() -> Memory {
     let registry = lock_to_read();
     let (slots, slot_bytes) = registry.arena.usage(Cell::Slot);
-    let kinds = [Cell::Stub, Cell::Snippet, Cell::LongSnippet].map(|kind| registry.arena.usage(kind));
-    let (stubs, stub_bytes) = kinds.iter().fold((0, 0), |(count, bytes), of| (count + of.0, bytes + of.1));
+    let kinds = Cell::KINDS.into_iter().filter(|&kind| kind != Cell::Slot).map(|kind| registry.arena.usage(kind));
+    let (stubs, stub_bytes) = kinds.fold((0, 0), |(count, bytes), of| (count + of.0, bytes + of.1));
     Memory {
         points: registry.entries.len(),
         slots,

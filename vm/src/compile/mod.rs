@@ -43,7 +43,7 @@ use assembler::Assembler;
 use emit::Emitter;
 use places::Places;
 use reach::Reach;
-pub use snippet::{InStub, Key, Part, in_stub};
+pub use snippet::{At, InStub, Key, Part, in_stub};
 
 use crate::code::{Code, Op, Register};
 use crate::store::Store;

@@ -4,6 +4,8 @@
 //! registered: none, numbers, the function, the probe. There is a word for each such key at a known distance from the state of
 //! every CPU (see `store::fixed`), so that a count is an addition to it. All else has a handler, and no snippet.
 //!
+//! The same serves as the code of a return, but for what is known of a hit there.
+//!
 //! Values are in the registers that a [`Snippet`](aarch64_kprobes::probe::Snippet) leaves to its steps; what the probed code has
 //! in a register is read there. Where a clause has more values than there are registers, it has no snippet.
 
@@ -30,6 +32,15 @@ const CHANGED: RangeInclusive<u8> = 9..=17;
 /// What an op computes with.
 const ONE: u8 = 11;
 const OTHER: u8 = 12;
+
+/// Where a clause stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// In front of the stub of an instruction.
+    Instruction,
+    /// Where a function has returned: its caller's address is in no register there.
+    Return,
+}
 
 /// A part of a key that is known before anything is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +125,7 @@ impl From<OutOfMemory> for No {
     }
 }
 
-/// The clause of `code` with this number as a snippet, where CPUs have `atomics` or have not; nothing if it has none. The steps are
+/// The clause of `code` with this number as a snippet that stands there, where CPUs have `atomics` or have not; nothing if it has none. The steps are
 /// good as long as `store` is where it is now.
 ///
 /// # Errors
@@ -123,6 +134,7 @@ impl From<OutOfMemory> for No {
 pub fn in_stub(
     code: &Code,
     clause: usize,
+    at: At,
     store: &Store,
     kernel: &Kernel,
     atomics: bool,
@@ -131,6 +143,7 @@ pub fn in_stub(
     let mut lowering = Lowering {
         code,
         routine,
+        at,
         kernel,
         atomics,
         places: Places::new(code, &routine.ops, VALUES)?,
@@ -170,6 +183,7 @@ fn is_only_collected(code: &Code, map: u8) -> bool {
 struct Lowering<'a> {
     code: &'a Code,
     routine: &'a Routine,
+    at: At,
     kernel: &'a Kernel,
     atomics: bool,
     places: Places,
@@ -369,6 +383,7 @@ impl Lowering<'_> {
     fn load(&mut self, number: usize, to: Word, what: Builtin) -> Result<(), No> {
         let Some(target) = self.target(number, to)? else { return Ok(()) };
         let part = match what {
+            Builtin::Register(Register::Pc | Register::X(30)) if self.at == At::Return => return Err(No::Snippet),
             Builtin::Function => Part::Function,
             Builtin::Site => Part::Site,
             Builtin::Register(Register::Pc) => Part::Address,

@@ -4,7 +4,7 @@
 //! for each view of a hit. Each is a call of the AAPCS64 that generated code makes, so the audit takes them for where code leads
 //! that it does not see: `audit/runtime.toml`.
 
-use aarch64_kprobes::probe::{Entry, Hit};
+use aarch64_kprobes::probe::{Call, Entry, Hit};
 use kprobes_vm::hit as vm;
 
 use super::clause::{Moment, Registers, Site};
@@ -13,9 +13,9 @@ use crate::time;
 
 /// Does op `number & 0xffff` of clause `number >> 16` of `shared`, at the hit of the probe of `site`.
 #[inline(always)]
-fn perform(site: &Site, registers: &impl Registers, number: u64, shared: &Shared) {
+fn perform(site: &Site, registers: &impl Registers, return_address: Option<u64>, number: u64, shared: &Shared) {
     let (clause, op) = ((number >> 16) as usize, (number & 0xffff) as usize);
-    vm::perform(&shared.program.code, clause, op, &shared.store, &Moment { site, registers, return_address: None });
+    vm::perform(&shared.program.code, clause, op, &shared.store, &Moment { site, registers, return_address });
 }
 
 /// Where a handler is told what a call passes.
@@ -23,14 +23,21 @@ pub(crate) extern "C" fn entered(entry: &Entry, number: u64, shared: &Shared) {
     // SAFETY: compiled code gives on what it was given, and `super::super::attach` registers it, with the address of a site that
     // outlives the probe.
     let site = unsafe { Site::at(entry.data()) };
-    perform(site, entry, number, shared);
+    perform(site, entry, None, number, shared);
 }
 
 /// Where it is told all registers.
 pub(crate) extern "C" fn reached(hit: &Hit<'_>, number: u64, shared: &Shared) {
     // SAFETY: as above.
     let site = unsafe { Site::at(hit.data()) };
-    perform(site, hit.frame(), number, shared);
+    perform(site, hit.frame(), None, number, shared);
+}
+
+/// Where a call has come back to.
+pub(crate) extern "C" fn returned(call: &Call<'_>, number: u64, shared: &Shared) {
+    // SAFETY: as above.
+    let site = unsafe { Site::at(call.data()) };
+    perform(site, call.frame(), Some(call.return_address() as u64), number, shared);
 }
 
 /// The time, as a clause has it.

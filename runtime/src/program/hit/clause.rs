@@ -13,7 +13,7 @@ use crate::program::exits::Exit;
 use crate::{task, time};
 
 /// What the engine calls at the hits of a clause: each is given a [`Site`] as its data. What the clause is compiled to takes the
-/// place of the first two.
+/// place of all but `left`.
 pub(crate) struct Handlers {
     /// At the first instruction of a function, if what a call passes is all that the clause wants.
     pub entered: ArgumentHandler,
