@@ -133,6 +133,16 @@ fn compiled(at: usize, is_masked: bool) -> Kprobe {
     probe
 }
 
+/// A return probe that does something in code at the return; or leaves all to its handler.
+fn compiled_at_return(at: usize, is_left: bool) -> Kretprobe {
+    let steps = if is_left { [Step::Call(Branch::Always)] } else { [Step::Number(12, 2)] };
+    // SAFETY: it computes a number.
+    let snippet = Box::leak(Box::new(unsafe { Snippet::new(&steps, false) }.unwrap()));
+    let insertion = Box::leak(Box::new(Insertion::new(snippet, 0)));
+    // SAFETY: both stay.
+    unsafe { Kretprobe::at(at).snippet(insertion) }.register().unwrap()
+}
+
 fn on_each_instruction(probe: impl Fn(usize) -> Kprobe) -> Vec<Probe> {
     let addresses: BTreeSet<usize> = PROGRAMS.iter().flat_map(|(function, _)| function.instructions()).collect();
     addresses.into_iter().filter(|&address| probe::check(address).is_ok()).map(|at| Box::new(probe(at)) as _).collect()
@@ -151,7 +161,7 @@ const LEAN: &[usize] = &[0, 1, 2];
 const FOLLOW: &[usize] = &[0, 1, 2, 6];
 
 /// All kinds, without probes first.
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 16] = [
     ("none", Vec::new, &[]),
     ("optimized", || on_each_instruction(|at| Kprobe::at(at).pre(before).register().unwrap()), FULL),
     ("optimized, written", || on_each_instruction(|at| Kprobe::at(at).pre(write).register().unwrap()), FULL),
@@ -166,6 +176,8 @@ pub const KINDS: [Kind; 14] = [
         || on_each_function(|at| Kretprobe::at(at).at_most(Mode::Boosted).register().unwrap()),
         &[],
     ),
+    ("returns, compiled", || on_each_function(|at| compiled_at_return(at, false)), &[]),
+    ("returns, left", || on_each_function(|at| compiled_at_return(at, true)), &[]),
     ("calls", || on_each_function(|at| Kretprobe::at(at).entry(follow).register().unwrap()), FULL),
     (
         "returns, written",
@@ -196,25 +208,28 @@ fn first_difference<'a>(expected: &[Sample], found: &'a [Sample]) -> Option<(usi
     })
 }
 
-/// The virtual addresses of the trampoline of return probes.
+/// The virtual addresses of the trampoline of return probes: of both entries.
 pub fn trampoline() -> Range<usize> {
-    let symbol = symbol::find("kretprobe_trampoline").next().expect("it is in the image");
-    fixture::range_of(symbol.address as usize)
+    let range = |name| fixture::range_of(symbol::find(name).next().expect("it is in the image").address as usize);
+    range("kretprobe_lean").start..range("kretprobe_trampoline").end
 }
 
 /// The instructions of the trampoline that run with interrupts unmasked.
 fn interruptible() -> Vec<usize> {
     const MASK: u32 = 0xd503_4fdf;
-    let is_return = |word: u32| word & 0xffff_fc1f == 0xd65f_0000;
+    // What lies behind it is led to from elsewhere.
+    let ends = |word: u32| word & 0xffff_fc1f == 0xd65f_0000 || word >> 26 == 0b000101;
     let writes_masks = |word: u32| word & 0xffff_ffe0 == 0xd51b_4220;
     let mut is_masked = false;
     let mut all = Vec::new();
+    let entry = symbol::find("kretprobe_trampoline").next().expect("it is in the image").address as usize;
     for address in trampoline().step_by(4) {
         let word = probe::instruction(address).expect("it is in the text");
+        is_masked &= address != entry;
         if !is_masked {
             all.push(address);
         }
-        is_masked = (is_masked || word == MASK || is_return(word)) && !writes_masks(word);
+        is_masked = (is_masked || word == MASK || ends(word)) && !writes_masks(word);
     }
     all
 }

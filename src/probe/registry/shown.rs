@@ -34,9 +34,13 @@ pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
         missed: probe.counters.missed(),
         data: probe.data,
     };
-    fallible::collect(
-        registry.entries.iter().flat_map(|entry| entry.probes.iter().map(move |probe| info(entry, probe))),
-    )
+    let mut all = Vec::new();
+    for entry in registry.entries.iter() {
+        for probe in entry.probes.iter() {
+            fallible::push(&mut all, info(entry, probe))?;
+        }
+    }
+    Ok(all)
 }
 
 /// What the probes take.
