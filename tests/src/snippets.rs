@@ -4,19 +4,21 @@
 use alloc::format;
 use alloc::vec::Vec;
 use core::hint::black_box;
+use core::marker::PhantomData;
+use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use aarch64_kprobes::insn::encode::compute::{self, Binary};
 use aarch64_kprobes::insn::{Literal, encode};
-use aarch64_kprobes::probe::{CpuWords, Entry, Insertion, Mode, Snippet, Step};
-use aarch64_kprobes::{Kprobe, Kretprobe};
+use aarch64_kprobes::probe::{self, CpuWords, Entry, Insertion, Mode, Registration, Snippet, Step};
+use aarch64_kprobes::{Call, Kprobe, Kretprobe};
 use runtime::program::Program;
 use runtime::sync::IrqMask;
 use runtime::task;
 use runtime::task::JoinHandle;
 
-use crate::test;
+use crate::{fixture, test};
 
 /// More than there are CPUs, so that they are preempted, and moved.
 const CALLERS: u64 = 10;
@@ -48,9 +50,59 @@ fn join(tasks: Vec<JoinHandle>) {
     tasks.into_iter().for_each(JoinHandle::join);
 }
 
+/// Adds one to the word at the operand.
+fn count() -> Vec<Step> {
+    let mut steps = Vec::from([Step::Operand(12)]);
+    if Snippet::has_atomics() {
+        steps.extend([
+            Step::Instruction(compute::compute(Binary::Add, 12, Snippet::CPU, 12)),
+            Step::Instruction(encode::add_to(Snippet::ONE, 12)),
+        ]);
+    } else {
+        steps.extend([
+            Step::Instruction(encode::load_at(11, Snippet::CPU, 12)),
+            Step::Instruction(encode::add(11, 11, 1)),
+            Step::Instruction(encode::store_at(11, Snippet::CPU, 12)),
+        ]);
+    }
+    steps
+}
+
+/// A snippet on `function`, as long as this is there: at its entry or at its return.
+enum Counting<'a> {
+    Entry(Kprobe, PhantomData<&'a Insertion>),
+    Return(Kretprobe, PhantomData<&'a Insertion>),
+}
+
+fn at_entry(function: usize, insertion: &Insertion) -> Counting<'_> {
+    // SAFETY: the borrow holds it in its place until the probe has gone, and the snippets of the tests outlive it.
+    let probe = unsafe { Kprobe::at(function).entry(handle).snippet(insertion) };
+    Counting::Entry(probe.register().unwrap(), PhantomData)
+}
+
+fn at_return(function: usize, insertion: &Insertion) -> Counting<'_> {
+    // SAFETY: as above.
+    let probe = unsafe { Kretprobe::at(function).handler(handle_return).snippet(insertion) };
+    Counting::Return(probe.register().unwrap(), PhantomData)
+}
+
+impl Deref for Counting<'_> {
+    type Target = Registration;
+
+    fn deref(&self) -> &Registration {
+        match self {
+            Self::Entry(probe, _) => probe,
+            Self::Return(probe, _) => probe,
+        }
+    }
+}
+
+/// Both kinds.
+const BOTH: [fn(usize, &Insertion) -> Counting<'_>; 2] = [at_entry, at_return];
+
 fn mode_of(program: &Program) -> Mode {
     let probe = program.registrations().next().expect("it has a probe");
-    let listed = aarch64_kprobes::probe::list().expect("there is memory");
+    let listed = probe::list().expect("there is memory");
     let listed = listed.iter().find(|listed| listed.address == probe.address()).expect("it is registered");
     listed.mode.expect("it is armed")
 }
@@ -59,20 +111,24 @@ test!(
     depends(cpus, core, interruption),
     fn tasks_that_are_moved_lose_no_count() {
         const CALLS: u64 = 4_000;
-        let text =
-            "kprobe:tests::snippets::target { @n = count(); @sum[func] = sum(arg0); @h = lhist(arg0, 0, 4000, 1000); }";
-        let program = Program::start(text).unwrap();
-        assert_eq!(mode_of(&program), Mode::Compiled);
-        join(callers(CALLS));
-        let hits: u64 = program.registrations().map(|probe| probe.hits()).sum();
-        let mut out = alloc::string::String::new();
-        program.finish(&mut out).unwrap();
-        let quarter = CALLERS * CALLS / 4;
-        let (calls, sum) = (CALLERS * CALLS, CALLERS * (CALLS * (CALLS - 1) / 2));
-        assert_eq!(hits, calls, "{out}");
-        assert!(out.contains(&format!("@n: {calls}\n")), "{out}");
-        assert!(out.contains(&format!("target]: {sum}\n")), "{out}");
-        assert_eq!(out.matches(&format!(" {quarter} |")).count(), 4, "{out}");
+        for (probe, value) in [("kprobe", "arg0"), ("kretprobe", "retval")] {
+            let text = format!(
+                "{probe}:tests::snippets::target \
+                 {{ @n = count(); @sum[func] = sum({value}); @h = lhist({value}, 0, 4000, 1000); }}"
+            );
+            let program = Program::start(&text).unwrap();
+            assert_eq!(mode_of(&program), Mode::Compiled);
+            join(callers(CALLS));
+            let hits: u64 = program.registrations().map(|probe| probe.hits()).sum();
+            let mut out = alloc::string::String::new();
+            program.finish(&mut out).unwrap();
+            let quarter = CALLERS * CALLS / 4;
+            let (calls, sum) = (CALLERS * CALLS, CALLERS * (CALLS * (CALLS - 1) / 2));
+            assert_eq!(hits, calls, "{out}");
+            assert!(out.contains(&format!("@n: {calls}\n")), "{out}");
+            assert!(out.contains(&format!("target]: {sum}\n")), "{out}");
+            assert_eq!(out.matches(&format!(" {quarter} |")).count(), 4, "{out}");
+        }
     }
 );
 
@@ -82,14 +138,18 @@ test!(
         const ROUNDS: u64 = 8;
         let tasks = endless_callers();
         // Both are counted by each hit, or none is.
-        let text = "kprobe:tests::snippets::target { @one = count(); @other = count(); }";
+        let texts = ["kprobe", "kretprobe"]
+            .map(|probe| format!("{probe}:tests::snippets::target {{ @one = count(); @other = count(); }}"));
         for round in 0..ROUNDS {
-            let program = Program::start(text).unwrap();
+            let program = Program::start(&texts[round as usize % 2]).unwrap();
             let probe = program.registrations().next().unwrap();
             while probe.hits() <= round % 8 {
                 task::yield_now();
             }
             probe.disable().unwrap();
+            while probe.active() != 0 {
+                task::yield_now();
+            }
             let hits = probe.hits();
             let mut out = alloc::string::String::new();
             program.finish(&mut out).unwrap();
@@ -134,6 +194,10 @@ extern "C" fn handle(_: &Entry) {
     HANDLED.fetch_add(1, Relaxed);
 }
 
+extern "C" fn handle_return(_: &mut Call<'_>) {
+    HANDLED.fetch_add(1, Relaxed);
+}
+
 test!(
     depends(core),
     fn what_is_not_usual_is_left_to_the_handler() {
@@ -143,33 +207,18 @@ test!(
             Step::Instruction(compute::compute(Binary::And, 11, 0, 0)),
             Step::Instruction(compute::shift_left(11, 11, 63)),
             Step::Call(compute::Branch::NotZero(11)),
-            Step::Branch(compute::Branch::Zero(0), 0),
-            Step::Operand(12),
         ]);
-        if Snippet::has_atomics() {
-            steps.extend([
-                Step::Instruction(compute::compute(Binary::Add, 12, Snippet::CPU, 12)),
-                Step::Instruction(encode::add_to(Snippet::ONE, 12)),
-            ]);
-        } else {
-            steps.extend([
-                Step::Instruction(encode::load_at(11, Snippet::CPU, 12)),
-                Step::Instruction(encode::add(11, 11, 1)),
-                Step::Instruction(encode::store_at(11, Snippet::CPU, 12)),
-            ]);
-        }
+        let counting = count();
         // No task has 0.
-        let end = steps.len();
-        steps[3] = Step::Branch(compute::Branch::Zero(0), end);
-        for is_masked in [false, true] {
+        steps.push(Step::Branch(compute::Branch::Zero(0), steps.len() + 1 + counting.len()));
+        steps.extend(counting);
+        for (probe, is_masked) in BOTH.into_iter().flat_map(|probe| [(probe, false), (probe, true)]) {
             HANDLED.store(0, Relaxed);
             let before = words.sum(3);
             // SAFETY: it adds to words that outlive it.
             let snippet = unsafe { Snippet::new(&steps, is_masked) }.unwrap();
             let insertion = Insertion::new(&snippet, words.distance(3));
-            let probe = Kprobe::at(target as *const () as usize).entry(handle);
-            // SAFETY: both are there until the probe has gone, below.
-            let probe = unsafe { probe.snippet(&insertion) }.register().unwrap();
+            let probe = probe(target as *const () as usize, &insertion);
             for number in 0..=100 {
                 assert_eq!(target(black_box(number)), number);
             }
@@ -181,6 +230,7 @@ test!(
             drop(other);
             target(black_box(2));
             assert_eq!((words.sum(3) - before, HANDLED.load(Relaxed), probe.hits()), (51, 51, 103));
+            assert_eq!((probe.missed(), probe.active()), (0, 0));
         }
     }
 );
@@ -189,33 +239,19 @@ test!(
     depends(core),
     fn a_load_that_faults_leaves_all_to_the_handler() {
         let words = CpuWords::new().unwrap();
-        let count = if Snippet::has_atomics() {
-            [
-                Step::Instruction(compute::compute(Binary::Add, 12, Snippet::CPU, 12)),
-                Step::Instruction(encode::add_to(Snippet::ONE, 12)),
-            ]
-            .to_vec()
-        } else {
-            [
-                Step::Instruction(encode::load_at(11, Snippet::CPU, 12)),
-                Step::Instruction(encode::add(11, 11, 1)),
-                Step::Instruction(encode::store_at(11, Snippet::CPU, 12)),
-            ]
-            .to_vec()
-        };
         let load = Step::Load(encode::load(Literal::Doubleword, 13, 0, 0));
-        let plain = [&[load, Step::Operand(12)], &count[..]].concat();
+        let plain = [&[load][..], &count()].concat();
         let masked = [&[Step::Mask], &plain[..], &[Step::Unmask]].concat();
         let good = (&raw const CALLED).addr() as u64;
-        for (steps, is_masked) in [(&plain, false), (&plain, true), (&masked, false)] {
+        for (probe, (steps, is_masked)) in
+            BOTH.into_iter().flat_map(|probe| [(&plain, false), (&plain, true), (&masked, false)].map(|of| (probe, of)))
+        {
             HANDLED.store(0, Relaxed);
             let before = words.sum(5);
             // SAFETY: it adds to words that outlive it, and loads what is no device.
             let snippet = unsafe { Snippet::new(steps, is_masked) }.unwrap();
             let insertion = Insertion::new(&snippet, words.distance(5));
-            let probe = Kprobe::at(target as *const () as usize).entry(handle);
-            // SAFETY: both are there until the probe has gone, below.
-            let probe = unsafe { probe.snippet(&insertion) }.register().unwrap();
+            let probe = probe(target as *const () as usize, &insertion);
             for address in [good, 0xffff_ff7f_dead_bee0, good, 0, 1 << 60] {
                 assert_eq!(target(black_box(address)), address);
                 assert!(IrqMask::new().was_enabled(), "the masks are as they were");
@@ -224,6 +260,52 @@ test!(
         }
     }
 );
+
+test!(
+    depends(core),
+    fn calls_that_end_together_are_each_dealt_with_as_they_were_entered() {
+        let words = CpuWords::new().unwrap();
+        // SAFETY: it adds to words that outlive it.
+        let snippet = unsafe { Snippet::new(&count(), false) }.unwrap();
+        let insertions = [6, 7].map(|word| Insertion::new(&snippet, words.distance(word)));
+        // The first ends in the second, so both return with one stack pointer.
+        let functions = [fixture::TAIL_CALL, fixture::IDENTITY].map(|fixture| fixture.address());
+        // What is entered second has the first end with it, if that has no code: then both have their handlers called.
+        for (compiled, expected) in
+            [([true, true], [1, 2]), ([true, false], [0, 0]), ([false, true], [0, 2]), ([false, false], [0, 0])]
+        {
+            let before = [6, 7].map(|word| words.sum(word));
+            RETURN_ADDRESSES.store(0, Relaxed);
+            let probes = [0, 1].map(|each| {
+                let probe = Kretprobe::at(functions[each]).handler(note_return_address);
+                if compiled[each] {
+                    // SAFETY: they are there until the probes have gone.
+                    unsafe { probe.snippet(&insertions[each]) }.register().unwrap()
+                } else {
+                    probe.register().unwrap()
+                }
+            });
+            assert_eq!(fixture::TAIL_CALL.call(black_box(5)), 6);
+            assert_eq!(fixture::IDENTITY.call(black_box(5)), 5);
+            for (probe, hits) in probes.iter().zip([1, 2]) {
+                assert_eq!((probe.hits(), probe.missed(), probe.active()), (hits, 0, 0), "{compiled:?}");
+            }
+            let counted = [0, 1].map(|each| words.sum(6 + each) - before[each]);
+            assert_eq!(counted, expected, "{compiled:?}");
+            assert_eq!(RETURN_ADDRESSES.load(Relaxed), 3 - counted.iter().sum::<u64>(), "{compiled:?}");
+        }
+    }
+);
+
+/// How many calls were told of that return to where functions are called from.
+static RETURN_ADDRESSES: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn note_return_address(call: &mut Call<'_>) {
+    if runtime::memory::layout::text().contains(&call.return_address()) && !probe::is_trampoline(call.return_address())
+    {
+        RETURN_ADDRESSES.fetch_add(1, Relaxed);
+    }
+}
 
 test!(
     depends(cpus, core, interruption),
@@ -252,7 +334,7 @@ test!(
             }
             probes[from].exchange(&probes[to]).unwrap();
             assert_eq!(probes.each_ref().map(|probe| probe.is_enabled()), [0, 1, 2].map(|probe| probe == to));
-            let listed = aarch64_kprobes::probe::list().unwrap();
+            let listed = probe::list().unwrap();
             assert_eq!(listed.iter().find_map(|listed| listed.mode), Some(modes[to]));
         }
         IS_OVER.store(true, Relaxed);
