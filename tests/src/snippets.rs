@@ -297,6 +297,37 @@ test!(
     }
 );
 
+#[inline(never)]
+fn sum_to(number: u64) -> u64 {
+    if number == 0 { 0 } else { number + black_box(sum_to(black_box(number - 1))) }
+}
+
+test!(
+    depends(core),
+    fn calls_in_each_other_are_all_dealt_with_and_followed_again() {
+        const DEPTH: u64 = 4;
+        let words = CpuWords::new().unwrap();
+        // SAFETY: it adds to words that outlive it.
+        let snippet = unsafe { Snippet::new(&count(), false) }.unwrap();
+        let insertion = Insertion::new(&snippet, words.distance(9));
+        // The last call that is followed finds the last instance.
+        let probe = Kretprobe::at(sum_to as *const () as usize).handler(handle_return).maxactive(DEPTH as u32);
+        // SAFETY: both are there until the probe has gone.
+        let probe = unsafe { probe.snippet(&insertion) }.register().unwrap();
+        HANDLED.store(0, Relaxed);
+        for round in 1..=8 {
+            assert_eq!(sum_to(black_box(DEPTH - 1)), 6);
+            assert_eq!(
+                (words.sum(9), probe.hits(), probe.missed(), probe.active()),
+                (DEPTH * round, DEPTH * round, 0, 0)
+            );
+        }
+        // What is not followed returns right, too.
+        assert_eq!(sum_to(black_box(DEPTH + 1)), 15);
+        assert_eq!((words.sum(9), probe.missed(), HANDLED.load(Relaxed)), (DEPTH * 9, 2, 0));
+    }
+);
+
 /// How many calls were told of that return to where functions are called from.
 static RETURN_ADDRESSES: AtomicU64 = AtomicU64::new(0);
 

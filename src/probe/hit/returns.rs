@@ -326,7 +326,7 @@ extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_
     };
     instance.return_address.store(return_address, Relaxed);
     begin(instance, Instance::ALONE, stack_pointer);
-    trampoline::kretprobe_address()
+    probe.trampoline()
 }
 
 /// Follows the call that has begun with `hit` to its return, unless the entry handler declines, or there is no instance.
