@@ -12,7 +12,7 @@ use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
 use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
-use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
+use super::{MAX_ACTIVE, Mode, ProbeError, Registration, registry};
 use crate::platform::MAX_CPUS;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
@@ -65,6 +65,16 @@ impl Kretprobe {
     ///
     /// If interrupts are masked.
     pub fn unregister(self) {}
+
+    /// Has all returns from now on, also those of calls in progress, reported to the handler, and none dealt with by the
+    /// [snippet](KretprobeBuilder::snippet). When this returns, it is executed no more.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::InterruptsMasked`]; nothing has changed then.
+    pub fn leave_snippet(&self) -> Result<(), ProbeError> {
+        registry::leave_code(&self.0)
+    }
 
     /// Registers many probes at once: the other CPUs are held once for all of them, or few times. The results are in the
     /// order of the probes, and those of [`KretprobeBuilder::register`].

@@ -214,6 +214,16 @@ pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<()
     Ok(())
 }
 
+/// Has the handler of a return probe called for all returns. When this returns, no CPU is in the code of the probe.
+pub(super) fn leave_code(registration: &Registration) -> Result<(), ProbeError> {
+    let mut registry = lock(registration.address)?;
+    if let Kind::Return(return_probe) = &registration.probe.kind {
+        return_probe.leave_code();
+        registry.change(&mut Vec::new());
+    }
+    Ok(())
+}
+
 /// Unregisters probes. When this returns, no handler of them is running, and none will run. Returns how many hits they have missed.
 ///
 /// # Panics

@@ -23,9 +23,10 @@ use core::ptr::NonNull;
 use super::arena::Used;
 use super::check::Site;
 use super::hit::counters::Counters;
+use super::hit::instance::Instance;
 use super::hit::origin::Cell;
 use super::hit::{machine, stub, trampoline};
-use crate::insn::encode::compute::{self, Branch};
+use crate::insn::encode::compute::{self, Binary, Branch};
 use crate::insn::encode::{self, MASK_INTERRUPTS};
 use crate::insn::{
     self, Access, Guard, Literal, Live, MAX_WORDS, NotRelocatable, OutOfRange, Place, Registers, StackPointer, Verdict,
@@ -44,6 +45,9 @@ pub enum Step {
     Operand(u8),
     /// Has this register hold a number.
     Number(u8, u64),
+    /// Has the first register hold the virtual address that the function has returned to, in a snippet [of
+    /// returns](Snippet::of_returns); or leaves all to the handler, if that is a trampoline. Changes the second, too.
+    ReturnAddress(u8, u8),
     /// Goes on at the step of this number, which is further on, if the condition of the branch holds. The number of the steps that
     /// there are is that of the end.
     Branch(Branch, usize),
@@ -101,6 +105,8 @@ pub struct Snippet {
     /// Interrupts are masked while it runs: [`Step::Mask`] and [`Step::Unmask`] are no instructions then.
     is_masked: bool,
     atomics: bool,
+    /// It is for returns alone.
+    is_of_returns: bool,
     /// What it changes.
     used: Registers,
     cell: Cell,
@@ -179,6 +185,8 @@ const HEAD: usize = 4;
 const COUNT_MAX: usize = 5;
 const CALL_MAX: usize = 2;
 const PROLOGUE_MAX: usize = 5;
+/// The words of [`Step::ReturnAddress`].
+const RETURN_ADDRESS: usize = 8;
 
 impl Snippet {
     /// The register with the address of the state of a CPU.
@@ -207,16 +215,34 @@ impl Snippet {
     /// As long as a probe with it is registered, what they load can be loaded whenever it runs, except by [`Step::Load`], which
     /// changes no device; what they store to and add to is theirs, and they change no system registers.
     pub unsafe fn new(steps: &[Step], is_masked: bool) -> Result<Self, SnippetError> {
-        Self::with(steps, is_masked, Self::has_atomics())
+        Self::with(steps, is_masked, Self::has_atomics(), false)
     }
 
-    pub(super) fn with(steps: &[Step], is_masked: bool, atomics: bool) -> Result<Self, SnippetError> {
+    /// Those steps, for the returns of functions alone, where interrupts are masked: a stub does not have it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    ///
+    /// # Safety
+    ///
+    /// That of [`new`](Self::new).
+    pub unsafe fn of_returns(steps: &[Step]) -> Result<Self, SnippetError> {
+        Self::with(steps, true, Self::has_atomics(), true)
+    }
+
+    pub(super) fn with(
+        steps: &[Step],
+        is_masked: bool,
+        atomics: bool,
+        is_of_returns: bool,
+    ) -> Result<Self, SnippetError> {
         let is_masked = is_masked || !atomics;
         let mut used = Registers::x(Self::CPU).with(Registers::x(COUNTS));
         used = used.with(if atomics { Registers::x(Self::ONE) } else { Registers::x(COUNT) });
         let mut words = 0;
         for (number, &step) in steps.iter().enumerate() {
-            step.check(number, steps).map_err(|what| SnippetError::Step { step: number, what })?;
+            step.check(number, steps, is_of_returns).map_err(|what| SnippetError::Step { step: number, what })?;
             words += step.words(is_masked) + if step.has_number() { 2 } else { 0 };
             used = used | step.writes();
         }
@@ -233,7 +259,12 @@ impl Snippet {
         let cell = cell.ok_or(SnippetError::Long)?;
         let steps = fallible::collect(steps.iter().copied()).and_then(fallible::boxed_slice);
         let steps = steps.map_err(|_| SnippetError::OutOfMemory)?;
-        Ok(Self { steps, is_masked, atomics, used, cell })
+        Ok(Self { steps, is_masked, atomics, is_of_returns, used, cell })
+    }
+
+    /// Whether it is for returns alone.
+    pub(super) fn is_of_returns(&self) -> bool {
+        self.is_of_returns
     }
 
     /// The registers that it changes, and the flags if it does.
@@ -260,7 +291,7 @@ impl Snippet {
         let distance = -4 * out.length as i64;
         out.push(Branch::Literal(COUNTS).word(distance).unwrap_or(UNDEFINED));
         if self.atomics {
-            out.push(compute::compute(compute::Binary::Add, COUNTS, Self::CPU, COUNTS));
+            out.push(compute::compute(Binary::Add, COUNTS, Self::CPU, COUNTS));
             out.push(encode::add_to(Self::ONE, COUNTS));
         } else {
             out.push(encode::load_at(COUNT, Self::CPU, COUNTS));
@@ -370,8 +401,10 @@ impl Inserted {
         out.number(self.counters.distance());
         out.number(self.insertion.operand());
         for step in &self.snippet().steps {
-            if let (true, Step::Number(_, number)) = (step.has_number(), *step) {
-                out.number(number);
+            match *step {
+                Step::Number(_, number) if step.has_number() => out.number(number),
+                Step::ReturnAddress(..) => out.number(trampoline::kretprobe_address()),
+                _ => {}
             }
         }
     }
@@ -399,6 +432,11 @@ impl Inserted {
                     Some(encode::write_daif(MASKS))
                 }
                 Step::Instruction(word) | Step::Load(word) => Some(word),
+                Step::ReturnAddress(rd, other) => {
+                    numbers += 2;
+                    out.return_address(rd, other, numbers - 2, call);
+                    continue;
+                }
                 Step::Operand(rd) => Branch::Literal(rd).word(to(2)),
                 Step::Number(rd, _) if step.has_number() => {
                     numbers += 2;
@@ -418,8 +456,12 @@ impl Inserted {
 
 impl Step {
     /// Whether it keeps the rules, as step `number` of `steps`.
-    fn check(self, number: usize, steps: &[Self]) -> Result<(), &'static str> {
+    fn check(self, number: usize, steps: &[Self], is_of_returns: bool) -> Result<(), &'static str> {
+        let is_scratch = |register: u8| (Registers::x(register) - SCRATCH).is_empty() && register < 31;
         match self {
+            Self::ReturnAddress(..) if !is_of_returns => Err("asks for what is known at a return alone"),
+            Self::ReturnAddress(rd, other) if is_scratch(rd) && is_scratch(other) && rd != other => Ok(()),
+            Self::ReturnAddress(..) => Err("writes a register that is not a snippet's"),
             Self::Load(_) if steps.contains(&Self::Mask) && !masks(steps, number) => {
                 Err("may fault with interrupts unmasked")
             }
@@ -436,7 +478,7 @@ impl Step {
                 }
                 Ok(())
             }
-            Self::Operand(rd) | Self::Number(rd, _) if (Registers::x(rd) - SCRATCH).is_empty() && rd < 31 => Ok(()),
+            Self::Operand(rd) | Self::Number(rd, _) if is_scratch(rd) => Ok(()),
             Self::Operand(_) | Self::Number(..) => Err("writes a register that is not a snippet's"),
             Self::Branch(Branch::Literal(_), _) | Self::Call(Branch::Literal(_)) => Err("is no branch"),
             Self::Branch(
@@ -461,6 +503,7 @@ impl Step {
         match self {
             Self::Instruction(word) | Self::Load(word) => Access::of(word).writes,
             Self::Operand(rd) | Self::Number(rd, _) => Registers::x(rd),
+            Self::ReturnAddress(rd, other) => Registers::x(rd).with(Registers::x(other)),
             Self::Mask => Registers::x(MASKS),
             Self::Branch(..) | Self::Call(_) | Self::Unmask => Registers::NONE,
         }
@@ -471,13 +514,18 @@ impl Step {
         match self {
             Self::Mask | Self::Unmask if is_masked => 0,
             Self::Mask => 4,
+            Self::ReturnAddress(..) => RETURN_ADDRESS,
             _ => 1,
         }
     }
 
     /// Whether there is a number for it in front of the snippet.
     fn has_number(self) -> bool {
-        matches!(self, Self::Number(rd, number) if one_word(rd, number).is_none())
+        match self {
+            Self::Number(rd, number) => one_word(rd, number).is_none(),
+            Self::ReturnAddress(..) => true,
+            _ => false,
+        }
     }
 }
 
@@ -520,6 +568,25 @@ impl Writer<'_> {
     fn find_cpu(&mut self) {
         self.push(compute::read_thread(Snippet::CPU));
         self.push(encode::load(Literal::Doubleword, Snippet::CPU, Snippet::CPU, platform::cpu_offset()));
+    }
+
+    /// Has `rd` hold what is in the instance of the newest call, with the address of the trampoline in the word `number`; or leaves
+    /// by the word `call`, if it is that address, or the other one of the two.
+    fn return_address(&mut self, rd: u8, other: u8, number: usize, call: usize) {
+        const OF_INSTANCE: u16 = Instance::RETURN_ADDRESS as u16;
+        self.push(compute::read_thread(rd));
+        self.push(encode::load(Literal::Doubleword, rd, rd, platform::calls_offset()));
+        self.push(encode::load(Literal::Doubleword, rd, rd, OF_INSTANCE));
+        self.push_to(Branch::Literal(other), number);
+        self.push(compute::compute(Binary::Subtract, other, other, rd));
+        self.push_to(Branch::Zero(other), call);
+        self.push(encode::subtract(other, other, trampoline::LEAN_DISTANCE as u16));
+        self.push_to(Branch::Zero(other), call);
+    }
+
+    fn push_to(&mut self, branch: Branch, word: usize) {
+        let distance = 4 * (word as i64 - self.length as i64);
+        self.push(branch.word(distance).unwrap_or(UNDEFINED));
     }
 
     fn push(&mut self, word: u32) {

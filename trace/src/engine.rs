@@ -62,6 +62,10 @@ impl Armed for Probe {
                 if recorder.entry_words() > 0 {
                     probe = probe.entry(handler::entered).data_words(recorder.entry_words());
                 }
+                if let Some(insertion) = insertion {
+                    // SAFETY: as above.
+                    probe = unsafe { probe.snippet(insertion) };
+                }
                 probe.register().map(Self::Kretprobe)
             }
         }
@@ -69,6 +73,13 @@ impl Armed for Probe {
 
     fn exchange(&self, after: &Self) -> Result<(), ProbeError> {
         self.registration().exchange(after.registration())
+    }
+
+    fn leave_code(&self) -> Result<(), ProbeError> {
+        match self {
+            Self::Kprobe(_) => Ok(()),
+            Self::Kretprobe(probe) => probe.leave_snippet(),
+        }
     }
 
     fn offsets() -> Option<Offsets> {

@@ -93,6 +93,11 @@ impl Recorder {
         self.is_of_a_call
     }
 
+    /// What its records begin with.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
     /// Whether it records returns of a function.
     pub(crate) fn is_of_returns(&self) -> bool {
         self.shape == Shape::Return

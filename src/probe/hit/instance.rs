@@ -57,6 +57,7 @@ const _: () = {
 impl Instance {
     // For the assembly.
     pub(in crate::probe) const STACK_POINTER: usize = offset_of!(Self, stack_pointer);
+    pub(in crate::probe) const RETURN_ADDRESS: usize = offset_of!(Self, return_address);
     pub(in crate::probe) const NEXT: usize = offset_of!(Self, next);
     pub(super) const OWNER: usize = offset_of!(Self, owner);
 

@@ -218,6 +218,11 @@ impl ReturnProbe {
         self.code.store(code as u64, Relaxed);
     }
 
+    /// Has the handler called for all returns from now on.
+    pub(crate) fn leave_code(&self) {
+        self.set_code(trampoline::lean_unusual_address() as usize);
+    }
+
     /// Where a function returns to that was entered with nothing else to do but to follow the call.
     pub(crate) fn trampoline(&self) -> u64 {
         if self.code.load(Relaxed) == trampoline::lean_unusual_address() {

@@ -46,7 +46,7 @@ fn lines(words: &[u32]) -> Vec<String> {
 
 /// The instructions from the first of the snippet to the branch to the stub.
 fn listing(steps: &[Step], is_masked: bool, atomics: bool) -> Vec<String> {
-    let snippet = Snippet::with(steps, is_masked, atomics).unwrap();
+    let snippet = Snippet::with(steps, is_masked, atomics, false).unwrap();
     let (words, before) = built(&snippet, 0x1234);
     let stub = words.len();
     let start = stub - usize::from(before) / 4;
@@ -111,7 +111,7 @@ fn branches_and_numbers_lead_to_what_they_mean() {
         Step::Number(14, NUMBER + 1),
     ];
     for (is_masked, atomics, cell) in [(false, true, Cell::Snippet), (true, true, Cell::Snippet)] {
-        let snippet = Snippet::with(&steps, is_masked, atomics).unwrap();
+        let snippet = Snippet::with(&steps, is_masked, atomics, false).unwrap();
         assert_eq!(snippet.cell, cell);
         let (words, before) = built(&snippet, 0);
         let stub = words.len();
@@ -166,7 +166,7 @@ fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
 
     // What is left with interrupts masked restores the masks, and what is left before does not.
     let steps = [Step::Call(Branch::Zero(0)), Step::Mask, Step::Call(Branch::Zero(1)), load, Step::Unmask];
-    let (words, before) = built(&Snippet::with(&steps, false, true).unwrap(), 0);
+    let (words, before) = built(&Snippet::with(&steps, false, true, false).unwrap(), 0);
     let first = words.len() - usize::from(before) / 4 + 3;
     let target = |at: usize| (at as i64 + (i64::from(words[at] << 8) as i32 as i64 >> 13)) as usize;
     let (unmasked, masked) = (target(first), target(first + 5));
@@ -175,14 +175,14 @@ fn interrupts_are_masked_for_a_part_where_they_are_not_for_all() {
     let copy = words[words.len() - 1] as usize;
     assert_eq!(masked, crate::probe::hit::snippet_cell::exit(4 * copy) / 4, "where a load that faults goes on");
     // Without masks there are none to be restored.
-    let (words, _) = built(&Snippet::with(&[load], false, true).unwrap(), 0);
+    let (words, _) = built(&Snippet::with(&[load], false, true, false).unwrap(), 0);
     let exit = crate::probe::hit::snippet_cell::exit(4 * words[words.len() - 1] as usize);
     assert_eq!(encode::branch_target(words[exit / 4], exit as u64), Some(4 * words.len() as u64));
 }
 
 #[test]
 fn what_breaks_a_rule_is_refused() {
-    let refused = |steps: &[Step]| Snippet::with(steps, false, true).unwrap_err();
+    let refused = |steps: &[Step]| Snippet::with(steps, false, true, false).unwrap_err();
     let step = |what| SnippetError::Step { step: 0, what };
     assert_eq!(refused(&[Step::Instruction(PROBED)]), step("writes a register that is not a snippet's"));
     assert_eq!(refused(&[Step::Operand(17)]), step("writes a register that is not a snippet's"));
@@ -203,5 +203,5 @@ fn what_breaks_a_rule_is_refused() {
     assert_eq!(refused(&[Step::Instruction(NOP); 100]), step("is no instruction that does the same anywhere"));
     let add = Step::Instruction(encode::add(11, 0, 1));
     assert_eq!(refused(&[add; 100]), SnippetError::Long);
-    assert_eq!(Snippet::with(&[add; 50], false, true).unwrap().cell, Cell::LongSnippet);
+    assert_eq!(Snippet::with(&[add; 50], false, true, false).unwrap().cell, Cell::LongSnippet);
 }

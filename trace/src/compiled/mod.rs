@@ -5,6 +5,9 @@
 //! not recorded, by numbers. What is unusual it leaves to the handler: a page that has no room for the record, a key that is new
 //! or not in its place, memory that cannot be read. For all other events it does nothing, and their handlers do all.
 //!
+//! A return that is recorded without a filter or a trigger is dealt with in the same way, by code at the return. Once it has one,
+//! its handler does all: calls in progress are then to be recorded by what has been asked for since.
+//!
 //! While a stub records or counts, nothing else does on the same CPU: interrupts are masked, and no probe can be in the code of the
 //! handlers, which write to the same words. Words that stubs alone add to, by one instruction, need no mask.
 
@@ -47,6 +50,8 @@ pub(crate) struct Code {
     steps: Vec<Step>,
     /// Interrupts are masked from the first step on.
     is_masked: bool,
+    /// It is for the returns of a function.
+    is_of_returns: bool,
     /// The trigger that has the memory that the steps count in, if they count.
     trigger: Option<Arc<Trigger>>,
 }
@@ -63,7 +68,13 @@ impl Compiled {
     pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
         // SAFETY: it loads and stores in the ring of its CPU, which is never freed, or in the histogram of the trigger that `code` keeps,
         // with interrupts masked; and it loads what the kernel says of its tasks, at the places that it promises.
-        let snippet = match unsafe { Snippet::new(&code.steps, code.is_masked) } {
+        let snippet = unsafe {
+            match code.is_of_returns {
+                true => Snippet::of_returns(&code.steps),
+                false => Snippet::new(&code.steps, code.is_masked),
+            }
+        };
+        let snippet = match snippet {
             Ok(snippet) => snippet,
             Err(SnippetError::OutOfMemory) => return Err(OutOfMemory),
             Err(SnippetError::Long) => return Ok(Self { code, inserted: None }),
@@ -99,10 +110,11 @@ pub(crate) fn code(
     address: u64,
     offsets: Offsets,
 ) -> Result<Option<Code>, OutOfMemory> {
-    if recorder.is_of_returns() {
+    let is_of_returns = recorder.is_of_returns();
+    if is_of_returns && (plan.is_some() || recorder.entry_words() > 0) {
         return Ok(None);
     }
-    let mut steps = Steps { address, offsets, list: Vec::new(), ends: Vec::new() };
+    let mut steps = Steps { address, is_of_returns, offsets, list: Vec::new(), ends: Vec::new() };
     let mut trigger = None;
     let done = match plan.map(Plan::task) {
         None => steps.record(recorder, true).map(|()| true),
@@ -114,7 +126,7 @@ pub(crate) fn code(
         Some(Task::Other) => Err(No::Stub),
     };
     match done {
-        Ok(is_masked) => Ok(Some(Code { steps: steps.finish(), is_masked, trigger })),
+        Ok(is_masked) => Ok(Some(Code { steps: steps.finish(), is_masked, is_of_returns, trigger })),
         Err(No::Stub) => Ok(None),
         Err(No::Memory) => Err(OutOfMemory),
     }
@@ -137,11 +149,14 @@ impl From<OutOfMemory> for No {
 const THREAD: u8 = 13;
 const SPARE: u8 = 15;
 const OTHER: u8 = 16;
+const LINK: u8 = 30;
 const ZERO: u8 = 31;
 
 struct Steps {
     /// The virtual address of the instruction.
     address: u64,
+    /// They stand where the function has returned.
+    is_of_returns: bool,
     offsets: Offsets,
     list: Vec<Step>,
     /// Branches to the end.
@@ -175,6 +190,10 @@ impl Steps {
 
     /// The register that has the word: `otherwise`, if it is in none that can be stored.
     fn word(&mut self, word: Word, otherwise: u8) -> Result<u8, No> {
+        let is_link = word.register.number() == Some(LINK);
+        if self.is_of_returns && (is_link || word.register == Register::PC) {
+            return Err(No::Stub);
+        }
         if word.is_memory {
             return self.read(word, otherwise);
         }

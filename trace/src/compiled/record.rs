@@ -33,8 +33,12 @@ impl Steps {
         let is_off = self.list.len();
         self.push(Step::Branch(Branch::Zero(SPARE), 0))?;
         self.room(recorder)?;
-        // What is read here may fault: only room has been written to that is not published.
-        self.words(words)?;
+        // What is read here may fault, or is known to the handler alone: only room has been written to that is not published.
+        if self.is_of_returns {
+            self.push(Step::ReturnAddress(SPARE, OTHER))?;
+            self.instructions([encode::store(SPARE, PLACE, 8 + (RECORD_HEADER + Shape::Probe.size()) as u16)])?;
+        }
+        self.words(recorder, words)?;
         self.common(recorder)?;
         self.head(recorder)?;
         self.lead(is_off, self.list.len());
@@ -86,8 +90,8 @@ impl Steps {
     }
 
     /// The words that are fetched, two by two.
-    fn words(&mut self, words: &[Word]) -> Result<(), No> {
-        let mut place = RECORD_HEADER + Shape::Probe.size();
+    fn words(&mut self, recorder: &Recorder, words: &[Word]) -> Result<(), No> {
+        let mut place = RECORD_HEADER + recorder.shape().size();
         for pair in words.chunks(2) {
             match *pair {
                 [one, other] => {
