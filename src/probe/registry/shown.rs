@@ -52,8 +52,13 @@ pub fn list() -> Result<Vec<ProbeInfo>, OutOfMemory> {
 pub fn memory() -> Memory {
     let registry = lock_to_read();
     let (slots, slot_bytes) = registry.arena.usage(Cell::Slot);
-    let kinds = Cell::KINDS.into_iter().filter(|&kind| kind != Cell::Slot).map(|kind| registry.arena.usage(kind));
-    let (stubs, stub_bytes) = kinds.fold((0, 0), |(count, bytes), of| (count + of.0, bytes + of.1));
+    let (mut stubs, mut stub_bytes) = (0, 0);
+    for kind in Cell::KINDS.into_iter().filter(|&kind| kind != Cell::Slot) {
+        let (count, bytes) = registry.arena.usage(kind);
+        // Code of a return belongs to the stub at the entry.
+        stubs += if matches!(kind, Cell::Return | Cell::LongReturn) { 0 } else { count };
+        stub_bytes += bytes;
+    }
     Memory {
         points: registry.entries.len(),
         slots,
