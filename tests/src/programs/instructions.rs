@@ -35,7 +35,7 @@ fn work() {
 }
 
 /// Programs, and how many handlers they become, whose maps and output are the same whenever [`work`] is done.
-const PROGRAMS: [(&str, usize); 7] = [
+const PROGRAMS: [(&str, usize); 9] = [
     (
         "kprobe:tests::programs::target { @n = count(); @s = sum(arg0); @a = avg(arg0); @least = min(arg0); @most = max(arg0); \
          @both = stats((s64)arg0 - 5); @h = hist(arg0); @l = lhist(arg0, 10, 900, 90); @all++; @odd += arg0 % 2; }",
@@ -56,7 +56,7 @@ const PROGRAMS: [(&str, usize); 7] = [
         "return:tests::programs::recurse, return:fixture_tail_call { @left[func, retval] = count(); } \
          kprobe:tests::programs::recurse { @in[arg0] = sum(arg0 * 3); @depth = max(arg0); } \
          kretprobe:tests::programs::recurse { @back[retval] = count(); }",
-        2,
+        3,
     ),
     (
         "kprobe:tests::programs::target /comm != \"caller\"/ { printf(\"%d %s %d %s\\n\", arg0, str(arg1), *(u8 *)arg1, probe); \
@@ -68,6 +68,19 @@ const PROGRAMS: [(&str, usize); 7] = [
         "kprobe:tests::programs::collatz { @ = count(); @sp[reg(\"sp\") % 16, reg(\"pc\") == func] = count(); if (arg0 == 4) { \
          exit(); } } kprobe:tests::programs::recurse { @after = count(); } END { printf(\"done\\n\"); }",
         2,
+    ),
+    (
+        "kretprobe:tests::programs::target { @n = count(); @s = sum(retval); @h = hist(retval); @c[ksym(caller)] = count(); \
+         @by[comm, retval % 3] = count(); @f[func, probe] = count(); @[kstack(2)] = count(); \
+         @r[reg(\"pc\") == reg(\"lr\"), reg(\"sp\") % 16] = count(); \
+         if (comm != \"caller\") { printf(\"%d %s\\n\", retval, probe); } }",
+        1,
+    ),
+    (
+        "kprobe:tests::programs::collatz { @start[tid] = nsecs; } kretprobe:tests::programs::collatz { \
+         @took[nsecs >= @start[tid], @start[tid] > 0] = count(); delete(@start[tid]); } \
+         kprobe:tests::programs::recurse, kretprobe:tests::programs::recurse { @both[probe] = count(); @one = sum(reg(\"x0\")); }",
+        4,
     ),
     // One clause in two views.
     ("kprobe:tests::programs::target, insn:tests::programs::target:4 { @[func, comm] = count(); }", 2),
@@ -97,7 +110,7 @@ test!(
                     kprobe:tests::programs::recurse { unroll (100) { unroll (5) { @[arg0] = count(); } } } \
                     kretprobe:tests::programs::recurse { @back = count(); }";
         let program = start(text);
-        assert_eq!((program.handlers(), program.interpreted()), (1, &[(1, Reason::Refused(Refused::Long))][..]));
+        assert_eq!((program.handlers(), program.interpreted()), (2, &[(1, Reason::Refused(Refused::Long))][..]));
         assert_eq!(program.interpreted()[0].1.to_string(), "the clause has more than 8191 words as instructions");
         black_box(recurse(black_box(2)));
         assert_eq!(finished(program), "@[0]: 500\n@[1]: 500\n@[2]: 500\n@back: 3\n@n: 3\n");
