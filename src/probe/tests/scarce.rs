@@ -99,6 +99,7 @@ fn some_slot(computer: &Computer) -> Kprobe {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it registers 512 probes")]
 fn a_probe_without_memory_for_a_slot_is_refused_and_the_others_are_not() {
     let mut computer = computer();
     let function = computer.function(0, &[NOP, add(1), RET]);
@@ -115,6 +116,7 @@ fn a_probe_without_memory_for_a_slot_is_refused_and_the_others_are_not() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it registers 512 probes")]
 fn a_probe_goes_where_there_is_no_memory_to_execute_the_others_faster() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
@@ -132,6 +134,7 @@ fn a_probe_goes_where_there_is_no_memory_to_execute_the_others_faster() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it registers 512 probes")]
 fn a_probe_is_refused_where_there_is_no_memory_to_execute_what_it_needs() {
     let mut computer = computer();
     let function = computer.function(0, &[add(1), RET]);
@@ -144,6 +147,7 @@ fn a_probe_is_refused_where_there_is_no_memory_to_execute_what_it_needs() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it registers 512 probes")]
 fn probes_are_armed_together_or_not_at_all() {
     let mut computer = computer();
     let _some = some_slot(&computer);
