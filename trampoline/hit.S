@@ -395,7 +395,7 @@ kprobes_lean_end:
 // The common part of all stubs that follow calls to their returns, and call no handler.
 // In: sp = room for x9 to x14 and x30, with x9 and x30 stored first; x9 = DAIF, x30 = the end of the way in, PSTATE.DAIF masked.
 // Out: returns to x30 with all registers but x9 and x30 as they were, and the flags; those two are left to be loaded. In the
-// place of x30 is the address of `kretprobe_trampoline`, if the call is followed. What is not usual is left to
+// place of x30 is the address of a trampoline, if the call is followed. What is not usual is left to
 // `kprobes_entered` in src/probe/hit/returns.rs.
     .balign 64
     .global kprobes_follow

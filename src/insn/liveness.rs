@@ -96,7 +96,7 @@ const STEPS_BEYOND: usize = 32;
 /// Functions that are looked at in each other.
 const DEPTH: usize = 3;
 /// Ways that are still to be followed, and places that ways have come to, at a time: in the function, and in others.
-pub(super) const WAYS: usize = 128;
+const WAYS: usize = 128;
 const WAYS_BEYOND: usize = 16;
 
 /// BRK #1 of LLVM and BRK #1000 of GCC: with UDF, what compilers put where execution must not come. Nothing goes on from there.
@@ -251,7 +251,7 @@ pub fn live_at(
     kept: &Kept,
     read: Read<'_>,
 ) -> Option<Live> {
-    Walk { inside: Some(handed), ..Walk::new(read, kept) }.live(at, wanted, function)
+    Walk { begin: Begin::Inside(handed), ..Walk::new(read, kept) }.live(at, wanted, function)
 }
 
 /// The virtual address of an instruction that writes x30, where what is in it at the first instruction of the function at the
@@ -284,6 +284,18 @@ fn goes_on_at(function: u64, read: Read<'_>) -> Option<u64> {
     None
 }
 
+/// Where a walk begins: what is behind the end of its ways depends on it.
+#[derive(Clone, Copy)]
+enum Begin {
+    /// At an entry: branches by registers are calls at the end, of what keeps to the standard.
+    Entry,
+    /// Inside of a function, which may hand these to its caller. Branches by registers may lead on in it, as where cases are told
+    /// by a table.
+    Inside(Registers),
+    /// Behind a call, in the caller, in which branches by registers may lead on, too.
+    Caller,
+}
+
 /// A walk along the ways from an instruction.
 pub(super) struct Walk<'a> {
     read: Read<'a>,
@@ -293,9 +305,7 @@ pub(super) struct Walk<'a> {
     steps: usize,
     /// The virtual address of the first instruction that has written the last of the registers on a way.
     writer: Option<u64>,
-    /// Of a walk that begins inside of a function, what that may hand to its caller. Branches by registers may lead on in it, as
-    /// where cases are told by a table.
-    inside: Option<Registers>,
+    begin: Begin,
 }
 
 /// Up to `N` places, each with the registers of which no writer was found on the way there.
@@ -338,7 +348,13 @@ impl<const N: usize> Places<N> {
 
 impl<'a> Walk<'a> {
     pub(super) const fn new(read: Read<'a>, kept: &'a Kept) -> Self {
-        Self { read, kept, steps: STEPS, writer: None, inside: None }
+        Self { read, kept, steps: STEPS, writer: None, begin: Begin::Entry }
+    }
+
+    /// Why not all of [`SCRATCH`] is dead at `at`, where a call has returned to; nothing if it is, up to a return.
+    pub(super) fn live_behind_call(&mut self, at: u64) -> Option<Live> {
+        self.begin = Begin::Caller;
+        self.follow::<WAYS>(at, SCRATCH, 0).err()
     }
 
     /// Why not all of `wanted` are dead at `at`, in the function at `function`.
@@ -353,12 +369,7 @@ impl<'a> Walk<'a> {
 
     /// Follows all ways from the instruction at `from`. Returns those of `wanted` that no writer was found of on some way up to
     /// a return.
-    pub(super) fn follow<const N: usize>(
-        &mut self,
-        from: u64,
-        wanted: Registers,
-        depth: usize,
-    ) -> Result<Registers, Live> {
+    fn follow<const N: usize>(&mut self, from: u64, wanted: Registers, depth: usize) -> Result<Registers, Live> {
         let (mut pending, mut passed) = (Places::<N>::NONE, Places::<N>::NONE);
         let mut returned = Registers::NONE;
         let mut way = Some((from, wanted)).filter(|_| !wanted.is_empty());
@@ -393,10 +404,11 @@ impl<'a> Walk<'a> {
                     continue;
                 }
                 Verdict::Simulate(Op::BranchRegister { kind, .. } | Op::BranchAuthenticated { kind, .. }) => {
-                    let may_be_needed = match (self.inside.filter(|_| depth == 0), kind) {
-                        (None, _) | (Some(_), Indirect::Call) => Registers::NONE,
-                        (Some(_), Indirect::Jump) => unwritten,
-                        (Some(handed), Indirect::Return) => unwritten & handed,
+                    let may_be_needed = match (self.begin, kind) {
+                        _ if depth > 0 => Registers::NONE,
+                        (Begin::Entry, _) | (_, Indirect::Call) | (Begin::Caller, Indirect::Return) => Registers::NONE,
+                        (Begin::Inside(_) | Begin::Caller, Indirect::Jump) => unwritten,
+                        (Begin::Inside(handed), Indirect::Return) => unwritten & handed,
                     };
                     if !may_be_needed.is_empty() {
                         return Err(Live::Lost { register: may_be_needed.first(), end: at });

@@ -4,14 +4,15 @@
 //! (AAPCS64, section 6.1). LLVM's machine outliner makes functions that do not keep to it, and so may assembly. Their callers show
 //! it: an instruction after the call reads what the call has left.
 //!
-//! A function goes on in others, and ends with what these leave. So where one has such results, those that it calls, or ends in,
-//! may have them, too. Callers by a register cannot be seen, and are taken to keep to the standard, or there could be none.
+//! A function goes on in others, and ends with what these leave. So where one is seen to have such results, those that it calls, or
+//! ends in, may have them, too. Callers by a register, or by a branch with a return address that they made themselves, cannot be
+//! seen, and are taken to keep to the standard; so is what ends in a function whose callers cannot all be judged.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::classify;
-use super::liveness::{Bounds, Kept, Live, Read, SCRATCH, WAYS, Walk, called_by};
+use super::liveness::{Bounds, Kept, Live, Read, Walk, called_by};
 use super::verdict::Verdict;
 
 /// The functions of a text that have such results, or of which it cannot be told that they have none.
@@ -28,7 +29,7 @@ impl ScratchResults {
             if found.has_some(function) {
                 continue;
             }
-            if let Err(live) = Walk::new(read, kept).follow::<WAYS>(call + 4, SCRATCH, 0) {
+            if let Some(live) = Walk::new(read, kept).live_behind_call(call + 4) {
                 found.add(function, live)?;
             }
         }

@@ -12,7 +12,7 @@ use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
 use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
-use super::{MAX_ACTIVE, Mode, ProbeError, Registration, registry};
+use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
 use crate::platform::MAX_CPUS;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
@@ -65,16 +65,6 @@ impl Kretprobe {
     ///
     /// If interrupts are masked.
     pub fn unregister(self) {}
-
-    /// Has all returns from now on, also those of calls in progress, reported to the handler, and none dealt with by the
-    /// [snippet](KretprobeBuilder::snippet). When this returns, it is executed no more.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError::InterruptsMasked`]; nothing has changed then.
-    pub fn leave_snippet(&self) -> Result<(), ProbeError> {
-        registry::leave_code(&self.0)
-    }
 
     /// Registers many probes at once: the other CPUs are held once for all of them, or few times. The results are in the
     /// order of the probes, and those of [`KretprobeBuilder::register`].
@@ -139,8 +129,8 @@ impl KretprobeBuilder {
     }
 
     /// Has the code of a return do what the snippet of `insertion` says instead of calling the handler that was given to
-    /// [`handler`](Self::handler), in the usual case: where the callers show that they need nothing that the function leaves in x9
-    /// to x17 and in the flags, where this is the only probe of the instruction, and it asks for no more of the entry than to follow
+    /// [`handler`](Self::handler), in the usual case: where callers show that they need nothing that the function leaves in x9 to
+    /// x17 and in the flags, where this is the only probe of the instruction, and it asks for no more of the entry than to follow
     /// the call. Elsewhere, and where the snippet leaves it to the handler, that is called: it has to mean the same. The snippet
     /// finds all other registers as the function returned them.
     ///

@@ -214,16 +214,6 @@ pub(super) fn exchange(before: &Registration, after: &Registration) -> Result<()
     Ok(())
 }
 
-/// Has the handler of a return probe called for all returns. When this returns, no CPU is in the code of the probe.
-pub(super) fn leave_code(registration: &Registration) -> Result<(), ProbeError> {
-    let mut registry = lock(registration.address)?;
-    if let Kind::Return(return_probe) = &registration.probe.kind {
-        return_probe.leave_code();
-        registry.change(&mut Vec::new());
-    }
-    Ok(())
-}
-
 /// Unregisters probes. When this returns, no handler of them is running, and none will run. Returns how many hits they have missed.
 ///
 /// # Panics
@@ -265,7 +255,9 @@ impl Entry {
         let mode = self.mode()?;
         let is_shared = mode == Mode::Optimized && probe.allows >= Mode::Lean && probe.enabled.load(Relaxed);
         let live = probe.inserted.as_ref().and_then(|inserted| inserted.live);
-        self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet))
+        let has_no_code = matches!(&probe.inserted, Some(inserted) if inserted.code.is_none());
+        let not_lean = self.not_lean.filter(|_| has_no_code && matches!(probe.kind, Kind::Return(_)));
+        self.fallback.or(is_shared.then_some(Fallback::Shared)).or(live.map(Fallback::Snippet)).or(not_lean)
     }
 
     /// How the instruction is executed, while a probe is enabled.
@@ -327,7 +319,7 @@ impl Registry {
         }
         let inserted = match (insertion, &kind) {
             (Some(insertion), Kind::Return(return_probe)) => {
-                Some(self.insert_at_return(insertion, address, return_probe, checker)?)
+                Some(self.insert_at_return(insertion, address, return_probe, not_lean, checker)?)
             }
             (Some(insertion), Kind::Kprobe { pre, .. }) => {
                 let is_lean = not_lean.is_none() && matches!(pre, Pre::Entry(_));

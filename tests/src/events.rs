@@ -12,11 +12,13 @@ use aarch64_kprobes::probe::{self, Insertion, Mode, ProbeError};
 use aarch64_kprobes::{Hit, Kprobe};
 use kprobes_trace::definition::{Command, Kind, parse};
 use kprobes_trace::engine::Probe;
+use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{self, Armed, Events};
 use kprobes_trace::host::{Function, Offsets, Symbols};
 use kprobes_trace::recorder::Recorder;
 use kprobes_trace::ring::{Record, Snapshot};
 use kprobes_trace::trace_printk;
+use kprobes_trace::trigger::controls::Controls;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
@@ -251,9 +253,14 @@ enum Form {
     Shared,
     /// All.
     Full,
+    /// All, at the return.
+    Return,
+    /// The code of the return, where it can.
+    ReturnCode,
 }
 
 const FORMS: [Form; 5] = [Form::Lean, Form::Shared, Form::Full, Form::Stub, Form::StubAnywhere];
+const FORMS_OF_RETURNS: [Form; 2] = [Form::Return, Form::ReturnCode];
 
 /// How many events were recorded by stubs.
 static COMPILED: AtomicUsize = AtomicUsize::new(0);
@@ -332,7 +339,8 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     let _other = (form == Form::Shared).then(|| other.register().expect("it can be probed"));
     let rings = tracing::rings();
     let mut events = Events::<Chosen>::new(rings);
-    let line = format!("p:e {address:#x} {arguments}");
+    let kind = if FORMS_OF_RETURNS.contains(&form) { "r" } else { "p" };
+    let line = format!("{kind}:e {address:#x} {arguments}");
     let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
     let is_unknown = matches!(form, Form::Full | Form::StubAnywhere);
     let names: &dyn Symbols = if is_unknown { &Unknown } else { &tracing::Names };
@@ -351,7 +359,7 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
         .find(|info| info.address == address)
         .and_then(|info| info.mode);
     let expected = if matches!(form, Form::Lean | Form::Stub) { Mode::Lean } else { Mode::Optimized };
-    if mode == Some(Mode::Compiled) && matches!(form, Form::Stub | Form::StubAnywhere) {
+    if mode == Some(Mode::Compiled) && matches!(form, Form::Stub | Form::StubAnywhere | Form::ReturnCode) {
         COMPILED.fetch_add(1, Relaxed);
     } else {
         assert_eq!(mode, Some(expected), "{form:?}");
@@ -384,10 +392,14 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
 
 /// Has the event tell in each form, which must make no difference. Returns what it tells.
 fn told_alike(address: usize, call: fn(), arguments: &str, filter: &str, triggers: &[&str]) -> String {
+    alike(&FORMS, address, call, arguments, filter, triggers)
+}
+
+fn alike(forms: &[Form], address: usize, call: fn(), arguments: &str, filter: &str, triggers: &[&str]) -> String {
     let mut first: Option<String> = None;
     // One call, so that the stack is the same.
-    for &form in black_box(&FORMS[..]) {
-        IN_STUBS.store(matches!(form, Form::Stub | Form::StubAnywhere), Relaxed);
+    for &form in black_box(forms) {
+        IN_STUBS.store(matches!(form, Form::Stub | Form::StubAnywhere | Form::ReturnCode), Relaxed);
         let told = told(form, address, call, arguments, filter, triggers);
         match &first {
             Some(first) => assert_eq!(told, *first, "{form:?}: {arguments} if {filter}"),
@@ -464,6 +476,90 @@ test!(
             " as=\"tests::events::many+0x0/",
         ] {
             assert!(told.contains(text), "{text}: {told}");
+        }
+    }
+);
+
+test!(
+    fn returns_are_recorded_alike_by_code_and_by_the_handler() {
+        let address = many as *const () as usize;
+        // Above x0 the function leaves all as it was; the last argument is in code as well, until it cannot be read.
+        for (arguments, filter, kept, in_code) in [
+            ("r=$retval h=%x1 m=+0(%x2) sp=%sp f=%x29 k=%x19", "0", 8, 1),
+            ("r=$retval wild=+8(%x1)", "0", 8, 1),
+            ("r=$retval m=+0(%x2)", "r < 4", 4, 1),
+            ("r=$retval m=+0(%x2)", "m >= 76", 2, 1),
+            // These are not known to the code, or no words.
+            ("r=$retval l=%x30", "0", 8, 0),
+            ("r=$retval p=%pc", "0", 8, 0),
+            ("r=$retval:u8 c=$comm", "0", 8, 0),
+            ("r=$retval a=$arg1", "0", 8, 0),
+        ] {
+            COMPILED.store(0, Relaxed);
+            let told = alike(&FORMS_OF_RETURNS, address, call_many, arguments, filter, &[]);
+            assert_eq!(COMPILED.load(Relaxed), in_code, "{arguments}");
+            assert!(told.starts_with("8 hits\n"), "{told}");
+            assert_eq!(told.matches("(tests::events::call_many+0x").count(), kept, "{told}");
+            assert!(told.contains(" d.... e: "), "{told}");
+        }
+        let told = alike(&FORMS_OF_RETURNS, address, call_many, "r=$retval", "0", &["hist:keys=r:vals=r"]);
+        assert!(told.contains("Totals:\n    Hits: 8\n"), "{told}");
+    }
+);
+
+static IS_TO_RETURN: AtomicBool = AtomicBool::new(false);
+
+#[inline(never)]
+fn wait(number: u64) -> u64 {
+    while !IS_TO_RETURN.load(Relaxed) {
+        task::yield_now();
+    }
+    black_box(number)
+}
+
+test!(
+    fn calls_in_progress_return_by_what_has_been_asked_for_since() {
+        const EVENT: (&str, &str) = ("kprobes", "e");
+        type Act = fn(&mut Controls, &mut Events<Probe>) -> Result<(), Errno>;
+        let set_enabled: fn(bool) -> Act = |enabled| match enabled {
+            true => |controls, events| controls.set_enabled(events, None, None, true),
+            false => |controls, events| controls.set_enabled(events, None, None, false),
+        };
+        let (enable, disable) = (set_enabled(true), set_enabled(false));
+        let drop_it: Act = |controls, events| controls.set_filter(events, EVENT, "r == 1");
+        let keep_it: Act = |controls, events| controls.set_filter(events, EVENT, "r == 2");
+        let all: Act = |controls, events| controls.set_filter(events, EVENT, "0");
+        let cases: [(&[Act], usize); 7] = [
+            (&[], 1),
+            (&[disable], 0),
+            (&[drop_it], 0),
+            (&[keep_it], 1),
+            (&[disable, drop_it, enable], 0),
+            (&[disable, enable], 1),
+            (&[drop_it, all], 1),
+        ];
+        for (number, (acts, records)) in cases.into_iter().enumerate() {
+            let mut events = Events::<Probe>::new(tracing::rings());
+            define(&mut events, &format!("r:e {:#x} r=$retval", wait as *const () as usize));
+            let mut controls = tracing::controls();
+            controls.set_enabled(&mut events, None, None, true).expect("it can be armed");
+            let mode = probe::list().expect("there is memory").iter().find_map(|info| info.mode);
+            assert_eq!(mode, Some(Mode::Compiled));
+            IS_TO_RETURN.store(false, Relaxed);
+            let waiting = task::spawn("waiting", || _ = black_box(wait(black_box(2))));
+            while events.iter().any(|event| event.probe().registration().active() == 0) {
+                task::yield_now();
+            }
+            for act in acts {
+                act(&mut controls, &mut events).expect("it can be done");
+            }
+            IS_TO_RETURN.store(true, Relaxed);
+            waiting.join();
+            let mut trace = String::new();
+            events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+            assert_eq!(trace.matches(" r=0x2\n").count(), records, "{number}: {trace}");
+            controls.set_enabled(&mut events, None, None, false).expect("it can be disarmed");
+            tracing::rings().clear();
         }
     }
 );

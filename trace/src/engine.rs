@@ -75,13 +75,6 @@ impl Armed for Probe {
         self.registration().exchange(after.registration())
     }
 
-    fn leave_code(&self) -> Result<(), ProbeError> {
-        match self {
-            Self::Kprobe(_) => Ok(()),
-            Self::Kretprobe(probe) => probe.leave_snippet(),
-        }
-    }
-
     fn offsets() -> Option<Offsets> {
         Some(Offsets::of_host())
     }

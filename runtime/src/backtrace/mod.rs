@@ -8,7 +8,7 @@
 //!   none faults.
 //! - An exception puts a record of the interrupted x29 and pc into its trap frame. The interrupted function need not
 //!   have made its own record yet; `prologue` tells, and then x30 of the trap frame is the caller.
-//! - A function that has a return probe returns to `kretprobe_trampoline`. The engine knows where it will go then.
+//! - A function that has a return probe returns to a trampoline. The engine knows where it will go then.
 //!
 //! A backtrace needs no memory but its own, takes no lock of the runtime except for another task's, and may be made
 //! by probe handlers.

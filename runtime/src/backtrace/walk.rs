@@ -261,7 +261,7 @@ impl<'a> Walk<'a> {
         is_readable.then(|| unsafe { (address as *const u64).read_volatile() })
     }
 
-    /// Where a call returns to: `address`, or what the engine has put `kretprobe_trampoline` in the place of. `floor` is
+    /// Where a call returns to: `address`, or what the engine has put a trampoline in the place of. `floor` is
     /// the lowest stack pointer that the function can have been entered with.
     fn true_return_address(&self, address: usize, floor: usize) -> usize {
         if !probe::is_trampoline(address) {

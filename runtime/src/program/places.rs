@@ -65,7 +65,7 @@ impl Place {
     /// How many bytes of memory it takes at most to probe it, by and large.
     pub fn memory(&self) -> usize {
         // Of a return probe each call that is in progress takes an instance besides.
-        if matches!(self.way, Way::Return) { 4096 } else { 512 }
+        if matches!(self.way, Way::Return) { 5120 } else { 512 }
     }
 }
 

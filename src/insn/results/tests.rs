@@ -70,6 +70,15 @@ fn what_a_function_ends_in_has_its_results() {
 }
 
 #[test]
+fn a_caller_that_goes_on_by_a_register_cannot_be_judged() {
+    const BRANCH_X0: u32 = 0xd61f_0000; // br x0
+    // Behind the branch may be a reader of what the second function leaves.
+    let words = [call(0, 4), BRANCH_X0, READ_X9, RET, SET_X9, RET];
+    let found = results(&words, &[0, 4]);
+    assert_eq!(found, [None, Some(Live::Lost { register: Registers::x(9), end: at(1) })]);
+}
+
+#[test]
 fn what_cannot_be_told_is_said_of_the_function_alone() {
     // Too many ways after the call of the second function, which ends in the third.
     const BRANCHES: usize = 300;

@@ -135,7 +135,7 @@ impl Entry {
     }
 
     /// The virtual address that the function returns to: x30. Where a return probe follows the call already, it is that of
-    /// `kretprobe_trampoline`.
+    /// a trampoline of return probes.
     #[inline]
     #[must_use]
     pub fn return_address(&self) -> u64 {

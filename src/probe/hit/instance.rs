@@ -31,7 +31,7 @@ pub(crate) struct Instance {
     /// The stack pointer at the entry of the function, and so at its return; 0 while no call is followed with it, which
     /// is stored with release order, after all that the call has counted.
     pub(super) stack_pointer: AtomicU64,
-    /// What was in x30: the true return address, or `kretprobe_trampoline` where another instance, older and
+    /// What was in x30: the true return address, or that of a trampoline where another instance, older and
     /// with the same stack pointer, holds it.
     pub(super) return_address: AtomicU64,
     /// The instance of the next older call in the same list.
@@ -44,12 +44,13 @@ pub(crate) struct Instance {
     next_free: AtomicU32,
 }
 
-// The assembly stores and loads the first two together, and the next two.
+// The assembly stores and loads the first two together, the next two, and those in the middle.
 const _: () = {
     // The atomics of a model are larger.
     let is_model = cfg!(all(test, loom));
     assert!(Instance::STACK_POINTER == 0);
     assert!(is_model || offset_of!(Instance, return_address) == Instance::STACK_POINTER + 8);
+    assert!(is_model || Instance::NEXT == Instance::RETURN_ADDRESS + 8);
     assert!(is_model || offset_of!(Instance, hit) == Instance::NEXT + 8);
     assert!(is_model || size_of::<Slot>() == 1 << Pool::SLOT_SHIFT);
 };

@@ -1,7 +1,7 @@
 //! Return probes: from the entry of a function to its return, in one task.
 //!
 //! At the entry x30 holds the return address. It is put into an instance, and `kretprobe_trampoline` into x30
-//! in its place. The instances of the calls that a task is in are in a list of its own, newest first, which is changed
+//! in its place; or `kretprobe_lean`, where the probe has code for its returns. The instances of the calls that a task is in are in a list of its own, newest first, which is changed
 //! only by the task itself; calls on one stack end in the opposite order of their beginning, so the one that returns is
 //! nearly always found in front.
 //!
@@ -91,7 +91,9 @@ impl<'a> Call<'a> {
         unsafe { &*place }
     }
 
-    /// The registers: at the entry those that the function is called with, at the return those it returns with.
+    /// The registers: at the entry those that the function is called with, at the return those it returns with. But where it has
+    /// ended in another function, the return of which is dealt with by a [`Snippet`](crate::probe::Snippet), x9 to x17 and the
+    /// flags are what that has left, as after any call.
     #[inline]
     #[must_use]
     pub fn frame(&self) -> &TrapFrame {
@@ -216,11 +218,6 @@ impl ReturnProbe {
     /// Has the code at the virtual address `code` deal with returns. It begins and ends as `kretprobe_lean` has it.
     pub(crate) fn set_code(&self, code: usize) {
         self.code.store(code as u64, Relaxed);
-    }
-
-    /// Has the handler called for all returns from now on.
-    pub(crate) fn leave_code(&self) {
-        self.set_code(trampoline::lean_unusual_address() as usize);
     }
 
     /// Where a function returns to that was entered with nothing else to do but to follow the call.
@@ -482,7 +479,7 @@ pub(crate) unsafe fn task_exited(calls: &TaskCalls) {
     }
 }
 
-/// The true return address of a call in progress, where its frame shows `kretprobe_trampoline`: that of the call that began
+/// The true return address of a call in progress, where its frame shows a trampoline: that of the call that began
 /// with a stack pointer of at least `floor`, on the same stack. Not inlined, for the reason of [`task_exited`].
 ///
 /// # Safety

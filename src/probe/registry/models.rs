@@ -129,7 +129,7 @@ fn return_address() -> u64 {
 /// What a CPU does that returns to `x30`.
 fn leave(x30: u64, sp: u64) {
     let mut frame = TrapFrame { pc: x30, sp, ..TrapFrame::default() };
-    if x30 == trampoline::kretprobe_address() {
+    if trampoline::is_kretprobe(x30) {
         // SAFETY: the task runs in this thread, and a hit masks interrupts.
         assert_eq!(unsafe { returns::true_return_address(platform::calls(), 0) }, Some(return_address()));
         returns::kprobes_function_returned(&mut frame);

@@ -10,15 +10,15 @@ use crate::probe::check::Checker;
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::snippet::{Inserted, InsertionRef};
 
-/// Looks over the whole text for what lean stubs depend on, once. Otherwise the first probe that asks for one does so: some hundred
-/// instructions for each of the text, and far more where the engine's own are probed. Without memory it is left to that probe.
+/// Looks over the whole text for what lean stubs, and code at returns, depend on, once. Otherwise the first probe that asks for one does
+/// so: some hundred instructions for each of the text, and far more where the engine's own are probed. Without memory it is left to that probe.
 /// Others that register or remove probes wait for it.
 ///
 /// # Panics
 ///
 /// If interrupts are masked.
 pub fn survey() {
-    super::lock_to_read().find_kept(&Checker::locked());
+    super::lock_to_read().find_results(&Checker::locked());
 }
 
 impl Registry {
@@ -61,32 +61,36 @@ impl Registry {
     }
 
     /// What `return_probe`, on the checked function at `address`, has of `insertion`, if there is memory for it: its returns are
-    /// dealt with by that from now on.
+    /// dealt with by that from now on, where that can be, and its calls are followed in front of the stub.
     #[cold]
     pub(super) fn insert_at_return(
         &mut self,
         insertion: InsertionRef,
         address: usize,
         return_probe: &ReturnProbe,
+        not_lean: Option<Fallback>,
         checker: &Checker,
     ) -> Option<Box<Inserted>> {
         self.find_results(checker);
-        let live = match &self.results {
-            Some(results) => results.by(address as u64),
-            None => Some(Live::Lost { register: SCRATCH.first(), end: address as u64 }),
+        let live = match (&self.results, not_lean) {
+            (_, Some(Fallback::Live(live))) => Some(live),
+            (Some(results), _) => results.by(address as u64),
+            (None, _) => Some(Live::Lost { register: SCRATCH.first(), end: address as u64 }),
         };
         let mut inserted = self.inserted(insertion, live)?;
-        if inserted.is_possible() {
-            let kind = inserted.return_cell();
-            // It is entered by a return, which no landing pad has to be for.
-            let Some(cell) = self.arena.allocate(kind, false) else {
-                self.counters.give_back(inserted.counters);
-                return None;
-            };
-            inserted.code = Some(Used::new(cell, kind, false));
+        let kind = inserted.return_cell();
+        if inserted.is_possible()
+            && not_lean.is_none()
+            && return_probe.is_plain()
+            // It is entered by a return, for which there need be no landing pad.
+            && let Some(cell) = self.arena.allocate(kind, false)
+        {
             match self.arena.fill_snippet(kind, cell, |words| inserted.build_return(cell, words)) {
-                Ok(code) => return_probe.set_code(code),
-                Err(OutOfRange { .. }) => self.arena.free(inserted.code.take()?),
+                Ok(code) => {
+                    inserted.code = Some(Used::new(cell, kind, false));
+                    return_probe.set_code(code);
+                }
+                Err(OutOfRange { .. }) => self.arena.free(Used::new(cell, kind, false)),
             }
         }
         Some(inserted)

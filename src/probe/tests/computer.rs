@@ -184,7 +184,7 @@ impl Computer {
     /// Executes one instruction.
     pub fn step(&mut self) {
         let frame = &mut self.frame;
-        if frame.pc == trampoline::kretprobe_address() {
+        if trampoline::is_kretprobe(frame.pc) {
             return returns::kprobes_function_returned(frame);
         }
         let word = text::read(frame.pc as usize);

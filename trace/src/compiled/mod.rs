@@ -5,8 +5,8 @@
 //! not recorded, by numbers. What is unusual it leaves to the handler: a page that has no room for the record, a key that is new
 //! or not in its place, memory that cannot be read. For all other events it does nothing, and their handlers do all.
 //!
-//! A return that is recorded without a filter or a trigger is dealt with in the same way, by code at the return. Once it has one,
-//! its handler does all: calls in progress are then to be recorded by what has been asked for since.
+//! A return is recorded in the same way, by code at the return. That stays as long as the event does, whose calls are in progress, and
+//! leaves all to the handler while there is a plan: while the event has a filter or a trigger, or is disabled.
 //!
 //! While a stub records or counts, nothing else does on the same CPU: interrupts are masked, and no probe can be in the code of the
 //! handlers, which write to the same words. Words that stubs alone add to, by one instruction, need no mask.
@@ -111,9 +111,11 @@ pub(crate) fn code(
     offsets: Offsets,
 ) -> Result<Option<Code>, OutOfMemory> {
     let is_of_returns = recorder.is_of_returns();
-    if is_of_returns && (plan.is_some() || recorder.entry_words() > 0) {
+    if is_of_returns && recorder.entry_words() > 0 {
         return Ok(None);
     }
+    // Code at a return asks for the plan.
+    let plan = plan.filter(|_| !is_of_returns);
     let mut steps = Steps { address, is_of_returns, offsets, list: Vec::new(), ends: Vec::new() };
     let mut trigger = None;
     let done = match plan.map(Plan::task) {

@@ -28,6 +28,11 @@ impl Steps {
         if !is_masked {
             self.push(Step::Mask)?;
         }
+        if self.is_of_returns {
+            self.push(Step::Number(SPARE, recorder.plan().address()))?;
+            self.instructions([load(SPARE, SPARE, 0)])?;
+            self.push(Step::Call(Branch::NotZero(SPARE)))?;
+        }
         self.push(Step::Number(SPARE, recorder.rings.switch_address()))?;
         self.instructions([compute::load_byte(SPARE, SPARE)])?;
         let is_off = self.list.len();

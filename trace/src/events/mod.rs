@@ -73,15 +73,6 @@ pub trait Armed: Sized {
     /// The engine could not; nothing has changed then.
     fn exchange(&self, after: &Self) -> Result<(), Self::Error>;
 
-    /// Has the probe, of returns, report all of them from now on, also of calls in progress, to its handler.
-    ///
-    /// # Errors
-    ///
-    /// The engine could not; nothing has changed then.
-    fn leave_code(&self) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
     /// Where the kernel keeps what stubs record; nothing if there are no stubs.
     fn offsets() -> Option<Offsets> {
         None
@@ -138,16 +129,12 @@ fn code<P: Armed>(recorder: &Recorder, plan: Option<&Plan>, address: u64) -> Res
 }
 
 impl<P: Armed> Event<P> {
-    /// A probe, not armed, for the place of this one, if with this `plan` its stub is to do something else. A probe of returns stays,
-    /// as it has calls in progress.
+    /// A probe, not armed, for the place of this one, if with this `plan` its stub is to do something else.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
         let kind = self.definition.kind;
         let code = code::<P>(&self.recorder, plan, self.address)?;
         if code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
             return Ok(None);
-        }
-        if let Kind::Return { .. } = kind {
-            return self.probe.leave_code().map(|()| None).map_err(|_| OutOfMemory);
         }
         let compiled = code.map(Compiled::new).transpose()?;
         let insertion = compiled.as_ref().and_then(Compiled::insertion);

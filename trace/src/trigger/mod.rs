@@ -208,6 +208,11 @@ impl fmt::Display for Trigger {
 pub struct PlanCell(pub(crate) AtomicPtr<Plan>);
 
 impl PlanCell {
+    /// The virtual address of a word that is 0 while there is no plan.
+    pub(crate) fn address(&self) -> u64 {
+        (&raw const self.0).expose_provenance() as u64
+    }
+
     /// Puts `plan` in the place of the one that is there, which is returned.
     ///
     /// Hits that are being handled may still use that: it must not be dropped before they are over.

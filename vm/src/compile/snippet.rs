@@ -125,8 +125,8 @@ impl From<OutOfMemory> for No {
     }
 }
 
-/// The clause of `code` with this number as a snippet that stands there, where CPUs have `atomics` or have not; nothing if it has none. The steps are
-/// good as long as `store` is where it is now.
+/// The clause of `code` with this number as a snippet that stands there, where CPUs have `atomics` or have not; nothing if it has
+/// none. The steps are good as long as `store` is where it is now.
 ///
 /// # Errors
 ///
