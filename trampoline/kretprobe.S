@@ -1,7 +1,7 @@
 // Where a return-probed function returns to.
 //
-// Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* of `Instance`, RETURNS_* of `ReturnProbe`, LEAN_DISTANCE
-// between the two entries, of which only one bit is set, and what hit.S says.
+// Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* of `Instance`, RETURNS_* of `ReturnProbe`,
+// LEAN_DISTANCE between the two entries, of which only one bit is set, and what hit.S says.
 //
 // The entry probe has put the address of one of the entries in the place of the true return address, so a RET
 // arrives here with the caller's stack pointer. The whole register file is saved, the true return address is found (it
@@ -20,8 +20,8 @@
 // that it leaves in x9 to x17 and the flags. The call stays in the list of the task until the code is done: what is unusual goes
 // on at `kretprobe_trampoline`, which finds all as it would have without this.
 //
-// In: sp and all registers as the function returned them. Out: in the code, x9 = this CPU's state, x14 = the return probe, x15 = the
-// instance, x16 = the address in TPIDR_EL1, x17 = DAIF, interrupts masked. The code goes on at `kretprobe_lean_leave` or at
+// In: sp and all registers as the function returned them. Out: in the code, x9 = this CPU's state, x14 = the return probe,
+// x15 = the instance, x16 = the address in TPIDR_EL1, x17 = DAIF, interrupts masked. The code goes on at `kretprobe_lean_leave` or at
 // `kretprobe_lean_unusual`, with x9 and x17 as they were, and nothing changed but x10 to x16 and the flags; or, with x14 to x16 as
 // they were, too, at `kretprobe_lean_leave_kept`. Clobbers: x9 to x17, the flags.
     .balign 256

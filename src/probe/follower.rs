@@ -42,8 +42,8 @@ const ZERO: u8 = 31;
 const LINK: u8 = 30;
 
 /// Fills in the words of a cell at the virtual address `cell`, in memory that is guarded alike, up to the stub: what follows calls
-/// for `probe` and has them return to the virtual address `to_return`, for the instruction of `site`, which is at the virtual address
-/// `address`. Returns how many bytes before the stub it begins.
+/// for `probe` and has them return to the virtual address `to_return`, for the instruction of `site`, which is at the virtual
+/// address `address`. Returns how many bytes before the stub it begins.
 pub(super) fn build(
     probe: *const ReturnProbe,
     to_return: u64,

@@ -96,8 +96,8 @@ pub enum Mode {
     Optimized,
     /// The same, but from a stub that saves only what a call passes, for a handler that reads only that.
     Lean,
-    /// The same, but what the probe does is a [`Snippet`] in its stub, or where the function returns to, and no handler is called in
-    /// the usual case.
+    /// The same, but what the probe does is a [`Snippet`] in its stub, or where the function returns to, and no handler is called
+    /// in the usual case.
     Compiled,
 }
 

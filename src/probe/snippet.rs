@@ -373,8 +373,8 @@ impl Inserted {
         }
     }
 
-    /// Fills in the words of a cell at the virtual address `cell`: the snippet as the code of a return, which `kretprobe_lean` leads
-    /// to with interrupts masked and the state of the CPU known. Returns the virtual address at which it begins.
+    /// Fills in the words of a cell at the virtual address `cell`: the snippet as the code of a return, which `kretprobe_lean`
+    /// leads to with interrupts masked and the state of the CPU known. Returns the virtual address at which it begins.
     pub(super) fn build_return(&self, cell: usize, words: &mut [u32]) -> Result<usize, OutOfRange> {
         let snippet = self.snippet();
         let at = |word: usize| (cell + 4 * word) as u64;

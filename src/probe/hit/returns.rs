@@ -1,9 +1,9 @@
 //! Return probes: from the entry of a function to its return, in one task.
 //!
 //! At the entry x30 holds the return address. It is put into an instance, and `kretprobe_trampoline` into x30
-//! in its place; or `kretprobe_lean`, where the probe has code for its returns. The instances of the calls that a task is in are in a list of its own, newest first, which is changed
-//! only by the task itself; calls on one stack end in the opposite order of their beginning, so the one that returns is
-//! nearly always found in front.
+//! in its place; or `kretprobe_lean`, where the probe has code for its returns. The instances of the calls that a task is in are in
+//! a list of its own, newest first, which is changed only by the task itself; calls on one stack end in the opposite order of their
+//! beginning, so the one that returns is nearly always found in front.
 //!
 //! *Which* calls end with a return is told by the stack pointer, which is the same at the entry of a function
 //! and after its return (AAPCS64, section 6.4.5.1). Several instances share it when a function has several

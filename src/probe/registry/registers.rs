@@ -10,9 +10,9 @@ use crate::probe::check::Checker;
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::snippet::{Inserted, InsertionRef};
 
-/// Looks over the whole text for what lean stubs, and code at returns, depend on, once. Otherwise the first probe that asks for one does
-/// so: some hundred instructions for each of the text, and far more where the engine's own are probed. Without memory it is left to that probe.
-/// Others that register or remove probes wait for it.
+/// Looks over the whole text for what lean stubs, and code at returns, depend on, once. Otherwise the first probe that asks for one
+/// does so: some hundred instructions for each of the text, and far more where the engine's own are probed. Without memory it is
+/// left to that probe. Others that register or remove probes wait for it.
 ///
 /// # Panics
 ///

@@ -5,8 +5,8 @@
 //! not recorded, by numbers. What is unusual it leaves to the handler: a page that has no room for the record, a key that is new
 //! or not in its place, memory that cannot be read. For all other events it does nothing, and their handlers do all.
 //!
-//! A return is recorded in the same way, by code at the return. That stays as long as the event does, whose calls are in progress, and
-//! leaves all to the handler while there is a plan: while the event has a filter or a trigger, or is disabled.
+//! A return is recorded in the same way, by code at the return. That stays as long as the event does, whose calls are in progress,
+//! and leaves all to the handler while there is a plan: while the event has a filter or a trigger, or is disabled.
 //!
 //! While a stub records or counts, nothing else does on the same CPU: interrupts are masked, and no probe can be in the code of the
 //! handlers, which write to the same words. Words that stubs alone add to, by one instruction, need no mask.
@@ -66,8 +66,8 @@ impl PartialEq for Code {
 impl Compiled {
     /// The code, ready to be put into a stub.
     pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
-        // SAFETY: it loads and stores in the ring of its CPU, which is never freed, or in the histogram of the trigger that `code` keeps,
-        // with interrupts masked; and it loads what the kernel says of its tasks, at the places that it promises.
+        // SAFETY: it loads and stores in the ring of its CPU, which is never freed, or in the histogram of the trigger that `code`
+        // keeps, with interrupts masked; it asks whether there is a plan, in the recorder, which outlives the probe; and it loads what the kernel says of its tasks, at the places that it promises.
         let snippet = unsafe {
             match code.is_of_returns {
                 true => Snippet::of_returns(&code.steps),
@@ -102,8 +102,8 @@ impl Compiled {
     }
 }
 
-/// What a stub does at the hits of the instruction at the virtual address `address` for `recorder`, where it has this `plan`. Nothing
-/// if it cannot.
+/// What a stub does at the hits of the instruction at the virtual address `address` for `recorder`, where it has this `plan`.
+/// Nothing if it cannot.
 pub(crate) fn code(
     recorder: &Recorder,
     plan: Option<&Plan>,
