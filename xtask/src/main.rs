@@ -8,6 +8,7 @@ mod boot;
 mod console;
 mod conversation;
 mod disk;
+mod flamegraph;
 mod flash;
 mod image;
 mod machine;
@@ -42,6 +43,8 @@ enum Command {
     Run(run::Options),
     /// Runs a program on the kernel, and prints what it puts out, as text or as JSON.
     Trace(trace::Options),
+    /// Draws the stacks that a program has counted, of the JSON that `trace` prints.
+    Flamegraph(flamegraph::Options),
     /// Runs the tests: style, host, and every test on the target in a machine of its own.
     Test(test::Options),
     /// Proves of a linked image that nothing that runs while a probe is handled can be probed, panic, allocate, or touch
@@ -131,6 +134,7 @@ fn execute(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(options) => run::run(&options).map(success),
         Command::Trace(options) => trace::trace(&options),
+        Command::Flamegraph(options) => flamegraph::flamegraph(&options).map(success),
         Command::Test(options) => test::test(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Bench(options) => bench::bench(&options).map(success),

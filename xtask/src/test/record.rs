@@ -12,6 +12,7 @@ use super::{
     target::{Candidate, Order, Targets},
 };
 use crate::{
+    flamegraph::Stacks,
     remote::{Remote, Stopped},
     trace::{self, How, Stream, run_text},
 };
@@ -86,6 +87,17 @@ fn json(remote: &mut Remote) -> Result<()> {
             ensure!(words.next() == Some(&row["count"].to_string()), "{row} is {line}");
         }
     }
+    let (_, output) = run("kprobe:sha2::sha256::compress256 { @[kstack] = count(); }", How::json(COMMAND))?;
+    let (mut folded, mut picture) = (Vec::new(), Vec::new());
+    let stacks = Stacks::read(&output, None)?;
+    stacks.fold(&mut folded)?;
+    stacks.draw("", "calls", &mut picture)?;
+    let folded = String::from_utf8(folded)?;
+    let counts = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    ensure!(counts.sum::<u64>() == 200, "{folded}");
+    let callee = ";sha2::sha256::compress256 200";
+    ensure!(folded.contains(";runtime::workload::sha256::iterate;") && folded.trim_end().ends_with(callee), "{folded}");
+    ensure!(String::from_utf8(picture)?.contains("sha2::sha256::compress256 (200 calls, 100"), "{folded}");
     let (outcome, output) = run("kprobe:nowhere {\n@ = count(); }", How::text(COMMAND))?;
     ensure!(
         matches!(&outcome, trace::Outcome::Refused(why) if why.contains("\n  kprobe:nowhere {\n  ^^^")),
