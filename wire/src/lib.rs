@@ -4,3 +4,4 @@
 #![cfg_attr(not(any(test, feature = "host")), no_std)]
 
 pub mod mark;
+pub mod record;

@@ -30,13 +30,21 @@ pub enum Kind {
     Refused,
     /// The program's command was refused, and this is why.
     Failed,
+    /// A frame of a recording, as [`Base64`](crate::record::Base64).
+    Frame,
     /// The program has ended, and all of its output was shown.
     Done,
 }
 
 impl Kind {
-    const ALL: [(Self, char); 5] =
-        [(Self::Attached, 'a'), (Self::Output, 'o'), (Self::Refused, 'r'), (Self::Failed, 'f'), (Self::Done, 'd')];
+    const ALL: [(Self, char); 6] = [
+        (Self::Attached, 'a'),
+        (Self::Output, 'o'),
+        (Self::Refused, 'r'),
+        (Self::Failed, 'f'),
+        (Self::Frame, 'p'),
+        (Self::Done, 'd'),
+    ];
 
     fn letter(self) -> char {
         Self::ALL.iter().find(|(kind, _)| *kind == self).map_or('o', |(_, letter)| *letter)

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
@@ -17,6 +17,9 @@ use crate::{
     serial::{self, Station},
     setup, workspace,
 };
+
+/// QEMU's machine that has slots for virtio devices.
+pub const VIRT: &str = "virt";
 
 /// How the kernel is booted.
 #[derive(clap::Args)]
@@ -47,10 +50,15 @@ pub struct Options {
 
 /// What the kernel runs on.
 pub enum Target {
-    /// QEMU, with these arguments.
-    Qemu(Vec<OsString>),
-    /// A board on a serial line, and the image for it.
-    Serial(Station, Vec<u8>),
+    /// QEMU.
+    Qemu {
+        arguments: Vec<OsString>,
+        image: PathBuf,
+        /// The machine has slots for virtio devices.
+        has_virtio: bool,
+    },
+    /// A board on a serial line.
+    Serial { station: Station, image: PathBuf, bytes: Vec<u8> },
 }
 
 impl Options {
@@ -58,19 +66,20 @@ impl Options {
     pub fn target(&self) -> Result<Target> {
         if let Some(station) = Station::open(&self.board, &self.serial)? {
             let image = self.image()?;
-            let image = fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))?;
-            return Ok(Target::Serial(station, image));
+            let bytes = fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))?;
+            return Ok(Target::Serial { station, image, bytes });
         }
         let board = Board::load(&self.board)?;
         let configuration = board.configuration(&self.configuration)?;
         setup::board(&board)?;
-        let mut arguments = board.arguments(configuration, &self.overrides, &self.image()?)?;
+        let image = self.image()?;
+        let mut arguments = board.arguments(configuration, &self.overrides, &image)?;
         if !self.no_network {
             let plugged = network::plug(board.cards())?;
             arguments.extend(plugged.arguments);
             plugged.lines.iter().for_each(|line| eprintln!("{line}"));
         }
-        Ok(Target::Qemu(arguments))
+        Ok(Target::Qemu { arguments, image, has_virtio: board.machine()? == VIRT })
     }
 
     /// The image that is asked for.
@@ -93,8 +102,15 @@ impl Target {
     /// The line that ends a talk with it: a board is left to its loader, for the next kernel.
     pub fn farewell(&self) -> &'static str {
         match self {
-            Self::Qemu(_) => POWER_OFF,
-            Self::Serial(..) => REBOOT,
+            Self::Qemu { .. } => POWER_OFF,
+            Self::Serial { .. } => REBOOT,
+        }
+    }
+
+    /// The image that it boots.
+    pub fn image(&self) -> &Path {
+        match self {
+            Self::Qemu { image, .. } | Self::Serial { image, .. } => image,
         }
     }
 }
@@ -102,8 +118,8 @@ impl Target {
 impl Start for Target {
     fn start(&self, output: Box<dyn Fn(Output) + Send>) -> Result<Box<dyn Uart>> {
         match self {
-            Self::Qemu(arguments) => arguments.start(output),
-            Self::Serial(station, image) => station.with(image)?.start(output),
+            Self::Qemu { arguments, .. } => arguments.start(output),
+            Self::Serial { station, bytes, .. } => station.with(bytes)?.start(output),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::console::{Console, Event, stop_reason};
 /// The prompt of the kernel's console.
 pub const PROMPT: &str = "kprobes> ";
 /// Has the console say whether it has refused the line before: the answer is 1 or 0.
-const STATUS: &str = "echo $?";
+pub const STATUS: &str = "echo $?";
 /// What ends the conversation, and the machine.
 pub const POWER_OFF: &str = "poweroff";
 /// What ends the conversation with a board that is to be there for the next one.

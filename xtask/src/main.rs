@@ -13,6 +13,7 @@ mod flash;
 mod image;
 mod machine;
 mod network;
+mod record;
 mod remote;
 mod run;
 mod serial;
@@ -43,6 +44,8 @@ enum Command {
     Run(run::Options),
     /// Runs a program on the kernel, and prints what it puts out, as text or as JSON.
     Trace(trace::Options),
+    /// Records what events see, into a file that `trace-cmd report` and KernelShark read.
+    Record(record::Options),
     /// Draws the stacks that a program has counted, of the JSON that `trace` prints.
     Flamegraph(flamegraph::Options),
     /// Runs the tests: style, host, and every test on the target in a machine of its own.
@@ -134,6 +137,7 @@ fn execute(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(options) => run::run(&options).map(success),
         Command::Trace(options) => trace::trace(&options),
+        Command::Record(options) => record::record(&options),
         Command::Flamegraph(options) => flamegraph::flamegraph(&options).map(success),
         Command::Test(options) => test::test(&options),
         Command::Audit(options) => audit::audit(&options),

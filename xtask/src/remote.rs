@@ -8,11 +8,14 @@ use std::{
 
 use anyhow::Result;
 use kprobes_pl011::PULSE_KEY;
-use kprobes_wire::mark::{Kind, Part, Reader};
+use kprobes_wire::{
+    mark::{Kind, Part, Reader},
+    record::from_base64,
+};
 
 use crate::{
     console::{Console, Event, stop_reason},
-    conversation::PROMPT,
+    conversation::{PROMPT, STATUS},
     machine::{Output, Start, Uart},
 };
 
@@ -59,6 +62,8 @@ pub struct Remote {
     last_pulse: Instant,
     /// What came with what was waited for, and after it.
     pending: Vec<Heard>,
+    /// Frames of a recording that came over the console.
+    frames: Vec<u8>,
 }
 
 impl Remote {
@@ -77,6 +82,7 @@ impl Remote {
             last_sign: now,
             last_pulse: now,
             pending: Vec::new(),
+            frames: Vec::new(),
         };
         while !remote.hear(Duration::MAX)?.contains(&Heard::Prompt) {}
         Ok(remote)
@@ -150,6 +156,10 @@ impl Remote {
         let mut heard = Vec::new();
         for part in self.marks.feed(bytes) {
             let plain = match part {
+                Part::Marked(Kind::Frame, text) => {
+                    self.frames.extend(from_base64(&text));
+                    continue;
+                }
                 Part::Marked(kind, text) => {
                     heard.push(Heard::Marked(kind, text));
                     continue;
@@ -167,6 +177,32 @@ impl Remote {
             }
         }
         Ok(heard)
+    }
+
+    /// Carries out a line, and gives the lines that it prints.
+    pub fn ask(&mut self, line: &str) -> Result<Vec<String>, Stopped> {
+        self.type_line(line)?;
+        let mut lines = Vec::new();
+        loop {
+            for heard in self.hear(Duration::MAX)? {
+                match heard {
+                    Heard::Line(line) => lines.push(line),
+                    Heard::Marked(..) => {}
+                    Heard::Prompt => return Ok(lines),
+                }
+            }
+        }
+    }
+
+    /// Carries out a line, whose output goes to the standard error. Returns whether it was not refused.
+    pub fn does(&mut self, line: &str) -> Result<bool, Stopped> {
+        self.ask(line)?.iter().for_each(|line| eprintln!("{line}"));
+        Ok(self.ask(STATUS)? == ["0"])
+    }
+
+    /// The frames that have come over the console since this was last called.
+    pub fn take_frames(&mut self) -> Vec<u8> {
+        mem::take(&mut self.frames)
     }
 
     /// Ends the machine by the line `farewell`.

@@ -47,8 +47,8 @@ pub fn run(options: &Options) -> Result<()> {
             let conversation = Conversation::new(target.farewell(), options.strict);
             follow(&target, script, options.boot.timeout, conversation)
         }
-        (None, Target::Serial(station, image)) => station.interact(&image),
-        (None, Target::Qemu(arguments)) => Err(interact(arguments)),
+        (None, Target::Serial { station, bytes, .. }) => station.interact(&bytes),
+        (None, Target::Qemu { arguments, .. }) => Err(interact(arguments)),
     }
 }
 

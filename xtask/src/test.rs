@@ -44,13 +44,14 @@ use crate::{
 };
 
 /// Variables that change what tests do: the command that repeats a test sets them again.
-const VARIABLES: [&str; 9] = [
+const VARIABLES: [&str; 10] = [
     "EVERYTHING_HITS",
     "EVERYTHING_SECONDS",
     "NETWORK_SECONDS",
     "RANDOM_PROGRAMS",
     "RANDOM_SEED",
     "RANDOM_WORDS",
+    "RECORD_EVENTS",
     "STORM_HITS",
     "STORM_PAIRS",
     "STORM_SEED",

@@ -24,11 +24,11 @@ use crate::{
 use source::{Quoted, Source};
 
 /// The status where the program is refused.
-const REFUSED: u8 = 3;
+pub const REFUSED: u8 = 3;
 /// The status where the machine does not go on.
-const STOPPED: u8 = 4;
+pub const STOPPED: u8 = 4;
 /// The status where the command is refused.
-const FAILED: u8 = 5;
+pub const FAILED: u8 = 5;
 /// Bytes of a line that the console takes.
 const LINE_MAX: usize = 4094;
 /// How soon ^C is seen.
@@ -211,6 +211,7 @@ fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Res
                     outcome = Some(Outcome::Refused(source.refusal(cause, sentence)));
                 }
                 Heard::Marked(Kind::Failed, _) => outcome = Some(Outcome::Failed),
+                Heard::Marked(Kind::Frame, _) => {}
                 Heard::Marked(Kind::Done, _) => outcome = outcome.or(Some(Outcome::Done)),
                 Heard::Line(line) => {
                     if mem::replace(&mut blank, line.is_empty()) {
@@ -227,7 +228,7 @@ fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Res
             remote.interrupt();
             deadline = None;
         }
-        if INTERRUPTS.swap(0, Ordering::Relaxed) > 0 {
+        if is_interrupted() {
             remote.interrupt();
         }
     }
@@ -237,8 +238,13 @@ fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Res
 /// How often ^C was pressed and not passed on.
 static INTERRUPTS: AtomicU8 = AtomicU8::new(0);
 
+/// Whether ^C was pressed since this was last asked.
+pub fn is_interrupted() -> bool {
+    INTERRUPTS.swap(0, Ordering::Relaxed) > 0
+}
+
 /// Has ^C be for the program on the machine. If that does not take it, the next one ends this process.
-fn catch_interrupts() {
+pub fn catch_interrupts() {
     extern "C" fn note(_: libc::c_int) {
         if INTERRUPTS.fetch_add(1, Ordering::Relaxed) > 0 {
             const STATUS: libc::c_int = 128 + libc::SIGINT;

@@ -44,7 +44,7 @@ pub(super) const fn is_narrow(text: &str) -> bool {
 }
 
 /// What `help NAME` says besides, by name.
-const MORE: [(&str, &str); 12] = [
+const MORE: [(&str, &str); 13] = [
     (
         "p",
         "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, or SYMBOL%return\n\
@@ -76,6 +76,11 @@ const MORE: [(&str, &str); 12] = [
         "echo",
         "`>` writes, `>>` appends; quotes are those of a shell; -n: without a line end;\n\
          $?: 1 if the line before was refused, or else 0",
+    ),
+    (
+        "record",
+        "on: send pages of the rings to the host as they fill, and what is there now;\n\
+         off: send the rest, and end",
     ),
     ("cat", "cat trace N: the newest N hits"),
     ("run", "WORKLOAD: sha256, deflate or disk; N: iterations, 100; TASKS: 1 to 64, 4"),

@@ -14,6 +14,7 @@ use kprobes_wire::mark::{Kind, Marked};
 use super::line_editor::{LineEditor, Refusal};
 use super::words::{Failure, Words};
 use super::{command, files, probes};
+use crate::recording::Recording;
 use crate::uart::Foreground;
 use crate::{print, println, tracing, uart};
 
@@ -30,6 +31,8 @@ pub(super) struct Session {
     pub controls: Controls,
     /// The probes on every instruction, if there are any.
     pub everything: Vec<Kprobe>,
+    /// What leaves the machine, if that goes on.
+    pub recording: Option<Recording>,
     editor: LineEditor,
     /// A command has lent the console, until [`exit`].
     is_lent: bool,
@@ -66,6 +69,7 @@ pub fn run() -> ! {
         events: Events::new(tracing::rings()),
         controls: tracing::controls(),
         everything: Vec::new(),
+        recording: None,
         editor: LineEditor::new(PROMPT),
         is_lent: false,
         is_refused: false,
