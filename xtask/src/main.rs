@@ -44,7 +44,7 @@ enum Command {
     Run(run::Options),
     /// Runs a program on the kernel, and prints what it puts out, as text or as JSON.
     Trace(trace::Options),
-    /// Records what events see, into a file that `trace-cmd report` and KernelShark read.
+    /// Records what events see, into a file for `trace-cmd report`, KernelShark or Perfetto.
     Record(record::Options),
     /// Draws the stacks that a program has counted, of the JSON that `trace` prints.
     Flamegraph(flamegraph::Options),

@@ -4,6 +4,7 @@
 mod file;
 mod format;
 mod pages;
+mod timeline;
 
 use std::{
     collections::BTreeMap,
@@ -41,9 +42,9 @@ pub struct Options {
     boot: boot::Options,
     #[command(flatten)]
     what: What,
-    /// Where it goes: trace.dat, as `trace-cmd` writes it.
+    /// Where it goes: FILE.pftrace is for Perfetto, and any other a trace.dat as `trace-cmd` writes it. May be given several times.
     #[arg(short, value_name = "FILE", default_value = "trace.dat")]
-    output: PathBuf,
+    output: Vec<PathBuf>,
 }
 
 /// What is recorded, and for how long.
@@ -124,8 +125,10 @@ pub fn record(options: &Options) -> Result<ExitCode> {
         }
         Err(error) => return Err(error),
     };
-    recorded.write(&options.output)?;
-    eprintln!("{}: {recorded}", options.output.display());
+    for path in &options.output {
+        recorded.write(path)?;
+        eprintln!("{}: {recorded}", path.display());
+    }
     Ok(status)
 }
 
@@ -216,10 +219,13 @@ impl Recorded {
         Ok(ended?)
     }
 
-    /// Writes it.
+    /// Writes it, in the form that the name of the file asks for.
     pub fn write(&self, path: &Path) -> Result<()> {
         let written = File::create(path).map(BufWriter::new).and_then(|mut out| {
-            file::write(self, &mut out)?;
+            match path.extension().is_some_and(|extension| extension == "pftrace") {
+                true => timeline::write(self, &mut out)?,
+                false => file::write(self, &mut out)?,
+            }
             out.flush()
         });
         written.with_context(|| format!("{} cannot be written", path.display()))

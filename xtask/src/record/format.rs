@@ -36,6 +36,8 @@ pub struct Field {
     pub offset: usize,
     pub size: usize,
     pub is_signed: bool,
+    /// How many values it has; 0 if it is no array.
+    pub count: usize,
     /// It is a text elsewhere in the record.
     pub is_text: bool,
 }
@@ -61,6 +63,12 @@ impl Format {
             print: (string.into(), arguments.collect()),
             addresses: BTreeMap::new(),
         })
+    }
+
+    /// The arguments of a probe: the fields behind those of every event and where it was hit.
+    pub fn arguments(&self) -> impl Iterator<Item = &Field> {
+        let is_own = |field: &&Field| !field.name.starts_with("common_") && !field.name.starts_with("__probe_");
+        self.fields.iter().filter(is_own)
     }
 
     /// Whether an event of it is the return of a function.
@@ -121,12 +129,13 @@ impl Field {
         let value = |key: &str| line.split(';').find_map(|part| part.trim().strip_prefix(key)?.parse::<usize>().ok());
         let declaration = line.split(';').next()?;
         let (kind, name) = declaration.rsplit_once(' ')?;
-        let name = name.split('[').next().unwrap_or(name);
+        let (name, dimension) = name.split_once('[').unwrap_or((name, ""));
         Some(Self {
             name: name.into(),
             offset: value("offset:")?,
             size: value("size:")?,
             is_signed: value("signed:") == Some(1),
+            count: dimension.trim_end_matches(']').parse().unwrap_or(0),
             is_text: kind.starts_with("__data_loc"),
         })
     }
@@ -176,6 +185,10 @@ mod tests {
     fn addresses_are_shown_as_the_kernel_shows_them() {
         let mut format = Format::parse("kprobes", RETURN).unwrap();
         assert_eq!((format.name.as_str(), format.number, format.fields.len()), ("r", 70, 6));
+        assert_eq!(
+            format.arguments().map(|field| (field.name.as_str(), field.count)).collect::<Vec<_>>(),
+            [("s", 0), ("n", 2), ("t", 0)]
+        );
         assert_eq!(format.text(None), RETURN);
         let mut bytes = vec![0; 40];
         for (at, address) in [(8, 0x1000_u64), (16, 0x1104), (24, 0x9000)] {

@@ -25,6 +25,11 @@ impl Event<'_> {
         self.bytes.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes))
     }
 
+    /// The task.
+    pub fn task(&self) -> u32 {
+        self.long(4) as u32
+    }
+
     /// The 64 bits at `offset`; what is behind the end is 0.
     pub fn long(&self, offset: usize) -> u64 {
         let bytes = self.bytes.get(offset..).unwrap_or_default().iter().take(8);
@@ -102,7 +107,9 @@ mod tests {
         page[16 + data.len()] = 42;
         let found: Vec<Event<'_>> = events(&page).collect();
         let expected = [(1005, Some(42), 7, 9), (1005 + 1 + (1 << 27) + 10, None, 8, 7)];
-        assert!(found.iter().map(|event| (event.time, event.lost, event.number(), event.long(4))).eq(expected));
+        assert!(
+            found.iter().map(|event| (event.time, event.lost, event.number(), u64::from(event.task()))).eq(expected)
+        );
         // Damaged pages end.
         for at in 8..60 {
             let mut damaged = page.clone();
