@@ -22,15 +22,12 @@ use kprobes_wire::record::{Frame, Frames, Kind};
 use crate::{
     boot,
     machine::Start,
-    remote::{Heard, Remote, Stopped},
+    remote::{Heard, Remote, Stopped, TURN},
     trace::{FAILED, REFUSED, STOPPED, catch_interrupts, is_interrupted},
     workspace,
 };
 use format::Format;
 use pages::PAGE;
-
-/// How soon ^C is seen.
-const TURN: Duration = Duration::from_millis(50);
 
 /// What is recorded.
 #[derive(clap::Args)]

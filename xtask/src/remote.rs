@@ -17,12 +17,15 @@ use crate::{
     console::{Console, Event, stop_reason},
     conversation::{PROMPT, STATUS},
     machine::{Output, Start, Uart},
+    trace::is_interrupted,
 };
 
 /// How often a silent machine is asked for a sign of life.
 const PULSE_PERIOD: Duration = Duration::from_secs(2);
 /// How long a machine may take to end after it was told to.
 const TIME_TO_END: Duration = Duration::from_secs(10);
+/// How soon ^C is seen.
+pub const TURN: Duration = Duration::from_millis(50);
 /// What ^C sends.
 const INTERRUPT_KEY: u8 = 3;
 
@@ -179,17 +182,20 @@ impl Remote {
         Ok(heard)
     }
 
-    /// Carries out a line, and gives the lines that it prints.
+    /// Carries out a line, and gives the lines that it prints. ^C is for it, where this process catches that.
     pub fn ask(&mut self, line: &str) -> Result<Vec<String>, Stopped> {
         self.type_line(line)?;
         let mut lines = Vec::new();
         loop {
-            for heard in self.hear(Duration::MAX)? {
+            for heard in self.hear(TURN)? {
                 match heard {
                     Heard::Line(line) => lines.push(line),
                     Heard::Marked(..) => {}
                     Heard::Prompt => return Ok(lines),
                 }
+            }
+            if is_interrupted() {
+                self.interrupt();
             }
         }
     }

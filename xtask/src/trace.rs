@@ -19,7 +19,7 @@ use kprobes_wire::mark::{Kind, Refusal};
 use crate::{
     boot,
     machine::Start,
-    remote::{Heard, Remote, Stopped},
+    remote::{Heard, Remote, Stopped, TURN},
 };
 use source::{Quoted, Source};
 
@@ -31,8 +31,6 @@ pub const STOPPED: u8 = 4;
 pub const FAILED: u8 = 5;
 /// Bytes of a line that the console takes.
 const LINE_MAX: usize = 4094;
-/// How soon ^C is seen.
-const TURN: Duration = Duration::from_millis(50);
 
 /// What is run.
 #[derive(clap::Args)]
