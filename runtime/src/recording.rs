@@ -124,7 +124,8 @@ impl Recording {
 
 /// The task's part of a recording.
 struct Sender {
-    /// Nothing, where frames go over the UART.
+    /// Nothing, where frames go over the UART. It is held while the task sleeps, and nobody waits for it: another recording at
+    /// the same time would use the UART.
     channel: Option<MutexGuard<'static, Channel>>,
     /// The frame that is sent: memory of the heap, which a device can be given.
     frame: Vec<u8>,

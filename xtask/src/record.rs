@@ -69,7 +69,7 @@ pub struct Recorded {
     tasks: BTreeMap<u32, String>,
     formats: Vec<Format>,
     /// The formats of the events that Linux has of itself.
-    ftrace: Vec<String>,
+    ftrace: Vec<Format>,
     header_page: String,
     header_event: String,
     /// The image, which ends with the table of its functions.
@@ -256,7 +256,8 @@ impl Recorded {
             |path: &str| Ok(remote.ask(&format!("cat {path}"))?.iter().map(|line| format!("{line}\n")).collect());
         self.header_page = text("events/header_page")?;
         self.header_event = text("events/header_event")?;
-        self.ftrace = vec![text("events/ftrace/print/format")?, KERNEL_STACK.into()];
+        let print: String = text("events/ftrace/print/format")?;
+        self.ftrace = [print.as_str(), KERNEL_STACK].iter().filter_map(|text| Format::parse("ftrace", text)).collect();
         let events: String = text("available_events")?;
         for (group, name) in events.lines().filter_map(|line| line.split_once(':')) {
             let format: String = text(&format!("events/{group}/{name}/format"))?;
@@ -294,7 +295,9 @@ impl Recorded {
 
     fn note_addresses(&mut self) {
         for event in self.pages.iter().flat_map(|pages| pages::events(pages)) {
-            if let Some(format) = self.formats.iter_mut().find(|format| format.number == event.number()) {
+            if let Some(format) =
+                self.formats.iter_mut().chain(&mut self.ftrace).find(|format| format.number == event.number())
+            {
                 format.note(&event);
             }
         }

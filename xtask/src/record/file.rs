@@ -18,9 +18,8 @@ pub fn write(recorded: &Recorded, out: &mut impl Write) -> io::Result<()> {
         string(&mut head, name);
         long_text(&mut head, text);
     }
-    let of_ftrace: Vec<_> = recorded.ftrace.iter().collect();
-    word(&mut head, of_ftrace.len());
-    of_ftrace.into_iter().for_each(|text| long_text(&mut head, text));
+    word(&mut head, recorded.ftrace.len());
+    recorded.ftrace.iter().for_each(|format| long_text(&mut head, &format.text(symbols.as_ref())));
     let mut groups: Vec<&str> = recorded.formats.iter().map(|format| format.group.as_str()).collect();
     groups.sort_unstable();
     groups.dedup();

@@ -42,7 +42,7 @@ pub struct Field {
     pub is_text: bool,
 }
 
-/// Where an address is a return address, or that of an instruction, its place in the function is shown.
+/// Fields of probes that are places in functions.
 const PLACES: [&str; 2] = ["__probe_ip", "__probe_ret_ip"];
 /// A function that has returned.
 const FUNCTION: &str = "__probe_func";
@@ -79,10 +79,9 @@ impl Format {
     /// Remembers the addresses in a record.
     pub fn note(&mut self, event: &Event<'_>) {
         let (string, arguments) = &self.print;
-        let shown = conversions(string).zip(arguments).filter(|((_, text), _)| *text == "%pS");
-        let names = shown.filter_map(|(_, argument)| argument.strip_prefix("REC->"));
-        let probed = PLACES.into_iter().chain([FUNCTION]);
-        for name in names.chain(probed) {
+        let shown = conversions(string).zip(arguments).filter(|(conversion, _)| is_function(conversion));
+        let names = shown.filter_map(|(_, argument)| field_of(argument));
+        for name in names.chain(PLACES).chain([FUNCTION]) {
             if let Some(field) = self.fields.iter().find(|field| field.name == name && field.size == 8) {
                 self.addresses.entry(name.into()).or_default().insert(event.long(field.offset));
             }
@@ -91,35 +90,40 @@ impl Format {
 
     /// The file, with functions for addresses.
     pub fn text(&self, symbols: Option<&SymbolTable<'_>>) -> String {
-        let (string, arguments) = &self.print;
-        let is_probe = PLACES.iter().any(|place| self.addresses.contains_key(*place));
-        let Some(symbols) = symbols.filter(|_| is_probe) else {
+        let (string, mut arguments) = self.print.clone();
+        let Some(symbols) = symbols.filter(|_| !self.addresses.is_empty()) else {
             return format!("{}print fmt: \"{string}\", {}\n", self.head, arguments.join(", "));
         };
-        let mut arguments = arguments.clone();
-        let mut string = string.clone();
-        let own = if self.is_return() {
-            // The kernel shows where the function returned to first.
+        let string = if self.is_return() {
+            // The kernel shows where it returned to first.
             arguments.swap(0, 1);
-            string = string.replacen("(%lx <- %lx)", "(%s <- %s)", 1);
-            2
+            string.replacen("(%lx <- %lx)", "(%pS <- %ps)", 1)
         } else {
-            string = string.replacen("(%lx)", "(%s)", 1);
-            1
+            string.replacen("(%lx)", "(%pS)", 1)
         };
-        let shown: Vec<bool> = conversions(&string)
-            .enumerate()
-            .map(|(number, (_, conversion))| number < own || conversion == "%pS")
-            .collect();
-        for (argument, _) in arguments.iter_mut().zip(shown).filter(|(_, shown)| *shown) {
-            if let Some(name) = argument.strip_prefix("REC->")
-                && let Some(addresses) = self.addresses.get(name)
+        for (argument, conversion) in arguments.iter_mut().zip(conversions(&string)) {
+            if is_function(conversion)
+                && let Some(addresses) = field_of(argument).and_then(|name| self.addresses.get(name))
             {
-                *argument = symbolic(argument, addresses, name != FUNCTION, symbols);
+                *argument = symbolic(argument, addresses, conversion == PLACE, symbols);
             }
         }
-        format!("{}print fmt: \"{}\", {}\n", self.head, string.replace("%pS", "%s"), arguments.join(", "))
+        let string = string.replace(PLACE, "%s").replace(NAME, "%s");
+        format!("{}print fmt: \"{string}\", {}\n", self.head, arguments.join(", "))
     }
+}
+
+/// What shows an address as a place in a function, and as the name of it.
+const PLACE: &str = "%pS";
+const NAME: &str = "%ps";
+
+fn is_function(conversion: &str) -> bool {
+    matches!(conversion, PLACE | NAME)
+}
+
+/// The field that an argument of `print fmt` is.
+fn field_of(argument: &str) -> Option<&str> {
+    argument.strip_prefix("(void *)").unwrap_or(argument).strip_prefix("REC->")
 }
 
 impl Field {
@@ -141,13 +145,13 @@ impl Field {
     }
 }
 
-/// The conversions of a `printf` in `text`, each with where it is.
-fn conversions(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let ends = |c: char| c.is_ascii_alphabetic() && !matches!(c, 'l' | 'L' | 'h' | 'p') || c == '%';
+/// The conversions of a `printf` in `text`.
+fn conversions(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |c: char| c.is_ascii_alphabetic() && !matches!(c, 'l' | 'L' | 'h' | 'p');
     text.match_indices('%').map(move |(at, _)| {
         let rest = &text[at + 1..];
         let length = rest.find(ends).map_or(rest.len(), |end| end + 1);
-        (at, &text[at..at + 1 + length])
+        &text[at..at + 1 + length]
     })
 }
 
@@ -160,6 +164,8 @@ fn symbolic(argument: &str, addresses: &BTreeSet<u64>, has_offset: bool, symbols
                 format!("{}+{:#x}/{:#x}", symbol.name, address - symbol.address, symbol.size)
             }
             Some(symbol) => symbol.name.into(),
+            // Where texts come from that were written to `trace_marker`.
+            None if address == 0 && !has_offset => "tracing_mark_write".into(),
             None => format!("{address:#x}"),
         };
         // A string takes all that is written to it.

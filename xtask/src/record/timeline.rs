@@ -8,6 +8,8 @@ use std::{
     io::{self, Write},
 };
 
+use kprobes_symbols::SymbolTable;
+
 use super::{
     Recorded,
     format::{Field, Format},
@@ -20,6 +22,8 @@ const SEQUENCE: u64 = 1;
 const PROCESS: u64 = 1;
 /// The track of a task is this and its number.
 const TASKS: u64 = 1000;
+/// The number of the records of stacks, as in Linux.
+const STACK: u16 = 4;
 /// `TrackEvent.type`.
 const BEGIN: u64 = 1;
 const END: u64 = 2;
@@ -42,15 +46,23 @@ pub fn write(recorded: &Recorded, out: &mut impl Write) -> io::Result<()> {
             });
         })?;
     }
-    let formats: BTreeMap<u16, &Format> = recorded.formats.iter().map(|format| (format.number, format)).collect();
+    let formats: BTreeMap<u16, &Format> =
+        recorded.formats.iter().chain(&recorded.ftrace).map(|format| (format.number, format)).collect();
+    let symbols = recorded.symbols();
     for (cpu, pages) in recorded.pages.iter().enumerate() {
-        write_cpu(cpu, pages, &formats, out)?;
+        write_cpu(cpu, pages, &formats, symbols.as_ref(), out)?;
     }
-    write_calls(recorded, &formats, out)
+    write_calls(recorded, &formats, symbols.as_ref(), out)
 }
 
 /// Writes the events of a CPU, each page in a bundle.
-fn write_cpu(cpu: usize, pages: &[u8], formats: &BTreeMap<u16, &Format>, out: &mut impl Write) -> io::Result<()> {
+fn write_cpu(
+    cpu: usize,
+    pages: &[u8],
+    formats: &BTreeMap<u16, &Format>,
+    symbols: Option<&SymbolTable<'_>>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     for page in pages.chunks(pages::PAGE) {
         packet(out, None, |packet| {
             packet.message(1, |bundle| {
@@ -63,9 +75,15 @@ fn write_cpu(cpu: usize, pages: &[u8], formats: &BTreeMap<u16, &Format>, out: &m
                         of_ftrace.number(1, event.time).number(2, event.task().into()).message(327, |generic| {
                             let format = formats.get(&event.number());
                             generic.text(1, format.map_or("unknown", |format| &format.name));
+                            if event.number() == STACK {
+                                generic.message(2, |argument| {
+                                    argument.text(1, "stack").text(3, &stack(&event, symbols));
+                                });
+                                return;
+                            }
                             format.iter().flat_map(|format| format.arguments()).for_each(|field| {
                                 generic.message(2, |argument| {
-                                    write_value(field, &event, argument.text(1, &field.name), [3, 4, 5])
+                                    write_value(field, &event, argument.text(1, &field.name), [3, 4, 5]);
                                 });
                             });
                         });
@@ -77,6 +95,19 @@ fn write_cpu(cpu: usize, pages: &[u8], formats: &BTreeMap<u16, &Format>, out: &m
     Ok(())
 }
 
+/// The functions of a record of a stack, the innermost first, a line each.
+fn stack(event: &Event<'_>, symbols: Option<&SymbolTable<'_>>) -> String {
+    let frames = (0..event.long(8) as u32 as usize).map(|depth| {
+        let address = event.long(16 + 8 * depth);
+        // Behind a call that does not return, the return address may be that of the next function.
+        let within = if depth == 0 { address } else { address.wrapping_sub(1) };
+        symbols
+            .and_then(|symbols| symbols.lookup(within))
+            .map_or_else(|| format!("{address:#x}"), |symbol| symbol.name.into())
+    });
+    frames.take(event.bytes.len() / 8).collect::<Vec<_>>().join("\n")
+}
+
 /// Writes the value of a field as a text, or as a number with or without a sign, in these fields of a message.
 fn write_value(field: &Field, event: &Event<'_>, message: &mut Message, [text, signed, unsigned]: [u32; 3]) {
     let size = field.size.checked_div(field.count).unwrap_or(field.size);
@@ -86,6 +117,11 @@ fn write_value(field: &Field, event: &Event<'_>, message: &mut Message, [text, s
     };
     match field.count {
         0 if field.is_text => message.text(text, &shown(0)),
+        // The rest of the record is a text.
+        0 if field.size == 0 => {
+            let rest = event.bytes.get(field.offset..).unwrap_or_default().split(|byte| *byte == 0).next();
+            message.text(text, &String::from_utf8_lossy(rest.unwrap_or_default()))
+        }
         0 => {
             let value = value(event, field.offset, size, field.is_signed);
             message.number(if field.is_signed { signed } else { unsigned }, value as u64)
@@ -111,13 +147,17 @@ fn value(event: &Event<'_>, offset: usize, size: usize, is_signed: bool) -> i128
 
 /// Writes the calls: from the event at the entry of a function to that of its return, in the same task. A call that another
 /// returns from before it is over ends with that.
-fn write_calls(recorded: &Recorded, formats: &BTreeMap<u16, &Format>, out: &mut impl Write) -> io::Result<()> {
-    let symbols = recorded.symbols();
+fn write_calls(
+    recorded: &Recorded,
+    formats: &BTreeMap<u16, &Format>,
+    symbols: Option<&SymbolTable<'_>>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let mut events: Vec<Event<'_>> = recorded.pages.iter().flat_map(|pages| pages::events(pages)).collect();
     // Stable: those of a CPU stay in their order.
     events.sort_by_key(|event| event.time);
     let is_return = |event: &Event<'_>| formats.get(&event.number()).is_some_and(|format| format.is_return());
-    let is_probe = |event: &Event<'_>| formats.contains_key(&event.number());
+    let is_probe = |event: &Event<'_>| recorded.formats.iter().any(|format| format.number == event.number());
     // Both have the address of the function in the same place: of a probe at its entry that of its first instruction.
     let function = |event: &Event<'_>| event.long(8);
     let returning: BTreeSet<u64> = events.iter().filter(|event| is_return(event)).map(function).collect();
@@ -136,7 +176,7 @@ fn write_calls(recorded: &Recorded, formats: &BTreeMap<u16, &Format>, out: &mut 
         };
         if !is_return(event) {
             open.push(function(event));
-            let symbol = symbols.as_ref().and_then(|symbols| symbols.lookup(function(event)));
+            let symbol = symbols.and_then(|symbols| symbols.lookup(function(event)));
             slice(BEGIN, Some(symbol.map_or("?", |symbol| symbol.name)))?;
         } else if let Some(call) = open.iter().rposition(|open| *open == function(event)) {
             for _ in call..open.len() {
