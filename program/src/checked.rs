@@ -45,6 +45,19 @@ impl fmt::Display for Checked {
     }
 }
 
+/// The calls that write a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// `printf`.
+    Printf,
+    /// `time`.
+    Time,
+    /// `errorf`.
+    Error,
+    /// `warnf`.
+    Warning,
+}
+
 /// What is done by a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -52,6 +65,8 @@ pub enum Action {
     Format {
         /// In the order of the text.
         pieces: Vec<Piece>,
+        /// Which call it is.
+        kind: Said,
     },
     /// `print` of a value.
     Print {

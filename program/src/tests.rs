@@ -3,6 +3,7 @@
 mod compiled;
 mod foreign;
 mod golden;
+mod json;
 mod machine;
 mod output;
 mod random;

@@ -12,7 +12,9 @@ use crate::memory::layout;
 use crate::memory::stack::Stack;
 use crate::per_cpu::MAX_CPUS;
 use crate::smp::{Entry, SMP_ENTRIES};
-use crate::{block, interrupt, machine, memory, network, power, println, smp, symbol, task, time, uart, virtio};
+use crate::{
+    block, interrupt, machine, memory, network, power, println, recording, smp, symbol, task, time, uart, virtio,
+};
 
 /// SCTLR_EL1 (Arm ARM, D24.2). The RES1 bits of Armv8.0 are those that keep the behaviour of Armv8.0 later on:
 /// LSMAOE, nTLSMD, SPAN, EIS, TSCXT, EOS. WXN and the pointer authentication enables stay off.
@@ -116,6 +118,7 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     let mut devices = virtio::find(&machine, |error| println!("a device is not used: {error}"));
     block::initialize(&mut devices, |error| println!("a disk is not used: {error}"));
     network::initialize(&mut devices, |error| println!("a network card is not used: {error}"));
+    recording::initialize(&mut devices, |error| println!("the channel to the host is not used: {error}"));
     drop(devices);
     smp::start_others(&machine);
     task::start("main", runtime_main)

@@ -55,6 +55,8 @@ mod platform;
 #[cfg(target_os = "none")]
 pub mod power;
 pub mod program;
+#[cfg(target_os = "none")]
+pub mod recording;
 #[cfg(all(test, loom))]
 #[path = "smp/round/mod.rs"]
 mod round;

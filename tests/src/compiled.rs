@@ -24,7 +24,7 @@ use kprobes_program::check::{Symbols, check};
 use kprobes_program::checked::Checked;
 use kprobes_program::error::Problem;
 use kprobes_program::random::Random;
-use kprobes_program::report::{Names, drain, write_maps};
+use kprobes_program::report::{Names, OutputFormat, drain, write_maps};
 use kprobes_program::syntax::{generate, matches, parse};
 use kprobes_vm::code::{Op, Operand, Register, Word};
 use kprobes_vm::compile::{Base, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
@@ -187,8 +187,9 @@ impl Loaded {
     /// All that has been put out, and is kept.
     fn report(&self) -> String {
         let mut text = String::new();
-        drain(&self.program, &self.store, &Image, &masked, &mut text).expect("strings take all");
-        write_maps(&self.program, &self.store, &Image, &masked, &mut text).expect("strings take all");
+        drain(&self.program, &self.store, &Image, &masked, OutputFormat::Text, &mut text).expect("strings take all");
+        write_maps(&self.program, &self.store, &Image, &masked, OutputFormat::Text, &mut text)
+            .expect("strings take all");
         for (number, map) in self.program.code.maps.iter().enumerate() {
             let entries = self.store.read(number, map.value, &masked).expect("there is memory for a copy");
             text.push_str(&format!("{} {:x?}\n", map.name, entries.iter().collect::<Vec<_>>()));

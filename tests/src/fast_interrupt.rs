@@ -448,7 +448,7 @@ fn change_probes(round: usize) {
     let text = format!(
         "kprobe:{name} {{ @n[arg0 & 1] = count(); @all = count(); }} interval:ms:1 {{ print(@n); clear(@n); }}"
     );
-    let options = Options { is_interpreted: round.is_multiple_of(2), keys: Some(2) };
+    let options = Options { is_interpreted: round.is_multiple_of(2), keys: Some(2), ..Options::default() };
     let program = Program::start_unless(&text, options, &|| false).unwrap_or_else(|refusal| {
         let mut why = String::new();
         let _ = refusal.write(&text, &mut why);

@@ -199,10 +199,16 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Microseconds from time 0 to `ticks`.
+    /// Nanoseconds from time 0 to `ticks`.
+    #[must_use]
+    pub fn nanoseconds(self, ticks: u64) -> u64 {
+        let elapsed = u128::from(ticks.saturating_sub(self.origin));
+        (elapsed * 1_000_000_000 / u128::from(self.frequency.max(1))) as u64
+    }
+
+    /// Microseconds from time 0 to `ticks`, rounded as Linux's `ns2usecs` does it.
     #[must_use]
     pub fn microseconds(self, ticks: u64) -> u64 {
-        let elapsed = u128::from(ticks.saturating_sub(self.origin));
-        (elapsed * 1_000_000 / u128::from(self.frequency.max(1))) as u64
+        self.nanoseconds(ticks).saturating_add(500) / 1000
     }
 }

@@ -308,7 +308,8 @@ pub(crate) fn is_shown_as(value: &dyn fmt::Display, text: &str) -> bool {
 }
 
 /// The name of a task as far as it is text.
-pub(crate) fn task_name(name: &[u8]) -> &str {
+#[must_use]
+pub fn task_name(name: &[u8]) -> &str {
     let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let name = name.get(..length.min(TASK_NAME_MAX)).unwrap_or(name);
     match str::from_utf8(name) {

@@ -1,12 +1,14 @@
 //! A script is a conversation: the machine asks, a line is typed, the machine answers and asks again. This is
 //! the part that decides, without a machine: who is to speak, what is typed, and whether it went well.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, mem};
 
 use crate::console::{Console, Event, stop_reason};
 
 /// The prompt of the kernel's console.
 pub const PROMPT: &str = "kprobes> ";
+/// Has the console say whether it has refused the line before: the answer is 1 or 0.
+pub const STATUS: &str = "echo $?";
 /// What ends the conversation, and the machine.
 pub const POWER_OFF: &str = "poweroff";
 /// What ends the conversation with a board that is to be there for the next one.
@@ -20,6 +22,8 @@ enum State {
     Asked,
     /// The machine answers this line.
     Answering(String),
+    /// The machine is asked whether it has refused this line.
+    Checking(String),
     /// The script has ended and the machine is told the farewell.
     Leaving,
 }
@@ -44,14 +48,19 @@ pub struct Conversation {
     farewell: &'static str,
     /// The machine has written something.
     has_spoken: bool,
+    /// A line that is refused ends the script.
+    is_strict: bool,
+    /// The line that was.
+    refused: Option<String>,
 }
 
 /// How long a machine may take to its first byte, in seconds: one that boots takes less than one.
 const TIME_TO_SPEAK: u64 = 15;
 
 impl Conversation {
-    /// A conversation with a machine that was just started, and that ends at the line `farewell`.
-    pub fn new(farewell: &'static str) -> Self {
+    /// A conversation with a machine that was just started, and that ends at the line `farewell`; `is_strict`, if it fails where a
+    /// line is refused.
+    pub fn new(farewell: &'static str, is_strict: bool) -> Self {
         let console = Console::new(PROMPT);
         Self {
             console,
@@ -60,6 +69,8 @@ impl Conversation {
             script_ended: false,
             farewell,
             has_spoken: false,
+            is_strict,
+            refused: None,
         }
     }
 
@@ -71,6 +82,11 @@ impl Conversation {
     /// Whether a line is being answered, so that the machine can be asked whether it lives.
     pub fn is_answered(&self) -> bool {
         matches!(self.state, State::Answering(_))
+    }
+
+    /// Whether what the machine writes is the answer to a question that is not of the script.
+    pub fn is_checking(&self) -> bool {
+        matches!(self.state, State::Checking(_))
     }
 
     /// How many seconds the machine may be silent, of those that it has in general.
@@ -87,9 +103,22 @@ impl Conversation {
                     if let Some(reason) = stop_reason(&line) {
                         return Some(Action::Finish(Err(format!("the machine stopped: {reason}"))));
                     }
+                    if let State::Checking(checked) = &mut self.state
+                        && line == "1"
+                    {
+                        self.refused = Some(mem::take(checked));
+                        self.script.clear();
+                        self.script_ended = true;
+                    }
                 }
-                Event::Prompt if matches!(self.state, State::Leaving) => {}
-                Event::Prompt => self.state = State::Asked,
+                Event::Prompt => match &mut self.state {
+                    State::Leaving => {}
+                    State::Answering(line) if self.is_strict => {
+                        self.state = State::Checking(mem::take(line));
+                        return Some(Action::Type(STATUS.into()));
+                    }
+                    _ => self.state = State::Asked,
+                },
             }
         }
         self.speak()
@@ -98,6 +127,7 @@ impl Conversation {
     /// The next line of the script, or its end, was read.
     pub fn script(&mut self, line: Option<&str>) -> Option<Action> {
         match line {
+            _ if self.refused.is_some() => {}
             Some(line) if line.trim().is_empty() || line.starts_with('#') => {}
             Some(line) => self.script.push_back(line.trim_end_matches(['\r', '\n']).into()),
             None => self.script_ended = true,
@@ -126,7 +156,10 @@ impl Conversation {
             return Err(format!("QEMU ended {}: {how}", self.place()));
         }
         match &self.state {
-            State::Leaving => Ok(()),
+            State::Leaving => match &self.refused {
+                Some(line) => Err(format!("`{line}` was refused")),
+                None => Ok(()),
+            },
             State::Answering(line) if line.trim() == self.farewell && self.script.is_empty() => Ok(()),
             _ => Err(format!("the machine powered off {}", self.place())),
         }
@@ -153,7 +186,7 @@ impl Conversation {
         match &self.state {
             State::Booting => "before its first prompt".into(),
             State::Asked => "while it waited for a line".into(),
-            State::Answering(line) => format!("after `{line}`"),
+            State::Answering(line) | State::Checking(line) => format!("after `{line}`"),
             State::Leaving => format!("after the `{}` at the end of the script", self.farewell),
         }
     }
@@ -169,7 +202,7 @@ mod tests {
 
     #[test]
     fn types_a_line_at_each_prompt_and_powers_off() {
-        let mut conversation = Conversation::new(POWER_OFF);
+        let mut conversation = Conversation::new(POWER_OFF, false);
         for line in ["# comment", "", "list", "   ", "run sha256 1\r\n"] {
             assert_eq!(conversation.script(Some(line)), None);
         }
@@ -185,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_script_may_come_later_than_the_prompt() {
-        let mut conversation = Conversation::new(POWER_OFF);
+        let mut conversation = Conversation::new(POWER_OFF, false);
         assert!(conversation.waits_for_machine());
         assert_eq!(conversation.output(b"kprobes> "), None);
         assert!(!conversation.waits_for_machine());
@@ -197,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_stopped_machine_is_a_failure_wherever_it_happens() {
-        let mut conversation = Conversation::new(POWER_OFF);
+        let mut conversation = Conversation::new(POWER_OFF, false);
         let finish = Some(Action::Finish(Err("the machine stopped: panic at boot".into())));
         assert_eq!(conversation.output(b"kprobes> \nmachine stopped: panic at boot"), None);
         assert_eq!(conversation.output(b"\r\n"), finish);
@@ -205,7 +238,7 @@ mod tests {
 
     #[test]
     fn an_early_end_is_a_failure_that_says_where() {
-        let mut conversation = Conversation::new(POWER_OFF);
+        let mut conversation = Conversation::new(POWER_OFF, false);
         assert_eq!(conversation.ended(Ok(())), Err("the machine powered off before its first prompt".into()));
         let how = || Err("exit status: 1: no such CPU".into());
         let sentence = "QEMU ended before its first prompt: exit status: 1: no such CPU";
@@ -218,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_never_speaks_is_told_of_soon() {
-        let mut conversation = Conversation::new(POWER_OFF);
+        let mut conversation = Conversation::new(POWER_OFF, false);
         assert_eq!((conversation.patience(60), conversation.patience(9)), (15, 9));
         let sentence = "the machine has said nothing within 15 s: is the image one for this board?";
         assert_eq!(conversation.timed_out(15), sentence);
@@ -231,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_end_is_told_of() {
-        let mut conversation = Conversation::new(POWER_OFF);
+        let mut conversation = Conversation::new(POWER_OFF, false);
         assert_eq!(conversation.goes_on(60), None);
         conversation.script(Some("cat trace_pipe"));
         assert_eq!(conversation.output(b"kprobes> "), typed("cat trace_pipe"));
@@ -247,7 +280,7 @@ mod tests {
         for (rest, result) in
             [(None, Ok(())), (Some("list"), Err("the machine powered off after `poweroff`".to_string()))]
         {
-            let mut conversation = Conversation::new(POWER_OFF);
+            let mut conversation = Conversation::new(POWER_OFF, false);
             conversation.script(Some("poweroff"));
             conversation.script(rest);
             assert_eq!(conversation.output(b"kprobes> "), typed("poweroff"));
@@ -256,8 +289,25 @@ mod tests {
     }
 
     #[test]
+    fn a_strict_script_ends_at_the_first_line_that_is_refused() {
+        let mut conversation = Conversation::new(POWER_OFF, true);
+        for line in ["list", "lisst", "help"] {
+            conversation.script(Some(line));
+        }
+        assert_eq!(conversation.output(b"kprobes> "), typed("list"));
+        assert_eq!(conversation.output(b"list\r\n1\r\nkprobes> "), typed("echo $?"));
+        assert!(conversation.is_checking());
+        assert_eq!(conversation.output(b"echo $?\r\n0\r\nkprobes> "), typed("lisst"));
+        assert!(!conversation.is_checking());
+        assert_eq!(conversation.output(b"lisst\r\nerror: no\r\nkprobes> "), typed("echo $?"));
+        assert_eq!(conversation.output(b"echo $?\r\n1\r\nkprobes> "), typed("poweroff"));
+        assert_eq!(conversation.script(Some("more")), None);
+        assert_eq!(conversation.ended(Ok(())), Err("`lisst` was refused".into()));
+    }
+
+    #[test]
     fn a_board_is_left_to_its_loader() {
-        let mut conversation = Conversation::new(REBOOT);
+        let mut conversation = Conversation::new(REBOOT, false);
         conversation.script(None);
         assert_eq!(conversation.output(b"kprobes> "), typed("reboot"));
         let late = "the machine did not end within 9 s, after the `reboot` at the end of the script";

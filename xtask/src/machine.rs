@@ -152,6 +152,8 @@ pub fn cannot_start(error: io::Error) -> anyhow::Error {
 #[cfg(target_os = "linux")]
 fn die_with_parent(command: &mut Command) {
     use std::os::unix::process::CommandExt;
+    // ^C on the terminal is for the parent, which may have another use for it than to end.
+    command.process_group(0);
     // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe functions may be
     // called: prctl is a bare system call, and making an error of errno allocates nothing.
     unsafe {

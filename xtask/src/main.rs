@@ -4,17 +4,22 @@
 mod audit;
 mod bench;
 mod board;
+mod boot;
 mod console;
 mod conversation;
 mod disk;
+mod flamegraph;
 mod flash;
 mod image;
 mod machine;
 mod network;
+mod record;
+mod remote;
 mod run;
 mod serial;
 mod setup;
 mod test;
+mod trace;
 mod workspace;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
@@ -37,6 +42,12 @@ struct Arguments {
 enum Command {
     /// Boots the kernel in QEMU, to a console on this terminal or to a script.
     Run(run::Options),
+    /// Runs a program on the kernel, and prints what it puts out, as text or as JSON.
+    Trace(trace::Options),
+    /// Records what events see, into a file for `trace-cmd report`, KernelShark or Perfetto.
+    Record(record::Options),
+    /// Draws the stacks that a program has counted, of the JSON that `trace` prints.
+    Flamegraph(flamegraph::Options),
     /// Runs the tests: style, host, and every test on the target in a machine of its own.
     Test(test::Options),
     /// Proves of a linked image that nothing that runs while a probe is handled can be probed, panic, allocate, or touch
@@ -125,6 +136,9 @@ fn execute(command: Command) -> Result<ExitCode> {
     let success = |()| ExitCode::SUCCESS;
     match command {
         Command::Run(options) => run::run(&options).map(success),
+        Command::Trace(options) => trace::trace(&options),
+        Command::Record(options) => record::record(&options),
+        Command::Flamegraph(options) => flamegraph::flamegraph(&options).map(success),
         Command::Test(options) => test::test(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Bench(options) => bench::bench(&options).map(success),

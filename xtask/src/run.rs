@@ -3,7 +3,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs,
     io::{self, BufRead, BufReader, Cursor, IsTerminal, Read, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -17,87 +17,39 @@ use anyhow::{Context, Result, anyhow};
 use kprobes_pl011::{PULSE, PULSE_KEY};
 
 use crate::{
-    board::{self, Board, Overrides},
-    conversation::{Action, Conversation, POWER_OFF, REBOOT},
-    image,
+    board,
+    boot::{self, Target},
+    conversation::{Action, Conversation},
     machine::{self, Output, Start},
-    network,
-    serial::{self, Station},
-    setup, workspace,
 };
 
-/// How the kernel is booted.
+/// What is booted, and for whom.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The board, a directory of `boards/`.
-    #[arg(long, value_name = "NAME", default_value = board::DEFAULT)]
-    board: String,
-    /// The configuration, one of those in the board's `board.toml`.
-    #[arg(long, value_name = "NAME", default_value = board::BASE)]
-    configuration: String,
     #[command(flatten)]
-    overrides: Overrides,
-    /// The machine has no network cards.
-    #[arg(long)]
-    no_network: bool,
-    #[command(flatten)]
-    serial: serial::Options,
+    boot: boot::Options,
     /// Types the lines of this file, one at each prompt, prints the conversation and powers off. `-` is
-    /// standard input, which is also read as a script when it is not a terminal.
+    /// standard input, which is also read as a script when it is not a terminal. After the time of `--timeout` it is also said
+    /// that a command goes on.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// How long the machine may give no sign of life after a line of the script. After this time, too, it is said that a
-    /// command goes on.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    timeout: u64,
-    /// A linked kernel, whose image is made beside it; the runtime is built if none is given.
-    #[arg(long, value_name = "FILE")]
-    elf: Option<PathBuf>,
-    /// An image as `cargo xtask image` makes it.
-    #[arg(long, value_name = "FILE", conflicts_with = "elf")]
-    image: Option<PathBuf>,
+    /// A line of the script that is refused ends it, and this command fails.
+    #[arg(long, requires = "script")]
+    strict: bool,
 }
 
 /// Boots the kernel.
 pub fn run(options: &Options) -> Result<()> {
     let script = open(options.script.as_deref())?;
-    if let Some(station) = Station::open(&options.board, &options.serial)? {
-        let image = image(options)?;
-        let image = fs::read(&image).with_context(|| format!("{} cannot be read", image.display()))?;
-        return match script {
-            // The loader is there for the next one then.
-            Some(script) => follow(&station.with(&image)?, script, options.timeout, REBOOT),
-            None => station.interact(&image),
-        };
-    }
-    let board = Board::load(&options.board)?;
-    let configuration = board.configuration(&options.configuration)?;
-    setup::board(&board)?;
-    let mut arguments = board.arguments(configuration, &options.overrides, &image(options)?)?;
-    if !options.no_network {
-        let plugged = network::plug(board.cards())?;
-        arguments.extend(plugged.arguments);
-        plugged.lines.iter().for_each(|line| eprintln!("{line}"));
-    }
-    match script {
-        Some(script) => follow(&arguments, script, options.timeout, POWER_OFF),
-        None => Err(interact(arguments)),
-    }
-}
-
-/// The image that is asked for.
-fn image(options: &Options) -> Result<PathBuf> {
-    Ok(match (&options.image, &options.elf) {
-        (Some(image), _) => {
-            File::open(image).with_context(|| format!("{} cannot be read", image.display()))?;
-            image.clone()
+    let target = options.boot.target()?;
+    match (script, target) {
+        (Some(script), target) => {
+            let conversation = Conversation::new(target.farewell(), options.strict);
+            follow(&target, script, options.boot.timeout, conversation)
         }
-        (None, Some(elf)) => image::write_beside(elf)?,
-        (None, None) => {
-            setup::rust(&[])?;
-            image::write_beside(&workspace::build_kernel("runtime")?)?
-        }
-    })
+        (None, Target::Serial { station, bytes, .. }) => station.interact(&bytes),
+        (None, Target::Qemu { arguments, .. }) => Err(interact(arguments)),
+    }
 }
 
 /// The script, unless there is a person at the terminal.
@@ -153,8 +105,8 @@ enum Happening {
     Script(Result<Option<String>, String>),
 }
 
-/// Lets the script talk to what is started, and ends that with the line `farewell`.
-fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewell: &'static str) -> Result<()> {
+/// Lets the script talk to what is started.
+fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, mut conversation: Conversation) -> Result<()> {
     let (happens, happenings) = mpsc::channel();
     let machine = {
         let happens = happens.clone();
@@ -164,7 +116,6 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewel
     thread::spawn(move || read_script(script, &happens));
 
     let mut screen = Screen { at_line_start: true };
-    let mut conversation = Conversation::new(farewell);
     let mut last_sign = Instant::now();
     let (mut typed, mut next_note) = (Instant::now(), seconds);
     let result = loop {
@@ -187,7 +138,9 @@ fn follow(start: &dyn Start, script: Box<dyn Read + Send>, seconds: u64, farewel
         let action = match happenings.recv_timeout(remaining) {
             Ok(Happening::Machine(Output::Bytes(bytes))) => {
                 last_sign = Instant::now();
-                screen.show(&bytes)?;
+                if !conversation.is_checking() {
+                    screen.show(&bytes)?;
+                }
                 conversation.output(&bytes)
             }
             Ok(Happening::Machine(Output::End)) => break conversation.ended(machine.end()),

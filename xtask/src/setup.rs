@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use step::Step;
-pub use tools::get as tools;
+pub use tools::{get as tools, get_reader as reader};
 
 use crate::{
     board::Board,
@@ -34,6 +34,8 @@ pub fn everything() -> Result<()> {
     boards.iter().try_for_each(board)?;
     firmware::get()?;
     tools()?;
+    // Without it the tests of recordings are ignored.
+    reader().unwrap_or_else(|error| eprintln!("setup: {error:#}"));
     let machines: Vec<_> = boards.iter().filter_map(|board| board.machine().ok()).collect();
     eprintln!(
         "setup: everything is there: the Rust target {TARGET}, clippy, rustfmt, QEMU with {}, the device trees and the firmware of the Raspberry Pi, and programs that the tests need",

@@ -18,6 +18,7 @@ mod network;
 mod normal;
 mod pool;
 pub mod protocol;
+mod record;
 mod report;
 pub mod select;
 mod serial;
@@ -43,20 +44,21 @@ use crate::{
 };
 
 /// Variables that change what tests do: the command that repeats a test sets them again.
-const VARIABLES: [&str; 9] = [
+const VARIABLES: [&str; 10] = [
     "EVERYTHING_HITS",
     "EVERYTHING_SECONDS",
     "NETWORK_SECONDS",
     "RANDOM_PROGRAMS",
     "RANDOM_SEED",
     "RANDOM_WORDS",
+    "RECORD_EVENTS",
     "STORM_HITS",
     "STORM_PAIRS",
     "STORM_SEED",
 ];
 
 /// What the names of the tests of the kernel begin with, after the configuration.
-const KERNEL_MODULES: [&str; 4] = ["console::", "boot::", "network::", "card::"];
+const KERNEL_MODULES: [&str; 5] = ["console::", "boot::", "network::", "card::", "record::"];
 
 /// How long an on-target test may take, unless the command line says otherwise.
 const SECONDS: u64 = 600;
@@ -214,6 +216,7 @@ fn add_images<'a>(pool: &Pool<'a>, targets: &'a Targets<'a>, audits: bool) {
                 }
                 targets.add_kernel(context, elf, image);
                 card::add(context, targets, image);
+                record::add(context, targets, image);
                 Ok(())
             });
         });

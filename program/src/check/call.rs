@@ -8,7 +8,7 @@ use kprobes_vm::code::{Aggregate, Builtin, Comparison, Kept, Op, Operand, ROWS_M
 use super::clause::Clause;
 use super::format;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
-use crate::checked::Action;
+use crate::checked::{Action, Said};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::report::{self, Conversion, Piece, Shown};
@@ -291,9 +291,9 @@ impl Clause<'_, '_> {
     /// A call that is done for itself.
     pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
         match (name.node.as_str(), arguments) {
-            ("printf", [text, values @ ..]) => self.printf("", text, "", values, span),
-            ("errorf", [text, values @ ..]) => self.printf("ERROR: ", text, "\n", values, span),
-            ("warnf", [text, values @ ..]) => self.printf("WARNING: ", text, "\n", values, span),
+            ("printf", [text, values @ ..]) => self.printf(Said::Printf, text, values, span),
+            ("errorf", [text, values @ ..]) => self.printf(Said::Error, text, values, span),
+            ("warnf", [text, values @ ..]) => self.printf(Said::Warning, text, values, span),
             ("time", rest @ ([] | [_])) => {
                 let of = match rest {
                     [format] => self.time_format(format)?,
@@ -303,7 +303,7 @@ impl Clause<'_, '_> {
                 let from = self.in_words(now, of, span)?;
                 let conversion = Some(Conversion { shown: Shown::Text, of, ..Conversion::default() });
                 let pieces = fallible::collect([Piece { text: String::new(), conversion }])?;
-                self.emit(Action::Format { pieces }, from, 1, span)
+                self.emit(Action::Format { pieces, kind: Said::Time }, from, 1, span)
             }
             ("time", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
             ("printf" | "errorf" | "warnf", []) => Err(span.error(Problem::ArgumentCount { least: 1, most: 32 })),
@@ -414,15 +414,13 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Output by a format, between `before` and `after`, which have no conversions.
-    fn printf(
-        &mut self,
-        before: &str,
-        text: &Expression,
-        after: &str,
-        arguments: &[Expression],
-        span: Span,
-    ) -> Result<(), Error> {
+    /// Output by a format, of the call `kind`.
+    fn printf(&mut self, kind: Said, text: &Expression, arguments: &[Expression], span: Span) -> Result<(), Error> {
+        let (before, after) = match kind {
+            Said::Printf | Said::Time => ("", ""),
+            Said::Error => (report::ERROR, "\n"),
+            Said::Warning => (report::WARNING, "\n"),
+        };
         let whole = fallible::format(format_args!("{before}{}{after}", written(text)?))?;
         let mut pieces = format::pieces(&whole)?.ok_or(text.span.error(Problem::Conversion))?;
         let conversions = pieces.iter().filter(|piece| piece.conversion.is_some()).count();
@@ -452,7 +450,7 @@ impl Clause<'_, '_> {
                 first
             }
         };
-        self.emit(Action::Format { pieces }, from, words, span)
+        self.emit(Action::Format { pieces, kind }, from, words, span)
     }
 }
 

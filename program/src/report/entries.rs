@@ -7,7 +7,7 @@ use kprobes_vm::code::{Aggregate, Kept, Map, Type};
 use kprobes_vm::hit::{total, wide};
 use kprobes_vm::store::Entries;
 
-use super::{Reporter, histogram, split};
+use super::{OutputFormat, Reporter, histogram, split};
 
 /// The number by which an entry is sorted.
 fn order(kept: Kept, value: &[u64]) -> i128 {
@@ -26,7 +26,7 @@ fn order(kept: Kept, value: &[u64]) -> i128 {
 }
 
 /// Whether what is collected has a sign.
-fn is_signed(aggregate: Aggregate) -> bool {
+pub(super) fn is_signed(aggregate: Aggregate) -> bool {
     match aggregate {
         Aggregate::Statistics { signed } => signed,
         _ => aggregate.number() == Some(Type::Integer { signed: true }),
@@ -44,6 +44,9 @@ impl Reporter<'_> {
         }
         let all = entries.iter().len();
         let shown = if top == 0 { all } else { usize::try_from(top).unwrap_or(usize::MAX) };
+        if self.format == OutputFormat::Json {
+            return self.json_map(of, of.value, entries.iter().skip(all.saturating_sub(shown)), divisor, out);
+        }
         for (key, value) in entries.iter().skip(all.saturating_sub(shown)) {
             self.key(of, key, out)?;
             self.entry(of.value, value, divisor, out)?;
@@ -74,16 +77,21 @@ impl Reporter<'_> {
         }
     }
 
-    /// Writes what has been collected for a key of map `number`, which is more than a number.
+    /// Writes what has been collected for a key of map `number`, which is more than a number, as a line.
     pub(super) fn collected(&self, number: usize, of: &Map, key: &[u64], out: &mut dyn Write) -> fmt::Result {
         let mut wanted = fallible::collect(key.iter().copied())?;
         self.unify(of, &mut wanted);
         let entries = self.entries(number, of)?;
         let found = entries.iter().find(|(key, _)| **key == wanted);
-        self.key(of, key, out)?;
-        match found {
-            Some((_, value)) => self.entry(of.value, value, 1, out),
-            None => self.entry(of.value, &fallible::collect((0..of.value.words()).map(|_| 0))?, 1, out),
+        let nothing = fallible::collect((0..of.value.words()).map(|_| 0))?;
+        let value = found.map_or(nothing.as_slice(), |(_, value)| value);
+        match self.format {
+            OutputFormat::Json => self.json_map(of, of.value, [(key, value)].into_iter(), 1, out),
+            OutputFormat::Text => {
+                self.key(of, key, out)?;
+                self.entry(of.value, value, 1, out)?;
+                out.write_char('\n')
+            }
         }
     }
 

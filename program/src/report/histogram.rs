@@ -1,7 +1,8 @@
-//! Histograms as text: a row for each range, with a bar.
+//! Histograms as text: a row for each range, with a bar. Both forms of output have the rows and their bounds from here.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
+use core::ops::RangeInclusive;
 
 use fallible::{OutOfMemory, format};
 
@@ -17,14 +18,40 @@ fn write(
     out: &mut dyn Write,
 ) -> fmt::Result {
     let most = counts.iter().copied().max().unwrap_or(0);
-    let Some(first) = counts.iter().position(|&count| count > 0) else { return Ok(()) };
-    let last = counts.iter().rposition(|&count| count > 0).unwrap_or(first);
-    for (row, &count) in counts.iter().enumerate().take(last + 1).skip(first) {
+    let Some(rows) = shown(counts) else { return Ok(()) };
+    for (row, &count) in counts.iter().enumerate().filter(|(row, _)| rows.contains(row)) {
         let length = (u128::from(count) * BAR as u128).checked_div(most.into()).unwrap_or(0) as usize;
         let (label, rest) = (label(row)?, BAR - length);
         writeln!(out, "{label:<16}{:>8} |{:@<length$}{:<rest$}|", count / divisor.max(1), "", "")?;
     }
     Ok(())
+}
+
+/// The rows that are shown: from the first that is not 0 to the last.
+pub(super) fn shown(counts: &[u64]) -> Option<RangeInclusive<usize>> {
+    let first = counts.iter().position(|&count| count > 0)?;
+    Some(first..=counts.iter().rposition(|&count| count > 0)?)
+}
+
+/// The least number in row `row` of a histogram by powers of two, and the least above it.
+pub(super) fn powers(row: usize) -> (Option<i128>, Option<i128>) {
+    let power = |exponent: usize| 1_i128.checked_shl(exponent as u32);
+    match row {
+        0 => (None, Some(0)),
+        1 | 2 => (Some(row as i128 - 1), Some(row as i128)),
+        _ => (power(row - 2), power(row - 1)),
+    }
+}
+
+/// The same of a linear histogram with so many `words`.
+pub(super) fn linear(row: usize, words: usize, least: i64, most: i64, step: i64) -> (Option<i128>, Option<i128>) {
+    let rows = words.saturating_sub(2);
+    let bound = |steps: usize| i128::from(least) + i128::from(step) * steps as i128;
+    match row {
+        0 => (None, Some(bound(0))),
+        _ if row > rows => (Some(most.into()), None),
+        _ => (Some(bound(row - 1)), Some(bound(row))),
+    }
 }
 
 /// Writes a histogram by powers of two.
@@ -56,12 +83,13 @@ pub(super) fn write_linear(
     divisor: u64,
     out: &mut dyn Write,
 ) -> fmt::Result {
-    let rows = counts.len().saturating_sub(2);
-    let bound = |steps: usize| Bound { bound: i128::from(least) + i128::from(step) * steps as i128, step };
-    let label = |row: usize| match row {
-        0 => format(format_args!("(..., {})", bound(0))),
-        _ if row > rows => format(format_args!("[{}, ...)", Bound { bound: most.into(), step })),
-        _ => format(format_args!("[{}, {})", bound(row - 1), bound(row))),
+    let label = |row: usize| {
+        let (from, to) = linear(row, counts.len(), least, most, step);
+        match (from.map(|bound| Bound { bound, step }), to.map(|bound| Bound { bound, step })) {
+            (Some(from), Some(to)) => format(format_args!("[{from}, {to})")),
+            (Some(from), None) => format(format_args!("[{from}, ...)")),
+            (None, to) => format(format_args!("(..., {})", to.unwrap_or(Bound { bound: least.into(), step }))),
+        }
     };
     write(counts, divisor, label, out)
 }

@@ -1,10 +1,11 @@
-//! What a program has put out, and what its maps keep, as text, in bpftrace's layout.
+//! What a program has put out, and what its maps keep, as text, in bpftrace's layout, or as JSON, in bpftrace's form.
 //!
 //! It runs in a task, allocates, and takes its time. Without memory it gives the error of a writer, and has written what precedes.
 
 mod conversion;
 mod entries;
 mod histogram;
+mod json;
 mod time;
 
 use alloc::string::String;
@@ -17,7 +18,12 @@ use kprobes_vm::store::{Masked, Record, Store};
 pub use conversion::{Conversion, Piece, Shown};
 pub(crate) use time::is_known as is_time_format;
 
-use crate::checked::{Action, Checked};
+use crate::checked::{Action, Checked, Said};
+
+/// What the line of `errorf` begins with.
+pub(crate) const ERROR: &str = "ERROR: ";
+/// What the line of `warnf` begins with.
+pub(crate) const WARNING: &str = "WARNING: ";
 
 /// The names of what a program has met.
 pub trait Names {
@@ -34,6 +40,42 @@ pub trait Names {
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
 }
 
+/// What the output of a program looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: an object of JSON a line, as `bpftrace -f json` prints them.
+    Json,
+}
+
+impl OutputFormat {
+    /// Writes how many probes a program has, where bpftrace does: in JSON only.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_attached(self, probes: usize, out: &mut dyn Write) -> fmt::Result {
+        match self {
+            Self::Text => Ok(()),
+            Self::Json => json::count("attached_probes", "probes", probes as u64, out),
+        }
+    }
+
+    /// Writes a sentence about what has failed while a program ran.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_failure(self, sentence: &str, out: &mut dyn Write) -> fmt::Result {
+        match self {
+            Self::Text => writeln!(out, "{sentence}"),
+            Self::Json => json::message("runtime_error", sentence, out),
+        }
+    }
+}
+
 /// What is needed to write values of a program.
 #[derive(Clone, Copy)]
 struct Reporter<'a> {
@@ -41,6 +83,7 @@ struct Reporter<'a> {
     store: &'a Store,
     names: &'a dyn Names,
     masked: Masked<'a>,
+    format: OutputFormat,
 }
 
 /// Writes what `program` has put out since the last time and before this one, and does what it has asked for: prints and clears
@@ -55,9 +98,10 @@ pub fn drain(
     store: &Store,
     names: &dyn Names,
     masked: Masked<'_>,
+    format: OutputFormat,
     out: &mut dyn Write,
 ) -> Result<bool, fmt::Error> {
-    let reporter = Reporter { program, store, names, masked };
+    let reporter = Reporter { program, store, names, masked, format };
     // Writing may be what the program is about, and put out more: that is for the next time.
     let ends = store.output_ends()?;
     while let Some(record) = store.take_record(&ends)? {
@@ -83,31 +127,35 @@ pub fn write_maps(
     store: &Store,
     names: &dyn Names,
     masked: Masked<'_>,
+    format: OutputFormat,
     out: &mut dyn Write,
 ) -> fmt::Result {
-    let reporter = Reporter { program, store, names, masked };
+    let reporter = Reporter { program, store, names, masked, format };
     let mut order = fallible::collect(0..program.code.maps.len())?;
     order.sort_unstable_by_key(|&number| program.code.maps.get(number).map(|map| map.name.as_str()));
     for number in order {
         reporter.map(number, 0, 1, out)?;
     }
-    if store.lost() > 0 {
-        writeln!(out, "Lost {} events", store.lost())?;
+    match (store.lost(), format) {
+        (0, _) => {}
+        (lost, OutputFormat::Text) => writeln!(out, "Lost {lost} events")?,
+        (lost, OutputFormat::Json) => json::count("lost_events", "events", lost, out)?,
     }
+    let mut failed = |sentence: fmt::Arguments<'_>| format.write_failure(&fallible::format(sentence)?, out);
     for (number, map) in program.code.maps.iter().enumerate() {
         let dropped = store.dropped(number);
         if dropped > 0 {
-            writeln!(out, "@{}: {dropped} values lost, as there was no room for more keys", map.name)?;
+            failed(format_args!("@{}: {dropped} values lost, as there was no room for more keys", map.name))?;
         }
     }
     if store.stacks_dropped() > 0 {
-        writeln!(out, "{} stacks lost, as there was no room for more", store.stacks_dropped())?;
+        failed(format_args!("{} stacks lost, as there was no room for more", store.stacks_dropped()))?;
     }
     if store.cut() > 0 {
-        writeln!(out, "{} runs ended in a loop, after {TURNS_MAX} operations in loops", store.cut())?;
+        failed(format_args!("{} runs ended in a loop, after {TURNS_MAX} operations in loops", store.cut()))?;
     }
     if store.faults() > 0 {
-        writeln!(out, "{} reads of memory failed, and gave 0", store.faults())?;
+        failed(format_args!("{} reads of memory failed, and gave 0", store.faults()))?;
     }
     Ok(())
 }
@@ -115,7 +163,17 @@ pub fn write_maps(
 impl Reporter<'_> {
     fn action(&self, action: &Action, record: &Record, out: &mut dyn Write) -> fmt::Result {
         match action {
-            Action::Format { pieces } => {
+            Action::Format { pieces, kind } => {
+                if self.format == OutputFormat::Json {
+                    let mut text = Text::default();
+                    Reporter { format: OutputFormat::Text, ..*self }.action(action, record, &mut text)?;
+                    return match kind {
+                        Said::Printf => json::object("printf", out, |out| json::quoted(&text.0, out)),
+                        Said::Time => json::object("time", out, |out| json::quoted(&text.0, out)),
+                        Said::Error => json::message("errorf", said(&text.0, ERROR), out),
+                        Said::Warning => json::message("warnf", said(&text.0, WARNING), out),
+                    };
+                }
                 let mut rest = record.values.as_slice();
                 for piece in pieces {
                     out.write_str(&piece.text)?;
@@ -136,6 +194,9 @@ impl Reporter<'_> {
                 }
                 Ok(())
             }
+            Action::Print { of } if self.format == OutputFormat::Json => {
+                json::object("value", out, |out| self.json_value(*of, &record.values, 1, out))
+            }
             Action::Print { of } => {
                 writeln!(out, "{}", self.text(*of, &record.values)?)
             }
@@ -146,15 +207,18 @@ impl Reporter<'_> {
                     Kept::Value(kind) => Some(kind),
                     Kept::Aggregate(aggregate) => aggregate.number(),
                 };
-                match kind {
-                    Some(kind) => {
+                match (kind, self.format) {
+                    (Some(kind), OutputFormat::Text) => {
                         self.key(of, key, out)?;
                         out.write_str(": ")?;
                         self.value(kind, value, 1, out)?;
+                        out.write_char('\n')
                     }
-                    None => self.collected((*map).into(), of, key, out)?,
+                    (Some(kind), OutputFormat::Json) => {
+                        self.json_map(of, Kept::Value(kind), [(key, value)].into_iter(), 1, out)
+                    }
+                    (None, _) => self.collected((*map).into(), of, key, out),
                 }
-                out.write_char('\n')
             }
             Action::PrintMap { map, top, divisor } => self.map((*map).into(), *top, *divisor, out),
             Action::Clear { .. } | Action::Zero { .. } | Action::Exit => Ok(()),
@@ -235,12 +299,22 @@ impl Reporter<'_> {
     }
 }
 
-/// Writes the bytes in these words, which begin with how many they are.
-fn bytes(words: &[u64], characters: bool, escaped: bool, out: &mut dyn Write) -> fmt::Result {
+/// The line of `errorf` or `warnf` without what it begins and ends with.
+fn said<'a>(line: &'a str, before: &str) -> &'a str {
+    let text = line.strip_prefix(before).unwrap_or(line);
+    text.strip_suffix('\n').unwrap_or(text)
+}
+
+/// The bytes in these words, which begin with how many they are.
+fn bytes_of(words: &[u64]) -> impl Iterator<Item = u8> {
     let (&count, words) = words.split_first().unwrap_or((&0, &[]));
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let all = words.iter().flat_map(|word| word.to_le_bytes()).take(count);
-    for (number, byte) in all.enumerate() {
+    words.iter().flat_map(|word| word.to_le_bytes()).take(count)
+}
+
+/// Writes the bytes in these words, which begin with how many they are.
+fn bytes(words: &[u64], characters: bool, escaped: bool, out: &mut dyn Write) -> fmt::Result {
+    for (number, byte) in bytes_of(words).enumerate() {
         match byte {
             b' '..=b'~' if characters => out.write_char(byte.into())?,
             _ if escaped => write!(out, "\\x{byte:02x}")?,

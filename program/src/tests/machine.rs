@@ -14,7 +14,7 @@ use kprobes_vm::store::{Limits, Store};
 use crate::check::{Symbols, check};
 use crate::checked::Checked;
 use crate::error::Problem;
-use crate::report::{Names, drain, write_maps};
+use crate::report::{Names, OutputFormat, drain, write_maps};
 use crate::syntax::{matches, numbered, parse};
 
 /// The functions of the image, with their addresses; each is 0x100 long.
@@ -171,6 +171,7 @@ pub(crate) struct Bed {
     pub program: Checked,
     pub store: Store,
     pub text: String,
+    pub format: OutputFormat,
 }
 
 impl Bed {
@@ -185,7 +186,7 @@ impl Bed {
         let checked = loaded.unwrap_or_else(|error| panic!("{}", error.within(program)));
         let store = Store::new(&checked.code, limits, 1_000);
         let store = store.unwrap_or_else(|flaw| panic!("{program}\n{checked}{flaw}"));
-        Self { program: checked, store, text: String::new() }
+        Self { program: checked, store, text: String::new(), format: OutputFormat::Text }
     }
 
     /// Runs clause `clause` for `hit`.
@@ -196,13 +197,13 @@ impl Bed {
 
     /// Takes what has been put out; whether the program has asked to end.
     pub fn drain(&mut self) -> bool {
-        drain(&self.program, &self.store, &Image, &masked, &mut self.text).unwrap()
+        drain(&self.program, &self.store, &Image, &masked, self.format, &mut self.text).unwrap()
     }
 
     /// All that is printed, to the end.
     pub fn finish(mut self) -> String {
         self.drain();
-        write_maps(&self.program, &self.store, &Image, &|action| action(), &mut self.text).unwrap();
+        write_maps(&self.program, &self.store, &Image, &|action| action(), self.format, &mut self.text).unwrap();
         self.text
     }
 }

@@ -7,7 +7,7 @@ use std::string::String;
 use kprobes_vm::store::Limits;
 
 use super::machine::{Bed, Image, Task, masked, printed, refused};
-use crate::report::drain;
+use crate::report::{OutputFormat, drain};
 
 /// What `kprobe:f { body }` prints for one hit with these arguments.
 fn once(body: &str, arguments: &[u64]) -> String {
@@ -481,7 +481,7 @@ fn what_writing_puts_out_is_for_the_next_time() {
     let bed = Bed::new("kprobe:f { printf(\"hit\\n\"); }");
     bed.hit(0, &Task::with(&[])).hit(0, &Task { cpu: 1, ..Task::with(&[]) });
     let mut out = Feedback(&bed, String::new());
-    assert_eq!(drain(&bed.program, &bed.store, &Image, &masked, &mut out), Ok(false));
+    assert_eq!(drain(&bed.program, &bed.store, &Image, &masked, OutputFormat::Text, &mut out), Ok(false));
     assert_eq!(out.1, "hit\nhit\n");
 }
 

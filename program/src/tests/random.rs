@@ -9,7 +9,7 @@ use kprobes_vm::store::{Limits, Store};
 use super::machine::{Bed, Image, Task, masked};
 use crate::check::check;
 use crate::random::{Random, rounds};
-use crate::report::{drain, write_maps};
+use crate::report::{OutputFormat, drain, write_maps};
 use crate::syntax::{Expression, ExpressionForm, Operator, Unary, generate, parse};
 
 /// What `expression` is for `arguments`, and whether it has a sign: computed with numbers that cannot overflow, without a
@@ -129,9 +129,9 @@ fn survives(text: &str, random: &mut Random) -> bool {
         for clause in 0..program.code.routines.len() {
             run(&program.code, clause, &store, &hit);
         }
-        drain(&program, &store, &Image, &masked, &mut out).unwrap();
+        drain(&program, &store, &Image, &masked, OutputFormat::Text, &mut out).unwrap();
     }
-    write_maps(&program, &store, &Image, &|action| action(), &mut out).unwrap();
+    write_maps(&program, &store, &Image, &|action| action(), OutputFormat::Text, &mut out).unwrap();
     true
 }
 

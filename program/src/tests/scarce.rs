@@ -10,7 +10,7 @@ use super::machine::{Bed, Image, Task, masked};
 use crate::check::check;
 use crate::checked::Checked;
 use crate::error::{Error, Problem};
-use crate::report::{drain, write_maps};
+use crate::report::{OutputFormat, drain, write_maps};
 use crate::shortcut::Shortcut;
 use crate::syntax::parse;
 
@@ -80,9 +80,9 @@ fn what_a_program_keeps_is_there_or_it_is_not_loaded() {
 /// What there is no memory to write is written later, or is said to be lost by an error.
 #[test]
 fn a_report_is_whole_or_an_error() {
-    for text in PROGRAMS {
+    for (text, format) in PROGRAMS.iter().flat_map(|&text| [(text, OutputFormat::Text), (text, OutputFormat::Json)]) {
         let bed = || {
-            let bed = Bed::new(text);
+            let bed = Bed { format, ..Bed::new(text) };
             for arg in 0..9 {
                 let clause = usize::from(text.starts_with("BEGIN"));
                 bed.hit(clause, &Task { stack: &[0x1010, 0x1204], ..Task::with(&[arg, 10 * arg, 7]) });
@@ -93,11 +93,11 @@ fn a_report_is_whole_or_an_error() {
         let kept = bed();
         // What has been drained is gone, so it is drained with all memory; the maps can be written again.
         let mut put_out = String::new();
-        drain(&program, &kept.store, &Image, &masked, &mut put_out).unwrap();
+        drain(&program, &kept.store, &Image, &masked, format, &mut put_out).unwrap();
         let (maps, _) = each_allocation(
             || {
                 let mut out = Text::default();
-                write_maps(&program, &kept.store, &Image, &masked, &mut out).map(|()| out.0)
+                write_maps(&program, &kept.store, &Image, &masked, format, &mut out).map(|()| out.0)
             },
             |std::fmt::Error| true,
         );
@@ -105,8 +105,9 @@ fn a_report_is_whole_or_an_error() {
         for allocations in (0..60).step_by(if cfg!(miri) { 9 } else { 1 }) {
             let bed = bed();
             let mut out = Text::default();
-            let outcome = with_memory(allocations, || drain(&program, &bed.store, &Image, &masked, &mut out).map(drop));
-            let all = drain(&program, &bed.store, &Image, &masked, &mut out);
+            let outcome =
+                with_memory(allocations, || drain(&program, &bed.store, &Image, &masked, format, &mut out).map(drop));
+            let all = drain(&program, &bed.store, &Image, &masked, format, &mut out);
             assert!(all.is_ok() && (outcome.is_err() || expected.starts_with(&out.0)), "{text}: {}", out.0);
         }
     }

@@ -13,7 +13,7 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-pub(super) static COMMANDS: [Command; 26] = [
+pub(super) static COMMANDS: [Command; 27] = [
     Command {
         name: "trace",
         arguments: "[OPTIONS] PROGRAM",
@@ -49,6 +49,7 @@ pub(super) static COMMANDS: [Command; 26] = [
     Command { name: "cat", arguments: "PATH", help: "what is in a file", run: files::cat },
     Command { name: "echo", arguments: "TEXT > PATH", help: "write a line to a file; `>>` appends", run: files::echo },
     Command { name: "clear", arguments: "trace", help: "forget the hits that were recorded", run: probes::clear },
+    Command { name: "record", arguments: "[on|off]", help: "send what is recorded to the host", run: probes::record },
     Command { name: "enable", arguments: "NAME", help: "arm an event again", run: probes::enable },
     Command { name: "disable", arguments: "NAME", help: "disarm an event, and keep its counts", run: probes::disable },
     Command {

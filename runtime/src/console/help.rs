@@ -44,7 +44,7 @@ pub(super) const fn is_narrow(text: &str) -> bool {
 }
 
 /// What `help NAME` says besides, by name.
-const MORE: [(&str, &str); 12] = [
+const MORE: [(&str, &str); 13] = [
     (
         "p",
         "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, or SYMBOL%return\n\
@@ -65,13 +65,23 @@ const MORE: [(&str, &str); 12] = [
          \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
          \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()\n\
          OPTIONS: -c COMMAND: run this meanwhile, and end with it; it comes last;\n\
-         \x20        -k KEYS: have room for so many keys and stacks; -i: interpret",
+         \x20        -k KEYS: have room for so many keys and stacks; -i: interpret;\n\
+         \x20        -f json: put out JSON; -m: mark what a host is to read",
     ),
     ("symbols", "GLOB: * stands for any characters, ? for one; without them, a part of the name"),
     ("coverage", "GLOB: as for symbols; without it, all of the image"),
     ("why", "without OFFSET, each instruction of the function in a line"),
     ("everything", "on: probe all; off: remove these probes; nothing: how often they were hit"),
-    ("echo", "`>` writes, `>>` appends; quotes are those of a shell; -n: without a line end"),
+    (
+        "echo",
+        "`>` writes, `>>` appends; quotes are those of a shell; -n: without a line end;\n\
+         $?: 1 if the line before was refused, or else 0",
+    ),
+    (
+        "record",
+        "on: send pages of the rings to the host as they fill, and what is there now;\n\
+         off: send the rest, and end",
+    ),
     ("cat", "cat trace N: the newest N hits"),
     ("run", "WORKLOAD: sha256, deflate or disk; N: iterations, 100; TASKS: 1 to 64, 4"),
     ("console", "as in trace PROGRAM -c console"),

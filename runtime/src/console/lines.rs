@@ -13,6 +13,11 @@ pub struct Lines<W: Write> {
 }
 
 impl<W: Write> Lines<W> {
+    /// Lines for `screen`.
+    pub fn new(screen: W) -> Self {
+        Self { kept: String::new(), is_lost: false, screen }
+    }
+
     /// Whether there was no memory for a part of what was written.
     pub fn is_lost(&self) -> bool {
         self.is_lost
@@ -78,7 +83,7 @@ mod tests {
 
     #[test]
     fn whole_lines_are_shown() {
-        let mut lines = Lines::<Screen>::default();
+        let mut lines = Lines::new(Screen::default());
         let shown = lines.screen.shown.clone();
         write!(lines, "a {}", 1).unwrap();
         assert_eq!(*shown.borrow(), "");
@@ -94,7 +99,7 @@ mod tests {
 
     #[test]
     fn output_is_kept_while_control_c_is_pressed() {
-        let mut lines = Lines::<Screen>::default();
+        let mut lines = Lines::new(Screen::default());
         let Screen { shown, is_interrupted } = lines.screen.clone();
         lines.write_str("one\ntw").unwrap();
         is_interrupted.set(true);

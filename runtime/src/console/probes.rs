@@ -6,6 +6,7 @@ use kprobes_trace::errno::Errno;
 
 use super::session::Session;
 use super::words::{Failure, Words};
+use crate::recording::{Outcome, Recording};
 use crate::symbol::Symbolic;
 use crate::{print, println, tracing};
 
@@ -111,4 +112,30 @@ fn set_enabled(session: &mut Session, words: &mut Words<'_>, enabled: bool) -> R
         Errno::NotFound => name.failure("there is no such event; `list` shows them"),
         _ => Failure::new(errno),
     })
+}
+
+/// `record [on|off]`
+pub(super) fn record(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let word = words.next();
+    words.end()?;
+    match word.map(|word| (word.text, word)) {
+        None => println!("{}", if session.recording.is_some() { "on" } else { "off" }),
+        Some(("on", word)) if session.recording.is_some() => {
+            return Err(word.failure("this goes on already; `record off` ends it"));
+        }
+        Some(("on", _)) => session.recording = Some(Recording::begin()?),
+        Some(("off", word)) => {
+            let recording = session.recording.take().ok_or_else(|| word.failure("nothing is being sent"))?;
+            let Outcome { records, lost, unsent, is_short } = recording.end();
+            println!("{records} records sent, {lost} lost");
+            if unsent > 0 {
+                return Err(Failure::new(format_args!("the channel has not taken {unsent} frames")));
+            }
+            if is_short {
+                return Err(Failure::new("there was no memory for the last records, which are in the trace"));
+            }
+        }
+        Some((_, word)) => return Err(word.failure("on or off is expected here")),
+    }
+    Ok(())
 }

@@ -3,15 +3,17 @@
 //! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. A task of its own shows
 //! meanwhile what it puts out; its maps come at the end.
 
-use core::fmt;
+use core::fmt::{self, Write};
 use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
-use fallible::Arc;
+use fallible::{Arc, OutOfMemory, Text};
 use kprobes_program::error::Error;
+use kprobes_program::report::OutputFormat;
 use kprobes_program::shortcut::Shortcut;
 use kprobes_vm::store::KEYS_MAX;
+use kprobes_wire::mark::{self, Kind, Marked};
 
 use super::lines;
 use super::session::{Screen, Session};
@@ -27,20 +29,30 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// The screen, line by line.
 type Lines = lines::Lines<Screen>;
 
-/// `trace [-i] [-k KEYS] PROGRAM [-c COMMAND]`
+/// `trace [-i] [-k KEYS] [-f text|json] [-m] PROGRAM [-c COMMAND]`
 pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let mut options = Options::default();
-    while let Some(option @ ("-i" | "-k")) = words.clone().next().map(|word| word.text) {
+    let (mut options, mut is_marked) = (Options::default(), false);
+    while let Some(option @ ("-i" | "-k" | "-f" | "-m")) = words.clone().next().map(|word| word.text) {
         words.next();
-        if option == "-i" {
-            options.is_interpreted = true;
-        } else {
-            words.clone().expect("a number of keys")?;
-            options.keys = Some(words.number(1, KEYS_MAX as u64)? as usize);
+        match option {
+            "-i" => options.is_interpreted = true,
+            "-m" => is_marked = true,
+            "-f" => {
+                let format = words.expect("text or json")?;
+                options.format = match format.text {
+                    "text" => OutputFormat::Text,
+                    "json" => OutputFormat::Json,
+                    _ => return Err(format.failure("the output is text or json")),
+                };
+            }
+            _ => {
+                words.clone().expect("a number of keys")?;
+                options.keys = Some(words.number(1, KEYS_MAX as u64)? as usize);
+            }
         }
     }
     let Typed { text, command, .. } = typed(words, "a program, as in kprobe:f { @ = count(); },")?;
-    run(session, &text, command.as_deref(), options)
+    run(session, &text, command.as_deref(), options, is_marked)
 }
 
 /// `funccount GLOB [-c COMMAND]`
@@ -66,34 +78,58 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     };
     let program = shortcut.program(&text).map_err(refused)?;
     println!("{program}");
-    run(session, &program, command.as_deref(), Options::default())
+    run(session, &program, command.as_deref(), Options::default(), false)
 }
 
-/// Runs a program, with `command` or until it ends. One at a time: the stack does not do for
+/// Runs a program, with `command` or until it ends; all that is said of it is marked, if a host is to read it. One at a time: the stack does not do for
 /// a program that the command of another runs, and so on.
-fn run(session: &mut Session, text: &str, command: Option<&str>, options: Options) -> Result<(), Failure> {
+fn run(
+    session: &mut Session,
+    text: &str,
+    command: Option<&str>,
+    options: Options,
+    is_marked: bool,
+) -> Result<(), Failure> {
     static IS_RUNNING: AtomicBool = AtomicBool::new(false);
     if IS_RUNNING.swap(true, Ordering::Relaxed) {
         return Err(Failure::new("a program runs already, with this command"));
     }
-    let outcome = run_alone(session, text, command, options);
+    let outcome = run_alone(session, text, command, options, is_marked);
     IS_RUNNING.store(false, Ordering::Relaxed);
     outcome
 }
 
-fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: Options) -> Result<(), Failure> {
+fn run_alone(
+    session: &mut Session,
+    text: &str,
+    command: Option<&str>,
+    options: Options,
+    is_marked: bool,
+) -> Result<(), Failure> {
+    let screen = |kind| Screen { mark: is_marked.then_some(kind) };
     let program = match Program::start_unless(text, options, &uart::is_interrupted) {
         Ok(program) => program,
         // The shell, which runs this command, prints `^C`.
         Err(refusal) if refusal.is_stopped() => return Ok(()),
         Err(refusal) => {
-            show(&refusal, text);
+            session.is_refused = true;
+            show(&refusal, text, &mut screen(Kind::Refused));
             return Ok(());
         }
     };
-    describe(&program);
-    // What `BEGIN` has put out comes before everything else; ^C is seen below.
-    let mut lines = Lines::default();
+    let mut about = Text::default();
+    describe(&program, &mut about).map_err(|_| OutOfMemory)?;
+    let mut lines = Lines::new(screen(Kind::Output));
+    // ^C is seen below. What `BEGIN` has put out comes before everything else that the program does.
+    let _ = program.write_attached(&mut lines);
+    let _ = match (is_marked, options.format) {
+        // Between objects there is nothing else; the number of probes is in one of them already.
+        (false, OutputFormat::Json) if about.0.contains("; ") || about.0.lines().count() > 1 => {
+            options.format.write_failure(about.0.trim_end(), &mut lines)
+        }
+        (false, OutputFormat::Json) => Ok(()),
+        _ => screen(Kind::Attached).write_str(&about.0),
+    };
     let _ = program.drain(&mut lines);
     let reader = program.reader();
     let left = Arc::try_new(PreemptLock::new(Lines::default()))?;
@@ -114,14 +150,18 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: 
             Ok(())
         }
     };
-    if let (Err(failure), Some(command)) = (outcome, command) {
+    if let (Err(failure), Some(command)) = (&outcome, command) {
         // The screen gives no errors but for ^C.
-        let _ = failure.write(command, &mut Screen);
+        let _ = failure.write(command, &mut Screen::default());
     }
+    session.is_refused |= outcome.is_err();
     let program = program.detach();
     reader.join();
     if uart::take_interrupt() {
         println!("^C");
+    }
+    if is_marked && session.is_refused {
+        print!("{}", Marked(Kind::Failed, command.unwrap_or_default()));
     }
     let mut lines = mem::take(&mut *left.lock());
     match program.finish(&mut lines) {
@@ -131,25 +171,39 @@ fn run_alone(session: &mut Session, text: &str, command: Option<&str>, options: 
             Err(Failure::new("there is no memory left for the rest of the output"))
         }
         _ if lines.is_lost() => Err(Failure::new("there was no memory for a part of the output")),
-        _ => Ok(()),
+        _ => {
+            drop(lines);
+            // After ^C once more, too.
+            if is_marked {
+                print!("{}", Marked(Kind::Done, ""));
+            }
+            Ok(())
+        }
     }
 }
 
 /// Says why a program does not run.
-fn show(refusal: &Refusal, text: &str) {
+fn show(refusal: &Refusal, text: &str, screen: &mut Screen) {
     // The screen gives no errors but for ^C.
-    let _ = refusal.write(text, &mut Screen);
+    let _ = match screen.mark {
+        None => refusal.write(text, screen),
+        Some(kind) => {
+            let cause = refusal.cause().map(|span| (span.start, span.end));
+            print!("{}", Marked(kind, mark::Refusal { cause, sentence: refusal.sentence() }));
+            Ok(())
+        }
+    };
 }
 
-/// Says how much is probed.
-fn describe(program: &Program) {
-    print!("{} probe{}", program.probes(), if program.probes() == 1 { "" } else { "s" });
+/// Says how much is probed, and how: the number of probes in the first line, and all that is not as it was asked for.
+fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
+    write!(out, "{} probe{}", program.probes(), if program.probes() == 1 { "" } else { "s" })?;
     let mut functions = program.refused();
     match (functions.next(), functions.count()) {
         (None, _) => {}
-        (Some(one), 0) => print!("; 1 function cannot be probed: `why {one}`"),
+        (Some(one), 0) => write!(out, "; 1 function cannot be probed: `why {one}`")?,
         (Some(first), others) => {
-            print!("; {} functions cannot be probed, as `why {first}` tells of the first", 1 + others);
+            write!(out, "; {} functions cannot be probed, as `why {first}` tells of the first", 1 + others)?;
         }
     }
     let instructions = program.refused_instructions();
@@ -161,22 +215,24 @@ fn describe(program: &Program) {
     };
     match *instructions {
         [] => {}
-        [one] => print!("; of functions that are, 1 instruction cannot be probed: `why {}`", place(one)),
-        [first, ..] => print!(
+        [one] => write!(out, "; of functions that are, 1 instruction cannot be probed: `why {}`", place(one))?,
+        [first, ..] => write!(
+            out,
             "; of functions that are, {} instructions cannot be probed, as `why {}` tells of the first",
             instructions.len(),
             place(first)
-        ),
+        )?,
     }
-    println!();
+    writeln!(out)?;
     match program.untold() {
         0 => {}
-        1 => println!("1 inlined copy is not probed: no instruction tells when control passes"),
-        untold => println!("{untold} inlined copies are not probed: no instruction tells when control passes"),
+        1 => writeln!(out, "1 inlined copy is not probed: no instruction tells when control passes")?,
+        untold => writeln!(out, "{untold} inlined copies are not probed: no instruction tells when control passes")?,
     }
-    for (number, reason) in program.interpreted() {
-        println!("clause {} is interpreted: {reason}", number + 1);
-    }
+    program
+        .interpreted()
+        .iter()
+        .try_for_each(|(number, reason)| writeln!(out, "clause {} is interpreted: {reason}", number + 1))
 }
 
 /// Shows what a program puts out, behind `lines`, until nothing more comes. Returns what was taken and could not be shown: the
@@ -198,10 +254,13 @@ fn follow(reader: &Reader, mut lines: Lines) -> Lines {
 }
 
 /// `list-probes PROBES`
-pub(super) fn list(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
     let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;
     match program::list(&text) {
-        Err(refusal) => show(&refusal, &text),
+        Err(refusal) => {
+            session.is_refused = true;
+            show(&refusal, &text, &mut Screen::default());
+        }
         Ok(probes) => {
             for probe in &probes {
                 if uart::is_interrupted() {

@@ -9,10 +9,12 @@ use aarch64_kprobes::Kprobe;
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::{self, Events};
 use kprobes_trace::trigger::controls::Controls;
+use kprobes_wire::mark::{Kind, Marked};
 
 use super::line_editor::{LineEditor, Refusal};
 use super::words::{Failure, Words};
 use super::{command, files, probes};
+use crate::recording::Recording;
 use crate::uart::Foreground;
 use crate::{print, println, tracing, uart};
 
@@ -29,14 +31,23 @@ pub(super) struct Session {
     pub controls: Controls,
     /// The probes on every instruction, if there are any.
     pub everything: Vec<Kprobe>,
+    /// What leaves the machine, if that goes on.
+    pub recording: Option<Recording>,
     editor: LineEditor,
     /// A command has lent the console, until [`exit`].
     is_lent: bool,
+    /// The line that is being carried out was refused, and the screen says why.
+    pub is_refused: bool,
+    /// The line before was refused: what `$?` is.
+    pub was_refused: bool,
 }
 
 #[derive(Default)]
 /// The UART as a place to write text to.
-pub(super) struct Screen;
+pub(super) struct Screen {
+    /// What is written is marked as this, for a host that reads it.
+    pub mark: Option<Kind>,
+}
 
 impl Write for Screen {
     /// An error, once ^C was pressed: it ends what is being written.
@@ -44,7 +55,10 @@ impl Write for Screen {
         if uart::is_interrupted() {
             return Err(fmt::Error);
         }
-        print!("{text}");
+        match self.mark {
+            None => print!("{text}"),
+            Some(kind) => print!("{}", Marked(kind, text)),
+        }
         Ok(())
     }
 }
@@ -55,8 +69,11 @@ pub fn run() -> ! {
         events: Events::new(tracing::rings()),
         controls: tracing::controls(),
         everything: Vec::new(),
+        recording: None,
         editor: LineEditor::new(PROMPT),
         is_lent: false,
+        is_refused: false,
+        was_refused: false,
     };
     println!("Type `help` to see what there is.");
     loop {
@@ -98,9 +115,9 @@ fn read_line(editor: &mut LineEditor) -> Result<String, Refusal> {
         println!();
     }
     // The screen gives no errors.
-    let _ = editor.start(&mut Screen);
+    let _ = editor.start(&mut Screen::default());
     loop {
-        if let Ok(Some(line)) = editor.feed(uart::read_byte(), &mut Screen) {
+        if let Ok(Some(line)) = editor.feed(uart::read_byte(), &mut Screen::default()) {
             return line;
         }
     }
@@ -108,7 +125,7 @@ fn read_line(editor: &mut LineEditor) -> Result<String, Refusal> {
 
 fn show(failure: &Failure, line: &str) {
     // The screen gives no errors.
-    let _ = failure.write(line, &mut Screen);
+    let _ = failure.write(line, &mut Screen::default());
 }
 
 impl Session {
@@ -119,17 +136,28 @@ impl Session {
             let line = read_line(&mut self.editor);
             let now = uart::overruns();
             match line {
-                _ if now != lost => show(&Failure::new(Lost(now - mem::replace(&mut lost, now))), ""),
-                Err(refusal) => show(&Failure::new(refusal), ""),
+                _ if now != lost => self.refuse(&Failure::new(Lost(now - mem::replace(&mut lost, now)))),
+                Err(refusal) => self.refuse(&Failure::new(refusal)),
                 Ok(line) => self.answer(&line),
             }
         }
+    }
+
+    /// Says why a line is not carried out.
+    fn refuse(&mut self, failure: &Failure) {
+        self.was_refused = true;
+        show(failure, "");
     }
 
     /// Carries a line out that was typed, and says what is wrong with it.
     fn answer(&mut self, line: &str) {
         let foreground = Foreground::begin();
         let outcome = self.execute(line);
+        let is_refused = mem::take(&mut self.is_refused) || outcome.is_err();
+        // A line without a command leaves this as it is, as in a shell.
+        if !line.trim().is_empty() && !line.trim_start().starts_with('#') {
+            self.was_refused = is_refused;
+        }
         if foreground.end() {
             println!("^C");
         } else if let Err(failure) = outcome {

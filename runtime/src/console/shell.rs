@@ -2,8 +2,8 @@
 //! one types into the tracefs of a Linux machine.
 //!
 //! Words are separated by white space. `'…'` takes everything as it is; in `"…"`, `\` takes `"` and `\` as they are; outside of
-//! quotes, `\` takes any character as it is. `> FILE` or `>> FILE` may stand anywhere outside of quotes. There are no variables and
-//! no patterns: `$retval` and `*` are just characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
+//! quotes, `\` takes any character as it is. `> FILE` or `>> FILE` may stand anywhere outside of quotes. `$?`, where a shell knows
+//! it, tells whether the line before was refused. There are no other variables and no patterns: `$retval` and `*` are just characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -79,9 +79,22 @@ impl Line {
     /// A quote is not closed, a file is missing, or there are several; or a sign is not in quotes that a shell has a meaning for;
     /// or there is no memory for the words.
     pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::of(tokens(text, None)?)
+    }
+
+    /// The same, where `$?` stands for 1 if the line before was refused, and for 0 if not, except in `'…'` and after `\`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`parse`](Self::parse).
+    pub fn parse_after(text: &str, was_refused: bool) -> Result<Self, Error> {
+        Self::of(tokens(text, Some(if was_refused { '1' } else { '0' }))?)
+    }
+
+    fn of(tokens: Vec<(Token, usize)>) -> Result<Self, Error> {
         let mut line = Self::default();
         let mut redirection = None;
-        for (token, column) in tokens(text)? {
+        for (token, column) in tokens {
             match (token, redirection.take()) {
                 (Token::Word(_), Some((_, column))) if line.output.is_some() => {
                     return Err(Error { problem: "the output goes to one file only", column });
@@ -103,8 +116,8 @@ fn no_file(column: usize) -> Error {
     Error { problem: "the name of a file is missing behind this", column }
 }
 
-/// The parts of a line, each with its column.
-fn tokens(text: &str) -> Result<Vec<(Token, usize)>, Error> {
+/// The parts of a line, each with its column; `status` stands for `$?`.
+fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error> {
     let mut tokens = Vec::new();
     let mut word: Option<(String, usize)> = None;
     let mut characters = text.chars().enumerate().peekable();
@@ -138,9 +151,21 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, Error> {
                             None => fallible::push_char(word, '\\')?,
                         }
                     }
+                    Some((_, '$'))
+                        if character == '"'
+                            && let Some(status) = status =>
+                    {
+                        let is_status = characters.next_if(|&(_, next)| next == '?').is_some();
+                        fallible::push_char(word, if is_status { status } else { '$' })?;
+                    }
                     Some((_, inner)) => fallible::push_char(word, inner)?,
                 }
             },
+            '$' if let Some(status) = status
+                && characters.next_if(|&(_, next)| next == '?').is_some() =>
+            {
+                fallible::push_char(word, status)?;
+            }
             '\\' => {
                 if let Some((_, escaped)) = characters.next() {
                     fallible::push_char(word, escaped)?;
@@ -175,6 +200,18 @@ mod tests {
         assert_eq!(words("echo '' \"\""), ["echo", "", ""]);
         assert_eq!(words("echo $retval *"), ["echo", "$retval", "*"]);
         assert_eq!(words(""), [""; 0]);
+    }
+
+    #[test]
+    fn the_outcome_of_the_line_before_is_a_variable() {
+        let line = r#"echo $? a$?b "$?$" '$?' \$? $x? > $?"#;
+        for (was_refused, status) in [(false, "0"), (true, "1")] {
+            let Line { words, output } = Line::parse_after(line, was_refused).unwrap();
+            let (inner, quoted) = (["a", status, "b"].concat(), [status, "$"].concat());
+            assert_eq!(words, ["echo", status, &inner, &quoted, "$?", "$?", "$x?"]);
+            assert_eq!(output.unwrap().path, status);
+        }
+        assert_eq!(words("echo $? \"$?\""), ["echo", "$?", "$?"]);
     }
 
     #[test]

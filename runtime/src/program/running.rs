@@ -10,7 +10,7 @@ use fallible::{Arc, OutOfMemory};
 use kprobes_program::check::check;
 use kprobes_program::checked::Checked;
 use kprobes_program::error::{Error, Span};
-use kprobes_program::report;
+use kprobes_program::report::{self, OutputFormat};
 use kprobes_program::syntax::{self, Probe};
 use kprobes_vm::code::Routine;
 use kprobes_vm::store::{Limits, Store};
@@ -49,6 +49,7 @@ pub struct Shared {
     ending: AtomicU64,
     /// Whether a task takes the output: one at a time can.
     reading: AtomicBool,
+    format: OutputFormat,
 }
 
 /// A program that runs. To drop it ends it, without its `END`, and shows nothing.
@@ -130,14 +131,25 @@ impl Refusal {
         self.is_stopped
     }
 
+    /// What is wrong, without a full stop.
+    #[must_use]
+    pub fn sentence(&self) -> &str {
+        if self.sentence.is_empty() { "there is no memory left to say what is wrong" } else { &self.sentence }
+    }
+
+    /// The part of the text that is the cause.
+    #[must_use]
+    pub fn cause(&self) -> Option<Span> {
+        self.cause
+    }
+
     /// Writes why, and the place in `source`, the text of the program, marked below it.
     ///
     /// # Errors
     ///
     /// Those of `out`.
     pub fn write(&self, source: &str, out: &mut dyn Write) -> fmt::Result {
-        let without = if self.sentence.is_empty() { "there is no memory left to say what is wrong" } else { "" };
-        writeln!(out, "error: {}{without}", self.sentence)?;
+        writeln!(out, "error: {}", self.sentence())?;
         let Some(cause) = self.cause else { return Ok(()) };
         fallible::format(format_args!("{}", cause.mark(source)))?.lines().try_for_each(|line| writeln!(out, "  {line}"))
     }
@@ -150,6 +162,8 @@ pub struct Options {
     pub is_interpreted: bool,
     /// For how many keys each of its maps has room, if not for the usual number, and for how many stacks.
     pub keys: Option<usize>,
+    /// What its output looks like.
+    pub format: OutputFormat,
 }
 
 /// What a program may keep; for stacks, a sixteenth of the memory that is to spare, if that is more than the usual.
@@ -190,11 +204,11 @@ fn masked(action: &mut dyn FnMut()) {
 impl Shared {
     /// Reads a program, checks it, finds the instructions that it is about, and takes the memory that it needs. Returns these, and
     /// where the text names each of its probes, too.
-    fn load(text: &str, keys: Option<usize>) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
+    fn load(text: &str, options: Options) -> Result<(Self, Vec<Place>, Vec<Span>), Refusal> {
         let tree = syntax::parse(text)?;
         let table = Table::default();
         let program = check(&tree, &Image(&table))?;
-        let limits = limits(keys);
+        let limits = limits(options.keys);
         let kept = limits.bytes(&program.code);
         check_memory(&[], kept)?;
         let mut all = Places::default();
@@ -211,7 +225,11 @@ impl Shared {
         let store = Store::new(&program.code, &limits, time::nanoseconds());
         let store = store.map_err(|flaw| Refusal::new(sentence(format_args!("the program cannot run: {flaw}"))))?;
         let (ending, reading, late) = (AtomicU64::new(u64::MAX), AtomicBool::new(false), AtomicU64::new(0));
-        Ok((Self { program, store, names, alone, inlined, untold, late, ending, reading }, places, spans))
+        Ok((
+            Self { program, store, names, alone, inlined, untold, late, ending, reading, format: options.format },
+            places,
+            spans,
+        ))
     }
 
     /// When the program has ended, by `exit()` or as it was told to, in nanoseconds; `u64::MAX` while it runs.
@@ -233,7 +251,7 @@ impl Shared {
         if self.reading.swap(true, Ordering::Acquire) {
             return Ok(false);
         }
-        let outcome = report::drain(&self.program, &self.store, &self.known(), &masked, out);
+        let outcome = report::drain(&self.program, &self.store, &self.known(), &masked, self.format, out);
         self.reading.store(false, Ordering::Release);
         outcome
     }
@@ -284,8 +302,8 @@ impl Program {
     ///
     /// As above.
     pub fn start_unless(text: &str, options: Options, is_stopped: &dyn Fn() -> bool) -> Result<Self, Refusal> {
-        let Options { is_interpreted, keys } = options;
-        let (shared, places, spans) = Shared::load(text, keys)?;
+        let is_interpreted = options.is_interpreted;
+        let (shared, places, spans) = Shared::load(text, options)?;
         // Code has addresses in what is shared, from here on.
         let mut shared = Arc::try_new(shared)?;
         let snippets = match Arc::get_mut(&mut shared) {
@@ -301,6 +319,15 @@ impl Program {
         attached.arm(is_stopped).map_err(|error| Refusal::new(sentence(format_args!("{error}"))))?;
         let tasks = Tasks { intervals: alone::start_intervals(&shared)?, shared: shared.clone() };
         Ok(Self { attached, tasks, shared })
+    }
+
+    /// Writes how many probes it has, if its output has an object for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_attached(&self, out: &mut dyn Write) -> fmt::Result {
+        self.shared.format.write_attached(self.probes(), out)
     }
 
     /// How many probes it has, those included that no code is hit for.
@@ -404,7 +431,7 @@ impl Detached {
         alone::run(&shared, |probe| *probe == Probe::End);
         // What CPUs have put out that have not seen yet that one has asked to end stands behind that.
         while shared.drain(out)? {}
-        report::write_maps(&shared.program, &shared.store, &shared.known(), &masked, out)?;
+        report::write_maps(&shared.program, &shared.store, &shared.known(), &masked, shared.format, out)?;
         let keeps_calls = shared.names.iter().any(|probe| matches!(probe, Probe::Return { .. }));
         let or = if keeps_calls { ", or too many calls of the function were in progress" } else { "" };
         let busy = fallible::format(format_args!("another was being handled on the same CPU{or}"))?;
@@ -415,8 +442,11 @@ impl Detached {
         ] {
             match missed {
                 0 => {}
-                1 => writeln!(out, "Missed 1 {what}, as {why}")?,
-                _ => writeln!(out, "Missed {missed} {what}s, as {why}")?,
+                _ => {
+                    let s = if missed == 1 { "" } else { "s" };
+                    let sentence = fallible::format(format_args!("Missed {missed} {what}{s}, as {why}"))?;
+                    shared.format.write_failure(&sentence, out)?;
+                }
             }
         }
         Ok(())

@@ -30,7 +30,7 @@ use crate::functions::Functions;
 use crate::host::{Clock, Offsets, Symbols};
 use crate::options::{Flag, Options, TraceClock};
 use crate::recorder::{PRINT_EVENT, Recorder};
-use crate::ring::{Counts, RECORD_HEADER, RECORD_MAX, Record, Rings, Snapshot, Stats};
+use crate::ring::{Counts, Pages, RECORD_HEADER, RECORD_MAX, Record, Rings, Snapshot, Stats};
 use crate::text::{self, ShowError};
 use crate::trigger::Plan;
 
@@ -775,6 +775,16 @@ impl<P: Armed> Events<P> {
         let count = *written - before;
         *pipe = Pipe::default();
         Ok(count)
+    }
+
+    /// Takes the oldest records of `cpu` away, as pages of `trace_pipe_raw`; what was taken for `trace_pipe` stays there.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them, and nothing was taken away.
+    pub fn take_pages(&self, cpu: usize, clock: Clock) -> Result<Pages, ShowError> {
+        self.keep_snapshot(false)?;
+        Ok(self.rings.take_pages(cpu, clock, &mut |_| Ok(()))?)
     }
 
     fn write_record(

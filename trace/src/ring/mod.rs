@@ -27,6 +27,7 @@
 //! something away.
 
 mod change;
+mod pages;
 mod snapshot;
 
 use alloc::boxed::Box;
@@ -44,6 +45,7 @@ use crate::recorder::{Bench, COMPOSED};
 use crate::trigger::Switch;
 
 pub use change::ResizeError;
+pub use pages::{Pages, RAW_PAGE};
 pub use snapshot::{Record, Snapshot, Stats};
 
 /// Bytes of a page. In models small enough for two records.

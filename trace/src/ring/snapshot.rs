@@ -37,12 +37,12 @@ pub struct Snapshot {
 
 /// A copy of what was in a ring.
 #[derive(Clone, Debug, Default)]
-struct Copied {
+pub(super) struct Copied {
     /// Records, one behind the other, without what is between them in pages.
     bytes: Vec<u8>,
     /// At which byte of them others are missing, and how many.
     gaps: Vec<(usize, u64)>,
-    counts: Counts,
+    pub(super) counts: Counts,
     /// The number of the first record, or of the first that is missing before it.
     first: u64,
     /// The number of the next record.
@@ -157,7 +157,7 @@ impl Ring {
     }
 
     /// The same, as far as position `until`, if it is given.
-    fn copy_to(&self, mut reader: Reader, until: Option<u64>) -> Result<(Copied, Reader), OutOfMemory> {
+    pub(super) fn copy_to(&self, mut reader: Reader, until: Option<u64>) -> Result<(Copied, Reader), OutOfMemory> {
         const BYTES: u64 = PAGE as u64;
         let counts = Counts { lost: reader.lost, ..Counts::default() };
         let (first, overwritten, read) = (reader.number, reader.overwritten, reader.read);
@@ -326,7 +326,7 @@ impl Copied {
         }
     }
 
-    fn records(&self, cpu: usize) -> impl Iterator<Item = Record<'_>> {
+    pub(super) fn records(&self, cpu: usize) -> impl Iterator<Item = Record<'_>> {
         let (mut at, mut gaps) = (0, self.gaps.iter().peekable());
         core::iter::from_fn(move || {
             let rest = self.bytes.get(at..)?;

@@ -335,3 +335,29 @@ fn records_are_never_torn() {
         assert_eq!(next, COUNT);
     });
 }
+
+/// Records that are taken away as pages are the same, in whatever portions, and those that were overwritten are counted.
+#[cfg(not(loom))]
+#[test]
+fn pages_have_every_record_once() {
+    let clock = crate::host::Clock { frequency: 1_000_000_000, origin: 0 };
+    for (written, pages) in [(0, 4), (10, 4), (3 * IN_PAGE, 4), (100 * IN_PAGE + 7, 200), (100 * IN_PAGE + 7, 4)] {
+        let rings = rings(1, pages);
+        (0..written).for_each(|number| record(rings, 0, number));
+        let mut tasks = Vec::new();
+        let (mut records, mut lost, mut bytes) = (0, 0, 0);
+        loop {
+            let taken = rings.take_pages(0, clock, &mut |record| fallible::push(&mut tasks, record.task())).unwrap();
+            if taken.records == 0 {
+                break;
+            }
+            records += taken.records;
+            lost += taken.lost;
+            bytes += taken.bytes.len();
+        }
+        assert_eq!((records + lost, bytes % RAW_PAGE), (written, 0), "{written} in {pages} pages");
+        assert!(tasks.iter().map(|&task| u64::from(task)).eq(lost..written));
+        assert!((lost == 0) == (written <= (pages as u64 - 1) * IN_PAGE));
+        assert_eq!((present(rings).len(), rings.snapshot().unwrap().stats().next().unwrap().read), (0, records));
+    }
+}

@@ -79,7 +79,8 @@ fn a_return() {
         name: "dd",
         task: 101,
         flags: INTERRUPT,
-        time: 7_680_264_999,
+        // Linux rounds to the nearest microsecond.
+        time: 7_680_263_500,
         at: (CALLER + 0x840, CALLER + 0x2c),
         faults: 0,
     };

@@ -14,16 +14,28 @@ use super::{Step, is_root, text_of};
 const TOOLS: [(&str, &str); 4] =
     [("mcopy", "mtools"), ("fsck.fat", "dosfstools"), ("sfdisk", "fdisk"), ("curl", "curl")];
 
+/// What reads recordings: others' program, without which the tests of these are ignored.
+const READER: [(&str, &str); 1] = [("trace-cmd", "trace-cmd")];
+
 /// Gets the programs that are missing, or says what to type.
 pub fn get() -> Result<()> {
-    let packages = missing();
+    install(&TOOLS, "mtools, dosfstools, util-linux and curl")
+}
+
+/// Gets `trace-cmd`, or says what to type.
+pub fn get_reader() -> Result<()> {
+    install(&READER, "trace-cmd")
+}
+
+fn install(tools: &[(&'static str, &'static str)], names: &str) -> Result<()> {
+    let packages = missing(tools);
     if packages.is_empty() {
         return Ok(());
     }
     let list = packages.join(" ");
     eprintln!("setup: programs that the tests need are missing: {list}");
     if text_of(Command::new("apt-get").arg("--version")).is_err() {
-        bail!("the tests need mtools, dosfstools, util-linux and curl: install what is missing of them, {list}");
+        bail!("the tests need {names}: install what is missing of them, {list}");
     }
     let mut install = vec!["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"];
     install.extend(&packages);
@@ -33,14 +45,14 @@ pub fn get() -> Result<()> {
         bail!("only root can install {list}; type\n{}", lines.join("\n"));
     }
     steps.iter().try_for_each(Step::take)?;
-    ensure!(missing().is_empty(), "{} were installed, and are not in PATH", missing().join(" "));
+    ensure!(missing(tools).is_empty(), "{} were installed, and are not in PATH", missing(tools).join(" "));
     Ok(())
 }
 
-fn missing() -> Vec<&'static str> {
+fn missing(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     let is_missing = |(program, _): &(&str, &str)| {
         let started = Command::new(program).arg("--help").stdin(Stdio::null()).output();
         started.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     };
-    TOOLS.into_iter().filter(is_missing).map(|(_, package)| package).collect()
+    tools.iter().filter(|tool| is_missing(tool)).map(|(_, package)| *package).collect()
 }

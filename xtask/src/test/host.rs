@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The packages whose library, or the pure part of it, also builds for the host.
-const LIBRARIES: [&str; 18] = [
+const LIBRARIES: [&str; 20] = [
     "-p",
     "aarch64-kprobes",
     "-p",
@@ -32,6 +32,8 @@ const LIBRARIES: [&str; 18] = [
     "kprobes-loader-protocol",
     "-p",
     "kprobes-pl011",
+    "-p",
+    "kprobes-wire",
     "-p",
     "runtime",
 ];

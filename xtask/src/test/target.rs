@@ -54,7 +54,8 @@ impl NamedConfiguration<'_> {
         self.configuration.name == BASE
     }
 
-    fn arguments(&self, image: &Path) -> Result<Vec<OsString>> {
+    /// What QEMU is told to boot `image` in it.
+    pub fn arguments(&self, image: &Path) -> Result<Vec<OsString>> {
         self.board.arguments(self.configuration, &Overrides::default(), image)
     }
 }

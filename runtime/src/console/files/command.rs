@@ -11,16 +11,16 @@ use super::super::words::{Failure, SCREEN_ONLY, Word, Words, joined};
 use super::tracefs::{self, Fault, WriteFault};
 use crate::{print, println, smp, tracing, uart};
 
-/// Reads what is left of a line as a shell does.
-fn shell_line(words: &Words<'_>) -> Result<Line, Failure> {
+/// Reads what is left of a line as a shell does, after a line that was refused or was not.
+fn shell_line(session: &Session, words: &Words<'_>) -> Result<Line, Failure> {
     let Word { text, column } = words.rest();
-    Line::parse(text).map_err(|error| error.failure(column))
+    Line::parse_after(text, session.was_refused).map_err(|error| error.failure(column))
 }
 
 /// The words of what is left of a line whose output goes nowhere else.
-fn to_screen(words: &Words<'_>) -> Result<Vec<String>, Failure> {
+fn to_screen(session: &Session, words: &Words<'_>) -> Result<Vec<String>, Failure> {
     let before = words.rest().column;
-    match shell_line(words)? {
+    match shell_line(session, words)? {
         Line { output: Some(output), .. } => Err(Failure::at(before + output.column, SCREEN_ONLY)),
         Line { words, output: None } => Ok(words),
     }
@@ -28,12 +28,15 @@ fn to_screen(words: &Words<'_>) -> Result<Vec<String>, Failure> {
 
 /// `ls [PATH…]`
 pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let paths = to_screen(words)?;
+    let paths = to_screen(session, words)?;
     let here = [String::new()];
     for path in if paths.is_empty() { &here[..] } else { &paths } {
         match tracefs::list(session, path) {
             Ok(names) => names.iter().for_each(|name| println!("{name}")),
-            Err(errno) => println!("ls: cannot access '{path}': {errno}"),
+            Err(errno) => {
+                session.is_refused = true;
+                println!("ls: cannot access '{path}': {errno}");
+            }
         }
     }
     Ok(())
@@ -41,30 +44,35 @@ pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Fai
 
 /// `cat PATH…`, and `cat trace N` for the newest N records.
 pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let paths = to_screen(words)?;
+    let paths = to_screen(session, words)?;
     if let [file, newest] = &paths[..]
         && let ("trace", Ok(newest)) = (file.as_str(), newest.parse())
     {
         let cpus = smp::running().count();
-        let written = session.events.write_trace(&mut Screen, newest, cpus, &tracing::Names, tracing::clock());
-        return written.or_else(|_| unless_interrupted(Errno::NoMemory, file));
+        let written =
+            session.events.write_trace(&mut Screen::default(), newest, cpus, &tracing::Names, tracing::clock());
+        return written.or_else(|_| unless_interrupted(session, Errno::NoMemory, file));
     }
     if paths.is_empty() {
         words.expect("the name of a file")?;
     }
     for path in &paths {
-        match tracefs::read(session, path, &mut Screen) {
+        match tracefs::read(session, path, &mut Screen::default()) {
             Ok(()) => {}
-            Err(Fault::Errno(errno)) => println!("cat: {path}: {errno}"),
-            Err(Fault::Screen) => return unless_interrupted(Errno::NoMemory, path),
+            Err(Fault::Errno(errno)) => {
+                session.is_refused = true;
+                println!("cat: {path}: {errno}");
+            }
+            Err(Fault::Screen) => return unless_interrupted(session, Errno::NoMemory, path),
         }
     }
     Ok(())
 }
 
 /// What has gone wrong, if it was not ^C that has ended it.
-fn unless_interrupted(errno: Errno, path: &str) -> Result<(), Failure> {
+fn unless_interrupted(session: &mut Session, errno: Errno, path: &str) -> Result<(), Failure> {
     if !uart::is_interrupted() {
+        session.is_refused = true;
         println!("cat: {path}: {errno}");
     }
     Ok(())
@@ -72,7 +80,7 @@ fn unless_interrupted(errno: Errno, path: &str) -> Result<(), Failure> {
 
 /// `echo [-n] WORDS [> PATH]`
 pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let Line { words, output } = shell_line(words)?;
+    let Line { words, output } = shell_line(session, words)?;
     let (words, end) = match &words[..] {
         [first, rest @ ..] if first == "-n" => (rest, ""),
         words => (words, "\n"),
@@ -97,7 +105,9 @@ pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure>
 }
 
 fn write(session: &mut Session, Output { path, append, .. }: &Output, text: &str) {
-    match tracefs::write(session, path, text, *append) {
+    let written = tracefs::write(session, path, text, *append);
+    session.is_refused |= written.is_err();
+    match written {
         Ok(()) => {}
         Err(WriteFault::Open(errno)) => println!("{path}: {errno}"),
         Err(WriteFault::Write(errno)) => println!("echo: write error: {errno}"),

@@ -69,6 +69,45 @@ pub(super) fn read_pipe(session: &Session, parts: &[&str], out: &mut dyn Write) 
     Ok(())
 }
 
+/// Shows records as they come, as pages, until ^C: bytes as `hexdump -C` shows them.
+pub(super) fn read_raw(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let cpu = cpu(parts).ok_or(Errno::NotFound)?;
+    let mut at = 0;
+    let mut repeats = false;
+    let mut last = [0; HEX_ROW];
+    while !uart::is_interrupted() {
+        let pages = session.events.take_pages(cpu, tracing::clock())?;
+        for row in pages.bytes.as_chunks::<HEX_ROW>().0 {
+            // A row is shown in place of all that are the same.
+            let is_same = at > 0 && *row == last;
+            if !is_same {
+                write_row(at, row, out)?;
+            } else if !repeats {
+                out.write_str("*\n")?;
+            }
+            (last, repeats) = (*row, is_same);
+            at += HEX_ROW;
+        }
+        if pages.records == 0 {
+            task::sleep(PIPE_PERIOD);
+        }
+    }
+    Ok(())
+}
+
+/// Bytes in a row of `hexdump -C`.
+const HEX_ROW: usize = 16;
+
+fn write_row(at: usize, row: &[u8; HEX_ROW], out: &mut dyn Write) -> core::fmt::Result {
+    write!(out, "{at:08x}")?;
+    for (place, byte) in row.iter().enumerate() {
+        write!(out, "{}{byte:02x}", if place % 8 == 0 { "  " } else { " " })?;
+    }
+    out.write_str("  |")?;
+    row.iter().try_for_each(|&byte| out.write_char(if matches!(byte, b' '..=b'~') { byte.into() } else { '.' }))?;
+    out.write_str("|\n")
+}
+
 pub(super) fn read_on(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
     Ok(writeln!(out, "{}", u8::from(session.events.rings().is_on()))?)
 }

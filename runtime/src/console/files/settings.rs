@@ -31,7 +31,7 @@ pub(super) fn write_tracer(_: &mut Session, _: &[&str], text: &str) -> Result<()
     if text.trim_ascii() == TRACER { Ok(()) } else { Err(Errno::Invalid) }
 }
 
-/// The layout of the pages that Linux's `trace_pipe_raw` gives out, for programs that ask before they look for that file.
+/// The layout of the pages of `trace_pipe_raw`.
 const HEADER_PAGE: &str = "\
 \tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
 \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;

@@ -51,7 +51,7 @@ const fn read_only(path: &'static str, read: Read) -> Node {
     Node { path, read: Some(read), empty: None, write: None }
 }
 
-static NODES: [Node; 46] = [
+static NODES: [Node; 47] = [
     read_only("README", settings::read_me),
     read_only("available_events", event::read_events),
     read_only("available_filter_functions", kprobes::read_functions),
@@ -85,6 +85,7 @@ static NODES: [Node; 46] = [
     read_only("per_cpu/*/stats", ring::read_stats),
     emptied("per_cpu/*/trace", ring::read_trace, ring::clear_trace, ring::pass_over),
     read_only("per_cpu/*/trace_pipe", ring::read_pipe),
+    read_only("per_cpu/*/trace_pipe_raw", ring::read_raw),
     read_only("saved_cmdlines", settings::read_names),
     file("saved_cmdlines_size", settings::read_names_size, settings::write_names_size),
     emptied("set_event", event::read_set, event::disable_all, event::write_set),
@@ -233,8 +234,8 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("events/enable", "whether all events are enabled; written: 0, 1"),
     ("events/ftrace/print/format", "how the record of a text of trace_marker is laid out"),
     ("events/ftrace/print/id", "the number of the event of such a record"),
-    ("events/header_event", "how Linux encodes a record; nothing here is encoded so"),
-    ("events/header_page", "how Linux lays out a page of a ring; nothing here is laid out so"),
+    ("events/header_event", "how trace_pipe_raw encodes a record in a page"),
+    ("events/header_page", "how trace_pipe_raw lays out a page of a ring"),
     ("events/*/enable", "whether the events of a group are enabled; written: 0, 1"),
     ("events/*/*/enable", "whether an event is enabled; written: 0, 1"),
     (
@@ -282,6 +283,11 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("per_cpu/*/stats", "how many records are in the ring of one CPU, lost, and read"),
     ("per_cpu/*/trace", "what was recorded on one CPU; `>` empties its ring"),
     ("per_cpu/*/trace_pipe", "what is recorded on one CPU, as it comes, until ^C"),
+    (
+        "per_cpu/*/trace_pipe_raw",
+        "the same as the pages that events/header_page describes, until ^C; the console\n\
+         shows bytes as `hexdump -C` does; `record` sends them",
+    ),
     ("saved_cmdlines", "the numbers and names of the tasks in the trace"),
     ("saved_cmdlines_size", "how many of them saved_cmdlines has; written: 1 to 32768"),
     (

@@ -1,0 +1,221 @@
+//! Output and maps as JSON, an object a line, for programs of the host: the objects that `bpftrace -f json` prints.
+//!
+//! bpftrace writes numbers that a double cannot hold as strings, because many readers of JSON keep all numbers in doubles.
+
+use core::fmt::{self, Write};
+
+use kprobes_vm::code::{Aggregate, Kept, Map, Type};
+use kprobes_vm::hit::{total, wide};
+
+use super::entries::is_signed;
+use super::{Reporter, bytes_of, histogram, split, string, time};
+
+/// Writes a string, with its quotes.
+pub(super) fn quoted(text: &str, out: &mut dyn Write) -> fmt::Result {
+    out.write_char('"')?;
+    Escaped(out).write_str(text)?;
+    out.write_char('"')
+}
+
+/// What is written to this is the inner part of a string.
+pub(super) struct Escaped<'a>(pub(super) &'a mut dyn Write);
+
+impl Write for Escaped<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| match c {
+            '"' => self.0.write_str("\\\""),
+            '\\' => self.0.write_str("\\\\"),
+            '\n' => self.0.write_str("\\n"),
+            '\r' => self.0.write_str("\\r"),
+            '\t' => self.0.write_str("\\t"),
+            c if c.is_control() => write!(self.0, "\\u{:04x}", u32::from(c)),
+            c => self.0.write_char(c),
+        })
+    }
+}
+
+/// Writes an object `{"type": TYPE, "data": DATA}`.
+pub(super) fn object(kind: &str, out: &mut dyn Write, data: impl FnOnce(&mut dyn Write) -> fmt::Result) -> fmt::Result {
+    write!(out, "{{\"type\": \"{kind}\", \"data\": ")?;
+    data(out)?;
+    out.write_str("}\n")
+}
+
+/// Writes an object `{"type": TYPE, "msg": TEXT}`.
+pub(super) fn message(kind: &str, text: &str, out: &mut dyn Write) -> fmt::Result {
+    write!(out, "{{\"type\": \"{kind}\", \"msg\": ")?;
+    quoted(text, out)?;
+    out.write_str("}\n")
+}
+
+/// Writes an object `{"type": TYPE, "count": COUNT, "data": {NAME: COUNT}}`.
+pub(super) fn count(kind: &str, name: &str, count: u64, out: &mut dyn Write) -> fmt::Result {
+    writeln!(out, "{{\"type\": \"{kind}\", \"count\": {count}, \"data\": {{\"{name}\": {count}}}}}")
+}
+
+/// Writes a number: in quotes, if a double cannot hold it.
+fn number(value: i128, out: &mut dyn Write) -> fmt::Result {
+    // The digits of a double between the highest and the lowest that is set.
+    const PRECISION: u32 = 53;
+    let magnitude = value.unsigned_abs();
+    let digits = u128::BITS - magnitude.leading_zeros() - magnitude.trailing_zeros().min(u128::BITS - 1);
+    if magnitude == 0 || digits <= PRECISION { write!(out, "{value}") } else { write!(out, "\"{value}\"") }
+}
+
+/// The value of a word that may have a sign.
+fn widened(word: u64, signed: bool) -> i128 {
+    if signed { word.cast_signed().into() } else { word.into() }
+}
+
+/// The type of the object for a map.
+fn kind(kept: Kept) -> &'static str {
+    match kept {
+        Kept::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => "hist",
+        Kept::Aggregate(Aggregate::Statistics { .. }) => "stats",
+        _ => "map",
+    }
+}
+
+impl Reporter<'_> {
+    /// Writes the object of a map with these entries, each a key and what is kept for it; nothing without entries.
+    pub(super) fn json_map<'a>(
+        &self,
+        of: &Map,
+        kept: Kept,
+        entries: impl Iterator<Item = (&'a [u64], &'a [u64])>,
+        divisor: u64,
+        out: &mut dyn Write,
+    ) -> fmt::Result {
+        let mut entries = entries.peekable();
+        if entries.peek().is_none() {
+            return Ok(());
+        }
+        object(kind(kept), out, |out| {
+            write!(out, "{{\"@{}\": ", of.name)?;
+            if of.keys.is_empty() {
+                let value = entries.next().map_or(&[][..], |(_, value)| value);
+                self.json_kept(kept, value, divisor, out)?;
+                return out.write_char('}');
+            }
+            out.write_char('{')?;
+            for (number, (key, value)) in entries.enumerate() {
+                out.write_str(if number > 0 { ", \"" } else { "\"" })?;
+                self.json_parts(of.keys.iter().copied(), key, &mut Escaped(out))?;
+                out.write_str("\": ")?;
+                self.json_kept(kept, value, divisor, out)?;
+            }
+            out.write_str("}}")
+        })
+    }
+
+    /// Writes the parts of a key as text, with commas between them.
+    fn json_parts(&self, parts: impl Iterator<Item = Type>, key: &[u64], out: &mut dyn Write) -> fmt::Result {
+        let mut rest = key;
+        for (number, part) in parts.enumerate() {
+            out.write_str(if number > 0 { "," } else { "" })?;
+            let (words, others) = split(rest, part);
+            rest = others;
+            match part {
+                Type::Text { .. } => out.write_str(&string(words)?)?,
+                Type::Tuple { shape, .. } => {
+                    let parts = self.program.tuples.get(usize::from(shape)).into_iter().flatten();
+                    out.write_char('(')?;
+                    self.json_parts(parts.copied(), words, out)?;
+                    out.write_char(')')?;
+                }
+                _ => self.value(part, words, 1, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what a map keeps for a key.
+    fn json_kept(&self, kept: Kept, value: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
+        let aggregate = match kept {
+            Kept::Value(of) => return self.json_value(of, value, divisor, out),
+            Kept::Aggregate(aggregate) => aggregate,
+        };
+        let divided = |value: i128| value / i128::from(divisor.max(1));
+        match aggregate {
+            Aggregate::Histogram => rows(value, divisor, histogram::powers, out),
+            Aggregate::Linear { least, most, step } => {
+                rows(value, divisor, |row| histogram::linear(row, value.len(), least, most, step), out)
+            }
+            Aggregate::Statistics { signed } => {
+                let count = value.first().copied().unwrap_or(0);
+                let sum = if let &[_, low, high] = value { wide([low, high]).cast_signed() } else { 0 };
+                out.write_str("{\"count\": ")?;
+                number(count.into(), out)?;
+                out.write_str(", \"average\": ")?;
+                number(divided(widened(total(&aggregate, value), signed)), out)?;
+                out.write_str(", \"total\": ")?;
+                number(sum, out)?;
+                out.write_char('}')
+            }
+            _ => number(divided(widened(total(&aggregate, value), is_signed(aggregate))), out),
+        }
+    }
+
+    /// Writes a value.
+    pub(super) fn json_value(&self, of: Type, words: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
+        let word = words.first().copied().unwrap_or(0);
+        match of {
+            Type::Integer { signed } => number(widened(word, signed) / i128::from(divisor.max(1)), out),
+            Type::Pointer { .. } => number(word.into(), out),
+            Type::Text { .. } => quoted(&string(words)?, out),
+            Type::Bytes { .. } => {
+                out.write_char('[')?;
+                for (place, byte) in bytes_of(words).enumerate() {
+                    write!(out, "{}{byte}", if place > 0 { "," } else { "" })?;
+                }
+                out.write_char(']')
+            }
+            Type::Tuple { shape, .. } => {
+                out.write_char('[')?;
+                let mut rest = words;
+                for (place, &part) in self.program.tuples.get(usize::from(shape)).into_iter().flatten().enumerate() {
+                    let (words, others) = split(rest, part);
+                    rest = others;
+                    out.write_str(if place > 0 { "," } else { "" })?;
+                    self.json_value(part, words, divisor, out)?;
+                }
+                out.write_char(']')
+            }
+            Type::Symbol | Type::Site | Type::Stack | Type::Time { .. } => {
+                out.write_char('"')?;
+                match of {
+                    Type::Time { format } => {
+                        let format = self.program.formats.get(usize::from(format)).map_or("", |format| format);
+                        time::write(format, word, &mut Escaped(out))?;
+                    }
+                    _ => self.value(of, words, divisor, &mut Escaped(out))?,
+                }
+                out.write_char('"')
+            }
+        }
+    }
+}
+
+/// Writes the rows of a histogram, from the first that is not 0 to the last, each with its bounds, both of which are in it.
+fn rows(
+    counts: &[u64],
+    divisor: u64,
+    bounds: impl Fn(usize) -> (Option<i128>, Option<i128>),
+    out: &mut dyn Write,
+) -> fmt::Result {
+    out.write_char('[')?;
+    let Some(range) = histogram::shown(counts) else { return out.write_char(']') };
+    for row in range.clone() {
+        out.write_str(if row > *range.start() { ",{" } else { "{" })?;
+        let (least, end) = bounds(row);
+        for (name, bound) in [("min", least), ("max", end.map(|end| end - 1))] {
+            if let Some(bound) = bound {
+                write!(out, "\"{name}\": ")?;
+                number(bound, out)?;
+                out.write_str(", ")?;
+            }
+        }
+        write!(out, "\"count\": {}}}", counts.get(row).copied().unwrap_or(0) / divisor.max(1))?;
+    }
+    out.write_char(']')
+}

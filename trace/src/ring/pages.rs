@@ -1,0 +1,277 @@
+//! The records of a ring as the pages that Linux's `trace_pipe_raw` gives out: what `events/header_page` and `events/header_event`
+//! describe, so that programs which read Linux's rings read these (kernel/trace/ring_buffer.c).
+//!
+//! ```text
+//! page   u64 time in ns │ u64 commit: bytes of data, flags │ event │ event │ … │ [u64 how many are missing before it] │ 0
+//! event  u32: bits 0–4 type_len, bits 5–31 ns since the event before │ [u32 length] │ the record's own bytes
+//! ```
+//!
+//! They are made when they are read: the task's name, which a page has no place for, goes where the caller has it. The time is that of
+//! the clock `local`, whatever `trace_clock` is.
+
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use fallible::OutOfMemory;
+
+use super::{PAGE, Reader, Record, Rings};
+use crate::host::Clock;
+
+/// Bytes of a page.
+pub const RAW_PAGE: usize = 4096;
+/// Bytes of a page before its data.
+const HEADER: usize = 16;
+/// Of `commit`: events are missing before the first one.
+const MISSING: u64 = 1 << 31;
+/// Of `commit`: after the data stands how many.
+const COUNTED: u64 = 1 << 30;
+/// The largest `type_len` that is a length, in words of 32 bits.
+const TYPE_LEN_MAX: usize = 28;
+/// The `type_len` of an event that is time only: the upper bits of its nanoseconds are in the next word.
+const TIME_EXTEND: u32 = 30;
+const DELTA_BITS: u32 = 27;
+const DELTA_MASK: u64 = (1 << DELTA_BITS) - 1;
+/// Pages of a ring that are taken away at a time: as many as there is memory for in any case.
+const AT_ONCE: u64 = 16;
+
+/// What was taken away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// Whole pages.
+    pub bytes: Vec<u8>,
+    /// How many records are in them.
+    pub records: u64,
+    /// How many are missing between them, and before them.
+    pub lost: u64,
+}
+
+impl Rings {
+    /// Takes the oldest records of the ring of `cpu` away, as pages; none, if there are none. `named` is told of each record.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them, or for `named`. Nothing was taken away.
+    pub fn take_pages(
+        &self,
+        cpu: usize,
+        clock: Clock,
+        named: &mut dyn FnMut(&Record<'_>) -> Result<(), OutOfMemory>,
+    ) -> Result<Pages, OutOfMemory> {
+        const BYTES: u64 = PAGE as u64;
+        let Some(ring) = self.rings.get(cpu) else { return Ok(Pages::default()) };
+        let mut reader = ring.reader.lock();
+        // SAFETY: only the holder of the reader's lock changes pages.
+        let count = unsafe { &*ring.pages.get() }.len() as u64;
+        let oldest = (ring.begun.load(Ordering::Relaxed) + 1).saturating_sub(count);
+        let end = ((reader.position / BYTES).max(oldest) + AT_ONCE) * BYTES;
+        let is_part = end < ring.position.load(Ordering::Acquire);
+        let (copied, next) = ring.copy_to(*reader, is_part.then_some(end))?;
+        let mut pages = Draft::default();
+        for record in copied.records(cpu) {
+            named(&record)?;
+            pages.add(&record, clock.nanoseconds(record.time))?;
+        }
+        let pages = pages.finish();
+        *reader = Reader { read: next.read + copied.counts.present, ..next };
+        ring.taken.store(next.position, Ordering::Release);
+        Ok(pages)
+    }
+}
+
+/// Pages that are being made.
+#[derive(Default)]
+struct Draft {
+    done: Pages,
+    /// The data of the last page, and its length.
+    used: usize,
+    /// The time of the last event.
+    last: u64,
+    /// How many are missing before the last page.
+    lost: u64,
+}
+
+impl Draft {
+    fn add(&mut self, record: &Record<'_>, time: u64) -> Result<(), OutOfMemory> {
+        let words = record.bytes.len().div_ceil(4);
+        let is_long = words > TYPE_LEN_MAX || words == 0;
+        let length = 4 + if is_long { 4 } else { 0 } + 4 * words;
+        // A clock that goes back gives an event the time of the one before.
+        let delta = time.saturating_sub(self.last);
+        let extension = if delta > DELTA_MASK { 8 } else { 0 };
+        let is_first = self.done.bytes.is_empty();
+        if is_first || record.lost > 0 || HEADER + self.used + extension + length > RAW_PAGE {
+            self.close();
+            let start = self.done.bytes.len();
+            self.done.bytes.try_reserve(RAW_PAGE)?;
+            self.done.bytes.resize(start + HEADER, 0);
+            self.put(start, &time.to_le_bytes());
+            (self.used, self.last, self.lost) = (0, time, record.lost);
+            return self.event(record, 0, words, is_long);
+        }
+        if extension > 0 {
+            self.word(TIME_EXTEND | ((delta & DELTA_MASK) as u32) << 5);
+            self.word((delta >> DELTA_BITS) as u32);
+        }
+        self.last = time.max(self.last);
+        self.event(record, if extension > 0 { 0 } else { delta as u32 }, words, is_long)
+    }
+
+    /// Appends an event, for which there is room.
+    fn event(&mut self, record: &Record<'_>, delta: u32, words: usize, is_long: bool) -> Result<(), OutOfMemory> {
+        self.word(delta << 5 | if is_long { 0 } else { words as u32 });
+        if is_long {
+            self.word(4 + 4 * words as u32);
+        }
+        // The room is reserved, so nothing is allocated.
+        let end = self.done.bytes.len() + 4 * words;
+        self.done.bytes.extend_from_slice(record.bytes);
+        self.done.bytes.resize(end, 0);
+        self.used += 4 * words;
+        self.done.records += 1;
+        self.done.lost += record.lost;
+        Ok(())
+    }
+
+    fn word(&mut self, word: u32) {
+        self.done.bytes.extend_from_slice(&word.to_le_bytes());
+        self.used += 4;
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(place) = self.done.bytes.get_mut(at..at + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    /// Fills up the last page.
+    fn close(&mut self) {
+        let Some(start) = self.done.bytes.len().checked_sub(HEADER + self.used) else { return };
+        if self.done.bytes.is_empty() {
+            return;
+        }
+        self.done.bytes.resize(start + RAW_PAGE, 0);
+        let mut commit = self.used as u64;
+        if self.lost > 0 {
+            commit |= MISSING;
+            if HEADER + self.used + 8 <= RAW_PAGE {
+                commit |= COUNTED;
+                self.put(start + HEADER + self.used, &self.lost.to_le_bytes());
+            }
+        }
+        self.put(start + 8, &commit.to_le_bytes());
+    }
+
+    fn finish(mut self) -> Pages {
+        self.close();
+        self.done
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// An event of a page: its time, what is missing before it, and its bytes, which may have more at their end than the record.
+    type Event = (u64, u64, Vec<u8>);
+
+    /// Reads pages as ring_buffer.c describes them.
+    fn read(bytes: &[u8]) -> Vec<Event> {
+        assert_eq!(bytes.len() % RAW_PAGE, 0);
+        let mut events = Vec::new();
+        for page in bytes.chunks(RAW_PAGE) {
+            let long = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
+            let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().unwrap());
+            let (mut time, commit) = (long(0), long(8));
+            let end = HEADER + (commit & 0x07ff_ffff) as usize;
+            let mut lost = if commit & COUNTED != 0 { long(end) } else { u64::from(commit & MISSING != 0) };
+            let mut at = HEADER;
+            while at < end {
+                let (type_len, delta) = (word(at) & 31, u64::from(word(at) >> 5));
+                time += delta;
+                match type_len {
+                    30 => {
+                        time += u64::from(word(at + 4)) << 27;
+                        at += 8;
+                        continue;
+                    }
+                    0 => {
+                        let length = word(at + 4) as usize - 4;
+                        events.push((time, core::mem::take(&mut lost), page[at + 8..at + 8 + length].to_vec()));
+                        at += 8 + length;
+                    }
+                    words => {
+                        let length = 4 * words as usize;
+                        events.push((time, core::mem::take(&mut lost), page[at + 4..at + 4 + length].to_vec()));
+                        at += 4 + length;
+                    }
+                }
+            }
+            assert_eq!(at, end);
+            assert!(page[end + 8.min(RAW_PAGE - end)..].iter().all(|&byte| byte == 0));
+        }
+        events
+    }
+
+    fn pages(records: &[(u64, u64, Vec<u8>)]) -> Pages {
+        let mut draft = Draft::default();
+        for (time, lost, bytes) in records {
+            let (time, lost) = (*time, *lost);
+            let record = Record { cpu: 0, lost, time, count: 0, name: [0; 16], faults: 0, bytes };
+            draft.add(&record, time).unwrap();
+        }
+        draft.finish()
+    }
+
+    #[test]
+    fn records_of_every_length_come_through() {
+        let lengths: Vec<usize> = (8..300).chain([4000, 4055, 4056]).chain((8..200).rev()).collect();
+        let records: Vec<Event> =
+            lengths.iter().map(|&length| (length as u64, 0, (0..length).map(|at| at as u8).collect())).collect();
+        let made = pages(&records);
+        assert_eq!((made.records, made.lost), (records.len() as u64, 0));
+        let found = read(&made.bytes);
+        assert_eq!(found.len(), records.len());
+        let mut last = 0;
+        for ((time, lost, bytes), (wanted, _, record)) in found.iter().zip(&records) {
+            last = last.max(*wanted).max(*time);
+            assert_eq!((*lost, &bytes[..record.len()]), (0, &record[..]));
+            assert!(
+                bytes.len() == record.len().next_multiple_of(4) && bytes[record.len()..].iter().all(|&byte| byte == 0)
+            );
+        }
+    }
+
+    #[test]
+    fn times_are_exact_however_far_apart() {
+        let mut time = 0;
+        let steps = [0, 1, DELTA_MASK - 1, DELTA_MASK, DELTA_MASK + 1, 1 << 30, 1 << 40, 1 << 50, 3];
+        let records: Vec<Event> = (0..20)
+            .flat_map(|_| steps)
+            .map(|step| {
+                time += step;
+                (time, 0, std::vec![1; 400])
+            })
+            .collect();
+        let found = read(&pages(&records).bytes);
+        let times = |events: &[Event]| events.iter().map(|(time, ..)| *time).collect::<Vec<_>>();
+        assert_eq!(times(&found), times(&records));
+    }
+
+    #[test]
+    fn what_is_missing_begins_a_page_that_counts_it() {
+        let record = |lost| (5, lost, std::vec![7; 8]);
+        let records: Vec<Event> = [3, 0, 0, 1 << 40, 0].map(record).to_vec();
+        let made = pages(&records);
+        assert_eq!((made.bytes.len(), made.lost, made.records), (2 * RAW_PAGE, 3 + (1 << 40), 5));
+        assert_eq!(read(&made.bytes), records);
+        let full = [(5, 9, std::vec![1; 4056])];
+        let made = pages(&full);
+        assert_eq!(read(&made.bytes)[0].1, 9);
+        // There is no room for the count in a page that is full.
+        let filled: Vec<Event> = (0..340).map(|number| (5, if number == 0 { 9 } else { 0 }, std::vec![1; 8])).collect();
+        assert_eq!(read(&pages(&filled).bytes).first().map(|(_, lost, _)| *lost), Some(1));
+        assert_eq!(pages(&[]), Pages::default());
+    }
+}

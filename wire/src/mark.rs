@@ -1,0 +1,215 @@
+//! Marks on a console: they tell the output of a program from everything else that a UART carries (echoes, prompts, the output of
+//! commands), so that a host can take it as it is.
+//!
+//! ```text
+//! SO  kind  text  SI
+//! ```
+//!
+//! A control character that has a meaning on the line is written as DLE and the character 0x40 above it. A line end is CR LF, as
+//! everywhere on the UART.
+
+use core::fmt::{self, Write};
+
+/// Begins a marked text: SO.
+const BEGIN: char = '\u{e}';
+/// Ends a marked text: SI.
+const END: char = '\u{f}';
+/// Precedes a character that stands for another: DLE.
+const ESCAPE: char = '\u{10}';
+/// Added to the character that is escaped.
+const SHIFT: u8 = 0x40;
+
+/// What a marked text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The program runs, and this is to be said about it.
+    Attached,
+    /// The program has put this out.
+    Output,
+    /// The program was refused: where in its text, and why, as [`Refusal`] reads it.
+    Refused,
+    /// The program's command was refused, and this is why.
+    Failed,
+    /// A frame of a recording, as [`Base64`](crate::record::Base64).
+    Frame,
+    /// The program has ended, and all of its output was shown.
+    Done,
+}
+
+impl Kind {
+    const ALL: [(Self, char); 6] = [
+        (Self::Attached, 'a'),
+        (Self::Output, 'o'),
+        (Self::Refused, 'r'),
+        (Self::Failed, 'f'),
+        (Self::Frame, 'p'),
+        (Self::Done, 'd'),
+    ];
+
+    fn letter(self) -> char {
+        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or('o', |(_, letter)| *letter)
+    }
+}
+
+/// A text, marked.
+#[derive(Clone, Copy, Debug)]
+pub struct Marked<T>(pub Kind, pub T);
+
+impl<T: fmt::Display> fmt::Display for Marked<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(kind, text) = self;
+        f.write_char(BEGIN)?;
+        f.write_char(kind.letter())?;
+        write!(Escaped(f), "{text}")?;
+        f.write_char(END)
+    }
+}
+
+struct Escaped<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl Write for Escaped<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| match c {
+            // NUL is the answer to a host that asks whether the kernel lives; CR is added to line ends on the way.
+            '\0' | '\r' | BEGIN | END | ESCAPE => {
+                self.0.write_char(ESCAPE)?;
+                self.0.write_char((c as u8 + SHIFT).into())
+            }
+            c => self.0.write_char(c),
+        })
+    }
+}
+
+/// Why a program was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    /// The part of its text that is the cause, if one is: the first byte, and the one after the last.
+    pub cause: Option<(usize, usize)>,
+    /// A sentence without its full stop.
+    pub sentence: &'a str,
+}
+
+impl fmt::Display for Refusal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cause {
+            Some((start, end)) => write!(f, "{start} {end} {}", self.sentence),
+            None => write!(f, "- - {}", self.sentence),
+        }
+    }
+}
+
+impl<'a> Refusal<'a> {
+    /// Reads what [`Display`](fmt::Display) has written.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Self {
+        let mut parts = text.splitn(3, ' ');
+        let mut number = || parts.next()?.parse().ok();
+        let cause = number().zip(number());
+        Self { cause, sentence: parts.next().unwrap_or(text) }
+    }
+}
+
+/// A part of what a UART has sent.
+#[cfg(any(test, feature = "host"))]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What is not marked.
+    Plain(Vec<u8>),
+    /// A marked text.
+    Marked(Kind, String),
+}
+
+/// Tells marked texts from the rest of what a UART sends.
+#[cfg(any(test, feature = "host"))]
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// The marked text that has begun, with its letter.
+    marked: Option<Vec<u8>>,
+    is_escaped: bool,
+}
+
+#[cfg(any(test, feature = "host"))]
+impl Reader {
+    /// What the bytes that came next complete.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Part> {
+        let mut parts = Vec::new();
+        for &byte in bytes {
+            let is = |c: char| u32::from(byte) == u32::from(c);
+            match &mut self.marked {
+                None if is(BEGIN) => self.marked = Some(Vec::new()),
+                None => match parts.last_mut() {
+                    Some(Part::Plain(plain)) => plain.push(byte),
+                    _ => parts.push(Part::Plain(vec![byte])),
+                },
+                Some(_) if is(END) => {
+                    let marked = self.marked.take().unwrap_or_default();
+                    let text = String::from_utf8_lossy(&marked);
+                    let mut rest = text.chars();
+                    let letter = rest.next();
+                    if let Some((kind, _)) = Kind::ALL.iter().find(|(_, other)| Some(*other) == letter) {
+                        parts.push(Part::Marked(*kind, rest.as_str().into()));
+                    }
+                }
+                Some(marked) if self.is_escaped => {
+                    self.is_escaped = false;
+                    marked.push(byte.wrapping_sub(SHIFT));
+                }
+                Some(_) if is(ESCAPE) => self.is_escaped = true,
+                Some(_) if matches!(byte, 0 | b'\r') => {}
+                Some(marked) => marked.push(byte),
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a UART sends it.
+    fn sent(text: &str) -> Vec<u8> {
+        text.replace('\n', "\r\n").into_bytes()
+    }
+
+    #[test]
+    fn every_text_comes_through_wherever_it_is_cut() {
+        let texts = ["", "a\nb\n", "\0\r\n\u{e}\u{f}\u{10}P\u{7f}\u{1b}[2J", "é → ∑", "machine stopped: no\nkprobes> "];
+        for (kind, _) in Kind::ALL {
+            for text in texts {
+                let stream = sent(&format!("x{}y", Marked(kind, text)));
+                let expected =
+                    [Part::Plain(b"x".to_vec()), Part::Marked(kind, text.into()), Part::Plain(b"y".to_vec())];
+                for cut in 0..=stream.len() {
+                    let mut reader = Reader::default();
+                    let mut parts = reader.feed(&stream[..cut]);
+                    parts.extend(reader.feed(&stream[cut..]));
+                    assert_eq!(parts, expected, "{text:?} cut at {cut}");
+                }
+            }
+        }
+    }
+
+    /// The host asks for signs of life at any time.
+    #[test]
+    fn a_pulse_is_not_part_of_a_text() {
+        let mut stream = sent(&Marked(Kind::Output, "ab").to_string());
+        for at in 0..=stream.len() {
+            stream.insert(at, 0);
+            let marked = Reader::default().feed(&stream).into_iter().find(|part| matches!(part, Part::Marked(..)));
+            assert_eq!(marked, Some(Part::Marked(Kind::Output, "ab".into())));
+            stream.remove(at);
+        }
+    }
+
+    #[test]
+    fn a_refusal_has_a_place_or_none() {
+        for refusal in [
+            Refusal { cause: Some((3, 17)), sentence: "this is no 1 2 3" },
+            Refusal { cause: None, sentence: "- 3 - no memory" },
+        ] {
+            assert_eq!(Refusal::parse(&refusal.to_string()), refusal);
+        }
+        assert_eq!(Refusal::parse("no").sentence, "no");
+    }
+}

@@ -1,0 +1,251 @@
+//! Pictures of stacks: what `cargo xtask trace -f json` has put out of a map keyed by `kstack`, as folded text, which all programs for
+//! flame graphs read, as a flame graph, and in the form of speedscope.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use inferno::flamegraph::{self, Options as Picture};
+use serde_json::{Value, json};
+
+/// What is drawn, and where.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The output of `cargo xtask trace -f json`; standard input, if no file is given.
+    #[arg(value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Where it goes: FILE.svg is a flame graph, FILE.folded folded text, FILE.speedscope.json for <https://www.speedscope.app>. May
+    /// be given several times; folded text goes to the standard output otherwise.
+    #[arg(short, value_name = "FILE")]
+    output: Vec<PathBuf>,
+    /// The map, if several have stacks as keys.
+    #[arg(long, value_name = "@NAME")]
+    map: Option<String>,
+    /// The title of a flame graph.
+    #[arg(long, value_name = "TEXT", default_value = "Flame Graph")]
+    title: String,
+    /// What is counted.
+    #[arg(long, value_name = "TEXT", default_value = "samples")]
+    count_name: String,
+}
+
+/// Draws the stacks.
+pub fn flamegraph(options: &Options) -> Result<()> {
+    let text = match &options.input {
+        Some(path) => fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?,
+        None => io::read_to_string(io::stdin().lock()).context("standard input cannot be read")?,
+    };
+    let stacks = Stacks::read(&text, options.map.as_deref())?;
+    if options.output.is_empty() {
+        return stacks.fold(&mut io::stdout().lock()).context("the output cannot be written");
+    }
+    for path in &options.output {
+        let write = form(path)?;
+        let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
+        let mut file = BufWriter::new(file);
+        let written = match write {
+            Form::Picture => stacks.draw(&options.title, &options.count_name, &mut file),
+            Form::Folded => stacks.fold(&mut file),
+            Form::Speedscope => stacks.speedscope(&options.title, &mut file),
+        };
+        written.and_then(|()| file.flush()).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    Ok(())
+}
+
+enum Form {
+    Picture,
+    Folded,
+    Speedscope,
+}
+
+/// The form that the name of a file asks for.
+fn form(path: &Path) -> Result<Form> {
+    let name = path.to_string_lossy();
+    match () {
+        () if name.ends_with(".svg") => Ok(Form::Picture),
+        () if name.ends_with(".folded") => Ok(Form::Folded),
+        () if name.ends_with(".speedscope.json") => Ok(Form::Speedscope),
+        () => bail!("{name} is none of FILE.svg, FILE.folded and FILE.speedscope.json"),
+    }
+}
+
+/// Stacks, the outermost function first, each with what was counted for it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Stacks(BTreeMap<Vec<String>, u64>);
+
+impl Stacks {
+    /// Takes them out of the output of a program: of the map that is named, or of the one that has stacks as keys.
+    pub fn read(output: &str, wanted: Option<&str>) -> Result<Self> {
+        let mut found: Vec<(String, Self)> = Vec::new();
+        for (number, line) in output.lines().enumerate() {
+            let object: Value = serde_json::from_str(line)
+                .with_context(|| format!("line {} is none that `cargo xtask trace -f json` prints", number + 1))?;
+            if object["type"] != "map" {
+                continue;
+            }
+            for (name, entries) in object["data"].as_object().into_iter().flatten() {
+                let stacks = Self::of(entries);
+                if !stacks.0.is_empty() && wanted.is_none_or(|wanted| wanted == name) {
+                    // A map that is printed several times counts on.
+                    found.retain(|(other, _)| other != name);
+                    found.push((name.clone(), stacks));
+                }
+            }
+        }
+        let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        ensure!(names.len() < 2, "several maps have stacks as keys: choose one by --map, of {}", names.join(", "));
+        let sentence = "no map has stacks as keys and numbers as values, as @[kstack] = count() has";
+        Ok(found.pop().context(sentence)?.1)
+    }
+
+    /// The entries of a map that are numbers kept by stacks.
+    fn of(entries: &Value) -> Self {
+        let mut stacks = Self::default();
+        for (key, value) in entries.as_object().into_iter().flatten() {
+            let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
+            if let (Some(stack), Some(number)) = (stack(key), number) {
+                *stacks.0.entry(stack).or_default() += number;
+            }
+        }
+        stacks
+    }
+
+    /// Writes a line for each stack, with `;` between functions, which is `:` within one.
+    pub fn fold(&self, out: &mut impl Write) -> io::Result<()> {
+        self.0.iter().try_for_each(|(stack, count)| {
+            let frames: Vec<_> = stack.iter().map(|frame| frame.replace(';', ":")).collect();
+            writeln!(out, "{} {count}", frames.join(";"))
+        })
+    }
+
+    /// Writes a flame graph.
+    pub fn draw(&self, title: &str, count_name: &str, out: &mut impl Write) -> io::Result<()> {
+        let mut folded = Vec::new();
+        self.fold(&mut folded)?;
+        let mut picture = Picture::default();
+        picture.title = title.into();
+        picture.count_name = count_name.into();
+        // The same stacks give the same picture.
+        picture.deterministic = true;
+        flamegraph::from_reader(&mut picture, folded.as_slice(), out)
+    }
+
+    /// Writes what speedscope reads.
+    pub fn speedscope(&self, title: &str, out: &mut impl Write) -> io::Result<()> {
+        let mut indices = BTreeMap::new();
+        let mut samples = Vec::new();
+        for stack in self.0.keys() {
+            let mut number = |frame: &String| {
+                let next = indices.len();
+                *indices.entry(frame.clone()).or_insert(next)
+            };
+            samples.push(stack.iter().map(&mut number).collect::<Vec<_>>());
+        }
+        let mut frames = vec![Value::Null; indices.len()];
+        indices.into_iter().for_each(|(name, index)| frames[index] = json!({ "name": name }));
+        let weights: Vec<_> = self.0.values().collect();
+        let file = json!({
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "name": title,
+            "exporter": "aarch64-kprobes",
+            "shared": { "frames": frames },
+            "profiles": [{
+                "type": "sampled",
+                "name": title,
+                "unit": "none",
+                "startValue": 0,
+                "endValue": self.0.values().sum::<u64>(),
+                "samples": samples,
+                "weights": weights,
+            }],
+        });
+        serde_json::to_writer(out, &file)?;
+        Ok(())
+    }
+}
+
+/// The stack in a key, the outermost function first; before it what else is in the key. A key without a stack has none.
+fn stack(key: &str) -> Option<Vec<String>> {
+    // A stack begins and ends with the end of a line, and each frame is indented.
+    const FRAME: &str = "\n    ";
+    let (before, rest) = key.split_once(FRAME)?;
+    let (inner, after) = rest.rsplit_once('\n')?;
+    let mut frames: Vec<String> = inner.split(FRAME).map(function).collect();
+    let others = [before.trim_end_matches(','), after.trim_start_matches(',')];
+    frames.extend(others.into_iter().rev().filter(|other| !other.is_empty()).map(String::from));
+    frames.reverse();
+    Some(frames)
+}
+
+/// The function of a frame, without how far into it the address is.
+fn function(frame: &str) -> String {
+    let (name, offset) = frame.rsplit_once('+').unwrap_or((frame, ""));
+    let is_offset = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit());
+    if is_offset { name } else { frame }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stacks, form};
+    use std::path::Path;
+
+    const OUTPUT: &str = r#"{"type": "attached_probes", "count": 1, "data": {"probes": 1}}
+{"type": "map", "data": {"@s": {"\n    f+4\n    <[u8; 4] as Add<u8>>::g+16\n    main+32\n": 3, "\n    f+8\n    <[u8; 4] as Add<u8>>::g+16\n    main+32\n": 2, "\n    0xffff\n": "9007199254740993"}}}
+{"type": "map", "data": {"@n": {"a": 1}}}
+{"type": "hist", "data": {"@h": {"\n    f+4\n": [{"min": 1, "max": 1, "count": 1}]}}}
+"#;
+
+    #[test]
+    fn stacks_are_folded() {
+        let mut folded = Vec::new();
+        Stacks::read(OUTPUT, None).unwrap().fold(&mut folded).unwrap();
+        let expected = "0xffff 9007199254740993\nmain;<[u8: 4] as Add<u8>>::g;f 5\n";
+        assert_eq!(String::from_utf8(folded).unwrap(), expected);
+        let other = r#"{"type": "map", "data": {"@": {"worker/1,\n    f+4\n    main+8\n,7": 3}}}"#;
+        let mut folded = Vec::new();
+        Stacks::read(other, None).unwrap().fold(&mut folded).unwrap();
+        assert_eq!(folded, b"worker/1;7;main;f 3\n");
+    }
+
+    #[test]
+    fn what_is_no_map_of_stacks_is_refused() {
+        let refused = |output: &str, map| Stacks::read(output, map).unwrap_err().to_string();
+        assert!(refused("", None).starts_with("no map has stacks"));
+        assert!(refused(OUTPUT, Some("@n")).starts_with("no map has stacks"));
+        assert_eq!(refused("1 probe", None), "line 1 is none that `cargo xtask trace -f json` prints");
+        let two = OUTPUT.to_string() + &OUTPUT.replace("@s", "@t");
+        assert_eq!(refused(&two, None), "several maps have stacks as keys: choose one by --map, of @s, @t");
+        assert!(Stacks::read(&two, Some("@t")).is_ok());
+        assert!(form(Path::new("a.png")).is_err() && form(Path::new("a.speedscope.json")).is_ok());
+    }
+
+    #[test]
+    fn pictures_have_every_function_and_its_share() {
+        let stacks = Stacks::read(&OUTPUT.replace("9007199254740993", "3"), None).unwrap();
+        let mut picture = Vec::new();
+        stacks.draw("T", "calls", &mut picture).unwrap();
+        let picture = String::from_utf8(picture).unwrap();
+        assert!(picture.starts_with("<?xml") && picture.trim_end().ends_with("</svg>"));
+        for frame in ["main (5 calls", "&lt;[u8: 4] as Add&lt;u8&gt;&gt;::g (5 calls", "f (5 calls"] {
+            assert!(picture.contains(frame), "{frame}");
+        }
+        let mut speedscope = Vec::new();
+        stacks.speedscope("T", &mut speedscope).unwrap();
+        let file: serde_json::Value = serde_json::from_slice(&speedscope).unwrap();
+        let profile = &file["profiles"][0];
+        let names: Vec<_> = profile["samples"][1]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|index| file["shared"]["frames"][index.as_u64().unwrap() as usize]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["main", "<[u8; 4] as Add<u8>>::g", "f"]);
+        assert_eq!(profile["weights"], serde_json::json!([3, 5]));
+        assert_eq!(profile["endValue"], 8);
+    }
+}

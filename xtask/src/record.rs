@@ -1,0 +1,321 @@
+//! Takes what events record out of a machine while it goes on, into a file that other programs open. The target sends pages of its
+//! rings as they are; all that is made of them is made here.
+
+mod file;
+mod format;
+mod pages;
+mod timeline;
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use kprobes_symbols::SymbolTable;
+use kprobes_wire::record::{Frame, Frames, Kind};
+
+use crate::{
+    boot,
+    machine::Start,
+    remote::{Heard, Remote, Stopped, TURN},
+    trace::{FAILED, REFUSED, STOPPED, catch_interrupts, is_interrupted},
+    workspace,
+};
+use format::Format;
+use pages::PAGE;
+
+/// What is recorded.
+#[derive(clap::Args)]
+#[command(
+    after_help = "The exit status is 3 if an event is refused, 4 if the machine does not go on, and 5 if COMMAND is refused."
+)]
+pub struct Options {
+    #[command(flatten)]
+    boot: boot::Options,
+    #[command(flatten)]
+    what: What,
+    /// Where it goes: FILE.pftrace is for Perfetto, and any other a trace.dat as `trace-cmd` writes it. May be given several times.
+    #[arg(short, value_name = "FILE", default_value = "trace.dat")]
+    output: Vec<PathBuf>,
+}
+
+/// What is recorded, and for how long.
+#[derive(clap::Args, Default)]
+pub struct What {
+    /// Defines an event as on the console, p:NAME PLACE ARGUMENTS, and enables it. May be given several times.
+    #[arg(short, value_name = "EVENT")]
+    pub event: Vec<String>,
+    /// Carries out this command of the console meanwhile, and ends the recording with it.
+    #[arg(short, value_name = "COMMAND")]
+    pub command: Option<String>,
+    /// Ends the recording after this time; without this and a command, it goes on until ^C.
+    #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub seconds: Option<u64>,
+    /// Gives each CPU a ring of so many KiB.
+    #[arg(short, value_name = "KIB")]
+    pub buffer: Option<u64>,
+}
+
+/// A recording.
+#[derive(Default)]
+pub struct Recorded {
+    /// Of each CPU.
+    pages: Vec<Vec<u8>>,
+    tasks: BTreeMap<u32, String>,
+    formats: Vec<Format>,
+    /// The formats of the events that Linux has of itself.
+    ftrace: Vec<Format>,
+    header_page: String,
+    header_event: String,
+    /// The image, which ends with the table of its functions.
+    image: Vec<u8>,
+    /// How many records were sent, and how many were lost before they could be.
+    pub records: u64,
+    pub lost: u64,
+    /// Frames that have not come whole, and bytes that are of no frame.
+    pub missing: u64,
+    pub damaged: u64,
+    /// Whether the end of it has come.
+    is_whole: bool,
+}
+
+/// What is wrong with what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    Event,
+    Command,
+}
+
+/// Records.
+pub fn record(options: &Options) -> Result<ExitCode> {
+    let target = options.boot.target()?;
+    let channel = Channel::of(&target)?;
+    catch_interrupts();
+    let start: &dyn Start = match &channel {
+        Some(channel) => &channel.arguments,
+        None => &target,
+    };
+    let image = fs::read(target.image()).with_context(|| format!("{} cannot be read", target.image().display()))?;
+    let mut recorded = Recorded { image, ..Recorded::default() };
+    let path = channel.as_ref().map(|channel| channel.path.as_path());
+    let outcome = Remote::start(start, options.boot.timeout).and_then(|mut remote| {
+        let outcome = recorded.take(&mut remote, path, &options.what);
+        if outcome.is_ok() {
+            remote.leave(target.farewell());
+        }
+        outcome
+    });
+    drop(channel);
+    let status = match outcome {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(Refused::Event)) => return Ok(REFUSED.into()),
+        Ok(Some(Refused::Command)) => FAILED.into(),
+        // What has come until then is written.
+        Err(error) if error.is::<Stopped>() => {
+            eprintln!("xtask: {error:#}");
+            STOPPED.into()
+        }
+        Err(error) => return Err(error),
+    };
+    for path in &options.output {
+        recorded.write(path)?;
+        eprintln!("{}: {recorded}", path.display());
+    }
+    Ok(status)
+}
+
+impl std::fmt::Display for Recorded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let present: usize = self.pages.iter().map(|pages| pages::events(pages).count()).sum();
+        write!(f, "{present} events of {} CPUs", self.pages.len())?;
+        match self.is_whole {
+            true => write!(f, ", {} lost on the machine", self.lost)?,
+            false => f.write_str("; the end of the recording has not come")?,
+        }
+        if self.missing + self.damaged > 0 {
+            write!(f, ", {} frames missing and {} bytes damaged on the way", self.missing, self.damaged)?;
+        }
+        Ok(())
+    }
+}
+
+/// A way out of QEMU beside the UART: a virtio console that writes to a file.
+struct Channel {
+    arguments: Vec<std::ffi::OsString>,
+    path: PathBuf,
+}
+
+impl Channel {
+    /// The machine with a channel, if it can have one.
+    fn of(target: &boot::Target) -> Result<Option<Self>> {
+        let boot::Target::Qemu { arguments, has_virtio: true, .. } = target else { return Ok(None) };
+        let directory = workspace::root().join("target/recordings");
+        fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        let path = directory.join(format!("{}.frames", std::process::id()));
+        Ok(Some(Self { arguments: with_channel(arguments, &path), path }))
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // It is of no use to anybody else.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The arguments of a machine of QEMU that has virtio, with a channel that writes to `path`.
+pub fn with_channel(arguments: &[std::ffi::OsString], path: &Path) -> Vec<std::ffi::OsString> {
+    let mut chardev = std::ffi::OsString::from("file,id=record,path=");
+    // QEMU takes two commas for one in a path.
+    chardev.push(path.to_string_lossy().replace(',', ",,"));
+    let channel =
+        ["-device".into(), "virtio-serial-device".into(), "-device".into(), "virtconsole,chardev=record".into()];
+    [arguments, &["-chardev".into(), chardev], &channel].concat()
+}
+
+impl Recorded {
+    /// A recording of the machine that runs `image`.
+    pub fn of(image: Vec<u8>) -> Self {
+        Self { image, ..Self::default() }
+    }
+
+    /// The functions of the image.
+    fn symbols(&self) -> Option<SymbolTable<'_>> {
+        const ALIGNMENT: usize = 8;
+        (0..self.image.len()).step_by(ALIGNMENT).find_map(|at| SymbolTable::parse(&self.image[at..]).ok())
+    }
+
+    /// Records on a machine that is at its prompt; frames come over the UART, or are in the file `channel`.
+    pub fn take(&mut self, remote: &mut Remote, channel: Option<&Path>, what: &What) -> Result<Option<Refused>> {
+        if let Some(kib) = what.buffer {
+            ensure!(remote.does(&format!("echo {kib} > buffer_size_kb"))?, "there is no memory for rings of {kib} KiB");
+        }
+        for event in &what.event {
+            if !remote.does(event)? {
+                return Ok(Some(Refused::Event));
+            }
+        }
+        self.read_texts(remote)?;
+        ensure!(remote.does("record on")?, "the machine does not record");
+        let outcome = self.wait(remote, what);
+        let ended = outcome.and_then(|outcome| remote.does("record off").map(|_| outcome));
+        let mut frames = Frames::default();
+        let mut received = match channel {
+            Some(path) => frames.feed(&fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?),
+            None => frames.feed(&remote.take_frames()),
+        };
+        // Frames over the channel have the next number each, so what is missing at the end is told by the last.
+        received.drain(..).for_each(|frame| self.add(frame));
+        (self.missing, self.damaged) = (frames.missing, frames.damaged + frames.rest() as u64);
+        self.note_addresses();
+        Ok(ended?)
+    }
+
+    /// Writes it, in the form that the name of the file asks for.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let written = File::create(path).map(BufWriter::new).and_then(|mut out| {
+            match path.extension().is_some_and(|extension| extension == "pftrace") {
+                true => timeline::write(self, &mut out)?,
+                false => file::write(self, &mut out)?,
+            }
+            out.flush()
+        });
+        written.with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    /// Of each event, of one CPU after the other, the CPU and `common_flags`.
+    pub fn flags(&self) -> impl Iterator<Item = (usize, u8)> {
+        let of_cpu =
+            |(cpu, pages)| pages::events(pages).map(move |event| (cpu, event.bytes.get(2).copied().unwrap_or(0)));
+        self.pages.iter().map(Vec::as_slice).enumerate().flat_map(of_cpu)
+    }
+
+    fn wait(&self, remote: &mut Remote, what: &What) -> Result<Option<Refused>, Stopped> {
+        if let Some(command) = &what.command {
+            return Ok((!remote.does(command)?).then_some(Refused::Command));
+        }
+        let deadline = what.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        while !is_interrupted() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            for heard in remote.hear(TURN)? {
+                if let Heard::Line(line) = heard {
+                    eprintln!("{line}");
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads how events are laid out.
+    fn read_texts(&mut self, remote: &mut Remote) -> Result<(), Stopped> {
+        let mut text =
+            |path: &str| Ok(remote.ask(&format!("cat {path}"))?.iter().map(|line| format!("{line}\n")).collect());
+        self.header_page = text("events/header_page")?;
+        self.header_event = text("events/header_event")?;
+        let print: String = text("events/ftrace/print/format")?;
+        self.ftrace = [print.as_str(), KERNEL_STACK].iter().filter_map(|text| Format::parse("ftrace", text)).collect();
+        let events: String = text("available_events")?;
+        for (group, name) in events.lines().filter_map(|line| line.split_once(':')) {
+            let format: String = text(&format!("events/{group}/{name}/format"))?;
+            self.formats.extend(Format::parse(group, &format));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, Frame { kind, cpu, mut payload }: Frame) {
+        let text = || String::from_utf8_lossy(&payload).into_owned();
+        match kind {
+            Kind::Page => {
+                let cpu = usize::from(cpu);
+                if self.pages.len() <= cpu {
+                    self.pages.resize_with(cpu + 1, Vec::new);
+                }
+                payload.resize(PAGE, 0);
+                self.pages[cpu].extend(payload);
+            }
+            Kind::Task => {
+                if let Some((task, name)) = text().split_once(' ')
+                    && let Ok(task) = task.parse()
+                {
+                    self.tasks.insert(task, name.into());
+                }
+            }
+            Kind::End => {
+                self.is_whole = true;
+                let mut numbers =
+                    text().split(' ').map(|number| number.parse().unwrap_or(0)).collect::<Vec<_>>().into_iter();
+                (self.records, self.lost) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            }
+        }
+    }
+
+    fn note_addresses(&mut self) {
+        for event in self.pages.iter().flat_map(|pages| pages::events(pages)) {
+            if let Some(format) =
+                self.formats.iter_mut().chain(&mut self.ftrace).find(|format| format.number == event.number())
+            {
+                format.note(&event);
+            }
+        }
+    }
+}
+
+/// The format of the record of a stack, as Linux has it (kernel/trace/trace_entries.h).
+const KERNEL_STACK: &str = "\
+name: kernel_stack
+ID: 4
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:int size;\toffset:8;\tsize:4;\tsigned:1;
+\tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;
+
+print fmt: \"\\t=> %ps\\n\\t=> %ps\\n\\t=> %ps\\n\", (void *)REC->caller[0], (void *)REC->caller[1], (void *)REC->caller[2]
+";

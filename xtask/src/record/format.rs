@@ -1,0 +1,218 @@
+//! The file `format` of an event: where its fields are, and how programs are to print it.
+//!
+//! The kernel prints addresses as functions. The `print fmt` of such a file prints them as numbers, in Linux, too, and `trace-cmd`
+//! prints what it says. So in a recording that sentence names the function for each address that the recorded events have, and with
+//! it `trace-cmd report` prints what the kernel prints. The fields, and the records, stay what they are.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+use kprobes_symbols::SymbolTable;
+
+use super::pages::Event;
+
+/// The format of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Format {
+    pub group: String,
+    pub name: String,
+    /// What `common_type` is in its records.
+    pub number: u16,
+    pub fields: Vec<Field>,
+    /// What precedes the line `print fmt`.
+    head: String,
+    /// The string in that line, and its arguments.
+    print: (String, Vec<String>),
+    /// The addresses that its records have, by the field that they are in, and how they are shown.
+    addresses: BTreeMap<String, BTreeSet<u64>>,
+}
+
+/// A field of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Field {
+    pub name: String,
+    pub offset: usize,
+    pub size: usize,
+    pub is_signed: bool,
+    /// How many values it has; 0 if it is no array.
+    pub count: usize,
+    /// It is a text elsewhere in the record.
+    pub is_text: bool,
+}
+
+/// Fields of probes that are places in functions.
+const PLACES: [&str; 2] = ["__probe_ip", "__probe_ret_ip"];
+/// A function that has returned.
+const FUNCTION: &str = "__probe_func";
+
+impl Format {
+    /// Reads the file of an event in `group`.
+    pub fn parse(group: &str, text: &str) -> Option<Self> {
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        let (head, print) = text.split_once("print fmt: ")?;
+        let (string, arguments) = print.trim().strip_prefix('"')?.rsplit_once('"')?;
+        let arguments = arguments.trim_start_matches(',').split(", ").map(|argument| argument.trim().into());
+        Some(Self {
+            group: group.into(),
+            name: value("name:")?.into(),
+            number: value("ID:")?.parse().ok()?,
+            fields: head.lines().filter_map(Field::parse).collect(),
+            head: head.into(),
+            print: (string.into(), arguments.collect()),
+            addresses: BTreeMap::new(),
+        })
+    }
+
+    /// The arguments of a probe: the fields behind those of every event and where it was hit.
+    pub fn arguments(&self) -> impl Iterator<Item = &Field> {
+        let is_own = |field: &&Field| !field.name.starts_with("common_") && !field.name.starts_with("__probe_");
+        self.fields.iter().filter(is_own)
+    }
+
+    /// Whether an event of it is the return of a function.
+    pub fn is_return(&self) -> bool {
+        self.fields.iter().any(|field| field.name == FUNCTION)
+    }
+
+    /// Remembers the addresses in a record.
+    pub fn note(&mut self, event: &Event<'_>) {
+        let (string, arguments) = &self.print;
+        let shown = conversions(string).zip(arguments).filter(|(conversion, _)| is_function(conversion));
+        let names = shown.filter_map(|(_, argument)| field_of(argument));
+        for name in names.chain(PLACES).chain([FUNCTION]) {
+            if let Some(field) = self.fields.iter().find(|field| field.name == name && field.size == 8) {
+                self.addresses.entry(name.into()).or_default().insert(event.long(field.offset));
+            }
+        }
+    }
+
+    /// The file, with functions for addresses.
+    pub fn text(&self, symbols: Option<&SymbolTable<'_>>) -> String {
+        let (string, mut arguments) = self.print.clone();
+        let Some(symbols) = symbols.filter(|_| !self.addresses.is_empty()) else {
+            return format!("{}print fmt: \"{string}\", {}\n", self.head, arguments.join(", "));
+        };
+        let string = if self.is_return() {
+            // The kernel shows where it returned to first.
+            arguments.swap(0, 1);
+            string.replacen("(%lx <- %lx)", "(%pS <- %ps)", 1)
+        } else {
+            string.replacen("(%lx)", "(%pS)", 1)
+        };
+        for (argument, conversion) in arguments.iter_mut().zip(conversions(&string)) {
+            if is_function(conversion)
+                && let Some(addresses) = field_of(argument).and_then(|name| self.addresses.get(name))
+            {
+                *argument = symbolic(argument, addresses, conversion == PLACE, symbols);
+            }
+        }
+        let string = string.replace(PLACE, "%s").replace(NAME, "%s");
+        format!("{}print fmt: \"{string}\", {}\n", self.head, arguments.join(", "))
+    }
+}
+
+/// What shows an address as a place in a function, and as the name of it.
+const PLACE: &str = "%pS";
+const NAME: &str = "%ps";
+
+fn is_function(conversion: &str) -> bool {
+    matches!(conversion, PLACE | NAME)
+}
+
+/// The field that an argument of `print fmt` is.
+fn field_of(argument: &str) -> Option<&str> {
+    argument.strip_prefix("(void *)").unwrap_or(argument).strip_prefix("REC->")
+}
+
+impl Field {
+    /// Reads a line `field:TYPE NAME; offset:N; size:N; signed:N;`.
+    fn parse(line: &str) -> Option<Self> {
+        let line = line.trim().strip_prefix("field:")?;
+        let value = |key: &str| line.split(';').find_map(|part| part.trim().strip_prefix(key)?.parse::<usize>().ok());
+        let declaration = line.split(';').next()?;
+        let (kind, name) = declaration.rsplit_once(' ')?;
+        let (name, dimension) = name.split_once('[').unwrap_or((name, ""));
+        Some(Self {
+            name: name.into(),
+            offset: value("offset:")?,
+            size: value("size:")?,
+            is_signed: value("signed:") == Some(1),
+            count: dimension.trim_end_matches(']').parse().unwrap_or(0),
+            is_text: kind.starts_with("__data_loc"),
+        })
+    }
+}
+
+/// The conversions of a `printf` in `text`.
+fn conversions(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |c: char| c.is_ascii_alphabetic() && !matches!(c, 'l' | 'L' | 'h' | 'p');
+    text.match_indices('%').map(move |(at, _)| {
+        let rest = &text[at + 1..];
+        let length = rest.find(ends).map_or(rest.len(), |end| end + 1);
+        &text[at..at + 1 + length]
+    })
+}
+
+/// What shows `argument` as one of the functions that `addresses` are in.
+fn symbolic(argument: &str, addresses: &BTreeSet<u64>, has_offset: bool, symbols: &SymbolTable<'_>) -> String {
+    let mut text = format!("__print_symbolic({argument}");
+    for &address in addresses {
+        let shown = match symbols.lookup(address) {
+            Some(symbol) if has_offset => {
+                format!("{}+{:#x}/{:#x}", symbol.name, address - symbol.address, symbol.size)
+            }
+            Some(symbol) => symbol.name.into(),
+            // Where texts come from that were written to `trace_marker`.
+            None if address == 0 && !has_offset => "tracing_mark_write".into(),
+            None => format!("{address:#x}"),
+        };
+        // A string takes all that is written to it.
+        let _ = write!(text, ", {{ {address:#x}, \"{}\" }}", shown.replace('"', "'"));
+    }
+    text + ")"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kprobes_symbols::{Contents, Symbol};
+
+    const RETURN: &str = "name: r\nID: 70\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:unsigned long __probe_func;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:unsigned long __probe_ret_ip;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:u64 s;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:s8 n[2];\toffset:32;\tsize:2;\tsigned:1;\n\
+        \tfield:__data_loc char[] t;\toffset:34;\tsize:4;\tsigned:1;\n\n\
+        print fmt: \"(%lx <- %lx) s=%pS n={%d,%d} t=\\\"%s\\\"\", REC->__probe_func, REC->__probe_ret_ip, REC->s, REC->n[0], REC->n[1], __get_str(t)\n";
+
+    #[test]
+    fn addresses_are_shown_as_the_kernel_shows_them() {
+        let mut format = Format::parse("kprobes", RETURN).unwrap();
+        assert_eq!((format.name.as_str(), format.number, format.fields.len()), ("r", 70, 6));
+        assert_eq!(
+            format.arguments().map(|field| (field.name.as_str(), field.count)).collect::<Vec<_>>(),
+            [("s", 0), ("n", 2), ("t", 0)]
+        );
+        assert_eq!(format.text(None), RETURN);
+        let mut bytes = vec![0; 40];
+        for (at, address) in [(8, 0x1000_u64), (16, 0x1104), (24, 0x9000)] {
+            bytes[at..at + 8].copy_from_slice(&address.to_le_bytes());
+        }
+        format.note(&Event { time: 0, lost: None, bytes: &bytes });
+        let functions = [
+            Symbol { name: "<a as b>::f", address: 0x1000, size: 0x100 },
+            Symbol { name: "g", address: 0x1100, size: 0x20 },
+        ];
+        let contents = Contents { functions: &functions, statics: &[], data: &[], copies: &[] };
+        let table = kprobes_symbols::write(0, &contents).unwrap();
+        let text = format.text(Some(&SymbolTable::parse(&table).unwrap()));
+        let print = text.lines().last().unwrap();
+        let expected = "print fmt: \"(%s <- %s) s=%s n={%d,%d} t=\\\"%s\\\"\", \
+            __print_symbolic(REC->__probe_ret_ip, { 0x1104, \"g+0x4/0x20\" }), \
+            __print_symbolic(REC->__probe_func, { 0x1000, \"<a as b>::f\" }), \
+            __print_symbolic(REC->s, { 0x9000, \"0x9000\" }), REC->n[0], REC->n[1], __get_str(t)";
+        assert_eq!(print, expected);
+    }
+}

@@ -1,0 +1,221 @@
+//! The console of a machine in the hands of a command of this host, which types lines and has what comes back, part by part.
+
+use std::{
+    fmt, mem,
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use kprobes_pl011::PULSE_KEY;
+use kprobes_wire::{
+    mark::{Kind, Part, Reader},
+    record::from_base64,
+};
+
+use crate::{
+    console::{Console, Event, stop_reason},
+    conversation::{PROMPT, STATUS},
+    machine::{Output, Start, Uart},
+    trace::is_interrupted,
+};
+
+/// How often a silent machine is asked for a sign of life.
+const PULSE_PERIOD: Duration = Duration::from_secs(2);
+/// How long a machine may take to end after it was told to.
+const TIME_TO_END: Duration = Duration::from_secs(10);
+/// How soon ^C is seen.
+pub const TURN: Duration = Duration::from_millis(50);
+/// What ^C sends.
+const INTERRUPT_KEY: u8 = 3;
+
+/// Something that came from the console.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A line that is not marked.
+    Line(String),
+    /// A text that is marked.
+    Marked(Kind, String),
+    /// The console asks for the next line.
+    Prompt,
+}
+
+/// The machine does not go on, for the reason in this sentence.
+#[derive(Debug)]
+pub struct Stopped(pub String);
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// A machine that was started.
+pub struct Remote {
+    /// Nothing, once it has ended.
+    uart: Option<Box<dyn Uart>>,
+    outputs: Receiver<Output>,
+    marks: Reader,
+    console: Console,
+    /// How long it may give no sign of life.
+    patience: Duration,
+    last_sign: Instant,
+    last_pulse: Instant,
+    /// What came with what was waited for, and after it.
+    pending: Vec<Heard>,
+    /// Frames of a recording that came over the console.
+    frames: Vec<u8>,
+}
+
+impl Remote {
+    /// Starts a machine, and waits for its first prompt. It may give no sign of life for so many seconds.
+    pub fn start(start: &dyn Start, seconds: u64) -> Result<Self> {
+        let (sender, outputs) = mpsc::channel();
+        // The receiver is gone with the machine.
+        let uart = start.start(Box::new(move |output| drop(sender.send(output))))?;
+        let now = Instant::now();
+        let mut remote = Self {
+            uart: Some(uart),
+            outputs,
+            marks: Reader::default(),
+            console: Console::new(PROMPT),
+            patience: Duration::from_secs(seconds),
+            last_sign: now,
+            last_pulse: now,
+            pending: Vec::new(),
+            frames: Vec::new(),
+        };
+        while !remote.hear(Duration::MAX)?.contains(&Heard::Prompt) {}
+        Ok(remote)
+    }
+
+    /// Types a line; what comes from then on does not begin with it.
+    pub fn type_line(&mut self, line: &str) -> Result<(), Stopped> {
+        self.type_keys(format!("{line}\r").into_bytes());
+        self.last_sign = Instant::now();
+        // The console echoes it, in a line.
+        loop {
+            let mut heard = self.hear(Duration::MAX)?;
+            if let Some(echo) = heard.iter().position(|heard| matches!(heard, Heard::Line(_))) {
+                self.pending = heard.split_off(echo + 1);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Types ^C.
+    pub fn interrupt(&self) {
+        self.type_keys(vec![INTERRUPT_KEY]);
+    }
+
+    fn type_keys(&self, keys: Vec<u8>) {
+        if let Some(uart) = &self.uart {
+            uart.type_keys(keys);
+        }
+    }
+
+    /// What has come, after this time at the latest; perhaps nothing.
+    pub fn hear(&mut self, wait: Duration) -> Result<Vec<Heard>, Stopped> {
+        if !self.pending.is_empty() {
+            return Ok(mem::take(&mut self.pending));
+        }
+        let deadline = Instant::now().checked_add(wait);
+        loop {
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.outputs.recv_timeout(left.min(PULSE_PERIOD)) {
+                Ok(Output::Bytes(bytes)) => {
+                    self.last_sign = Instant::now();
+                    let heard = self.tell(&bytes)?;
+                    if !heard.is_empty() {
+                        return Ok(heard);
+                    }
+                }
+                Ok(Output::End) | Err(RecvTimeoutError::Disconnected) => {
+                    let how = self.uart.take().map_or(Ok(()), Uart::end);
+                    return Err(Stopped(match how {
+                        Ok(()) => "the machine has powered off".into(),
+                        Err(how) => format!("QEMU ended: {how}"),
+                    }));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let silence = self.last_sign.elapsed();
+            if silence > self.patience {
+                return Err(Stopped(format!("the machine gave no sign of life for {} s", self.patience.as_secs())));
+            }
+            if silence >= PULSE_PERIOD && self.last_pulse.elapsed() >= PULSE_PERIOD {
+                self.last_pulse = Instant::now();
+                self.type_keys(vec![PULSE_KEY]);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    fn tell(&mut self, bytes: &[u8]) -> Result<Vec<Heard>, Stopped> {
+        let mut heard = Vec::new();
+        for part in self.marks.feed(bytes) {
+            let plain = match part {
+                Part::Marked(Kind::Frame, text) => {
+                    self.frames.extend(from_base64(&text));
+                    continue;
+                }
+                Part::Marked(kind, text) => {
+                    heard.push(Heard::Marked(kind, text));
+                    continue;
+                }
+                Part::Plain(plain) => plain,
+            };
+            for event in self.console.feed(&plain) {
+                match event {
+                    Event::Prompt => heard.push(Heard::Prompt),
+                    Event::Line(line) => match stop_reason(&line) {
+                        Some(reason) => return Err(Stopped(format!("the machine stopped: {reason}"))),
+                        None => heard.push(Heard::Line(line)),
+                    },
+                }
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Carries out a line, and gives the lines that it prints. ^C is for it, where this process catches that.
+    pub fn ask(&mut self, line: &str) -> Result<Vec<String>, Stopped> {
+        self.type_line(line)?;
+        let mut lines = Vec::new();
+        loop {
+            for heard in self.hear(TURN)? {
+                match heard {
+                    Heard::Line(line) => lines.push(line),
+                    Heard::Marked(..) => {}
+                    Heard::Prompt => return Ok(lines),
+                }
+            }
+            if is_interrupted() {
+                self.interrupt();
+            }
+        }
+    }
+
+    /// Carries out a line, whose output goes to the standard error. Returns whether it was not refused.
+    pub fn does(&mut self, line: &str) -> Result<bool, Stopped> {
+        self.ask(line)?.iter().for_each(|line| eprintln!("{line}"));
+        Ok(self.ask(STATUS)? == ["0"])
+    }
+
+    /// The frames that have come over the console since this was last called.
+    pub fn take_frames(&mut self) -> Vec<u8> {
+        mem::take(&mut self.frames)
+    }
+
+    /// Ends the machine by the line `farewell`.
+    pub fn leave(mut self, farewell: &str) {
+        self.type_keys(format!("{farewell}\r").into_bytes());
+        let deadline = Instant::now() + TIME_TO_END;
+        // One that does not end by itself is ended when this goes.
+        while Instant::now() < deadline && self.hear(TIME_TO_END).is_ok() {}
+    }
+}

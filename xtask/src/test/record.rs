@@ -1,0 +1,258 @@
+//! What leaves the machine for other programs: the output of programs as JSON, compared with what the text form says, and recordings,
+//! which Debian's `trace-cmd report` prints as the kernel prints the trace. How many events these have can be said:
+//!
+//! ```text
+//! RECORD_EVENTS=100000 cargo xtask test record::report
+//! ```
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{
+    pool::BuildContext,
+    report::Outcome,
+    select::{Demands, Trait},
+    target::{Candidate, Order, Targets},
+};
+use crate::{
+    boot::VIRT,
+    flamegraph::Stacks,
+    record::{Recorded, Refused, What, with_channel},
+    remote::{Remote, Stopped},
+    setup,
+    trace::{self, How, Stream, run_text},
+    workspace,
+};
+
+/// How many CPUs a machine has at most here.
+const CPUS: usize = 8;
+/// How many events are recorded, unless the environment says otherwise.
+const EVENTS: usize = 20_000;
+
+type Test = fn(&Machine) -> Result<Outcome>;
+
+/// The tests, each in a machine of its own.
+const TESTS: [(&str, &[Trait], Test); 3] = [
+    ("record::json", &[Trait::Cpus], |machine| json(&mut machine.start()?).map(|()| Outcome::Passed)),
+    ("record::report", &[Trait::Cpus], report),
+    ("record::uart", &[Trait::Board], uart),
+];
+
+/// What a test has.
+struct Machine {
+    arguments: Vec<OsString>,
+    image: PathBuf,
+    /// For its files.
+    directory: PathBuf,
+    seconds: u64,
+}
+
+impl Machine {
+    fn start(&self) -> Result<Remote> {
+        Remote::start(&self.arguments, self.seconds)
+    }
+}
+
+/// Adds the tests of what commands of the host take out of a machine.
+pub fn add<'a>(context: &BuildContext<'_, 'a>, targets: &'a Targets<'a>, kernel: &Path) {
+    let mut candidates = Vec::new();
+    for (index, named) in targets.configurations.iter().enumerate() {
+        let arguments = match named.arguments(kernel) {
+            Ok(arguments) => arguments,
+            Err(error) => return context.results.step_failed("record::machine", format!("{error:#}")),
+        };
+        let has_channel = named.board.machine().is_ok_and(|machine| machine == VIRT);
+        for (name, traits, test) in TESTS {
+            if name == "record::report" && !has_channel {
+                continue;
+            }
+            let machine = Machine {
+                arguments: arguments.clone(),
+                image: kernel.into(),
+                directory: workspace::root().join("target/recordings").join(format!("{}-{index}", named.board.name)),
+                seconds: targets.seconds,
+            };
+            let run = move || test(&machine).map_err(|error| format!("{error:#}"));
+            candidates.push(Candidate::new(index, name.into(), Demands::on(traits), run));
+        }
+    }
+    targets.begin(context, candidates, Order::Last);
+}
+
+/// The trace as the kernel prints it is what `trace-cmd report` prints of the recording, line for line, but for the width of columns
+/// and the state of the CPU, which that does not print; the state is in the records.
+fn report(machine: &Machine) -> Result<Outcome> {
+    if let Err(error) = setup::reader() {
+        return Ok(Outcome::Skipped(format!("trace-cmd is not installed: {error:#}")));
+    }
+    // Each iteration has three.
+    let events = env::var("RECORD_EVENTS").ok().and_then(|events| events.parse().ok()).unwrap_or(EVENTS).div_ceil(3);
+    fs::create_dir_all(&machine.directory)?;
+    let [frames, file] = ["frames", "trace.dat"].map(|name| machine.directory.join(name));
+    let mut remote = Remote::start(&with_channel(&machine.arguments, &frames), machine.seconds)?;
+    for line in [
+        "echo 16384 > buffer_size_kb",
+        "p:blocks sha2::sha256::compress256 count=%x2:u64 block=+0(%x1):x8[4] from=%x30:symbol task=$comm odd=%x2:s8",
+        "r:done runtime::workload::sha256::iterate right=$retval:u8",
+        &format!("run sha256 {events} 4"),
+        "echo 0 > events/enable",
+    ] {
+        ensure!(remote.does(line)?, "{line} is refused");
+    }
+    let text = remote.ask("cat trace")?;
+    let mut recorded = Recorded::of(fs::read(&machine.image)?);
+    let outcome =
+        recorded.take(&mut remote, Some(&frames), &What { command: Some("list".into()), ..What::default() })?;
+    ensure!(outcome.is_none() && recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
+    recorded.write(&file)?;
+    drop(remote);
+    let output = Command::new("trace-cmd").arg("report").arg(&file).stdin(Stdio::null()).output()?;
+    ensure!(output.status.success(), "trace-cmd: {}", String::from_utf8_lossy(&output.stderr));
+    let report = String::from_utf8(output.stdout).context("trace-cmd prints what is no text")?;
+
+    // Of each CPU by itself: what happened at the same time on several has no order.
+    let of_cpu = |cpu: usize, lines: &mut dyn Iterator<Item = Printed>| lines.filter(|line| line.cpu == cpu).collect();
+    let (mut present, mut flags) = (0, recorded.flags());
+    for cpu in 0..CPUS {
+        let printed: Vec<Printed> = of_cpu(cpu, &mut text.iter().filter_map(|line| Printed::read(line, true)));
+        let reported: Vec<Printed> = of_cpu(cpu, &mut report.lines().filter_map(|line| Printed::read(line, false)));
+        for (printed, reported) in printed.iter().zip(&reported) {
+            ensure!(printed.words == reported.words, "the kernel prints\n{printed:?}\nand trace-cmd\n{reported:?}");
+            let (_, bits) = flags.next().context("there are fewer events than lines")?;
+            let shown = [(1, 'd', 0), (8, 'h', 2)].iter().all(|&(bit, letter, place)| {
+                printed.state.chars().nth(place) == Some(if bits & bit == 0 { '.' } else { letter })
+            });
+            ensure!(shown, "{printed:?} has the flags {bits:#x}");
+        }
+        ensure!(
+            printed.len() == reported.len(),
+            "{} lines of CPU {cpu}, and {} of trace-cmd",
+            printed.len(),
+            reported.len()
+        );
+        present += printed.len();
+    }
+    ensure!(present == 3 * events && recorded.records == present as u64, "{present} of {} events", 3 * events);
+    Ok(Outcome::Passed)
+}
+
+/// A line of a trace.
+#[derive(Debug)]
+struct Printed {
+    cpu: usize,
+    /// The five characters behind the CPU.
+    state: String,
+    /// All others.
+    words: Vec<String>,
+}
+
+impl Printed {
+    fn read(line: &str, has_state: bool) -> Option<Self> {
+        let mut words: Vec<String> = line.split_whitespace().map(String::from).collect();
+        let cpu = words.get(1)?.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;
+        let state = if has_state { words.remove(2) } else { String::new() };
+        Some(Self { cpu, state, words })
+    }
+}
+
+/// A board with a UART alone sends the same between the lines of its console.
+fn uart(machine: &Machine) -> Result<Outcome> {
+    let mut remote = machine.start()?;
+    let mut recorded = Recorded::of(fs::read(&machine.image)?);
+    let what = What {
+        event: vec!["p:blocks sha2::sha256::compress256 count=%x2:u64".into()],
+        command: Some("run sha256 100".into()),
+        ..What::default()
+    };
+    let outcome = recorded.take(&mut remote, None, &what)?;
+    let events = recorded.flags().count();
+    ensure!(outcome.is_none() && events == 200 && recorded.records == 200, "{outcome:?}: {recorded}");
+    ensure!(recorded.missing + recorded.damaged + recorded.lost == 0, "{recorded}");
+    let wrong = What { event: vec!["p:x nowhere".into()], ..What::default() };
+    ensure!(recorded.take(&mut remote, None, &wrong)? == Some(Refused::Event), "what is no event is recorded");
+    Ok(Outcome::Passed)
+}
+
+/// What a program prints, as text and as JSON, and how the ends of programs are told apart.
+fn json(remote: &mut Remote) -> Result<()> {
+    const COMMAND: &str = "run sha256 100";
+    const PROGRAM: &str = "BEGIN { printf(\"%s\\n\", \"it's \\\"one\\\"\"); } \
+        kretprobe:runtime::workload::sha256::iterate { @[(u8)retval ? \"right\" : \"wrong\"] = count(); } \
+        kprobe:sha2::sha256::compress256 { @blocks = hist(arg2); @rows = lhist(arg2, 0, 100, 1); \
+        @all[func] = stats(arg2); @last = (1, \"a\"); }";
+    let mut run = |program: &str, how: How| {
+        let mut out = String::new();
+        let outcome = run_text(remote, program, &how, &mut |stream, text| {
+            if stream == Stream::Output {
+                out.push_str(text);
+            }
+            Ok(())
+        })?;
+        anyhow::Ok((outcome, out))
+    };
+    let (outcome, text) = run(PROGRAM, How::text(COMMAND))?;
+    ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {text}");
+    let (outcome, output) = run(PROGRAM, How::json(COMMAND))?;
+    ensure!(outcome == trace::Outcome::Done, "{outcome:?}: {output}");
+    let objects: Vec<Value> = output
+        .lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("this is no JSON: {line}")))
+        .collect::<Result<_>>()?;
+    let types: Vec<_> = objects.iter().filter_map(|object| object["type"].as_str()).collect();
+    ensure!(types == ["attached_probes", "printf", "map", "stats", "hist", "map", "hist"], "{output}");
+    let [attached, printed, calls, all, blocks, last, rows] = &objects[..] else { unreachable!("they were counted") };
+    ensure!(attached["data"]["probes"] == 3, "{attached}");
+    let said = printed["data"].as_str().unwrap_or_default();
+    ensure!(text.starts_with(said) && said == "it's \"one\"\n", "{said:?}, and as text {text}");
+    ensure!(text.contains(&format!("@[right]: {}\n", calls["data"]["@"]["right"])), "{calls}: {text}");
+    let function = "sha2::sha256::compress256";
+    let stats = &all["data"]["@all"][function];
+    let [count, average, total] = ["count", "average", "total"].map(|name| &stats[name]);
+    let line = format!("@all[{function}]: count {count}, average {average}, total {total}\n");
+    ensure!(text.contains(&line), "{all}: {text}");
+    ensure!(last["data"]["@last"] == serde_json::json!([1, "a"]) && text.contains("@last: (1, a)\n"), "{last}: {text}");
+    for (object, name) in [(blocks, "@blocks"), (rows, "@rows")] {
+        let shown = text.split_once(&format!("{name}:\n")).map_or("", |(_, rest)| rest).lines();
+        for (row, line) in object["data"][name].as_array().into_iter().flatten().zip(shown) {
+            let number = |text: &str| text.trim_matches(['[', ')', ']', ',']).parse::<i64>().ok();
+            let mut words = line.split_whitespace();
+            let least = words.next().and_then(number);
+            let end = if line.contains(',') { words.next().and_then(number) } else { least.map(|least| least + 1) };
+            let bounds = (row["min"].as_i64(), row["max"].as_i64().map(|most| most + 1));
+            ensure!((least, end) == bounds, "{row} is {line}");
+            ensure!(words.next() == Some(&row["count"].to_string()), "{row} is {line}");
+        }
+    }
+    let (_, output) = run("kprobe:sha2::sha256::compress256 { @[kstack] = count(); }", How::json(COMMAND))?;
+    let (mut folded, mut picture) = (Vec::new(), Vec::new());
+    let stacks = Stacks::read(&output, None)?;
+    stacks.fold(&mut folded)?;
+    stacks.draw("", "calls", &mut picture)?;
+    let folded = String::from_utf8(folded)?;
+    let counts = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    ensure!(counts.sum::<u64>() == 200, "{folded}");
+    let callee = ";sha2::sha256::compress256 200";
+    ensure!(folded.contains(";runtime::workload::sha256::iterate;") && folded.trim_end().ends_with(callee), "{folded}");
+    ensure!(String::from_utf8(picture)?.contains("sha2::sha256::compress256 (200 calls, 100"), "{folded}");
+    let (outcome, output) = run("kprobe:nowhere {\n@ = count(); }", How::text(COMMAND))?;
+    ensure!(
+        matches!(&outcome, trace::Outcome::Refused(why) if why.contains("\n  kprobe:nowhere {\n  ^^^")),
+        "{outcome:?}"
+    );
+    ensure!(output.is_empty(), "{output}");
+    for refused in ["lisst", "cat nothing", "run sha256 0"] {
+        let (outcome, output) = run("BEGIN { printf(\"a\"); }", How::text(refused))?;
+        ensure!(outcome == trace::Outcome::Failed && output == "a", "{refused}: {outcome:?} {output}");
+    }
+    let stopped = run("BEGIN { }", How::text("poweroff"));
+    ensure!(stopped.as_ref().is_err_and(|error| error.is::<Stopped>()), "{stopped:?}");
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! Runs a program on a machine from the shell of the host, and prints what it puts out, and nothing else, so that other programs can
+//! read that. What the console says besides goes to the standard error.
+
+mod source;
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    mem,
+    path::Path,
+    process::ExitCode,
+    sync::atomic::{AtomicU8, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use kprobes_wire::mark::{Kind, Refusal};
+
+use crate::{
+    boot,
+    machine::Start,
+    remote::{Heard, Remote, Stopped, TURN},
+};
+use source::{Quoted, Source};
+
+/// The status where the program is refused.
+pub const REFUSED: u8 = 3;
+/// The status where the machine does not go on.
+pub const STOPPED: u8 = 4;
+/// The status where the command is refused.
+pub const FAILED: u8 = 5;
+/// Bytes of a line that the console takes.
+const LINE_MAX: usize = 4094;
+
+/// What is run.
+#[derive(clap::Args)]
+#[command(
+    after_help = "The exit status is 3 if the program is refused, 4 if the machine does not go on, and 5 if COMMAND is refused."
+)]
+pub struct Options {
+    #[command(flatten)]
+    boot: boot::Options,
+    #[command(flatten)]
+    how: How,
+    /// The program, or a file that it is in, which may begin with a line `#!…`; `-` is standard input.
+    #[arg(value_name = "PROGRAM|FILE")]
+    program: String,
+    /// What `$1`, `str($1)` and so on stand for in the program.
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// How a program is run.
+#[derive(clap::Args, Clone, Default)]
+pub struct How {
+    /// What the output looks like.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    format: String,
+    /// Carries out this command of the console meanwhile, and ends the program with it.
+    #[arg(short, value_name = "COMMAND")]
+    command: Option<String>,
+    /// Ends the program after this time; without this and a command, it runs until `exit()` or ^C.
+    #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seconds: Option<u64>,
+    /// Has room for so many keys and stacks.
+    #[arg(short, value_name = "KEYS")]
+    keys: Option<u64>,
+}
+
+impl How {
+    /// While `command` is carried out, with output as text.
+    pub fn text(command: &str) -> Self {
+        Self { format: "text".into(), command: Some(command.into()), ..Self::default() }
+    }
+
+    /// While `command` is carried out, with output as JSON.
+    pub fn json(command: &str) -> Self {
+        Self { format: "json".into(), ..Self::text(command) }
+    }
+
+    /// The line that the console is told.
+    fn line(&self, program: &str) -> Result<String> {
+        let mut line = format!("trace -m -f {} ", if self.format == "json" { "json" } else { "text" });
+        if let Some(keys) = self.keys {
+            line += &format!("-k {keys} ");
+        }
+        line += &Quoted(program).to_string();
+        if let Some(command) = &self.command {
+            ensure!(command != "console", "a console within a program needs a terminal: `cargo xtask run`");
+            line += &format!(" -c {}", Quoted(command));
+        }
+        ensure!(
+            line.len() <= LINE_MAX,
+            "the program and its command have {} bytes, and the console takes {LINE_MAX}",
+            line.len()
+        );
+        let control = line.chars().find(|c| c.is_control());
+        ensure!(control.is_none(), "the program or its command has the control character {:?}", control.unwrap_or(' '));
+        Ok(line)
+    }
+}
+
+/// Where something goes that a program has put out, or that is said besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Output,
+    Notes,
+}
+
+/// What takes it.
+pub type Sink<'a> = &'a mut dyn FnMut(Stream, &str) -> Result<()>;
+
+/// How a program has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// It was refused: what is to be printed about that.
+    Refused(String),
+    /// Its command was refused.
+    Failed,
+}
+
+/// Runs a program.
+pub fn trace(options: &Options) -> Result<ExitCode> {
+    let source = match read(&options.program, &options.arguments)? {
+        Ok(source) => source,
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            return Ok(REFUSED.into());
+        }
+    };
+    // Before anything is built.
+    options.how.line(&source.line)?;
+    let target = options.boot.target()?;
+    catch_interrupts();
+    let outcome = run(&target, target.farewell(), options.boot.timeout, &source, &options.how, &mut show);
+    Ok(match outcome {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Refused(sentence)) => {
+            eprintln!("{sentence}");
+            REFUSED.into()
+        }
+        Ok(Outcome::Failed) => FAILED.into(),
+        Err(error) if error.is::<Stopped>() => {
+            eprintln!("xtask: {error:#}");
+            STOPPED.into()
+        }
+        Err(error) => return Err(error),
+    })
+}
+
+/// Shows the output where it can be taken by other programs, and nothing else there.
+fn show(stream: Stream, text: &str) -> Result<()> {
+    if stream == Stream::Notes {
+        eprint!("{text}");
+        return Ok(());
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("the output cannot be written")
+}
+
+/// The program that is given; the error is what is wrong with its text.
+fn read(program: &str, arguments: &[String]) -> Result<Result<Source, String>> {
+    let (text, name) = match program {
+        "-" => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
+            (text, Some("standard input".into()))
+        }
+        file if file.ends_with(".bt") || Path::new(file).is_file() => {
+            let text = fs::read_to_string(file).with_context(|| format!("the program {file} cannot be read"))?;
+            (text, Some(file.into()))
+        }
+        text => (text.into(), None),
+    };
+    Ok(Source::new(&text, name, arguments))
+}
+
+/// Starts a machine, runs a program on it, and ends the machine by the line `farewell`. What the program puts out goes to `out`.
+fn run(start: &dyn Start, farewell: &str, seconds: u64, source: &Source, how: &How, out: Sink<'_>) -> Result<Outcome> {
+    let mut remote = Remote::start(start, seconds)?;
+    let outcome = run_on(&mut remote, source, how, out)?;
+    remote.leave(farewell);
+    Ok(outcome)
+}
+
+/// Runs a program that is given in one line, for tests and for what reads its output.
+pub fn run_text(remote: &mut Remote, program: &str, how: &How, out: Sink<'_>) -> Result<Outcome> {
+    let source = Source::new(program, None, &[]).map_err(|sentence| anyhow!(sentence))?;
+    run_on(remote, &source, how, out)
+}
+
+/// Runs a program on a machine that is at its prompt.
+fn run_on(remote: &mut Remote, source: &Source, how: &How, out: Sink<'_>) -> Result<Outcome> {
+    remote.type_line(&how.line(&source.line)?)?;
+    let (mut outcome, mut deadline, mut is_over) = (None, None, false);
+    // The console ends a line before its prompt that is none: what was last in it was marked.
+    let mut blank = false;
+    while !is_over {
+        for heard in remote.hear(TURN)? {
+            match heard {
+                Heard::Marked(Kind::Output, text) => out(Stream::Output, &text)?,
+                Heard::Marked(Kind::Attached, text) => {
+                    out(Stream::Notes, &text)?;
+                    deadline = how.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+                }
+                Heard::Marked(Kind::Refused, text) => {
+                    let Refusal { cause, sentence } = Refusal::parse(&text);
+                    outcome = Some(Outcome::Refused(source.refusal(cause, sentence)));
+                }
+                Heard::Marked(Kind::Failed, _) => outcome = Some(Outcome::Failed),
+                Heard::Marked(Kind::Frame, _) => {}
+                Heard::Marked(Kind::Done, _) => outcome = outcome.or(Some(Outcome::Done)),
+                Heard::Line(line) => {
+                    if mem::replace(&mut blank, line.is_empty()) {
+                        out(Stream::Notes, "\n")?;
+                    }
+                    if !blank {
+                        out(Stream::Notes, &format!("{line}\n"))?;
+                    }
+                }
+                Heard::Prompt => is_over = true,
+            }
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            remote.interrupt();
+            deadline = None;
+        }
+        if is_interrupted() {
+            remote.interrupt();
+        }
+    }
+    outcome.context("the program has not ended as it should: its last lines say why")
+}
+
+/// How often ^C was pressed and not passed on.
+static INTERRUPTS: AtomicU8 = AtomicU8::new(0);
+
+/// Whether ^C was pressed since this was last asked.
+pub fn is_interrupted() -> bool {
+    INTERRUPTS.swap(0, Ordering::Relaxed) > 0
+}
+
+/// Has ^C be for the program on the machine. If that does not take it, the next one ends this process.
+pub fn catch_interrupts() {
+    extern "C" fn note(_: libc::c_int) {
+        if INTERRUPTS.fetch_add(1, Ordering::Relaxed) > 0 {
+            const STATUS: libc::c_int = 128 + libc::SIGINT;
+            // SAFETY: `_exit` is async-signal-safe.
+            unsafe { libc::_exit(STATUS) };
+        }
+    }
+    let note: extern "C" fn(libc::c_int) = note;
+    // SAFETY: the handler only touches an atomic, and calls what is async-signal-safe.
+    unsafe { libc::signal(libc::SIGINT, note as libc::sighandler_t) };
+}

@@ -1,0 +1,217 @@
+//! A program as it is written on the host: in several lines, with a first line for the shell, and with arguments. The console takes
+//! it in one line, in which nothing but white space and arguments has changed, so that each byte of that has its place in the text.
+
+use std::fmt;
+
+/// A program that can be typed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// In one line.
+    pub line: String,
+    /// Of each byte of the line, where it is in the text.
+    origins: Vec<usize>,
+    text: String,
+    /// The file that it is from.
+    name: Option<String>,
+}
+
+/// Why a program cannot be typed: a sentence, and the place in the text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Flaw {
+    at: usize,
+    sentence: String,
+}
+
+impl Source {
+    /// The program in `text`, which is from the file `name` if that is given, with these arguments.
+    ///
+    /// `$1` is the first argument, a number; `str($1)` is it as a string, and `$#` how many there are, as in bpftrace. An argument
+    /// that is not given is 0, and an empty string.
+    pub fn new(text: &str, name: Option<String>, arguments: &[String]) -> Result<Self, String> {
+        let mut source = Self { line: String::new(), origins: Vec::new(), text: text.into(), name };
+        match source.read(arguments) {
+            Ok(()) => Ok(source),
+            Err(Flaw { at, sentence }) => Err(source.mark(at..at + 1, &sentence)),
+        }
+    }
+
+    fn read(&mut self, arguments: &[String]) -> Result<(), Flaw> {
+        let text = self.text.clone();
+        let mut at = if text.starts_with("#!") { text.find('\n').unwrap_or(text.len()) } else { 0 };
+        let mut in_string = false;
+        while let Some(c) = text[at..].chars().next() {
+            let rest = &text[at..];
+            let mut length = c.len_utf8();
+            match c {
+                '"' => {
+                    in_string = !in_string;
+                    self.put("\"", at);
+                }
+                '\\' if in_string => {
+                    length += rest[1..].chars().next().map_or(0, char::len_utf8);
+                    self.put(&rest[..length], at);
+                }
+                '\n' if in_string => self.put("\\n", at),
+                '\t' if in_string => self.put("\\t", at),
+                _ if in_string => self.put(&rest[..length], at),
+                '/' if rest.starts_with("//") => {
+                    length = rest.find('\n').unwrap_or(rest.len());
+                    self.put(" ", at);
+                }
+                '/' if rest.starts_with("/*") => {
+                    let Some(end) = rest.find("*/") else {
+                        return Err(Flaw { at, sentence: "this comment is not closed".into() });
+                    };
+                    length = end + 2;
+                    self.put(" ", at);
+                }
+                '$' if rest[1..].starts_with('#') => {
+                    length = 2;
+                    self.put(&arguments.len().to_string(), at);
+                }
+                '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+                    length = 1 + rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
+                    length += self.put_argument(rest, length, at, arguments)?;
+                }
+                _ if c.is_whitespace() => self.put(" ", at),
+                _ => self.put(&rest[..length], at),
+            }
+            at += length;
+        }
+        Ok(())
+    }
+
+    /// Puts the argument in the place of `$N`, of which `rest` begins with so many bytes; of `str($N)` if the line ends with the
+    /// beginning of that. Returns how many bytes this takes besides.
+    fn put_argument(&mut self, rest: &str, length: usize, at: usize, arguments: &[String]) -> Result<usize, Flaw> {
+        let name = &rest[..length];
+        let number: usize = name[1..].parse().unwrap_or(0);
+        let argument = number.checked_sub(1).and_then(|index| arguments.get(index));
+        let after = rest[length..].trim_start();
+        if after.starts_with(')')
+            && let Some(start) = self.line.trim_end().strip_suffix('(').map(str::trim_end)
+            && let Some(before) = start.strip_suffix("str")
+            && !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+        {
+            let (kept, start) = (before.len(), self.origins[before.len()]);
+            self.line.truncate(kept);
+            self.origins.truncate(kept);
+            let escaped = argument.map_or("", String::as_str).escape_default().to_string();
+            let escaped = escaped.replace("\\'", "'");
+            self.put(&format!("\"{escaped}\""), start);
+            return Ok(rest.len() - after.len() + 1 - length);
+        }
+        let value = argument.map_or("0", |argument| argument.trim());
+        let digits = value.strip_prefix('-').unwrap_or(value);
+        let is_number = digits.starts_with(|c: char| c.is_ascii_digit())
+            && digits.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !is_number {
+            let sentence = format!("{name} is `{value}`, which is no number; str({name}) is it as a string");
+            return Err(Flaw { at, sentence });
+        }
+        self.put(value, at);
+        Ok(0)
+    }
+
+    /// Appends a text that stands for what is at `at`, or that begins there if it is as it was.
+    fn put(&mut self, text: &str, at: usize) {
+        let is_kept = self.text[at..].starts_with(text);
+        self.line.push_str(text);
+        self.origins.extend((0..text.len()).map(|byte| if is_kept { at + byte } else { at }));
+    }
+
+    /// The sentence with the part of the text that is its cause, by its bytes in the line.
+    pub fn refusal(&self, cause: Option<(usize, usize)>, sentence: &str) -> String {
+        let Some((start, end)) = cause else {
+            let name = self.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+            return format!("{name}error: {sentence}");
+        };
+        let origin = |at: usize| self.origins.get(at).copied().unwrap_or(self.text.len());
+        let last = origin(end.max(start + 1) - 1);
+        let last = last + self.text[last..].chars().next().map_or(1, char::len_utf8);
+        self.mark(origin(start)..last, sentence)
+    }
+
+    fn mark(&self, cause: std::ops::Range<usize>, sentence: &str) -> String {
+        let start = self.text[..cause.start].rfind('\n').map_or(0, |end| end + 1);
+        let line = self.text[start..].lines().next().unwrap_or("");
+        let before = &self.text[start..cause.start];
+        let within = line.get(before.len()..).unwrap_or("");
+        let within = within.get(..cause.len().min(within.len())).unwrap_or(within);
+        let place = self.name.as_ref().map(|name| {
+            let number = self.text[..start].matches('\n').count() + 1;
+            format!("{name}:{number}:{}: ", before.chars().count() + 1)
+        });
+        let indent: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let marks = "^".repeat(within.chars().count().max(1));
+        format!("{}error: {sentence}\n  {line}\n  {indent}{marks}", place.unwrap_or_default())
+    }
+}
+
+/// A word of the console's shell in quotes.
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}'", self.0.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Quoted, Source};
+
+    fn read(text: &str, arguments: &[&str]) -> Result<Source, String> {
+        let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_string()).collect();
+        Source::new(text, Some("f.bt".into()), &arguments)
+    }
+
+    fn line(text: &str, arguments: &[&str]) -> String {
+        read(text, arguments).unwrap().line
+    }
+
+    #[test]
+    fn lines_and_comments_become_white_space() {
+        let text =
+            "#!/usr/bin/env bpftrace\n// all of it\nBEGIN\n{\n\tprintf(\"// é\t/* \\\" $1\"); /* a\nb */ }\n// end";
+        assert_eq!(line(text, &[]), "   BEGIN {  printf(\"// é\\t/* \\\" $1\");   }  ");
+        assert_eq!(line("BEGIN { } /* #! */", &[]), "BEGIN { }  ");
+    }
+
+    #[test]
+    fn arguments_are_numbers_and_strings() {
+        for (text, expected) in [
+            ("@[$1] = $2;", "@[7] = -0x1f;"),
+            ("$x = str( $3 );", "$x = \"a \\\"b\\\" c'd\";"),
+            ("str($1) strx($1) str($1, 2)", "\"7\" strx(7) str(7, 2)"),
+            ("$# $9 str($9) $10", "3 0 \"\" 0"),
+            ("$x1 \"$1\"", "$x1 \"$1\""),
+        ] {
+            assert_eq!(line(text, &["7", "-0x1f", "a \"b\" c'd"]), expected, "{text}");
+        }
+        let refused = read("BEGIN {\n  @ = $1;\n}", &["seven"]).unwrap_err();
+        let sentence = "f.bt:2:7: error: $1 is `seven`, which is no number; str($1) is it as a string";
+        assert_eq!(refused, format!("{sentence}\n    @ = $1;\n        ^"));
+        assert!(read("/* x", &[]).unwrap_err().starts_with("f.bt:1:1: error: this comment is not closed"));
+    }
+
+    #[test]
+    fn what_is_refused_is_shown_in_the_file() {
+        let source = read("// é\nBEGIN {\n\t@ = str($1);\tfoo(é);\n}\n", &["argument"]).unwrap();
+        let start = source.line.find("foo").unwrap();
+        let shown = source.refusal(Some((start, start + 3)), "no");
+        assert_eq!(shown, "f.bt:3:15: error: no\n  \t@ = str($1);\tfoo(é);\n  \t            \t^^^");
+        let start = source.line.find("\"argument\"").unwrap();
+        assert!(source.refusal(Some((start, start + 10)), "no").starts_with("f.bt:3:6: error: no\n"));
+        assert_eq!(source.refusal(None, "no"), "f.bt: error: no");
+        let end = source.line.len();
+        assert!(source.refusal(Some((end, end)), "no").starts_with("f.bt:5:1: error: no\n  \n  ^"));
+        let alone = Source::new("BEGIN", None, &[]).unwrap();
+        assert_eq!(alone.refusal(Some((5, 5)), "no"), "error: no\n  BEGIN\n       ^");
+    }
+
+    #[test]
+    fn words_are_quoted() {
+        assert_eq!(Quoted("a 'b'").to_string(), r"'a '\''b'\'''");
+    }
+}
