@@ -8,6 +8,7 @@ use kprobes_vm::code::{Code, Type};
 
 use crate::report::Piece;
 use crate::syntax::Probe;
+use kprobes_types::TypeId;
 
 /// A program, checked. Its text is a line for each op, to show what it was lowered to.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct Checked {
     pub formats: Vec<String>,
     /// The types of the parts of tuples, by their numbers.
     pub tuples: Vec<Vec<Type>>,
+    /// What values of Rust are, by their numbers.
+    pub known: Vec<Known>,
 }
 
 impl fmt::Display for Checked {
@@ -43,6 +46,21 @@ impl fmt::Display for Checked {
         }
         Ok(())
     }
+}
+
+/// A value of Rust, and what of it the words of a value are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// All of it, in one word.
+    Whole(TypeId),
+    /// Which variant it is of an enum with fields: the distance of its tag from that of the first, or `u64::MAX` for the variant
+    /// that has all tags that no other has.
+    Variant {
+        /// The enum.
+        of: TypeId,
+        /// The tag of the first.
+        first: u64,
+    },
 }
 
 /// What is done by a task.

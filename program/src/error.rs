@@ -3,6 +3,7 @@
 use core::fmt;
 
 use fallible::OutOfMemory;
+use kprobes_types::Unknown;
 use kprobes_vm::code::Type;
 use unicode_width::UnicodeWidthStr;
 
@@ -26,6 +27,11 @@ impl Span {
     #[must_use]
     pub fn mark(self, source: &str) -> Mark<'_> {
         Mark { span: self, source }
+    }
+
+    /// This part of `source`, the text of the program.
+    pub(crate) fn of(self, source: &str) -> &str {
+        source.get(self.start..self.end).unwrap_or("")
     }
 
     /// The error that `problem` is here.
@@ -130,6 +136,8 @@ pub enum Noun {
     Time,
     /// Values in a row.
     Tuple,
+    /// A value of Rust.
+    Known,
     /// What a map collects.
     Aggregate,
     /// No value.
@@ -148,6 +156,7 @@ impl From<Type> for Noun {
             Type::Bytes { .. } => Self::Bytes,
             Type::Time { .. } => Self::Time,
             Type::Tuple { .. } => Self::Tuple,
+            Type::Known { .. } => Self::Known,
         }
     }
 }
@@ -164,9 +173,28 @@ impl fmt::Display for Noun {
             Self::Bytes => "a buffer",
             Self::Time => "a time",
             Self::Tuple => "a tuple",
+            Self::Known => "a value of Rust",
             Self::Aggregate => "an aggregation",
             Self::Nothing => "no value",
         })
+    }
+}
+
+/// How many names a sentence lists.
+pub const NAMES: usize = 8;
+
+/// Names in a row, up to the first that is empty.
+struct Names<'a>(&'a [&'static str; NAMES]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = self.0.iter().take_while(|name| !name.is_empty()).peekable();
+        let mut before = "";
+        while let Some(name) = names.next() {
+            write!(f, "{before}`{name}`")?;
+            before = if names.clone().nth(1).is_some() { ", " } else { " and " };
+        }
+        if self.0.last().is_some_and(|last| !last.is_empty()) { f.write_str(" …") } else { Ok(()) }
     }
 }
 
@@ -357,6 +385,66 @@ pub enum Problem {
         /// What is there.
         found: Noun,
     },
+    /// A `.` without a name behind it.
+    FieldName,
+    /// A value of Rust, in an image that has no table of types.
+    NoTypes,
+    /// A value of Rust, at functions of which at least this one is not in the table of types.
+    NoSignature,
+    /// An argument that a function has not.
+    NoArgument {
+        /// Those that it has; empty for none.
+        names: [&'static str; NAMES],
+    },
+    /// An argument or a result that several functions have, at different places or of different types.
+    Differs,
+    /// A value that is not known where the probe is.
+    Unknown {
+        /// Why.
+        why: Unknown,
+    },
+    /// A part of a value that the compiler has left out.
+    Lost,
+    /// A value that a function writes to memory, at an address that it is told at its entry.
+    ResultInMemory,
+    /// A field that a value has not.
+    NoField {
+        /// The type.
+        of: &'static str,
+        /// The fields that it has; empty for none.
+        names: [&'static str; NAMES],
+    },
+    /// A field of an enum, which depends on the variant.
+    FieldOfEnum {
+        /// The type.
+        of: &'static str,
+    },
+    /// A number is wanted of a value that is none.
+    NotANumber {
+        /// The type.
+        of: &'static str,
+    },
+    /// A value that is printed, of a type that cannot be.
+    NotShown {
+        /// The type.
+        of: &'static str,
+    },
+    /// A variant of something that is no enum.
+    NotAnEnum {
+        /// The type.
+        of: &'static str,
+    },
+    /// A variant that an enum has not.
+    NoVariant {
+        /// The type.
+        of: &'static str,
+        /// Those that it has; empty for none.
+        names: [&'static str; NAMES],
+    },
+    /// A path that is compared with nothing.
+    Path,
+    /// The table of types is damaged.
+    DamagedTypes,
     /// No function of that name.
     NoSymbol,
     /// No function and no static has this name.
@@ -482,6 +570,40 @@ impl fmt::Display for Problem {
             Self::ConversionType { wanted, found } => {
                 return write!(f, "this is {found}, and its conversion is for {wanted}");
             }
+            Self::FieldName => "the name of a field is expected here",
+            Self::NoTypes => "this image has no table of types; see arg0 to arg7 and retval",
+            Self::NoSignature => "of this function the arguments are not known; see arg0 to arg7 and retval",
+            Self::NoArgument { names: ["", ..] } => "the function has no arguments that have names",
+            Self::NoArgument { names } => {
+                return write!(f, "the function has no argument of this name, but {}", Names(&names));
+            }
+            Self::Differs => "the functions that the probe means have this in different places, or of different types",
+            Self::Unknown { why } => match why {
+                Unknown::OptimizedOut => "this is optimised out",
+                Unknown::Elsewhere { from, to } => {
+                    return write!(f, "this is optimised out here; it is there from +{from:#x} to +{to:#x}");
+                }
+                Unknown::Contradiction => "the debugging information contradicts the calling convention about this",
+                Unknown::Layout => "the debugging information does not say how this is passed",
+                Unknown::Unsaid => "the debugging information does not say where this is before the function has made its frame",
+            },
+            Self::Lost => "this part of the value is optimised out",
+            Self::ResultInMemory => "the function writes this to memory, at an address that it is told only at its entry",
+            Self::NoField { of, names: ["", ..] } => return write!(f, "this is `{of}`, which has no fields"),
+            Self::NoField { of, names } => {
+                return write!(f, "this is `{of}`, which has no field of this name, but {}", Names(&names));
+            }
+            Self::FieldOfEnum { of } => {
+                return write!(f, "this is `{of}`, whose fields depend on the variant that it is");
+            }
+            Self::NotANumber { of } => return write!(f, "this is `{of}`, and not a number; print shows it, or name a field"),
+            Self::NotShown { of } => return write!(f, "this is `{of}`, whose layout is not known, or which is too large"),
+            Self::NotAnEnum { of } => return write!(f, "this is `{of}`, which has no variants"),
+            Self::NoVariant { of, names } => {
+                return write!(f, "`{of}` has no variant of this name, but {}", Names(&names));
+            }
+            Self::Path => "a path is that of a variant that a value is compared with, as in args.state == State::Idle",
+            Self::DamagedTypes => "the table of types of this image is damaged",
             Self::NoSymbol => "there is no function of this name",
             Self::NoAddress => "there is no function or static of this name",
             Self::NoMatch => "no function matches this",

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use fallible::TryClone;
 use kprobes_vm::code::{Arithmetic, Comparison, Kept, OPS_MAX, Op, Operand, Type, Word};
 
 use super::Checker;
@@ -32,6 +33,8 @@ pub(super) struct Clause<'c, 's> {
     pub allowed: Allowed,
     /// The kind of all probes, if they are of one.
     pub kind: Option<&'static str>,
+    /// All probes.
+    pub probes: Vec<Probe>,
     /// How many statements may still be compiled: those that become nothing are no ops that could be counted.
     fuel: usize,
 }
@@ -90,6 +93,7 @@ impl<'c, 's> Clause<'c, 's> {
             loops: Vec::new(),
             allowed: Allowed::by(&clause.probes),
             kind: kind(&clause.probes),
+            probes: fallible::collect_results(clause.probes.iter().map(|probe| probe.node.try_clone()))?,
             fuel: OPS_MAX,
         };
         if let Some(predicate) = &clause.predicate {

@@ -1,0 +1,18 @@
+//! The arguments of functions and the types of Rust, from the table that is appended to this image behind the symbols.
+//!
+//! The table is checked when a program first asks for it, and not at boot: no report of a fault needs it.
+
+use kprobes_types::{Types, TypesError};
+use spin::Once;
+
+use crate::symbol;
+
+/// The table.
+///
+/// # Errors
+///
+/// There is none, or it is damaged.
+pub(crate) fn table() -> Result<&'static Types<'static>, &'static TypesError> {
+    static TABLE: Once<Result<Types<'static>, TypesError>> = Once::new();
+    TABLE.call_once(|| Types::parse(symbol::behind())).as_ref()
+}
