@@ -25,6 +25,8 @@ pub struct Checked {
     pub tuples: Vec<Vec<Type>>,
     /// What values of Rust are, by their numbers.
     pub known: Vec<Known>,
+    /// The blocks of values as a whole, by their numbers.
+    pub images: Vec<Vec<Block>>,
 }
 
 impl fmt::Display for Checked {
@@ -61,6 +63,23 @@ pub enum Known {
         /// The tag of the first.
         first: u64,
     },
+    /// All of it, and what it refers to, in the blocks of this number.
+    Image(u8),
+}
+
+/// Bytes of a value, or of what a reference in one leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Which word of the value has how many bytes could be read; the bytes follow.
+    pub at: u8,
+    /// Of which type it is, or its elements are.
+    pub of: TypeId,
+    /// How many bytes there is room for.
+    pub bytes: u32,
+    /// In which block the reference is; the first is the value itself.
+    pub parent: u8,
+    /// Where it is in that, in bytes.
+    pub offset: u32,
 }
 
 /// What is done by a task.

@@ -588,7 +588,7 @@ impl fmt::Display for Problem {
                 Unknown::Unsaid => "the debugging information does not say where this is before the function has made its frame",
             },
             Self::Lost => "this part of the value is optimised out",
-            Self::ResultInMemory => "the function writes this to memory, at an address that it is told only at its entry",
+            Self::ResultInMemory => "the function writes this to memory, at an address that only kretprobe: knows",
             Self::NoField { of, names: ["", ..] } => return write!(f, "this is `{of}`, which has no fields"),
             Self::NoField { of, names } => {
                 return write!(f, "this is `{of}`, which has no field of this name, but {}", Names(&names));

@@ -6,7 +6,7 @@ use core::{fmt, str};
 use kprobes_symbols::crc32;
 use zerocopy::FromBytes;
 
-use crate::model::{Flavor, Form, Kind, Place, Tag, TypeId};
+use crate::model::{Flavor, Form, Kind, Place, Tag, TypeId, Unknown};
 use crate::record::Cursor;
 use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, MAGIC, PARTS, VERSION};
 
@@ -233,6 +233,30 @@ impl<'a> Function<'a> {
         (0..count).try_for_each(|_| types.argument(&mut rest).map(drop))?;
         let of = types.id(rest.word()?)?;
         Some(Argument { name: "", of, place: rest.place()? })
+    }
+}
+
+/// The signature without the name, as in `fn(self: &Disk, block: u64) -> Result<(), Error>`. What cannot be asked for at the entry is
+/// followed by the reason, in parentheses.
+impl fmt::Display for Function<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |of: TypeId| self.types.get(of).map_or("?", |of| of.name);
+        out.write_str("fn(")?;
+        for (number, argument) in self.arguments().enumerate() {
+            out.write_str(if number > 0 { ", " } else { "" })?;
+            let own = if argument.name.is_empty() { "_" } else { argument.name };
+            write!(out, "{own}: {}", name(argument.of))?;
+            match argument.place {
+                Place::Unknown(Unknown::OptimizedOut) => out.write_str(" (optimised out)")?,
+                Place::Unknown(_) => out.write_str(" (unknown at the entry)")?,
+                _ => {}
+            }
+        }
+        out.write_str(")")?;
+        match self.returned() {
+            Some(returned) if name(returned.of) != "()" => write!(out, " -> {}", name(returned.of)),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -442,7 +442,7 @@ impl Clause<'_, '_> {
                 self.emit(Action::PrintEntry { map }, from, words, span)
             }
             _ => {
-                let value = self.shown(what)?;
+                let value = self.printed(what)?;
                 let from = self.in_words(value, value.of, what.span)?;
                 self.emit(Action::Print { of: value.of }, from, value.of.words(), span)
             }
@@ -469,7 +469,8 @@ impl Clause<'_, '_> {
         let converted = pieces.iter_mut().filter_map(|piece| piece.conversion.as_mut());
         for (argument, conversion) in arguments.iter().zip(converted) {
             let value = match conversion.shown {
-                Shown::Text | Shown::Bytes { .. } => self.shown(argument)?,
+                Shown::Text => self.shown(argument)?,
+                Shown::Bytes { .. } => self.printed(argument)?,
                 _ => self.value(argument)?,
             };
             format::fit(conversion, value.of).map_err(|problem| argument.span.error(problem))?;

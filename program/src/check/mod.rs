@@ -8,6 +8,7 @@ mod clause;
 mod condition;
 mod expression;
 mod format;
+mod image;
 mod map;
 mod shapes;
 mod typed;
@@ -21,7 +22,7 @@ use fallible::{OutOfMemory, TryClone};
 use kprobes_types::Types;
 use kprobes_vm::code::{Code, MANY_MAX, Routine, Type};
 
-use crate::checked::{Action, Checked, Known as KnownValue};
+use crate::checked::{Action, Block, Checked, Known as KnownValue};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Probe, Program};
 use clause::Clause;
@@ -65,6 +66,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         formats: Vec::new(),
         shapes: Shapes::default(),
         known: Vec::new(),
+        images: Vec::new(),
         declared: Vec::new(),
         stack_frames: 0,
         learning: true,
@@ -101,6 +103,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         formats: checker.formats,
         tuples: checker.shapes.0,
         known: checker.known,
+        images: checker.images,
     })
 }
 
@@ -112,6 +115,7 @@ struct Checker<'a> {
     formats: Vec<String>,
     shapes: Shapes,
     known: Vec<KnownValue>,
+    images: Vec<Vec<Block>>,
     /// What variables are that are declared without a value, by where their names are.
     declared: Vec<(usize, Type)>,
     stack_frames: usize,
@@ -151,6 +155,15 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The number of these blocks.
+    fn image(&mut self, blocks: Vec<Block>, span: Span) -> Result<u8, Error> {
+        let number = self.images.iter().position(|other| *other == blocks).unwrap_or(self.images.len());
+        if number == self.images.len() {
+            fallible::push(&mut self.images, blocks)?;
+        }
+        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
     }
 
     /// A value that `of` says what it is, in so many words.

@@ -19,12 +19,12 @@ const STEPS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Typed {
     pub of: TypeId,
-    spot: Spot,
+    pub spot: Spot,
 }
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug)]
-enum Spot {
+pub(super) enum Spot {
     /// What a call passes, or returns: so many bytes from the start of it.
     Passed(Place, u64),
     /// In memory: so many bytes from an address.
@@ -95,11 +95,15 @@ impl Clause<'_, '_> {
     }
 
     /// What the functions return, if all are known to return the same.
-    fn returned(&self, span: Span) -> Result<Typed, Error> {
+    fn returned(&mut self, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
         let found = self.of_functions(|function| function.returned().ok_or(Problem::DamagedTypes), span)?;
         if let Place::At(_) = found.place {
-            return Err(span.error(Problem::ResultInMemory));
+            if !self.probes.iter().all(|probe| matches!(probe, Probe::Return { .. })) {
+                return Err(span.error(Problem::ResultInMemory));
+            }
+            let address = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Result }, span)?;
+            return Ok(Typed { of: found.of, spot: Spot::Memory(address.at, 0) });
         }
         Ok(Typed { of: found.of, spot: Spot::Passed(found.place, 0) })
     }
@@ -201,7 +205,7 @@ impl Clause<'_, '_> {
     }
 
     /// What references, counted references and wrappers stand for.
-    fn followed(&mut self, value: Typed, span: Span) -> Result<Typed, Error> {
+    pub fn followed(&mut self, value: Typed, span: Span) -> Result<Typed, Error> {
         let mut value = value;
         for _ in 0..STEPS_MAX {
             match self.rust(value.of, span)?.kind {
@@ -215,7 +219,7 @@ impl Clause<'_, '_> {
     }
 
     /// A word that a call passes.
-    fn source(&mut self, source: Source, span: Span) -> Result<Value, Error> {
+    pub fn source(&mut self, source: Source, span: Span) -> Result<Value, Error> {
         match source {
             Source::Lost => Err(span.error(Problem::Lost)),
             Source::Register(number) => {
@@ -232,7 +236,7 @@ impl Clause<'_, '_> {
     }
 
     /// A number of so many bytes, which `of` says the sign of.
-    fn load(&mut self, spot: Spot, bytes: u8, of: Type, span: Span) -> Result<Value, Error> {
+    pub fn load(&mut self, spot: Spot, bytes: u8, of: Type, span: Span) -> Result<Value, Error> {
         let signed = of == SIGNED;
         let (place, offset) = match spot {
             Spot::Memory(base, 0) => return self.give(of, |to| Op::Read { to, address: base, bytes, signed }, span),
@@ -427,7 +431,7 @@ impl Clause<'_, '_> {
     }
 
     /// How far a tag is above another, in its bytes.
-    fn distance(&mut self, tag: Value, bytes: u8, first: u64, span: Span) -> Result<Value, Error> {
+    pub fn distance(&mut self, tag: Value, bytes: u8, first: u64, span: Span) -> Result<Value, Error> {
         if first == 0 {
             return Ok(tag);
         }
@@ -505,14 +509,14 @@ impl Clause<'_, '_> {
 }
 
 /// The tags of variants: from which on, and how many up to the last, where the numbers of their size begin again behind the greatest.
-struct Tags {
-    first: u64,
-    span: u64,
+pub(super) struct Tags {
+    pub first: u64,
+    pub span: u64,
 }
 
 impl Tags {
     /// The fewest numbers in a row that have all `values`.
-    fn of(bytes: u8, values: impl Iterator<Item = u64> + Clone) -> Self {
+    pub fn of(bytes: u8, values: impl Iterator<Item = u64> + Clone) -> Self {
         let most = u64::MAX >> (64 - 8 * u32::from(bytes.clamp(1, 8)));
         let span = |first: u64| values.clone().map(|value| value.wrapping_sub(first) & most).max().unwrap_or(0);
         let first = values.clone().min_by_key(|&first| span(first)).unwrap_or(0);

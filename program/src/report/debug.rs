@@ -1,18 +1,270 @@
 //! Values of Rust as text, as `{:?}` writes them where `Debug` is derived.
 
+use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-use kprobes_types::{Kind, TypeId, Types};
+use kprobes_types::{Flavor, Form, Kind, TypeId, Types};
 use kprobes_vm::hit::extend;
 
-use crate::checked::Known;
+use super::Names;
+use crate::checked::{Block, Known};
+
+/// The most values within each other.
+const NESTED_MAX: usize = 24;
+/// What stands for what was not read, as there is too much.
+const MORE: &str = "…";
+/// What stands for what could not be read.
+const FAULT: &str = "(fault)";
+
+/// What is needed to write values.
+pub(super) struct Values<'a> {
+    pub types: Types<'static>,
+    pub images: &'a [Vec<Block>],
+    pub names: &'a dyn Names,
+}
 
 /// Writes a value of which `words` are what `known` says.
-pub(super) fn write(types: &Types<'_>, known: Known, words: &[u64], out: &mut dyn Write) -> fmt::Result {
+pub(super) fn write(values: &Values<'_>, known: Known, words: &[u64], out: &mut dyn Write) -> fmt::Result {
     let word = words.first().copied().unwrap_or(0);
     match known {
-        Known::Whole(of) => scalar(types, of, word, out),
-        Known::Variant { of, first } => variant(types, of, word, first, out),
+        Known::Whole(of) => scalar(&values.types, of, word, out),
+        Known::Variant { of, first } => variant(&values.types, of, word, first, out),
+        Known::Image(number) => {
+            let blocks = values.images.get(usize::from(number)).map_or(&[][..], Vec::as_slice);
+            let Some(own) = blocks.first() else { return out.write_str(MORE) };
+            let image = Image { values, blocks, words };
+            image.value(own.of, At { block: 0, offset: 0, nested: 0 }, out)
+        }
+    }
+}
+
+/// A value as a whole.
+struct Image<'a> {
+    values: &'a Values<'a>,
+    blocks: &'a [Block],
+    words: &'a [u64],
+}
+
+/// Where in an image a value is.
+#[derive(Clone, Copy)]
+struct At {
+    block: usize,
+    offset: u64,
+    nested: usize,
+}
+
+impl At {
+    /// A value within this one.
+    fn inner(self, offset: u64) -> Self {
+        Self { offset: self.offset.saturating_add(offset), nested: self.nested + 1, ..self }
+    }
+}
+
+impl Image<'_> {
+    /// How many bytes of a block could be read.
+    fn found(&self, block: usize) -> u64 {
+        self.blocks.get(block).and_then(|block| self.words.get(usize::from(block.at))).copied().unwrap_or(0)
+    }
+
+    /// A byte.
+    fn byte(&self, at: At, number: u64) -> Result<u8, &'static str> {
+        let block = self.blocks.get(at.block).ok_or(MORE)?;
+        let offset = at.offset.saturating_add(number);
+        if offset >= u64::from(block.bytes) {
+            return Err(MORE);
+        }
+        if offset >= self.found(at.block) {
+            return Err(FAULT);
+        }
+        let word = self.words.get(usize::from(block.at) + 1 + (offset / 8) as usize).ok_or(MORE)?;
+        Ok((word >> (8 * (offset % 8))) as u8)
+    }
+
+    /// A number of so many bytes, 16 at most.
+    fn number(&self, at: At, bytes: u64) -> Result<u128, &'static str> {
+        (0..bytes.min(16)).try_fold(0, |number, byte| Ok(number | u128::from(self.byte(at, byte)?) << (8 * byte)))
+    }
+
+    fn word(&self, at: At, offset: u64, bytes: u64) -> Result<u64, &'static str> {
+        self.number(at.inner(offset), bytes).map(|number| number as u64)
+    }
+
+    /// The block that the reference at a place leads to, which is of this type. Of variants at one place, one at most was read.
+    fn referred(&self, at: At, of: TypeId) -> Option<usize> {
+        let is_it = |block: &Block| {
+            usize::from(block.parent) == at.block && u64::from(block.offset) == at.offset && block.of == of
+        };
+        let mut all =
+            self.blocks.iter().enumerate().skip(1).filter(|(_, block)| is_it(block)).map(|(number, _)| number);
+        let first = all.clone().next();
+        all.find(|&block| self.found(block) > 0).or(first)
+    }
+
+    fn value(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let types = &self.values.types;
+        let Some(kind) = types.get(of).filter(|_| at.nested < NESTED_MAX) else { return out.write_str(MORE) };
+        let one = |bytes: u64| self.number(at, bytes);
+        match kind.kind {
+            Kind::Unit => out.write_str("()"),
+            Kind::Opaque => write!(out, "<{}>", kind.name),
+            Kind::Bool | Kind::Char | Kind::Enumeration { .. } => match one(kind.size) {
+                Ok(number) => scalar(types, of, number as u64, out),
+                Err(why) => out.write_str(why),
+            },
+            Kind::Integer { signed } => match one(kind.size) {
+                Ok(number) if signed => {
+                    let above = 128_u64.saturating_sub(8 * kind.size).min(127) as u32;
+                    write!(out, "{}", number.cast_signed() << above >> above)
+                }
+                Ok(number) => write!(out, "{number}"),
+                Err(why) => out.write_str(why),
+            },
+            Kind::Float => match one(kind.size) {
+                Ok(bits) => write!(out, "{}::from_bits({bits:#x})", kind.name),
+                Err(why) => out.write_str(why),
+            },
+            Kind::Function => match one(8) {
+                Ok(address) => match self.values.names.symbol(address as u64) {
+                    Some((name, start)) if start == address as u64 => out.write_str(name),
+                    _ => write!(out, "{address:#x}"),
+                },
+                Err(why) => out.write_str(why),
+            },
+            Kind::Pointer { flavor: Flavor::Raw, .. } => match one(8) {
+                Ok(address) => write!(out, "{address:#x}"),
+                Err(why) => out.write_str(why),
+            },
+            Kind::Pointer { target, .. } => self.refer(target, at, out),
+            Kind::Wrapper { target, at: offset } => self.value(target, at.inner(offset.into()), out),
+            Kind::Dynamic { data, .. } => match self.word(at, data.into(), 8) {
+                Ok(address) => write!(out, "<{} at {address:#x}>", kind.name),
+                Err(why) => out.write_str(why),
+            },
+            Kind::Array { element, count } => self.elements(element, count, Some(at.inner(0)), out),
+            Kind::Sequence { element, is_text, data, length } => match self.word(at, length.into(), 8) {
+                Ok(count) => {
+                    let data = self.referred(At { offset: at.offset.saturating_add(data.into()), ..at }, element);
+                    let data = data.map(|block| At { block, offset: 0, nested: at.nested + 1 });
+                    if is_text { self.text(count, data, out) } else { self.elements(element, count, data, out) }
+                }
+                Err(why) => out.write_str(why),
+            },
+            Kind::Struct { form, members } => {
+                let name = if kind.name.starts_with('(') { "" } else { kind.name.split('<').next().unwrap_or("") };
+                self.fields(name, form, members, at, out)
+            }
+            Kind::Variants { tag, mut variants } => {
+                let value = match tag.map(|tag| self.word(at, tag.offset.into(), tag.bytes.into())).transpose() {
+                    Ok(value) => value,
+                    Err(why) => return out.write_str(why),
+                };
+                let default = variants.clone().find(|variant| variant.value.is_none());
+                let found = variants.find(|variant| variant.value.is_some() && variant.value == value).or(default);
+                let Some(found) = found else { return invalid(value.unwrap_or(0), out) };
+                match types.get(found.of).map(|of| of.kind) {
+                    Some(Kind::Struct { form, members }) => self.fields(found.name, form, members, at, out),
+                    _ => out.write_str(found.name),
+                }
+            }
+        }
+    }
+
+    /// Writes the fields of a struct or a variant of this name.
+    fn fields(
+        &self,
+        name: &str,
+        form: Form,
+        members: kprobes_types::Members<'_>,
+        at: At,
+        out: &mut dyn Write,
+    ) -> fmt::Result {
+        let count = members.count();
+        out.write_str(name)?;
+        if count == 0 {
+            return Ok(());
+        }
+        out.write_str(if form == Form::Tuple { "(" } else { " { " })?;
+        for (number, member) in members.enumerate() {
+            out.write_str(if number > 0 { ", " } else { "" })?;
+            if form == Form::Named {
+                write!(out, "{}: ", member.name)?;
+            }
+            self.value(member.of, at.inner(member.offset.into()), out)?;
+        }
+        match form {
+            Form::Tuple if name.is_empty() && count == 1 => out.write_str(",)"),
+            Form::Tuple => out.write_str(")"),
+            Form::Named => out.write_str(" }"),
+        }
+    }
+
+    /// Writes what the reference at a place leads to.
+    fn refer(&self, target: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let nested = at.nested + 1;
+        match self.referred(at, target) {
+            Some(block) => self.value(target, At { block, offset: 0, nested }, out),
+            None if self.values.types.get(target).is_some_and(|of| of.size == 0) => {
+                self.value(target, At { nested, ..at }, out)
+            }
+            None => out.write_str(MORE),
+        }
+    }
+
+    /// Writes `count` elements, of which the first is there.
+    fn elements(&self, of: TypeId, count: u64, first: Option<At>, out: &mut dyn Write) -> fmt::Result {
+        /// More are not written, if they have no bytes.
+        const MOST: u64 = 64;
+        let bytes = self.values.types.get(of).map_or(0, |of| of.size);
+        out.write_char('[')?;
+        for number in 0..count {
+            out.write_str(if number > 0 { ", " } else { "" })?;
+            let at = first.map(|first| first.inner(number.saturating_mul(bytes)));
+            let is_there = match (at, bytes.checked_sub(1)) {
+                (_, None) if number == MOST => Err(MORE),
+                (_, None) => Ok(at.unwrap_or(At { block: 0, offset: 0, nested: 0 })),
+                (None, _) => Err(MORE),
+                (Some(at), Some(last)) => self.byte(at, last).map(|_| at),
+            };
+            match is_there {
+                Ok(at) => self.value(of, at, out)?,
+                Err(why) => {
+                    out.write_str(why)?;
+                    break;
+                }
+            }
+        }
+        out.write_char(']')
+    }
+
+    /// Writes a string of `count` bytes, of which the first is there.
+    fn text(&self, count: u64, first: Option<At>, out: &mut dyn Write) -> fmt::Result {
+        let mut bytes = Vec::new();
+        let mut end = "";
+        for number in 0..count {
+            match first.ok_or(MORE).and_then(|first| self.byte(first, number)) {
+                Ok(byte) => fallible::push(&mut bytes, byte)?,
+                Err(why) => {
+                    end = why;
+                    break;
+                }
+            }
+        }
+        out.write_char('"')?;
+        for chunk in bytes.utf8_chunks() {
+            for character in chunk.valid().chars() {
+                // As `str` does it: a `'` needs no escape in it.
+                match character {
+                    '\'' => out.write_char(character)?,
+                    _ => write!(out, "{}", character.escape_debug())?,
+                }
+            }
+            // What is cut within a character ends before it.
+            if !chunk.invalid().is_empty() && end != MORE {
+                out.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        out.write_char('"')?;
+        out.write_str(end)
     }
 }
 
@@ -61,8 +313,8 @@ fn variant(types: &Types<'_>, of: TypeId, distance: u64, first: u64, out: &mut d
                 _ => None,
             };
             match members {
-                Some(kprobes_types::Form::Tuple) => out.write_str("(..)"),
-                Some(kprobes_types::Form::Named) => out.write_str(" { .. }"),
+                Some(Form::Tuple) => out.write_str("(..)"),
+                Some(Form::Named) => out.write_str(" { .. }"),
                 None => Ok(()),
             }
         }

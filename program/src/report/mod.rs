@@ -213,7 +213,12 @@ impl Reporter<'_> {
             Type::Known { shape, .. } => {
                 let known = self.program.known.get(usize::from(shape)).copied();
                 match known.zip(self.names.types()) {
-                    Some((known, types)) => debug::write(&types, known, words, out),
+                    Some((known, types)) => debug::write(
+                        &debug::Values { types, images: &self.program.images, names: self.names },
+                        known,
+                        words,
+                        out,
+                    ),
                     None => write!(out, "{word:#x}"),
                 }
             }

@@ -127,6 +127,10 @@ impl Machine for Task {
         }
     }
 
+    fn result(&self) -> u64 {
+        0x8000
+    }
+
     fn function(&self) -> u64 {
         self.function
     }

@@ -226,7 +226,7 @@ fn variants_are_shown_and_compared_by_name() {
     assert_eq!(printed("print(args.header.state);"), "Gone\n");
     assert_eq!(printed("@[args.header.state, args.last] = count();"), "@[Gone, true]: 1\n");
     assert_eq!(printed("printf(\"%s %r\", args.message, args.letter);"), "Quit 'A'");
-    assert_eq!(printed("print(args.header.next);"), "None\n");
+    assert_eq!(printed("@[args.header.next] = count();"), "@[None]: 1\n");
     for (condition, holds) in [
         ("args.header.state == State::Gone", 1),
         ("args.header.state == blk::State::Gone", 1),
@@ -247,10 +247,44 @@ fn variants_are_shown_and_compared_by_name() {
     task.memory[8] = 0x20;
     let text = printed_at(
         "kprobe:blk::submit",
-        "print(args.header.state); print(args.message); print(args.header.next); print(args.header.next is Some);",
+        "print(args.header.state); print(args.message); print(args.header.next is Some); @[args.header.next] = count();",
         &task,
     );
-    assert_eq!(text, "<invalid discriminant 7>\n<invalid discriminant 9>\nSome(..)\n1\n");
+    assert_eq!(text, "<invalid discriminant 7>\n<invalid discriminant 9>\n1\n@[Some(..)]: 1\n");
+}
+
+#[test]
+fn values_are_printed_as_debug_does() {
+    let header = "Header { len: 300, level: -2, state: Gone, last: true, next: None }";
+    assert_eq!(printed("print(args.header);"), std::format!("{header}\n"));
+    assert_eq!(printed("printf(\"<%r>\", args.boxed);"), std::format!("<NewType({header})>"));
+    assert_eq!(printed("print(args.name);"), "\"net0 \"\n");
+    assert_eq!(printed("print(args.message);"), "Quit\n");
+    assert_eq!(printed("print(args.letter); print(args.last); print(args.level);"), "'A'\ntrue\n-2\n");
+    let mut task = call();
+    task.registers[5] = 0x1234_0000_0004;
+    assert_eq!(printed_at("kprobe:blk::submit", "print(args.message);", &task), "Move { x: 4660 }\n");
+    // What leads to itself ends; what cannot be read says so, and is counted.
+    task.memory[9] = 0x80;
+    let once = |inner: &str| header.replace("None", &std::format!("Some({inner})"));
+    let text = printed_at("kprobe:blk::submit", "print(args.header);", &task);
+    assert_eq!(text, std::format!("{}\n", once(&once(&once(&once("…"))))));
+    task.memory[9] = 0x90;
+    let fault = "Header { len: (fault), level: (fault), state: (fault), last: (fault), next: (fault) }";
+    let text = printed_at("kprobe:blk::submit", "print(args.header);", &task);
+    assert_eq!(text, std::format!("{}\n1 reads of memory failed, and gave 0\n", once(fault)));
+    (task.registers[1], task.registers[2]) = (0x8030, 5);
+    assert_eq!(printed_at("kprobe:blk::read", "print(args.data);", &task), "[110, 101, 116, 48, 32]\n");
+    task.registers[4] = 0x2_0000_0001;
+    assert_eq!(printed_at("kprobe:blk::read", "print(args.pair);", &task), "(1, 2)\n");
+    assert_eq!(printed_at("kprobe:blk::submit", "printf(\"%r %r\", args.level, args.header.len);", &task), "-2 300");
+    // A length beyond reason is cut, and marked.
+    task.registers[2] = u64::MAX;
+    let text = printed_at("kprobe:blk::read", "print(args.data);", &task);
+    assert_eq!(text, "[110, 101, 116, 48, 32, 117, 112, 33, …]\n");
+    (task.registers[1], task.registers[2]) = (0x8030, 2);
+    task.memory[0x31] = b'"';
+    assert_eq!(printed_at("kprobe:blk::submit", "print(args.name);", &task), "\"n\\\"\"\n");
 }
 
 #[test]
@@ -259,6 +293,13 @@ fn what_is_returned_has_its_type() {
     task.registers[0] = 0xabff;
     assert_eq!(printed_at("kretprobe:net::send", "print(retval); print(retval is Gone);", &task), "Gone\n1\n");
     assert_eq!(printed_at("kretprobe:blk::submit", "@[retval] = count();", &call()), "@[Some(..)]: 1\n");
+    let text = "Some(Header { len: 300, level: -2, state: Gone, last: true, next: None })\n";
+    assert_eq!(printed_at("kretprobe:blk::submit", "print(retval);", &call()), text);
+    // What was written to memory is where the entry was told.
+    assert_eq!(
+        printed_at("kretprobe:blk::read", "print(retval); print(retval.1);", &call()),
+        "(4294836735, 300)\n300\n"
+    );
     // Of several functions, or unknown ones, it is a number.
     assert_eq!(printed_at("kretprobe:main", "print(retval);", &task), "44031\n");
     assert_eq!(printed_at("kretprobe:blk::submit, kretprobe:net::send", "print(retval);", &task), "44031\n");
@@ -325,8 +366,8 @@ fn what_is_not_known_is_refused_where_it_is_named() {
             "                         ^^^^^^\nthe function has no arguments that have names",
         ),
         (
-            "kretprobe:blk::read { print(retval.0); }",
-            "                            ^^^^^^\nthe function writes this to memory, at an address that it is told only at its entry",
+            "return:blk::read { print(retval.0); }",
+            "                         ^^^^^^\nthe function writes this to memory, at an address that only kretprobe: knows",
         ),
         (
             "kretprobe:blk::submit { print(args.level); }",

@@ -197,10 +197,11 @@ fn follow(reader: &Reader, mut lines: Lines) -> Lines {
     }
 }
 
-/// `list-probes PROBES`
+/// `list-probes [-v] PROBES`
 pub(super) fn list(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let has_signatures = words.option("-v");
     let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;
-    match program::list(&text) {
+    match program::list(&text, has_signatures) {
         Err(refusal) => show(&refusal, &text),
         Ok(probes) => {
             for probe in &probes {
@@ -209,7 +210,8 @@ pub(super) fn list(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
                 }
                 println!("{probe}");
             }
-            println!("{} probe{}", probes.len(), if probes.len() == 1 { "" } else { "s" });
+            let count = probes.iter().filter(|line| !line.starts_with(' ')).count();
+            println!("{count} probe{}", if count == 1 { "" } else { "s" });
         }
     }
     Ok(())

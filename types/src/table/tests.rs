@@ -140,6 +140,10 @@ fn reads_what_was_written() {
         );
         assert_eq!(of(read.returned().unwrap()), argument(&written.returned));
     }
+    let signature = |address| types.function(address).unwrap().to_string();
+    let first = "fn(name: &str, header: Header, old: u32 (unknown at the entry), gone: u32 (optimised out)) -> Header";
+    assert_eq!(signature(BASE + 0x2000), first);
+    assert_eq!(signature(BASE + 0x1000), "fn(level: u32, flag: bool)");
     assert!(types.function(BASE + 0x1004).is_none() && types.function(0).is_none());
 }
 

@@ -15,7 +15,13 @@ use crate::time;
 #[inline(always)]
 fn perform(site: &Site, registers: &impl Registers, number: u64, shared: &Shared) {
     let (clause, op) = ((number >> 16) as usize, (number & 0xffff) as usize);
-    vm::perform(&shared.program.code, clause, op, &shared.store, &Moment { site, registers, return_address: None });
+    vm::perform(
+        &shared.program.code,
+        clause,
+        op,
+        &shared.store,
+        &Moment { site, registers, return_address: None, result: 0 },
+    );
 }
 
 /// Where a handler is told what a call passes.
