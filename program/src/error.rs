@@ -407,6 +407,8 @@ pub enum Problem {
     Lost,
     /// A value that a function writes to memory, at an address that it is told at its entry.
     ResultInMemory,
+    /// A result of no bytes: of it the debugging information does not say which type it has.
+    NothingReturned,
     /// A field that a value has not.
     NoField {
         /// The type.
@@ -589,6 +591,7 @@ impl fmt::Display for Problem {
             },
             Self::Lost => "this part of the value is optimised out",
             Self::ResultInMemory => "the function writes this to memory, at an address that only kretprobe: knows",
+            Self::NothingReturned => "the function returns nothing, or a value that has no bytes",
             Self::NoField { of, names: ["", ..] } => return write!(f, "this is `{of}`, which has no fields"),
             Self::NoField { of, names } => {
                 return write!(f, "this is `{of}`, which has no field of this name, but {}", Names(&names));

@@ -125,29 +125,49 @@ impl Clause<'_, '_> {
         Ok(Value { at: Operand::Word(first), of })
     }
 
-    /// Adds the blocks that what is within a value leads to.
+    /// Adds the blocks that what is within a value leads to. What is still to be looked into is in a list: the stack has to do.
     fn plan(&self, plan: &mut Plan, of: TypeId, within: Within, span: Span) -> Result<(), Error> {
-        if within.nested == NESTED_MAX {
-            return Ok(());
+        let mut pending = fallible::collect([(of, within)])?;
+        while let Some((of, within)) = pending.pop() {
+            if within.nested == NESTED_MAX {
+                continue;
+            }
+            let count = pending.len();
+            self.look_into(plan, &mut pending, of, Within { nested: within.nested + 1, ..within }, span)?;
+            // In the order of the fields, as there may be no room for all.
+            pending.get_mut(count..).unwrap_or_default().reverse();
         }
-        let within = Within { nested: within.nested + 1, ..within };
+        Ok(())
+    }
+
+    /// Adds the block that a value leads to, if it is a reference, and what is within the value, or that block, to `pending`.
+    fn look_into(
+        &self,
+        plan: &mut Plan,
+        pending: &mut Vec<(TypeId, Within)>,
+        of: TypeId,
+        within: Within,
+        span: Span,
+    ) -> Result<(), Error> {
         let at = |offset: u32| Within { offset: within.offset.saturating_add(offset), ..within };
         match self.rust(of, span)?.kind {
-            Kind::Struct { mut members, .. } => {
-                members.try_for_each(|member| self.plan(plan, member.of, at(member.offset), span))
+            Kind::Struct { members, .. } => {
+                fallible::extend(pending, fallible::collect(members.map(|member| (member.of, at(member.offset))))?)?;
             }
-            Kind::Wrapper { target, at: offset } => self.plan(plan, target, at(offset), span),
+            Kind::Wrapper { target, at: offset } => fallible::push(pending, (target, at(offset)))?,
             Kind::Array { element, count } => {
                 let bytes = self.rust(element, span)?.size;
-                (0..count.min(ELEMENTS_MAX))
-                    .try_for_each(|number| self.plan(plan, element, at((number * bytes).min(OWN_MAX) as u32), span))
+                for number in 0..count.min(ELEMENTS_MAX) {
+                    let offset = number.saturating_mul(bytes).min(OWN_MAX) as u32;
+                    fallible::push(pending, (element, at(offset)))?;
+                }
             }
-            Kind::Variants { tag, mut variants } => {
+            Kind::Variants { tag, variants } => {
                 let tags = Tags::of(tag.map_or(8, |tag| tag.bytes), variants.clone().filter_map(|one| one.value));
-                variants.try_for_each(|variant| {
+                for variant in variants {
                     let mut guards = within.guards;
                     if let Some(tag) = tag {
-                        let Some(free) = guards.iter_mut().find(|guard| guard.is_none()) else { return Ok(()) };
+                        let Some(free) = guards.iter_mut().find(|guard| guard.is_none()) else { continue };
                         let others = if variant.value.is_none() { Some(tags.span) } else { None };
                         *free = Some(Guard {
                             block: within.block,
@@ -157,13 +177,13 @@ impl Clause<'_, '_> {
                             others,
                         });
                     }
-                    self.plan(plan, variant.of, Within { guards, ..within }, span)
-                })
+                    fallible::push(pending, (variant.of, Within { guards, ..within }))?;
+                }
             }
             Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, at: behind } => {
                 let bytes = self.rust(target, span)?.size.min(REFERRED_MAX) as u32;
                 let reading = Reading { guards: within.guards, address: within.offset, behind, elements: None };
-                self.refer(plan, target, bytes, within, reading, span)
+                self.refer(plan, pending, target, bytes, within, reading, span)?;
             }
             Kind::Sequence { element, is_text, data, length } => {
                 let size = self.rust(element, span)?.size;
@@ -176,16 +196,19 @@ impl Clause<'_, '_> {
                     behind: 0,
                     elements: Some((within.offset.saturating_add(length), size)),
                 };
-                self.refer(plan, element, bytes as u32, within, reading, span)
+                self.refer(plan, pending, element, bytes as u32, within, reading, span)?;
             }
-            _ => Ok(()),
+            _ => {}
         }
+        Ok(())
     }
 
-    /// Adds the block that a reference leads to, and those that this leads to.
+    /// Adds the block that a reference leads to, and what is in it to `pending`.
+    #[expect(clippy::too_many_arguments, reason = "a reference, where it is, and what is planned")]
     fn refer(
         &self,
         plan: &mut Plan,
+        pending: &mut Vec<(TypeId, Within)>,
         of: TypeId,
         bytes: u32,
         within: Within,
@@ -204,7 +227,7 @@ impl Clause<'_, '_> {
         let Some(number) = plan.push(block, Some(reading))? else { return Ok(()) };
         let size = self.rust(of, span)?.size.max(1);
         let count = if reading.elements.is_some() { u64::from(bytes) / size } else { 1 };
-        (0..count).try_for_each(|element| {
+        for element in 0..count {
             let inner = Within {
                 block: number,
                 offset: (element * size) as u32,
@@ -212,8 +235,9 @@ impl Clause<'_, '_> {
                 references: within.references + 1,
                 nested: within.nested,
             };
-            self.plan(plan, of, inner, span)
-        })
+            fallible::push(pending, (of, inner))?;
+        }
+        Ok(())
     }
 
     /// Reads the bytes of a value itself to the word `first`, behind their number.

@@ -43,7 +43,7 @@ impl Spot {
 /// The first of these names.
 fn some(names: impl Iterator<Item = &'static str>) -> [&'static str; NAMES] {
     let mut some = [""; NAMES];
-    some.iter_mut().zip(names).for_each(|(place, name)| *place = name);
+    some.iter_mut().zip(names.filter(|name| !name.is_empty())).for_each(|(place, name)| *place = name);
     some
 }
 
@@ -67,8 +67,11 @@ impl Clause<'_, '_> {
         let types = self.types(span)?;
         let mut found: Option<Argument<'static>> = None;
         for probe in &self.probes {
-            let (Probe::Entry { glob } | Probe::Return { glob } | Probe::Exit { glob }) = probe else { continue };
+            let (Probe::Entry { glob } | Probe::Return { glob } | Probe::Exit { glob }) = &probe.node else { continue };
             let functions = self.checker.symbols.functions(glob).map_err(|problem| span.error(problem))?;
+            if functions.is_empty() {
+                return Err(probe.span.error(Problem::NoMatch));
+            }
             for function in functions {
                 let function = types.function(function.start).ok_or(span.error(Problem::NoSignature))?;
                 let one = find(&function).map_err(|problem| span.error(problem))?;
@@ -98,8 +101,11 @@ impl Clause<'_, '_> {
     fn returned(&mut self, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
         let found = self.of_functions(|function| function.returned().ok_or(Problem::DamagedTypes), span)?;
+        if found.place == Place::Nothing {
+            return Err(span.error(Problem::NothingReturned));
+        }
         if let Place::At(_) = found.place {
-            if !self.probes.iter().all(|probe| matches!(probe, Probe::Return { .. })) {
+            if !self.probes.iter().all(|probe| matches!(probe.node, Probe::Return { .. })) {
                 return Err(span.error(Problem::ResultInMemory));
             }
             let address = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Result }, span)?;
@@ -114,7 +120,10 @@ impl Clause<'_, '_> {
         Ok(Some(match &*expression.form {
             ExpressionForm::Builtin(name) if name == "retval" => match self.returned(span) {
                 // As a number it is what x0 has, where nothing better is known.
-                Err(Error { problem: Problem::NoTypes | Problem::NoSignature | Problem::Differs, .. }) => {
+                Err(Error {
+                    problem: Problem::NoTypes | Problem::NoSignature | Problem::Differs | Problem::NoMatch,
+                    ..
+                }) => {
                     return Ok(None);
                 }
                 found => found?,

@@ -10,7 +10,7 @@ use super::Names;
 use crate::checked::{Block, Known};
 
 /// The most values within each other.
-const NESTED_MAX: usize = 24;
+const NESTED_MAX: usize = 16;
 /// What stands for what was not read, as there is too much.
 const MORE: &str = "…";
 /// What stands for what could not be read.
@@ -100,76 +100,104 @@ impl Image<'_> {
         all.find(|&block| self.found(block) > 0).or(first)
     }
 
+    // What is not on the way from a value to one within it is not inlined into it: the stack has to do for all of them.
     fn value(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
-        let types = &self.values.types;
-        let Some(kind) = types.get(of).filter(|_| at.nested < NESTED_MAX) else { return out.write_str(MORE) };
-        let one = |bytes: u64| self.number(at, bytes);
-        match kind.kind {
-            Kind::Unit => out.write_str("()"),
-            Kind::Opaque => write!(out, "<{}>", kind.name),
-            Kind::Bool | Kind::Char | Kind::Enumeration { .. } => match one(kind.size) {
-                Ok(number) => scalar(types, of, number as u64, out),
-                Err(why) => out.write_str(why),
-            },
-            Kind::Integer { signed } => match one(kind.size) {
-                Ok(number) if signed => {
-                    let above = 128_u64.saturating_sub(8 * kind.size).min(127) as u32;
-                    write!(out, "{}", number.cast_signed() << above >> above)
-                }
-                Ok(number) => write!(out, "{number}"),
-                Err(why) => out.write_str(why),
-            },
-            Kind::Float => match one(kind.size) {
-                Ok(bits) => write!(out, "{}::from_bits({bits:#x})", kind.name),
-                Err(why) => out.write_str(why),
-            },
-            Kind::Function => match one(8) {
-                Ok(address) => match self.values.names.symbol(address as u64) {
-                    Some((name, start)) if start == address as u64 => out.write_str(name),
-                    _ => write!(out, "{address:#x}"),
-                },
-                Err(why) => out.write_str(why),
-            },
-            Kind::Pointer { flavor: Flavor::Raw, .. } => match one(8) {
-                Ok(address) => write!(out, "{address:#x}"),
-                Err(why) => out.write_str(why),
-            },
-            Kind::Pointer { target, .. } => self.refer(target, at, out),
+        let Some(of) = self.values.types.get(of).filter(|_| at.nested < NESTED_MAX).map(|found| (of, found.kind))
+        else {
+            return out.write_str(MORE);
+        };
+        match of.1 {
+            Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, .. } => self.refer(target, at, out),
             Kind::Wrapper { target, at: offset } => self.value(target, at.inner(offset.into()), out),
-            Kind::Dynamic { data, .. } => match self.word(at, data.into(), 8) {
-                Ok(address) => write!(out, "<{} at {address:#x}>", kind.name),
-                Err(why) => out.write_str(why),
-            },
             Kind::Array { element, count } => self.elements(element, count, Some(at.inner(0)), out),
-            Kind::Sequence { element, is_text, data, length } => match self.word(at, length.into(), 8) {
-                Ok(count) => {
-                    let data = self.referred(At { offset: at.offset.saturating_add(data.into()), ..at }, element);
-                    let data = data.map(|block| At { block, offset: 0, nested: at.nested + 1 });
-                    if is_text { self.text(count, data, out) } else { self.elements(element, count, data, out) }
-                }
-                Err(why) => out.write_str(why),
+            Kind::Sequence { .. } => self.sequence(of.0, at, out),
+            Kind::Struct { .. } => self.structure(of.0, at, out),
+            Kind::Variants { .. } => self.variant(of.0, at, out),
+            _ => self.simple(of.0, at, out),
+        }
+    }
+
+    /// Writes a value that has none within.
+    #[inline(never)]
+    fn simple(&self, id: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let types = &self.values.types;
+        let Some(of) = types.get(id) else { return out.write_str(MORE) };
+        let data = if let Kind::Dynamic { data, .. } = of.kind { data } else { 0 };
+        let bytes = match of.kind {
+            Kind::Unit => return out.write_str("()"),
+            Kind::Opaque => return write!(out, "<{}>", of.name),
+            Kind::Dynamic { .. } => 8,
+            _ => of.size,
+        };
+        let number = match self.number(at.inner(data.into()), bytes) {
+            Ok(number) => number,
+            Err(why) => return out.write_str(why),
+        };
+        match of.kind {
+            Kind::Integer { signed: true } => {
+                let above = 128_u64.saturating_sub(8 * bytes).min(127) as u32;
+                write!(out, "{}", number.cast_signed() << above >> above)
+            }
+            Kind::Integer { signed: false } => write!(out, "{number}"),
+            Kind::Float => write!(out, "{}::from_bits({number:#x})", of.name),
+            Kind::Dynamic { .. } => write!(out, "<{} at {number:#x}>", of.name),
+            Kind::Function => match self.values.names.symbol(number as u64) {
+                Some((name, start)) if start == number as u64 => out.write_str(name),
+                _ => write!(out, "{number:#x}"),
             },
-            Kind::Struct { form, members } => {
-                let name = if kind.name.starts_with('(') { "" } else { kind.name.split('<').next().unwrap_or("") };
-                self.fields(name, form, members, at, out)
-            }
-            Kind::Variants { tag, mut variants } => {
-                let value = match tag.map(|tag| self.word(at, tag.offset.into(), tag.bytes.into())).transpose() {
-                    Ok(value) => value,
-                    Err(why) => return out.write_str(why),
-                };
-                let default = variants.clone().find(|variant| variant.value.is_none());
-                let found = variants.find(|variant| variant.value.is_some() && variant.value == value).or(default);
-                let Some(found) = found else { return invalid(value.unwrap_or(0), out) };
-                match types.get(found.of).map(|of| of.kind) {
-                    Some(Kind::Struct { form, members }) => self.fields(found.name, form, members, at, out),
-                    _ => out.write_str(found.name),
-                }
-            }
+            Kind::Bool | Kind::Char | Kind::Enumeration { .. } => scalar(types, id, number as u64, out),
+            _ => write!(out, "{number:#x}"),
+        }
+    }
+
+    /// Writes a slice, a vector or a string.
+    #[inline(never)]
+    fn sequence(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let Some(Kind::Sequence { element, is_text, data, length }) = self.values.types.get(of).map(|of| of.kind)
+        else {
+            return out.write_str(MORE);
+        };
+        let count = match self.word(at, length.into(), 8) {
+            Ok(count) => count,
+            Err(why) => return out.write_str(why),
+        };
+        let data = self.referred(At { offset: at.offset.saturating_add(data.into()), ..at }, element);
+        let data = data.map(|block| At { block, offset: 0, nested: at.nested + 1 });
+        if is_text { self.text(count, data, out) } else { self.elements(element, count, data, out) }
+    }
+
+    #[inline(never)]
+    fn structure(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let Some((name, Kind::Struct { form, members })) = self.values.types.get(of).map(|of| (of.name, of.kind))
+        else {
+            return out.write_str(MORE);
+        };
+        let name = if name.starts_with('(') { "" } else { name.split('<').next().unwrap_or("") };
+        self.fields(name, form, members, at, out)
+    }
+
+    /// Writes an enum with fields.
+    #[inline(never)]
+    fn variant(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let types = &self.values.types;
+        let Some(Kind::Variants { tag, mut variants }) = types.get(of).map(|of| of.kind) else {
+            return out.write_str(MORE);
+        };
+        let value = match tag.map(|tag| self.word(at, tag.offset.into(), tag.bytes.into())).transpose() {
+            Ok(value) => value,
+            Err(why) => return out.write_str(why),
+        };
+        let default = variants.clone().find(|variant| variant.value.is_none());
+        let found = variants.find(|variant| variant.value.is_some() && variant.value == value).or(default);
+        let Some(found) = found else { return invalid(value.unwrap_or(0), out) };
+        match types.get(found.of).map(|of| of.kind) {
+            Some(Kind::Struct { form, members }) => self.fields(found.name, form, members, at, out),
+            _ => out.write_str(found.name),
         }
     }
 
     /// Writes the fields of a struct or a variant of this name.
+    #[inline(never)]
     fn fields(
         &self,
         name: &str,
@@ -199,6 +227,7 @@ impl Image<'_> {
     }
 
     /// Writes what the reference at a place leads to.
+    #[inline(never)]
     fn refer(&self, target: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
         let nested = at.nested + 1;
         match self.referred(at, target) {
@@ -211,6 +240,7 @@ impl Image<'_> {
     }
 
     /// Writes `count` elements, of which the first is there.
+    #[inline(never)]
     fn elements(&self, of: TypeId, count: u64, first: Option<At>, out: &mut dyn Write) -> fmt::Result {
         /// More are not written, if they have no bytes.
         const MOST: u64 = 64;
@@ -237,6 +267,7 @@ impl Image<'_> {
     }
 
     /// Writes a string of `count` bytes, of which the first is there.
+    #[inline(never)]
     fn text(&self, count: u64, first: Option<At>, out: &mut dyn Write) -> fmt::Result {
         let mut bytes = Vec::new();
         let mut end = "";

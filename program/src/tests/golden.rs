@@ -97,17 +97,42 @@ fn every_error_is_shown() {
         FieldName,
         NoTypes,
         NoSignature,
-        NoArgument { names: ["self", "packet", "", "", "", "", "", ""] },
+        NoArgument { names: ["state", "blocks", "", "", "", "", "", ""] },
         Differs,
         Unknown { why: kprobes_types::Unknown::OptimizedOut },
         Lost,
         ResultInMemory,
-        NoField { of: "Header", names: ["len", "", "", "", "", "", "", ""] },
-        FieldOfEnum { of: "Option<u8>" },
-        NotANumber { of: "Header" },
+        NothingReturned,
+        NoField {
+            of: "DecompressorOxide",
+            names: [
+                "state",
+                "num_bits",
+                "z_header0",
+                "z_header1",
+                "z_adler32",
+                "finish",
+                "block_type",
+                "check_adler32",
+            ]
+        },
+        FieldOfEnum { of: "Option<Action>" },
+        NotANumber { of: "(TINFLStatus, State)" },
         NotShown { of: "Header" },
-        NotAnEnum { of: "Header" },
-        NoVariant { of: "Option<u8>", names: ["None", "Some", "", "", "", "", "", ""] },
+        NotAnEnum { of: "u32" },
+        NoVariant {
+            of: "TINFLStatus",
+            names: [
+                "FailedCannotMakeProgress",
+                "BadParam",
+                "Adler32Mismatch",
+                "Failed",
+                "Done",
+                "NeedsMoreInput",
+                "HasMoreOutput",
+                "",
+            ]
+        },
         Path,
         DamagedTypes,
         NoSymbol,
@@ -127,7 +152,8 @@ fn every_error_is_shown() {
     for problem in all {
         let line = format!("error: {problem}");
         let is_shown = ERRORS.lines().any(|shown| shown == line);
-        // The console takes no line that is long enough for the first two; the others are of a machine that is not whole.
+        // The console takes no line that is long enough for the first two; others are of a machine that is not whole, or of functions
+        // that are another way with each compiler.
         let cannot_be_shown = matches!(
             problem,
             Problem::LongProgram { .. }
@@ -135,6 +161,10 @@ fn every_error_is_shown() {
                 | Problem::Many { .. }
                 | Problem::InlinedMemory { .. }
                 | Problem::InlinedDamaged
+                | Problem::NoTypes
+                | Problem::DamagedTypes
+                | Problem::Lost
+                | Problem::NotShown { .. }
         );
         assert!(is_shown != cannot_be_shown, "{line}");
     }
@@ -164,7 +194,8 @@ fn errors_are_shown_as_they_are() {
         let Some(program) = typed.strip_prefix("trace ").filter(|program| !program.contains("' -")) else { continue };
         let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
         let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else { continue };
-        if reply.contains("  Command: ") {
+        // What is wrong with values of the image is not known of the one that is made up.
+        if reply.contains("  Command: ") || error.problem == Problem::NoMatch {
             continue;
         }
         let mark = error.span.mark(program).to_string();

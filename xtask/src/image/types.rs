@@ -27,7 +27,10 @@ pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
     }
     let entries = Entries::read(section).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
     let program = Program::parse(file.data())?;
-    let contents = contents(&entries, &|address| program.function(address).is_some_and(|of| of.range.start == address));
+    // Functions that the compiler has found equal are one, but their types are not: it has kept those of one of them.
+    let is_alone =
+        |address| program.function(address).is_some_and(|of| of.range.start == address && of.names.len() == 1);
+    let contents = contents(&entries, &is_alone);
     let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
     Ok(says_types.then_some(contents))
 }

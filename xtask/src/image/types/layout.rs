@@ -52,7 +52,18 @@ impl<'a> Layouts<'a> {
         let shape = self.shape(entry, &full, size, pending).unwrap_or(Kind::Opaque);
         let is_declared = matches!(shape, Kind::Struct { .. } | Kind::Variants { .. } | Kind::Enumeration { .. });
         let module = if is_declared { entries.module(entry) } else { String::new() };
-        Type { name: shortened(&full), module, size, shape }
+        Type { name: self.short_name(entry), module, size, shape }
+    }
+
+    /// The name that a type is shown by. Arrays have none of their own.
+    fn short_name(&self, entry: Index) -> String {
+        let entries = self.entries;
+        match (entries[entry].tag, entries.type_of(entry), self.count(entry)) {
+            (Some(gimli::DW_TAG_array_type), Some(element), Some(count)) => {
+                format!("[{}; {count}]", self.short_name(element))
+            }
+            _ => shortened(&entries.name(entry)),
+        }
     }
 
     /// The size of a type in bytes.
