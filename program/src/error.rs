@@ -3,7 +3,7 @@
 use core::fmt;
 
 use fallible::OutOfMemory;
-use kprobes_types::Unknown;
+use kprobes_types::{Kind, TypeId, Types, Unknown};
 use kprobes_vm::code::Type;
 use unicode_width::UnicodeWidthStr;
 
@@ -180,21 +180,49 @@ impl fmt::Display for Noun {
     }
 }
 
-/// How many names a sentence lists.
-pub const NAMES: usize = 8;
+/// Names that there are, for a sentence. A problem is small, as each step of the reader returns one or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// These.
+    Names(&'static [&'static str]),
+    /// Those of the arguments of the function at this virtual address.
+    Arguments(&'static Types<'static>, u64),
+    /// Those of the fields of a struct.
+    Fields(&'static Types<'static>, TypeId),
+    /// Those of the variants of an enum.
+    Variants(&'static Types<'static>, TypeId),
+}
 
-/// Names in a row, up to the first that is empty.
-struct Names<'a>(&'a [&'static str; NAMES]);
-
-impl fmt::Display for Names<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names = self.0.iter().take_while(|name| !name.is_empty()).peekable();
-        let mut before = "";
-        while let Some(name) = names.next() {
-            write!(f, "{before}`{name}`")?;
-            before = if names.clone().nth(1).is_some() { ", " } else { " and " };
+impl Listed {
+    /// A name, by its number from 0 on.
+    fn nth(self, number: usize) -> Option<&'static str> {
+        match self {
+            Self::Names(names) => names.get(number).copied(),
+            Self::Arguments(types, address) => {
+                let mut names = types.function(address)?.arguments().map(|argument| argument.name);
+                names.by_ref().filter(|name| !name.is_empty()).nth(number)
+            }
+            Self::Fields(types, of) | Self::Variants(types, of) => match types.get(of)?.kind {
+                Kind::Struct { mut members, .. } => members.nth(number).map(|member| member.name),
+                Kind::Enumeration { mut enumerators, .. } => enumerators.nth(number).map(|one| one.name),
+                Kind::Variants { mut variants, .. } => variants.nth(number).map(|one| one.name),
+                _ => None,
+            },
         }
-        if self.0.last().is_some_and(|last| !last.is_empty()) { f.write_str(" …") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// How many names a sentence lists.
+        const MOST: usize = 8;
+        let mut before = "";
+        for number in 0..MOST {
+            let Some(name) = self.nth(number) else { return Ok(()) };
+            write!(f, "{before}`{name}`")?;
+            before = if number + 2 < MOST && self.nth(number + 2).is_some() { ", " } else { " and " };
+        }
+        if self.nth(MOST).is_some() { f.write_str(" …") } else { Ok(()) }
     }
 }
 
@@ -393,8 +421,8 @@ pub enum Problem {
     NoSignature,
     /// An argument that a function has not.
     NoArgument {
-        /// Those that it has; empty for none.
-        names: [&'static str; NAMES],
+        /// Those that it has.
+        names: Listed,
     },
     /// An argument or a result that several functions have, at different places or of different types.
     Differs,
@@ -413,8 +441,8 @@ pub enum Problem {
     NoField {
         /// The type.
         of: &'static str,
-        /// The fields that it has; empty for none.
-        names: [&'static str; NAMES],
+        /// The fields that it has.
+        names: Listed,
     },
     /// A field of an enum, which depends on the variant.
     FieldOfEnum {
@@ -440,8 +468,8 @@ pub enum Problem {
     NoVariant {
         /// The type.
         of: &'static str,
-        /// Those that it has; empty for none.
-        names: [&'static str; NAMES],
+        /// Those that it has.
+        names: Listed,
     },
     /// A path that is compared with nothing.
     Path,
@@ -575,9 +603,9 @@ impl fmt::Display for Problem {
             Self::FieldName => "the name of a field is expected here",
             Self::NoTypes => "this image has no table of types; see arg0 to arg7 and retval",
             Self::NoSignature => "of this function the arguments are not known; see arg0 to arg7 and retval",
-            Self::NoArgument { names: ["", ..] } => "the function has no arguments that have names",
+            Self::NoArgument { names } if names.nth(0).is_none() => "the function has no arguments that have names",
             Self::NoArgument { names } => {
-                return write!(f, "the function has no argument of this name, but {}", Names(&names));
+                return write!(f, "the function has no argument of this name, but {}", names);
             }
             Self::Differs => "the functions that the probe means have this in different places, or of different types",
             Self::Unknown { why } => match why {
@@ -592,9 +620,9 @@ impl fmt::Display for Problem {
             Self::Lost => "this part of the value is optimised out",
             Self::ResultInMemory => "the function writes this to memory, at an address that only kretprobe: knows",
             Self::NothingReturned => "the function returns nothing, or a value that has no bytes",
-            Self::NoField { of, names: ["", ..] } => return write!(f, "this is `{of}`, which has no fields"),
+            Self::NoField { of, names } if names.nth(0).is_none() => return write!(f, "this is `{of}`, which has no fields"),
             Self::NoField { of, names } => {
-                return write!(f, "this is `{of}`, which has no field of this name, but {}", Names(&names));
+                return write!(f, "this is `{of}`, which has no field of this name, but {}", names);
             }
             Self::FieldOfEnum { of } => {
                 return write!(f, "this is `{of}`, whose fields depend on the variant that it is");
@@ -603,7 +631,7 @@ impl fmt::Display for Problem {
             Self::NotShown { of } => return write!(f, "this is `{of}`, whose layout is not known, or which is too large"),
             Self::NotAnEnum { of } => return write!(f, "this is `{of}`, which has no variants"),
             Self::NoVariant { of, names } => {
-                return write!(f, "`{of}` has no variant of this name, but {}", Names(&names));
+                return write!(f, "`{of}` has no variant of this name, but {}", names);
             }
             Self::Path => "a path is that of a variant that a value is compared with, as in args.state == State::Idle",
             Self::DamagedTypes => "the table of types of this image is damaged",

@@ -70,7 +70,7 @@ impl fmt::Display for TypesError {
 impl core::error::Error for TypesError {}
 
 /// A table that lies in memory as the host wrote it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Types<'a> {
     base: u64,
     /// Offset, and where the record begins, of every function, in ascending order of offset.

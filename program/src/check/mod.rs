@@ -48,7 +48,7 @@ pub trait Symbols {
     /// # Errors
     ///
     /// The table is damaged.
-    fn types(&self) -> Result<Option<Types<'static>>, Problem> {
+    fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {
         Ok(None)
     }
 }

@@ -9,7 +9,7 @@ use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, T
 use super::clause::Clause;
 use super::value::{SIGNED, UNSIGNED, Value};
 use crate::checked::Known;
-use crate::error::{Error, NAMES, Problem, Span};
+use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Probe};
 
 /// How many references and wrappers are followed to come to a field, at most: a type may lead to itself.
@@ -40,15 +40,8 @@ impl Spot {
     }
 }
 
-/// The first of these names.
-fn some(names: impl Iterator<Item = &'static str>) -> [&'static str; NAMES] {
-    let mut some = [""; NAMES];
-    some.iter_mut().zip(names.filter(|name| !name.is_empty())).for_each(|(place, name)| *place = name);
-    some
-}
-
 impl Clause<'_, '_> {
-    fn types(&self, span: Span) -> Result<Types<'static>, Error> {
+    fn types(&self, span: Span) -> Result<&'static Types<'static>, Error> {
         let types = self.checker.symbols.types().map_err(|problem| span.error(problem))?;
         types.ok_or(span.error(Problem::NoTypes))
     }
@@ -61,7 +54,7 @@ impl Clause<'_, '_> {
     /// What all functions of the probes have that `find` finds in one.
     fn of_functions(
         &self,
-        find: impl Fn(&kprobes_types::Function<'static>) -> Result<Argument<'static>, Problem>,
+        find: impl Fn(&kprobes_types::Function<'static>, u64) -> Result<Argument<'static>, Problem>,
         span: Span,
     ) -> Result<Argument<'static>, Error> {
         let types = self.types(span)?;
@@ -73,8 +66,9 @@ impl Clause<'_, '_> {
                 return Err(probe.span.error(Problem::NoMatch));
             }
             for function in functions {
-                let function = types.function(function.start).ok_or(span.error(Problem::NoSignature))?;
-                let one = find(&function).map_err(|problem| span.error(problem))?;
+                let (address, function) = (function.start, types.function(function.start));
+                let function = function.ok_or(span.error(Problem::NoSignature))?;
+                let one = find(&function, address).map_err(|problem| span.error(problem))?;
                 match found {
                     Some(other) if (other.of, other.place) != (one.of, one.place) => {
                         return Err(span.error(Problem::Differs));
@@ -89,9 +83,10 @@ impl Clause<'_, '_> {
     /// An argument.
     fn argument(&self, name: &str, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
-        let find = |function: &kprobes_types::Function<'static>| {
-            let no_argument = || Problem::NoArgument { names: some(function.arguments().map(|one| one.name)) };
-            function.arguments().find(|one| one.name == name).ok_or_else(no_argument)
+        let types = self.types(span)?;
+        let find = |function: &kprobes_types::Function<'static>, address: u64| {
+            let no_argument = Problem::NoArgument { names: Listed::Arguments(types, address) };
+            function.arguments().find(|one| one.name == name).ok_or(no_argument)
         };
         let found = self.of_functions(find, span)?;
         Ok(Typed { of: found.of, spot: Spot::Passed(found.place, 0) })
@@ -100,7 +95,7 @@ impl Clause<'_, '_> {
     /// What the functions return, if all are known to return the same.
     fn returned(&mut self, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
-        let found = self.of_functions(|function| function.returned().ok_or(Problem::DamagedTypes), span)?;
+        let found = self.of_functions(|function, _| function.returned().ok_or(Problem::DamagedTypes), span)?;
         if found.place == Place::Nothing {
             return Err(span.error(Problem::NothingReturned));
         }
@@ -172,9 +167,8 @@ impl Clause<'_, '_> {
                     if let Some(member) = members.clone().find(|member| member.name == name) {
                         return Ok(Typed { of: member.of, spot: value.spot.at(member.offset.into()) });
                     }
-                    let names = some(members.clone().map(|member| member.name));
-                    let problem = span.error(Problem::NoField { of: of.name, names });
                     let types = self.types(span)?;
+                    let problem = span.error(Problem::NoField { of: of.name, names: Listed::Fields(types, value.of) });
                     let has_bytes = |member: &kprobes_types::Member<'static>| {
                         types.get(member.of).is_some_and(|member| member.size > 0)
                     };
@@ -195,7 +189,7 @@ impl Clause<'_, '_> {
                 Kind::Pointer { .. } | Kind::Wrapper { .. } => {
                     value = self.inner(value, span)?.ok_or(span.error(Problem::DamagedTypes))?;
                 }
-                _ => return Err(span.error(Problem::NoField { of: of.name, names: [""; NAMES] })),
+                _ => return Err(span.error(Problem::NoField { of: of.name, names: Listed::Names(&[]) })),
             }
         }
         Err(span.error(Problem::Deep))
@@ -482,22 +476,21 @@ impl Clause<'_, '_> {
             return if is_path { Err(path.span.error(Problem::Order)) } else { Ok(None) };
         }
         let how = if equal { Comparison::Equal } else { Comparison::Unequal };
-        let no_variant = |names| path.span.error(Problem::NoVariant { of: of.name, names });
+        let names = Listed::Variants(self.types(span)?, value.of);
+        let no_variant = path.span.error(Problem::NoVariant { of: of.name, names });
         match of.kind {
             Kind::Enumeration { mut enumerators, .. } => {
-                let names = some(enumerators.clone().map(|one| one.name));
                 let Some(found) = enumerators.find(|one| one.name == name && is_type) else {
-                    return if is_path { Err(no_variant(names)) } else { Ok(None) };
+                    return if is_path { Err(no_variant) } else { Ok(None) };
                 };
                 let bytes = u8::try_from(of.size).unwrap_or(8);
                 let number = self.load(value.spot, bytes, UNSIGNED, span)?;
                 Ok(Some((how, number.at, Operand::Constant(found.value))))
             }
             Kind::Variants { tag, mut variants } => {
-                let names = some(variants.clone().map(|one| one.name));
                 let all = variants.clone();
                 let Some(found) = variants.find(|one| one.name == name && is_type) else {
-                    return if is_path { Err(no_variant(names)) } else { Ok(None) };
+                    return if is_path { Err(no_variant) } else { Ok(None) };
                 };
                 let Some(tag) = tag else {
                     return Ok(Some((how, Operand::Constant(0), Operand::Constant(0))));

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use super::machine::Image;
 use crate::check::check;
-use crate::error::{Noun, Problem};
+use crate::error::{Listed, Noun, Problem};
 use crate::syntax::{Operator, PROGRAM_MAX, parse};
 
 const ERRORS: &str = include_str!("../../../tests/console/program-errors.txt");
@@ -97,7 +97,7 @@ fn every_error_is_shown() {
         FieldName,
         NoTypes,
         NoSignature,
-        NoArgument { names: ["state", "blocks", "", "", "", "", "", ""] },
+        NoArgument { names: Listed::Names(&["state", "blocks"]) },
         Differs,
         Unknown { why: kprobes_types::Unknown::OptimizedOut },
         Lost,
@@ -105,7 +105,7 @@ fn every_error_is_shown() {
         NothingReturned,
         NoField {
             of: "DecompressorOxide",
-            names: [
+            names: Listed::Names(&[
                 "state",
                 "num_bits",
                 "z_header0",
@@ -114,7 +114,8 @@ fn every_error_is_shown() {
                 "finish",
                 "block_type",
                 "check_adler32",
-            ]
+                "counter"
+            ])
         },
         FieldOfEnum { of: "Option<Action>" },
         NotANumber { of: "(TINFLStatus, State)" },
@@ -122,16 +123,15 @@ fn every_error_is_shown() {
         NotAnEnum { of: "u32" },
         NoVariant {
             of: "TINFLStatus",
-            names: [
+            names: Listed::Names(&[
                 "FailedCannotMakeProgress",
                 "BadParam",
                 "Adler32Mismatch",
                 "Failed",
                 "Done",
                 "NeedsMoreInput",
-                "HasMoreOutput",
-                "",
-            ]
+                "HasMoreOutput"
+            ])
         },
         Path,
         DamagedTypes,
@@ -195,7 +195,7 @@ fn errors_are_shown_as_they_are() {
         let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
         let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else { continue };
         // What is wrong with values of the image is not known of the one that is made up.
-        if reply.contains("  Command: ") || error.problem == Problem::NoMatch {
+        if reply.contains("  Command: ") || error.problem == Problem::NoMatch || program.contains("retval.") {
             continue;
         }
         let mark = error.span.mark(program).to_string();

@@ -54,7 +54,7 @@ impl Symbols for Image {
         })
     }
 
-    fn types(&self) -> Result<Option<Types<'static>>, Problem> {
+    fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {
         Ok(Some(with_memory(usize::MAX, super::typed::table)))
     }
 }
@@ -71,7 +71,7 @@ impl Names for Image {
     }
 
     fn types(&self) -> Option<Types<'static>> {
-        Some(with_memory(usize::MAX, super::typed::table))
+        Some(*with_memory(usize::MAX, super::typed::table))
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {

@@ -114,9 +114,9 @@ fn pair(number: u8) -> Place {
 }
 
 /// The table of the image that is made up.
-pub(super) fn table() -> Types<'static> {
-    static TABLE: OnceLock<Vec<u32>> = OnceLock::new();
-    let words = TABLE.get_or_init(|| {
+pub(super) fn table() -> &'static Types<'static> {
+    static TABLE: OnceLock<Types<'static>> = OnceLock::new();
+    TABLE.get_or_init(|| {
         let argument = |name: &str, of, place| Argument { name: name.to_string(), of, place };
         let submit = Function {
             address: 0x1000,
@@ -159,11 +159,10 @@ pub(super) fn table() -> Types<'static> {
             word[..chunk.len()].copy_from_slice(chunk);
             u32::from_ne_bytes(word)
         };
-        bytes.chunks(4).map(word).collect()
-    });
-    // SAFETY: words are bytes.
-    let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 4 * words.len()) };
-    Types::parse(bytes).unwrap()
+        let words: &'static [u32] = bytes.chunks(4).map(word).collect::<Vec<u32>>().leak();
+        // SAFETY: words are bytes.
+        Types::parse(unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 4 * words.len()) }).unwrap()
+    })
 }
 
 /// A call of `blk::submit` with a header at 0x8000 and a reference to it at 0x8020.

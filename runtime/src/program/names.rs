@@ -32,9 +32,9 @@ impl Symbols for Image<'_> {
         Ok(all)
     }
 
-    fn types(&self) -> Result<Option<Types<'static>>, Problem> {
+    fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {
         match types::table() {
-            Ok(types) => Ok(Some(*types)),
+            Ok(types) => Ok(Some(types)),
             Err(TypesError::Absent) => Ok(None),
             Err(_) => Err(Problem::DamagedTypes),
         }
