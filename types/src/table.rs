@@ -102,7 +102,7 @@ pub struct Argument<'a> {
 }
 
 /// A type.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Type<'a> {
     /// As the compiler names it, without the paths of modules.
     pub name: &'a str,
@@ -149,7 +149,7 @@ pub struct Enumerator<'a> {
 macro_rules! list {
     ($(#[$doc:meta])* $list:ident, $item:ident, $next:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Clone, Debug)]
         pub struct $list<'a> {
             types: Types<'a>,
             count: usize,
@@ -161,7 +161,7 @@ macro_rules! list {
             fn take(types: Types<'a>, rest: &mut Cursor<'a>) -> Option<Self> {
                 let count = rest.number()?.try_into().ok()?;
                 let list = Self { types, count, rest: *rest };
-                let mut items = list;
+                let mut items = list.clone();
                 for _ in 0..count {
                     items.$next()?;
                 }

@@ -206,7 +206,7 @@ impl Image<'_> {
         at: At,
         out: &mut dyn Write,
     ) -> fmt::Result {
-        let count = members.count();
+        let count = members.clone().count();
         out.write_str(name)?;
         if count == 0 {
             return Ok(());
