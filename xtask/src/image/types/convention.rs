@@ -326,9 +326,9 @@ fn filled(layouts: &Layouts<'_>, members: &[Index]) -> Option<Vec<(u64, Index)>>
 /// A struct of these members, this size and alignment.
 fn fields(layouts: &Layouts<'_>, members: &[Index], bytes: u64, alignment: u64) -> Option<Passing> {
     let memory = Some(Passing::Memory(bytes));
-    match filled(layouts, members)?.as_slice() {
-        &[(0, of)] if layouts.size(of)? == bytes && layouts.alignment(of)? == alignment => passing(layouts, of),
-        &[(first, one), (second, other)] => {
+    match *filled(layouts, members)?.as_slice() {
+        [(0, of)] if layouts.size(of)? == bytes && layouts.alignment(of)? == alignment => passing(layouts, of),
+        [(first, one), (second, other)] => {
             let (Passing::Scalar(one), Passing::Scalar(other)) = (passing(layouts, one)?, passing(layouts, other)?)
             else {
                 return memory;

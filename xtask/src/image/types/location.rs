@@ -96,3 +96,37 @@ pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location
 fn register_of(number: u16) -> Option<u8> {
     u8::try_from(number).ok().filter(|&number| number <= 30)
 }
+
+#[cfg(test)]
+mod tests {
+    use gimli::{EndianSlice, Expression, Format, LittleEndian};
+
+    use super::{Encoding, Location, Piece, decode};
+
+    /// What an expression of these bytes says (DWARF 4, section 7.7.1).
+    fn decoded(bytes: &[u8]) -> Location {
+        let encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
+        decode(Expression(EndianSlice::new(bytes, LittleEndian)), encoding)
+    }
+
+    #[test]
+    fn expressions_are_places() {
+        let one = |piece| Location::Parts(vec![(piece, 0)]);
+        assert_eq!(decoded(&[0x53]), one(Piece::Register(3)));
+        assert_eq!(decoded(&[0x71, 0x08]), one(Piece::Memory(1, 8)));
+        assert_eq!(decoded(&[0x91, 0x70]), one(Piece::Frame));
+        assert_eq!(decoded(&[0x8f, 0x10]), one(Piece::Frame), "the stack pointer moves");
+        assert_eq!(decoded(&[0x10, 0x07, 0x9f]), one(Piece::Constant(7)));
+        // A bool: the lowest bit of w1. Another mask is another value.
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a, 0x9f]), one(Piece::Register(1)));
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x03, 0x1a, 0x9f]), one(Piece::Other));
+        // `DW_OP_GNU_entry_value` of x2, as a value and as an address.
+        assert_eq!(decoded(&[0xf3, 0x01, 0x52, 0x9f]), one(Piece::Entry(2)));
+        assert_eq!(decoded(&[0xf3, 0x01, 0x52]), one(Piece::EntryMemory(2, 0)));
+        // Nothing, and x0: of a string only the length.
+        let parts = vec![(Piece::Lost, 8), (Piece::Register(0), 8)];
+        assert_eq!(decoded(&[0x93, 0x08, 0x50, 0x93, 0x08]), Location::Parts(parts));
+        assert_eq!(decoded(&[0x93, 0x08, 0x50]), Location::Other);
+        assert_eq!(decoded(&[0x10]), Location::Other, "it is cut");
+    }
+}
