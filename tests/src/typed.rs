@@ -84,7 +84,8 @@ struct Foreign {
 static NUMBER: u32 = 77;
 static HEADER: Small = Small { a: 1, b: 2 };
 
-/// What a program prints instead of `expected`, if it does, for the argument of `function` and for what it returns, when `call` calls it.
+/// What a program prints instead of `expected`, if it does, for the argument of `function` and for what it returns, when `call`
+/// calls it.
 fn difference<T>(function: &str, expected: &str, call: impl FnOnce() -> T) -> Option<String> {
     let path = format!("tests::typed::functions::{function}");
     let text = format!("kprobe:{path} {{ print(args.value); }} kretprobe:{path} {{ print(retval); }}");

@@ -1,6 +1,7 @@
-//! A program that asks for `args.packet.len` has to know where the call passes `packet`, and where `len` is in it. The compiler knows,
-//! and writes it down as DWARF, which is forty times as long as the kernel. The host reads that once, keeps what leads from an
-//! argument to a value, and appends it to the image. The kernel reads it where it lies: nothing is copied, allocated or relocated.
+//! A program that asks for `args.packet.len` has to know where the call passes `packet`, and where `len` is in it. The compiler
+//! knows, and writes it down as DWARF, which is more than twenty times as long as the kernel. The host reads that once, keeps what leads from
+//! an argument to a value, and appends it to the image. The kernel reads it where it lies: nothing is copied, allocated or
+//! relocated.
 //!
 //! # Format
 //!
@@ -16,8 +17,8 @@
 //! | 24 | 8 | base: the link address that the offsets of functions count from |
 //! | 32 | 12 *p* | the parts: number of the kind, where it begins, its length in bytes |
 //!
-//! A reader ignores parts of kinds that it does not know: a table can have more in it than is described here. Of each of these kinds
-//! there is exactly one part:
+//! A reader ignores parts of kinds that it does not know: a table can have more in it than is described here. Of each of these
+//! kinds there is exactly one part:
 //!
 //! | kind | what |
 //! |---|---|
@@ -36,7 +37,7 @@
 //! | | 1: number of words, 1 or 2, each: its offset in the value, its bytes, source |
 //! | | 2: source of the address that the value is at |
 //! | | 3: the value itself, of 8 bytes at most |
-//! | | 4: it is not known, and why: a number of [`Unknown`]; for [`Unknown::Elsewhere`] the offsets from and up to which it is known |
+//! | | 4: it is not known, and why: a number of [`Unknown`]; for [`Unknown::Elsewhere`] from where to where it is known |
 //! | source | 0: lost; 1 to 31: register x0 to x30; from 32 on: 32 and the distance from the stack pointer at the entry, in bytes |
 //! | type | name, module, size, number of the kind, and what [`Kind`] has in the order of its fields |
 //!

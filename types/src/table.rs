@@ -1,5 +1,5 @@
-//! The reader. Every number is checked before it is used: [`Types::parse`] looks at all there is, and what it has accepted is read again
-//! by the same checks.
+//! The reader. Every number is checked before it is used: [`Types::parse`] looks at all there is, and what it has accepted is read
+//! again by the same checks.
 
 use core::{fmt, str};
 
@@ -236,8 +236,8 @@ impl<'a> Function<'a> {
     }
 }
 
-/// The signature without the name, as in `fn(self: &Disk, block: u64) -> Result<(), Error>`. What cannot be asked for at the entry is
-/// followed by the reason, in parentheses.
+/// The signature without the name, as in `fn(self: &Disk, block: u64) -> Result<(), Error>`. What cannot be asked for at the entry
+/// is followed by the reason, in parentheses.
 impl fmt::Display for Function<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |of: TypeId| self.types.get(of).map_or("?", |of| of.name);

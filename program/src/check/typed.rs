@@ -1,7 +1,7 @@
 //! Values of Rust: arguments by their names, what a function returns, and fields, from the table of types.
 //!
-//! A value is followed without being read: it stays a place and a type until what is wanted of it is a number, a string or a variant,
-//! which is loaded as `*(u32 *)(arg0 + 8)` is. References are followed as Rust does it where a field is named.
+//! A value is followed without being read: it stays a place and a type until what is wanted of it is a number, a string or a
+//! variant, which is loaded as `*(u32 *)(arg0 + 8)` is. References are followed as Rust does it where a field is named.
 
 use kprobes_types::{Argument, Flavor, Kind, Part, Place, Source, Type as RustType, TypeId, Types};
 use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
@@ -510,7 +510,8 @@ impl Clause<'_, '_> {
     }
 }
 
-/// The tags of variants: from which on, and how many up to the last, where the numbers of their size begin again behind the greatest.
+/// The tags of variants: from which on, and how many up to the last, where the numbers of their size begin again behind the
+/// greatest.
 pub(super) struct Tags {
     pub first: u64,
     pub span: u64,

@@ -152,8 +152,8 @@ fn every_error_is_shown() {
     for problem in all {
         let line = format!("error: {problem}");
         let is_shown = ERRORS.lines().any(|shown| shown == line);
-        // The console takes no line that is long enough for the first two; others are of a machine that is not whole, or of functions
-        // that are another way with each compiler.
+        // The console takes no line that is long enough for the first two; others are of a machine that is not whole, or of
+        // functions that are another way with each compiler.
         let cannot_be_shown = matches!(
             problem,
             Problem::LongProgram { .. }

@@ -40,8 +40,8 @@ pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
     Moment { site, registers: call.frame(), return_address, result }.run();
 }
 
-/// At the entry of a function whose clause asks where it writes what it returns: x8 has the address (AAPCS64, section 6.9), and does not
-/// keep it.
+/// At the entry of a function whose clause asks where it writes what it returns: x8 has the address (AAPCS64, section 6.9), and
+/// does not keep it.
 #[unsafe(link_section = ".kprobes.text.handlers.program_called")]
 pub(crate) extern "C" fn called(call: &mut Call<'_>) -> Decision {
     let address = call.frame().register(8);

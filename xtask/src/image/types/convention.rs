@@ -1,16 +1,16 @@
 //! How a call passes arguments, and how a function returns: the calling convention that Rust 1.95 has for its own functions
 //! (`rustc_ty_utils::abi`, of what LLVM then makes AAPCS64, section 6.8), held against what the debugging information says.
 //!
-//! A value that is a number to the compiler is in a register, and one that is two numbers is in two. Any other of 8 bytes or less is
-//! in a register as if it were a number; of more it is in memory, at an address in a register, and what is returned so is written to
-//! where x8 points at the entry. DWARF does not say which of them a value is, but its layout does: see [`Passing`].
+//! A value that is a number to the compiler is in a register, and one that is two numbers is in two. Any other of 8 bytes or less
+//! is in a register as if it were a number; of more it is in memory, at an address in a register, and what is returned so is
+//! written to where x8 points at the entry. DWARF does not say which of them a value is, but its layout does: see [`Passing`].
 //!
 //! The location of a parameter at the entry is taken if the convention passes values of the type in that way. A parameter that
 //! has a location only further on, as most have that are kept in the frame, is where the convention puts it, but only
 //!
 //! - if LLVM has not changed how the function is called, and
-//! - if a declaration, or a parameter behind it that has a location, confirms the count. What is taken apart in the list of parameters, as in
-//!   `fn f((a, b): (u8, u8))`, is no parameter to DWARF, and moves those behind it.
+//! - if a declaration, or a parameter behind it that has a location, confirms the count. What is taken apart in the list of
+//!   parameters, as in `fn f((a, b): (u8, u8))`, is no parameter to DWARF, and moves those behind it.
 //!
 //! A parameter without any location is in no register that can be relied on: callers leave out what is not used.
 
@@ -205,8 +205,8 @@ pub fn result(layouts: &Layouts<'_>, of: Option<Index>) -> Option<Place> {
     })
 }
 
-/// The place that a location at the entry is, of a value that is passed so. `None` if it says nothing of the entry: the frame is made
-/// after that.
+/// The place that a location at the entry is, of a value that is passed so. `None` if it says nothing of the entry: the frame is
+/// made after that.
 fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
     let Location::Parts(parts) = location else { return None };
     let whole = match of? {
