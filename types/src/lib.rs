@@ -1,7 +1,7 @@
 //! A program that asks for `args.packet.len` has to know where the call passes `packet`, and where `len` is in it. The compiler
-//! knows, and writes it down as DWARF, which is more than twenty times as long as the kernel. The host reads that once, keeps what leads from
-//! an argument to a value, and appends it to the image. The kernel reads it where it lies: nothing is copied, allocated or
-//! relocated.
+//! knows, and writes it down as DWARF, which is more than twenty times as long as the kernel. The host reads that once, keeps what
+//! leads from an argument to a value, and appends it to the image. The kernel reads it where it lies: nothing is copied, allocated
+//! or relocated.
 //!
 //! # Format
 //!

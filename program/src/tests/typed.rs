@@ -209,6 +209,16 @@ fn fields_are_found_through_references_boxes_and_new_types() {
 }
 
 #[test]
+fn a_field_is_what_a_read_of_its_address_is() {
+    let code = |value: &str| {
+        let bed = Bed::new(&std::format!("kprobe:blk::submit {{ @ = sum({value}); }}"));
+        bed.program.code.routines.first().map(|routine| routine.ops.clone())
+    };
+    assert_eq!(code("args.header.len"), code("*(u32 *)(arg0 + 4)"));
+    assert_eq!(code("args.header.level"), code("*(s16 *)(arg0 + 2)"));
+}
+
+#[test]
 fn strings_are_as_long_as_they_are() {
     assert_eq!(printed("printf(\"[%s]\", args.name);"), "[net0 ]");
     assert_eq!(printed("printf(\"[%s]\", str(args.name));"), "[net0 ]");
