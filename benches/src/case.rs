@@ -290,7 +290,7 @@ fn one_change() -> usize {
 }
 
 fn list(probes: &str) -> Vec<String> {
-    runtime::program::list(probes).unwrap_or_else(|_| panic!("{probes} means nothing"))
+    runtime::program::list(probes, false).unwrap_or_else(|_| panic!("{probes} means nothing"))
 }
 
 fn started(text: &str) -> Program {

@@ -8,6 +8,7 @@ use kprobes_vm::code::{Code, Type};
 
 use crate::report::Piece;
 use crate::syntax::Probe;
+use kprobes_types::TypeId;
 
 /// A program, checked. Its text is a line for each op, to show what it was lowered to.
 #[derive(Clone, Debug)]
@@ -22,6 +23,10 @@ pub struct Checked {
     pub formats: Vec<String>,
     /// The types of the parts of tuples, by their numbers.
     pub tuples: Vec<Vec<Type>>,
+    /// What values of Rust are, by their numbers.
+    pub known: Vec<Known>,
+    /// The blocks of values as a whole, by their numbers.
+    pub images: Vec<Vec<Block>>,
 }
 
 impl fmt::Display for Checked {
@@ -56,6 +61,38 @@ pub enum Said {
     Error,
     /// `warnf`.
     Warning,
+}
+
+/// A value of Rust, and what of it the words of a value are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// All of it, in one word.
+    Whole(TypeId),
+    /// Which variant it is of an enum with fields: the distance of its tag from that of the first, or `u64::MAX` for the variant
+    /// that has all tags that no other has.
+    Variant {
+        /// The enum.
+        of: TypeId,
+        /// The tag of the first.
+        first: u64,
+    },
+    /// All of it, and what it refers to, in the blocks of this number.
+    Image(u8),
+}
+
+/// Bytes of a value, or of what a reference in one leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Which word of the value has how many bytes could be read; the bytes follow.
+    pub at: u8,
+    /// Of which type it is, or its elements are.
+    pub of: TypeId,
+    /// How many bytes there is room for.
+    pub bytes: u32,
+    /// In which block the reference is; the first is the value itself.
+    pub parent: u8,
+    /// Where it is in that, in bytes.
+    pub offset: u32,
 }
 
 /// What is done by a task.

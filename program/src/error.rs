@@ -3,6 +3,7 @@
 use core::fmt;
 
 use fallible::OutOfMemory;
+use kprobes_types::{Kind, TypeId, Types, Unknown};
 use kprobes_vm::code::Type;
 use unicode_width::UnicodeWidthStr;
 
@@ -26,6 +27,11 @@ impl Span {
     #[must_use]
     pub fn mark(self, source: &str) -> Mark<'_> {
         Mark { span: self, source }
+    }
+
+    /// This part of `source`, the text of the program.
+    pub(crate) fn of(self, source: &str) -> &str {
+        source.get(self.start..self.end).unwrap_or("")
     }
 
     /// The error that `problem` is here.
@@ -130,6 +136,8 @@ pub enum Noun {
     Time,
     /// Values in a row.
     Tuple,
+    /// A value of Rust.
+    Known,
     /// What a map collects.
     Aggregate,
     /// No value.
@@ -148,6 +156,7 @@ impl From<Type> for Noun {
             Type::Bytes { .. } => Self::Bytes,
             Type::Time { .. } => Self::Time,
             Type::Tuple { .. } => Self::Tuple,
+            Type::Known { .. } => Self::Known,
         }
     }
 }
@@ -164,9 +173,56 @@ impl fmt::Display for Noun {
             Self::Bytes => "a buffer",
             Self::Time => "a time",
             Self::Tuple => "a tuple",
+            Self::Known => "a value of Rust",
             Self::Aggregate => "an aggregation",
             Self::Nothing => "no value",
         })
+    }
+}
+
+/// Names that there are, for a sentence. A problem is small, as each step of the reader returns one or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// These.
+    Names(&'static [&'static str]),
+    /// Those of the arguments of the function at this virtual address.
+    Arguments(&'static Types<'static>, u64),
+    /// Those of the fields of a struct.
+    Fields(&'static Types<'static>, TypeId),
+    /// Those of the variants of an enum.
+    Variants(&'static Types<'static>, TypeId),
+}
+
+impl Listed {
+    /// A name, by its number from 0 on.
+    fn nth(self, number: usize) -> Option<&'static str> {
+        match self {
+            Self::Names(names) => names.get(number).copied(),
+            Self::Arguments(types, address) => {
+                let mut names = types.function(address)?.arguments().map(|argument| argument.name);
+                names.by_ref().filter(|name| !name.is_empty()).nth(number)
+            }
+            Self::Fields(types, of) | Self::Variants(types, of) => match types.get(of)?.kind {
+                Kind::Struct { mut members, .. } => members.nth(number).map(|member| member.name),
+                Kind::Enumeration { mut enumerators, .. } => enumerators.nth(number).map(|one| one.name),
+                Kind::Variants { mut variants, .. } => variants.nth(number).map(|one| one.name),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// How many names a sentence lists.
+        const MOST: usize = 8;
+        let mut before = "";
+        for number in 0..MOST {
+            let Some(name) = self.nth(number) else { return Ok(()) };
+            write!(f, "{before}`{name}`")?;
+            before = if number + 2 < MOST && self.nth(number + 2).is_some() { ", " } else { " and " };
+        }
+        if self.nth(MOST).is_some() { f.write_str(" …") } else { Ok(()) }
     }
 }
 
@@ -357,6 +413,68 @@ pub enum Problem {
         /// What is there.
         found: Noun,
     },
+    /// A `.` without a name behind it.
+    FieldName,
+    /// A value of Rust, in an image that has no table of types.
+    NoTypes,
+    /// A value of Rust, at functions of which at least this one is not in the table of types.
+    NoSignature,
+    /// An argument that a function has not.
+    NoArgument {
+        /// Those that it has.
+        names: Listed,
+    },
+    /// An argument or a result that several functions have, at different places or of different types.
+    Differs,
+    /// A value that is not known where the probe is.
+    Unknown {
+        /// Why.
+        why: Unknown,
+    },
+    /// A part of a value that the compiler has left out.
+    Lost,
+    /// A value that a function writes to memory, at an address that it is told at its entry.
+    ResultInMemory,
+    /// A result of no bytes: of it the debugging information does not say which type it has.
+    NothingReturned,
+    /// A field that a value has not.
+    NoField {
+        /// The type.
+        of: &'static str,
+        /// The fields that it has.
+        names: Listed,
+    },
+    /// A field of an enum, which depends on the variant.
+    FieldOfEnum {
+        /// The type.
+        of: &'static str,
+    },
+    /// A number is wanted of a value that is none.
+    NotANumber {
+        /// The type.
+        of: &'static str,
+    },
+    /// A value that is printed, of a type that cannot be.
+    NotShown {
+        /// The type.
+        of: &'static str,
+    },
+    /// A variant of something that is no enum.
+    NotAnEnum {
+        /// The type.
+        of: &'static str,
+    },
+    /// A variant that an enum has not.
+    NoVariant {
+        /// The type.
+        of: &'static str,
+        /// Those that it has.
+        names: Listed,
+    },
+    /// A path that is compared with nothing.
+    Path,
+    /// The table of types is damaged.
+    DamagedTypes,
     /// No function of that name.
     NoSymbol,
     /// No function and no static has this name.
@@ -482,6 +600,41 @@ impl fmt::Display for Problem {
             Self::ConversionType { wanted, found } => {
                 return write!(f, "this is {found}, and its conversion is for {wanted}");
             }
+            Self::FieldName => "the name of a field is expected here",
+            Self::NoTypes => "this image has no table of types; see arg0 to arg7 and retval",
+            Self::NoSignature => "of this function the arguments are not known; see arg0 to arg7 and retval",
+            Self::NoArgument { names } if names.nth(0).is_none() => "the function has no arguments that have names",
+            Self::NoArgument { names } => {
+                return write!(f, "the function has no argument of this name, but {}", names);
+            }
+            Self::Differs => "the functions that the probe means have this in different places, or of different types",
+            Self::Unknown { why } => match why {
+                Unknown::OptimizedOut => "this is optimised out",
+                Unknown::Elsewhere { from, to } => {
+                    return write!(f, "this is optimised out here; it is there from +{from:#x} to +{to:#x}");
+                }
+                Unknown::Contradiction => "the debugging information contradicts the calling convention about this",
+                Unknown::Layout => "the debugging information does not say how this is passed",
+                Unknown::Unsaid => "the debugging information does not say where this is before the function has made its frame",
+            },
+            Self::Lost => "this part of the value is optimised out",
+            Self::ResultInMemory => "the function writes this to memory, at an address that only kretprobe: knows",
+            Self::NothingReturned => "the function returns nothing, or a value that has no bytes",
+            Self::NoField { of, names } if names.nth(0).is_none() => return write!(f, "this is `{of}`, which has no fields"),
+            Self::NoField { of, names } => {
+                return write!(f, "this is `{of}`, which has no field of this name, but {}", names);
+            }
+            Self::FieldOfEnum { of } => {
+                return write!(f, "this is `{of}`, whose fields depend on the variant that it is");
+            }
+            Self::NotANumber { of } => return write!(f, "this is `{of}`, and not a number; print shows it, or name a field"),
+            Self::NotShown { of } => return write!(f, "this is `{of}`, whose layout is not known, or which is too large"),
+            Self::NotAnEnum { of } => return write!(f, "this is `{of}`, which has no variants"),
+            Self::NoVariant { of, names } => {
+                return write!(f, "`{of}` has no variant of this name, but {}", names);
+            }
+            Self::Path => "a path is that of a variant that a value is compared with, as in args.state == State::Idle",
+            Self::DamagedTypes => "the table of types of this image is damaged",
             Self::NoSymbol => "there is no function of this name",
             Self::NoAddress => "there is no function or static of this name",
             Self::NoMatch => "no function matches this",

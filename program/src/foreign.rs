@@ -19,13 +19,16 @@ const fn refused(names: &'static str, why: &'static str) -> Refused {
 static KEYWORDS: [Refused; 4] = [
     refused("config", "sizes are options of the command, as in trace -k KEYS PROGRAM"),
     refused("macro import #include #define", "a program is clauses alone, of at most 4096 bytes"),
-    refused("struct union enum", "memory is read as integers, as in *(u32 *)(arg0 + 8)"),
+    refused(
+        "struct union enum",
+        "the types of the image are known: args.NAME.FIELD, and *(u32 *)(arg0 + 8) for the rest",
+    ),
     refused("let", "a @map is known wherever it is named, and only a $variable is declared"),
 ];
 
 /// Values that are there, and functions: several are both.
 static VALUES: [Refused; 28] = [
-    refused("args", "arguments are arg0 to arg7, and a function returns retval"),
+    refused("args", "one is args.NAME, or arg0 to arg7 by its register; list-probes -v lists names"),
     refused("ctx", "registers are reg(\"x0\") to reg(\"x30\")"),
     refused("uaddr usym ustack dw_ustack uptr usermode write_user", "there is no user space; see kaddr, ksym, kstack"),
     refused("curtask pcomm leader_comm leader_tid ppid", "a task is known by tid and comm"),
@@ -108,5 +111,8 @@ pub(crate) const POSITIONAL: Problem = Problem::Foreign { name: "$1", why: "a va
 
 /// What is wrong with a field, behind `sign`.
 pub(crate) fn field(sign: &'static str) -> Problem {
-    Problem::Foreign { name: sign, why: "fields are not known; memory is read as integers, as in *(u32 *)(arg0 + 8)" }
+    Problem::Foreign {
+        name: sign,
+        why: "args.NAME and retval have fields; other memory is read as integers, as in *(u32 *)(arg0 + 8)",
+    }
 }

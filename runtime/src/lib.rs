@@ -72,6 +72,8 @@ pub mod time;
 #[cfg(target_os = "none")]
 pub mod tracing;
 #[cfg(target_os = "none")]
+mod types;
+#[cfg(target_os = "none")]
 pub mod uart;
 #[cfg(target_os = "none")]
 mod virtio;

@@ -33,6 +33,12 @@ pub(crate) fn init() {
     });
 }
 
+/// What follows the table, up to the stated length of the image: nothing if there is no good table.
+pub(crate) fn behind() -> &'static [u8] {
+    let length = table().map_or(usize::MAX, |table| table.length().next_multiple_of(4));
+    appended().get(length..).unwrap_or_default()
+}
+
 /// The bytes behind the image, up to its stated length.
 fn appended() -> &'static [u8] {
     const IMAGE_SIZE_OFFSET: usize = 16;

@@ -43,6 +43,7 @@ mod table;
 #[cfg(any(test, feature = "write"))]
 mod write;
 
+pub use checksum::crc32;
 pub use glob::{glob_match, glob_match_chars};
 pub use inlined::{InlinedCopies, InlinedCopy, InlinedError, InlinedFunction, Passage, When};
 pub use table::{Symbol, SymbolError, SymbolTable};

@@ -87,6 +87,8 @@ impl core::error::Error for SymbolError {}
 /// A symbol table that lies in memory as the host wrote it.
 #[derive(Clone, Copy, Debug)]
 pub struct SymbolTable<'a> {
+    /// How many bytes it has.
+    length: usize,
     functions: List<'a>,
     statics: List<'a>,
     data: Ranges<'a>,
@@ -173,6 +175,7 @@ impl<'a> SymbolTable<'a> {
             .ok_or(SymbolError::Inconsistent { part: "where inlined copies begin" })?;
         let inlined = Packed { base, count: inlined as usize, length: unpacked as usize, bytes: copies };
         let table = Self::split(bytes, [functions, statics, data].map(|number| number as usize), base, inlined)
+            .map(|table| Self { length: length as usize, ..table })
             .ok_or(SymbolError::Inconsistent { part: "its number of symbols" })?;
         table.functions.check()?;
         table.statics.check()?;
@@ -189,7 +192,13 @@ impl<'a> SymbolTable<'a> {
         let (data, names) = bytes.split_at_checked(data.checked_mul(size_of::<[Word; 2]>())?)?;
         let list = |bytes| List::split(bytes, base, names);
         let data = Ranges { base, entries: FromBytes::ref_from_bytes(data).ok()? };
-        Some(Self { functions: list(functions)?, statics: list(statics)?, data, inlined })
+        Some(Self { length: 0, functions: list(functions)?, statics: list(statics)?, data, inlined })
+    }
+
+    /// How many bytes the table has: what follows it in an image begins at the next multiple of 4.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
     }
 
     /// The function that contains `address`; of several names for one function the first in ascending order.

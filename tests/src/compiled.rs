@@ -114,6 +114,10 @@ impl Machine for Hit {
         self.registers[usize::from(number(register))]
     }
 
+    fn result(&self) -> u64 {
+        0
+    }
+
     fn function(&self) -> u64 {
         self.words[0]
     }

@@ -114,7 +114,7 @@ const BOTH: &str = "inline:tests::inlined::counted:entry { @entered[caller] = co
 test!(
     depends(cpus),
     fn copies_are_entered_and_left_as_often_as_the_function_is_called() {
-        let listed = program::list("inline:tests::inlined::counted:entry").unwrap_or_default();
+        let listed = program::list("inline:tests::inlined::counted:entry", false).unwrap_or_default();
         assert!(listed.len() >= 7, "{listed:?}");
         // Of a copy in pieces, as in a loop that is unrolled, entries may be fewer than the calls of the source.
         let is_unrolled = listed.iter().any(|copy| copy.contains("::repeated") && copy.ends_with(", in pieces"));

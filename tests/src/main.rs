@@ -43,6 +43,7 @@ mod snippets;
 mod step;
 mod storm;
 mod task;
+mod typed;
 mod unwind;
 
 use alloc::string::String;

@@ -208,7 +208,7 @@ test!(
 test!(
     fn inlined_copies_are_found_or_the_error_says_that_there_is_no_memory() {
         const PROBE: &str = "inline:tests::inlined::counted:entry";
-        let listed = each_allocation("a list of copies", || list(PROBE), is_memory);
+        let listed = each_allocation("a list of copies", || list(PROBE, false), is_memory);
         assert!(listed.len() >= 7, "{listed:?}");
         let text = alloc::format!("{PROBE} {{ @[caller] = count(); }}");
         let program = each_allocation("a program on copies", || Program::interpret(&text), is_memory);

@@ -1,10 +1,11 @@
 //! A boot loader copies one file to memory and jumps to its start. So the image is the linked program as it
-//! lies in memory, zeroed data included, with its symbols behind it; the header, which the linker cannot
+//! lies in memory, zeroed data included, with its symbols and types behind it; the header, which the linker cannot
 //! finish because it knows nothing of the symbols, is told the whole length (Linux,
 //! Documentation/arch/arm64/booting.rst).
 
 mod inlined;
 mod region;
+mod types;
 
 use std::{
     fs,
@@ -41,12 +42,26 @@ pub fn write(elf: &Path, out: &Path) -> Result<usize> {
 
 /// Makes the bytes of an image as [`write()`] does.
 pub fn whole(elf: &Path) -> Result<Vec<u8>> {
-    make(elf, |file| with_symbols(file, &inlined::copies(file)?))
+    make(elf, |file| {
+        let base = address_of(file, "__image_start")?;
+        let types = types::read(file)?.map(|contents| types::table(&contents, base)).transpose()?;
+        with_tables(file, &inlined::copies(file)?, types)
+    })
 }
 
-/// Makes the bytes of an image without the table of inlined copies, which is half of what goes over a serial line.
+/// Makes the bytes of an image without the tables of inlined copies and of types, which are half of what goes over a serial line.
 pub fn without_copies(elf: &Path) -> Result<Vec<u8>> {
-    make(elf, |file| with_symbols(file, &[]))
+    make(elf, |file| with_tables(file, &[], None))
+}
+
+/// How long the table of types of the program `elf` is, and what it has, as text.
+pub fn describe_types(elf: &Path) -> Result<String> {
+    let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
+    let file = parse(&program)?;
+    let contents = types::read(&file)?;
+    let contents = contents.with_context(|| format!("{} has no debugging information about types", elf.display()))?;
+    let table = types::table(&contents, address_of(&file, "__image_start")?)?;
+    Ok(types::describe(&contents, &table))
 }
 
 /// The same for a program that has no use for symbols.
@@ -96,10 +111,12 @@ fn parse(program: &[u8]) -> Result<ElfFile64<'_>> {
     Ok(file)
 }
 
-/// The image of a linked program, with its symbols and these inlined copies of functions.
-fn with_symbols(file: &ElfFile64<'_>, copies: &[Inlined]) -> Result<Vec<u8>> {
+/// The image of a linked program, with its symbols, these inlined copies of functions, and this table of types.
+fn with_tables(file: &ElfFile64<'_>, copies: &[Inlined], types: Option<Vec<u8>>) -> Result<Vec<u8>> {
     let (mut image, start) = contents(file)?;
     image.extend(symbols(file, start, copies)?);
+    image.resize(image.len().next_multiple_of(4), 0);
+    image.extend(types.unwrap_or_default());
     image.resize(image.len().next_multiple_of(PAGE), 0);
     let length = image.len() as u64;
     image[IMAGE_SIZE_AT..IMAGE_SIZE_AT + 8].copy_from_slice(&length.to_le_bytes());

@@ -61,6 +61,8 @@ enum Command {
     Setup,
     /// Makes the one file that a board boots.
     Image(ImageOptions),
+    /// Says how long the table of types of a kernel is, part by part, and of how many arguments it knows the place.
+    Types(TypesOptions),
     /// Cargo's runner: boots a kernel; for the image of the tests, runs every test.
     #[command(hide = true)]
     Runner(RunnerOptions),
@@ -105,6 +107,25 @@ struct ImageOptions {
     out: PathBuf,
 }
 
+#[derive(clap::Args)]
+struct TypesOptions {
+    /// A linked kernel; the runtime is built if none is given.
+    #[arg(long, value_name = "FILE")]
+    elf: Option<PathBuf>,
+}
+
+fn describe_types(options: &TypesOptions) -> Result<()> {
+    let elf = match &options.elf {
+        Some(elf) => elf.clone(),
+        None => {
+            setup::rust(&[])?;
+            workspace::build_kernel("runtime")?
+        }
+    };
+    println!("{}", image::describe_types(&elf)?);
+    Ok(())
+}
+
 fn make_image(options: &ImageOptions) -> Result<()> {
     board::Board::load(&options.board)?;
     if options.elf.is_none() {
@@ -145,6 +166,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Flash(options) => flash::flash(&options).map(success),
         Command::Setup => setup::everything().map(success),
         Command::Image(options) => make_image(&options).map(success),
+        Command::Types(options) => describe_types(&options).map(success),
         Command::Runner(options) => match options.command() {
             Ok(command) => execute(command),
             Err(error) => error.exit(),

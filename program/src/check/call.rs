@@ -7,6 +7,7 @@ use kprobes_vm::code::{Aggregate, Builtin, Comparison, Kept, Op, Operand, ROWS_M
 
 use super::clause::Clause;
 use super::format;
+use super::typed::Typed;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
 use crate::checked::{Action, Said};
 use crate::error::{Error, Noun, Problem, Span};
@@ -121,9 +122,38 @@ impl Clause<'_, '_> {
         }
     }
 
+    /// The text of a string of Rust, or of bytes, of `most` bytes at most; nothing for another value.
+    pub fn sequence_text(
+        &mut self,
+        value: Typed,
+        most: Option<(u64, Span)>,
+        span: Span,
+    ) -> Result<Option<Value>, Error> {
+        let Some((address, length)) = self.bytes_of(value, span)? else { return Ok(None) };
+        let Some((most, at)) = most else {
+            let of = Type::Text { words: TEXT_WORDS };
+            return Ok(Some(self.give(of, |to| Op::ReadText { to, words: TEXT_WORDS, address, length }, span)?));
+        };
+        let words = text_words(most as usize).ok_or(at.error(Problem::Range { least: 1, most: TEXT_MAX as u64 }))?;
+        let fewest = self.room(1, span)?;
+        let (left, right) = (Operand::Word(fewest), Operand::Constant(most));
+        self.push(Op::Set { to: fewest, from: length }, span)?;
+        let mut exits = Vec::new();
+        self.branch_if(Comparison::BelowEqual, left, right, &mut exits, span)?;
+        self.push(Op::Set { to: fewest, from: right }, span)?;
+        self.land(&exits);
+        Ok(Some(self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length: left }, span)?))
+    }
+
     /// `str`: a string in memory.
     fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
         self.allow(self.allowed.hit, Problem::NoHit, span)?;
+        if let Some(typed) = self.typed(pointer)? {
+            let most = length.map(|length| Ok::<_, Error>((self.known(length, 1, TEXT_MAX as u64)?, length.span)));
+            if let Some(text) = self.sequence_text(typed, most.transpose()?, pointer.span)? {
+                return Ok(text);
+            }
+        }
         let value = self.value(pointer)?;
         let address = number(value, pointer.span)?.at;
         let (words, length) = match length {
@@ -161,6 +191,11 @@ impl Clause<'_, '_> {
                 (true, Ok(Kept::Aggregate(_))) => return Err(what.span.error(Problem::CollectedKeys)),
                 _ => {}
             }
+        }
+        if let Some(typed) = self.typed(what)?
+            && let Some(count) = self.count_of(typed, what.span)?
+        {
+            return Ok(count);
         }
         let value = self.value(what)?;
         match (value.of, value.at) {
@@ -407,7 +442,7 @@ impl Clause<'_, '_> {
                 self.emit(Action::PrintEntry { map }, from, words, span)
             }
             _ => {
-                let value = self.value(what)?;
+                let value = self.printed(what)?;
                 let from = self.in_words(value, value.of, what.span)?;
                 self.emit(Action::Print { of: value.of }, from, value.of.words(), span)
             }
@@ -431,7 +466,11 @@ impl Clause<'_, '_> {
         let mut values = Vec::new();
         let converted = pieces.iter_mut().filter_map(|piece| piece.conversion.as_mut());
         for (argument, conversion) in arguments.iter().zip(converted) {
-            let value = self.value(argument)?;
+            let value = match conversion.shown {
+                Shown::Text => self.shown(argument)?,
+                Shown::Bytes { .. } => self.printed(argument)?,
+                _ => self.value(argument)?,
+            };
             format::fit(conversion, value.of).map_err(|problem| argument.span.error(problem))?;
             fallible::push(&mut values, (value, argument.span))?;
         }

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use fallible::{OutOfMemory, TryClone};
 use kprobes_vm::code::{Arithmetic, Comparison, Kept, OPS_MAX, Op, Operand, Type, Word};
 
 use super::Checker;
@@ -32,6 +33,8 @@ pub(super) struct Clause<'c, 's> {
     pub allowed: Allowed,
     /// The kind of all probes, if they are of one.
     pub kind: Option<&'static str>,
+    /// All probes.
+    pub probes: Vec<Spanned<Probe>>,
     /// How many statements may still be compiled: those that become nothing are no ops that could be counted.
     fuel: usize,
 }
@@ -70,6 +73,10 @@ impl Allowed {
     }
 }
 
+fn copy(probe: &Spanned<Probe>) -> Result<Spanned<Probe>, OutOfMemory> {
+    Ok(Spanned { node: probe.node.try_clone()?, span: probe.span })
+}
+
 /// The kind of all these probes, if they are of one.
 fn kind(probes: &[Spanned<Probe>]) -> Option<&'static str> {
     let (first, rest) = probes.split_first()?;
@@ -90,6 +97,7 @@ impl<'c, 's> Clause<'c, 's> {
             loops: Vec::new(),
             allowed: Allowed::by(&clause.probes),
             kind: kind(&clause.probes),
+            probes: fallible::collect_results(clause.probes.iter().map(copy))?,
             fuel: OPS_MAX,
         };
         if let Some(predicate) = &clause.predicate {

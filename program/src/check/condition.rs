@@ -68,6 +68,11 @@ impl Clause<'_, '_> {
         right: &Expression,
     ) -> Result<(Comparison, Operand, Operand), Error> {
         let span = left.span.to(right.span);
+        for (value, path) in [(left, right), (right, left)] {
+            if let Some(found) = self.is_variant(operator, value, path)? {
+                return Ok(found);
+            }
+        }
         let (one, other) = match (&*left.form, &*right.form) {
             // A path stands for functions where one is compared with it.
             (ExpressionForm::Text(path), form) if !matches!(form, ExpressionForm::Text(_)) => {

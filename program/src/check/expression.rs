@@ -26,7 +26,17 @@ impl Clause<'_, '_> {
                 Ok(Value { at: Operand::Word(known.at), of: known.of })
             }
             ExpressionForm::Map(map) => self.read_map(map, span),
+            ExpressionForm::Builtin(_)
+            | ExpressionForm::Field { .. }
+            | ExpressionForm::Part { .. }
+            | ExpressionForm::Index { .. }
+                if let Some(typed) = self.typed(expression)? =>
+            {
+                self.scalar(typed, span)
+            }
             ExpressionForm::Builtin(name) => self.builtin(name, span),
+            ExpressionForm::Field { .. } => Err(span.error(Problem::Value)),
+            ExpressionForm::Path(_) => Err(span.error(Problem::Path)),
             ExpressionForm::Call { name, arguments } => self.call(name, arguments, span),
             ExpressionForm::Unary { operator, operand } => self.unary(*operator, operand, expression),
             ExpressionForm::Step { target, up, first } => self.step(target, *up, *first, span),

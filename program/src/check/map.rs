@@ -91,7 +91,7 @@ impl Clause<'_, '_> {
         let number = self.map_number(map, span)?;
         let mut parts = Vec::new();
         for key in keys {
-            let value = self.value(key)?;
+            let value = self.shown(key)?;
             // A tuple alone is a key of its parts.
             match (value.of, value.at) {
                 (Type::Tuple { shape, .. }, Operand::Word(first)) if keys.len() == 1 => {

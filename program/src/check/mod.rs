@@ -8,8 +8,10 @@ mod clause;
 mod condition;
 mod expression;
 mod format;
+mod image;
 mod map;
 mod shapes;
+mod typed;
 mod value;
 
 use alloc::string::String;
@@ -17,9 +19,10 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use fallible::{OutOfMemory, TryClone};
+use kprobes_types::Types;
 use kprobes_vm::code::{Code, MANY_MAX, Routine, Type};
 
-use crate::checked::{Action, Checked};
+use crate::checked::{Action, Block, Checked, Known as KnownValue};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Probe, Program};
 use clause::Clause;
@@ -39,6 +42,15 @@ pub trait Symbols {
     ///
     /// That cannot be found out, or there is no memory for a list of them.
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem>;
+
+    /// The arguments of functions, and the types of Rust; nothing if the image does not tell.
+    ///
+    /// # Errors
+    ///
+    /// The table is damaged.
+    fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {
+        Ok(None)
+    }
 }
 
 /// Checks a program, and makes code of it.
@@ -53,6 +65,8 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
         actions: Vec::new(),
         formats: Vec::new(),
         shapes: Shapes::default(),
+        known: Vec::new(),
+        images: Vec::new(),
         declared: Vec::new(),
         stack_frames: 0,
         learning: true,
@@ -82,7 +96,15 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
     }
     let maps = fallible::collect(checker.maps.into_iter().filter_map(Known::finish))?;
     let code = Code { routines, maps, actions: checker.actions.len(), stack_frames: checker.stack_frames };
-    Ok(Checked { code, probes, actions: checker.actions, formats: checker.formats, tuples: checker.shapes.0 })
+    Ok(Checked {
+        code,
+        probes,
+        actions: checker.actions,
+        formats: checker.formats,
+        tuples: checker.shapes.0,
+        known: checker.known,
+        images: checker.images,
+    })
 }
 
 /// What is known of the whole program.
@@ -92,6 +114,8 @@ struct Checker<'a> {
     actions: Vec<Action>,
     formats: Vec<String>,
     shapes: Shapes,
+    known: Vec<KnownValue>,
+    images: Vec<Vec<Block>>,
     /// What variables are that are declared without a value, by where their names are.
     declared: Vec<(usize, Type)>,
     stack_frames: usize,
@@ -131,6 +155,25 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The number of these blocks.
+    fn image(&mut self, blocks: Vec<Block>, span: Span) -> Result<u8, Error> {
+        let number = self.images.iter().position(|other| *other == blocks).unwrap_or(self.images.len());
+        if number == self.images.len() {
+            fallible::push(&mut self.images, blocks)?;
+        }
+        u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
+    }
+
+    /// A value that `of` says what it is, in so many words.
+    fn known(&mut self, of: KnownValue, words: u8, span: Span) -> Result<Type, Error> {
+        let number = self.known.iter().position(|other| *other == of).unwrap_or(self.known.len());
+        if number == self.known.len() {
+            fallible::push(&mut self.known, of)?;
+        }
+        let shape = u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))?;
+        Ok(Type::Known { shape, words })
     }
 
     /// The number of `action`.

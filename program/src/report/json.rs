@@ -181,7 +181,7 @@ impl Reporter<'_> {
                 }
                 out.write_char(']')
             }
-            Type::Symbol | Type::Site | Type::Stack | Type::Time { .. } => {
+            Type::Symbol | Type::Site | Type::Stack | Type::Time { .. } | Type::Known { .. } => {
                 out.write_char('"')?;
                 match of {
                     Type::Time { format } => {

@@ -3,6 +3,7 @@
 //! It runs in a task, allocates, and takes its time. Without memory it gives the error of a writer, and has written what precedes.
 
 mod conversion;
+mod debug;
 mod entries;
 mod histogram;
 mod json;
@@ -12,6 +13,7 @@ use alloc::string::String;
 use core::fmt::{self, Write};
 
 use fallible::{OutOfMemory, Text};
+use kprobes_types::Types;
 use kprobes_vm::code::{Kept, TURNS_MAX, Type};
 use kprobes_vm::store::{Masked, Record, Store};
 
@@ -34,6 +36,11 @@ pub trait Names {
     /// other.
     fn number(&self, _address: u64) -> usize {
         0
+    }
+
+    /// The types of Rust that values are of, if there is a table of them.
+    fn types(&self) -> Option<Types<'static>> {
+        None
     }
 
     /// Writes the name of the probe of that number, as in `kprobe:f`.
@@ -182,6 +189,9 @@ impl Reporter<'_> {
                         rest = others;
                         let text = match conversion.shown {
                             Shown::Text => self.text(conversion.of, words)?,
+                            Shown::Bytes { .. } if matches!(conversion.of, Type::Known { .. }) => {
+                                self.text(conversion.of, words)?
+                            }
                             Shown::Bytes { characters, escaped } => {
                                 let mut text = Text::default();
                                 bytes(words, characters, escaped, &mut text)?;
@@ -264,6 +274,18 @@ impl Reporter<'_> {
             },
             Type::Site => self.names.site(word, out),
             Type::Bytes { .. } => bytes(words, true, true, out),
+            Type::Known { shape, .. } => {
+                let known = self.program.known.get(usize::from(shape)).copied();
+                match known.zip(self.names.types()) {
+                    Some((known, types)) => debug::write(
+                        &debug::Values { types, images: &self.program.images, names: self.names },
+                        known,
+                        words,
+                        out,
+                    ),
+                    None => write!(out, "{word:#x}"),
+                }
+            }
             Type::Tuple { shape, .. } => {
                 out.write_char('(')?;
                 let mut rest = words;

@@ -48,13 +48,19 @@ impl Parser<'_> {
     /// Values between operators that bind at least as strongly as `weakest`.
     fn binary(&mut self, weakest: u8) -> Result<Expression, Error> {
         let mut left = self.unary()?;
-        while let Token::Sign(sign) = self.token {
-            let Some(operator) = Operator::of_sign(sign).filter(|operator| operator.strength() >= weakest) else {
-                break;
-            };
+        while let Some(operator) = self.operator().filter(|operator| operator.strength() >= weakest) {
             left = self.behind(operator, left)?;
         }
         Ok(left)
+    }
+
+    /// The operator that is next. `value is Variant` is `value == Variant`.
+    fn operator(&self) -> Option<Operator> {
+        match self.token {
+            Token::Sign(sign) => Operator::of_sign(sign),
+            Token::Word("is") => Some(Operator::Equal),
+            _ => None,
+        }
     }
 
     /// `left`, the operator that is next, and the value behind it.
@@ -142,6 +148,13 @@ impl Parser<'_> {
                 self.advance()?;
                 return self.node(ExpressionForm::Part { tuple: value, number }, start);
             }
+            if has_fields(&value) {
+                self.advance()?;
+                let Token::Word(name) = self.token else { return Err(self.here(Problem::FieldName)) };
+                let name = fallible::copy(name)?;
+                self.advance()?;
+                return self.node(ExpressionForm::Field { of: value, name }, start);
+            }
             let whole = match &*value.form {
                 ExpressionForm::Builtin(name) => foreign::value(name).map(|problem| value.span.error(problem)),
                 _ => None,
@@ -186,6 +199,14 @@ impl Parser<'_> {
                     ExpressionForm::Call { name, arguments }
                 } else {
                     match word {
+                        _ if self.token == Token::Sign("::") => {
+                            while self.accept("::")? {
+                                let Token::Word(_) = self.token else { return Err(self.here(Problem::Value)) };
+                                self.advance()?;
+                            }
+                            let path = start.to(self.last).of(self.cursor.text);
+                            ExpressionForm::Path(fallible::copy(path)?)
+                        }
                         "false" => ExpressionForm::Integer(0),
                         "true" => ExpressionForm::Integer(1),
                         _ => ExpressionForm::Builtin(fallible::copy(word)?),
@@ -227,5 +248,15 @@ impl Parser<'_> {
         }
         self.expect(end)?;
         Ok(values)
+    }
+}
+
+/// Whether a value can have fields that have names: an argument, a return value, and what is in them.
+fn has_fields(value: &Expression) -> bool {
+    match &*value.form {
+        ExpressionForm::Builtin(name) => matches!(name.as_str(), "args" | "retval"),
+        ExpressionForm::Field { .. } => true,
+        ExpressionForm::Part { tuple: of, .. } | ExpressionForm::Index { pointer: of, .. } => has_fields(of),
+        _ => false,
     }
 }

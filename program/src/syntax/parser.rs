@@ -10,7 +10,7 @@ use crate::foreign;
 
 /// What is being read: one token is known ahead.
 pub(super) struct Parser<'a> {
-    cursor: Cursor<'a>,
+    pub cursor: Cursor<'a>,
     /// The next token.
     pub token: Token<'a>,
     /// Where it is.

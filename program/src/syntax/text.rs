@@ -163,7 +163,7 @@ fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
         ExpressionForm::Text(text) => quoted(f, text),
         ExpressionForm::Variable(name) => write!(f, "${name}"),
         ExpressionForm::Map(map) => map.fmt(f),
-        ExpressionForm::Builtin(name) => f.write_str(name),
+        ExpressionForm::Builtin(name) | ExpressionForm::Path(name) => f.write_str(name),
         ExpressionForm::Call { name, arguments } => {
             write!(f, "{}(", name.node)?;
             separated(f, arguments, ", ", |argument, f| argument.fmt(f))?;
@@ -212,6 +212,10 @@ fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
         ExpressionForm::Part { tuple, number } => {
             write_value(f, tuple, POSTFIX)?;
             write!(f, ".{number}")
+        }
+        ExpressionForm::Field { of, name } => {
+            write_value(f, of, POSTFIX)?;
+            write!(f, ".{name}")
         }
         ExpressionForm::Index { pointer, index } => {
             write_value(f, pointer, POSTFIX)?;

@@ -366,6 +366,15 @@ pub enum ExpressionForm {
         /// Which part of it.
         number: u64,
     },
+    /// `args.name`: a field of a value of Rust, or an argument.
+    Field {
+        /// What has it.
+        of: Expression,
+        /// Its name.
+        name: String,
+    },
+    /// `State::Idle`: what a value of Rust is compared with.
+    Path(String),
     /// `p[i]`.
     Index {
         /// A pointer.
@@ -385,7 +394,7 @@ impl Expression {
         use ExpressionForm as Form;
         let of = |map: &MapReference| map.keys.iter().map(|key| key.height).max().unwrap_or(0);
         let below = match &form {
-            Form::Integer(_) | Form::Text(_) | Form::Variable(_) | Form::Builtin(_) => 0,
+            Form::Integer(_) | Form::Text(_) | Form::Variable(_) | Form::Builtin(_) | Form::Path(_) => 0,
             Form::Map(map) => of(map),
             Form::Step { target, .. } => match &target.node {
                 Target::Map(map) => of(map),
@@ -393,9 +402,10 @@ impl Expression {
             },
             Form::Call { arguments, .. } => arguments.iter().map(|argument| argument.height).max().unwrap_or(0),
             Form::Tuple(parts) => parts.iter().map(|part| part.height).max().unwrap_or(0),
-            Form::Part { tuple: operand, .. } | Form::Unary { operand, .. } | Form::Cast { operand, .. } => {
-                operand.height
-            }
+            Form::Part { tuple: operand, .. }
+            | Form::Field { of: operand, .. }
+            | Form::Unary { operand, .. }
+            | Form::Cast { operand, .. } => operand.height,
             Form::Binary { left, right, .. } => left.height.max(right.height),
             Form::Index { pointer, index } => pointer.height.max(index.height),
             Form::Choice { condition, then, otherwise } => condition.height.max(then.height).max(otherwise.height),

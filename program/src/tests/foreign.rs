@@ -82,19 +82,19 @@ fn a_refusal_names_what_comes_nearest() {
             "bpftrace's `ustack` is not supported: there is no user space; see kaddr, ksym, kstack",
         ),
         (
-            "kprobe:f { print(args.x); }",
+            "kprobe:f { print(args); }",
             "                 ^^^^",
-            "bpftrace's `args` is not supported: arguments are arg0 to arg7, and a function returns retval",
+            "bpftrace's `args` is not supported: one is args.NAME, or arg0 to arg7 by its register; list-probes -v lists names",
         ),
         (
             "kprobe:f { print(arg0->x); }",
             "                     ^^",
-            "bpftrace's `->` is not supported: fields are not known; memory is read as integers, as in *(u32 *)(arg0 + 8)",
+            "bpftrace's `->` is not supported: args.NAME and retval have fields; other memory is read as integers, as in *(u32 *)(arg0 + 8)",
         ),
         (
             "kprobe:f { print(((struct a *)arg0)->b); }",
             "                   ^^^^^^",
-            "bpftrace's `struct` is not supported: memory is read as integers, as in *(u32 *)(arg0 + 8)",
+            "bpftrace's `struct` is not supported: the types of the image are known: args.NAME.FIELD, and *(u32 *)(arg0 + 8) for the rest",
         ),
         (
             "kprobe:f /arg0 == $1/ { }",

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use super::machine::Image;
 use crate::check::check;
-use crate::error::{Noun, Problem};
+use crate::error::{Listed, Noun, Problem};
 use crate::syntax::{Operator, PROGRAM_MAX, parse};
 
 const ERRORS: &str = include_str!("../../../tests/console/program-errors.txt");
@@ -94,6 +94,47 @@ fn every_error_is_shown() {
         Conversion,
         Conversions { conversions: 1, arguments: 0 },
         ConversionType { wanted: Noun::Text, found: Noun::Integer },
+        FieldName,
+        NoTypes,
+        NoSignature,
+        NoArgument { names: Listed::Names(&["state", "blocks"]) },
+        Differs,
+        Unknown { why: kprobes_types::Unknown::OptimizedOut },
+        Lost,
+        ResultInMemory,
+        NothingReturned,
+        NoField {
+            of: "DecompressorOxide",
+            names: Listed::Names(&[
+                "state",
+                "num_bits",
+                "z_header0",
+                "z_header1",
+                "z_adler32",
+                "finish",
+                "block_type",
+                "check_adler32",
+                "counter"
+            ])
+        },
+        FieldOfEnum { of: "Option<Action>" },
+        NotANumber { of: "(TINFLStatus, State)" },
+        NotShown { of: "Header" },
+        NotAnEnum { of: "u32" },
+        NoVariant {
+            of: "TINFLStatus",
+            names: Listed::Names(&[
+                "FailedCannotMakeProgress",
+                "BadParam",
+                "Adler32Mismatch",
+                "Failed",
+                "Done",
+                "NeedsMoreInput",
+                "HasMoreOutput"
+            ])
+        },
+        Path,
+        DamagedTypes,
         NoSymbol,
         NoAddress,
         NoMatch,
@@ -111,7 +152,8 @@ fn every_error_is_shown() {
     for problem in all {
         let line = format!("error: {problem}");
         let is_shown = ERRORS.lines().any(|shown| shown == line);
-        // The console takes no line that is long enough for the first two; the others are of a machine that is not whole.
+        // The console takes no line that is long enough for the first two; others are of a machine that is not whole, or of
+        // functions that are another way with each compiler.
         let cannot_be_shown = matches!(
             problem,
             Problem::LongProgram { .. }
@@ -119,6 +161,10 @@ fn every_error_is_shown() {
                 | Problem::Many { .. }
                 | Problem::InlinedMemory { .. }
                 | Problem::InlinedDamaged
+                | Problem::NoTypes
+                | Problem::DamagedTypes
+                | Problem::Lost
+                | Problem::NotShown { .. }
         );
         assert!(is_shown != cannot_be_shown, "{line}");
     }
@@ -148,7 +194,8 @@ fn errors_are_shown_as_they_are() {
         let Some(program) = typed.strip_prefix("trace ").filter(|program| !program.contains("' -")) else { continue };
         let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
         let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else { continue };
-        if reply.contains("  Command: ") {
+        // What is wrong with values of the image is not known of the one that is made up.
+        if reply.contains("  Command: ") || error.problem == Problem::NoMatch || program.contains("retval.") {
             continue;
         }
         let mark = error.span.mark(program).to_string();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec::Vec;
 
 use fallible::failing::with_memory;
+use kprobes_types::Types;
 use kprobes_vm::code::Register;
 use kprobes_vm::hit::{Machine, run};
 use kprobes_vm::store::{Limits, Store};
@@ -52,6 +53,10 @@ impl Symbols for Image {
             Ok(meant.map(|&(_, start)| start..start + 0x100).collect())
         })
     }
+
+    fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {
+        Ok(Some(with_memory(usize::MAX, super::typed::table)))
+    }
 }
 
 impl Names for Image {
@@ -63,6 +68,10 @@ impl Names for Image {
         let Some((name, start)) = self.symbol(address) else { return 0 };
         let same = || IMAGE.iter().filter(|(of, _)| *of == name).map(|&(_, start)| start);
         if same().count() == 1 { 0 } else { 1 + same().filter(|other| *other < start).count() }
+    }
+
+    fn types(&self) -> Option<Types<'static>> {
+        Some(*with_memory(usize::MAX, super::typed::table))
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {
@@ -116,6 +125,10 @@ impl Machine for Task {
             Register::Pc => self.function,
             Register::Pstate => 0x3c5,
         }
+    }
+
+    fn result(&self) -> u64 {
+        0x8000
     }
 
     fn function(&self) -> u64 {

@@ -40,7 +40,7 @@ pub(super) static COMMANDS: [Command; 27] = [
     },
     Command {
         name: "list-probes",
-        arguments: "PROBES",
+        arguments: "[-v] PROBES",
         help: "what a probe matches, as in kprobe:blk::*",
         run: program::list,
     },
@@ -70,7 +70,12 @@ pub(super) static COMMANDS: [Command; 27] = [
         help: "probe every instruction that can be probed",
         run: everything::everything,
     },
-    Command { name: "symbols", arguments: "GLOB", help: "functions and statics by their names", run: system::symbols },
+    Command {
+        name: "symbols",
+        arguments: "[-v] GLOB",
+        help: "functions and statics by their names",
+        run: system::symbols,
+    },
     Command {
         name: "run",
         arguments: "WORKLOAD [N] [TASKS]",

@@ -44,7 +44,7 @@ pub(super) const fn is_narrow(text: &str) -> bool {
 }
 
 /// What `help NAME` says besides, by name.
-const MORE: [(&str, &str); 13] = [
+const MORE: [(&str, &str); 14] = [
     (
         "p",
         "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, or SYMBOL%return\n\
@@ -68,7 +68,12 @@ const MORE: [(&str, &str); 13] = [
          \x20        -k KEYS: have room for so many keys and stacks; -i: interpret;\n\
          \x20        -f json: put out JSON; -m: mark what a host is to read",
     ),
-    ("symbols", "GLOB: * stands for any characters, ? for one; without them, a part of the name"),
+    (
+        "symbols",
+        "GLOB: * stands for any characters, ? for one; without them, a part of the name\n\
+         -v: with the arguments of each function, and their types",
+    ),
+    ("list-probes", "-v: with the arguments of each function, as args.NAME has them"),
     ("coverage", "GLOB: as for symbols; without it, all of the image"),
     ("why", "without OFFSET, each instruction of the function in a line"),
     ("everything", "on: probe all; off: remove these probes; nothing: how often they were hit"),

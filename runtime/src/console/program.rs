@@ -253,10 +253,11 @@ fn follow(reader: &Reader, mut lines: Lines) -> Lines {
     }
 }
 
-/// `list-probes PROBES`
+/// `list-probes [-v] PROBES`
 pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let has_signatures = words.option("-v");
     let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;
-    match program::list(&text) {
+    match program::list(&text, has_signatures) {
         Err(refusal) => {
             session.is_refused = true;
             show(&refusal, &text, &mut Screen::default());
@@ -268,7 +269,8 @@ pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), F
                 }
                 println!("{probe}");
             }
-            println!("{} probe{}", probes.len(), if probes.len() == 1 { "" } else { "s" });
+            let count = probes.iter().filter(|line| !line.starts_with(' ')).count();
+            println!("{count} probe{}", if count == 1 { "" } else { "s" });
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use super::words::{Failure, Words, joined};
 use crate::device_tree::Start;
 use crate::nearest::nearest;
 use crate::workload::{self, WORKLOADS};
-use crate::{backtrace as trace, power, print, println, smp, symbol, task, uart};
+use crate::{backtrace as trace, power, print, println, smp, symbol, task, types, uart};
 
 /// Iterations of a workload, unless said otherwise.
 const DEFAULT_ITERATIONS: u64 = 100;
@@ -21,8 +21,9 @@ const DEFAULT_TASKS: u64 = 4;
 /// The largest number of tasks of a workload.
 const TASKS_MAX: u64 = 64;
 
-/// `symbols GLOB`
+/// `symbols [-v] GLOB`
 pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let has_signatures = words.option("-v");
     let (glob, column) = name(words)?;
     if glob.is_empty() {
         words.expect("a part of a name, or a pattern with * and ?,")?;
@@ -33,6 +34,9 @@ pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fail
     for function in table.iter().filter(&is_wanted) {
         let path = symbol::path(&function).map_err(Failure::new)?;
         println!("{:016x} {:>6}  {path}", function.address, function.size);
+        if let Some(signature) = types::function(function.address).filter(|_| has_signatures) {
+            println!("    {signature}");
+        }
         functions += 1;
     }
     for Symbol { address, size, name } in table.statics().filter(&is_wanted) {

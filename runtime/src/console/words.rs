@@ -57,6 +57,15 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Whether the next word is this option, which is taken then.
+    pub fn option(&mut self, option: &str) -> bool {
+        let is_next = self.clone().next().is_some_and(|word| word.text == option);
+        if is_next {
+            self.next();
+        }
+        is_next
+    }
+
     /// Everything that was not read yet, without the white space around it.
     #[must_use]
     pub fn rest(&self) -> Word<'a> {

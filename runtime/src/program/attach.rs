@@ -8,6 +8,7 @@ use core::ops::Deref;
 use aarch64_kprobes::probe::{AliasableBox, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
 use fallible::OutOfMemory;
+use kprobes_vm::code::{Builtin, Code, Op};
 
 use super::Shared;
 use super::compiled::{Clauses, View};
@@ -107,6 +108,11 @@ pub(super) unsafe fn attach(
             Way::Return => {
                 let handler = clauses.returned(place.clause).unwrap_or(INTERPRETER.returned);
                 let kretprobe = Kretprobe::at(place.address).handler(handler).data(data).disabled();
+                // SAFETY: by the caller.
+                let kretprobe = match wants_result(unsafe { &(*shared).program.code }, place.clause) {
+                    true => kretprobe.entry(INTERPRETER.called).data_words(1),
+                    false => kretprobe,
+                };
                 let kretprobe = match snippets.get(number) {
                     // SAFETY: as below.
                     Some(insertion) => unsafe { kretprobe.snippet(insertion) },
@@ -133,6 +139,12 @@ pub(super) unsafe fn attach(
     let kretprobes = registered(&returning, Kretprobe::register_all, &mut outcomes, is_stopped)?;
     let refused = Refused::of(outcomes)?;
     Ok(Attached { kprobes, kretprobes, _sites: sites, clauses, _snippets: snippets, refused })
+}
+
+/// Whether a clause asks where a function writes what it returns.
+fn wants_result(code: &Code, clause: usize) -> bool {
+    let ops = code.routines.get(clause).into_iter().flat_map(|routine| &routine.ops);
+    ops.into_iter().any(|op| matches!(op, Op::Load { what: Builtin::Result, .. }))
 }
 
 /// The probes of `requests` that can be registered; what became of each is added to `outcomes`.

@@ -10,9 +10,10 @@ use kprobes_program::error::Problem;
 use kprobes_program::report::Names;
 use kprobes_program::syntax::Probe;
 use kprobes_symbols::Symbol;
+use kprobes_types::{Types, TypesError};
 
 use super::inlined;
-use crate::symbol;
+use crate::{symbol, types};
 
 /// The functions and statics of the image, for the checker.
 pub(super) struct Image<'a>(pub &'a inlined::Table);
@@ -29,6 +30,14 @@ impl Symbols for Image<'_> {
             fallible::extend(&mut all, self.0.find(path)?.into_iter().map(|copies| copies..copies + 1))?;
         }
         Ok(all)
+    }
+
+    fn types(&self) -> Result<Option<&'static Types<'static>>, Problem> {
+        match types::table() {
+            Ok(types) => Ok(Some(types)),
+            Err(TypesError::Absent) => Ok(None),
+            Err(_) => Err(Problem::DamagedTypes),
+        }
     }
 }
 
@@ -49,6 +58,10 @@ impl Names for Known<'_> {
 
     fn number(&self, address: u64) -> usize {
         symbol::lookup(address as usize).map_or(0, |function| symbol::number(&function))
+    }
+
+    fn types(&self) -> Option<Types<'static>> {
+        types::table().ok().copied()
     }
 
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result {

@@ -25,7 +25,7 @@ use super::snippets::Snippets;
 use crate::interrupt::fast;
 use crate::sync::IrqMask;
 use crate::task::JoinHandle;
-use crate::{memory, smp, symbol, time};
+use crate::{memory, smp, symbol, time, types};
 
 /// Starts a program that runs until it exits by itself.
 const GO_ON: &dyn Fn() -> bool = &|| false;
@@ -458,7 +458,7 @@ impl Detached {
 /// # Errors
 ///
 /// What is wrong with it, or that it means none.
-pub fn list(text: &str) -> Result<Vec<String>, Refusal> {
+pub fn list(text: &str, has_signatures: bool) -> Result<Vec<String>, Refusal> {
     let (mut lines, table) = (Vec::new(), Table::default());
     let routine = Routine { ops: Vec::new(), runs_after_exit: false };
     for probe in syntax::parse_probes(text)? {
@@ -468,8 +468,12 @@ pub fn list(text: &str) -> Result<Vec<String>, Refusal> {
         }
         let mut all = Places::default();
         all.add(0, &routine, &probe, &table)?;
-        for name in &all.names {
+        for (number, name) in all.names.iter().enumerate() {
             fallible::push(&mut lines, fallible::format(format_args!("{name}"))?)?;
+            let place = all.places.iter().find(|place| has_signatures && place.name == number);
+            if let Some(signature) = place.and_then(|place| types::function(place.function.start as u64)) {
+                fallible::push(&mut lines, fallible::format(format_args!("    {signature}"))?)?;
+            }
         }
     }
     Ok(lines)

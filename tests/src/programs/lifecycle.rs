@@ -158,6 +158,6 @@ test!(
         assert!(
             refused.contains(&"aarch64_kprobes::exception::handle_sync") && program.refused_instructions().is_empty()
         );
-        assert_eq!(program.probes() + refused.len(), list("kprobe:*").expect("there are some").len());
+        assert_eq!(program.probes() + refused.len(), list("kprobe:*", false).expect("there are some").len());
     }
 );

@@ -41,6 +41,13 @@ pub enum Type {
         /// How many words they have.
         words: u8,
     },
+    /// A value whose type the front end knows.
+    Known {
+        /// The number of that.
+        shape: u8,
+        /// How many words it has.
+        words: u8,
+    },
     /// Nanoseconds since the start of the machine, shown by a format that the front end keeps.
     Time {
         /// The number of the format.
@@ -52,14 +59,16 @@ impl Type {
     /// Whether the words of this are those that `other` would have.
     #[must_use]
     pub fn fits_as(self, other: Self) -> bool {
-        self.words() == other.words() && (self == other || !matches!(self, Self::Tuple { .. }))
+        self.words() == other.words() && (self == other || !matches!(self, Self::Tuple { .. } | Self::Known { .. }))
     }
 
     /// How many words it has.
     #[must_use]
     pub fn words(self) -> u8 {
         match self {
-            Self::Text { words } | Self::Bytes { words } | Self::Tuple { words, .. } => words,
+            Self::Text { words } | Self::Bytes { words } | Self::Tuple { words, .. } | Self::Known { words, .. } => {
+                words
+            }
             _ => 1,
         }
     }

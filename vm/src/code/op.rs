@@ -286,6 +286,8 @@ pub const COMM_WORDS: u8 = 2;
 pub enum Builtin {
     /// A register.
     Register(Register),
+    /// The virtual address that the function was told, at its entry, to write what it returns to. Known where a call has returned.
+    Result,
     /// The virtual address of the function that the probe is in.
     Function,
     /// The virtual address of the call that the function returns behind.

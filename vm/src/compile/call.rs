@@ -82,7 +82,7 @@ impl Emitter<'_> {
             Builtin::Caller => (kernel.caller, None),
             Builtin::Site => (kernel.site, None),
             Builtin::Cpus => (Some(Source::Constant(self.store.lanes.len() as u64)), None),
-            Builtin::Random => (None, None),
+            Builtin::Random | Builtin::Result => (None, None),
             Builtin::Cpu => (Some(Source::Path(kernel.cpu)), None),
             Builtin::Task => (kernel.task, None),
             Builtin::Nanoseconds => (kernel.nanoseconds, None),

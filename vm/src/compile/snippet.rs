@@ -406,6 +406,7 @@ impl Lowering<'_> {
             },
             Builtin::Register(Register::Pstate)
             | Builtin::Caller
+            | Builtin::Result
             | Builtin::Cpu
             | Builtin::Cpus
             | Builtin::Random

@@ -69,6 +69,9 @@ pub trait Machine {
     /// A register of the interrupted code.
     fn register(&self, register: Register) -> u64;
 
+    /// The virtual address that the function was told to write what it returns to; 0 if that is not known.
+    fn result(&self) -> u64;
+
     /// The virtual address of the function that the probe is in.
     fn function(&self) -> u64;
 
@@ -306,6 +309,7 @@ impl<'a, M: Machine> Run<'a, M> {
     fn builtin(&self, what: Builtin) -> u64 {
         match what {
             Builtin::Register(register) => self.machine.register(register),
+            Builtin::Result => self.machine.result(),
             Builtin::Function => self.machine.function(),
             Builtin::Caller => self.machine.caller(),
             Builtin::Site => self.machine.site(),

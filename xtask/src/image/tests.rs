@@ -3,7 +3,7 @@
 use anyhow::Result;
 use kprobes_symbols::SymbolTable;
 
-use super::{contents, parse, with_symbols};
+use super::{contents, parse, with_tables};
 
 const START: u64 = 0xffff_ffc0_0000_0000;
 const TEXT_SECTION: u16 = 1;
@@ -12,7 +12,7 @@ const FUNCTION: u8 = 2;
 const OBJECT: u8 = 1;
 
 fn image(program: &[u8]) -> Result<Vec<u8>> {
-    with_symbols(&parse(program)?, &[])
+    with_tables(&parse(program)?, &[], None)
 }
 
 /// A program; the fields are what the tests vary.

@@ -174,7 +174,9 @@ fn with_damaged_symbols(
 ) -> Result<Vec<Boot>> {
     let good = fs::read(image).with_context(|| format!("{} cannot be read", image.display()))?;
     let symbols = image::symbols_at(elf)?;
-    let middle = symbols + (good.len() - symbols) / 2;
+    // The table says how long it is: other tables follow it.
+    let length = good[symbols + 16..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize);
+    let middle = symbols + length / 2;
     let with_length = |length: usize| {
         let mut bytes = good[..length].to_vec();
         bytes[image::IMAGE_SIZE_AT..][..8].copy_from_slice(&(length as u64).to_le_bytes());

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The packages whose library, or the pure part of it, also builds for the host.
-const LIBRARIES: [&str; 20] = [
+const LIBRARIES: [&str; 22] = [
     "-p",
     "aarch64-kprobes",
     "-p",
@@ -28,6 +28,8 @@ const LIBRARIES: [&str; 20] = [
     "kprobes-program",
     "-p",
     "kprobes-symbols",
+    "-p",
+    "kprobes-types",
     "-p",
     "kprobes-loader-protocol",
     "-p",

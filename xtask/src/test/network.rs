@@ -56,6 +56,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const TIME_TO_START: Duration = Duration::from_secs(30);
 /// How often other ports are tried.
 const ATTEMPTS: usize = 5;
+/// What is asked about the segments that sockets are given.
+const CONTROLS: &str = "trace 'kprobe:<smoltcp::socket::tcp::Socket>::process { @[args.repr.control] = count(); }'";
 /// The program that is tried under load on machines with so many CPUs.
 const EVERYTHING: &str = "kprobe:* { @[func] = count(); }";
 const CPUS: u32 = 4;
@@ -112,6 +114,10 @@ pub fn all(
         let subject = traced.map(|traced| Box::new(traced) as Talk);
         trials.push(Trial { name, demands: Demands::on(&[Trait::Cpus]), machine, subject });
     }
+    let name = "control_flags";
+    let machine_of_flags = machine(name);
+    let subject: Talk = Box::new(Traced::controlled(machine_of_flags.host.clone(), CONTROLS));
+    trials.push(Trial { name, demands: Demands::on(&[Trait::Cpus]), machine: machine_of_flags, subject: Ok(subject) });
     if board.cpus(configuration) == CPUS {
         let traced: fn(Host) -> Talk = |host| Box::new(Traced::everything(host, EVERYTHING));
         let stopped: fn(Host) -> Talk = |host| Box::new(Stopped::new(host));

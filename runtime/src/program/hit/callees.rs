@@ -11,11 +11,11 @@ use super::clause::{Moment, Registers, Site};
 use crate::program::Shared;
 use crate::time;
 
-/// Does op `number & 0xffff` of clause `number >> 16` of `shared`, at the hit of the probe of `site`.
+/// Does op `number & 0xffff` of clause `number >> 16` of `shared`, at this hit of its probe.
 #[inline(always)]
-fn perform(site: &Site, registers: &impl Registers, return_address: Option<u64>, number: u64, shared: &Shared) {
+fn perform(moment: &Moment<'_, impl Registers>, number: u64, shared: &Shared) {
     let (clause, op) = ((number >> 16) as usize, (number & 0xffff) as usize);
-    vm::perform(&shared.program.code, clause, op, &shared.store, &Moment { site, registers, return_address });
+    vm::perform(&shared.program.code, clause, op, &shared.store, moment);
 }
 
 /// Where a handler is told what a call passes.
@@ -23,21 +23,20 @@ pub(crate) extern "C" fn entered(entry: &Entry, number: u64, shared: &Shared) {
     // SAFETY: compiled code gives on what it was given, and `super::super::attach` registers it, with the address of a site that
     // outlives the probe.
     let site = unsafe { Site::at(entry.data()) };
-    perform(site, entry, None, number, shared);
+    perform(&Moment { site, registers: entry, return_address: None, result: 0 }, number, shared);
 }
 
 /// Where it is told all registers.
 pub(crate) extern "C" fn reached(hit: &Hit<'_>, number: u64, shared: &Shared) {
     // SAFETY: as above.
     let site = unsafe { Site::at(hit.data()) };
-    perform(site, hit.frame(), None, number, shared);
+    perform(&Moment { site, registers: hit.frame(), return_address: None, result: 0 }, number, shared);
 }
 
 /// Where a call has come back to.
 pub(crate) extern "C" fn returned(call: &Call<'_>, number: u64, shared: &Shared) {
     // SAFETY: as above.
-    let site = unsafe { Site::at(call.data()) };
-    perform(site, call.frame(), Some(call.return_address() as u64), number, shared);
+    perform(&unsafe { Moment::returned(call) }, number, shared);
 }
 
 /// The time, as a clause has it.

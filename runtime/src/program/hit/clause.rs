@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_kprobes::exception::{TrapFrame, nofault};
-use aarch64_kprobes::probe::{self, ArgumentHandler, Entry, PreHandler, ReturnHandler};
+use aarch64_kprobes::probe::{self, ArgumentHandler, Call, Entry, EntryHandler, PreHandler, ReturnHandler};
 use kprobes_vm::code::Register;
 use kprobes_vm::hit::{Machine, run};
 
@@ -23,11 +23,18 @@ pub(crate) struct Handlers {
     pub left: PreHandler,
     /// At a return.
     pub returned: ReturnHandler,
+    /// At the entry of a function, for the other at its return.
+    pub called: EntryHandler,
 }
 
 /// The interpreter.
-pub(crate) const INTERPRETER: Handlers =
-    Handlers { entered: handler::entered, reached: handler::reached, left: handler::left, returned: handler::returned };
+pub(crate) const INTERPRETER: Handlers = Handlers {
+    entered: handler::entered,
+    reached: handler::reached,
+    left: handler::left,
+    returned: handler::returned,
+    called: handler::called,
+};
 
 /// A probe of a program: what it is to a hit of it. Compiled code loads the name and the function from here.
 #[derive(Debug)]
@@ -78,7 +85,7 @@ pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
         exit: Exit::Always,
         caller: None,
     };
-    Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None }.run();
+    Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
 }
 
 /// Registers of probed code.
@@ -129,10 +136,28 @@ pub(super) struct Moment<'a, R> {
     pub registers: &'a R,
     /// Where the function has returned to, if it has.
     pub return_address: Option<u64>,
+    /// Where it was told to write what it returns, if it has returned and the clause asks for that.
+    pub result: u64,
 }
 
 const FRAME_POINTER: Register = Register::X(29);
 const LINK: Register = Register::X(30);
+
+impl<'a> Moment<'a, TrapFrame> {
+    /// Where `call` has come back to.
+    ///
+    /// # Safety
+    ///
+    /// Its data is the address of a site that outlives the probe.
+    #[inline(always)]
+    pub unsafe fn returned(call: &'a Call<'_>) -> Self {
+        // SAFETY: by the caller.
+        let site = unsafe { Site::at(call.data()) };
+        let return_address = Some(call.return_address() as u64);
+        let result = call.instance_data().first().copied().unwrap_or(0);
+        Self { site, registers: call.frame(), return_address, result }
+    }
+}
 
 impl<R: Registers> Moment<'_, R> {
     #[inline(always)]
@@ -171,6 +196,11 @@ impl<R: Registers> Machine for Moment<'_, R> {
     #[inline(always)]
     fn register(&self, register: Register) -> u64 {
         self.registers.register(register)
+    }
+
+    #[inline(always)]
+    fn result(&self) -> u64 {
+        self.result
     }
 
     #[inline(always)]

@@ -17,6 +17,8 @@ pub struct Packet {
     pub is_transmitted: bool,
     /// Its bytes, with the Ethernet header.
     pub length: u64,
+    /// Of a TCP segment, which of SYN, FIN, RST and PSH it has, in the words of smoltcp's `Control`.
+    pub control: Option<&'static str>,
 }
 
 /// Packets that have passed a card, and bytes of them.
@@ -63,15 +65,44 @@ fn parse(bytes: &[u8], address: &[u8], since: usize) -> Result<Vec<Packet>> {
     {
         let length = word(&head[12..]).unwrap_or_default().into();
         // The source stands behind the destination.
-        packets.push(Packet { is_transmitted: packet.get(6..12) == Some(address), length });
+        let is_transmitted = packet.get(6..12) == Some(address);
+        packets.push(Packet { is_transmitted, length, control: control(packet) });
         rest = behind;
     }
     Ok(packets)
 }
 
+/// The control flags of a packet, if it is a TCP segment over IPv4 (RFC 791, section 3.1; RFC 9293, section 3.1).
+fn control(packet: &[u8]) -> Option<&'static str> {
+    const ETHERNET: usize = 14;
+    let is_ipv4 = packet.get(12..ETHERNET) == Some(&[8, 0]);
+    let header = packet.get(ETHERNET..).filter(|header| is_ipv4 && header.get(9) == Some(&6))?;
+    let flags = *header.get(usize::from(header.first()? & 0xf) * 4 + 13)?;
+    Some(match (flags & 2 != 0, flags & 1 != 0, flags & 4 != 0, flags & 8 != 0) {
+        (true, ..) => "Syn",
+        (_, true, ..) => "Fin",
+        (_, _, true, _) => "Rst",
+        (.., true) => "Psh",
+        _ => "None",
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::{MAGIC, Packet, Passed, parse};
+
+    #[test]
+    fn control_flags_are_those_of_tcp_segments() {
+        let mut packet = [0; 14 + 24 + 20];
+        (packet[12], packet[14], packet[14 + 9]) = (8, 0x46, 6);
+        for (flags, control) in [(2, "Syn"), (0x12, "Syn"), (0x11, "Fin"), (4, "Rst"), (0x18, "Psh"), (0x10, "None")] {
+            packet[14 + 24 + 13] = flags;
+            assert_eq!(super::control(&packet), Some(control));
+        }
+        packet[14 + 9] = 17;
+        assert_eq!(super::control(&packet), None);
+        assert_eq!(super::control(&packet[..20]), None);
+    }
 
     #[test]
     fn packets_are_told_apart_by_their_direction() {
@@ -83,7 +114,7 @@ mod tests {
             file.extend(head.into_iter().chain(packet));
             ends.push(file.len());
         }
-        let packet = |is_transmitted, length| Packet { is_transmitted, length };
+        let packet = |is_transmitted, length| Packet { is_transmitted, length, control: None };
         let packets = [packet(true, 60), packet(false, 1514), packet(true, 70)];
         assert_eq!(parse(&file, &[1; 6], 0).unwrap(), packets);
         assert_eq!(parse(&file, &[1; 6], ends[0]).unwrap(), packets[1..]);

@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_compared_with_packets() {
         let lengths = [54; 10].into_iter().chain([255]);
-        let packets: Vec<_> = lengths.map(|length| Packet { is_transmitted: true, length }).collect();
+        let packets: Vec<_> = lengths.map(|length| Packet { is_transmitted: true, length, control: None }).collect();
         let (read, captured) = (printed(TEXT).unwrap(), of_packets("net1", &packets));
         assert_eq!(
             (&read.maps, &read.losses[..], difference(&read.maps, &captured).as_str()),
@@ -109,7 +109,10 @@ mod tests {
         let text = "@bytes[net1] [32, 64) is 10, and 9 was captured\n@packets[net1] is 11, and 10 was captured\n";
         assert_eq!(difference(&read.maps, &fewer), text);
         assert_eq!(difference(&fewer, &Default::default()).lines().count(), 4);
-        assert_eq!(of_packets("net1", &[Packet { is_transmitted: true, length: 1514 }])["@bytes[net1] [1K, 2K)"], 1);
+        assert_eq!(
+            of_packets("net1", &[Packet { is_transmitted: true, length: 1514, control: None }])["@bytes[net1] [1K, 2K)"],
+            1
+        );
         assert!(of_packets("net1", &[]).is_empty());
     }
 

@@ -132,6 +132,11 @@ impl Traced {
         Ok(Self::new(host, curl::a_hundred_times, command, |printed, captured| compare(printed, captured, false)))
     }
 
+    /// To be asked by `command` which control flags the segments have that sockets are given.
+    pub fn controlled(host: Host, command: &str) -> Self {
+        Self::new(host, curl::a_hundred_times, command.into(), controls)
+    }
+
     /// To be traced by `program`, which counts by function, while other commands are typed.
     pub fn everything(host: Host, program: &str) -> Self {
         let command = format!("trace '{program}' -c {CONSOLE}");
@@ -274,6 +279,24 @@ fn compare(printed: &Printed, captured: &[(String, Vec<Packet>)], is_transmitted
             Err(format!("{}the program has counted other packets", printed::difference(&printed.maps, &expected)))
         }
     }
+}
+
+/// Whether the segments that a socket was given are those that were captured, by their control flags: every connection begins once.
+/// Some of the other segments are for a connection that has ended, and are given to no socket.
+fn controls(printed: &Printed, captured: &[(String, Vec<Packet>)]) -> Result<(), String> {
+    if let Some(loss) = printed.losses.first() {
+        return Err(format!("something was lost: {loss}"));
+    }
+    for control in ["Syn", "Fin", "Psh", "None", "Rst"] {
+        let received = captured.iter().flat_map(|(_, packets)| packets).filter(|packet| !packet.is_transmitted);
+        let passed = received.filter(|packet| packet.control == Some(control)).count() as u64;
+        let counted = printed.maps.get(&format!("@[{control}]")).copied().unwrap_or_default();
+        let is_all = control != "Syn" || counted == passed && counted > 0;
+        if counted > passed || !is_all || (counted == 0) != (passed == 0) {
+            return Err(format!("{counted} segments were counted as {control}, and {passed} have passed"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the functions that every packet goes through were counted so often, among all others. No more calls are missing than

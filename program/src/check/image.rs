@@ -1,0 +1,368 @@
+//! Values of Rust as a whole, to be printed: what is read at the hit, as it is another value later.
+//!
+//! A value becomes *blocks* of words in a row: its own bytes, and behind them those that its references lead to, to a bounded depth
+//! and length. Each begins with how many bytes could be read. What a reference leads to that is in one variant of an enum only, is
+//! read only if the enum is that variant: otherwise none of its bytes are asked for.
+
+use alloc::vec::Vec;
+
+use kprobes_types::{Flavor, Kind, Part, Place, Source, TypeId};
+use kprobes_vm::code::{Arithmetic, Comparison, Op, Operand, Type, Word};
+
+use super::clause::Clause;
+use super::typed::{Spot, Tags, Typed};
+use super::value::{SIGNED, UNSIGNED, Value};
+use crate::checked::{Block, Known};
+use crate::error::{Error, Problem, Span};
+use crate::syntax::Expression;
+
+/// The most words of a value.
+const WORDS_MAX: usize = 96;
+/// The most bytes of what a value has within, and of what a reference in it leads to.
+const OWN_MAX: u64 = 512;
+const REFERRED_MAX: u64 = 64;
+/// The most elements of a slice, that are no bytes of a string.
+const ELEMENTS_MAX: u64 = 8;
+/// How many references are followed, and how many values within each other are looked into for more.
+const REFERENCES_MAX: usize = 3;
+const NESTED_MAX: usize = 12;
+
+/// A tag that tells whether there is something: if it is `first`, or none of `span` from there on.
+#[derive(Clone, Copy, Debug)]
+struct Guard {
+    block: usize,
+    offset: u32,
+    bytes: u8,
+    first: u64,
+    others: Option<u64>,
+}
+
+/// How a block is read that a reference leads to.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    /// Of an enum in an enum there are two.
+    guards: [Option<Guard>; 2],
+    /// Where the address is in the block that has it, and what is added to it.
+    address: u32,
+    behind: u32,
+    /// Where the number of elements is, and how many bytes one has.
+    elements: Option<(u32, u64)>,
+}
+
+/// What is planned for a value.
+#[derive(Default)]
+struct Plan {
+    blocks: Vec<Block>,
+    readings: Vec<Option<Reading>>,
+    words: usize,
+}
+
+/// Where in the plan a value is that is being looked into.
+#[derive(Clone, Copy)]
+struct Within {
+    block: usize,
+    offset: u32,
+    guards: [Option<Guard>; 2],
+    references: usize,
+    nested: usize,
+}
+
+impl Plan {
+    /// Adds a block, if there is room for it.
+    fn push(&mut self, block: Block, reading: Option<Reading>) -> Result<Option<usize>, Error> {
+        let words = 1 + (block.bytes as usize).div_ceil(8);
+        if self.words + words > WORDS_MAX {
+            return Ok(None);
+        }
+        let number = self.blocks.len();
+        fallible::push(&mut self.blocks, Block { at: self.words as u8, ..block })?;
+        fallible::push(&mut self.readings, reading)?;
+        self.words += words;
+        Ok(Some(number))
+    }
+}
+
+impl Clause<'_, '_> {
+    /// A value where it is printed: all of it, as `{:?}` does it, if it is a value of Rust.
+    pub fn printed(&mut self, expression: &Expression) -> Result<Value, Error> {
+        let span = expression.span;
+        let Some(typed) = self.typed(expression)? else { return self.value(expression) };
+        let value = self.followed(typed, span)?;
+        let of = self.rust(value.of, span)?;
+        match of.kind {
+            Kind::Bool | Kind::Char | Kind::Enumeration { .. } => self.shown(expression),
+            Kind::Integer { .. } if of.size <= 8 => {
+                let number = self.scalar(value, span)?;
+                let of = self.checker.known(Known::Whole(value.of), 1, span)?;
+                Ok(Value { of, ..number })
+            }
+            Kind::Opaque => Err(span.error(Problem::NotShown { of: of.name })),
+            _ => self.image(value, span),
+        }
+    }
+
+    /// The blocks of a value, read.
+    fn image(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
+        let of = self.rust(value.of, span)?;
+        let too_large = span.error(Problem::NotShown { of: of.name });
+        let mut plan = Plan::default();
+        let own = Block { at: 0, of: value.of, bytes: of.size.min(OWN_MAX) as u32, parent: 0, offset: 0 };
+        plan.push(own, None)?.ok_or(too_large)?;
+        let within = Within { block: 0, offset: 0, guards: [None; 2], references: 0, nested: 0 };
+        self.plan(&mut plan, value.of, within, span)?;
+        let first = self.room(plan.words as u8, span)?;
+        self.read_own(value, own.bytes, first, span)?;
+        for (number, reading) in plan.readings.iter().enumerate() {
+            if let (Some(reading), Some(block)) = (reading, plan.blocks.get(number)) {
+                let kept = self.free;
+                self.read_block(&plan, *block, reading, first, span)?;
+                self.free = kept;
+            }
+        }
+        let words = plan.words as u8;
+        let of = self.checker.image(plan.blocks, span)?;
+        let of = self.checker.known(Known::Image(of), words, span)?;
+        Ok(Value { at: Operand::Word(first), of })
+    }
+
+    /// Adds the blocks that what is within a value leads to. What is still to be looked into is in a list: the stack has to do.
+    fn plan(&self, plan: &mut Plan, of: TypeId, within: Within, span: Span) -> Result<(), Error> {
+        let mut pending = fallible::collect([(of, within)])?;
+        while let Some((of, within)) = pending.pop() {
+            if within.nested == NESTED_MAX {
+                continue;
+            }
+            let count = pending.len();
+            self.look_into(plan, &mut pending, of, Within { nested: within.nested + 1, ..within }, span)?;
+            // In the order of the fields, as there may be no room for all.
+            pending.get_mut(count..).unwrap_or_default().reverse();
+        }
+        Ok(())
+    }
+
+    /// Adds the block that a value leads to, if it is a reference, and what is within the value, or that block, to `pending`.
+    fn look_into(
+        &self,
+        plan: &mut Plan,
+        pending: &mut Vec<(TypeId, Within)>,
+        of: TypeId,
+        within: Within,
+        span: Span,
+    ) -> Result<(), Error> {
+        let at = |offset: u32| Within { offset: within.offset.saturating_add(offset), ..within };
+        match self.rust(of, span)?.kind {
+            Kind::Struct { members, .. } => {
+                fallible::extend(pending, fallible::collect(members.map(|member| (member.of, at(member.offset))))?)?;
+            }
+            Kind::Wrapper { target, at: offset } => fallible::push(pending, (target, at(offset)))?,
+            Kind::Array { element, count } => {
+                let bytes = self.rust(element, span)?.size;
+                for number in 0..count.min(ELEMENTS_MAX) {
+                    let offset = number.saturating_mul(bytes).min(OWN_MAX) as u32;
+                    fallible::push(pending, (element, at(offset)))?;
+                }
+            }
+            Kind::Variants { tag, variants } => {
+                let tags = Tags::of(tag.map_or(8, |tag| tag.bytes), variants.clone().filter_map(|one| one.value));
+                for variant in variants {
+                    let mut guards = within.guards;
+                    if let Some(tag) = tag {
+                        let Some(free) = guards.iter_mut().find(|guard| guard.is_none()) else { continue };
+                        let others = if variant.value.is_none() { Some(tags.span) } else { None };
+                        *free = Some(Guard {
+                            block: within.block,
+                            offset: within.offset.saturating_add(tag.offset),
+                            bytes: tag.bytes,
+                            first: variant.value.unwrap_or(tags.first),
+                            others,
+                        });
+                    }
+                    fallible::push(pending, (variant.of, Within { guards, ..within }))?;
+                }
+            }
+            Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, at: behind } => {
+                let bytes = self.rust(target, span)?.size.min(REFERRED_MAX) as u32;
+                let reading = Reading { guards: within.guards, address: within.offset, behind, elements: None };
+                self.refer(plan, pending, target, bytes, within, reading, span)?;
+            }
+            Kind::Sequence { element, is_text, data, length } => {
+                let size = self.rust(element, span)?.size;
+                let most = if is_text { REFERRED_MAX } else { ELEMENTS_MAX };
+                let bytes = size.saturating_mul(most).min(REFERRED_MAX);
+                let bytes = bytes.checked_div(size).unwrap_or(0) * size;
+                let reading = Reading {
+                    guards: within.guards,
+                    address: within.offset.saturating_add(data),
+                    behind: 0,
+                    elements: Some((within.offset.saturating_add(length), size)),
+                };
+                self.refer(plan, pending, element, bytes as u32, within, reading, span)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Adds the block that a reference leads to, and what is in it to `pending`.
+    #[expect(clippy::too_many_arguments, reason = "a reference, where it is, and what is planned")]
+    fn refer(
+        &self,
+        plan: &mut Plan,
+        pending: &mut Vec<(TypeId, Within)>,
+        of: TypeId,
+        bytes: u32,
+        within: Within,
+        reading: Reading,
+        span: Span,
+    ) -> Result<(), Error> {
+        let has = |offset: u32| {
+            let block = plan.blocks.get(within.block).map_or(0, |block| block.bytes);
+            offset.is_multiple_of(8) && u64::from(offset) + 8 <= block.into()
+        };
+        let is_there = has(reading.address) && reading.elements.is_none_or(|(length, _)| has(length));
+        if bytes == 0 || within.references == REFERENCES_MAX || !is_there {
+            return Ok(());
+        }
+        let block = Block { at: 0, of, bytes, parent: within.block as u8, offset: reading.address };
+        let Some(number) = plan.push(block, Some(reading))? else { return Ok(()) };
+        let size = self.rust(of, span)?.size.max(1);
+        let count = if reading.elements.is_some() { u64::from(bytes) / size } else { 1 };
+        for element in 0..count {
+            let inner = Within {
+                block: number,
+                offset: (element * size) as u32,
+                guards: [None; 2],
+                references: within.references + 1,
+                nested: within.nested,
+            };
+            fallible::push(pending, (of, inner))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the bytes of a value itself to the word `first`, behind their number.
+    fn read_own(&mut self, value: Typed, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
+        let words = 1 + bytes.div_ceil(8) as u8;
+        let to = |number: u8| Word(first.0.saturating_add(number));
+        let (base, offset) = match value.spot {
+            Spot::Memory(base, offset) => (base, offset),
+            Spot::Passed(Place::At(source), offset) => (self.source(source, span)?.at, offset),
+            Spot::Passed(..) => {
+                self.push(Op::Set { to: first, from: Operand::Constant(bytes.into()) }, span)?;
+                for number in 1..words {
+                    self.push(Op::Set { to: to(number), from: Operand::Constant(0) }, span)?;
+                }
+                return self.gather(value.spot, bytes, first, span);
+            }
+        };
+        if bytes == 0 {
+            return self.push(Op::Set { to: first, from: Operand::Constant(0) }, span);
+        }
+        let address = self.compute(Arithmetic::Add, base, Operand::Constant(offset), UNSIGNED, span)?.at;
+        self.push(Op::ReadBytes { to: first, words, address, length: Operand::Constant(bytes.into()) }, span)
+    }
+
+    /// Puts the parts of a value that is passed in words where they would be in memory.
+    fn gather(&mut self, spot: Spot, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
+        let Spot::Passed(place, from) = spot else { return Ok(()) };
+        let parts = match place {
+            Place::Words { first, second } => [Some(first), second],
+            Place::Constant(_) => [Some(Part { offset: 0, bytes: 8, source: Source::Lost }), None],
+            Place::Unknown(why) => return Err(span.error(Problem::Unknown { why })),
+            Place::Nothing | Place::At(_) => [None; 2],
+        };
+        let end = from + u64::from(bytes);
+        for part in parts.into_iter().flatten() {
+            let (start, stop) = (u64::from(part.offset), u64::from(part.offset) + u64::from(part.bytes));
+            let (start, stop) = (start.max(from), stop.min(end));
+            let mut at = start;
+            while at < stop {
+                // In pieces that a load has, and that are in one word.
+                let to = at - from;
+                let piece = [8, 4, 2, 1].into_iter().find(|&size| at + size <= stop && to % 8 + size <= 8).unwrap_or(1);
+                let kept = self.free;
+                let value = self.load(Spot::Passed(place, at), piece as u8, UNSIGNED, span)?.at;
+                let value = match to % 8 {
+                    0 => value,
+                    above => self.compute(Arithmetic::Left, value, Operand::Constant(8 * above), UNSIGNED, span)?.at,
+                };
+                let word = Word(first.0.saturating_add(1 + (to / 8) as u8));
+                let how = Arithmetic::Or;
+                self.push(Op::Compute { to: word, how, left: Operand::Word(word), right: value }, span)?;
+                self.free = kept;
+                at += piece;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a block that a reference in another leads to.
+    fn read_block(
+        &mut self,
+        plan: &Plan,
+        block: Block,
+        reading: &Reading,
+        first: Word,
+        span: Span,
+    ) -> Result<(), Error> {
+        let word = |of: usize, offset: u32| {
+            let at = plan.blocks.get(of).map_or(0, |block| block.at);
+            Operand::Word(Word(first.0.saturating_add(at).saturating_add(1 + (offset / 8) as u8)))
+        };
+        let parent = usize::from(block.parent);
+        let mut length = match reading.elements {
+            None => Operand::Constant(block.bytes.into()),
+            Some((length, size)) => {
+                let (to, most) = (self.room(1, span)?, u64::from(block.bytes) / size.max(1));
+                self.push(Op::Set { to, from: word(parent, length) }, span)?;
+                let mut exits = Vec::new();
+                let (left, right) = (Operand::Word(to), Operand::Constant(most));
+                self.branch_if(Comparison::BelowEqual, left, right, &mut exits, span)?;
+                self.push(Op::Set { to, from: right }, span)?;
+                self.land(&exits);
+                self.compute(Arithmetic::Multiply, left, Operand::Constant(size), UNSIGNED, span)?.at
+            }
+        };
+        if parent > 0 {
+            // What was not read leads nowhere.
+            let at = plan.blocks.get(parent).map_or(0, |block| block.at);
+            let (how, left) = (Comparison::Unequal, Operand::Word(Word(first.0.saturating_add(at))));
+            let right = Operand::Constant(0);
+            let holds = self.give(SIGNED, |to| Op::Compare { to, how, left, right }, span)?;
+            length = self.compute(Arithmetic::Multiply, length, holds.at, UNSIGNED, span)?.at;
+        }
+        for guard in reading.guards.into_iter().flatten() {
+            let above = Operand::Constant(8 * u64::from(guard.offset % 8));
+            let tag = self.compute(Arithmetic::Right, word(guard.block, guard.offset), above, UNSIGNED, span)?;
+            let tag = self.cut(tag, guard.bytes, span)?;
+            let (how, left, right) = match guard.others {
+                None => (Comparison::Equal, tag.at, guard.first),
+                Some(others) => {
+                    (Comparison::AboveEqual, self.distance(tag, guard.bytes, guard.first, span)?.at, others)
+                }
+            };
+            let holds = self.give(SIGNED, |to| Op::Compare { to, how, left, right: Operand::Constant(right) }, span)?;
+            length = self.compute(Arithmetic::Multiply, length, holds.at, UNSIGNED, span)?.at;
+        }
+        let (left, right) = (word(parent, reading.address), Operand::Constant(reading.behind.into()));
+        let address = self.compute(Arithmetic::Add, left, right, UNSIGNED, span)?.at;
+        let words = 1 + block.bytes.div_ceil(8) as u8;
+        let to = Word(first.0.saturating_add(block.at));
+        self.push(Op::ReadBytes { to, words, address, length }, span)
+    }
+
+    /// The lower bytes of a word.
+    fn cut(&mut self, value: Value, bytes: u8, span: Span) -> Result<Value, Error> {
+        match bytes {
+            8 => Ok(value),
+            _ => {
+                let from = value.at;
+                self.give(
+                    Type::Integer { signed: false },
+                    |to| Op::Extend { to, from, bits: 8 * bytes, signed: false },
+                    span,
+                )
+            }
+        }
+    }
+}

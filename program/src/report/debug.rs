@@ -1,0 +1,358 @@
+//! Values of Rust as text, as `{:?}` writes them where `Debug` is derived.
+
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+use kprobes_types::{Flavor, Form, Kind, TypeId, Types};
+use kprobes_vm::hit::extend;
+
+use super::Names;
+use crate::checked::{Block, Known};
+
+/// The most values within each other.
+const NESTED_MAX: usize = 16;
+/// What stands for what was not read, as there is too much.
+const MORE: &str = "…";
+/// What stands for what could not be read.
+const FAULT: &str = "(fault)";
+
+/// What is needed to write values.
+pub(super) struct Values<'a> {
+    pub types: Types<'static>,
+    pub images: &'a [Vec<Block>],
+    pub names: &'a dyn Names,
+}
+
+/// Writes a value of which `words` are what `known` says.
+pub(super) fn write(values: &Values<'_>, known: Known, words: &[u64], out: &mut dyn Write) -> fmt::Result {
+    let word = words.first().copied().unwrap_or(0);
+    match known {
+        Known::Whole(of) => scalar(&values.types, of, word, out),
+        Known::Variant { of, first } => variant(&values.types, of, word, first, out),
+        Known::Image(number) => {
+            let blocks = values.images.get(usize::from(number)).map_or(&[][..], Vec::as_slice);
+            let Some(own) = blocks.first() else { return out.write_str(MORE) };
+            let image = Image { values, blocks, words };
+            image.value(own.of, At { block: 0, offset: 0, nested: 0 }, out)
+        }
+    }
+}
+
+/// A value as a whole.
+struct Image<'a> {
+    values: &'a Values<'a>,
+    blocks: &'a [Block],
+    words: &'a [u64],
+}
+
+/// Where in an image a value is.
+#[derive(Clone, Copy)]
+struct At {
+    block: usize,
+    offset: u64,
+    nested: usize,
+}
+
+impl At {
+    /// A value within this one.
+    fn inner(self, offset: u64) -> Self {
+        Self { offset: self.offset.saturating_add(offset), nested: self.nested + 1, ..self }
+    }
+}
+
+impl Image<'_> {
+    /// How many bytes of a block could be read.
+    fn found(&self, block: usize) -> u64 {
+        self.blocks.get(block).and_then(|block| self.words.get(usize::from(block.at))).copied().unwrap_or(0)
+    }
+
+    /// A byte.
+    fn byte(&self, at: At, number: u64) -> Result<u8, &'static str> {
+        let block = self.blocks.get(at.block).ok_or(MORE)?;
+        let offset = at.offset.saturating_add(number);
+        if offset >= u64::from(block.bytes) {
+            return Err(MORE);
+        }
+        if offset >= self.found(at.block) {
+            return Err(FAULT);
+        }
+        let word = self.words.get(usize::from(block.at) + 1 + (offset / 8) as usize).ok_or(MORE)?;
+        Ok((word >> (8 * (offset % 8))) as u8)
+    }
+
+    /// A number of so many bytes, 16 at most.
+    fn number(&self, at: At, bytes: u64) -> Result<u128, &'static str> {
+        (0..bytes.min(16)).try_fold(0, |number, byte| Ok(number | u128::from(self.byte(at, byte)?) << (8 * byte)))
+    }
+
+    fn word(&self, at: At, offset: u64, bytes: u64) -> Result<u64, &'static str> {
+        self.number(at.inner(offset), bytes).map(|number| number as u64)
+    }
+
+    /// The block that the reference at a place leads to, which is of this type. Of variants at one place, one at most was read.
+    fn referred(&self, at: At, of: TypeId) -> Option<usize> {
+        let is_it = |block: &Block| {
+            usize::from(block.parent) == at.block && u64::from(block.offset) == at.offset && block.of == of
+        };
+        let mut all =
+            self.blocks.iter().enumerate().skip(1).filter(|(_, block)| is_it(block)).map(|(number, _)| number);
+        let first = all.clone().next();
+        all.find(|&block| self.found(block) > 0).or(first)
+    }
+
+    // What is not on the way from a value to one within it is not inlined into it: the stack has to do for all of them.
+    fn value(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let Some(of) = self.values.types.get(of).filter(|_| at.nested < NESTED_MAX).map(|found| (of, found.kind))
+        else {
+            return out.write_str(MORE);
+        };
+        match of.1 {
+            Kind::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, .. } => self.refer(target, at, out),
+            Kind::Wrapper { target, at: offset } => self.value(target, at.inner(offset.into()), out),
+            Kind::Array { element, count } => self.elements(element, count, Some(at.inner(0)), out),
+            Kind::Sequence { .. } => self.sequence(of.0, at, out),
+            Kind::Struct { .. } => self.structure(of.0, at, out),
+            Kind::Variants { .. } => self.variant(of.0, at, out),
+            _ => self.simple(of.0, at, out),
+        }
+    }
+
+    /// Writes a value that has none within.
+    #[inline(never)]
+    fn simple(&self, id: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let types = &self.values.types;
+        let Some(of) = types.get(id) else { return out.write_str(MORE) };
+        let data = if let Kind::Dynamic { data, .. } = of.kind { data } else { 0 };
+        let bytes = match of.kind {
+            Kind::Unit => return out.write_str("()"),
+            Kind::Opaque => return write!(out, "<{}>", of.name),
+            Kind::Dynamic { .. } => 8,
+            _ => of.size,
+        };
+        let number = match self.number(at.inner(data.into()), bytes) {
+            Ok(number) => number,
+            Err(why) => return out.write_str(why),
+        };
+        match of.kind {
+            Kind::Integer { signed: true } => {
+                let above = 128_u64.saturating_sub(8 * bytes).min(127) as u32;
+                write!(out, "{}", number.cast_signed() << above >> above)
+            }
+            Kind::Integer { signed: false } => write!(out, "{number}"),
+            Kind::Float => write!(out, "{}::from_bits({number:#x})", of.name),
+            Kind::Dynamic { .. } => write!(out, "<{} at {number:#x}>", of.name),
+            Kind::Function => match self.values.names.symbol(number as u64) {
+                Some((name, start)) if start == number as u64 => out.write_str(name),
+                _ => write!(out, "{number:#x}"),
+            },
+            Kind::Bool | Kind::Char | Kind::Enumeration { .. } => scalar(types, id, number as u64, out),
+            _ => write!(out, "{number:#x}"),
+        }
+    }
+
+    /// Writes a slice, a vector or a string.
+    #[inline(never)]
+    fn sequence(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let Some(Kind::Sequence { element, is_text, data, length }) = self.values.types.get(of).map(|of| of.kind)
+        else {
+            return out.write_str(MORE);
+        };
+        let count = match self.word(at, length.into(), 8) {
+            Ok(count) => count,
+            Err(why) => return out.write_str(why),
+        };
+        let data = self.referred(At { offset: at.offset.saturating_add(data.into()), ..at }, element);
+        let data = data.map(|block| At { block, offset: 0, nested: at.nested + 1 });
+        if is_text { self.text(count, data, out) } else { self.elements(element, count, data, out) }
+    }
+
+    #[inline(never)]
+    fn structure(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let Some((name, Kind::Struct { form, members })) = self.values.types.get(of).map(|of| (of.name, of.kind))
+        else {
+            return out.write_str(MORE);
+        };
+        let name = if name.starts_with('(') { "" } else { name.split('<').next().unwrap_or("") };
+        self.fields(name, form, members, at, out)
+    }
+
+    /// Writes an enum with fields.
+    #[inline(never)]
+    fn variant(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let types = &self.values.types;
+        let Some(Kind::Variants { tag, mut variants }) = types.get(of).map(|of| of.kind) else {
+            return out.write_str(MORE);
+        };
+        let value = match tag.map(|tag| self.word(at, tag.offset.into(), tag.bytes.into())).transpose() {
+            Ok(value) => value,
+            Err(why) => return out.write_str(why),
+        };
+        let default = variants.clone().find(|variant| variant.value.is_none());
+        let found = variants.find(|variant| variant.value.is_some() && variant.value == value).or(default);
+        let Some(found) = found else { return invalid(value.unwrap_or(0), out) };
+        match types.get(found.of).map(|of| of.kind) {
+            Some(Kind::Struct { form, members }) => self.fields(found.name, form, members, at, out),
+            _ => out.write_str(found.name),
+        }
+    }
+
+    /// Writes the fields of a struct or a variant of this name.
+    #[inline(never)]
+    fn fields(
+        &self,
+        name: &str,
+        form: Form,
+        members: kprobes_types::Members<'_>,
+        at: At,
+        out: &mut dyn Write,
+    ) -> fmt::Result {
+        let count = members.clone().count();
+        out.write_str(name)?;
+        if count == 0 {
+            return Ok(());
+        }
+        out.write_str(if form == Form::Tuple { "(" } else { " { " })?;
+        for (number, member) in members.enumerate() {
+            out.write_str(if number > 0 { ", " } else { "" })?;
+            if form == Form::Named {
+                write!(out, "{}: ", member.name)?;
+            }
+            self.value(member.of, at.inner(member.offset.into()), out)?;
+        }
+        match form {
+            Form::Tuple if name.is_empty() && count == 1 => out.write_str(",)"),
+            Form::Tuple => out.write_str(")"),
+            Form::Named => out.write_str(" }"),
+        }
+    }
+
+    /// Writes what the reference at a place leads to.
+    #[inline(never)]
+    fn refer(&self, target: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
+        let nested = at.nested + 1;
+        match self.referred(at, target) {
+            Some(block) => self.value(target, At { block, offset: 0, nested }, out),
+            None if self.values.types.get(target).is_some_and(|of| of.size == 0) => {
+                self.value(target, At { nested, ..at }, out)
+            }
+            None => out.write_str(MORE),
+        }
+    }
+
+    /// Writes `count` elements, of which the first is there.
+    #[inline(never)]
+    fn elements(&self, of: TypeId, count: u64, first: Option<At>, out: &mut dyn Write) -> fmt::Result {
+        /// More are not written, if they have no bytes.
+        const MOST: u64 = 64;
+        let bytes = self.values.types.get(of).map_or(0, |of| of.size);
+        out.write_char('[')?;
+        for number in 0..count {
+            out.write_str(if number > 0 { ", " } else { "" })?;
+            let at = first.map(|first| first.inner(number.saturating_mul(bytes)));
+            let is_there = match (at, bytes.checked_sub(1)) {
+                (_, None) if number == MOST => Err(MORE),
+                (_, None) => Ok(at.unwrap_or(At { block: 0, offset: 0, nested: 0 })),
+                (None, _) => Err(MORE),
+                (Some(at), Some(last)) => self.byte(at, last).map(|_| at),
+            };
+            match is_there {
+                Ok(at) => self.value(of, at, out)?,
+                Err(why) => {
+                    out.write_str(why)?;
+                    break;
+                }
+            }
+        }
+        out.write_char(']')
+    }
+
+    /// Writes a string of `count` bytes, of which the first is there.
+    #[inline(never)]
+    fn text(&self, count: u64, first: Option<At>, out: &mut dyn Write) -> fmt::Result {
+        let mut bytes = Vec::new();
+        let mut end = "";
+        for number in 0..count {
+            match first.ok_or(MORE).and_then(|first| self.byte(first, number)) {
+                Ok(byte) => fallible::push(&mut bytes, byte)?,
+                Err(why) => {
+                    end = why;
+                    break;
+                }
+            }
+        }
+        out.write_char('"')?;
+        for chunk in bytes.utf8_chunks() {
+            for character in chunk.valid().chars() {
+                // As `str` does it: a `'` needs no escape in it.
+                match character {
+                    '\'' => out.write_char(character)?,
+                    _ => write!(out, "{}", character.escape_debug())?,
+                }
+            }
+            // What is cut within a character ends before it.
+            if !chunk.invalid().is_empty() && end != MORE {
+                out.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        out.write_char('"')?;
+        out.write_str(end)
+    }
+}
+
+/// Writes a value of one word.
+fn scalar(types: &Types<'_>, of: TypeId, word: u64, out: &mut dyn Write) -> fmt::Result {
+    let Some(of) = types.get(of) else { return write!(out, "{word:#x}") };
+    let bits = (8 * of.size).min(64) as u8;
+    let cut = |signed| if bits < 64 { extend(word, bits, signed) } else { word };
+    match of.kind {
+        Kind::Bool => match word & 0xff {
+            0 => out.write_str("false"),
+            1 => out.write_str("true"),
+            other => invalid(other, out),
+        },
+        Kind::Char => match u32::try_from(word).ok().and_then(char::from_u32) {
+            Some(character) => write!(out, "{character:?}"),
+            None => invalid(word, out),
+        },
+        Kind::Integer { signed: true } => write!(out, "{}", cut(true).cast_signed()),
+        Kind::Integer { signed: false } => write!(out, "{}", cut(false)),
+        Kind::Enumeration { signed, mut enumerators } => {
+            match enumerators.find(|enumerator| enumerator.value == cut(false)) {
+                Some(found) => out.write_str(found.name),
+                None if signed => write!(out, "<invalid discriminant {}>", cut(true).cast_signed()),
+                None => invalid(cut(false), out),
+            }
+        }
+        _ => write!(out, "{word:#x}"),
+    }
+}
+
+/// Writes which variant an enum with fields is, without its fields.
+fn variant(types: &Types<'_>, of: TypeId, distance: u64, first: u64, out: &mut dyn Write) -> fmt::Result {
+    let Some(Kind::Variants { tag, mut variants }) = types.get(of).map(|of| of.kind) else {
+        return write!(out, "{distance:#x}");
+    };
+    let most = u64::MAX >> (64 - 8 * u32::from(tag.map_or(8, |tag| tag.bytes).clamp(1, 8)));
+    let value = first.wrapping_add(distance) & most;
+    let default = variants.clone().find(|variant| variant.value.is_none());
+    match variants.find(|variant| variant.value == Some(value)).filter(|_| distance != u64::MAX).or(default) {
+        None => invalid(value, out),
+        Some(found) => {
+            out.write_str(found.name)?;
+            let members = match types.get(found.of).map(|of| of.kind) {
+                Some(Kind::Struct { form, members }) if members.clone().next().is_some() => Some(form),
+                _ => None,
+            };
+            match members {
+                Some(Form::Tuple) => out.write_str("(..)"),
+                Some(Form::Named) => out.write_str(" { .. }"),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Writes that no variant has this number.
+fn invalid(number: u64, out: &mut dyn Write) -> fmt::Result {
+    write!(out, "<invalid discriminant {number}>")
+}

@@ -1,0 +1,391 @@
+//! Arguments by name, fields, variants, and what is refused of them.
+
+use std::string::{String, ToString};
+use std::sync::OnceLock;
+use std::vec;
+use std::vec::Vec;
+
+use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type};
+use kprobes_types::{Flavor, Form, Kind, Part, Place, Source, Tag, Types, Unknown};
+
+use super::Task;
+use super::machine::{Bed, refused};
+
+/// Where types are in the table.
+const U32: usize = 0;
+const I16: usize = 1;
+const BOOL: usize = 2;
+const CHAR: usize = 3;
+const TEXT: usize = 4;
+const STATE: usize = 5;
+const HEADER: usize = 6;
+const HEADER_REFERENCE: usize = 7;
+const OPTION: usize = 8;
+const SOME: usize = 9;
+const NONE: usize = 10;
+const BOX: usize = 11;
+const NEWTYPE: usize = 12;
+const MESSAGE: usize = 13;
+const QUIT: usize = 14;
+const MOVE: usize = 15;
+const BYTES: usize = 17;
+const U8: usize = 18;
+const POINTER: usize = 19;
+const WIDE: usize = 20;
+
+fn of(name: &str, size: u64, shape: Shape) -> Type {
+    Type { name: name.to_string(), module: "blk".to_string(), size, shape }
+}
+
+fn fields(all: &[(&str, u32, usize)]) -> Vec<(String, u32, usize)> {
+    all.iter().map(|&(name, offset, of)| (name.to_string(), offset, of)).collect()
+}
+
+fn structure(form: Form, all: &[(&str, u32, usize)]) -> Shape {
+    Kind::Struct { form, members: fields(all) }
+}
+
+fn types() -> Vec<Type> {
+    let integer = |signed| Kind::Integer { signed };
+    let variants = |all: &[(&str, Option<u64>, usize)]| {
+        all.iter().map(|&(name, value, of)| (name.to_string(), value, of)).collect()
+    };
+    let pointer = |flavor, target| Kind::Pointer { flavor, target, at: 0 };
+    vec![
+        of("u32", 4, integer(false)),
+        of("i16", 2, integer(true)),
+        of("bool", 1, Kind::Bool),
+        of("char", 4, Kind::Char),
+        of("&str", 16, Kind::Sequence { element: U8, is_text: true, data: 0, length: 8 }),
+        of(
+            "State",
+            1,
+            Kind::Enumeration {
+                signed: true,
+                enumerators: vec![("Idle".to_string(), 0), ("Busy".to_string(), 1), ("Gone".to_string(), 0xff)],
+            },
+        ),
+        of(
+            "Header",
+            16,
+            structure(
+                Form::Named,
+                &[("len", 4, U32), ("level", 2, I16), ("state", 0, STATE), ("last", 1, BOOL), ("next", 8, OPTION)],
+            ),
+        ),
+        of("&Header", 8, pointer(Flavor::Reference, HEADER)),
+        of(
+            "Option<&Header>",
+            8,
+            Kind::Variants {
+                tag: Some(Tag { offset: 0, bytes: 8 }),
+                variants: variants(&[("None", Some(0), NONE), ("Some", None, SOME)]),
+            },
+        ),
+        of("Some", 8, structure(Form::Tuple, &[("0", 0, HEADER_REFERENCE)])),
+        of("None", 8, structure(Form::Named, &[])),
+        of("Box<NewType>", 8, pointer(Flavor::Reference, NEWTYPE)),
+        of("NewType", 8, structure(Form::Tuple, &[("0", 0, HEADER_REFERENCE)])),
+        of(
+            "Message",
+            8,
+            Kind::Variants {
+                tag: Some(Tag { offset: 0, bytes: 1 }),
+                variants: variants(&[("Quit", Some(3), QUIT), ("Move", Some(4), MOVE)]),
+            },
+        ),
+        of("Quit", 8, structure(Form::Named, &[])),
+        of("Move", 8, structure(Form::Named, &[("x", 4, U32)])),
+        of("()", 0, Kind::Unit),
+        of("&[u8]", 16, Kind::Sequence { element: U8, is_text: false, data: 0, length: 8 }),
+        of("u8", 1, integer(false)),
+        of("*const u32", 8, pointer(Flavor::Raw, U32)),
+        of("(u32, u32)", 8, structure(Form::Tuple, &[("0", 0, U32), ("1", 4, U32)])),
+    ]
+}
+
+fn register(number: u8, bytes: u8) -> Place {
+    Place::Words { first: Part { offset: 0, bytes, source: Source::Register(number) }, second: None }
+}
+
+fn pair(number: u8) -> Place {
+    let part = |offset, number| Part { offset, bytes: 8, source: Source::Register(number) };
+    Place::Words { first: part(0, number), second: Some(part(8, number + 1)) }
+}
+
+/// The table of the image that is made up.
+pub(super) fn table() -> &'static Types<'static> {
+    static TABLE: OnceLock<Types<'static>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let argument = |name: &str, of, place| Argument { name: name.to_string(), of, place };
+        let submit = Function {
+            address: 0x1000,
+            arguments: vec![
+                argument("header", HEADER_REFERENCE, register(0, 8)),
+                argument("name", TEXT, pair(1)),
+                argument("level", I16, register(3, 2)),
+                argument("last", BOOL, register(4, 1)),
+                argument("message", MESSAGE, register(5, 8)),
+                argument("letter", CHAR, register(6, 4)),
+                argument("boxed", BOX, register(7, 8)),
+                argument(
+                    "deep",
+                    U32,
+                    Place::Words { first: Part { offset: 0, bytes: 4, source: Source::Stack(8) }, second: None },
+                ),
+                argument("gone", U32, Place::Unknown(Unknown::OptimizedOut)),
+                argument("moved", U32, Place::Unknown(Unknown::Elsewhere { from: 16, to: 60 })),
+            ],
+            returned: argument("", OPTION, register(0, 8)),
+        };
+        let read = Function {
+            address: 0x1100,
+            arguments: vec![
+                argument("header", HEADER, Place::At(Source::Register(0))),
+                argument("data", BYTES, pair(1)),
+                argument("pointer", POINTER, register(3, 8)),
+                argument("level", I16, register(3, 2)),
+                argument("pair", WIDE, register(4, 8)),
+                argument("always", U32, Place::Constant(7)),
+                argument("state", STATE, register(5, 1)),
+            ],
+            returned: argument("", WIDE, Place::At(Source::Register(8))),
+        };
+        let send = Function { address: 0x1200, arguments: vec![], returned: argument("", STATE, register(0, 1)) };
+        let contents = Contents { functions: vec![submit, read, send], types: types() };
+        let bytes = write::write(0, &contents).unwrap();
+        let word = |chunk: &[u8]| {
+            let mut word = [0; 4];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u32::from_ne_bytes(word)
+        };
+        let words: &'static [u32] = bytes.chunks(4).map(word).collect::<Vec<u32>>().leak();
+        // SAFETY: words are bytes.
+        Types::parse(unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 4 * words.len()) }).unwrap()
+    })
+}
+
+/// A call of `blk::submit` with a header at 0x8000 and a reference to it at 0x8020.
+fn call() -> Task {
+    let mut task = Task::with(&[0x8000, 0x8030, 5, 0x1234_fffe, 0xff01, 3, 0x1_0000_0041, 0x8020]);
+    task.memory[..16].copy_from_slice(&[0xff, 1, 0xfe, 0xff, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    task.memory[0x20..0x28].copy_from_slice(&0x8000_u64.to_le_bytes());
+    task.memory[0x30..0x38].copy_from_slice(b"net0 up!");
+    task.stack_pointer = 0x8000 - 4;
+    task
+}
+
+/// What `body` prints on the entry of `blk::submit`.
+fn printed(body: &str) -> String {
+    printed_at("kprobe:blk::submit", body, &call())
+}
+
+fn printed_at(probe: &str, body: &str, task: &Task) -> String {
+    let bed = Bed::new(&std::format!("{probe} {{ {body} }}"));
+    bed.hit(0, task);
+    bed.finish()
+}
+
+#[test]
+fn arguments_are_numbers_of_their_width() {
+    assert_eq!(printed("print(args.level);"), "-2\n");
+    assert_eq!(printed("printf(\"%d %d\", args.last, args.letter);"), "1 65");
+    assert_eq!(printed("print(args.deep);"), "300\n");
+    assert_eq!(printed_at("kprobe:blk::read", "print(args.always);", &call()), "7\n");
+    assert_eq!(printed_at("kprobe:blk::read", "print(args.pair.1); print(args.pair.0);", &call()), "0\n65281\n");
+}
+
+#[test]
+fn fields_are_found_through_references_boxes_and_new_types() {
+    assert_eq!(printed("print(args.header.len);"), "300\n");
+    assert_eq!(printed("print(args.header.level);"), "-2\n");
+    assert_eq!(printed("print(args.boxed.len);"), "300\n");
+    assert_eq!(printed("print(args->header->len);"), "300\n");
+    assert_eq!(printed_at("kprobe:blk::read", "print(args.header.len);", &call()), "300\n");
+    assert_eq!(printed("print(args.header == 0x8000);"), "1\n");
+    let mut task = call();
+    task.registers[3] = 0x8004;
+    assert_eq!(printed_at("kprobe:blk::read", "printf(\"%x\", *args.pointer);", &task), "12c");
+}
+
+#[test]
+fn a_field_is_what_a_read_of_its_address_is() {
+    let code = |value: &str| {
+        let bed = Bed::new(&std::format!("kprobe:blk::submit {{ @ = sum({value}); }}"));
+        bed.program.code.routines.first().map(|routine| routine.ops.clone())
+    };
+    assert_eq!(code("args.header.len"), code("*(u32 *)(arg0 + 4)"));
+    assert_eq!(code("args.header.level"), code("*(s16 *)(arg0 + 2)"));
+}
+
+#[test]
+fn strings_are_as_long_as_they_are() {
+    assert_eq!(printed("printf(\"[%s]\", args.name);"), "[net0 ]");
+    assert_eq!(printed("printf(\"[%s]\", str(args.name));"), "[net0 ]");
+    assert_eq!(printed("printf(\"[%s]\", str(args.name, 3));"), "[net]");
+    assert_eq!(printed("print(len(args.name));"), "5\n");
+    let mut task = call();
+    (task.registers[1], task.registers[2]) = (0x8030, 4);
+    assert_eq!(printed_at("kprobe:blk::read", "@[str(args.data)] = count();", &task), "@[net0]: 1\n");
+    assert_eq!(printed("if (args.name == \"net0 \") { print(1); }"), "1\n");
+}
+
+#[test]
+fn variants_are_shown_and_compared_by_name() {
+    assert_eq!(printed("print(args.header.state);"), "Gone\n");
+    assert_eq!(printed("@[args.header.state, args.last] = count();"), "@[Gone, true]: 1\n");
+    assert_eq!(printed("printf(\"%s %r\", args.message, args.letter);"), "Quit 'A'");
+    assert_eq!(printed("@[args.header.next] = count();"), "@[None]: 1\n");
+    for (condition, holds) in [
+        ("args.header.state == State::Gone", 1),
+        ("args.header.state == blk::State::Gone", 1),
+        ("args.header.state != State::Gone", 0),
+        ("State::Busy != args.header.state", 1),
+        ("args.header.state is Gone", 1),
+        ("args.message is Quit", 1),
+        ("args.message == Message::Move", 0),
+        ("args.header.next is None", 1),
+        ("args.header.next == Option::Some", 0),
+        ("!(args.header.next is Some)", 1),
+    ] {
+        assert_eq!(printed(&std::format!("print({condition});")), std::format!("{holds}\n"), "{condition}");
+    }
+    let mut task = call();
+    task.memory[0] = 7;
+    task.registers[5] = 9;
+    task.memory[8] = 0x20;
+    let text = printed_at(
+        "kprobe:blk::submit",
+        "print(args.header.state); print(args.message); print(args.header.next is Some); @[args.header.next] = count();",
+        &task,
+    );
+    assert_eq!(text, "<invalid discriminant 7>\n<invalid discriminant 9>\n1\n@[Some(..)]: 1\n");
+}
+
+#[test]
+fn values_are_printed_as_debug_does() {
+    let header = "Header { len: 300, level: -2, state: Gone, last: true, next: None }";
+    assert_eq!(printed("print(args.header);"), std::format!("{header}\n"));
+    assert_eq!(printed("printf(\"<%r>\", args.boxed);"), std::format!("<NewType({header})>"));
+    assert_eq!(printed("print(args.name);"), "\"net0 \"\n");
+    assert_eq!(printed("print(args.message);"), "Quit\n");
+    assert_eq!(printed("print(args.letter); print(args.last); print(args.level);"), "'A'\ntrue\n-2\n");
+    let mut task = call();
+    task.registers[5] = 0x1234_0000_0004;
+    assert_eq!(printed_at("kprobe:blk::submit", "print(args.message);", &task), "Move { x: 4660 }\n");
+    // What leads to itself ends; what cannot be read says so, and is counted.
+    task.memory[9] = 0x80;
+    let once = |inner: &str| header.replace("None", &std::format!("Some({inner})"));
+    let text = printed_at("kprobe:blk::submit", "print(args.header);", &task);
+    assert_eq!(text, std::format!("{}\n", once(&once(&once(&once("…"))))));
+    task.memory[9] = 0x90;
+    let fault = "Header { len: (fault), level: (fault), state: (fault), last: (fault), next: (fault) }";
+    let text = printed_at("kprobe:blk::submit", "print(args.header);", &task);
+    assert_eq!(text, std::format!("{}\n1 reads of memory failed, and gave 0\n", once(fault)));
+    (task.registers[1], task.registers[2]) = (0x8030, 5);
+    assert_eq!(printed_at("kprobe:blk::read", "print(args.data);", &task), "[110, 101, 116, 48, 32]\n");
+    task.registers[4] = 0x2_0000_0001;
+    assert_eq!(printed_at("kprobe:blk::read", "print(args.pair);", &task), "(1, 2)\n");
+    assert_eq!(printed_at("kprobe:blk::submit", "printf(\"%r %r\", args.level, args.header.len);", &task), "-2 300");
+    // A length beyond reason is cut, and marked.
+    task.registers[2] = u64::MAX;
+    let text = printed_at("kprobe:blk::read", "print(args.data);", &task);
+    assert_eq!(text, "[110, 101, 116, 48, 32, 117, 112, 33, …]\n");
+    (task.registers[1], task.registers[2]) = (0x8030, 2);
+    task.memory[0x31] = b'"';
+    assert_eq!(printed_at("kprobe:blk::submit", "print(args.name);", &task), "\"n\\\"\"\n");
+}
+
+#[test]
+fn what_is_returned_has_its_type() {
+    let mut task = call();
+    task.registers[0] = 0xabff;
+    assert_eq!(printed_at("kretprobe:net::send", "print(retval); print(retval is Gone);", &task), "Gone\n1\n");
+    assert_eq!(printed_at("kretprobe:blk::submit", "@[retval] = count();", &call()), "@[Some(..)]: 1\n");
+    let text = "Some(Header { len: 300, level: -2, state: Gone, last: true, next: None })\n";
+    assert_eq!(printed_at("kretprobe:blk::submit", "print(retval);", &call()), text);
+    // What was written to memory is where the entry was told.
+    assert_eq!(
+        printed_at("kretprobe:blk::read", "print(retval); print(retval.1);", &call()),
+        "(4294836735, 300)\n300\n"
+    );
+    // Of several functions, or unknown ones, it is a number.
+    assert_eq!(printed_at("kretprobe:main", "print(retval);", &task), "44031\n");
+    assert_eq!(printed_at("kretprobe:blk::submit, kretprobe:net::send", "print(retval);", &task), "44031\n");
+}
+
+#[test]
+fn what_is_not_known_is_refused_where_it_is_named() {
+    for (program, said) in [
+        (
+            "kprobe:blk::submit { print(args.nothing); }",
+            "                           ^^^^^^^^^^^^\nthe function has no argument of this name, but `header`, `name`, `level`, \
+             `last`, `message`, `letter`, `boxed` and `deep` …",
+        ),
+        ("kprobe:blk::submit { print(args.gone); }", "                           ^^^^^^^^^\nthis is optimised out"),
+        (
+            "kprobe:blk::submit { print(args.moved); }",
+            "                           ^^^^^^^^^^\nthis is optimised out here; it is there from +0x10 to +0x3c",
+        ),
+        (
+            "kprobe:blk::submit { print(args.header.size); }",
+            "                           ^^^^^^^^^^^^^^^^\nthis is `Header`, which has no field of this name, but `len`, `level`, \
+             `state`, `last` and `next`",
+        ),
+        (
+            "kprobe:blk::submit { print(args.level.low); }",
+            "                           ^^^^^^^^^^^^^^\nthis is `i16`, which has no fields",
+        ),
+        (
+            "kprobe:blk::submit { print(args.header.next.len); }",
+            "                           ^^^^^^^^^^^^^^^^^^^^\nthis is `Option<&Header>`, whose fields depend on the variant that it is",
+        ),
+        (
+            "kprobe:blk::submit { @ = sum(args.header.next); }",
+            "                             ^^^^^^^^^^^^^^^^\nthis is `Option<&Header>`, and not a number; print shows it, or name a field",
+        ),
+        (
+            "kprobe:blk::submit /args.header.state is Lost/ { @ = count(); }",
+            "                                         ^^^^\n`State` has no variant of this name, but `Idle`, `Busy` and `Gone`",
+        ),
+        (
+            "kprobe:blk::submit /args.header.state == Mode::Idle/ { @ = count(); }",
+            "                                         ^^^^^^^^^^\n`State` has no variant of this name, but `Idle`, `Busy` and `Gone`",
+        ),
+        (
+            "kprobe:blk::submit /args.level == State::Idle/ { @ = count(); }",
+            "                                  ^^^^^^^^^^^\nthis is `i16`, which has no variants",
+        ),
+        (
+            "kprobe:blk::submit { print(State::Idle); }",
+            "                           ^^^^^^^^^^^\na path is that of a variant that a value is compared with, as in \
+             args.state == State::Idle",
+        ),
+        (
+            "kprobe:blk::* { print(args.header.len); }",
+            "                      ^^^^^^^^^^^\nthe functions that the probe means have this in different places, or of different \
+             types",
+        ),
+        (
+            "kprobe:main { print(args.x); }",
+            "                    ^^^^^^\nof this function the arguments are not known; see arg0 to arg7 and retval",
+        ),
+        (
+            "kprobe:net::send { print(args.x); }",
+            "                         ^^^^^^\nthe function has no arguments that have names",
+        ),
+        (
+            "return:blk::read { print(retval.0); }",
+            "                         ^^^^^^\nthe function writes this to memory, at an address that only kretprobe: knows",
+        ),
+        (
+            "kretprobe:blk::submit { print(args.level); }",
+            "                              ^^^^^^^^^^\narguments are known on the entry of a function only, by kprobe: without \
+             an offset",
+        ),
+    ] {
+        let text = refused(program);
+        let shown = text.split_once('\n').unwrap().1;
+        assert_eq!(shown, said, "{program}");
+    }
+}

@@ -1,0 +1,223 @@
+//! Values of Rust: what a program prints of an argument, and of what is returned, is what Rust's own `{:?}` makes of it.
+#![expect(dead_code, reason = "the fields of values are read by programs and by `Debug`, which does not count")]
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::fmt::Debug;
+use core::hint::black_box;
+use core::num::{NonZero, Wrapping};
+use core::pin::Pin;
+use core::sync::atomic::AtomicU32;
+
+use runtime::program::Program;
+
+use crate::test;
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Idle,
+    Busy = 5,
+    Gone = -3,
+}
+
+#[derive(Clone, Debug)]
+struct Small {
+    a: u32,
+    b: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Large {
+    number: u8,
+    state: State,
+    name: &'static str,
+    small: Small,
+    counts: [u16; 3],
+}
+
+#[derive(Clone, Debug)]
+struct Meters(u32);
+
+#[derive(Clone, Debug)]
+struct Wrapped(Meters);
+
+#[derive(Clone, Debug)]
+enum Message {
+    Quit,
+    Move { x: i32, y: i32 },
+    Write(String),
+    Color(u8, u8, u8),
+}
+
+#[derive(Clone, Debug)]
+enum Niche {
+    Text(String),
+    Empty,
+    Other,
+}
+
+#[derive(Clone, Debug)]
+struct Generic<T> {
+    value: T,
+    more: Option<T>,
+}
+
+#[derive(Clone, Debug)]
+struct List {
+    value: u32,
+    next: Option<Box<List>>,
+}
+
+#[derive(Clone, Debug)]
+#[repr(C)]
+struct Foreign {
+    kind: u16,
+    length: u64,
+}
+
+static NUMBER: u32 = 77;
+static HEADER: Small = Small { a: 1, b: 2 };
+
+/// What a program prints instead of `expected`, if it does, for the argument of `function` and for what it returns, when `call`
+/// calls it.
+fn difference<T>(function: &str, expected: &str, call: impl FnOnce() -> T) -> Option<String> {
+    let path = format!("tests::typed::functions::{function}");
+    let text = format!("kprobe:{path} {{ print(args.value); }} kretprobe:{path} {{ print(retval); }}");
+    let mut out = String::new();
+    match Program::start(&text) {
+        Ok(program) => {
+            black_box(call());
+            program.finish(&mut out).expect("a string can be written to");
+        }
+        Err(refusal) => refusal.write(&text, &mut out).expect("a string can be written to"),
+    }
+    (out != format!("{expected}\n{expected}\n")).then(|| format!("{function}: {expected}, and not {out}"))
+}
+
+/// For each value a function that takes and returns it, and a test that its text is that of `{:?}`.
+macro_rules! values {
+    ($($name:ident: $type:ty = $value:expr;)*) => {
+        mod functions {
+            use super::*;
+
+            // Each is another one to the compiler, which makes one of those that are the same.
+            $(#[inline(never)]
+            pub fn $name(value: $type, count: u64) -> $type {
+                black_box((stringify!($name), count));
+                black_box(value)
+            })*
+        }
+
+        /// How many values there are.
+        const VALUES: usize = [$(stringify!($name)),*].len();
+
+        test!(
+            fn values_are_printed_as_debug_does() {
+                assert!(VALUES >= 60, "{VALUES}");
+                let mut differences = Vec::new();
+                $({
+                    let value: $type = $value;
+                    let expected = shown(&value);
+                    differences.extend(difference(stringify!($name), &expected, || functions::$name(black_box(value), 1)));
+                })*
+                assert!(differences.is_empty(), "{}", differences.concat());
+            }
+        );
+    };
+}
+
+fn shown(value: &impl Debug) -> String {
+    format!("{value:?}")
+}
+
+values! {
+    byte: u8 = 200;
+    signed_byte: i8 = -100;
+    short: u16 = 60_000;
+    signed_short: i16 = -30_000;
+    word: u32 = 4_000_000_000;
+    signed_word: i32 = -2_000_000_000;
+    long: u64 = u64::MAX;
+    signed_long: i64 = i64::MIN;
+    size: usize = 1 << 40;
+    signed_size: isize = -1;
+    wide: u128 = u128::MAX - 1;
+    signed_wide: i128 = -5;
+    yes: bool = true;
+    no: bool = false;
+    letter: char = 'ß';
+    quote: char = '\'';
+    newline: char = '\n';
+    text: &'static str = "it's \"quoted\"\n";
+    empty_text: &'static str = "";
+    unicode: &'static str = "größer …";
+    string: String = "owned".to_string();
+    boxed_text: Box<str> = "boxed".into();
+    slice: &'static [u16] = &[1, 2, 3];
+    empty_slice: &'static [u64] = &[];
+    structs: &'static [Small] = &[Small { a: 1, b: 2 }, Small { a: 3, b: 4 }];
+    vector: Vec<u32> = vec![7, 8, 9];
+    texts: Vec<&'static str> = vec!["a", "b"];
+    array: [u8; 5] = [1, 2, 3, 4, 5];
+    words: [u64; 3] = [1, 2, 3];
+    pair: (u8, u32) = (1, 2);
+    triple: (u64, bool, char) = (3, true, 'x');
+    single: (u16,) = (9,);
+    nested: ((u8, u8), [u16; 2]) = ((1, 2), [3, 4]);
+    state: State = State::Busy;
+    negative: State = State::Gone;
+    small: Small = Small { a: 5, b: 6 };
+    large: Large = Large {
+        number: 1,
+        state: State::Idle,
+        name: "large",
+        small: Small { a: 2, b: 3 },
+        counts: [4, 5, 6],
+    };
+    meters: Meters = Meters(8);
+    wrapped: Wrapped = Wrapped(Meters(9));
+    quit: Message = Message::Quit;
+    moved: Message = Message::Move { x: -1, y: 2 };
+    written: Message = Message::Write("hello".to_string());
+    color: Message = Message::Color(1, 2, 3);
+    niche: Niche = Niche::Text("niche".to_string());
+    niche_empty: Niche = Niche::Empty;
+    niche_other: Niche = Niche::Other;
+    none: Option<u32> = None;
+    some: Option<u32> = Some(4);
+    some_byte: Option<u8> = Some(255);
+    some_bool: Option<bool> = Some(false);
+    no_bool: Option<bool> = None;
+    deep_option: Option<Option<bool>> = Some(None);
+    reference: &'static u32 = &NUMBER;
+    header: &'static Small = &HEADER;
+    some_reference: Option<&'static u32> = Some(&NUMBER);
+    no_reference: Option<&'static u32> = None;
+    non_zero: NonZero<u32> = NonZero::new(3).unwrap();
+    some_non_zero: Option<NonZero<u64>> = NonZero::new(3);
+    no_non_zero: Option<NonZero<u64>> = None;
+    fine: Result<(), u8> = Ok(());
+    failed: Result<(), u8> = Err(7);
+    state_result: Result<u32, State> = Err(State::Busy);
+    text_result: Result<String, Niche> = Ok("fine".to_string());
+    wide_result: Result<u64, (u8, u8)> = Err((1, 2));
+    ordering: Ordering = Ordering::Less;
+    some_ordering: Option<Ordering> = Some(Ordering::Greater);
+    boxed: Box<Small> = Box::new(Small { a: 1, b: 2 });
+    counted: Rc<Small> = Rc::new(Small { a: 3, b: 4 });
+    shared: Arc<[u8; 3]> = Arc::new([1, 2, 3]);
+    pinned: Pin<Box<u16>> = Box::pin(6);
+    generic: Generic<u16> = Generic { value: 1, more: Some(2) };
+    generic_text: Generic<&'static str> = Generic { value: "a", more: None };
+    list: List = List { value: 1, next: Some(Box::new(List { value: 2, next: None })) };
+    wrapping: Wrapping<u8> = Wrapping(3);
+    foreign: Foreign = Foreign { kind: 1, length: 2 };
+    pointer: *const u8 = 0x1234 as *const u8;
+    atomic: AtomicU32 = AtomicU32::new(12);
+}

@@ -1,0 +1,81 @@
+//! Reads numbers one after the other, of bytes that may be anything.
+
+use crate::model::{Part, Place, Source, Unknown};
+
+/// Bytes that are not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor<'a>(pub &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    /// The next number.
+    pub fn number(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                return None;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// The next number, of 32 bits.
+    pub fn word(&mut self) -> Option<u32> {
+        self.number()?.try_into().ok()
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn source(&mut self) -> Option<Source> {
+        Some(match self.word()? {
+            0 => Source::Lost,
+            number @ 1..32 => Source::Register(number as u8 - 1),
+            number => Source::Stack(number - 32),
+        })
+    }
+
+    fn part(&mut self) -> Option<Part> {
+        let (offset, bytes) = (self.word()?, self.word()?);
+        let bytes = u8::try_from(bytes).ok().filter(|bytes| (1..=8).contains(bytes))?;
+        Some(Part { offset, bytes, source: self.source()? })
+    }
+
+    /// The next place.
+    pub fn place(&mut self) -> Option<Place> {
+        Some(match self.number()? {
+            0 => Place::Nothing,
+            1 => {
+                let count = self.number()?;
+                let first = self.part()?;
+                let second = match count {
+                    1 => None,
+                    2 => Some(self.part()?),
+                    _ => return None,
+                };
+                Place::Words { first, second }
+            }
+            2 => Place::At(self.source()?),
+            3 => Place::Constant(self.number()?),
+            4 => Place::Unknown(match self.number()? {
+                0 => Unknown::OptimizedOut,
+                1 => Unknown::Elsewhere { from: self.word()?, to: self.word()? },
+                2 => Unknown::Contradiction,
+                3 => Unknown::Layout,
+                4 => Unknown::Unsaid,
+                _ => return None,
+            }),
+            _ => return None,
+        })
+    }
+}

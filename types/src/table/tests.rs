@@ -1,0 +1,202 @@
+//! Tables that are put together here, and damaged.
+
+use std::string::ToString;
+use std::{vec, vec::Vec};
+
+use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
+use crate::model::{Flavor, Form, Kind, Part, Place, Source, Tag, TypeId, Unknown};
+use crate::write::{self, Contents, Function, Type, seal};
+
+const BASE: u64 = 0xffff_ffc0_0000_0000;
+
+/// Bytes at a multiple of 4.
+struct Aligned(Vec<u32>, usize);
+
+impl Aligned {
+    fn new(bytes: &[u8]) -> Self {
+        let word = |chunk: &[u8]| {
+            let mut word = [0; 4];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u32::from_ne_bytes(word)
+        };
+        Self(bytes.chunks(4).map(word).collect(), bytes.len())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &zerocopy::IntoBytes::as_bytes(self.0.as_slice())[..self.1]
+    }
+}
+
+fn of(name: &str, size: u64, shape: write::Shape) -> Type {
+    Type { name: name.to_string(), module: "kernel::net".to_string(), size, shape }
+}
+
+/// A type of every kind, and functions with places of every kind.
+fn contents() -> Contents {
+    let text = |text: &str| text.to_string();
+    let types = vec![
+        of("u32", 4, Kind::Integer { signed: false }),
+        of("*mut Opaque", 8, Kind::Opaque),
+        of("()", 0, Kind::Unit),
+        of("bool", 1, Kind::Bool),
+        of("char", 4, Kind::Char),
+        of("i64", 8, Kind::Integer { signed: true }),
+        of("f64", 8, Kind::Float),
+        of("fn()", 8, Kind::Function),
+        of("&Header", 8, Kind::Pointer { flavor: Flavor::Reference, target: 12, at: 0 }),
+        of("Arc<Header>", 8, Kind::Pointer { flavor: Flavor::Shared, target: 12, at: 16 }),
+        of("&str", 16, Kind::Sequence { element: 0, is_text: true, data: 0, length: 8 }),
+        of("&dyn Device", 16, Kind::Dynamic { data: 0, vtable: 8 }),
+        of("Header", 16, Kind::Struct { form: Form::Named, members: vec![(text("next"), 8, 8), (text("len"), 4, 0)] }),
+        of("[u32; 3]", 12, Kind::Array { element: 0, count: 3 }),
+        of("Pin<&Header>", 8, Kind::Wrapper { target: 8, at: 0 }),
+        of("State", 1, Kind::Enumeration { signed: true, enumerators: vec![(text("Idle"), 0), (text("Gone"), 0xff)] }),
+        of(
+            "Option<&Header>",
+            8,
+            Kind::Variants {
+                tag: Some(Tag { offset: 0, bytes: 8 }),
+                variants: vec![(text("None"), Some(0), 2), (text("Some"), None, 12)],
+            },
+        ),
+        of("One", 4, Kind::Variants { tag: None, variants: vec![(text("Only"), None, 12)] }),
+        of("*const u32", 8, Kind::Pointer { flavor: Flavor::Raw, target: 0, at: 0 }),
+    ];
+    let argument = |name: &str, of: usize, place| write::Argument { name: text(name), of, place };
+    let part = |offset, bytes, source| Part { offset, bytes, source };
+    let nothing = argument("", 2, Place::Nothing);
+    let second = Some(part(8, 8, Source::Stack(0)));
+    let functions = vec![
+        Function {
+            address: BASE + 0x2000,
+            arguments: vec![
+                argument("name", 10, Place::Words { first: part(0, 8, Source::Register(7)), second }),
+                argument("header", 12, Place::At(Source::Register(30))),
+                argument("old", 0, Place::Unknown(Unknown::Elsewhere { from: 16, to: 300 })),
+                argument("gone", 0, Place::Unknown(Unknown::OptimizedOut)),
+            ],
+            returned: argument("", 12, Place::At(Source::Register(8))),
+        },
+        Function {
+            address: BASE + 0x1000,
+            arguments: vec![
+                argument("level", 0, Place::Constant(u64::MAX)),
+                argument("flag", 3, Place::Words { first: part(0, 1, Source::Lost), second: None }),
+            ],
+            returned: nothing,
+        },
+    ];
+    Contents { functions, types }
+}
+
+#[test]
+fn reads_what_was_written() {
+    let contents = contents();
+    let table = Aligned::new(&write::write(BASE, &contents).unwrap());
+    let types = Types::parse(table.bytes()).unwrap();
+    assert_eq!((types.len(), types.functions()), (contents.types.len(), 2));
+    for (number, written) in contents.types.iter().enumerate() {
+        let read = types.get(TypeId(number as u32)).unwrap();
+        assert_eq!((read.name, read.module, read.size), (&*written.name, &*written.module, written.size));
+        let id = |of: usize| TypeId(of as u32);
+        match (read.kind, &written.shape) {
+            (Kind::Struct { form, members }, Kind::Struct { form: of, members: all }) => {
+                let all: Vec<_> =
+                    all.iter().map(|(name, offset, of)| Member { name, offset: *offset, of: id(*of) }).collect();
+                assert_eq!((form, members.collect::<Vec<_>>()), (*of, all));
+            }
+            (Kind::Variants { tag, variants }, Kind::Variants { tag: of, variants: all }) => {
+                let all: Vec<_> =
+                    all.iter().map(|(name, value, of)| Variant { name, value: *value, of: id(*of) }).collect();
+                assert_eq!((tag, variants.collect::<Vec<_>>()), (*of, all));
+            }
+            (Kind::Enumeration { signed, enumerators }, Kind::Enumeration { signed: of, enumerators: all }) => {
+                let all: Vec<_> = all.iter().map(|(name, value)| Enumerator { name, value: *value }).collect();
+                assert_eq!((signed, enumerators.collect::<Vec<_>>()), (*of, all));
+            }
+            (Kind::Pointer { flavor, target, at }, &Kind::Pointer { flavor: f, target: t, at: a }) => {
+                assert_eq!((flavor, target, at), (f, id(t), a));
+            }
+            (Kind::Array { element, count }, &Kind::Array { element: e, count: c }) => {
+                assert_eq!((element, count), (id(e), c));
+            }
+            (Kind::Wrapper { target, at }, &Kind::Wrapper { target: t, at: a }) => assert_eq!((target, at), (id(t), a)),
+            (
+                Kind::Sequence { element, is_text, data, length },
+                &Kind::Sequence { element: e, is_text: i, data: d, length: l },
+            ) => assert_eq!((element, is_text, data, length), (id(e), i, d, l)),
+            (read, written) => {
+                assert_eq!(std::format!("{read:?}"), std::format!("{written:?}"));
+            }
+        }
+    }
+    for written in &contents.functions {
+        let read = types.function(written.address).unwrap();
+        let argument = |argument: &write::Argument| (argument.name.clone(), argument.of as u32, argument.place);
+        let of = |read: Argument<'_>| (read.name.to_string(), read.of.0, read.place);
+        assert_eq!(
+            read.arguments().map(of).collect::<Vec<_>>(),
+            written.arguments.iter().map(argument).collect::<Vec<_>>()
+        );
+        assert_eq!(of(read.returned().unwrap()), argument(&written.returned));
+    }
+    let signature = |address| types.function(address).unwrap().to_string();
+    let first = "fn(name: &str, header: Header, old: u32 (unknown at the entry), gone: u32 (optimised out)) -> Header";
+    assert_eq!(signature(BASE + 0x2000), first);
+    assert_eq!(signature(BASE + 0x1000), "fn(level: u32, flag: bool)");
+    assert!(types.function(BASE + 0x1004).is_none() && types.function(0).is_none());
+}
+
+#[test]
+fn refuses_what_was_cut_or_changed() {
+    let table = write::write(BASE, &contents()).unwrap();
+    for length in 0..table.len() {
+        let cut = Aligned::new(&table[..length]);
+        assert!(Types::parse(cut.bytes()).is_err(), "the first {length} of {} bytes", table.len());
+    }
+    for at in 0..table.len() {
+        let mut changed = table.clone();
+        changed[at] ^= 0x10;
+        assert!(Types::parse(Aligned::new(&changed).bytes()).is_err(), "byte {at}");
+    }
+    let shifted = Aligned::new(&[&[0][..], &table].concat());
+    assert!(matches!(Types::parse(&shifted.bytes()[1..]), Err(TypesError::Misaligned { .. })));
+    assert_eq!(Types::parse(&[]).unwrap_err(), TypesError::Absent);
+}
+
+/// Reads all there is, whatever it is.
+fn read_all(types: &Types<'_>) {
+    for number in 0..types.len() {
+        let Some(of) = types.get(TypeId(number as u32)) else { continue };
+        match of.kind {
+            Kind::Struct { members, .. } => members.for_each(drop),
+            Kind::Variants { variants, .. } => variants.for_each(drop),
+            Kind::Enumeration { enumerators, .. } => enumerators.for_each(drop),
+            _ => {}
+        }
+    }
+    for function in types.functions {
+        if let Some(function) = types.record(function) {
+            function.arguments().for_each(drop);
+            let _ = function.returned();
+        }
+    }
+}
+
+#[test]
+fn no_bytes_make_the_reader_panic() {
+    let table = write::write(BASE, &contents()).unwrap();
+    let mut accepted = 0;
+    for at in crate::CHECKED_FROM..table.len() {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut changed = table.clone();
+            changed[at] = value;
+            seal(&mut changed);
+            if let Ok(types) = Types::parse(Aligned::new(&changed).bytes()) {
+                accepted += 1;
+                read_all(&types);
+            }
+        }
+    }
+    assert!(accepted > 0, "a table of another name is one");
+}

@@ -1,0 +1,302 @@
+//! The writer, for the host tool and the tests.
+
+use std::collections::HashMap;
+use std::string::String;
+use std::{fmt, vec, vec::Vec};
+
+use kprobes_symbols::crc32;
+
+use crate::model::{Flavor, Form, Kind, Part, Place, Source, Tag, Unknown};
+use crate::{CHECKED_FROM, HEADER_WORDS, MAGIC, PARTS, VERSION};
+
+/// A member: its name, offset and type.
+pub type MemberText = (String, u32, usize);
+/// A variant with fields: its name, tag and type.
+pub type VariantText = (String, Option<u64>, usize);
+/// A variant without fields: its name and value.
+pub type EnumeratorText = (String, u64);
+/// What a type is; types are known by where they are in [`Contents::types`].
+pub type Shape = Kind<usize, Vec<MemberText>, Vec<VariantText>, Vec<EnumeratorText>>;
+
+/// A type, to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Type {
+    /// Without the paths of modules.
+    pub name: String,
+    /// The path of its module.
+    pub module: String,
+    /// In bytes.
+    pub size: u64,
+    /// What it is.
+    pub shape: Shape,
+}
+
+impl Type {
+    /// The same type, where each type that it refers to is what `change` says.
+    #[must_use]
+    pub fn referring(&self, mut change: impl FnMut(usize) -> usize) -> Self {
+        let shape = match self.shape.clone() {
+            Kind::Pointer { flavor, target, at } => Kind::Pointer { flavor, target: change(target), at },
+            Kind::Sequence { element, is_text, data, length } => {
+                Kind::Sequence { element: change(element), is_text, data, length }
+            }
+            Kind::Array { element, count } => Kind::Array { element: change(element), count },
+            Kind::Wrapper { target, at } => Kind::Wrapper { target: change(target), at },
+            Kind::Struct { form, mut members } => {
+                members.iter_mut().for_each(|(.., of)| *of = change(*of));
+                Kind::Struct { form, members }
+            }
+            Kind::Variants { tag, mut variants } => {
+                variants.iter_mut().for_each(|(.., of)| *of = change(*of));
+                Kind::Variants { tag, variants }
+            }
+            other => other,
+        };
+        Self { shape, ..self.clone() }
+    }
+}
+
+/// An argument, or what is returned, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// Its name; of what is returned it is not written.
+    pub name: String,
+    /// Where its type is in [`Contents::types`].
+    pub of: usize,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// A function, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// The virtual (link) address of its first instruction.
+    pub address: u64,
+    /// What it is given.
+    pub arguments: Vec<Argument>,
+    /// What it returns.
+    pub returned: Argument,
+}
+
+/// What a table tells of an image; functions in any order.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// The functions.
+    pub functions: Vec<Function>,
+    /// The types that they reach.
+    pub types: Vec<Type>,
+}
+
+/// Why a table cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// A function is below the base, or 4 GiB or more above it.
+    OutOfRange {
+        /// Its virtual address.
+        address: u64,
+    },
+    /// The table would be 4 GiB or more.
+    TooLong,
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { address } => {
+                write!(out, "the function at {address:#x} is not within 4 GiB above the start of the image")
+            }
+            Self::TooLong => write!(out, "there are more types than fit into a table"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+
+/// Names that are written, each once.
+#[derive(Default)]
+struct Names {
+    bytes: Vec<u8>,
+    known: HashMap<String, u64>,
+}
+
+impl Names {
+    fn put(&mut self, out: &mut Vec<u8>, name: &str) {
+        let at = match self.known.get(name) {
+            Some(&at) => at,
+            None => {
+                let at = self.bytes.len() as u64;
+                put(&mut self.bytes, name.len() as u64);
+                self.bytes.extend(name.as_bytes());
+                self.known.insert(name.into(), at);
+                at
+            }
+        };
+        put(out, at);
+    }
+}
+
+/// The table of `contents`, with `base` at or below the lowest of their addresses.
+///
+/// # Errors
+///
+/// If something does not fit into the fields of the format.
+pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
+    let mut parts: [Vec<u8>; 5] = Default::default();
+    let [functions, function_records, types, type_records, names] = &mut parts;
+    let mut known = Names::default();
+    for of in &contents.types {
+        types.extend(word(type_records.len())?);
+        put_type(type_records, of, &mut known);
+    }
+    let mut all: Vec<&Function> = contents.functions.iter().collect();
+    all.sort_by_key(|function| function.address);
+    all.dedup_by_key(|function| function.address);
+    for function in all {
+        let address = function.address;
+        let offset = address.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
+        functions.extend(offset.ok_or(WriteError::OutOfRange { address })?.to_le_bytes());
+        functions.extend(word(function_records.len())?);
+        put(function_records, function.arguments.len() as u64);
+        for argument in &function.arguments {
+            known.put(function_records, &argument.name);
+            put(function_records, argument.of as u64);
+            put_place(function_records, &argument.place);
+        }
+        put(function_records, function.returned.of as u64);
+        put_place(function_records, &function.returned.place);
+    }
+    *names = known.bytes;
+    let mut table = vec![0; 4 * HEADER_WORDS + 12 * parts.len()];
+    for (number, (kind, part)) in PARTS.iter().zip(&parts).enumerate() {
+        table.resize(table.len().next_multiple_of(4), 0);
+        let entry = [kind.to_le_bytes(), word(table.len())?, word(part.len())?].concat();
+        table[4 * HEADER_WORDS + 12 * number..][..12].copy_from_slice(&entry);
+        table.extend(part);
+    }
+    let header = [MAGIC.as_slice(), &[0; 4], &VERSION.to_le_bytes(), &word(table.len())?, &word(parts.len())?];
+    let header = [header.concat(), base.to_le_bytes().to_vec()].concat();
+    table[..header.len()].copy_from_slice(&header);
+    seal(&mut table);
+    Ok(table)
+}
+
+/// The length in bytes of each part of a table that [`write`] has made: functions, their records, types, their records, names.
+#[must_use]
+pub fn lengths(table: &[u8]) -> [usize; 5] {
+    let length = |number: usize| {
+        let at = 4 * HEADER_WORDS + 12 * number + 8;
+        table.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
+    };
+    [0, 1, 2, 3, 4].map(length)
+}
+
+/// Makes the checksum right.
+pub(crate) fn seal(table: &mut [u8]) {
+    let checksum = crc32(&table[CHECKED_FROM..]);
+    table[CHECKED_FROM - 4..CHECKED_FROM].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// A number as a word of the table.
+fn word(number: usize) -> Result<[u8; 4], WriteError> {
+    u32::try_from(number).map(u32::to_le_bytes).map_err(|_| WriteError::TooLong)
+}
+
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|&number| put(out, number));
+}
+
+fn source(source: Source) -> u64 {
+    match source {
+        Source::Lost => 0,
+        Source::Register(number) => 1 + u64::from(number),
+        Source::Stack(distance) => 32 + u64::from(distance),
+    }
+}
+
+fn put_place(out: &mut Vec<u8>, place: &Place) {
+    match *place {
+        Place::Nothing => put(out, 0),
+        Place::Words { first, second } => {
+            put_all(out, &[1, 1 + u64::from(second.is_some())]);
+            for Part { offset, bytes, source: from } in [Some(first), second].into_iter().flatten() {
+                put_all(out, &[offset.into(), bytes.into(), source(from)]);
+            }
+        }
+        Place::At(from) => put_all(out, &[2, source(from)]),
+        Place::Constant(value) => put_all(out, &[3, value]),
+        Place::Unknown(why) => match why {
+            Unknown::OptimizedOut => put_all(out, &[4, 0]),
+            Unknown::Elsewhere { from, to } => put_all(out, &[4, 1, from.into(), to.into()]),
+            Unknown::Contradiction => put_all(out, &[4, 2]),
+            Unknown::Layout => put_all(out, &[4, 3]),
+            Unknown::Unsaid => put_all(out, &[4, 4]),
+        },
+    }
+}
+
+fn put_type(out: &mut Vec<u8>, of: &Type, names: &mut Names) {
+    names.put(out, &of.name);
+    names.put(out, &of.module);
+    put(out, of.size);
+    match &of.shape {
+        Kind::Opaque => put(out, 0),
+        Kind::Unit => put(out, 1),
+        Kind::Bool => put(out, 2),
+        Kind::Char => put(out, 3),
+        Kind::Integer { signed } => put_all(out, &[4, (*signed).into()]),
+        Kind::Float => put(out, 5),
+        Kind::Function => put(out, 6),
+        Kind::Pointer { flavor, target, at } => {
+            let flavor = match flavor {
+                Flavor::Reference => 0,
+                Flavor::Shared => 1,
+                Flavor::Raw => 2,
+            };
+            put_all(out, &[7, flavor, *target as u64, (*at).into()]);
+        }
+        Kind::Sequence { element, is_text, data, length } => {
+            put_all(out, &[8, *element as u64, (*is_text).into(), (*data).into(), (*length).into()]);
+        }
+        Kind::Dynamic { data, vtable } => put_all(out, &[9, (*data).into(), (*vtable).into()]),
+        Kind::Array { element, count } => put_all(out, &[10, *element as u64, *count]),
+        Kind::Struct { form, members } => {
+            put_all(out, &[11, (*form == Form::Tuple).into(), members.len() as u64]);
+            for (name, offset, of) in members {
+                names.put(out, name);
+                put_all(out, &[(*offset).into(), *of as u64]);
+            }
+        }
+        Kind::Wrapper { target, at } => put_all(out, &[12, *target as u64, (*at).into()]),
+        Kind::Enumeration { signed, enumerators } => {
+            put_all(out, &[13, (*signed).into(), enumerators.len() as u64]);
+            for (name, value) in enumerators {
+                names.put(out, name);
+                put(out, *value);
+            }
+        }
+        Kind::Variants { tag, variants } => {
+            put(out, 14);
+            match tag {
+                None => put(out, 0),
+                Some(Tag { offset, bytes }) => put_all(out, &[1, (*offset).into(), (*bytes).into()]),
+            }
+            put(out, variants.len() as u64);
+            for (name, value, of) in variants {
+                names.put(out, name);
+                match value {
+                    None => put(out, 0),
+                    Some(value) => put_all(out, &[1, *value]),
+                }
+                put(out, *of as u64);
+            }
+        }
+    }
+}

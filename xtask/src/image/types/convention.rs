@@ -1,0 +1,397 @@
+//! How a call passes arguments, and how a function returns: the calling convention that Rust 1.95 has for its own functions
+//! (`rustc_ty_utils::abi`, of what LLVM then makes AAPCS64, section 6.8), held against what the debugging information says.
+//!
+//! A value that is a number to the compiler is in a register, and one that is two numbers is in two. Any other of 8 bytes or less
+//! is in a register as if it were a number; of more it is in memory, at an address in a register, and what is returned so is
+//! written to where x8 points at the entry. DWARF does not say which of them a value is, but its layout does: see [`Passing`].
+//!
+//! The location of a parameter at the entry is taken if the convention passes values of the type in that way. A parameter that
+//! has a location only further on, as most have that are kept in the frame, is where the convention puts it, but only
+//!
+//! - if LLVM has not changed how the function is called, and
+//! - if a declaration, or a parameter behind it that has a location, confirms the count. What is taken apart in the list of
+//!   parameters, as in `fn f((a, b): (u8, u8))`, is no parameter to DWARF, and moves those behind it.
+//!
+//! A parameter without any location is in no register that can be relied on: callers leave out what is not used.
+
+use kprobes_types::{Part, Place, Source, Unknown};
+
+use super::entries::Index;
+use super::layout::Layouts;
+use super::location::{Location, Piece};
+
+/// Registers that arguments are passed in.
+const REGISTERS: u32 = 8;
+/// The register that has the address for a value that is returned in memory.
+const RESULT: u8 = 8;
+
+/// A number to the compiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scalar {
+    bytes: u64,
+    is_float: bool,
+}
+
+/// What a value is to the compiler, as far as calls depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passing {
+    /// It has no bytes.
+    Nothing,
+    /// A number.
+    Scalar(Scalar),
+    /// Two, with the offset of the second.
+    Pair(Scalar, Scalar, u64),
+    /// Anything else, of so many bytes.
+    Memory(u64),
+}
+
+/// What the calls of a function pass.
+pub struct Convention {
+    passing: Vec<Option<Passing>>,
+    /// Where each is, if those before it are all there are.
+    expected: Vec<Option<Place>>,
+    /// Only what the debugging information says counts.
+    is_changed: bool,
+    /// A declaration confirms that these are all parameters.
+    is_counted: bool,
+}
+
+/// Hands out registers, and words on the stack behind them.
+#[derive(Default)]
+struct Words {
+    registers: u32,
+    stack: u32,
+}
+
+impl Words {
+    fn next(&mut self) -> Source {
+        if self.registers < REGISTERS {
+            self.registers += 1;
+            return Source::Register(self.registers as u8 - 1);
+        }
+        self.stack += 8;
+        Source::Stack(self.stack - 8)
+    }
+
+    /// Two words for a number of 128 bits: a register of an even number and the next, or an aligned place on the stack.
+    fn two(&mut self) -> [Source; 2] {
+        self.registers = self.registers.next_multiple_of(2);
+        if self.registers >= REGISTERS {
+            self.stack = self.stack.next_multiple_of(16);
+        }
+        [self.next(), self.next()]
+    }
+
+    /// Where a value is; `None` if that takes more words than are told.
+    fn place(&mut self, passing: Passing) -> Option<Place> {
+        let part = |offset: u64, bytes: u64, source| Part { offset: offset as u32, bytes: bytes as u8, source };
+        let one = |first| Place::Words { first, second: None };
+        Some(match passing {
+            Passing::Nothing => Place::Nothing,
+            Passing::Scalar(Scalar { bytes: 16, .. }) => {
+                let [first, second] = self.two();
+                Place::Words { first: part(0, 8, first), second: Some(part(8, 8, second)) }
+            }
+            Passing::Scalar(Scalar { bytes, .. }) | Passing::Memory(bytes @ ..=8) => one(part(0, bytes, self.next())),
+            Passing::Pair(first, second, _) if first.bytes > 8 || second.bytes > 8 => {
+                for number in [first, second] {
+                    if number.bytes > 8 {
+                        let _ = self.two();
+                    } else {
+                        let _ = self.next();
+                    }
+                }
+                return None;
+            }
+            Passing::Pair(first, second, offset) => Place::Words {
+                first: part(0, first.bytes, self.next()),
+                second: Some(part(offset, second.bytes, self.next())),
+            },
+            Passing::Memory(_) => Place::At(self.next()),
+        })
+    }
+}
+
+impl Convention {
+    /// What the calls of `function` pass, with these parameters.
+    pub fn of(layouts: &Layouts<'_>, function: Index, parameters: &[Index]) -> Self {
+        let entries = layouts.entries;
+        let passing: Vec<_> = parameters.iter().map(|&one| passing(layouts, entries.type_of(one)?)).collect();
+        let mut words = Words::default();
+        let mut is_known = true;
+        let place = |one: &Option<Passing>| {
+            is_known &= one.is_some();
+            if is_known { words.place((*one)?) } else { None }
+        };
+        let expected = passing.iter().map(place).collect();
+        let declared = entries.declared_parameters(function);
+        let is_counted = declared.is_some();
+        // What has no mangled name is called as C calls it, which differs for all but numbers.
+        let is_rust =
+            entries.inherited(function, |entry| entry.linkage_name).is_some_and(|name| name.starts_with(b"_R"));
+        let is_changed =
+            entries[function].is_changed || !is_rust || declared.is_some_and(|count| count != parameters.len());
+        Self { passing, expected, is_changed, is_counted }
+    }
+
+    /// Where the parameters are at the entry, which is at `address`.
+    pub fn places(&self, layouts: &Layouts<'_>, address: u64, parameters: &[Index]) -> Vec<Place> {
+        let locations = |one: Index| &layouts.entries[one].locations;
+        let said: Vec<Option<&Location>> = parameters
+            .iter()
+            .map(|&one| locations(one).iter().find(|(range, _)| range.contains(&address)).map(|(_, location)| location))
+            .collect();
+        let read: Vec<Option<Place>> = said.iter().zip(&self.passing).map(|(said, of)| read((*said)?, *of)).collect();
+        // Up to where parameters are counted rightly: one that is where it is expected has no others before it than those known.
+        let confirmed = (0..parameters.len()).rev().find(|&number| {
+            matches!(read[number], Some(Place::Words { .. } | Place::At(_))) && read[number] == self.expected[number]
+        });
+        let place = |(number, &one): (usize, &Index)| {
+            let Some(of) = self.passing[number] else { return Place::Unknown(Unknown::Layout) };
+            if of == Passing::Nothing {
+                return Place::Nothing;
+            }
+            let all = locations(one);
+            let Some((range, _)) = all.iter().find(|(range, _)| !range.is_empty()) else {
+                return Place::Unknown(Unknown::OptimizedOut);
+            };
+            let unknown = Place::Unknown(elsewhere(range, address));
+            if let Some(place) = read[number] {
+                return if self.agrees(number, place) { place } else { Place::Unknown(Unknown::Contradiction) };
+            }
+            let Some(expected) = self.expected[number].filter(|_| !self.is_changed) else {
+                return unknown;
+            };
+            // A location further on can say where the value was at the entry, or still be that.
+            let is_said = all.iter().any(|(_, location)| read_entry(location, of) == Some(expected));
+            let is_framed = all.iter().any(|(_, location)| is_framed(location));
+            match is_said || is_framed && (self.is_counted || confirmed.is_some_and(|last| number < last)) {
+                true => expected,
+                false => unknown,
+            }
+        };
+        parameters.iter().enumerate().map(place).collect()
+    }
+
+    /// Whether a parameter can be where the debugging information says: in the same way as expected, and in no register that those
+    /// before it take.
+    fn agrees(&self, number: usize, place: Place) -> bool {
+        let order = |place: &Place| match *place {
+            Place::Words { first: Part { source, .. }, .. } | Place::At(source) => match source {
+                Source::Lost => None,
+                Source::Register(number) => Some(u32::from(number)),
+                Source::Stack(distance) => Some(REGISTERS + distance / 8),
+            },
+            _ => None,
+        };
+        let Some(expected) = self.expected[number].filter(|_| !self.is_changed) else { return true };
+        let is_same_way = match (place, expected) {
+            (Place::Constant(_), _) | (Place::At(_), Place::At(_)) => true,
+            (Place::Words { second: one, .. }, Place::Words { second: other, .. }) => one.is_some() == other.is_some(),
+            _ => false,
+        };
+        is_same_way && order(&place).zip(order(&expected)).is_none_or(|(place, expected)| place >= expected)
+    }
+}
+
+/// How a function returns a value of this type, as a place; `None` if that is not known.
+pub fn result(layouts: &Layouts<'_>, of: Option<Index>) -> Option<Place> {
+    let of = passing(layouts, of?)?;
+    let memory = Place::At(Source::Register(RESULT));
+    Some(match of {
+        Passing::Memory(9..) => memory,
+        Passing::Pair(_, second, offset) if offset + second.bytes > 16 => memory,
+        of => Words::default().place(of)?,
+    })
+}
+
+/// The place that a location at the entry is, of a value that is passed so. `None` if it says nothing of the entry: the frame is
+/// made after that.
+fn read(location: &Location, of: Option<Passing>) -> Option<Place> {
+    let Location::Parts(parts) = location else { return None };
+    let whole = match of? {
+        Passing::Nothing => return None,
+        Passing::Scalar(number) => number.bytes,
+        Passing::Pair(_, second, offset) => offset + second.bytes,
+        Passing::Memory(bytes) => bytes,
+    };
+    let register = |piece| match piece {
+        Piece::Register(register) | Piece::Entry(register) => Some(Source::Register(register)),
+        // Of a value in parts, those that are always the same are not passed.
+        Piece::Lost | Piece::Constant(_) => Some(Source::Lost),
+        _ => None,
+    };
+    if let [(piece, 0)] = parts.as_slice() {
+        return match *piece {
+            Piece::Memory(register, 0) | Piece::EntryMemory(register, 0) => Some(Place::At(Source::Register(register))),
+            Piece::Constant(value) if whole <= 8 => Some(Place::Constant(value)),
+            piece if whole <= 8 => {
+                let first = Part { offset: 0, bytes: whole as u8, source: register(piece)? };
+                Some(Place::Words { first, second: None })
+            }
+            _ => None,
+        };
+    }
+    let mut offset = 0;
+    let mut found = Vec::new();
+    for &(piece, bytes) in parts {
+        if bytes > 8 {
+            return None;
+        }
+        found.push(Part { offset, bytes: bytes as u8, source: register(piece)? });
+        offset += bytes as u32;
+    }
+    // Between the parts of a pair there may be bytes of nothing.
+    let (first, second) = match (of?, found.as_slice()) {
+        (Passing::Pair(_, _, at), &[first, .., second])
+            if u64::from(second.offset) == at
+                && found[1..found.len() - 1].iter().all(|part| part.source == Source::Lost) =>
+        {
+            (first, Some(second))
+        }
+        (Passing::Pair(one, other, at), &[first]) if u64::from(first.bytes) <= one.bytes => {
+            (first, Some(Part { offset: at as u32, bytes: other.bytes as u8, source: Source::Lost }))
+        }
+        (Passing::Scalar(_), &[first, second]) => (first, Some(second)),
+        (Passing::Scalar(_) | Passing::Memory(..=8), &[first]) if u64::from(first.bytes) == whole => (first, None),
+        _ => return None,
+    };
+    let is_lost = first.source == Source::Lost && second.is_none_or(|part| part.source == Source::Lost);
+    (!is_lost).then_some(Place::Words { first, second })
+}
+
+/// The place that a location further on names, in registers as they were at the entry, or still are.
+fn read_entry(location: &Location, of: Passing) -> Option<Place> {
+    let Location::Parts(parts) = location else { return None };
+    let is_place = |&(piece, _): &(Piece, u64)| !matches!(piece, Piece::Lost | Piece::Constant(_));
+    if parts.iter().all(is_place) { read(location, Some(of)) } else { None }
+}
+
+/// Whether the value is in the frame of the function: it was written there, so it was needed.
+fn is_framed(location: &Location) -> bool {
+    let Location::Parts(parts) = location else { return false };
+    parts.iter().all(|(piece, _)| *piece == Piece::Frame)
+}
+
+/// That a value is not known at the entry, but in this range of addresses.
+fn elsewhere(range: &std::ops::Range<u64>, address: u64) -> Unknown {
+    let offset = |at: u64| at.checked_sub(address).and_then(|offset| u32::try_from(offset).ok());
+    match (offset(range.start), offset(range.end)) {
+        (Some(from @ 1..), Some(to)) => Unknown::Elsewhere { from, to },
+        // Where it is said to be at the entry, nothing can be read.
+        (Some(0), Some(_)) => Unknown::OptimizedOut,
+        // In the frame, wherever that is.
+        _ => Unknown::Unsaid,
+    }
+}
+
+/// What a value of a type is to the compiler (`rustc_abi::layout`); `None` if its layout does not tell.
+fn passing(layouts: &Layouts<'_>, of: Index) -> Option<Passing> {
+    let entries = layouts.entries;
+    let bytes = layouts.size(of)?;
+    if bytes == 0 {
+        return Some(Passing::Nothing);
+    }
+    Some(match entries[of].tag? {
+        gimli::DW_TAG_base_type => {
+            Passing::Scalar(Scalar { bytes, is_float: entries[of].encoding? == gimli::DW_ATE_float })
+        }
+        gimli::DW_TAG_pointer_type | gimli::DW_TAG_enumeration_type => {
+            Passing::Scalar(Scalar { bytes, is_float: false })
+        }
+        gimli::DW_TAG_array_type => Passing::Memory(bytes),
+        // Whether it is a number depends on all its fields; of these 8 bytes are in a register in either case.
+        gimli::DW_TAG_union_type if bytes <= 8 => Passing::Memory(bytes),
+        gimli::DW_TAG_structure_type => match entries.children(of, gimli::DW_TAG_variant_part).next() {
+            None => fields(layouts, &layouts.members(of), bytes, layouts.alignment(of)?)?,
+            Some(part) => variants(layouts, part, bytes, layouts.alignment(of)?)?,
+        },
+        _ => return None,
+    })
+}
+
+/// A member that has bytes: its offset and its type.
+fn filled(layouts: &Layouts<'_>, members: &[Index]) -> Option<Vec<(u64, Index)>> {
+    let mut all = Vec::new();
+    for &member in members {
+        let of = layouts.entries.type_of(member)?;
+        if layouts.size(of)? > 0 {
+            all.push((layouts.entries[member].offset, of));
+        }
+    }
+    all.sort_unstable();
+    Some(all)
+}
+
+/// A struct of these members, this size and alignment.
+fn fields(layouts: &Layouts<'_>, members: &[Index], bytes: u64, alignment: u64) -> Option<Passing> {
+    let memory = Some(Passing::Memory(bytes));
+    match *filled(layouts, members)?.as_slice() {
+        [(0, of)] if layouts.size(of)? == bytes && layouts.alignment(of)? == alignment => passing(layouts, of),
+        [(first, one), (second, other)] => {
+            let (Passing::Scalar(one), Passing::Scalar(other)) = (passing(layouts, one)?, passing(layouts, other)?)
+            else {
+                return memory;
+            };
+            let is_pair = first == 0 && pair(one, other) == (second, bytes, alignment);
+            if is_pair { Some(Passing::Pair(one, other, second)) } else { memory }
+        }
+        _ => memory,
+    }
+}
+
+/// Of two numbers side by side the offset of the second, the size and the alignment.
+fn pair(one: Scalar, other: Scalar) -> (u64, u64, u64) {
+    let alignment = one.bytes.max(other.bytes);
+    let offset = one.bytes.next_multiple_of(other.bytes);
+    (offset, (offset + other.bytes).next_multiple_of(alignment), alignment)
+}
+
+/// An enum with fields, of this size and alignment.
+fn variants(layouts: &Layouts<'_>, part: Index, bytes: u64, alignment: u64) -> Option<Passing> {
+    let entries = layouts.entries;
+    let memory = Some(Passing::Memory(bytes));
+    let mut all = Vec::new();
+    for variant in entries.children(part, gimli::DW_TAG_variant) {
+        let member = entries.children(variant, gimli::DW_TAG_member).next()?;
+        let of = entries.type_of(member)?;
+        all.push((entries[variant].value, layouts.members(of)));
+    }
+    let Some(tag) = entries.tag_member(part) else {
+        return match all.as_slice() {
+            [(_, members)] => fields(layouts, members, bytes, alignment),
+            _ => None,
+        };
+    };
+    let (tag_offset, tag) =
+        (entries[tag].offset, Scalar { bytes: layouts.size(entries.type_of(tag)?)?, is_float: false });
+    if let Some((_, members)) = all.iter().find(|(value, _)| value.is_none()) {
+        // The tag is where this variant has values that it does not use; others have room beside it, or nothing.
+        let mut others = all.iter().filter(|(value, _)| value.is_some());
+        let is_alone = others.all(|(_, members)| filled(layouts, members).is_some_and(|all| all.is_empty()));
+        return if is_alone { fields(layouts, members, bytes, alignment) } else { memory };
+    }
+    if tag_offset == 0 && tag.bytes == bytes {
+        return Some(Passing::Scalar(tag));
+    }
+    // Beside the tag the same number in all variants that have one.
+    let mut common: Option<(u64, Scalar)> = None;
+    for (_, members) in &all {
+        match filled(layouts, members)?.as_slice() {
+            [] => {}
+            &[(offset, of)] => match passing(layouts, of)? {
+                Passing::Scalar(number) if common.is_none_or(|known| known == (offset, number)) => {
+                    common = Some((offset, number));
+                }
+                _ => return memory,
+            },
+            _ => return memory,
+        }
+    }
+    match common {
+        Some((offset, number)) if tag_offset == 0 && pair(tag, number) == (offset, bytes, alignment) => {
+            Some(Passing::Pair(tag, number, offset))
+        }
+        _ => memory,
+    }
+}

@@ -1,0 +1,251 @@
+//! The entries of the debugging information that types and arguments are about (DWARF 4, sections 3.3 and 5), with those references
+//! resolved that lead from one to another.
+
+use std::collections::HashMap;
+use std::ops;
+
+use gimli::{AttributeValue, DebuggingInformationEntry, DwTag, Dwarf, EndianSlice, LittleEndian, SectionId, Unit};
+
+use super::location::{self, Location};
+
+pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// The number of an entry.
+pub type Index = usize;
+
+/// An entry, of what is needed of it.
+#[derive(Default)]
+pub struct Entry<'a> {
+    pub tag: Option<DwTag>,
+    pub parent: Option<Index>,
+    pub children: Vec<Index>,
+    pub name: Option<&'a [u8]>,
+    pub linkage_name: Option<&'a [u8]>,
+    pub size: Option<u64>,
+    pub alignment: Option<u64>,
+    pub encoding: Option<gimli::DwAte>,
+    /// Where a member is, in bytes.
+    pub offset: u64,
+    /// The value of an enumerator, or of the tag of a variant: its bits.
+    pub value: Option<u64>,
+    /// How many elements an array has.
+    pub count: Option<u64>,
+    /// Where the code of a function begins.
+    pub start: Option<u64>,
+    /// The compiler has changed how the function is called.
+    pub is_changed: bool,
+    /// Where the value of a parameter is, and from where to where in the function; empty if nowhere.
+    pub locations: Vec<(ops::Range<u64>, Location)>,
+    /// By where they are in `.debug_info`: its type, the entry that has what it does not say, and the member that is the tag.
+    of: Option<usize>,
+    origin: Option<usize>,
+    tag_member: Option<usize>,
+}
+
+/// All of them.
+pub struct Entries<'a> {
+    all: Vec<Entry<'a>>,
+    by_offset: HashMap<usize, Index>,
+}
+
+impl<'a> ops::Index<Index> for Entries<'a> {
+    type Output = Entry<'a>;
+
+    fn index(&self, index: Index) -> &Entry<'a> {
+        &self.all[index]
+    }
+}
+
+/// Whether entries of this kind are needed.
+fn is_needed(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_namespace
+            | gimli::DW_TAG_subprogram
+            | gimli::DW_TAG_formal_parameter
+            | gimli::DW_TAG_base_type
+            | gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_enumeration_type
+            | gimli::DW_TAG_enumerator
+            | gimli::DW_TAG_array_type
+            | gimli::DW_TAG_subrange_type
+            | gimli::DW_TAG_subroutine_type
+            | gimli::DW_TAG_member
+            | gimli::DW_TAG_variant_part
+            | gimli::DW_TAG_variant
+            | gimli::DW_TAG_template_type_parameter
+    )
+}
+
+impl<'a> Entries<'a> {
+    /// Reads them from the contents of sections, by their names.
+    pub fn read(contents: impl Fn(&str) -> &'a [u8]) -> gimli::Result<Self> {
+        let section =
+            |id: SectionId| -> gimli::Result<Bytes<'a>> { Ok(EndianSlice::new(contents(id.name()), LittleEndian)) };
+        let dwarf = Dwarf::load(section)?;
+        let mut entries = Self { all: Vec::new(), by_offset: HashMap::new() };
+        let mut headers = dwarf.units();
+        while let Some(header) = headers.next()? {
+            let unit = dwarf.unit(header)?;
+            entries.read_unit(&dwarf, &unit)?;
+        }
+        Ok(entries)
+    }
+
+    fn read_unit(&mut self, dwarf: &Dwarf<Bytes<'a>>, unit: &Unit<Bytes<'a>>) -> gimli::Result<()> {
+        let mut cursor = unit.entries();
+        // The entries around this one that are needed, with their depths; `None` for what is around nothing that is needed.
+        let mut around: Vec<(isize, Option<Index>)> = Vec::new();
+        while let Some(entry) = cursor.next_dfs()? {
+            while around.last().is_some_and(|&(depth, _)| depth >= entry.depth()) {
+                around.pop();
+            }
+            let parent = around.last().copied();
+            // What is in a block or a copy of a function is no argument; types may be in blocks.
+            let is_argument = entry.tag() == gimli::DW_TAG_formal_parameter;
+            if !is_needed(entry.tag()) || is_argument && parent.is_some_and(|(depth, _)| depth + 1 != entry.depth()) {
+                continue;
+            }
+            let parent = parent.and_then(|(_, parent)| parent);
+            let index = self.all.len();
+            let read = read_entry(dwarf, unit, entry, parent)?;
+            if let Some(parent) = parent {
+                self.all[parent].children.push(index);
+            }
+            self.all.push(read);
+            self.by_offset.insert(unit.header.offset().0 + entry.offset().0, index);
+            around.push((entry.depth(), Some(index)));
+        }
+        Ok(())
+    }
+
+    /// The functions that have code.
+    pub fn functions(&self) -> impl Iterator<Item = Index> {
+        let is_function = |entry: &Entry<'_>| entry.tag == Some(gimli::DW_TAG_subprogram) && entry.start.is_some();
+        (0..self.all.len()).filter(move |&index| is_function(&self.all[index]))
+    }
+
+    /// The children of an entry that have this tag.
+    pub fn children(&self, of: Index, tag: DwTag) -> impl Iterator<Item = Index> {
+        self[of].children.iter().copied().filter(move |&child| self[child].tag == Some(tag))
+    }
+
+    /// The entry that has what this one does not say: that of the declaration, or of a function that this is a copy of.
+    pub fn origin(&self, of: Index) -> Option<Index> {
+        self.by_offset.get(&self[of].origin?).copied()
+    }
+
+    /// What `get` gives of an entry, or of those that complete it.
+    pub fn inherited<T>(&self, of: Index, get: impl Fn(&Entry<'a>) -> Option<T>) -> Option<T> {
+        /// How many entries complete one another at most: a copy, a definition and a declaration.
+        const ENTRIES_MAX: usize = 3;
+        std::iter::successors(Some(of), |&entry| self.origin(entry))
+            .take(ENTRIES_MAX)
+            .find_map(|entry| get(&self[entry]))
+    }
+
+    /// The type of an entry; `None` for what has none, as the result of a function that returns nothing.
+    pub fn type_of(&self, of: Index) -> Option<Index> {
+        self.by_offset.get(&self.inherited(of, |entry| entry.of)?).copied()
+    }
+
+    /// The member that is the tag of a part with variants.
+    pub fn tag_member(&self, of: Index) -> Option<Index> {
+        self.by_offset.get(&self[of].tag_member?).copied()
+    }
+
+    /// The parameters of a function in the order of its declaration, as the entry of its code has them, which has their locations.
+    /// One that is only in the declaration of a function that was also copied into others is nowhere in this one.
+    pub fn parameters(&self, of: Index) -> Vec<Index> {
+        let own: Vec<Index> = self.children(of, gimli::DW_TAG_formal_parameter).collect();
+        let Some(origin) = self.origin(of) else { return own };
+        let of_own = |abstract_one: Index| own.iter().copied().find(|&one| self.origin(one) == Some(abstract_one));
+        let all: Vec<Index> = self.children(origin, gimli::DW_TAG_formal_parameter).collect();
+        // Those of a declaration have no names, and nothing refers to them.
+        match own.iter().any(|&one| self[one].origin.is_some()) {
+            true => all.into_iter().map(|one| of_own(one).unwrap_or(one)).collect(),
+            false => own,
+        }
+    }
+
+    /// How many parameters the declaration of a function says that it has, if it has one that is not that of its code.
+    pub fn declared_parameters(&self, of: Index) -> Option<usize> {
+        let declaration = std::iter::successors(self.origin(of), |&entry| self.origin(entry)).last()?;
+        let all: Vec<Index> = self.children(declaration, gimli::DW_TAG_formal_parameter).collect();
+        (all.iter().all(|&one| self[one].name.is_none())).then_some(all.len())
+    }
+
+    /// The names of the modules around an entry, joined.
+    pub fn module(&self, of: Index) -> String {
+        let names = std::iter::successors(self[of].parent, |&parent| self[parent].parent);
+        let mut names: Vec<_> = names
+            .filter_map(|parent| self.inherited(parent, |entry| entry.name))
+            .map(String::from_utf8_lossy)
+            .collect();
+        names.reverse();
+        names.join("::")
+    }
+
+    /// The name of an entry.
+    pub fn name(&self, of: Index) -> String {
+        String::from_utf8_lossy(self.inherited(of, |entry| entry.name).unwrap_or_default()).into_owned()
+    }
+}
+
+fn read_entry<'a>(
+    dwarf: &Dwarf<Bytes<'a>>,
+    unit: &Unit<Bytes<'a>>,
+    entry: &DebuggingInformationEntry<Bytes<'a>>,
+    parent: Option<Index>,
+) -> gimli::Result<Entry<'a>> {
+    let mut read = Entry { tag: Some(entry.tag()), parent, ..Entry::default() };
+    let refers = |value: AttributeValue<Bytes<'a>>| match value {
+        AttributeValue::UnitRef(offset) => Some(unit.header.offset().0 + offset.0),
+        AttributeValue::DebugInfoRef(offset) => Some(offset.0),
+        _ => None,
+    };
+    for attribute in entry.attrs() {
+        let value = attribute.value();
+        let number = || value.udata_value().or_else(|| value.sdata_value().map(i64::cast_unsigned));
+        match attribute.name() {
+            gimli::DW_AT_name => read.name = Some(dwarf.attr_string(unit, value)?.slice()),
+            gimli::DW_AT_linkage_name => read.linkage_name = Some(dwarf.attr_string(unit, value)?.slice()),
+            gimli::DW_AT_byte_size => read.size = number(),
+            gimli::DW_AT_alignment => read.alignment = number(),
+            gimli::DW_AT_encoding => {
+                if let AttributeValue::Encoding(encoding) = value {
+                    read.encoding = Some(encoding);
+                }
+            }
+            gimli::DW_AT_data_member_location => read.offset = number().unwrap_or(u64::MAX),
+            gimli::DW_AT_const_value | gimli::DW_AT_discr_value => {
+                read.value = match value {
+                    AttributeValue::Sdata(value) => Some(value.cast_unsigned()),
+                    _ => number(),
+                };
+            }
+            gimli::DW_AT_count => read.count = number(),
+            gimli::DW_AT_low_pc => read.start = dwarf.attr_address(unit, value)?.filter(|&start| start != 0),
+            gimli::DW_AT_calling_convention => {
+                read.is_changed = value == AttributeValue::CallingConvention(gimli::DW_CC_nocall);
+            }
+            gimli::DW_AT_type => read.of = refers(value),
+            gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => read.origin = refers(value),
+            gimli::DW_AT_discr => read.tag_member = refers(value),
+            gimli::DW_AT_location if entry.tag() == gimli::DW_TAG_formal_parameter => {
+                if let Some(expression) = value.exprloc_value() {
+                    read.locations.push((0..u64::MAX, location::decode(expression, unit.encoding())));
+                } else if let Some(mut list) = dwarf.attr_locations(unit, value)? {
+                    while let Some(item) = list.next()? {
+                        let range = item.range.begin..item.range.end;
+                        read.locations.push((range, location::decode(item.data, unit.encoding())));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(read)
+}

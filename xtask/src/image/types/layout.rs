@@ -1,0 +1,358 @@
+//! From entries to types: what a value of each looks like in memory, and what of it is shown.
+
+use std::collections::HashMap;
+
+use gimli::DwTag;
+use kprobes_types::write::{Shape, Type};
+use kprobes_types::{Flavor, Form, Kind, Tag};
+
+use super::entries::{Entries, Index};
+
+/// The types that were described up to now, with the entries that they are of.
+pub struct Layouts<'a> {
+    pub entries: &'a Entries<'a>,
+    pub types: Vec<Type>,
+    known: HashMap<Option<Index>, usize>,
+}
+
+const STRUCT: DwTag = gimli::DW_TAG_structure_type;
+
+impl<'a> Layouts<'a> {
+    pub fn new(entries: &'a Entries<'a>) -> Self {
+        Self { entries, types: Vec::new(), known: HashMap::new() }
+    }
+
+    /// The number of the type that an entry describes; of `()` for none.
+    pub fn of(&mut self, entry: Option<Index>) -> usize {
+        // References are followed in a list, as they can be as deep as there are types.
+        let mut pending = Vec::new();
+        let number = self.number(entry, &mut pending);
+        while let Some((entry, number)) = pending.pop() {
+            self.types[number] = self.describe(entry, &mut pending);
+        }
+        number
+    }
+
+    fn number(&mut self, entry: Option<Index>, pending: &mut Vec<(Index, usize)>) -> usize {
+        if let Some(&number) = self.known.get(&entry) {
+            return number;
+        }
+        let number = self.types.len();
+        let unit = Type { name: "()".into(), module: String::new(), size: 0, shape: Kind::Unit };
+        self.types.push(unit);
+        self.known.insert(entry, number);
+        pending.extend(entry.map(|entry| (entry, number)));
+        number
+    }
+
+    fn describe(&mut self, entry: Index, pending: &mut Vec<(Index, usize)>) -> Type {
+        let entries = self.entries;
+        let full = entries.name(entry);
+        let size = self.size(entry).unwrap_or(0);
+        let shape = self.shape(entry, &full, size, pending).unwrap_or(Kind::Opaque);
+        let is_declared = matches!(shape, Kind::Struct { .. } | Kind::Variants { .. } | Kind::Enumeration { .. });
+        let module = if is_declared { entries.module(entry) } else { String::new() };
+        Type { name: self.short_name(entry), module, size, shape }
+    }
+
+    /// The name that a type is shown by. Arrays have none of their own.
+    fn short_name(&self, entry: Index) -> String {
+        let entries = self.entries;
+        match (entries[entry].tag, entries.type_of(entry), self.count(entry)) {
+            (Some(gimli::DW_TAG_array_type), Some(element), Some(count)) => {
+                format!("[{}; {count}]", self.short_name(element))
+            }
+            _ => shortened(&entries.name(entry)),
+        }
+    }
+
+    /// The size of a type in bytes.
+    pub fn size(&self, entry: Index) -> Option<u64> {
+        let entries = self.entries;
+        match entries[entry].tag? {
+            gimli::DW_TAG_pointer_type => Some(8),
+            gimli::DW_TAG_array_type => self.size(entries.type_of(entry)?)?.checked_mul(self.count(entry)?),
+            _ => entries[entry].size,
+        }
+    }
+
+    /// The alignment of a type in bytes.
+    pub fn alignment(&self, entry: Index) -> Option<u64> {
+        let entries = self.entries;
+        match entries[entry].tag? {
+            gimli::DW_TAG_pointer_type => Some(8),
+            gimli::DW_TAG_array_type => self.alignment(entries.type_of(entry)?),
+            gimli::DW_TAG_base_type => Some(entries[entry].size?.max(1)),
+            gimli::DW_TAG_enumeration_type => entries[entry].alignment.or(entries[entry].size).map(|size| size.max(1)),
+            _ => entries[entry].alignment,
+        }
+    }
+
+    /// How many elements an array has.
+    fn count(&self, array: Index) -> Option<u64> {
+        let range = self.entries.children(array, gimli::DW_TAG_subrange_type).next()?;
+        self.entries[range].count
+    }
+
+    /// The members of a struct.
+    pub fn members(&self, of: Index) -> Vec<Index> {
+        self.entries.children(of, gimli::DW_TAG_member).collect()
+    }
+
+    /// The member of this name.
+    fn member(&self, of: Index, name: &str) -> Option<Index> {
+        self.members(of).into_iter().find(|&member| self.entries[member].name == Some(name.as_bytes()))
+    }
+
+    /// What these members lead to, one within the other: the offset, and the type.
+    fn path(&self, of: Index, names: &[&str]) -> Option<(u64, Index)> {
+        names.iter().try_fold((0, of), |(offset, of), name| {
+            let member = self.member(of, name)?;
+            Some((offset + self.entries[member].offset, self.entries.type_of(member)?))
+        })
+    }
+
+    fn shape(&mut self, entry: Index, name: &str, size: u64, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
+        let entries = self.entries;
+        match entries[entry].tag? {
+            gimli::DW_TAG_base_type => Some(match entries[entry].encoding? {
+                gimli::DW_ATE_boolean if size == 1 => Kind::Bool,
+                gimli::DW_ATE_UTF if size == 4 => Kind::Char,
+                gimli::DW_ATE_float => Kind::Float,
+                gimli::DW_ATE_signed | gimli::DW_ATE_signed_char if size > 0 => Kind::Integer { signed: true },
+                gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char if size > 0 => Kind::Integer { signed: false },
+                _ if name == "()" => Kind::Unit,
+                _ => Kind::Opaque,
+            }),
+            gimli::DW_TAG_pointer_type => {
+                let target = entries.type_of(entry);
+                if target.is_some_and(|target| entries[target].tag == Some(gimli::DW_TAG_subroutine_type)) {
+                    return Some(Kind::Function);
+                }
+                let is_reference = name.starts_with('&') || name.starts_with("alloc::boxed::Box<");
+                let flavor = if is_reference { Flavor::Reference } else { Flavor::Raw };
+                Some(Kind::Pointer { flavor, target: self.number(target, pending), at: 0 })
+            }
+            gimli::DW_TAG_array_type => {
+                let element = self.number(entries.type_of(entry), pending);
+                Some(Kind::Array { element, count: self.count(entry)? })
+            }
+            gimli::DW_TAG_enumeration_type => {
+                let encoding = entries.type_of(entry).and_then(|of| entries[of].encoding);
+                let signed = matches!(encoding?, gimli::DW_ATE_signed | gimli::DW_ATE_signed_char);
+                let mut enumerators = Vec::new();
+                for each in entries.children(entry, gimli::DW_TAG_enumerator) {
+                    enumerators.push((entries.name(each), masked(entries[each].value?, size)?));
+                }
+                (size > 0).then_some(Kind::Enumeration { signed, enumerators })
+            }
+            STRUCT => match entries.children(entry, gimli::DW_TAG_variant_part).next() {
+                Some(part) => self.variants(part, pending),
+                None => self.structure(entry, name, size, pending),
+            },
+            _ => None,
+        }
+    }
+
+    /// An enum with fields.
+    fn variants(&mut self, part: Index, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
+        let entries = self.entries;
+        let tag = match entries.tag_member(part) {
+            Some(member) => {
+                let bytes = self.size(entries.type_of(member)?)?;
+                if !matches!(bytes, 1 | 2 | 4 | 8) {
+                    return None;
+                }
+                Some(Tag { offset: entries[member].offset.try_into().ok()?, bytes: bytes as u8 })
+            }
+            None => None,
+        };
+        let mut variants = Vec::new();
+        for variant in entries.children(part, gimli::DW_TAG_variant) {
+            let member = entries.children(variant, gimli::DW_TAG_member).next()?;
+            let value = match (entries[variant].value, tag) {
+                (Some(value), Some(tag)) => Some(masked(value, tag.bytes.into())?),
+                _ => None,
+            };
+            // A struct of the whole size: the fields are at their places in the enum.
+            let of = entries.type_of(member).filter(|_| entries[member].offset == 0)?;
+            variants.push((entries.name(member), value, self.number(Some(of), pending)));
+        }
+        let defaults = variants.iter().filter(|(_, value, _)| value.is_none()).count();
+        let is_told = if tag.is_some() { defaults <= 1 } else { variants.len() == 1 };
+        is_told.then_some(Kind::Variants { tag, variants })
+    }
+
+    fn structure(&mut self, entry: Index, name: &str, size: u64, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
+        let entries = self.entries;
+        let offset = |member: Index| u32::try_from(entries[member].offset).ok();
+        if let (Some(data), Some(length)) = (self.member(entry, "data_ptr"), self.member(entry, "length")) {
+            let bare = ["&mut ", "&", "*const ", "*mut ", "alloc::boxed::Box<"];
+            let bare = bare.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+            let is_text = bare == "str" || bare.starts_with("str,");
+            let element = entries.type_of(entries.type_of(data)?);
+            if !is_text && !bare.starts_with('[') {
+                return None;
+            }
+            let element = self.number(element, pending);
+            return Some(Kind::Sequence { element, is_text, data: offset(data)?, length: offset(length)? });
+        }
+        if let (Some(data), Some(vtable)) = (self.member(entry, "pointer"), self.member(entry, "vtable")) {
+            return Some(Kind::Dynamic { data: offset(data)?, vtable: offset(vtable)? });
+        }
+        if let Some(shape) = self.of_library(entry, name, pending) {
+            return Some(shape);
+        }
+        let mut members = Vec::new();
+        for member in self.members(entry) {
+            let of = entries.type_of(member)?;
+            if entries[member].offset.checked_add(self.size(of)?)? > size {
+                return None;
+            }
+            let of = self.number(Some(of), pending);
+            members.push((entries.name(member), offset(member)?, of));
+        }
+        let number = |name: &str| name.strip_prefix("__").and_then(|digits| digits.parse::<u32>().ok());
+        let is_tuple = !members.is_empty() && members.iter().all(|(name, ..)| number(name).is_some());
+        if is_tuple {
+            members.sort_by_key(|(name, ..)| number(name));
+            members.iter_mut().for_each(|(name, ..)| *name = name.trim_start_matches('_').into());
+        }
+        let form = if is_tuple { Form::Tuple } else { Form::Named };
+        Some(Kind::Struct { form, members })
+    }
+
+    /// A type of the standard library that stands for a value that it has within, or leads to, if it is one of these and has the
+    /// members that lead there.
+    fn of_library(&mut self, entry: Index, name: &str, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
+        const FIRST: [&str; 4] = ["buf", "inner", "ptr", "pointer"];
+        let entries = self.entries;
+        let generic = name.split('<').next()?;
+        let small = |offset: u64| u32::try_from(offset).ok();
+        match (&*entries.module(entry), generic) {
+            ("alloc::string", "String") => {
+                let (offset, vector) = self.path(entry, &["vec"])?;
+                let (element, data, length) = self.vector(vector, &FIRST)?;
+                let element = self.number(Some(element), pending);
+                Some(Kind::Sequence {
+                    element,
+                    is_text: true,
+                    data: small(offset + data)?,
+                    length: small(offset + length)?,
+                })
+            }
+            ("alloc::vec", "Vec") => {
+                let (element, data, length) = self.vector(entry, &FIRST)?;
+                let element = self.number(Some(element), pending);
+                Some(Kind::Sequence { element, is_text: false, data: small(data)?, length: small(length)? })
+            }
+            ("alloc::sync", "Arc") => self.shared(entry, "data", pending),
+            ("alloc::rc", "Rc") => self.shared(entry, "value", pending),
+            ("core::ptr::non_null", "NonNull") => self.wrapper(entry, &["pointer"], pending),
+            ("core::pin", "Pin") => {
+                let only = self.only(entry)?;
+                let target = self.number(entries.type_of(only), pending);
+                Some(Kind::Wrapper { target, at: small(entries[only].offset)? })
+            }
+            ("core::cell", "UnsafeCell") => self.wrapper(entry, &["value"], pending),
+            ("core::sync::atomic" | "core::num::nonzero" | "core::num::wrapping" | "core::num::saturating", of)
+                if of.starts_with("Atomic") || matches!(of, "NonZero" | "Wrapping" | "Saturating") =>
+            {
+                let (mut at, mut of) = (0, entry);
+                while entries[of].tag == Some(STRUCT) {
+                    let only = self.only(of)?;
+                    (at, of) = (at + entries[only].offset, entries.type_of(only)?);
+                }
+                Some(Kind::Wrapper { target: self.number(Some(of), pending), at: small(at)? })
+            }
+            _ => None,
+        }
+    }
+
+    fn wrapper(&mut self, of: Index, names: &[&str], pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
+        let (at, target) = self.path(of, names)?;
+        Some(Kind::Wrapper { target: self.number(Some(target), pending), at: at.try_into().ok()? })
+    }
+
+    /// The one member of a struct that has bytes.
+    pub fn only(&self, of: Index) -> Option<Index> {
+        let has_bytes =
+            |&member: &Index| self.entries.type_of(member).and_then(|of| self.size(of)).is_none_or(|size| size > 0);
+        let mut members = self.members(of).into_iter().filter(has_bytes);
+        members.next().filter(|_| members.next().is_none())
+    }
+
+    /// Of a vector the type of its elements, and where the address of the first and their number are.
+    fn vector(&self, of: Index, first: &[&str]) -> Option<(Index, u64, u64)> {
+        let (data, pointer) = self.path(of, first)?;
+        // Of `Unique`, which is of bytes whatever the elements are, and in that `NonNull`.
+        let data = match self.entries[pointer].tag? {
+            gimli::DW_TAG_pointer_type => data,
+            _ => data + self.path(pointer, &["pointer"])?.0,
+        };
+        let element = self.entries.children(of, gimli::DW_TAG_template_type_parameter).next()?;
+        Some((self.entries.type_of(element)?, data, self.path(of, &["len"])?.0))
+    }
+
+    /// An `Rc` or `Arc` of a value that has a known size; `value` is what it is called beside the counts.
+    fn shared(&mut self, of: Index, value: &str, pending: &mut Vec<(Index, usize)>) -> Option<Shape> {
+        let (0, pointer) = self.path(of, &["ptr", "pointer"])? else { return None };
+        if self.entries[pointer].tag? != gimli::DW_TAG_pointer_type {
+            return None;
+        }
+        let (at, target) = self.path(self.entries.type_of(pointer)?, &[value])?;
+        let target = self.number(Some(target), pending);
+        Some(Kind::Pointer { flavor: Flavor::Shared, target, at: at.try_into().ok()? })
+    }
+}
+
+/// The lower bytes of a value.
+fn masked(value: u64, bytes: u64) -> Option<u64> {
+    match bytes {
+        8 => Some(value),
+        1 | 2 | 4 => Some(value & ((1 << (8 * bytes)) - 1)),
+        _ => None,
+    }
+}
+
+/// The name of a type without the paths of modules, and without the allocator that everything has.
+fn shortened(name: &str) -> String {
+    let name = name.replace(", alloc::alloc::Global>", ">");
+    let mut short = String::new();
+    let mut word = 0;
+    let mut rest = name.as_str();
+    while let Some(next) = rest.chars().next() {
+        if let Some(behind) = rest.strip_prefix("::").filter(|_| !short.ends_with('>')) {
+            short.truncate(word);
+            rest = behind;
+            continue;
+        }
+        short.push(next);
+        rest = &rest[next.len_utf8()..];
+        if !(next.is_alphanumeric() || "_{}#".contains(next)) {
+            word = short.len();
+        }
+    }
+    // What C++ needed before it could tell `> >` from a shift.
+    short.replace("> >", ">>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shortened;
+
+    #[test]
+    fn names_are_without_paths() {
+        for (name, short) in [
+            ("u8", "u8"),
+            ("&mut core::fmt::Formatter", "&mut Formatter"),
+            ("Option<alloc::vec::Vec<a::b::C, alloc::alloc::Global> >", "Option<Vec<C>>"),
+            ("(a::b::C, [d::E; 4])", "(C, [E; 4])"),
+            ("{closure_env#0}<a::f::{closure_env#1}>", "{closure_env#0}<{closure_env#1}>"),
+            ("&dyn core::fmt::Write", "&dyn Write"),
+            ("fn(&a::B) -> c::D", "fn(&B) -> D"),
+        ] {
+            assert_eq!(shortened(name), short);
+        }
+    }
+}

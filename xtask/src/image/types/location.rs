@@ -1,0 +1,132 @@
+//! Where a value is, as the expressions of DWARF say it (DWARF 4, section 2.6).
+
+use gimli::{Encoding, Expression, Operation};
+
+use super::entries::Bytes;
+
+/// Registers of the AAPCS64 that DWARF numbers: x0 to x30, and sp (DWARF for the Arm 64-bit Architecture, section 4.1).
+const STACK_POINTER: u16 = 31;
+
+/// Where a value is, of the ways to say it that can be of use at the entry of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// In parts, each with its size in bytes; one part of no size is the whole value.
+    Parts(Vec<(Piece, u64)>),
+    /// Said in another way.
+    Other,
+}
+
+/// Where a part of a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Nowhere.
+    Lost,
+    /// In a register.
+    Register(u8),
+    /// It was in that register at the entry.
+    Entry(u8),
+    /// In memory, so many bytes above the address in a register.
+    Memory(u8, i64),
+    /// In the lower bits of a register, if `DW_OP_and` and `DW_OP_stack_value` follow.
+    Masked(u8),
+    /// In memory, above the address that was in that register at the entry.
+    EntryMemory(u8, i64),
+    /// In the frame of the function, which is made after the entry.
+    Frame,
+    /// It is this number.
+    Constant(u64),
+    /// Said in another way.
+    Other,
+}
+
+/// What an expression says.
+pub fn decode(expression: Expression<Bytes<'_>>, encoding: Encoding) -> Location {
+    let mut operations = expression.operations(encoding);
+    let (mut parts, mut piece) = (Vec::new(), None);
+    loop {
+        let operation = match operations.next() {
+            Ok(Some(operation)) => operation,
+            Ok(None) => break,
+            Err(_) => return Location::Other,
+        };
+        piece = Some(match (operation, piece) {
+            (Operation::Register { register }, None) => register_of(register.0).map_or(Piece::Other, Piece::Register),
+            (Operation::RegisterOffset { register, .. }, None) if register.0 == STACK_POINTER => Piece::Frame,
+            (Operation::RegisterOffset { register, offset, .. }, None) => {
+                register_of(register.0).map_or(Piece::Other, |register| Piece::Memory(register, offset))
+            }
+            (Operation::FrameOffset { .. }, None) => Piece::Frame,
+            (Operation::UnsignedConstant { value }, None) => Piece::Constant(value),
+            (Operation::SignedConstant { value }, None) => Piece::Constant(value.cast_unsigned()),
+            (Operation::EntryValue { expression }, None) => match decode(Expression(expression), encoding) {
+                Location::Parts(parts) => match parts.as_slice() {
+                    // An address, unless `DW_OP_stack_value` follows.
+                    [(Piece::Register(register), 0)] => Piece::EntryMemory(*register, 0),
+                    _ => Piece::Other,
+                },
+                Location::Other => Piece::Other,
+            },
+            (Operation::PlusConstant { value }, Some(Piece::EntryMemory(register, offset))) => {
+                Piece::EntryMemory(register, offset.wrapping_add_unsigned(value))
+            }
+            (Operation::StackValue, Some(Piece::EntryMemory(register, 0))) => Piece::Entry(register),
+            (Operation::StackValue, Some(Piece::Memory(register, 0))) => Piece::Register(register),
+            // A bool is a bit to LLVM, and a byte here.
+            (Operation::UnsignedConstant { value: 1 | 0xff }, Some(Piece::Memory(register, 0))) => {
+                Piece::Masked(register)
+            }
+            (Operation::And, Some(Piece::Masked(register))) => Piece::Memory(register, 0),
+            (Operation::StackValue, Some(Piece::Constant(value))) => Piece::Constant(value),
+            (Operation::Piece { size_in_bits, bit_offset: None | Some(0) }, before) if size_in_bits % 8 == 0 => {
+                parts.push((before.unwrap_or(Piece::Lost), size_in_bits / 8));
+                piece = None;
+                continue;
+            }
+            _ => Piece::Other,
+        });
+    }
+    match (piece, parts.is_empty()) {
+        (None, false) => Location::Parts(parts),
+        (Some(piece), true) => Location::Parts(vec![(piece, 0)]),
+        _ => Location::Other,
+    }
+}
+
+/// A general register, by the number that DWARF has for it.
+fn register_of(number: u16) -> Option<u8> {
+    u8::try_from(number).ok().filter(|&number| number <= 30)
+}
+
+#[cfg(test)]
+mod tests {
+    use gimli::{EndianSlice, Expression, Format, LittleEndian};
+
+    use super::{Encoding, Location, Piece, decode};
+
+    /// What an expression of these bytes says (DWARF 4, section 7.7.1).
+    fn decoded(bytes: &[u8]) -> Location {
+        let encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
+        decode(Expression(EndianSlice::new(bytes, LittleEndian)), encoding)
+    }
+
+    #[test]
+    fn expressions_are_places() {
+        let one = |piece| Location::Parts(vec![(piece, 0)]);
+        assert_eq!(decoded(&[0x53]), one(Piece::Register(3)));
+        assert_eq!(decoded(&[0x71, 0x08]), one(Piece::Memory(1, 8)));
+        assert_eq!(decoded(&[0x91, 0x70]), one(Piece::Frame));
+        assert_eq!(decoded(&[0x8f, 0x10]), one(Piece::Frame), "the stack pointer moves");
+        assert_eq!(decoded(&[0x10, 0x07, 0x9f]), one(Piece::Constant(7)));
+        // A bool: the lowest bit of w1. Another mask is another value.
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x01, 0x1a, 0x9f]), one(Piece::Register(1)));
+        assert_eq!(decoded(&[0x71, 0x00, 0x10, 0x03, 0x1a, 0x9f]), one(Piece::Other));
+        // `DW_OP_GNU_entry_value` of x2, as a value and as an address.
+        assert_eq!(decoded(&[0xf3, 0x01, 0x52, 0x9f]), one(Piece::Entry(2)));
+        assert_eq!(decoded(&[0xf3, 0x01, 0x52]), one(Piece::EntryMemory(2, 0)));
+        // Nothing, and x0: of a string only the length.
+        let parts = vec![(Piece::Lost, 8), (Piece::Register(0), 8)];
+        assert_eq!(decoded(&[0x93, 0x08, 0x50, 0x93, 0x08]), Location::Parts(parts));
+        assert_eq!(decoded(&[0x93, 0x08, 0x50]), Location::Other);
+        assert_eq!(decoded(&[0x10]), Location::Other, "it is cut");
+    }
+}
