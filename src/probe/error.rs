@@ -114,11 +114,12 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// The same reason, where it is one for every probe, about a probe at `address`.
+    /// The same, about a probe at `address`, where the reason is one for every probe.
     pub(super) fn about(&self, address: usize) -> Self {
         match self {
             Self::Embedding { error, .. } => Self::Embedding { address, error: error.clone() },
-            _ => Self::InterruptsMasked { address },
+            Self::InterruptsMasked { .. } => Self::InterruptsMasked { address },
+            other => other.clone(),
         }
     }
 }
