@@ -618,7 +618,7 @@ impl fmt::Display for Problem {
                 Unknown::Unsaid => "the debugging information does not say where this is before the function has made its frame",
             },
             Self::Lost => "this part of the value is optimised out",
-            Self::ResultInMemory => "the function writes this to memory, at an address that only kretprobe: knows",
+            Self::ResultInMemory => "this is known by kretprobe: only: where return: stands, the function may go on in another, and a result in memory has no address",
             Self::NothingReturned => "the function returns nothing, or a value that has no bytes",
             Self::NoField { of, names } if names.nth(0).is_none() => return write!(f, "this is `{of}`, which has no fields"),
             Self::NoField { of, names } => {

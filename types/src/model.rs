@@ -135,11 +135,11 @@ pub enum Kind<T, M, V, E> {
         /// Where the number of elements is.
         length: u32,
     },
-    /// A pointer to a trait object.
+    /// A pointer with a second word: to a trait object, or a raw one to a slice, which stands for itself.
     Dynamic {
         /// Where its address is.
         data: u32,
-        /// Where the address of its vtable is.
+        /// Where the address of its vtable is, or its length.
         vtable: u32,
     },
     /// An array.

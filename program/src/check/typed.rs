@@ -92,6 +92,11 @@ impl Clause<'_, '_> {
         Ok(Typed { of: found.of, spot: Spot::Passed(found.place, 0) })
     }
 
+    /// Whether all functions have returned: where `return:` stands, they may go on in others.
+    fn is_at_returns(&self) -> bool {
+        self.probes.iter().all(|probe| matches!(probe.node, Probe::Return { .. }))
+    }
+
     /// What the functions return, if all are known to return the same.
     fn returned(&mut self, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
@@ -100,9 +105,7 @@ impl Clause<'_, '_> {
             return Err(span.error(Problem::NothingReturned));
         }
         if let Place::At(_) = found.place {
-            if !self.probes.iter().all(|probe| matches!(probe.node, Probe::Return { .. })) {
-                return Err(span.error(Problem::ResultInMemory));
-            }
+            self.allow(self.is_at_returns(), Problem::ResultInMemory, span)?;
             let address = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Result }, span)?;
             return Ok(Typed { of: found.of, spot: Spot::Memory(address.at, 0) });
         }
@@ -121,12 +124,14 @@ impl Clause<'_, '_> {
                 }) => {
                     return Ok(None);
                 }
+                Ok(_) if !self.is_at_returns() => return Ok(None),
                 found => found?,
             },
             ExpressionForm::Field { of, name } => match &*of.form {
                 ExpressionForm::Builtin(root) if root == "args" => self.argument(name, span)?,
                 ExpressionForm::Builtin(root) if root == "retval" => {
                     let of = self.returned(of.span)?;
+                    self.allow(self.is_at_returns(), Problem::ResultInMemory, span)?;
                     self.field(of, name, span)?
                 }
                 _ => {

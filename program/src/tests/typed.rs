@@ -376,7 +376,7 @@ fn what_is_not_known_is_refused_where_it_is_named() {
         ),
         (
             "return:blk::read { print(retval.0); }",
-            "                         ^^^^^^\nthe function writes this to memory, at an address that only kretprobe: knows",
+            "                         ^^^^^^\nthis is known by kretprobe: only: where return: stands, the function may go on in another, and a result in memory has no address",
         ),
         (
             "kretprobe:blk::submit { print(args.level); }",

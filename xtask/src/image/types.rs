@@ -87,7 +87,8 @@ fn contents(entries: &Entries<'_>, wanted: &dyn Fn(u64) -> bool) -> Contents {
 /// A function, and where its arguments are.
 fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Function {
     let parameters = layouts.entries.parameters(function);
-    let places = Convention::of(layouts, function, &parameters).places(layouts, address, &parameters);
+    let convention = Convention::of(layouts, function, &parameters);
+    let places = convention.places(layouts, address, &parameters);
     let mut arguments = Vec::new();
     for (parameter, place) in parameters.iter().zip(places) {
         let entry = layouts.entries.inherited(*parameter, |entry| entry.name);
@@ -97,7 +98,7 @@ fn function(layouts: &mut Layouts<'_>, function: Index, address: u64) -> Functio
     let result = layouts.entries.type_of(function);
     let place = match result {
         None => Place::Nothing,
-        Some(_) => convention::result(layouts, result).map_or(Place::Unknown(Unknown::Layout), |passing| passing),
+        Some(of) => convention.result(layouts, of),
     };
     let returned = Argument { name: String::new(), of: layouts.of(result), place };
     Function { address, arguments, returned }

@@ -52,6 +52,10 @@ pub struct Convention {
     expected: Vec<Option<Place>>,
     /// Only what the debugging information says counts.
     is_changed: bool,
+    /// The compiler has left out arguments or results that nobody uses.
+    is_lessened: bool,
+    /// It is called as Rust does.
+    is_rust: bool,
     /// A declaration confirms that these are all parameters.
     is_counted: bool,
 }
@@ -129,9 +133,24 @@ impl Convention {
         // What has no mangled name is called as C calls it, which differs for all but numbers.
         let is_rust =
             entries.inherited(function, |entry| entry.linkage_name).is_some_and(|name| name.starts_with(b"_R"));
-        let is_changed =
-            entries[function].is_changed || !is_rust || declared.is_some_and(|count| count != parameters.len());
-        Self { passing, expected, is_changed, is_counted }
+        let is_lessened = entries[function].is_changed;
+        let is_changed = is_lessened || !is_rust || declared.is_some_and(|count| count != parameters.len());
+        Self { passing, expected, is_changed, is_lessened, is_rust, is_counted }
+    }
+
+    /// How the function returns a value of this type, as a place.
+    pub fn result(&self, layouts: &Layouts<'_>, of: Index) -> Place {
+        // What no caller uses is not returned.
+        if self.is_lessened {
+            return Place::Unknown(Unknown::Contradiction);
+        }
+        match passing(layouts, of) {
+            Some(Passing::Nothing) => Place::Nothing,
+            Some(passing) if self.is_rust || matches!(passing, Passing::Scalar(Scalar { bytes: ..=8, .. })) => {
+                result(passing).unwrap_or(Place::Unknown(Unknown::Layout))
+            }
+            _ => Place::Unknown(Unknown::Layout),
+        }
     }
 
     /// Where the parameters are at the entry, which is at `address`.
@@ -162,10 +181,14 @@ impl Convention {
             let Some(expected) = self.expected[number].filter(|_| !self.is_changed) else {
                 return unknown;
             };
-            // A location further on can say where the value was at the entry, or still be that.
-            let is_said = all.iter().any(|(_, location)| read_entry(location, of) == Some(expected));
+            // A location further on can say where the value was at the entry, or still be that, if there are no parameters before it
+            // that are not known.
+            let is_counted = self.is_counted || confirmed.is_some_and(|last| number < last);
+            let is_said = all.iter().any(|(_, location)| {
+                (is_of_entry(location) || is_counted) && read_entry(location, of) == Some(expected)
+            });
             let is_framed = all.iter().any(|(_, location)| is_framed(location));
-            match is_said || is_framed && (self.is_counted || confirmed.is_some_and(|last| number < last)) {
+            match is_said || is_framed && is_counted {
                 true => expected,
                 false => unknown,
             }
@@ -194,15 +217,14 @@ impl Convention {
     }
 }
 
-/// How a function returns a value of this type, as a place; `None` if that is not known.
-pub fn result(layouts: &Layouts<'_>, of: Option<Index>) -> Option<Place> {
-    let of = passing(layouts, of?)?;
+/// How a function of Rust returns a value that is passed so, as a place; `None` if that takes more words than are told.
+fn result(of: Passing) -> Option<Place> {
     let memory = Place::At(Source::Register(RESULT));
-    Some(match of {
-        Passing::Memory(9..) => memory,
-        Passing::Pair(_, second, offset) if offset + second.bytes > 16 => memory,
-        of => Words::default().place(of)?,
-    })
+    match of {
+        Passing::Memory(9..) => Some(memory),
+        Passing::Pair(_, second, offset) if offset + second.bytes > 16 => Some(memory),
+        of => Words::default().place(of),
+    }
 }
 
 /// The place that a location at the entry is, of a value that is passed so. `None` if it says nothing of the entry: the frame is
@@ -265,6 +287,12 @@ fn read_entry(location: &Location, of: Passing) -> Option<Place> {
     let Location::Parts(parts) = location else { return None };
     let is_place = |&(piece, _): &(Piece, u64)| !matches!(piece, Piece::Lost | Piece::Constant(_));
     if parts.iter().all(is_place) { read(location, Some(of)) } else { None }
+}
+
+/// Whether a location names what registers held at the entry.
+fn is_of_entry(location: &Location) -> bool {
+    let Location::Parts(parts) = location else { return false };
+    parts.iter().all(|(piece, _)| matches!(piece, Piece::Entry(_) | Piece::EntryMemory(..)))
 }
 
 /// Whether the value is in the frame of the function: it was written there, so it was needed.

@@ -189,6 +189,10 @@ impl<'a> Layouts<'a> {
         if let (Some(data), Some(length)) = (self.member(entry, "data_ptr"), self.member(entry, "length")) {
             let bare = ["&mut ", "&", "*const ", "*mut ", "alloc::boxed::Box<"];
             let bare = bare.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+            // As of any raw pointer, nobody promises that something is there.
+            if name.starts_with('*') {
+                return Some(Kind::Dynamic { data: offset(data)?, vtable: offset(length)? });
+            }
             let is_text = bare == "str" || bare.starts_with("str,");
             let element = entries.type_of(entries.type_of(data)?);
             if !is_text && !bare.starts_with('[') {
