@@ -23,7 +23,7 @@ use crate::{
     boot,
     machine::Start,
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{FAILED, REFUSED, STOPPED, catch_interrupts, is_interrupted},
+    trace::{FAILED, REFUSED, STOPPED, catch_interrupts, check_line, is_interrupted},
     workspace,
 };
 use format::Format;
@@ -93,6 +93,9 @@ pub enum Refused {
 
 /// Records.
 pub fn record(options: &Options) -> Result<ExitCode> {
+    // Before anything is built.
+    options.what.event.iter().try_for_each(|event| check_line("the event", event))?;
+    options.what.command.iter().try_for_each(|command| check_line("the command", command))?;
     let target = options.boot.target()?;
     let channel = Channel::of(&target)?;
     catch_interrupts();
