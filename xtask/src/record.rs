@@ -212,9 +212,10 @@ impl Recorded {
             Some(path) => frames.feed(&fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?),
             None => frames.feed(&remote.take_frames()),
         };
+        received.extend(frames.finish());
         // Frames over the channel have the next number each, so what is missing at the end is told by the last.
         received.drain(..).for_each(|frame| self.add(frame));
-        (self.missing, self.damaged) = (frames.missing, frames.damaged + frames.rest() as u64);
+        (self.missing, self.damaged) = (frames.missing, frames.damaged);
         self.note_addresses();
         Ok(ended?)
     }
