@@ -46,8 +46,8 @@ pub struct Pages {
 }
 
 impl Rings {
-    /// Takes the oldest records of the ring of `cpu` away, as pages; none, if there are none. `named` is told of each record. What a
-    /// trigger `snapshot` asks for is split off first.
+    /// Takes the oldest records of the ring of `cpu` away, as pages; none, if there are none. `named` is told of each record.
+    /// What a trigger `snapshot` asks for is split off first.
     ///
     /// # Errors
     ///
