@@ -21,7 +21,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 use crate::sync::PreemptLock;
 use crate::task::JoinHandle;
 use crate::virtio::{self, DeviceError, Found, Memory};
-use crate::{print, task, tracing};
+use crate::{task, tracing, uart};
 
 /// How long the task sleeps where there is nothing to take: a hit cannot wake a task.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -212,7 +212,7 @@ impl Sender {
         self.frame.extend_from_slice(payload);
         match &mut self.channel {
             Some(channel) => self.outcome.unsent += u64::from(channel.send(&self.frame).is_err()),
-            None => print!("{}", Marked(mark::Kind::Frame, Base64(&self.frame))),
+            None => uart::write_aside(format_args!("{}", Marked(mark::Kind::Frame, Base64(&self.frame)))),
         }
     }
 }

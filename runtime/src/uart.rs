@@ -239,16 +239,33 @@ pub fn write(arguments: fmt::Arguments) {
     write_in_turn(turn, arguments);
 }
 
+/// Writes text for the host, which a terminal does not show: the line that it comes in goes on after it.
+pub(crate) fn write_aside(arguments: fmt::Arguments) {
+    let turn = take_turn();
+    let is_line_done = is_line_done();
+    write_out(arguments);
+    IS_LINE_DONE.store(is_line_done, Ordering::Relaxed);
+    end_turn(turn);
+}
+
 /// Writes after a moment even if another task has the turn: for messages that must appear, perhaps about that task.
 pub(crate) fn urge(arguments: fmt::Arguments) {
     write_in_turn(take_turn_within(MOMENT), arguments);
 }
 
 fn write_in_turn(turn: bool, arguments: fmt::Arguments) {
+    write_out(arguments);
+    end_turn(turn);
+}
+
+fn write_out(arguments: fmt::Arguments) {
     if let Some(uart) = UART.get() {
         // Output gives no errors; one of the arguments' own formatting leaves its text incomplete.
         let _ = Output(uart).write_fmt(arguments);
     }
+}
+
+fn end_turn(turn: bool) {
     if turn {
         WRITING.store(false, Ordering::Release);
     }

@@ -119,6 +119,12 @@ pub enum Part {
     Marked(Kind, String),
 }
 
+/// The letter of a frame, which has no line ends and at most so many characters: one that has more is cut off.
+#[cfg(any(test, feature = "host"))]
+const FRAME: u8 = b'p';
+#[cfg(any(test, feature = "host"))]
+const FRAME_MAX: usize = 2 * (crate::record::HEADER + crate::record::PAYLOAD_MAX);
+
 /// Tells marked texts from the rest of what a UART sends.
 #[cfg(any(test, feature = "host"))]
 #[derive(Debug, Default)]
@@ -136,12 +142,14 @@ impl Reader {
         for &byte in bytes {
             let is = |c: char| u32::from(byte) == u32::from(c);
             match &mut self.marked {
-                None if is(BEGIN) => self.marked = Some(Vec::new()),
+                // A text that has no end is cut off: no text has this character in it.
+                _ if is(BEGIN) => (self.marked, self.is_escaped) = (Some(Vec::new()), false),
                 None => match parts.last_mut() {
                     Some(Part::Plain(plain)) => plain.push(byte),
                     _ => parts.push(Part::Plain(vec![byte])),
                 },
                 Some(_) if is(END) => {
+                    self.is_escaped = false;
                     let marked = self.marked.take().unwrap_or_default();
                     let text = String::from_utf8_lossy(&marked);
                     let mut rest = text.chars();
@@ -156,6 +164,10 @@ impl Reader {
                 }
                 Some(_) if is(ESCAPE) => self.is_escaped = true,
                 Some(_) if matches!(byte, 0 | b'\r') => {}
+                // What follows is said about the machine, such as that it stops.
+                Some(marked) if marked.first() == Some(&FRAME) && (byte == b'\n' || marked.len() > FRAME_MAX) => {
+                    self.marked = None;
+                }
                 Some(marked) => marked.push(byte),
             }
         }
@@ -176,7 +188,8 @@ mod tests {
     fn every_text_comes_through_wherever_it_is_cut() {
         let texts = ["", "a\nb\n", "\0\r\n\u{e}\u{f}\u{10}P\u{7f}\u{1b}[2J", "é → ∑", "machine stopped: no\nkprobes> "];
         for (kind, _) in Kind::ALL {
-            for text in texts {
+            // A frame has no line ends.
+            for text in texts.into_iter().filter(|text| kind != Kind::Frame || !text.contains('\n')) {
                 let stream = sent(&format!("x{}y", Marked(kind, text)));
                 let expected =
                     [Part::Plain(b"x".to_vec()), Part::Marked(kind, text.into()), Part::Plain(b"y".to_vec())];
@@ -200,6 +213,22 @@ mod tests {
             assert_eq!(marked, Some(Part::Marked(Kind::Output, "ab".into())));
             stream.remove(at);
         }
+    }
+
+    #[test]
+    fn a_text_that_is_cut_off_hides_nothing_after_it() {
+        let whole = Marked(Kind::Frame, "AAAA");
+        let stopped = "\u{e}pAB\nmachine stopped: no\n";
+        for (text, plain) in [("\u{e}pAB", None), ("\u{e}oAB\u{10}", None), (stopped, Some("machine stopped: no\r\n"))]
+        {
+            let mut expected: Vec<_> = plain.map(|plain| Part::Plain(plain.into())).into_iter().collect();
+            expected.push(Part::Marked(Kind::Frame, "AAAA".into()));
+            assert_eq!(Reader::default().feed(&sent(&format!("{text}{whole}"))), expected, "{text:?}");
+        }
+        let mut reader = Reader::default();
+        reader.feed(b"\x0ep");
+        let endless = [b'A'; 3 * FRAME_MAX];
+        assert!(matches!(&reader.feed(&endless)[..], [Part::Plain(_)]));
     }
 
     #[test]

@@ -120,6 +120,18 @@ impl Frames {
     /// The frames that the bytes that came next complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Frame> {
         self.bytes.extend_from_slice(bytes);
+        self.scan(false)
+    }
+
+    /// The frames in the bytes that are left, after which none come: a frame that is not whole is damaged, and may hide others.
+    pub fn finish(&mut self) -> Vec<Frame> {
+        let frames = self.scan(true);
+        self.damaged += self.bytes.len() as u64;
+        self.bytes.clear();
+        frames
+    }
+
+    fn scan(&mut self, is_last: bool) -> Vec<Frame> {
         let mut frames = Vec::new();
         let mut at = 0;
         while let Some(head) = self.bytes[at..].first_chunk::<HEADER>() {
@@ -128,8 +140,11 @@ impl Frames {
             let (number, length) = (long(8), long(12) as usize);
             let kind = Kind::ALL.iter().find(|(_, number)| *number == short(4));
             if let (true, Some((kind, _)), true) = (head[..4] == MAGIC, kind, length <= PAYLOAD_MAX) {
-                let Some(payload) = self.bytes.get(at + HEADER..at + HEADER + length) else { break };
-                if check(head, payload) == long(16) {
+                let payload = self.bytes.get(at + HEADER..at + HEADER + length);
+                if payload.is_none() && !is_last {
+                    break;
+                }
+                if let Some(payload) = payload.filter(|payload| check(head, payload) == long(16)) {
                     frames.push(Frame { kind: *kind, cpu: short(6), payload: payload.to_vec() });
                     self.missing += u64::from(number.wrapping_sub(self.next));
                     self.next = number.wrapping_add(1);
@@ -142,12 +157,6 @@ impl Frames {
         }
         self.bytes.drain(..at);
         frames
-    }
-
-    /// Bytes that came last and are no whole frame.
-    #[must_use]
-    pub fn rest(&self) -> usize {
-        self.bytes.len()
     }
 }
 
@@ -169,7 +178,8 @@ mod tests {
             found.extend(frames.feed(&stream[cut..]));
             assert!(found.iter().map(|frame| &frame.payload).eq(&payloads), "{cut}");
             assert!(found.iter().all(|frame| (frame.kind, frame.cpu) == (Kind::Page, 3)));
-            assert_eq!((frames.missing, frames.damaged, frames.rest()), (0, 0, 0));
+            assert_eq!(frames.finish(), []);
+            assert_eq!((frames.missing, frames.damaged), (0, 0));
         }
     }
 
@@ -183,10 +193,10 @@ mod tests {
             damaged[second.start + bit / 8] ^= 1 << (bit % 8);
             let mut frames = Frames::default();
             let mut found = frames.feed(&damaged);
-            // A length that is too large waits for more.
-            found.extend(frames.feed(&[0; PAYLOAD_MAX + HEADER]));
+            // A length that is too large hides the third until it is known that no more comes.
+            found.extend(frames.finish());
             assert!(found.iter().map(|frame| &frame.payload[..]).eq([&b"first"[..], b"third"]), "{bit}");
-            assert_eq!(frames.missing, 1, "{bit}");
+            assert_eq!((frames.missing, frames.damaged), (1, second.len() as u64), "{bit}");
         }
     }
 

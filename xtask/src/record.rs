@@ -23,7 +23,7 @@ use crate::{
     boot,
     machine::Start,
     remote::{Heard, Remote, Stopped, TURN},
-    trace::{FAILED, REFUSED, STOPPED, catch_interrupts, is_interrupted},
+    trace::{FAILED, REFUSED, STOPPED, catch_interrupts, check_line, is_interrupted},
     workspace,
 };
 use format::Format;
@@ -93,6 +93,9 @@ pub enum Refused {
 
 /// Records.
 pub fn record(options: &Options) -> Result<ExitCode> {
+    // Before anything is built.
+    options.what.event.iter().try_for_each(|event| check_line("the event", event))?;
+    options.what.command.iter().try_for_each(|command| check_line("the command", command))?;
     let target = options.boot.target()?;
     let channel = Channel::of(&target)?;
     catch_interrupts();
@@ -209,9 +212,10 @@ impl Recorded {
             Some(path) => frames.feed(&fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?),
             None => frames.feed(&remote.take_frames()),
         };
+        received.extend(frames.finish());
         // Frames over the channel have the next number each, so what is missing at the end is told by the last.
         received.drain(..).for_each(|frame| self.add(frame));
-        (self.missing, self.damaged) = (frames.missing, frames.damaged + frames.rest() as u64);
+        (self.missing, self.damaged) = (frames.missing, frames.damaged);
         self.note_addresses();
         Ok(ended?)
     }

@@ -203,7 +203,9 @@ impl Remote {
     /// Carries out a line, whose output goes to the standard error. Returns whether it was not refused.
     pub fn does(&mut self, line: &str) -> Result<bool, Stopped> {
         self.ask(line)?.iter().for_each(|line| eprintln!("{line}"));
-        Ok(self.ask(STATUS)? == ["0"])
+        // The console ends a line that other output is in.
+        let answer = self.ask(STATUS)?;
+        Ok(answer.iter().map(String::as_str).filter(|line| !line.is_empty()).eq(["0"]))
     }
 
     /// The frames that have come over the console since this was last called.

@@ -89,15 +89,17 @@ impl How {
             ensure!(command != "console", "a console within a program needs a terminal: `cargo xtask run`");
             line += &format!(" -c {}", Quoted(command));
         }
-        ensure!(
-            line.len() <= LINE_MAX,
-            "the program and its command have {} bytes, and the console takes {LINE_MAX}",
-            line.len()
-        );
-        let control = line.chars().find(|c| c.is_control());
-        ensure!(control.is_none(), "the program or its command has the control character {:?}", control.unwrap_or(' '));
+        check_line("the program with its command", &line)?;
         Ok(line)
     }
+}
+
+/// Fails if the console cannot be told `line`, which is `what`.
+pub fn check_line(what: &str, line: &str) -> Result<()> {
+    ensure!(line.len() <= LINE_MAX, "{what} has {} bytes, and the console takes {LINE_MAX}", line.len());
+    let control = line.chars().find(|c| c.is_control());
+    ensure!(control.is_none(), "{what} has the control character {:?}", control.unwrap_or(' '));
+    Ok(())
 }
 
 /// Where something goes that a program has put out, or that is said besides.

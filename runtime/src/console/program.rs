@@ -81,8 +81,8 @@ fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Re
     run(session, &program, command.as_deref(), Options::default(), false)
 }
 
-/// Runs a program, with `command` or until it ends; all that is said of it is marked, if a host is to read it. One at a time: the stack does not do for
-/// a program that the command of another runs, and so on.
+/// Runs a program, with `command` or until it ends; all that is said of it is marked, if a host is to read it. One at a time:
+/// the stack does not do for a program that the command of another runs, and so on.
 fn run(
     session: &mut Session,
     text: &str,

@@ -3,7 +3,8 @@
 //!
 //! Words are separated by white space. `'…'` takes everything as it is; in `"…"`, `\` takes `"` and `\` as they are; outside of
 //! quotes, `\` takes any character as it is. `> FILE` or `>> FILE` may stand anywhere outside of quotes. `$?`, where a shell knows
-//! it, tells whether the line before was refused. There are no other variables and no patterns: `$retval` and `*` are just characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
+//! it, tells whether the line before was refused. There are no other variables and no patterns: `$retval` and `*` are just
+//! characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
 
 use alloc::string::String;
 use alloc::vec::Vec;

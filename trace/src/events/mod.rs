@@ -475,6 +475,8 @@ impl<P: Armed> Events<P> {
 
     /// The numbers of the events of which there are records.
     fn recorded(&mut self) -> Result<Vec<u16>, OutOfMemory> {
+        // What a reader has found parted is in neither.
+        self.keep_snapshot(false)?;
         let mut numbers = Vec::new();
         fallible::extend(&mut numbers, self.rings.snapshot()?.records()?.map(|record| record.event()))?;
         let kept = self.kept.get_mut().snapshot.records()?;
@@ -783,7 +785,6 @@ impl<P: Armed> Events<P> {
     ///
     /// There is no memory for them, and nothing was taken away.
     pub fn take_pages(&self, cpu: usize, clock: Clock) -> Result<Pages, ShowError> {
-        self.keep_snapshot(false)?;
         Ok(self.rings.take_pages(cpu, clock, &mut |_| Ok(()))?)
     }
 

@@ -767,6 +767,10 @@ fn a_trigger_takes_a_snapshot() {
     assert_eq!(times(&snapshot(&events)), [7, 8, 9, 10]);
     // Reading takes nothing away.
     assert_eq!((times(&snapshot(&events)).len(), times(&trace(&events, 9))), (4, [11].into()));
+    // A reader of the rings that knows no events leaves a snapshot what belongs to it.
+    hit(0x1004, 12);
+    let pages = events.rings.take_pages(0, Clock { frequency: 1_000_000, origin: 0 }, &mut |_| Ok(())).unwrap();
+    assert_eq!((times(&snapshot(&events)), pages.records), ([11].into(), 1));
 }
 
 #[test]

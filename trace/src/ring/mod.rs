@@ -125,6 +125,8 @@ pub struct Rings {
     none: Box<Ring>,
     /// Not 0 if a trigger `snapshot` was hit since anybody has asked.
     pub(crate) splits: AtomicU64,
+    /// Records that a reader has found split off by a trigger `snapshot`, until [`split_off`](Self::split_off) returns them.
+    parted: Mutex<Option<Snapshot>>,
 }
 
 /// How many records there were since a ring was cleared.
@@ -190,6 +192,7 @@ impl Rings {
             places: CpuWords::new()?,
             none,
             splits: AtomicU64::new(0),
+            parted: Mutex::new(None),
         })
     }
 

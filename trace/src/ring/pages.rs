@@ -47,6 +47,7 @@ pub struct Pages {
 
 impl Rings {
     /// Takes the oldest records of the ring of `cpu` away, as pages; none, if there are none. `named` is told of each record.
+    /// What a trigger `snapshot` asks for is split off first.
     ///
     /// # Errors
     ///
@@ -59,6 +60,7 @@ impl Rings {
     ) -> Result<Pages, OutOfMemory> {
         const BYTES: u64 = PAGE as u64;
         let Some(ring) = self.rings.get(cpu) else { return Ok(Pages::default()) };
+        self.keep_parted()?;
         let mut reader = ring.reader.lock();
         // SAFETY: only the holder of the reader's lock changes pages.
         let count = unsafe { &*ring.pages.get() }.len() as u64;

@@ -116,6 +116,23 @@ impl Rings {
     ///
     /// No memory for it; of some CPUs, records may be gone then.
     pub fn split_off(&self, now: bool) -> Result<Option<Snapshot>, OutOfMemory> {
+        let mut parted = self.parted.lock();
+        let newest = self.part(now)?;
+        Ok(newest.or(parted.take()))
+    }
+
+    /// Splits off what a trigger `snapshot` asks for, and keeps it for [`split_off`](Self::split_off). A reader that takes records
+    /// away calls this first, so that it takes none of them.
+    pub(super) fn keep_parted(&self) -> Result<(), OutOfMemory> {
+        let mut parted = self.parted.lock();
+        if let Some(newest) = self.part(false)? {
+            *parted = Some(newest);
+        }
+        Ok(())
+    }
+
+    /// The caller holds `parted`, so that no reader takes records away while they are split off.
+    fn part(&self, now: bool) -> Result<Option<Snapshot>, OutOfMemory> {
         let splits = self.splits.swap(0, Ordering::Acquire);
         if splits == 0 && !now {
             return Ok(None);

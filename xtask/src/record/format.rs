@@ -79,13 +79,23 @@ impl Format {
     /// Remembers the addresses in a record.
     pub fn note(&mut self, event: &Event<'_>) {
         let (string, arguments) = &self.print;
-        let shown = conversions(string).zip(arguments).filter(|(conversion, _)| is_function(conversion));
+        let shown = conversions(string).zip(arguments).filter(|((_, conversion), _)| is_function(conversion));
         let names = shown.filter_map(|(_, argument)| field_of(argument));
         for name in names.chain(PLACES).chain([FUNCTION]) {
-            if let Some(field) = self.fields.iter().find(|field| field.name == name && field.size == 8) {
-                self.addresses.entry(name.into()).or_default().insert(event.long(field.offset));
+            if let Some(offset) = self.offset_of(name) {
+                self.addresses.entry(name.into()).or_default().insert(event.long(offset));
             }
         }
+    }
+
+    /// Where the address is that is the field, or the element of an array, of this name in `print fmt`.
+    fn offset_of(&self, name: &str) -> Option<usize> {
+        let (name, index) = match name.split_once('[') {
+            Some((name, index)) => (name, index.strip_suffix(']')?.parse::<usize>().ok()?),
+            None => (name, 0),
+        };
+        let field = self.fields.iter().find(|field| field.name == name)?;
+        (index < field.count.max(1) && field.size == 8 * field.count.max(1)).then_some(field.offset + 8 * index)
     }
 
     /// The file, with functions for addresses.
@@ -101,15 +111,19 @@ impl Format {
         } else {
             string.replacen("(%lx)", "(%pS)", 1)
         };
-        for (argument, conversion) in arguments.iter_mut().zip(conversions(&string)) {
+        let (mut shown, mut done) = (String::new(), 0);
+        for (argument, (at, conversion)) in arguments.iter_mut().zip(conversions(&string)) {
             if is_function(conversion)
                 && let Some(addresses) = field_of(argument).and_then(|name| self.addresses.get(name))
             {
                 *argument = symbolic(argument, addresses, conversion == PLACE, symbols);
+                shown += &string[done..at];
+                shown += "%s";
+                done = at + conversion.len();
             }
         }
-        let string = string.replace(PLACE, "%s").replace(NAME, "%s");
-        format!("{}print fmt: \"{string}\", {}\n", self.head, arguments.join(", "))
+        shown += &string[done..];
+        format!("{}print fmt: \"{shown}\", {}\n", self.head, arguments.join(", "))
     }
 }
 
@@ -145,13 +159,13 @@ impl Field {
     }
 }
 
-/// The conversions of a `printf` in `text`.
-fn conversions(text: &str) -> impl Iterator<Item = &str> {
+/// The conversions of a `printf` in `text`, and where they are.
+fn conversions(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let ends = |c: char| c.is_ascii_alphabetic() && !matches!(c, 'l' | 'L' | 'h' | 'p');
     text.match_indices('%').map(move |(at, _)| {
         let rest = &text[at + 1..];
         let length = rest.find(ends).map_or(rest.len(), |end| end + 1);
-        &text[at..at + 1 + length]
+        (at, &text[at..at + 1 + length])
     })
 }
 
@@ -184,20 +198,22 @@ mod tests {
         \tfield:unsigned long __probe_ret_ip;\toffset:16;\tsize:8;\tsigned:0;\n\
         \tfield:u64 s;\toffset:24;\tsize:8;\tsigned:0;\n\
         \tfield:s8 n[2];\toffset:32;\tsize:2;\tsigned:1;\n\
-        \tfield:__data_loc char[] t;\toffset:34;\tsize:4;\tsigned:1;\n\n\
-        print fmt: \"(%lx <- %lx) s=%pS n={%d,%d} t=\\\"%s\\\"\", REC->__probe_func, REC->__probe_ret_ip, REC->s, REC->n[0], REC->n[1], __get_str(t)\n";
+        \tfield:__data_loc char[] t;\toffset:34;\tsize:4;\tsigned:1;\n\
+        \tfield:u64 m[2];\toffset:40;\tsize:16;\tsigned:0;\n\n\
+        print fmt: \"(%lx <- %lx) s=%pS n={%d,%d} t=\\\"%s\\\" m={%pS,%pS} %pS\", \
+        REC->__probe_func, REC->__probe_ret_ip, REC->s, REC->n[0], REC->n[1], __get_str(t), REC->m[0], REC->m[1], REC->other\n";
 
     #[test]
     fn addresses_are_shown_as_the_kernel_shows_them() {
         let mut format = Format::parse("kprobes", RETURN).unwrap();
-        assert_eq!((format.name.as_str(), format.number, format.fields.len()), ("r", 70, 6));
+        assert_eq!((format.name.as_str(), format.number, format.fields.len()), ("r", 70, 7));
         assert_eq!(
             format.arguments().map(|field| (field.name.as_str(), field.count)).collect::<Vec<_>>(),
-            [("s", 0), ("n", 2), ("t", 0)]
+            [("s", 0), ("n", 2), ("t", 0), ("m", 2)]
         );
         assert_eq!(format.text(None), RETURN);
-        let mut bytes = vec![0; 40];
-        for (at, address) in [(8, 0x1000_u64), (16, 0x1104), (24, 0x9000)] {
+        let mut bytes = vec![0; 56];
+        for (at, address) in [(8, 0x1000_u64), (16, 0x1104), (24, 0x9000), (40, 0x1008), (48, 0x1100)] {
             bytes[at..at + 8].copy_from_slice(&address.to_le_bytes());
         }
         format.note(&Event { time: 0, lost: None, bytes: &bytes });
@@ -209,10 +225,12 @@ mod tests {
         let table = kprobes_symbols::write(0, &contents).unwrap();
         let text = format.text(Some(&SymbolTable::parse(&table).unwrap()));
         let print = text.lines().last().unwrap();
-        let expected = "print fmt: \"(%s <- %s) s=%s n={%d,%d} t=\\\"%s\\\"\", \
+        let expected = "print fmt: \"(%s <- %s) s=%s n={%d,%d} t=\\\"%s\\\" m={%s,%s} %pS\", \
             __print_symbolic(REC->__probe_ret_ip, { 0x1104, \"g+0x4/0x20\" }), \
             __print_symbolic(REC->__probe_func, { 0x1000, \"<a as b>::f\" }), \
-            __print_symbolic(REC->s, { 0x9000, \"0x9000\" }), REC->n[0], REC->n[1], __get_str(t)";
+            __print_symbolic(REC->s, { 0x9000, \"0x9000\" }), REC->n[0], REC->n[1], __get_str(t), \
+            __print_symbolic(REC->m[0], { 0x1008, \"<a as b>::f+0x8/0x100\" }), \
+            __print_symbolic(REC->m[1], { 0x1100, \"g+0x0/0x20\" }), REC->other";
         assert_eq!(print, expected);
     }
 }

@@ -96,9 +96,21 @@ impl Source {
             let (kept, start) = (before.len(), self.origins[before.len()]);
             self.line.truncate(kept);
             self.origins.truncate(kept);
-            let escaped = argument.map_or("", String::as_str).escape_default().to_string();
-            let escaped = escaped.replace("\\'", "'");
-            self.put(&format!("\"{escaped}\""), start);
+            let mut quoted = String::from("\"");
+            for c in argument.map_or("", String::as_str).chars() {
+                match c {
+                    '"' | '\\' => quoted.extend(['\\', c]),
+                    '\n' => quoted += "\\n",
+                    '\t' => quoted += "\\t",
+                    '\r' => quoted += "\\r",
+                    _ if c.is_control() => {
+                        let sentence = format!("{name} has the control character {c:?}, which no string can have");
+                        return Err(Flaw { at, sentence });
+                    }
+                    _ => quoted.push(c),
+                }
+            }
+            self.put(&(quoted + "\""), start);
             return Ok(rest.len() - after.len() + 1 - length);
         }
         let value = argument.map_or("0", |argument| argument.trim());
@@ -109,7 +121,9 @@ impl Source {
             let sentence = format!("{name} is `{value}`, which is no number; str({name}) is it as a string");
             return Err(Flaw { at, sentence });
         }
-        self.put(value, at);
+        // In `$x-$1` the sign and the operator before it would be read as `--`.
+        let negative = value.starts_with('-').then(|| format!("({value})"));
+        self.put(negative.as_deref().unwrap_or(value), at);
         Ok(0)
     }
 
@@ -181,7 +195,7 @@ mod tests {
     #[test]
     fn arguments_are_numbers_and_strings() {
         for (text, expected) in [
-            ("@[$1] = $2;", "@[7] = -0x1f;"),
+            ("@[$1] = $2;", "@[7] = (-0x1f);"),
             ("$x = str( $3 );", "$x = \"a \\\"b\\\" c'd\";"),
             ("str($1) strx($1) str($1, 2)", "\"7\" strx(7) str(7, 2)"),
             ("$# $9 str($9) $10", "3 0 \"\" 0"),
@@ -189,6 +203,8 @@ mod tests {
         ] {
             assert_eq!(line(text, &["7", "-0x1f", "a \"b\" c'd"]), expected, "{text}");
         }
+        assert_eq!(line("str($1) $x-$2", &["é→\\\t\r\n'", "-1"]), "\"é→\\\\\\t\\r\\n'\" $x-(-1)");
+        assert!(read("str($1)", &["\u{1b}"]).unwrap_err().contains("$1 has the control character '\\u{1b}'"));
         let refused = read("BEGIN {\n  @ = $1;\n}", &["seven"]).unwrap_err();
         let sentence = "f.bt:2:7: error: $1 is `seven`, which is no number; str($1) is it as a string";
         assert_eq!(refused, format!("{sentence}\n    @ = $1;\n        ^"));
