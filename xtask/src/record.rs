@@ -80,9 +80,14 @@ pub struct Recorded {
     /// Frames that have not come whole, and bytes that are of no frame.
     pub missing: u64,
     pub damaged: u64,
+    /// Whether the machine has begun with it.
+    is_begun: bool,
     /// Whether the end of it has come.
     is_whole: bool,
 }
+
+/// The exit status of a recording of which not all has come; the others are those of `trace`.
+const INCOMPLETE: u8 = 6;
 
 /// What is wrong with what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +101,10 @@ pub fn record(options: &Options) -> Result<ExitCode> {
     // Before anything is built.
     options.what.event.iter().try_for_each(|event| check_line("the event", event))?;
     options.what.command.iter().try_for_each(|command| check_line("the command", command))?;
+    for path in &options.output {
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        ensure!(directory.is_none_or(Path::is_dir), "{}: there is no such directory", path.display());
+    }
     let target = options.boot.target()?;
     let channel = Channel::of(&target)?;
     catch_interrupts();
@@ -115,11 +124,12 @@ pub fn record(options: &Options) -> Result<ExitCode> {
     });
     drop(channel);
     let status = match outcome {
-        Ok(None) => ExitCode::SUCCESS,
+        Ok(None) if recorded.is_whole && recorded.missing == 0 && recorded.damaged == 0 => ExitCode::SUCCESS,
+        Ok(None) => INCOMPLETE.into(),
         Ok(Some(Refused::Event)) => return Ok(REFUSED.into()),
         Ok(Some(Refused::Command)) => FAILED.into(),
         // What has come until then is written.
-        Err(error) if error.is::<Stopped>() => {
+        Err(error) if error.is::<Stopped>() && recorded.is_begun => {
             eprintln!("xtask: {error:#}");
             STOPPED.into()
         }
@@ -205,8 +215,9 @@ impl Recorded {
         }
         self.read_texts(remote)?;
         ensure!(remote.does("record on")?, "the machine does not record");
+        self.is_begun = true;
         let outcome = self.wait(remote, what);
-        let ended = outcome.and_then(|outcome| remote.does("record off").map(|_| outcome));
+        let ended = outcome.and_then(|outcome| Ok((outcome, remote.does("record off")?)));
         let mut frames = Frames::default();
         let mut received = match channel {
             Some(path) => frames.feed(&fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?),
@@ -217,7 +228,9 @@ impl Recorded {
         received.drain(..).for_each(|frame| self.add(frame));
         (self.missing, self.damaged) = (frames.missing, frames.damaged);
         self.note_addresses();
-        Ok(ended?)
+        let (outcome, is_ended) = ended?;
+        self.is_whole &= is_ended;
+        Ok(outcome)
     }
 
     /// Writes it, in the form that the name of the file asks for.

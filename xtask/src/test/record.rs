@@ -221,7 +221,9 @@ fn json(remote: &mut Remote) -> Result<()> {
     ensure!(last["data"]["@last"] == serde_json::json!([1, "a"]) && text.contains("@last: (1, a)\n"), "{last}: {text}");
     for (object, name) in [(blocks, "@blocks"), (rows, "@rows")] {
         let shown = text.split_once(&format!("{name}:\n")).map_or("", |(_, rest)| rest).lines();
-        for (row, line) in object["data"][name].as_array().into_iter().flatten().zip(shown) {
+        let rows = object["data"][name].as_array().map_or(&[][..], Vec::as_slice);
+        ensure!(!rows.is_empty() && rows.len() <= shown.clone().count(), "{object}: {text}");
+        for (row, line) in rows.iter().zip(shown) {
             let number = |text: &str| text.trim_matches(['[', ')', ']', ',']).parse::<i64>().ok();
             let mut words = line.split_whitespace();
             let least = words.next().and_then(number);
