@@ -67,7 +67,8 @@ impl Compiled {
     /// The code, ready to be put into a stub.
     pub(crate) fn new(code: Code) -> Result<Self, OutOfMemory> {
         // SAFETY: it loads and stores in the ring of its CPU, which is never freed, or in the histogram of the trigger that `code`
-        // keeps, with interrupts masked; it asks whether there is a plan, in the recorder, which outlives the probe; and it loads what the kernel says of its tasks, at the places that it promises.
+        // keeps, with interrupts masked; it asks whether there is a plan, in the recorder, which outlives the probe; and it loads what
+        // the kernel says of its tasks, at the places that it promises.
         let snippet = unsafe {
             match code.is_of_returns {
                 true => Snippet::of_returns(&code.steps),
