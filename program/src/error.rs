@@ -433,8 +433,8 @@ pub enum Problem {
     },
     /// A part of a value that the compiler has left out.
     Lost,
-    /// A value that a function writes to memory, at an address that it is told at its entry.
-    ResultInMemory,
+    /// What a function returns, where it may go on in another, or has written it to memory, at an address told at its entry.
+    KnownAtReturns,
     /// A result of no bytes: of it the debugging information does not say which type it has.
     NothingReturned,
     /// A field that a value has not.
@@ -618,7 +618,7 @@ impl fmt::Display for Problem {
                 Unknown::Unsaid => "the debugging information does not say where this is before the function has made its frame",
             },
             Self::Lost => "this part of the value is optimised out",
-            Self::ResultInMemory => "this is known by kretprobe: only: where return: stands, the function may go on in another, and a result in memory has no address",
+            Self::KnownAtReturns => "this is known by kretprobe: only: where return: stands, the function may go on in another, and a result in memory has no address",
             Self::NothingReturned => "the function returns nothing, or a value that has no bytes",
             Self::NoField { of, names } if names.nth(0).is_none() => return write!(f, "this is `{of}`, which has no fields"),
             Self::NoField { of, names } => {

@@ -105,7 +105,7 @@ impl Clause<'_, '_> {
             return Err(span.error(Problem::NothingReturned));
         }
         if let Place::At(_) = found.place {
-            self.allow(self.is_at_returns(), Problem::ResultInMemory, span)?;
+            self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
             let address = self.give(UNSIGNED, |to| Op::Load { to, what: Builtin::Result }, span)?;
             return Ok(Typed { of: found.of, spot: Spot::Memory(address.at, 0) });
         }
@@ -131,7 +131,7 @@ impl Clause<'_, '_> {
                 ExpressionForm::Builtin(root) if root == "args" => self.argument(name, span)?,
                 ExpressionForm::Builtin(root) if root == "retval" => {
                     let of = self.returned(of.span)?;
-                    self.allow(self.is_at_returns(), Problem::ResultInMemory, span)?;
+                    self.allow(self.is_at_returns(), Problem::KnownAtReturns, span)?;
                     self.field(of, name, span)?
                 }
                 _ => {

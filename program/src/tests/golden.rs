@@ -101,7 +101,7 @@ fn every_error_is_shown() {
         Differs,
         Unknown { why: kprobes_types::Unknown::OptimizedOut },
         Lost,
-        ResultInMemory,
+        KnownAtReturns,
         NothingReturned,
         NoField {
             of: "DecompressorOxide",
