@@ -14,7 +14,7 @@ pub(crate) fn are_masked() -> bool {
 /// Inlined, so that it is in the region without probes where its caller is.
 #[cfg(target_os = "none")]
 #[inline(always)]
-pub(crate) fn with_masked<R>(f: impl FnOnce() -> R) -> R {
+pub fn with_masked<R>(f: impl FnOnce() -> R) -> R {
     let daif: u64;
     // SAFETY: masking is always allowed. No `nomem`: what `f` does must not move out of the masked region.
     unsafe {

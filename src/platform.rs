@@ -174,16 +174,21 @@ mod exported {
     // Bound to the definitions that `platform!` makes of the safe functions of a `Platform`, in the same image,
     // with the same signatures.
     unsafe extern "Rust" {
+        /// [`Platform::CPUS`](super::Platform::CPUS) of the kernel.
         #[cfg(target_os = "none")]
         pub safe fn kprobes_platform_cpus() -> usize;
+        /// [`Platform::text`](super::Platform::text) of the kernel.
         pub safe fn kprobes_platform_text() -> Range<usize>;
         pub safe fn kprobes_platform_function(address: usize) -> Option<Range<usize>>;
         pub safe fn kprobes_platform_has_data(addresses: Range<usize>) -> bool;
         pub safe fn kprobes_platform_with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8));
         pub safe fn kprobes_platform_is_guarded(address: usize) -> bool;
+        /// [`Platform::allocate_executable`](super::Platform::allocate_executable) of the kernel.
         pub safe fn kprobes_platform_allocate_executable(length: usize, guarded: bool) -> Option<usize>;
+        /// [`Platform::hold_cpus`](super::Platform::hold_cpus) of the kernel.
         pub safe fn kprobes_platform_hold_cpus(action: &mut dyn FnMut());
         pub safe fn kprobes_platform_interrupted(each: &mut dyn FnMut(usize));
+        /// [`Platform::yield_now`](super::Platform::yield_now) of the kernel.
         pub safe fn kprobes_platform_yield_now();
         #[cfg(any(target_os = "none", test))]
         pub safe fn kprobes_platform_stack(pointer: usize) -> Option<Range<usize>>;
@@ -191,16 +196,25 @@ mod exported {
     }
 }
 
+/// How many CPUs run at most.
 #[cfg(target_os = "none")]
-pub(crate) use exported::kprobes_platform_cpus as cpus;
+#[doc(hidden)]
+pub use exported::kprobes_platform_cpus as cpus;
 #[cfg(any(target_os = "none", test))]
 pub(crate) use exported::kprobes_platform_stack as stack;
+// For the crates that build on the engine, which have the same kernel.
+#[cfg(target_os = "none")]
+#[doc(hidden)]
+pub use crate::interrupts::with_masked;
+#[doc(hidden)]
+pub use exported::{
+    kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_hold_cpus as hold_cpus,
+    kprobes_platform_text as text, kprobes_platform_yield_now as yield_now,
+};
 pub(crate) use exported::{
-    kprobes_platform_allocate_executable as allocate_executable, kprobes_platform_fatal as fatal,
-    kprobes_platform_function as function, kprobes_platform_has_data as has_data,
-    kprobes_platform_hold_cpus as hold_cpus, kprobes_platform_interrupted as interrupted,
-    kprobes_platform_is_guarded as is_guarded, kprobes_platform_text as text,
-    kprobes_platform_with_writable as with_writable, kprobes_platform_yield_now as yield_now,
+    kprobes_platform_fatal as fatal, kprobes_platform_function as function, kprobes_platform_has_data as has_data,
+    kprobes_platform_interrupted as interrupted, kprobes_platform_is_guarded as is_guarded,
+    kprobes_platform_with_writable as with_writable,
 };
 
 /// On the host, the tests of other crates have no kernel, which would know a stack.

@@ -9,13 +9,13 @@ use core::ops::Deref;
 
 use aarch64_kprobes::probe::{Entry, KprobeBuilder, KretprobeBuilder, Mode, Registration};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
+use kprobes_console::program::{Program, Refusal};
+use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{self, Command};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::Events;
 use kprobes_trace::trigger::controls::Controls;
-use runtime::program::{Program, Refusal};
-use runtime::{symbol, tracing};
 
 use crate::measure::Stopwatch;
 use crate::target::{self, Target};
@@ -290,7 +290,7 @@ fn one_change() -> usize {
 }
 
 fn list(probes: &str) -> Vec<String> {
-    runtime::program::list(probes, false).unwrap_or_else(|_| panic!("{probes} means nothing"))
+    kprobes_console::program::list(probes, false).unwrap_or_else(|_| panic!("{probes} means nothing"))
 }
 
 fn started(text: &str) -> Program {

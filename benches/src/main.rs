@@ -22,7 +22,8 @@ use core::slice;
 
 use case::{CASES, Case, Work};
 use clock::Clock;
-use runtime::{print, println, uart};
+use kprobes_console::input;
+use runtime::{print, println};
 
 runtime::entry!(main);
 
@@ -82,7 +83,7 @@ fn throughput(arguments: &str) {
 fn read_line() -> String {
     let mut line = String::new();
     loop {
-        match uart::read_byte() {
+        match input::read_byte() {
             b'\r' | b'\n' => {
                 println!();
                 return line;

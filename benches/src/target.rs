@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use aarch64_kprobes::probe::Checker;
-use runtime::symbol;
+use kprobes_console::symbol;
 
 core::arch::global_asm!(include_str!("targets.S"));
 

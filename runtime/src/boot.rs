@@ -13,7 +13,7 @@ use crate::memory::stack::Stack;
 use crate::per_cpu::MAX_CPUS;
 use crate::smp::{Entry, SMP_ENTRIES};
 use crate::{
-    block, interrupt, machine, memory, network, power, println, recording, smp, symbol, task, time, uart, virtio,
+    block, console, interrupt, machine, memory, network, power, println, recording, smp, task, time, uart, virtio,
 };
 
 /// SCTLR_EL1 (Arm ARM, D24.2). The RES1 bits of Armv8.0 are those that keep the behaviour of Armv8.0 later on:
@@ -113,7 +113,7 @@ extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
     or_stop("CPUs", machine.put_boot_cpu_first(MPIDR_EL1.get()));
     or_stop("memory", memory::initialize(&machine, tree));
     or_stop("emergency stack", set_emergency_stack());
-    symbol::init();
+    console::init();
     or_stop("interrupts", start_interrupts(&machine));
     let mut devices = virtio::find(&machine, |error| println!("a device is not used: {error}"));
     block::initialize(&mut devices, |error| println!("a disk is not used: {error}"));

@@ -12,12 +12,10 @@
 //! | [`network`] | network cards, and what is served there |
 //! | [`machine`] | the end: panics, and the line that every failure ends with |
 //! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
-//! | [`exception`], [`backtrace`], [`symbol`] | what went wrong, where, and who called whom |
-//! | `platform`, [`tracing`] | what the engine and the trace layer ask of a kernel |
-//! | [`program`] | programs in the one-line language, on the probes of the engine |
-//! | [`disassembly`] | instructions as text |
-//! | `nearest`, `paths` | what was probably meant by a name that is not known, and the paths by which names are compared |
-//! | [`console`], [`workload`] | what a person does with it |
+//! | [`exception`], [`backtrace`] | what went wrong, where, and who called whom |
+//! | `platform` | what the engine asks of a kernel |
+//! | `console`, `recording` | what the console asks of it, and the commands that are about it |
+//! | [`workload`] | what there is to trace |
 //!
 //! What needs no hardware also builds for the host, where it is tested.
 
@@ -34,27 +32,22 @@ pub mod block;
 mod boot;
 #[cfg(target_os = "none")]
 mod broadcom;
+#[cfg(target_os = "none")]
 pub mod console;
 pub mod device_tree;
-pub mod disassembly;
 pub mod exception;
 #[cfg(target_os = "none")]
 pub mod interrupt;
 #[cfg(target_os = "none")]
 pub mod machine;
 pub mod memory;
-#[cfg(any(target_os = "none", test))]
-mod nearest;
 pub mod network;
-#[cfg(any(target_os = "none", test))]
-mod paths;
 #[cfg(target_os = "none")]
 pub mod per_cpu;
 #[cfg(target_os = "none")]
 mod platform;
 #[cfg(target_os = "none")]
 pub mod power;
-pub mod program;
 #[cfg(target_os = "none")]
 pub mod recording;
 #[cfg(all(test, loom))]
@@ -63,16 +56,10 @@ mod round;
 #[cfg(target_os = "none")]
 pub mod smp;
 #[cfg(target_os = "none")]
-pub mod symbol;
-#[cfg(target_os = "none")]
 pub mod sync;
 pub mod task;
 #[cfg(target_os = "none")]
 pub mod time;
-#[cfg(target_os = "none")]
-pub mod tracing;
-#[cfg(target_os = "none")]
-mod types;
 #[cfg(target_os = "none")]
 pub mod uart;
 #[cfg(target_os = "none")]

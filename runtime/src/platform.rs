@@ -7,7 +7,9 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::platform::{self, Platform};
 
 use crate::memory::{self, layout};
-use crate::{exception, smp, symbol, task};
+use kprobes_console::symbol;
+
+use crate::{exception, smp, task};
 
 /// This kernel.
 struct Runtime;

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use fallible::{Arc, OutOfMemory, Text};
+use kprobes_console::tracing;
 use kprobes_trace::ring::{RAW_PAGE, Record};
 use kprobes_trace::text::task_name;
 use kprobes_wire::mark::{self, Marked};
@@ -21,7 +22,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 use crate::sync::PreemptLock;
 use crate::task::JoinHandle;
 use crate::virtio::{self, DeviceError, Found, Memory};
-use crate::{task, tracing, uart};
+use crate::{task, uart};
 
 /// How long the task sleeps where there is nothing to take: a hit cannot wake a task.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -168,7 +169,7 @@ impl Sender {
 
     /// Sends what was in each ring when its turn came. Returns how many records there were.
     fn take(&mut self) -> Result<u64, OutOfMemory> {
-        let (rings, clock) = (tracing::rings(), tracing::clock());
+        let (rings, clock) = (tracing::rings(), kprobes_console::time::clock());
         let mut records = 0;
         for cpu in 0..rings.cpus() {
             // A CPU that records as fast as this is sent is left after a round of its ring, so that the others have their turn.

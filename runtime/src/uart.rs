@@ -7,11 +7,11 @@
 //! Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::registers::DAIF;
-use heapless::Deque;
+use kprobes_console::input;
 use kprobes_pl011::{Data, Divisor, Flags, Interrupts, PULSE, PULSE_KEY, Pl011, QUIT_KEY, QUITS};
 use spin::Once;
 use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
@@ -19,11 +19,9 @@ use tock_registers::interfaces::{ReadWriteable, Readable, Writeable};
 use crate::device_tree::Device;
 use crate::interrupt::{self, InterruptError};
 use crate::memory::{MapError, Mmio};
-use crate::sync::{IrqLock, IrqMask, WaitQueue};
+use crate::sync::{IrqMask, WaitQueue};
 use crate::{machine, task, time};
 
-/// How many bytes of input are kept until they are read.
-const RING_SIZE: usize = 4096;
 /// Bytes that an interrupt takes at most: more than any FIFO holds (32), so all, unless they come as fast as they are
 /// taken.
 const BURST: usize = 64;
@@ -37,21 +35,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 static UART: Once<Mmio<Pl011>> = Once::new();
 /// A task has the turn to write.
 static WRITING: AtomicBool = AtomicBool::new(false);
-static RECEIVED: IrqLock<Deque<u8, RING_SIZE>> = IrqLock::new(Deque::new());
 static READERS: WaitQueue = WaitQueue::new();
-static OVERRUNS: AtomicU64 = AtomicU64::new(0);
-/// What [`INTERRUPT_KEY`] does: [`IDLE`], [`RUNNING`] or [`INTERRUPTED`].
-static FOREGROUND: AtomicU8 = AtomicU8::new(IDLE);
-/// Nothing, but be read.
-const IDLE: u8 = 0;
-/// It ends the command that runs.
-const RUNNING: u8 = 1;
-/// It has done so.
-const INTERRUPTED: u8 = 2;
-
-/// What ^C sends.
-const INTERRUPT_KEY: u8 = 0x03;
-
 /// What was written last was the end of a line.
 static IS_LINE_DONE: AtomicBool = AtomicBool::new(true);
 
@@ -109,7 +93,6 @@ fn receive(uart: &Pl011) {
         // A request without bytes is not withdrawn by reading. Before the loop, which sees what comes meanwhile.
         uart.interrupt_clear.write(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
     }
-    let mut ring = RECEIVED.lock();
     for _ in 0..BURST {
         if uart.flags.is_set(Flags::RECEIVE_EMPTY) {
             break;
@@ -120,7 +103,6 @@ fn receive(uart: &Pl011) {
         QUIT.store(quits, Ordering::Relaxed);
         if usize::from(quits) == QUITS {
             // A command may wait for it that is to stop.
-            drop(ring);
             machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
         }
         if byte == PULSE_KEY {
@@ -131,73 +113,15 @@ fn receive(uart: &Pl011) {
             }
             continue;
         }
-        if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
-            // What was typed ahead is not meant any more.
-            ring.clear();
-            // Not if the command, on another CPU, is over in this moment.
-            let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
-            continue;
-        }
-        let lost = ring.push_back(byte).is_err() || data.is_set(Data::OVERRUN);
-        OVERRUNS.fetch_add(u64::from(lost), Ordering::Relaxed);
+        input::take(Some(byte));
+        input::lose(data.is_set(Data::OVERRUN).into());
     }
-    drop(ring);
     READERS.wake_one();
 }
 
-/// Waits for a byte of input. The task sleeps meanwhile.
-#[must_use]
-pub fn read_byte() -> u8 {
-    READERS.wait_until(|| RECEIVED.lock().pop_front())
-}
-
-/// A command, for as long as it runs and this lives: ^C is for it, and not for the reader of the input.
-#[derive(Debug)]
-pub struct Foreground(());
-
-impl Foreground {
-    /// A command begins.
-    #[must_use]
-    pub fn begin() -> Self {
-        FOREGROUND.store(RUNNING, Ordering::Relaxed);
-        Self(())
-    }
-
-    /// Reads the input by `reader`, within a command that runs: ^C is for what that has begun, and not for the command.
-    pub(crate) fn lend(reader: impl FnOnce()) {
-        FOREGROUND.store(IDLE, Ordering::Relaxed);
-        reader();
-        FOREGROUND.store(RUNNING, Ordering::Relaxed);
-    }
-
-    /// The command is over. Whether ^C was pressed.
-    #[must_use]
-    pub fn end(self) -> bool {
-        is_interrupted()
-    }
-}
-
-impl Drop for Foreground {
-    fn drop(&mut self) {
-        FOREGROUND.store(IDLE, Ordering::Relaxed);
-    }
-}
-
-/// Whether the command that runs is to end, as ^C was pressed.
-#[must_use]
-pub fn is_interrupted() -> bool {
-    FOREGROUND.load(Ordering::Relaxed) == INTERRUPTED
-}
-
-/// Whether ^C was pressed: the command that runs has seen it, and goes on. The next one is for it again.
-pub(crate) fn take_interrupt() -> bool {
-    FOREGROUND.compare_exchange(INTERRUPTED, RUNNING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-}
-
-/// How often input was lost because it was not read in time: each time one byte or more.
-#[must_use]
-pub fn overruns() -> u64 {
-    OVERRUNS.load(Ordering::Relaxed)
+/// Waits until there is input. The task sleeps meanwhile.
+pub(crate) fn wait_for_input() {
+    READERS.wait_until(|| input::is_there().then_some(()));
 }
 
 fn write_byte(uart: &Pl011, byte: u8) {

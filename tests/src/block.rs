@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::{Call, Kretprobe};
+use kprobes_console::symbol;
 use runtime::block::request::Operation;
 use runtime::block::{self, BlockError, Disk, SECTOR};
+use runtime::task;
 use runtime::workload::{self, disk::is_right};
-use runtime::{symbol, task};
 
 use crate::test;
 

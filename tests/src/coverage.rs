@@ -19,9 +19,10 @@ use core::sync::atomic::{
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::{Indirect, Op, Reason, Verdict, classify};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError, probe};
+use kprobes_console::symbol;
 use runtime::memory::layout;
 use runtime::sync::{IrqLock, IrqMask};
-use runtime::{println, symbol, workload};
+use runtime::{println, workload};
 
 use crate::{step, test};
 

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use aarch64_kprobes::probe::{self, Insertion, Mode, ProbeError};
 use aarch64_kprobes::{Hit, Kprobe};
+use kprobes_console::{time, tracing};
 use kprobes_trace::definition::{Command, Kind, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
@@ -22,7 +23,7 @@ use kprobes_trace::trigger::controls::Controls;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
-use runtime::{memory, smp, task, tracing};
+use runtime::{memory, smp, task};
 
 use crate::{entry, test};
 
@@ -140,7 +141,7 @@ test!(
 /// What the newest record says of its arguments.
 fn arguments(events: &Events<Probe>) -> String {
     let mut text = String::new();
-    events.write_trace(&mut text, 1, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+    events.write_trace(&mut text, 1, 1, &tracing::Names, time::clock()).expect("there is memory");
     let line = text.lines().last().expect("a record");
     let (_, arguments) = line.split_once(") ").expect("arguments behind the place");
     arguments.into()
@@ -181,7 +182,7 @@ test!(
         black_box(target(1, 0));
         let printed = || {
             let mut text = String::new();
-            events.write_trace(&mut text, 1, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+            events.write_trace(&mut text, 1, 1, &tracing::Names, time::clock()).expect("there is memory");
             text
         };
         let first = printed();
@@ -212,7 +213,7 @@ test!(
             says(9);
         }
         let mut text = String::new();
-        events.write_trace(&mut text, 9, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+        events.write_trace(&mut text, 9, 1, &tracing::Names, time::clock()).expect("there is memory");
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
         for (flags, said) in [(" ..... ", "says: number 7"), (" d.... ", "says: number 9")] {
             let line = lines.next().expect("a record");
@@ -369,7 +370,7 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     assert_eq!(event.missed(), 0, "{form:?}");
     let mut told = format!("{} hits\n", event.hits());
     let mut trace = String::new();
-    events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+    events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, time::clock()).expect("there is memory");
     for line in trace.lines().filter(|line| !line.starts_with('#')) {
         let words = line.split_whitespace().enumerate();
         // A line of a record begins with the task, the CPU, the flags and the time.
@@ -556,7 +557,7 @@ test!(
             IS_TO_RETURN.store(true, Relaxed);
             waiting.join();
             let mut trace = String::new();
-            events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, tracing::clock()).expect("there is memory");
+            events.write_trace(&mut trace, usize::MAX, 1, &tracing::Names, time::clock()).expect("there is memory");
             assert_eq!(trace.matches(" r=0x2\n").count(), records, "{number}: {trace}");
             controls.set_enabled(&mut events, None, None, false).expect("it can be disarmed");
             tracing::rings().clear();

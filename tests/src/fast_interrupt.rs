@@ -13,15 +13,16 @@ use core::time::Duration;
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{self, Entry};
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
+use kprobes_console::program::{Options, Program};
+use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{Command, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::events::Events;
 use runtime::interrupt::fast;
 use runtime::memory::layout;
-use runtime::program::{Options, Program};
 use runtime::sync::{IrqLock, IrqMask};
 use runtime::task::JoinHandle;
-use runtime::{backtrace, interrupt, println, smp, symbol, task, time, tracing};
+use runtime::{backtrace, interrupt, println, smp, task, time};
 
 use crate::fixture::{self, Fixture};
 use crate::unwind::{Counted, DEPTH, KINDS, PROGRAMS, trampoline};

@@ -100,6 +100,6 @@ impl Fixture {
 
 /// The virtual addresses of the function at `address`, as the symbol table has them.
 pub fn range_of(address: usize) -> Range<usize> {
-    let symbol = runtime::symbol::lookup(address).expect("the function has a symbol");
+    let symbol = kprobes_console::symbol::lookup(address).expect("the function has a symbol");
     symbol.address as usize..(symbol.address + symbol.size) as usize
 }

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use runtime::program::{self, Program, Refusal};
+use kprobes_console::program::{self, Program, Refusal};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 

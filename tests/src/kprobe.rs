@@ -7,7 +7,8 @@ use core::time::Duration;
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe::{self, Mode};
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe, ProbeError};
-use runtime::{symbol, task};
+use kprobes_console::symbol;
+use runtime::task;
 
 use crate::fixture::{self, add_exclusively, exclusive_address, range_of};
 use crate::test;

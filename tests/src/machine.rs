@@ -13,7 +13,8 @@ use core::time::Duration;
 
 use aarch64_kprobes::probe::Mode;
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe, ProbeError};
-use runtime::{machine, memory, symbol, task};
+use kprobes_console::symbol;
+use runtime::{machine, memory, task};
 
 use crate::fixture;
 use crate::test;
@@ -68,7 +69,7 @@ fn probe_what_prints() {
             "runtime::machine",
             "runtime::exception",
             "runtime::backtrace",
-            "runtime::symbol",
+            "kprobes_console::symbol",
             "core::fmt",
         ]
         .iter()

@@ -49,8 +49,9 @@ mod unwind;
 use alloc::string::String;
 use core::slice;
 
+use kprobes_console::input;
 use need::Need;
-use runtime::{power, print, println, uart};
+use runtime::{power, print, println};
 
 /// A test. It passes when it returns, or, if `stops` is given, when it stops the machine with a reason that contains
 /// that text. Where the machine lacks what it needs, it is skipped.
@@ -172,7 +173,7 @@ fn main() {
 fn read_line() -> String {
     let mut line = String::new();
     loop {
-        match uart::read_byte() {
+        match input::read_byte() {
             b'\r' | b'\n' => {
                 println!();
                 return line;

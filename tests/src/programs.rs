@@ -14,7 +14,7 @@ use core::arch::naked_asm;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use runtime::program::{Program, Refusal};
+use kprobes_console::program::{Program, Refusal};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 

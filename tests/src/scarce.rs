@@ -11,12 +11,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use aarch64_kprobes::{Hit, Kprobe, Kretprobe, ProbeError, probe};
 use fallible::OutOfMemory;
+use kprobes_console::program::{Program, Refusal, list};
+use kprobes_console::tracing;
 use kprobes_trace::definition::{Command, Problem, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
 use kprobes_trace::events::{Armed, Events};
-use runtime::program::{Program, Refusal, list};
-use runtime::{memory, println, task, tracing, workload};
+use runtime::{memory, println, task, workload};
 
 use crate::test;
 

@@ -11,8 +11,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, 
 use core::time::Duration;
 
 use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
+use kprobes_console::symbol;
 use runtime::sync::{IrqLock, IrqMask, PreemptLock, PreemptMask, WaitQueue};
-use runtime::{memory, smp, symbol, task};
+use runtime::{memory, smp, task};
 
 use crate::fixture;
 use crate::test;

@@ -10,10 +10,11 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering:
 use core::time::Duration;
 
 use aarch64_kprobes::{Hit, Kprobe};
+use kprobes_console::symbol;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
-use runtime::{machine, smp, symbol, task, time};
+use runtime::{machine, smp, task, time};
 
 use crate::test;
 

@@ -13,7 +13,7 @@ use aarch64_kprobes::insn::encode::compute::{self, Binary};
 use aarch64_kprobes::insn::{Literal, encode};
 use aarch64_kprobes::probe::{self, CpuWords, Entry, Insertion, Mode, Registration, Snippet, Step};
 use aarch64_kprobes::{Call, Kprobe, Kretprobe};
-use runtime::program::Program;
+use kprobes_console::program::Program;
 use runtime::sync::IrqMask;
 use runtime::task;
 use runtime::task::JoinHandle;

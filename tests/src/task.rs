@@ -9,9 +9,10 @@ use core::time::Duration;
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::{Hit, Kprobe};
+use kprobes_console::symbol;
 use runtime::sync::{IrqLock, IrqMask, WaitQueue};
 use runtime::task::State;
-use runtime::{backtrace, memory, symbol, task, time};
+use runtime::{backtrace, memory, task, time};
 
 use crate::fixture;
 use crate::test;

@@ -15,7 +15,7 @@ use core::num::{NonZero, Wrapping};
 use core::pin::Pin;
 use core::sync::atomic::AtomicU32;
 
-use runtime::program::Program;
+use kprobes_console::program::Program;
 
 use crate::test;
 

@@ -13,9 +13,10 @@ use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::encode::compute::Branch;
 use aarch64_kprobes::probe::{self, Entry, Insertion, Mode, Snippet, Step};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe};
+use kprobes_console::symbol;
 use runtime::memory::layout;
 use runtime::sync::IrqLock;
-use runtime::{backtrace, println, symbol};
+use runtime::{backtrace, println};
 
 use crate::fixture::{self, Fixture};
 use crate::{step, test};

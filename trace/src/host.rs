@@ -3,6 +3,8 @@
 //! What recording needs of the kernel it loads from the kernel's own memory, at places that the kernel names once: a call would
 //! cost more than what it tells. Printing happens in a task and takes its services as parameters.
 
+use aarch64_kprobes::Context as Place;
+
 /// Where and when a hit is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
@@ -16,18 +18,19 @@ pub struct Context {
     pub time: u64,
 }
 
-/// Where the kernel keeps what every hit asks for: in bytes from the virtual address in TPIDR_EL1, multiples of 8 up to 504.
+/// Where the kernel keeps what every hit asks for: in bytes from the virtual address in TPIDR_EL1, multiples of 8 up to 504. By
+/// default where the engine's [`Context`](aarch64_kprobes::Context) has it.
 ///
 /// # Safety
 ///
 /// What is said here is true: it is loaded without a question.
 pub unsafe trait Host {
     /// Where the number of this CPU is, a `usize`: dense from 0.
-    const CPU_OFFSET: usize;
+    const CPU_OFFSET: usize = Place::CPU_NUMBER;
     /// Where the number of the task that runs on it is, a `u64`.
-    const TASK_OFFSET: usize;
+    const TASK_OFFSET: usize = Place::TASK;
     /// Where the name of this task is, 16 bytes filled up with zeros.
-    const NAME_OFFSET: usize;
+    const NAME_OFFSET: usize = Place::NAME;
 }
 
 /// Where the kernel keeps what stubs record, as its [`Host`] says.
@@ -77,7 +80,9 @@ impl Context {
 impl Context {
     /// The number of this CPU. Only while a hit is handled.
     #[inline(always)]
-    pub(crate) fn cpu_here() -> usize {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn cpu_here() -> usize {
         let cpu;
         // SAFETY: as below.
         unsafe {
@@ -93,7 +98,9 @@ impl Context {
 
     /// Of this CPU, now. Only while a hit is handled.
     #[inline(always)]
-    pub(crate) fn here() -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn here() -> Self {
         let (cpu, task, low, high, time);
         // SAFETY: the kernel promises that all this is there. The counter is read without a barrier: a few instructions earlier
         // or later make no difference.

@@ -7,16 +7,14 @@
 //!   emergency stack of the CPU, be aligned to 16 bytes, and lie above the one before it. So every walk ends, and
 //!   none faults.
 //! - An exception puts a record of the interrupted x29 and pc into its trap frame. The interrupted function need not
-//!   have made its own record yet; `prologue` tells, and then x30 of the trap frame is the caller.
+//!   have made its own record yet; the console's `prologue` tells, and then x30 of the trap frame is the caller.
 //! - A function that has a return probe returns to a trampoline. The engine knows where it will go then.
 //!
 //! A backtrace needs no memory but its own, takes no lock of the runtime except for another task's, and may be made
 //! by probe handlers.
 
-#[cfg(any(target_os = "none", test))]
-mod prologue;
 #[cfg(target_os = "none")]
 mod walk;
 
 #[cfg(target_os = "none")]
-pub use walk::{Backtrace, TraceError, current, is_caller_in_link, of_frame, of_task};
+pub use walk::{Backtrace, TraceError, current, of_frame, of_task};

@@ -7,10 +7,11 @@ use aarch64_cpu::registers::{FP, Readable, TPIDRRO_EL0};
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe;
 
-use super::prologue;
+use kprobes_console::is_caller_in_link;
+
 use crate::memory::layout::{self, STACK_SIZE};
-use crate::symbol::{self, ReturnAddress, Symbolic};
 use crate::task::{self, Task};
+use kprobes_console::symbol::{ReturnAddress, Symbolic};
 
 /// The deepest calls are dropped that do not fit.
 const CAPACITY: usize = 64;
@@ -280,15 +281,6 @@ fn returns_by_link(pc: usize, link: usize) -> bool {
         return link != pc;
     }
     is_caller_in_link(pc)
-}
-
-/// Whether a function that is interrupted at the virtual address `pc` still has in x30 where it returns to, and in no frame record.
-#[must_use]
-pub fn is_caller_in_link(pc: usize) -> bool {
-    let Some(function) = symbol::lookup(pc) else { return false };
-    let (start, size) = (function.address as usize, function.size as usize);
-    let word = |number| probe::instruction(start + 4 * number).unwrap_or(0);
-    prologue::return_address_is_in_link(size / 4, (pc - start) / 4, word)
 }
 
 /// Whether `address`, a return address, is in the exception vectors, or in what takes their place where a probe is hit without

@@ -1,42 +1,156 @@
-//! The console: a person at the UART defines probes, runs something, and sees what was hit.
-//!
-//! It is a task like any other. A line is edited as it is typed ([`line_editor`]) and is either a definition of an
-//! event, in the grammar of Linux's `kprobe_events`, or a command of the table in `command`. Whatever is wrong with
-//! it is answered by a line that begins with `error: ` and, where the cause stands in the line, a caret below it; the
-//! console goes on.
+//! This kernel as the console has it: the UART, its tasks, and the commands that are about it.
 
-pub mod census;
-#[cfg(target_os = "none")]
-pub mod everything;
-pub mod files;
-pub mod line_editor;
-#[cfg(any(target_os = "none", test))]
-mod lines;
-#[cfg(test)]
-mod scarce;
-pub mod shell;
-#[cfg(any(target_os = "none", test))]
-mod typed;
-pub mod words;
-
-#[cfg(target_os = "none")]
-mod command;
-#[cfg(target_os = "none")]
-mod coverage;
-#[cfg(target_os = "none")]
-mod help;
-#[cfg(target_os = "none")]
 mod network;
-#[cfg(target_os = "none")]
-mod probes;
-#[cfg(target_os = "none")]
-mod program;
-#[cfg(target_os = "none")]
-mod session;
-#[cfg(target_os = "none")]
+mod record;
 mod system;
-#[cfg(target_os = "none")]
-mod why;
 
-#[cfg(target_os = "none")]
-pub use session::run;
+use core::fmt;
+use core::slice;
+use core::sync::atomic::AtomicBool;
+use core::time::Duration;
+
+use kprobes_console::command::Command;
+use kprobes_console::host::{Host, Spawn, Task};
+use kprobes_trace::host::Clock;
+
+use crate::interrupt::{self, fast};
+use crate::memory::{self, layout};
+use crate::sync::IrqMask;
+use crate::task::JoinHandle;
+use crate::{smp, task, time, uart};
+
+/// How many bytes the ring of a CPU has.
+const RING: usize = 512 << 10;
+
+struct Kernel;
+
+kprobes_trace::host!(Kernel);
+
+// SAFETY: TPIDR_EL1 points to a task, in which all of this is at these places.
+unsafe impl kprobes_trace::host::Host for Kernel {
+    const CPU_OFFSET: usize = task::CPU_NUMBER_OFFSET;
+    const TASK_OFFSET: usize = task::NUMBER_OFFSET;
+    const NAME_OFFSET: usize = task::NAME_OFFSET;
+}
+
+// SAFETY: `masked` masks interrupts, and has no fast one come either.
+unsafe impl Host for Kernel {
+    /// The bytes behind the image, up to the length that its header states (offset 16 of the arm64 Linux header).
+    fn tables(&self) -> &'static [u8] {
+        const IMAGE_SIZE_OFFSET: usize = 16;
+        let image = layout::image();
+        // SAFETY: the header is at the start of the image, mapped, and nothing writes to it.
+        let length = unsafe { ((image.start + IMAGE_SIZE_OFFSET) as *const u64).read() } as usize;
+        let end = image.start.saturating_add(length);
+        if end <= image.end {
+            return &[];
+        }
+        // SAFETY: boot maps the image to its stated length, read-only behind `image.end`, for good.
+        unsafe { slice::from_raw_parts(image.end as *const u8, end - image.end) }
+    }
+
+    fn write(&self, text: fmt::Arguments<'_>) {
+        uart::write(text);
+    }
+
+    /// What comes, the interrupt of the UART hands on.
+    fn read(&self) -> Option<u8> {
+        None
+    }
+
+    fn wait(&self) {
+        uart::wait_for_input();
+    }
+
+    fn is_line_done(&self) -> bool {
+        uart::is_line_done()
+    }
+
+    fn spawn(&self) -> Option<Spawn> {
+        Some(|name, body| {
+            let mut started = fallible::boxed(Started(None))?;
+            started.0 = Some(task::try_spawn(name, body)?);
+            Ok(started)
+        })
+    }
+
+    fn sleep(&self, duration: Duration) {
+        task::sleep(duration);
+    }
+
+    fn masked(&self, action: &mut dyn FnMut()) {
+        let _mask = IrqMask::new();
+        fast::without(action);
+    }
+
+    /// No CPU is started after boot, so no other is ever hit.
+    fn cpus(&self) -> usize {
+        smp::count()
+    }
+
+    fn running_cpus(&self) -> usize {
+        smp::running().count()
+    }
+
+    fn interrupts(&self) -> &'static [AtomicBool] {
+        &interrupt::IN_HANDLER
+    }
+
+    fn memory_to_spare(&self) -> Option<usize> {
+        Some(memory::statistics().heap_to_spare())
+    }
+
+    fn ring_bytes(&self) -> usize {
+        RING
+    }
+
+    fn clock(&self) -> Clock {
+        Clock { frequency: time::frequency(), origin: time::start() }
+    }
+
+    fn example(&self) -> &'static str {
+        "\x20 symbols sha2::*\n\
+         \x20 p:blocks sha2::sha256::compress256 count=%x2:u64\n\
+         \x20 r:status miniz_oxide::inflate::core::decompress_fast $retval:s8\n\
+         \x20 run sha256 100\n\
+         \x20 run deflate 10\n\
+         \x20 list\n\
+         \x20 cat trace 10\n\
+         \x20 -:blocks"
+    }
+
+    fn commands(&self) -> &'static [Command] {
+        &COMMANDS
+    }
+}
+
+/// A task that the console has started.
+struct Started(Option<JoinHandle>);
+
+impl Task for Started {
+    fn join(&mut self) {
+        self.0.take().into_iter().for_each(JoinHandle::join);
+    }
+}
+
+static COMMANDS: [Command; 8] = [
+    Command::new("record", "[on|off]", "send what is recorded to the host", record::record).more(
+        "on: send pages of the rings to the host as they fill, and what is there now;\n\
+         off: send the rest, and end",
+    ),
+    Command::new("run", "WORKLOAD [N] [TASKS]", "N iterations of sha256, deflate or disk", system::run)
+        .more("WORKLOAD: sha256, deflate or disk; N: iterations, 100; TASKS: 1 to 64, 4"),
+    Command::new("network", "", "all network interfaces, and what went through", network::network),
+    Command::new("tasks", "", "all tasks", system::tasks),
+    Command::new("cpus", "", "all CPUs, and why one does not run", system::cpus),
+    Command::new("backtrace", "TASK", "where a task is, given by its number or name", system::backtrace),
+    Command::new("poweroff", "", "switch the machine off", system::power_off),
+    Command::new("reboot", "", "reset the machine, which boots again", system::reboot),
+];
+
+/// Tells the console of this kernel.
+pub(crate) fn init() {
+    kprobes_console::init(&Kernel);
+}
+
+pub use kprobes_console::run;

@@ -2,8 +2,9 @@
 
 use alloc::string::String;
 
-use super::session::Session;
-use super::words::{Failure, Words};
+use kprobes_console::session::Session;
+use kprobes_console::words::{Failure, Words};
+
 use crate::network::interface::Statistics;
 use crate::{memory, network, println};
 

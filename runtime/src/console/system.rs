@@ -1,16 +1,13 @@
-//! Commands about the kernel itself: its functions, its tasks, its work.
+//! Commands about the kernel itself: its tasks, its work.
 
-use fallible::OutOfMemory;
-use kprobes_program::syntax::{matches, numbered};
-use kprobes_symbols::Symbol;
+use kprobes_console::input;
+use kprobes_console::nearest::nearest;
+use kprobes_console::session::Session;
+use kprobes_console::words::{Failure, Words, joined};
 
-use super::session::Session;
-use super::typed::name;
-use super::words::{Failure, Words, joined};
 use crate::device_tree::Start;
-use crate::nearest::nearest;
 use crate::workload::{self, WORKLOADS};
-use crate::{backtrace as trace, power, print, println, smp, symbol, task, types, uart};
+use crate::{backtrace as trace, power, print, println, smp, task};
 
 /// Iterations of a workload, unless said otherwise.
 const DEFAULT_ITERATIONS: u64 = 100;
@@ -20,56 +17,6 @@ const ITERATIONS_MAX: u64 = 1_000_000_000;
 const DEFAULT_TASKS: u64 = 4;
 /// The largest number of tasks of a workload.
 const TASKS_MAX: u64 = 64;
-
-/// `symbols [-v] GLOB`
-pub(super) fn symbols(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
-    let has_signatures = words.option("-v");
-    let (glob, column) = name(words)?;
-    if glob.is_empty() {
-        words.expect("a part of a name, or a pattern with * and ?,")?;
-    }
-    let is_wanted = selection(&glob)?;
-    let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
-    let (mut functions, mut statics) = (0, 0);
-    for function in table.iter().filter(&is_wanted) {
-        let path = symbol::path(&function).map_err(Failure::new)?;
-        println!("{:016x} {:>6}  {path}", function.address, function.size);
-        if let Some(signature) = types::function(function.address).filter(|_| has_signatures) {
-            println!("    {signature}");
-        }
-        functions += 1;
-    }
-    for Symbol { address, size, name } in table.statics().filter(&is_wanted) {
-        println!("{address:016x} {size:>6}  {name}");
-        statics += 1;
-    }
-    if functions + statics == 0
-        && let Some(meant) = symbol::nearest(&glob).or_else(|| symbol::nearest_static(&glob))
-    {
-        let sentence = format_args!("no function or static matches this; did you mean `{meant}`?");
-        return Err(Failure::at(column, sentence));
-    }
-    println!("{functions} of {} functions", table.len());
-    if statics > 0 {
-        println!("{statics} of {} statics", table.statics().count());
-    }
-    Ok(())
-}
-
-/// What `glob` selects: what it matches, or, if it has neither `*` nor `?`, what contains it. Of several functions of one path it
-/// may have the number, as in `f#2`.
-///
-/// # Errors
-///
-/// There is no memory for the pattern.
-pub(super) fn selection(glob: &str) -> Result<impl Fn(&Symbol<'static>) -> bool, OutOfMemory> {
-    let around = if glob.contains(['*', '?']) { "" } else { "*" };
-    let pattern = fallible::format(format_args!("{around}{glob}{around}"))?;
-    let is_numbered = numbered(glob).1.is_some();
-    Ok(move |symbol: &Symbol<'static>| {
-        matches(&pattern, symbol.name) || is_numbered && symbol::path(symbol).is_ok_and(|path| matches(&pattern, &path))
-    })
-}
 
 /// `run WORKLOAD [N] [TASKS]`
 pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
@@ -87,8 +34,8 @@ pub(super) fn run(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure>
     let iterations = words.number(DEFAULT_ITERATIONS, ITERATIONS_MAX)?;
     let tasks = words.number(DEFAULT_TASKS, TASKS_MAX)?;
     words.end()?;
-    let report = workload::run(workload, iterations, tasks, uart::is_interrupted)?;
-    if !uart::is_interrupted() {
+    let report = workload::run(workload, iterations, tasks, input::is_interrupted)?;
+    if !input::is_interrupted() {
         println!("{report}");
     }
     Ok(())

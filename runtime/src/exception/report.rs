@@ -12,8 +12,8 @@ use super::pstate::ProcessorState;
 use super::syndrome::Syndrome;
 use crate::machine::Extent;
 use crate::memory::layout::{self, STACK_SIZE};
-use crate::symbol::{ReturnAddress, Symbolic};
 use crate::{backtrace, machine, print, println, task};
+use kprobes_console::symbol::{ReturnAddress, Symbolic};
 
 /// Reports an exception that came by the vector with the number `vector`, from 0 to 15, and stops the machine.
 pub(super) fn unexpected(frame: &TrapFrame, vector: u64, esr: u64, far: u64) -> ! {

@@ -135,12 +135,6 @@ impl Task {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// The beginning of its name, filled up with zeros.
-    #[inline(always)]
-    pub fn short_name(&self) -> [u8; 16] {
-        self.short_name
-    }
-
     /// The dense number of the CPU that it belongs to.
     #[inline(always)]
     pub fn cpu(&self) -> usize {

@@ -10,9 +10,10 @@ use core::time::Duration;
 
 use aarch64_kprobes::probe::{self, Registration};
 use aarch64_kprobes::{Call, Decision, Hit, Kprobe, Kretprobe, ProbeError};
-use runtime::symbol::Symbolic;
+use kprobes_console::symbol;
+use kprobes_console::symbol::Symbolic;
 use runtime::task::JoinHandle;
-use runtime::{memory, println, smp, symbol, task, time};
+use runtime::{memory, println, smp, task, time};
 
 use super::{Count, functions, known_calls, parameter, run, workload_named};
 use crate::test;

@@ -8,7 +8,8 @@ use core::time::Duration;
 use aarch64_kprobes::insn::Reason;
 use aarch64_kprobes::probe::{self, Checker};
 use aarch64_kprobes::{Hit, Kprobe, ProbeError};
-use runtime::{memory, println, smp, symbol, task, time};
+use kprobes_console::symbol;
+use runtime::{memory, println, smp, task, time};
 
 use super::{Count, functions, heap_in_use, known_calls, parameter, run, workload_named};
 use crate::coverage::check_flow;

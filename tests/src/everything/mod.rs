@@ -18,9 +18,10 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use kprobes_console::symbol;
 use runtime::per_cpu::MAX_CPUS;
 use runtime::workload::{Report, Workload};
-use runtime::{memory, symbol, task, workload};
+use runtime::{memory, task, workload};
 
 /// A number that was given to the build, or another.
 fn parameter(text: Option<&str>, otherwise: u64) -> u64 {

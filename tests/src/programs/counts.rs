@@ -11,7 +11,8 @@ use core::time::Duration;
 
 use aarch64_kprobes::insn::{self, Op, Verdict};
 use aarch64_kprobes::probe;
-use runtime::{smp, symbol, task, workload};
+use kprobes_console::symbol;
+use runtime::{smp, task, workload};
 
 use super::{CALLS, call_on_all_cpus, collatz, map, printed, start};
 use crate::everything::known_calls;

@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use kprobes_console::program::{Program, Reason};
 use kprobes_vm::compile::Refused;
 use runtime::memory::{self, layout};
-use runtime::program::{Program, Reason};
 use runtime::task::JoinHandle;
 use runtime::{smp, task};
 

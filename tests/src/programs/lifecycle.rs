@@ -8,7 +8,7 @@ use core::hint::black_box;
 use core::time::Duration;
 
 use aarch64_kprobes::probe;
-use runtime::program::{Options, Program, list};
+use kprobes_console::program::{Options, Program, list};
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
 use runtime::{smp, task, time};

@@ -5,7 +5,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use aarch64_kprobes::probe::Registration;
-use runtime::program::Program;
+use kprobes_console::program::Program;
 use runtime::task::{self, JoinHandle};
 
 use super::{Start, collatz, finished, map, printed, recurse, start, started, target};

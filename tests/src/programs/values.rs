@@ -6,8 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::hint::black_box;
 
-use runtime::program::Program;
-use runtime::symbol;
+use kprobes_console::program::Program;
+use kprobes_console::symbol;
 
 use super::{Start, caller_of_target, finished, map, printed, refused, started, target};
 use crate::test;

@@ -187,7 +187,7 @@ fn read_all(types: &Types<'_>) {
 fn no_bytes_make_the_reader_panic() {
     let table = write::write(BASE, &contents()).unwrap();
     let mut accepted = 0;
-    for at in crate::CHECKED_FROM..table.len() {
+    for at in (crate::CHECKED_FROM..table.len()).step_by(if cfg!(miri) { 97 } else { 1 }) {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
             let mut changed = table.clone();
             changed[at] = value;

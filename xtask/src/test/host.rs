@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The packages whose library, or the pure part of it, also builds for the host.
-const LIBRARIES: [&str; 22] = [
+const LIBRARIES: [&str; 24] = [
     "-p",
     "aarch64-kprobes",
     "-p",
@@ -36,6 +36,8 @@ const LIBRARIES: [&str; 22] = [
     "kprobes-pl011",
     "-p",
     "kprobes-wire",
+    "-p",
+    "kprobes-console",
     "-p",
     "runtime",
 ];

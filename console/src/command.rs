@@ -1,0 +1,156 @@
+//! The commands: what each is called by, and what it says of itself.
+
+use crate::host::host;
+use crate::nearest::nearest;
+use crate::session::{self, Session};
+use crate::words::{Failure, Word, Words};
+use crate::{coverage, everything, files, help, probes, symbols, trace, why};
+
+/// What a command does with the words behind its name.
+pub type Run = fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>;
+
+/// A command.
+pub struct Command {
+    pub(crate) name: &'static str,
+    pub(crate) arguments: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) more: &'static str,
+    run: Run,
+}
+
+/// The columns that lines of help have: at the first, their second half begins, and none is longer than the other.
+pub(crate) const HELP_COLUMN: usize = 33;
+const HELP_WIDTH: usize = 80;
+
+/// Whether no line of `text` is longer than a line of help may be.
+pub(crate) const fn is_narrow(text: &str) -> bool {
+    let (mut at, mut length) = (0, 0);
+    while at < text.len() {
+        length = if text.as_bytes()[at] == b'\n' { 0 } else { length + 1 };
+        if length > HELP_WIDTH {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+impl Command {
+    /// A command, of which `help` says in a line what it does.
+    ///
+    /// # Panics
+    ///
+    /// The line of help has more than 80 columns, or no two halves of 33 and 47: in a static, the compiler says so.
+    #[must_use]
+    pub const fn new(name: &'static str, arguments: &'static str, help: &'static str, run: Run) -> Self {
+        assert!(
+            name.len() + 1 + arguments.len() < HELP_COLUMN,
+            "the arguments fit into the first half of a line of help"
+        );
+        assert!(
+            HELP_COLUMN + help.len() <= HELP_WIDTH,
+            "what a command does fits into the second half of a line of help"
+        );
+        Self { name, arguments, help, more: "", run }
+    }
+
+    /// The same, of which `help NAME` says this, too, in lines of up to 80 columns.
+    ///
+    /// # Panics
+    ///
+    /// One has more.
+    #[must_use]
+    pub const fn more(self, more: &'static str) -> Self {
+        assert!(is_narrow(more), "no line of help is longer than 80 columns");
+        Self { more, ..self }
+    }
+}
+
+static COMMANDS: [Command; 19] = [
+    Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C, or with a command", trace::trace).more(
+        "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
+         PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
+         \x20      insn:FUNC[:OFFSET] inline:GLOB:entry|return interval:ms|s:N BEGIN END\n\
+         STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
+         \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
+         \x20           clear(@MAP) zero(@MAP) delete(@MAP[KEYS]) exit()\n\
+         OPTIONS: -c COMMAND: run this meanwhile, and end with it; it comes last;\n\
+         \x20        -k KEYS: have room for so many keys and stacks; -i: interpret;\n\
+         \x20        -f json: put out JSON; -m: mark what a host is to read",
+    ),
+    Command::new("funccount", "GLOB [-c COMMAND]", "how often each function is called", trace::count_functions),
+    Command::new(
+        "funclatency",
+        "GLOB [-c COMMAND]",
+        "how long calls of each function take, in ns",
+        trace::time_function,
+    ),
+    Command::new(
+        "stackcount",
+        "FUNC [-c COMMAND]",
+        "where a function is called from, and how often",
+        trace::count_stacks,
+    ),
+    Command::new("list-probes", "[-v] PROBES", "what a probe matches, as in kprobe:blk::*", trace::list)
+        .more("-v: with the arguments of each function, as args.NAME has them"),
+    Command::new("list", "", "all probes, with their hits and misses", probes::list),
+    Command::new("ls", "[PATH]", "the files of Linux's tracefs", files::ls),
+    Command::new("cat", "PATH", "what is in a file", files::cat).more("cat trace N: the newest N hits"),
+    Command::new("echo", "TEXT > PATH", "write a line to a file; `>>` appends", files::echo).more(
+        "`>` writes, `>>` appends; quotes are those of a shell; -n: without a line end;\n\
+         $?: 1 if the line before was refused, or else 0",
+    ),
+    Command::new("clear", "trace", "forget the hits that were recorded", probes::clear),
+    Command::new("enable", "NAME", "arm an event again", probes::enable),
+    Command::new("disable", "NAME", "disarm an event, and keep its counts", probes::disable),
+    Command::new("why", "SYMBOL[+OFFSET]", "how an instruction is probed, or why not", why::why)
+        .more("without OFFSET, each instruction of the function in a line"),
+    Command::new("coverage", "[GLOB]", "how much of the image can be probed", coverage::coverage)
+        .more("GLOB: as for symbols; without it, all of the image"),
+    Command::new("everything", "[on|off]", "probe every instruction that can be probed", everything::everything)
+        .more("on: probe all; off: remove these probes; nothing: how often they were hit"),
+    Command::new("symbols", "[-v] GLOB", "functions and statics by their names", symbols::symbols).more(
+        "GLOB: * stands for any characters, ? for one; without them, a part of the name\n\
+         -v: with the arguments of each function, and their types",
+    ),
+    Command::new("console", "", "more commands until exit, while trace runs", session::lend)
+        .more("as in trace PROGRAM -c console"),
+    Command::new("exit", "", "leave what console has begun", session::exit),
+    Command::new("help", "[NAME]", "this, or more about a command or a file", help::help),
+];
+
+/// All commands: those of the console, and those of the kernel.
+pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
+    COMMANDS.iter().chain(host().commands())
+}
+
+/// The command that `word` names.
+///
+/// # Errors
+///
+/// There is none; the answer says which one may be meant.
+pub(crate) fn find(word: Word<'_>) -> Result<&'static Command, Failure> {
+    let names = || all().map(|command| command.name);
+    let found = all().find(|command| command.name == word.text);
+    found.ok_or_else(|| match nearest(word.text, names()) {
+        Some(name) => word.failure(format_args!("there is no command `{}`; did you mean `{name}`?", word.text)),
+        None => word.failure(format_args!("there is no command `{}`; `help` lists them", word.text)),
+    })
+}
+
+impl Command {
+    /// Carries the command out with the arguments in `words`.
+    ///
+    /// # Errors
+    ///
+    /// What the command says.
+    pub fn execute(&self, session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+        // These read the signs of a shell themselves, or leave them to a command after `-c`.
+        let reads_them =
+            matches!(self.name, "trace" | "funccount" | "funclatency" | "stackcount" | "ls" | "cat" | "echo");
+        if !reads_them {
+            words.no_redirection()?;
+        }
+        (self.run)(session, words)
+    }
+}

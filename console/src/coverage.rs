@@ -1,0 +1,42 @@
+//! `coverage`: how much of the image can be probed.
+
+use aarch64_kprobes::{platform, probe};
+
+use crate::census::Census;
+use crate::session::Session;
+use crate::symbol;
+use crate::symbols;
+use crate::typed::name;
+use crate::words::{Failure, Words};
+
+/// `coverage [GLOB]`
+pub(super) fn coverage(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let (glob, column) = name(words)?;
+    let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
+    let (text, blacklist) = (platform::text(), probe::blacklist());
+    let mut census = Census::default();
+    let mut end = text.start;
+    for function in table.iter().filter(symbols::selection(&glob)?) {
+        let start = function.address as usize;
+        // Functions of several names are counted once.
+        if start < end {
+            continue;
+        }
+        let addresses = (start..start + function.size as usize).step_by(4);
+        let instructions = fallible::collect(addresses.map_while(probe::instruction)).map_err(Failure::new)?;
+        census.add(start, &instructions, &blacklist, symbol::has_data).map_err(Failure::new)?;
+        end = start + function.size as usize;
+    }
+    if census.instructions() == 0 {
+        return Err(match symbol::nearest(&glob) {
+            Some(meant) => Failure::at(column, format_args!("no function matches this; did you mean `{meant}`?")),
+            None => Failure::at(column, "no function matches this; `symbols GLOB` shows what does"),
+        });
+    }
+    print!("{census}");
+    if glob.is_empty() {
+        let rest = (text.len() / 4) as u64 - census.instructions();
+        println!("{rest} words of the text belong to no function, accept no probe and are not counted.");
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! `everything`: a probe on every instruction that can be probed, at once.
+//!
+//! They have no handlers, and only count. Once they are armed, the console itself runs through them: so they are registered in
+//! parts, armed together, disarmed together, and unregistered in parts. Between two parts, ^C is seen.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use aarch64_kprobes::probe::Registration;
+use aarch64_kprobes::{Kprobe, ProbeError, probe};
+use kprobes_symbols::SymbolTable;
+
+use crate::host::{self, host};
+use crate::session::Session;
+use crate::words::{Failure, Words};
+use crate::{input, symbol, time};
+
+/// How many are registered or unregistered at once: until they are, there are lists of them.
+const AT_ONCE: usize = 1024;
+
+/// Says how far something is that takes long.
+struct Progress {
+    /// What has been done to that many of the whole.
+    done: &'static str,
+    whole: usize,
+    /// When it was said last, since the kernel has run.
+    said: Duration,
+}
+
+impl Progress {
+    /// How often it is said.
+    const PERIOD: Duration = Duration::from_millis(500);
+
+    fn new(done: &'static str, whole: usize) -> Self {
+        Self { done, whole, said: time::now() }
+    }
+
+    /// It is as far as `part`. Whether it is to go on: ^C has not been pressed.
+    fn goes_on(&mut self, part: usize) -> bool {
+        let now = time::now();
+        if now - self.said >= Self::PERIOD {
+            println!("{}% {}", 100 * part / self.whole.max(1), self.done);
+            self.said = now;
+        }
+        !input::is_interrupted()
+    }
+}
+
+/// `everything [on|off]`
+pub(super) fn everything(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let word = words.next();
+    words.end()?;
+    match word {
+        None => show(&session.everything),
+        Some(word) => match word.text {
+            "on" if session.everything.is_empty() => session.everything = probe_everything()?,
+            "on" if is_armed(&session.everything) => return Err(word.failure("everything is probed already")),
+            "on" => return Err(word.failure("`everything off` was stopped: it has to be done first")),
+            "off" => remove(&mut session.everything),
+            _ => return Err(word.failure("`on`, `off` or nothing is expected here")),
+        },
+    }
+    Ok(())
+}
+
+fn probe_everything() -> Result<Vec<Kprobe>, Failure> {
+    let table = symbol::table().ok_or_else(|| Failure::new("this image has no symbol table"))?;
+    let whole = instructions(table).count();
+    let (mut some, mut probes, mut tried) = (instructions(table), Vec::new(), 0);
+    let mut progress = Progress::new("looked at", whole);
+    let mut has_memory = true;
+    while tried < whole && has_memory {
+        if !progress.goes_on(tried) {
+            return Ok(probe_nothing(probes));
+        }
+        has_memory = make_room(&mut probes);
+        if has_memory {
+            let disabled = some.by_ref().take(AT_ONCE).map(|at| Kprobe::at(at).disabled());
+            let outcomes = Kprobe::register_all(disabled).unwrap_or_default();
+            tried += outcomes.len();
+            // Others cannot be probed, as `coverage` tells. There is room, as it was made.
+            let is_lacking = |outcome: &Result<_, _>| matches!(outcome, Err(ProbeError::OutOfMemory { .. }));
+            has_memory = !outcomes.is_empty() && !outcomes.iter().any(is_lacking);
+            probes.extend(outcomes.into_iter().flatten());
+        }
+    }
+    if !progress.goes_on(tried) {
+        return Ok(probe_nothing(probes));
+    }
+    // What the next event or program would look over is probed then.
+    probe::survey();
+    if Registration::set_all_enabled(registrations(&probes), true).is_err() {
+        has_memory = false;
+        // As many as there is memory for.
+        for some in probes.chunks(AT_ONCE) {
+            if Registration::set_all_enabled(registrations(some), true).is_err() {
+                some.iter().for_each(|probe| _ = probe.enable());
+            }
+        }
+        probes.retain(|probe| probe.is_enabled());
+    }
+    if input::is_interrupted() {
+        return Ok(probe_nothing(probes));
+    }
+    println!("{} instructions are probed", probes.len());
+    if !has_memory {
+        let mut checker = probe::Checker::new();
+        let mut can_be_probed =
+            |address: &usize| matches!(checker.check(*address), Ok(_) | Err(ProbeError::OutOfMemory { .. }));
+        let lacking = instructions(table).filter(|address| can_be_probed(address)).count() - probes.len();
+        if lacking > 0 {
+            print!("{lacking} more are not: there is no memory for them");
+            match host().memory_to_spare() {
+                Some(bytes) => println!(" ({} KiB are free for probes)", bytes >> 10),
+                None => println!(),
+            }
+        }
+    }
+    Ok(probes)
+}
+
+/// What is left of `probes` when ^C was pressed.
+fn probe_nothing(mut probes: Vec<Kprobe>) -> Vec<Kprobe> {
+    disarm(&probes);
+    while !probes.is_empty() {
+        remove_some(&mut probes);
+    }
+    println!("nothing is probed");
+    Vec::new()
+}
+
+/// Removes them all, or, if ^C is pressed, some: those that are left are disarmed.
+fn remove(probes: &mut Vec<Kprobe>) {
+    let whole = probes.len();
+    disarm(probes);
+    let mut progress = Progress::new("removed", whole);
+    while !probes.is_empty() && progress.goes_on(whole - probes.len()) {
+        remove_some(probes);
+    }
+    if probes.is_empty() {
+        *probes = Vec::new();
+    } else {
+        show(probes);
+    }
+}
+
+/// Disarms them: at once, or one by one where there is no memory for a list of them.
+fn disarm(probes: &[Kprobe]) {
+    if Registration::set_all_enabled(registrations(probes), false).is_err() {
+        // That takes no memory, and interrupts are not masked.
+        probes.iter().for_each(|probe| _ = probe.disable());
+    }
+}
+
+fn remove_some(probes: &mut Vec<Kprobe>) {
+    Kprobe::unregister_all(probes.drain(probes.len().saturating_sub(AT_ONCE)..));
+}
+
+fn registrations(probes: &[Kprobe]) -> impl Iterator<Item = &Registration> {
+    probes.iter().map(|probe| &**probe)
+}
+
+fn is_armed(probes: &[Kprobe]) -> bool {
+    probes.first().is_some_and(|probe| probe.is_enabled())
+}
+
+/// The virtual addresses of all instructions.
+fn instructions(table: &SymbolTable<'static>) -> impl Iterator<Item = usize> {
+    let mut end = 0;
+    let functions = table.iter().map(move |function| {
+        // Functions of several names are probed once.
+        let start = (function.address as usize).max(end);
+        end = end.max((function.address + function.size) as usize);
+        start..end
+    });
+    functions.flat_map(|function| function.step_by(4))
+}
+
+/// Makes room in `probes` for some more. Whether there is memory for them, of which an eighth is left to others, and for a list of
+/// them; and to arm all that there are then.
+fn make_room(probes: &mut Vec<Kprobe>) -> bool {
+    /// The most bytes that the lists of some probes take while they are registered, and about what the probes take.
+    const NEEDED: usize = 512 * AT_ONCE;
+    /// About what a probe takes besides when it is armed, with its place in the lists that are made for that.
+    const ARMED: usize = 384;
+    probes.try_reserve(AT_ONCE).is_ok() && host::memory_to_spare() > NEEDED + ARMED * (probes.len() + AT_ONCE)
+}
+
+fn show(probes: &[Kprobe]) {
+    if probes.is_empty() {
+        return println!("`everything on` probes every instruction that can be probed");
+    }
+    if !is_armed(probes) {
+        return println!("{} probes are disarmed: `everything off` removes them", probes.len());
+    }
+    let (hits, missed) =
+        probes.iter().fold((0, 0), |(hits, missed), probe| (hits + probe.hits(), missed + probe.missed()));
+    println!("{} instructions are probed: {hits} hits, {missed} missed", probes.len());
+    let memory = probe::memory();
+    println!(
+        "copies of instructions take {} bytes, tables {} and counts {}",
+        memory.slot_bytes + memory.stub_bytes,
+        memory.table_bytes,
+        memory.counter_bytes,
+    );
+}

@@ -1,0 +1,115 @@
+//! `ls`, `cat` and `echo`, with the words that a shell has for what goes wrong.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use kprobes_trace::errno::Errno;
+
+use super::tracefs::{self, Fault, WriteFault};
+use crate::screen::Screen;
+use crate::session::Session;
+use crate::shell::{Line, Output};
+use crate::words::{Failure, SCREEN_ONLY, Word, Words, joined};
+use crate::{host, input, time, tracing};
+
+/// Reads what is left of a line as a shell does, after a line that was refused or was not.
+fn shell_line(session: &Session, words: &Words<'_>) -> Result<Line, Failure> {
+    let Word { text, column } = words.rest();
+    Line::parse_after(text, session.was_refused).map_err(|error| error.failure(column))
+}
+
+/// The words of what is left of a line whose output goes nowhere else.
+fn to_screen(session: &Session, words: &Words<'_>) -> Result<Vec<String>, Failure> {
+    let before = words.rest().column;
+    match shell_line(session, words)? {
+        Line { output: Some(output), .. } => Err(Failure::at(before + output.column, SCREEN_ONLY)),
+        Line { words, output: None } => Ok(words),
+    }
+}
+
+/// `ls [PATH…]`
+pub(crate) fn ls(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let paths = to_screen(session, words)?;
+    let here = [String::new()];
+    for path in if paths.is_empty() { &here[..] } else { &paths } {
+        match tracefs::list(session, path) {
+            Ok(names) => names.iter().for_each(|name| println!("{name}")),
+            Err(errno) => {
+                session.is_refused = true;
+                println!("ls: cannot access '{path}': {errno}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `cat PATH…`, and `cat trace N` for the newest N records.
+pub(crate) fn cat(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let paths = to_screen(session, words)?;
+    if let [file, newest] = &paths[..]
+        && let ("trace", Ok(newest)) = (file.as_str(), newest.parse())
+    {
+        let cpus = host::running_cpus();
+        let written = session.events.write_trace(&mut Screen::default(), newest, cpus, &tracing::Names, time::clock());
+        return written.or_else(|_| unless_interrupted(session, Errno::NoMemory, file));
+    }
+    if paths.is_empty() {
+        words.expect("the name of a file")?;
+    }
+    for path in &paths {
+        match tracefs::read(session, path, &mut Screen::default()) {
+            Ok(()) => {}
+            Err(Fault::Errno(errno)) => {
+                session.is_refused = true;
+                println!("cat: {path}: {errno}");
+            }
+            Err(Fault::Screen) => return unless_interrupted(session, Errno::NoMemory, path),
+        }
+    }
+    Ok(())
+}
+
+/// What has gone wrong, if it was not ^C that has ended it.
+fn unless_interrupted(session: &mut Session, errno: Errno, path: &str) -> Result<(), Failure> {
+    if !input::is_interrupted() {
+        session.is_refused = true;
+        println!("cat: {path}: {errno}");
+    }
+    Ok(())
+}
+
+/// `echo [-n] WORDS [> PATH]`
+pub(crate) fn echo(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let Line { words, output } = shell_line(session, words)?;
+    let (words, end) = match &words[..] {
+        [first, rest @ ..] if first == "-n" => (rest, ""),
+        words => (words, "\n"),
+    };
+    let text = fallible::format(format_args!("{}{end}", joined(words, " ")))?;
+    match output {
+        None => print!("{text}"),
+        Some(output) => write(session, &output, &text),
+    }
+    Ok(())
+}
+
+/// `> PATH`
+pub(crate) fn truncate(session: &mut Session, line: &str) -> Result<(), Failure> {
+    let Line { words, output } = Line::parse(line).map_err(|error| error.failure(0))?;
+    match (output, words.first()) {
+        (_, Some(word)) => return Err(Failure::new(format_args!("there is no command `{word}` to write from"))),
+        (Some(output), None) => write(session, &output, ""),
+        (None, None) => {}
+    }
+    Ok(())
+}
+
+fn write(session: &mut Session, Output { path, append, .. }: &Output, text: &str) {
+    let written = tracefs::write(session, path, text, *append);
+    session.is_refused |= written.is_err();
+    match written {
+        Ok(()) => {}
+        Err(WriteFault::Open(errno)) => println!("{path}: {errno}"),
+        Err(WriteFault::Write(errno)) => println!("echo: write error: {errno}"),
+    }
+}

@@ -1,0 +1,128 @@
+//! The files of an event, `events/GROUP/EVENT/…`, and those with which all events, or those of a group, are enabled.
+
+use core::fmt::Write;
+
+use kprobes_trace::errno::Errno;
+
+use super::tracefs::{Fault, switch};
+use crate::session::{Event, Session};
+use crate::tracing;
+
+/// The group and the name in the path of a file of an event.
+fn name<'a>(parts: &[&'a str]) -> (&'a str, &'a str) {
+    match *parts {
+        [_, group, event, ..] => (group, event),
+        _ => ("", ""),
+    }
+}
+
+fn find<'a>(session: &'a Session, parts: &[&str]) -> Result<&'a Event, Errno> {
+    let (group, event) = name(parts);
+    let is = |other: &&Event| other.definition().group == group && other.definition().event == event;
+    session.events.iter().find(is).ok_or(Errno::NotFound)
+}
+
+pub(super) fn read_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let text = session.controls.get(name(parts)).map_or("0", |control| control.enabled_text());
+    Ok(writeln!(out, "{text}")?)
+}
+
+pub(super) fn write_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    let (group, event) = name(parts);
+    session.controls.set_enabled(&mut session.events, Some(group), Some(event), switch(text)?)
+}
+
+/// The group in `events/GROUP/enable` and `events/GROUP/filter`; none in `events/enable`.
+fn group<'a>(parts: &[&'a str]) -> Option<&'a str> {
+    if let [_, group, _] = *parts { Some(group) } else { None }
+}
+
+pub(super) fn read_all_enabled(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", session.controls.enabled_text(&session.events, group(parts)))?)
+}
+
+pub(super) fn write_all_enabled(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    session.controls.set_enabled(&mut session.events, group(parts), None, switch(text)?)
+}
+
+/// What is in `events/GROUP/filter`, whatever was written to it, as in Linux.
+const GROUP_FILTER: &str = "\
+### global filter ###
+# Use this to set filters for multiple events.
+# Only events with the given fields will be affected.
+# If no events are modified, an error message will be displayed here
+";
+
+pub(super) fn read_group_filter(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(out.write_str(GROUP_FILTER)?)
+}
+
+pub(super) fn write_group_filter(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    session.controls.set_group_filter(&mut session.events, group(parts).unwrap_or(""), text)
+}
+
+pub(super) fn read_events(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.controls.write_events(&session.events, false, out)?)
+}
+
+pub(super) fn read_set(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.controls.write_events(&session.events, true, out)?)
+}
+
+/// Disables all events.
+pub(super) fn disable_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    session.controls.set_enabled(&mut session.events, None, None, false)
+}
+
+pub(super) fn write_set(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    session.controls.set_events(&mut session.events, text)
+}
+
+pub(super) fn read_filter(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    match session.controls.get(name(parts)) {
+        Some(control) => Ok(control.write_filter(out)?),
+        None => Ok(out.write_str("none\n")?),
+    }
+}
+
+pub(super) fn write_filter(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    session.controls.set_filter(&mut session.events, name(parts), text)
+}
+
+pub(super) fn read_triggers(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    match session.controls.get(name(parts)) {
+        Some(control) => Ok(control.write_triggers(out)?),
+        None => Ok(out.write_str(kprobes_trace::trigger::AVAILABLE)?),
+    }
+}
+
+/// Other triggers stay, as in Linux.
+pub(super) fn remove_histograms(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
+    session.controls.remove_histograms(&mut session.events, name(parts))
+}
+
+pub(super) fn write_trigger(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.try_for_each(|line| session.controls.set_trigger(&mut session.events, name(parts), line))
+}
+
+pub(super) fn read_histograms(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let triggers = session.controls.get(name(parts)).map_or(&[][..], |control| control.triggers());
+    let histograms = triggers.iter().filter_map(|trigger| Some((trigger, trigger.histogram()?)));
+    for (number, (trigger, histogram)) in histograms.enumerate() {
+        if number > 0 {
+            out.write_str("\n\n")?;
+        }
+        histogram.write(out, trigger, &tracing::Names)?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_format(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let event = find(session, parts)?;
+    Ok(event.format().write(out, &event.definition().event, event.number())?)
+}
+
+pub(super) fn read_number(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", find(session, parts)?.number())?)
+}

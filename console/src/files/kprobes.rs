@@ -1,0 +1,116 @@
+//! The files about probes: `kprobe_events`, `kprobe_profile`, those of Linux's debugfs directory `kprobes`, and what can be probed.
+
+use core::fmt::Write;
+
+use aarch64_kprobes::probe::{self, Mode, ProbeInfo, ProbeKind};
+use kprobes_trace::definition::{self, Command, Problem};
+use kprobes_trace::errno::Errno;
+
+use super::tracefs::Fault;
+use crate::session::Session;
+use crate::{symbol, tracing};
+
+pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_definitions(out)?)
+}
+
+/// Removes all events, unless one is enabled.
+pub(super) fn remove_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    let Session { events, controls, .. } = session;
+    if events.iter().any(|event| controls.is_busy(event)) {
+        return Err(Errno::Busy);
+    }
+    events.remove_all().map_err(Problem::errno)?;
+    controls.forget(events);
+    Ok(())
+}
+
+/// Carries out each line.
+pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    text.lines().try_for_each(|line| define(session, line))
+}
+
+/// Carries out a line. What is wrong with it is logged, where Linux logs it.
+fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
+    match definition::parse(line).map_err(|error| refuse(session, line, &error))? {
+        None => Ok(()),
+        Some(Command::Define(definition)) => {
+            let outcome = session.controls.define(&mut session.events, definition, &tracing::Names);
+            outcome.map_err(|error| refuse(session, line, &error))
+        }
+        Some(Command::Remove(removal)) => {
+            let Session { events, controls, .. } = session;
+            let outcome = events.remove_unless(&removal, &|event| controls.is_busy(event));
+            controls.forget(events);
+            match outcome {
+                Ok(0) => Err(Errno::NotFound),
+                Ok(_) => Ok(()),
+                Err(problem) => Err(problem.errno()),
+            }
+        }
+    }
+}
+
+/// Logs what is wrong with a line, unless Linux has only the error for it.
+fn refuse(session: &mut Session, line: &str, error: &definition::Error) -> Errno {
+    if error.problem.is_logged() {
+        // Without memory for the line there is only the error.
+        if let Ok(line) = definition::logged(line) {
+            session.controls.refuse("trace_kprobe", &error.problem.text(), &line, error.position);
+        }
+    }
+    error.problem.errno()
+}
+
+pub(super) fn read_profile(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_profile(out)?)
+}
+
+pub(super) fn read_list(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    for ProbeInfo { address, kind, mode, enabled, .. } in probe::list().map_err(Errno::from)? {
+        let kind = match kind {
+            ProbeKind::Kprobe => "k",
+            ProbeKind::Kretprobe => "r",
+        };
+        write!(out, "{address:016x}  {kind}  ")?;
+        match symbol::lookup(address) {
+            Some(function) => write!(out, "{}+{:#x}", function.name, address as u64 - function.address)?,
+            None => write!(out, "{address:#x}")?,
+        }
+        let disabled = if enabled { "" } else { "[DISABLED]" };
+        let optimized =
+            if matches!(mode, Some(Mode::Optimized | Mode::Lean | Mode::Compiled)) { "[OPTIMIZED]" } else { "" };
+        writeln!(out, "    {disabled}{optimized}")?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_blacklist(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let range = probe::blacklist();
+    let range = range.start as u64..range.end as u64;
+    for function in symbol::table().into_iter().flat_map(|table| table.iter()) {
+        if range.contains(&function.address) {
+            let end = function.address + function.size;
+            writeln!(out, "{:#018x}-{end:#018x}\t{}", function.address, function.name)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read_functions(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let range = probe::blacklist();
+    for function in symbol::table().into_iter().flat_map(|table| table.iter()) {
+        if !range.contains(&(function.address as usize)) {
+            writeln!(out, "{}", function.name)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read_armed(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", u8::from(session.controls.is_armed()))?)
+}
+
+pub(super) fn write_armed(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    session.controls.set_armed(&mut session.events, definition::boolean(text).ok_or(Errno::Invalid)?)
+}

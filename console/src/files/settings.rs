@@ -1,0 +1,222 @@
+//! The files about how a trace is made and shown: tracers, the clock, options, and the tasks and CPUs that are recorded.
+
+use core::fmt::Write;
+
+use fallible::TryClone;
+use kprobes_trace::errno::Errno;
+use kprobes_trace::options::{Flag, TraceClock};
+use kprobes_trace::recorder::PRINT_EVENT;
+use kprobes_trace::text;
+use kprobes_trace::trigger::restriction::{Restriction, Tasks};
+
+use kprobes_trace::host::Context;
+
+use super::tracefs::{Fault, number, switch};
+use crate::session::Session;
+use crate::tracing;
+
+/// Programs, Linux's self-tests among them, look in this file for what a kernel can do: lines that say it are those of Linux.
+const README: &str = include_str!("readme.txt");
+
+pub(super) fn read_me(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(out.write_str(README)?)
+}
+
+/// The only tracer: it records nothing but events.
+const TRACER: &str = "nop";
+
+pub(super) fn read_tracer(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{TRACER}")?)
+}
+
+pub(super) fn write_tracer(_: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    if text.trim_ascii() == TRACER { Ok(()) } else { Err(Errno::Invalid) }
+}
+
+/// The layout of the pages of `trace_pipe_raw`.
+const HEADER_PAGE: &str = "\
+\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
+\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
+\tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;
+\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;
+";
+
+const HEADER_EVENT: &str = "\
+# compressed entry header
+\ttype_len    :    5 bits
+\ttime_delta  :   27 bits
+\tarray       :   32 bits
+
+\tpadding     : type == 29
+\ttime_extend : type == 30
+\ttime_stamp : type == 31
+\tdata max type_len  == 28
+";
+
+pub(super) fn read_header_page(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(out.write_str(HEADER_PAGE)?)
+}
+
+pub(super) fn read_header_event(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(out.write_str(HEADER_EVENT)?)
+}
+
+pub(super) fn read_print_format(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(out.write_str(text::PRINT_FORMAT)?)
+}
+
+pub(super) fn read_print_number(_: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{PRINT_EVENT}")?)
+}
+
+/// Writes a text to the trace.
+pub(super) fn mark(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    if !session.events.options().is(Flag::Markers) {
+        return Err(Errno::Invalid);
+    }
+    let is_left_out = |cpus: u64| cpus & 1 << Context::cpu_here() == 0;
+    if session.controls.restriction().cpus.is_some_and(is_left_out) || !tracing::rings().mark(0, text.as_bytes()) {
+        return Err(Errno::BadFile);
+    }
+    Ok(())
+}
+
+/// Gives the memory of the rings back, as far as it can be: a ring has two pages at least.
+pub(super) fn free(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    if session.events.options().is(Flag::DisableOnFree) {
+        session.events.rings().set_on(false);
+    }
+    session.events.keep_parted();
+    tracing::resize_rings(0).map_err(|_| Errno::NoMemory)?;
+    session.events.clear_trace();
+    Ok(())
+}
+
+/// What is written to `free_buffer` makes no difference.
+pub(super) fn free_more(session: &mut Session, parts: &[&str], _: &str) -> Result<(), Errno> {
+    free(session, parts)
+}
+
+pub(super) fn read_clock(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.options().clock.write(out)?)
+}
+
+pub(super) fn write_clock(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    session.events.set_clock(TraceClock::find(text).ok_or(Errno::Invalid)?);
+    Ok(())
+}
+
+pub(super) fn read_options(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.options().write(out)?)
+}
+
+pub(super) fn write_options(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    let (flag, on) = Flag::parse(text).ok_or(Errno::Invalid)?;
+    session.events.set_option(flag, on);
+    Ok(())
+}
+
+/// The option in `options/NAME`.
+fn option(parts: &[&str]) -> Result<Flag, Errno> {
+    parts.last().and_then(|name| Flag::find(name)).ok_or(Errno::NotFound)
+}
+
+pub(super) fn read_option(session: &Session, parts: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", u8::from(session.events.options().is(option(parts)?)))?)
+}
+
+pub(super) fn write_option(session: &mut Session, parts: &[&str], text: &str) -> Result<(), Errno> {
+    session.events.set_option(option(parts)?, switch(text)?);
+    Ok(())
+}
+
+/// The most names that Linux keeps (`PID_MAX_DEFAULT`).
+const NAMES_MAX: u64 = 32768;
+
+pub(super) fn read_names(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_names(out)?)
+}
+
+pub(super) fn read_names_size(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(writeln!(out, "{}", session.events.options().names)?)
+}
+
+pub(super) fn write_names_size(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    let names = number(text)?;
+    if !(1..=NAMES_MAX).contains(&names) {
+        return Err(Errno::Invalid);
+    }
+    session.events.set_names(names as usize);
+    Ok(())
+}
+
+/// Has all events restricted otherwise.
+fn restrict(session: &mut Session, change: impl FnOnce(&mut Restriction) -> Result<(), Errno>) -> Result<(), Errno> {
+    let mut restriction = session.controls.restriction().try_clone()?;
+    change(&mut restriction)?;
+    session.controls.restrict(&mut session.events, restriction)
+}
+
+pub(super) fn read_only_tasks(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.controls.restriction().only.write(out)?)
+}
+
+pub(super) fn write_only_tasks(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    restrict(session, |restriction| restriction.only.add(text))
+}
+
+/// Hits of all tasks are recorded.
+pub(super) fn clear_only(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    restrict(session, |restriction| {
+        restriction.only = Tasks::default();
+        Ok(())
+    })
+}
+
+pub(super) fn read_without(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.controls.restriction().without.write(out)?)
+}
+
+pub(super) fn write_without(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    restrict(session, |restriction| restriction.without.add(text))
+}
+
+/// Hits of no task are left out.
+pub(super) fn clear_without(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    restrict(session, |restriction| {
+        restriction.without = Tasks::default();
+        Ok(())
+    })
+}
+
+/// All CPUs that have a ring, bit 0 for the first.
+fn all_cpus(session: &Session) -> u64 {
+    u64::MAX >> (64 - session.events.rings().cpus().clamp(1, 64))
+}
+
+pub(super) fn read_cpus(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    let all = all_cpus(session);
+    let digits = (64 - all.leading_zeros()).div_ceil(4) as usize;
+    Ok(writeln!(out, "{:0digits$x}", session.controls.restriction().cpus.unwrap_or(all))?)
+}
+
+/// Takes a mask as Linux does: hexadecimal, with a comma between any groups of digits.
+pub(super) fn write_cpus(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    let all = all_cpus(session);
+    let mut mask = 0_u64;
+    let text = text.trim_ascii();
+    for digit in text.bytes().filter(|&byte| byte != b',') {
+        let digit = char::from(digit).to_digit(16).ok_or(Errno::Invalid)?;
+        mask = mask.checked_mul(16).ok_or(Errno::Overflow)? | u64::from(digit);
+    }
+    if !text.ends_with(|last: char| last.is_ascii_hexdigit()) {
+        return Err(Errno::Invalid);
+    }
+    if mask & !all != 0 {
+        return Err(Errno::Overflow);
+    }
+    restrict(session, |restriction| {
+        restriction.cpus = (mask != all).then_some(mask);
+        Ok(())
+    })
+}

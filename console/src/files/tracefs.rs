@@ -1,0 +1,349 @@
+//! The table of files, and what is done with a path: read, write, list.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+use fallible::OutOfMemory;
+use kprobes_trace::definition;
+use kprobes_trace::errno::Errno;
+use kprobes_trace::options::Flag;
+use kprobes_trace::text::ShowError;
+
+use super::path::{self, Fit};
+use super::{event, kprobes, ring, settings};
+use crate::command::is_narrow;
+use crate::session::Session;
+use crate::words::{Failure, Word};
+
+/// Reads a file; the path is given in its parts.
+type Read = fn(&Session, &[&str], &mut dyn Write) -> Result<(), Fault>;
+/// Writes text to a file.
+type WriteText = fn(&mut Session, &[&str], &str) -> Result<(), Errno>;
+
+/// Empties a file as it is opened to be written from its beginning.
+type Empty = fn(&mut Session, &[&str]) -> Result<(), Errno>;
+
+/// A file.
+struct Node {
+    /// Its path, in which `*` stands for the name of a group, an event, an option or a CPU.
+    path: &'static str,
+    read: Option<Read>,
+    empty: Option<Empty>,
+    write: Option<WriteText>,
+}
+
+const fn file(path: &'static str, read: Read, write: WriteText) -> Node {
+    Node { path, read: Some(read), empty: None, write: Some(write) }
+}
+
+/// A file that is emptied when it is opened to be written from its beginning.
+const fn emptied(path: &'static str, read: Read, empty: Empty, write: WriteText) -> Node {
+    Node { empty: Some(empty), ..file(path, read, write) }
+}
+
+const fn write_only(path: &'static str, empty: Option<Empty>, write: WriteText) -> Node {
+    Node { path, read: None, empty, write: Some(write) }
+}
+
+const fn read_only(path: &'static str, read: Read) -> Node {
+    Node { path, read: Some(read), empty: None, write: None }
+}
+
+static NODES: [Node; 47] = [
+    read_only("README", settings::read_me),
+    read_only("available_events", event::read_events),
+    read_only("available_filter_functions", kprobes::read_functions),
+    read_only("available_tracers", settings::read_tracer),
+    file("buffer_size_kb", ring::read_size, ring::write_size),
+    read_only("buffer_total_size_kb", ring::read_total_size),
+    file("current_tracer", settings::read_tracer, settings::write_tracer),
+    emptied("dynamic_events", kprobes::read_definitions, kprobes::remove_all, kprobes::write_definitions),
+    emptied("error_log", ring::read_errors, ring::clear_errors, ring::pass_over),
+    file("events/enable", event::read_all_enabled, event::write_all_enabled),
+    read_only("events/ftrace/print/format", settings::read_print_format),
+    read_only("events/ftrace/print/id", settings::read_print_number),
+    read_only("events/header_event", settings::read_header_event),
+    read_only("events/header_page", settings::read_header_page),
+    file("events/*/enable", event::read_all_enabled, event::write_all_enabled),
+    file("events/*/filter", event::read_group_filter, event::write_group_filter),
+    file("events/*/*/enable", event::read_enabled, event::write_enabled),
+    file("events/*/*/filter", event::read_filter, event::write_filter),
+    read_only("events/*/*/format", event::read_format),
+    read_only("events/*/*/hist", event::read_histograms),
+    read_only("events/*/*/id", event::read_number),
+    emptied("events/*/*/trigger", event::read_triggers, event::remove_histograms, event::write_trigger),
+    emptied("kprobe_events", kprobes::read_definitions, kprobes::remove_all, kprobes::write_definitions),
+    read_only("kprobe_profile", kprobes::read_profile),
+    read_only("kprobes/blacklist", kprobes::read_blacklist),
+    file("kprobes/enabled", kprobes::read_armed, kprobes::write_armed),
+    read_only("kprobes/list", kprobes::read_list),
+    write_only("free_buffer", Some(settings::free), settings::free_more),
+    file("options/*", settings::read_option, settings::write_option),
+    file("per_cpu/*/buffer_size_kb", ring::read_size, ring::write_size),
+    read_only("per_cpu/*/stats", ring::read_stats),
+    emptied("per_cpu/*/trace", ring::read_trace, ring::clear_trace, ring::pass_over),
+    read_only("per_cpu/*/trace_pipe", ring::read_pipe),
+    read_only("per_cpu/*/trace_pipe_raw", ring::read_raw),
+    read_only("saved_cmdlines", settings::read_names),
+    file("saved_cmdlines_size", settings::read_names_size, settings::write_names_size),
+    emptied("set_event", event::read_set, event::disable_all, event::write_set),
+    emptied("set_event_notrace_pid", settings::read_without, settings::clear_without, settings::write_without),
+    emptied("set_event_pid", settings::read_only_tasks, settings::clear_only, settings::write_only_tasks),
+    file("snapshot", ring::read_snapshot, ring::write_snapshot),
+    emptied("trace", ring::read_trace, ring::clear_trace, ring::pass_over),
+    file("trace_clock", settings::read_clock, settings::write_clock),
+    write_only("trace_marker", None, settings::mark),
+    file("trace_options", settings::read_options, settings::write_options),
+    read_only("trace_pipe", ring::read_pipe),
+    file("tracing_cpumask", settings::read_cpus, settings::write_cpus),
+    file("tracing_on", ring::read_on, ring::write_on),
+];
+
+/// Why a file was not read.
+pub(super) enum Fault {
+    /// It cannot be.
+    Errno(Errno),
+    /// The place that it is written to gives an error.
+    Screen,
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl From<ShowError> for Fault {
+    fn from(error: ShowError) -> Self {
+        match error {
+            ShowError::OutOfMemory => Self::Errno(Errno::NoMemory),
+            ShowError::Write(_) => Self::Screen,
+        }
+    }
+}
+
+impl From<fmt::Error> for Fault {
+    fn from(_: fmt::Error) -> Self {
+        Self::Screen
+    }
+}
+
+/// Why a file was not written.
+pub(super) enum WriteFault {
+    /// It was not opened.
+    Open(Errno),
+    /// It was, and has not taken the text.
+    Write(Errno),
+}
+
+/// The file that a path means.
+fn find(session: &Session, parts: &[&str]) -> Result<&'static Node, Errno> {
+    if !exists(session, parts) {
+        return Err(Errno::NotFound);
+    }
+    let is = |fit: Fit| move |node: &&Node| path::fit(node.path, parts) == fit;
+    match (NODES.iter().find(is(Fit::File)), NODES.iter().any(|node| is(Fit::Below)(&node))) {
+        (Some(node), _) => Ok(node),
+        (None, true) => Err(Errno::IsDirectory),
+        (None, false) => Err(Errno::NotFound),
+    }
+}
+
+/// Whether there is what a path names where the patterns have a star: a group, an event, an option, a CPU.
+fn exists(session: &Session, parts: &[&str]) -> bool {
+    let events = &session.events;
+    // A path that has no star in it is there, and so are the directories above.
+    let is_literal = |path: &str| !path.contains('*') && path::fit(path, parts) != Fit::None;
+    let is_file = NODES.iter().any(|node| is_literal(node.path));
+    match parts {
+        _ if is_file => true,
+        ["options", name] => Flag::find(name).is_some(),
+        ["per_cpu", cpu, ..] => ring::cpu_of(cpu).is_some(),
+        ["events", group] | ["events", group, "enable" | "filter"] => {
+            events.iter().any(|event| event.definition().group == *group)
+        }
+        ["events", group, event, ..] => {
+            events.iter().any(|other| other.definition().group == *group && other.definition().event == *event)
+        }
+        _ => true,
+    }
+}
+
+/// Writes what is in the file to `out`.
+pub(super) fn read(session: &Session, path: &str, out: &mut dyn Write) -> Result<(), Fault> {
+    let parts = path::parts(path).map_err(Errno::from)?;
+    let read = find(session, &parts)?.read.ok_or(Errno::Invalid)?;
+    read(session, &parts, out)
+}
+
+/// Opens the file to be written, at its end if that is to be appended, and writes `text`, if there is any.
+pub(super) fn write(session: &mut Session, path: &str, text: &str, append: bool) -> Result<(), WriteFault> {
+    let parts = path::parts(path).map_err(|error| WriteFault::Open(error.into()))?;
+    let node = find(session, &parts).map_err(WriteFault::Open)?;
+    let write = node.write.ok_or(WriteFault::Open(Errno::NotPermitted))?;
+    if let (Some(empty), false) = (node.empty, append) {
+        empty(session, &parts).map_err(WriteFault::Open)?;
+    }
+    if text.is_empty() {
+        return Ok(());
+    }
+    write(session, &parts, text).map_err(WriteFault::Write)
+}
+
+/// The names in a directory; of a file, its own path.
+pub(super) fn list(session: &Session, path: &str) -> Result<Vec<String>, Errno> {
+    let parts = path::parts(path)?;
+    match find(session, &parts) {
+        Ok(_) => Ok(fallible::collect_results([fallible::copy(path)])?),
+        Err(Errno::IsDirectory) => Ok(path::list(NODES.iter().map(|node| node.path), &parts, stars(session, &parts)?)?),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The names that a star stands for in the directory `parts`.
+fn stars(session: &Session, parts: &[&str]) -> Result<Vec<String>, OutOfMemory> {
+    let events = session.events.iter().map(|event| event.definition());
+    match parts {
+        ["options"] => fallible::collect_results(Flag::ALL.iter().map(|(_, name)| fallible::copy(name))),
+        ["per_cpu"] => {
+            let cpus = 0..session.events.rings().cpus();
+            fallible::collect_results(cpus.map(|cpu| fallible::format(format_args!("cpu{cpu}"))))
+        }
+        ["events"] => fallible::collect_results(events.map(|event| fallible::copy(&event.group))),
+        ["events", group] => {
+            let of_group = events.filter(|event| event.group == *group);
+            fallible::collect_results(of_group.map(|event| fallible::copy(&event.event)))
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// What is in each file, and what is written to it.
+const HELP: [(&str, &str); NODES.len()] = [
+    ("README", "what there is, in the words that programs look for"),
+    ("available_events", "all events, GROUP:EVENT, as they are written to set_event"),
+    ("available_filter_functions", "the functions that can be probed"),
+    ("available_tracers", "the tracers: nop, which records events only"),
+    ("buffer_size_kb", "the size of each CPU's ring, X if they differ; written: a number of KiB"),
+    ("buffer_total_size_kb", "the size of all rings"),
+    ("current_tracer", "nop; written: nop"),
+    ("dynamic_events", "the same as kprobe_events"),
+    ("error_log", "the last lines that were refused; `>` empties it"),
+    ("events/enable", "whether all events are enabled; written: 0, 1"),
+    ("events/ftrace/print/format", "how the record of a text of trace_marker is laid out"),
+    ("events/ftrace/print/id", "the number of the event of such a record"),
+    ("events/header_event", "how trace_pipe_raw encodes a record in a page"),
+    ("events/header_page", "how trace_pipe_raw lays out a page of a ring"),
+    ("events/*/enable", "whether the events of a group are enabled; written: 0, 1"),
+    ("events/*/*/enable", "whether an event is enabled; written: 0, 1"),
+    (
+        "events/*/filter",
+        "written: a filter for all events of a group, as for one; 0 removes it;\n\
+         of an event that cannot have it the file `filter` says so",
+    ),
+    (
+        "events/*/*/filter",
+        "which hits are recorded; written: a filter; 0 removes it\n\
+         FIELD OP VALUE, with == != < <= > >= & ~ for OP, && || ! and brackets",
+    ),
+    ("events/*/*/format", "how a record is laid out"),
+    ("events/*/*/hist", "what the histograms of the event have counted"),
+    ("events/*/*/id", "the number of the event in its records"),
+    (
+        "events/*/*/trigger",
+        "what a hit does besides; written: a trigger; `!` in front removes it\n\
+         traceon, traceoff, snapshot, stacktrace [:COUNT] [if FILTER]\n\
+         enable_event:GROUP:EVENT, disable_event:GROUP:EVENT [:COUNT] [if FILTER]\n\
+         hist:keys=FIELD[,FIELD][:vals=FIELD][:sort=FIELD][:size=N] [if FILTER]",
+    ),
+    (
+        "kprobe_events",
+        "the definitions of events; written: p, r or - as `help p` tells, one a line\n\
+         `>>` adds; `>` removes all others first",
+    ),
+    ("kprobe_profile", "each event with its hits and misses"),
+    ("kprobes/blacklist", "the functions that run while a probe is handled"),
+    ("kprobes/enabled", "whether events are armed at all; written: 0, 1, n, y"),
+    ("kprobes/list", "all probes: address, k or r, place, [DISABLED], [OPTIMIZED]"),
+    ("free_buffer", "written: anything; gives the memory of the rings back, as far as it can be"),
+    (
+        "options/*",
+        "whether an option is on; written: 0, 1\n\
+         sym-offset       functions of a stack have the offset in them\n\
+         sym-addr         functions have the address after them\n\
+         context-info     records have their task, CPU, state and time\n\
+         overwrite        a full ring loses its oldest records, and discards no new ones\n\
+         disable_on_free  free_buffer turns tracing off as well\n\
+         irq-info         records have the five characters of the state of the CPU\n\
+         markers          trace_marker can be written to",
+    ),
+    ("per_cpu/*/buffer_size_kb", "the size of the ring of one CPU; written: a number of KiB"),
+    ("per_cpu/*/stats", "how many records are in the ring of one CPU, lost, and read"),
+    ("per_cpu/*/trace", "what was recorded on one CPU; `>` empties its ring"),
+    ("per_cpu/*/trace_pipe", "what is recorded on one CPU, as it comes, until ^C"),
+    (
+        "per_cpu/*/trace_pipe_raw",
+        "the same as the pages that events/header_page describes, until ^C; the console\n\
+         shows bytes as `hexdump -C` does; `record` sends them",
+    ),
+    ("saved_cmdlines", "the numbers and names of the tasks in the trace"),
+    ("saved_cmdlines_size", "how many of them saved_cmdlines has; written: 1 to 32768"),
+    (
+        "set_event",
+        "the events that are enabled; written: GROUP:EVENT, GROUP:, :EVENT or NAME;\n\
+         `!` in front disables; `>` disables all others first",
+    ),
+    ("set_event_notrace_pid", "tasks whose hits are not recorded; written: their numbers"),
+    ("set_event_pid", "the only tasks whose hits are recorded, if any; written: their numbers"),
+    ("snapshot", "the trace as it was; written: 1 takes one, 0 frees it, 2 empties it"),
+    ("trace", "what was recorded; `cat trace N`: the newest N; `>` empties it"),
+    (
+        "trace_clock",
+        "the clocks, that of records in brackets; written: one of them; empties trace\n\
+         local, global and mono are one here; counter counts records",
+    ),
+    ("trace_marker", "written: a text for the trace"),
+    ("trace_options", "all options; written: NAME turns one on, noNAME off"),
+    ("trace_pipe", "what is recorded, as it comes, until ^C"),
+    ("tracing_cpumask", "the CPUs whose hits are recorded; written: a hexadecimal mask"),
+    ("tracing_on", "whether hits are recorded; written: 0, 1"),
+];
+
+const _: () = {
+    let mut number = 0;
+    while number < HELP.len() {
+        assert!(is_narrow(HELP[number].1));
+        number += 1;
+    }
+};
+
+/// Says what is in the files that `word` names: by a path, or else by the last part of one or of a pattern.
+pub(in super::super) fn describe(word: Word<'_>) -> Result<(), Failure> {
+    let parts = path::parts(word.text)?;
+    let is_path = |pattern: &str| path::fit(pattern, &parts) == Fit::File;
+    let is_option = |pattern: &str| pattern == "options/*" && Flag::find(word.text).is_some();
+    let is_last = |pattern: &str| pattern.rsplit('/').next() == Some(word.text) || is_option(pattern);
+    let is_any_path = HELP.iter().any(|(pattern, _)| is_path(pattern));
+    let is_meant = |pattern: &str| if is_any_path { is_path(pattern) } else { is_last(pattern) };
+    let mut found = HELP.iter().filter(|(pattern, _)| is_meant(pattern)).peekable();
+    if found.peek().is_none() {
+        return Err(word.failure("there is no command and no file of this name; `help` and `ls` list them"));
+    }
+    found.for_each(|(pattern, help)| println!("{pattern}\n{help}"));
+    Ok(())
+}
+
+/// A number that is written to a file.
+pub(super) fn number(text: &str) -> Result<u64, Errno> {
+    definition::whole(text).ok_or(Errno::Invalid)
+}
+
+/// 0 or 1, as it is written to a file of events.
+pub(super) fn switch(text: &str) -> Result<bool, Errno> {
+    match number(text)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Errno::Invalid),
+    }
+}

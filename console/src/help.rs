@@ -1,0 +1,82 @@
+//! `help`: the commands in a line each, and more about one of them or about a file.
+
+use crate::command::{self, Command, HELP_COLUMN, is_narrow};
+use crate::files;
+use crate::host::host;
+use crate::session::Session;
+use crate::words::{Failure, Word, Words};
+
+/// How an event is defined: its usage, a line about it, and what else there is to say.
+const DEFINITIONS: [(&str, &str, &str); 3] = [
+    (
+        "p[:NAME] PLACE [ARGS]",
+        "probe an instruction",
+        "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, or SYMBOL%return\n\
+         ARGS:  [NAME=]EXPRESSION[:TYPE], up to 128\n\
+         EXPRESSION: %REG @SYMBOL[+|-OFFSET] @ADDRESS $stack $stackN $argN $comm\n\
+         \x20           +|-[u]OFFSET(EXPRESSION) \\NUMBER \\\"TEXT\"\n\
+         TYPE: u8 to u64, s8 to s64, x8 to x64, char, symbol, symstr, string, ustring,\n\
+         \x20     bWIDTH@OFFSET/SIZE; an array with [N] after it",
+    ),
+    (
+        "r[MAXACTIVE][:NAME] PLACE [ARGS]",
+        "probe the returns of a function",
+        "as p, at the entry of a function; $retval is what it returns\nMAXACTIVE: how many calls may be in progress",
+    ),
+    ("-:NAME", "remove an event", "-:[GROUP/]EVENT; -:GROUP/ removes all events of a group"),
+];
+
+const _: () = {
+    let mut number = 0;
+    while number < DEFINITIONS.len() {
+        assert!(is_narrow(DEFINITIONS[number].2));
+        number += 1;
+    }
+};
+
+/// `help [NAME]`
+pub(crate) fn help(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let wanted = words.next();
+    words.end()?;
+    if let Some(word) = wanted {
+        return describe(word);
+    }
+    for (usage, help, _) in DEFINITIONS {
+        println!("{usage:<HELP_COLUMN$}{help}");
+    }
+    for Command { name, arguments, help, .. } in command::all() {
+        let space = HELP_COLUMN - name.len() - 1;
+        println!("{name} {arguments:<space$}{help}");
+    }
+    println!("`help p` tells what PLACE and ARGS are; `help NAME` works for files, too.");
+    let example = host().example();
+    if !example.is_empty() {
+        println!("An example:\n{example}");
+    }
+    Ok(())
+}
+
+/// `help NAME`
+fn describe(word: Word<'_>) -> Result<(), Failure> {
+    let name = word.text;
+    let definition = DEFINITIONS.iter().find(|(usage, ..)| name.len() == 1 && usage.starts_with(name));
+    let command = command::all().find(|command| command.name == name);
+    let more = match (definition, command) {
+        (Some((usage, help, more)), _) => {
+            println!("{usage}\n{help}");
+            more
+        }
+        (None, Some(Command { arguments, help, more, .. })) => {
+            let blank = if arguments.is_empty() { "" } else { " " };
+            println!("{name}{blank}{arguments}\n{help}");
+            more
+        }
+        (None, None) => return files::describe(word),
+    };
+    if !more.is_empty() {
+        println!("{more}");
+    }
+    // A file may have the same name as a command, but need not.
+    let _ = files::describe(word);
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! A console for probes, in any kernel that has a line to read from and to write to: programs in the one-line language, events in
+//! the grammar of Linux's `kprobe_events`, the files of tracefs, and what was hit.
+//!
+//! A kernel implements [`Host`], tells the console of it by [`init`], and has a task of it call [`run`]. A line is edited as it
+//! is typed ([`line_editor`]) and is either a definition of an event or a command. Whatever is wrong with it is answered by a line
+//! that begins with `error: ` and, where the cause stands in the line, a caret below it; the console goes on.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`host`], [`input`], `screen`, [`time`] | what a kernel provides, and what is made of it |
+//! | [`session`], [`command`], `help` | from a line to its answer |
+//! | [`line_editor`], [`words`], [`shell`], `typed`, `lines` | what was typed, and what is shown, without a kernel |
+//! | [`symbol`], `types`, `paths`, [`nearest`], `prologue`, [`disassembly`] | what is known of the image |
+//! | [`tracing`], [`files`] | events, and the files of tracefs |
+//! | [`program`], `trace` | programs, and the commands that run them |
+//! | `probes`, `symbols`, `why`, [`census`], `coverage`, [`everything`] | commands about probes and what can be probed |
+//!
+//! What needs no kernel also builds for the host, where it is tested.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+/// Writes formatted text to whoever is at the console.
+#[cfg(target_os = "none")]
+macro_rules! print {
+    ($($argument:tt)*) => { $crate::screen::write(format_args!($($argument)*)) };
+}
+
+/// Writes formatted text and the end of a line to whoever is at the console.
+#[cfg(target_os = "none")]
+macro_rules! println {
+    () => { print!("\n") };
+    ($($argument:tt)*) => { print!("{}\n", format_args!($($argument)*)) };
+}
+
+pub mod census;
+pub mod disassembly;
+pub mod files;
+pub mod line_editor;
+#[cfg(any(target_os = "none", test))]
+mod lines;
+pub mod nearest;
+#[cfg(any(target_os = "none", test))]
+mod paths;
+pub mod program;
+mod prologue;
+#[cfg(test)]
+mod scarce;
+pub mod shell;
+#[cfg(any(target_os = "none", test))]
+mod typed;
+pub mod words;
+
+#[cfg(target_os = "none")]
+pub mod command;
+#[cfg(target_os = "none")]
+mod coverage;
+#[cfg(target_os = "none")]
+pub mod everything;
+#[cfg(target_os = "none")]
+mod help;
+#[cfg(target_os = "none")]
+pub mod host;
+#[cfg(target_os = "none")]
+pub mod input;
+#[cfg(target_os = "none")]
+pub mod lock;
+#[cfg(target_os = "none")]
+mod probes;
+#[cfg(target_os = "none")]
+mod screen;
+#[cfg(target_os = "none")]
+pub mod session;
+#[cfg(target_os = "none")]
+pub mod symbol;
+#[cfg(target_os = "none")]
+mod symbols;
+#[cfg(target_os = "none")]
+pub mod time;
+#[cfg(target_os = "none")]
+mod trace;
+#[cfg(target_os = "none")]
+pub mod tracing;
+#[cfg(target_os = "none")]
+mod types;
+#[cfg(target_os = "none")]
+mod why;
+
+#[cfg(target_os = "none")]
+pub use host::{Host, init};
+#[cfg(target_os = "none")]
+pub use prologue::{is_caller_in_link, return_address_is_in_link};
+#[cfg(target_os = "none")]
+pub use session::run;

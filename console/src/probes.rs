@@ -1,0 +1,114 @@
+//! Commands about probes and what they have recorded.
+
+use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
+use kprobes_trace::definition::{self, Command};
+use kprobes_trace::errno::Errno;
+
+use crate::session::Session;
+use crate::symbol::Symbolic;
+use crate::tracing;
+use crate::words::{Failure, Words};
+
+/// Carries out a line of `kprobe_events`.
+pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
+    let fail = |error: definition::Error| Failure::at(error.column, error);
+    match definition::parse(line).map_err(fail)? {
+        None => Ok(()),
+        Some(Command::Define(definition)) => {
+            let names =
+                fallible::copy(&definition.group).and_then(|group| Ok((group, fallible::copy(&definition.event)?)));
+            let (group, event) = names.map_err(Failure::new)?;
+            let Session { controls, events, .. } = session;
+            controls.define(events, definition, &tracing::Names).map_err(fail)?;
+            controls.set_enabled(events, Some(&group), Some(&event), true).map_err(Failure::new)
+        }
+        Some(Command::Remove(removal)) => {
+            let Session { controls, events, .. } = session;
+            controls.reset(events, |definition| removal.matches(definition));
+            let removed = events.remove(&removal);
+            controls.forget(events);
+            // Behind `-:`.
+            let name = Words::new(line).rest().column + 2;
+            match removed {
+                Ok(0) => Err(Failure::at(name, "there is no such event; `list` shows them")),
+                Ok(_) => Ok(()),
+                Err(problem) => Err(Failure::at(name, problem)),
+            }
+        }
+    }
+}
+
+/// The columns that the name of an event has in a list, unless there is a longer one.
+const EVENT_WIDTH: usize = 16;
+
+/// `list`
+pub(crate) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    let longest = session.events.iter().map(|event| event.definition().event.len()).max().unwrap_or(0);
+    let width = longest.max(EVENT_WIDTH);
+    println!("address           kind  mode       state     hits        missed      {:<width$}  function", "event");
+    for ProbeInfo { address, kind, mode, fallback, enabled, hits, missed, data } in
+        probe::list().map_err(Failure::new)?
+    {
+        let kind = match kind {
+            ProbeKind::Kprobe => "k",
+            ProbeKind::Kretprobe => "r",
+        };
+        let state = if enabled { "enabled" } else { "disabled" };
+        let event = session.events.iter().find(|event| event.data() == data);
+        // Of an event, what the probes have counted that were in the place of this one, too.
+        let (hits, missed) = event.map_or((hits, missed), |event| (event.hits(), event.missed()));
+        let event = event.map_or("-", |event| &event.definition().event);
+        let place = Symbolic(address);
+        print!("{address:016x}  {kind:<4}  ");
+        match mode {
+            Some(mode) => print!("{mode:<9}"),
+            None => print!("{:<9}", "-"),
+        }
+        println!("  {state:<8}  {hits:<10}  {missed:<10}  {event:<width$}  {place}");
+        if let Some(reason) = fallback {
+            println!("{:24}{reason}", "");
+        }
+    }
+    let Memory { points, slots, slot_bytes, stubs, stub_bytes, table_bytes, counter_bytes } = probe::memory();
+    println!(
+        "memory: {points} instructions, {slots} slots and {stubs} stubs in {} KiB, table {} KiB, counts {} KiB",
+        (slot_bytes + stub_bytes) >> 10,
+        table_bytes >> 10,
+        counter_bytes >> 10
+    );
+    Ok(())
+}
+
+/// `clear trace`
+pub(crate) fn clear(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let what = words.expect("`trace`")?;
+    words.end()?;
+    if what.text != "trace" {
+        return Err(what.failure("only `trace` can be cleared"));
+    }
+    session.events.clear_trace();
+    Ok(())
+}
+
+/// `enable NAME`
+pub(crate) fn enable(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    set_enabled(session, words, true)
+}
+
+/// `disable NAME`
+pub(crate) fn disable(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    set_enabled(session, words, false)
+}
+
+fn set_enabled(session: &mut Session, words: &mut Words<'_>, enabled: bool) -> Result<(), Failure> {
+    let name = words.expect("the name of an event")?;
+    words.end()?;
+    let (group, event) = definition::parse_event_name(name.text)
+        .map_err(|error| Failure::at(name.column + error.column, error.problem))?;
+    let Session { controls, events, .. } = session;
+    controls.set_enabled(events, group.as_deref(), Some(&event), enabled).map_err(|errno| match errno {
+        Errno::NotFound => name.failure("there is no such event; `list` shows them"),
+        _ => Failure::new(errno),
+    })
+}

@@ -1,0 +1,197 @@
+//! The clauses of a program as instructions of this kernel.
+//!
+//! A clause is compiled for each view of a hit that it is probed by: for what a call passes, for all registers, and for those of a
+//! call that has returned. What becomes of it is a handler, which the engine calls with the address of an [`Entry`], a [`Hit`] or a
+//! [`Call`]; from there it finds the site, and by
+//! TPIDR_EL1 the task and the CPU, at the places that the trace layer is told of, too.
+
+use alloc::vec::Vec;
+use core::mem::{offset_of, transmute};
+use core::{fmt, slice};
+
+use aarch64_kprobes::exception::TrapFrame;
+use aarch64_kprobes::probe::{ArgumentHandler, Call, Entry, Hit, PreHandler, ReturnHandler};
+use fallible::OutOfMemory;
+use kprobes_trace::host::Offsets;
+use kprobes_vm::code::Register;
+use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
+
+use spin::Once;
+
+use super::Shared;
+use super::hit::{Site, callees};
+use super::room::Room;
+use crate::host;
+
+/// Why a clause is interpreted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The compiler does not take it.
+    Refused(Refused),
+    /// There is no memory for its instructions.
+    NoMemory,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => refused.fmt(f),
+            Self::NoMemory => f.write_str("there is no executable memory for its instructions"),
+        }
+    }
+}
+
+/// What a handler is told of a hit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// What a call passes.
+    Entry,
+    /// All registers.
+    Frame,
+    /// All registers, where a function has returned.
+    Return,
+}
+
+const fn in_task(offset: &'static [u16]) -> Path {
+    Path { base: Base::Thread, offsets: offset }
+}
+
+/// From a hit, by way of the address of its site, to the function and the name there.
+const fn in_site([first, second, third]: [u16; 3]) -> [[u16; 4]; 2] {
+    let (function, name) = (offset_of!(Site, function) as u16, offset_of!(Site, name) as u16);
+    [[first, second, third, function], [first, second, third, name]]
+}
+
+fn register_of_call(register: Register) -> Option<u16> {
+    match register {
+        Register::X(number) => Entry::offset_of(number),
+        Register::Sp | Register::Pc | Register::Pstate => None,
+    }
+}
+
+fn register_of_frame(register: Register) -> Option<u16> {
+    let offset = match register {
+        Register::X(number) => offset_of!(TrapFrame, x) + 8 * usize::from(number),
+        Register::Sp => offset_of!(TrapFrame, sp),
+        Register::Pc => offset_of!(TrapFrame, pc),
+        Register::Pstate => offset_of!(TrapFrame, pstate),
+    };
+    Some(offset as u16)
+}
+
+impl View {
+    /// What compiled code of `shared` is told of this kernel.
+    pub(super) fn kernel(self, shared: &Shared) -> Kernel {
+        let [function, name]: &'static [[u16; 4]; 2] = match self {
+            Self::Entry => &const { in_site(Entry::DATA) },
+            Self::Frame => &const { in_site(Hit::DATA) },
+            Self::Return => &const { in_site(Call::DATA) },
+        };
+        let register = match self {
+            Self::Entry => register_of_call,
+            Self::Frame | Self::Return => register_of_frame,
+        };
+        let perform = match self {
+            Self::Entry => callees::entered as *const (),
+            Self::Frame => callees::reached as *const (),
+            Self::Return => callees::returned as *const (),
+        };
+        static PLACES: Once<[u16; 3]> = Once::new();
+        let [cpu, task, name_of_task] = PLACES.call_once(|| {
+            let Offsets { cpu, task, name } = Offsets::of_host();
+            [cpu, task, name].map(|offset| offset as u16)
+        });
+        let of_hit = |offsets| Some(Source::Path(Path { base: Base::Hit, offsets }));
+        Kernel {
+            register,
+            function: of_hit(function),
+            // It may have to be looked for.
+            caller: None,
+            site: of_hit(name),
+            cpu: in_task(slice::from_ref(cpu)),
+            cpus: host::cpus(),
+            task: Some(Source::Path(in_task(slice::from_ref(task)))),
+            comm: Some(in_task(slice::from_ref(name_of_task))),
+            nanoseconds: Some(Source::Call(callees::nanoseconds as *const () as u64)),
+            perform: perform as u64,
+            context: core::ptr::from_ref(shared).addr() as u64,
+        }
+    }
+}
+
+/// Clauses that are compiled, as far as they are.
+#[derive(Debug, Default)]
+pub(super) struct Clauses {
+    /// By their numbers.
+    of_calls: Vec<Option<Room>>,
+    of_frames: Vec<Option<Room>>,
+    of_returns: Vec<Option<Room>>,
+    /// What the instructions have the address of.
+    _directory: Option<Directory>,
+    /// Those that could not be, by their numbers, and why.
+    pub interpreted: Vec<(usize, Reason)>,
+}
+
+impl Clauses {
+    /// Compiles the clauses of `shared` for the views in which `is_wanted` of them.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the lists. A clause that there is no memory to compile is interpreted.
+    ///
+    /// # Safety
+    ///
+    /// `shared` stays where it is for as long as a handler of these may run.
+    pub unsafe fn of(shared: &Shared, is_wanted: impl Fn(usize, View) -> bool) -> Result<Self, OutOfMemory> {
+        let directory = Directory::new(&shared.store)?;
+        let mut interpreted = Vec::new();
+        let mut all = |view: View| -> Result<Vec<Option<Room>>, OutOfMemory> {
+            let kernel = view.kernel(shared);
+            let clause = |number| {
+                let words = compile::compile(&shared.program.code, number, &shared.store, &directory, &kernel);
+                let words = words.map_err(Reason::Refused)?.words;
+                Room::new(&words).map_err(|_| Reason::NoMemory)
+            };
+            let clauses = (0..shared.program.code.routines.len()).map(|number| {
+                if !is_wanted(number, view) {
+                    return Ok(None);
+                }
+                match clause(number) {
+                    Ok(room) => Ok(Some(room)),
+                    Err(reason) => fallible::push(&mut interpreted, (number, reason)).map(|()| None),
+                }
+            });
+            fallible::collect_results(clauses)
+        };
+        let (of_calls, of_frames, of_returns) = (all(View::Entry)?, all(View::Frame)?, all(View::Return)?);
+        interpreted.sort_unstable_by_key(|(number, _)| *number);
+        interpreted.dedup_by_key(|(number, _)| *number);
+        Ok(Self { of_calls, of_frames, of_returns, _directory: Some(directory), interpreted })
+    }
+
+    /// The handler of clause `number` for what a call passes, if there is one.
+    pub fn entered(&self, number: usize) -> Option<ArgumentHandler> {
+        let room = self.of_calls.get(number)?.as_ref()?;
+        // SAFETY: the words are a function that takes an address and returns nothing (AAPCS64), made for that of an entry.
+        Some(unsafe { transmute::<*const (), ArgumentHandler>(core::ptr::with_exposed_provenance(room.start())) })
+    }
+
+    /// Likewise, for all registers.
+    pub fn reached(&self, number: usize) -> Option<PreHandler> {
+        let room = self.of_frames.get(number)?.as_ref()?;
+        // SAFETY: as above, for that of a hit, which it leaves as it is.
+        Some(unsafe { transmute::<*const (), PreHandler>(core::ptr::with_exposed_provenance(room.start())) })
+    }
+
+    /// The same, for a call that has returned.
+    pub fn returned(&self, number: usize) -> Option<ReturnHandler> {
+        let room = self.of_returns.get(number)?.as_ref()?;
+        // SAFETY: as above, for that of a call, which it leaves as it is.
+        Some(unsafe { transmute::<*const (), ReturnHandler>(core::ptr::with_exposed_provenance(room.start())) })
+    }
+
+    /// How many clauses there are as instructions, each for every view of it.
+    pub fn count(&self) -> usize {
+        [&self.of_calls, &self.of_frames, &self.of_returns].into_iter().flatten().flatten().count()
+    }
+}

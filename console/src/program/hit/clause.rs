@@ -1,0 +1,290 @@
+//! From a hit to its clause, and what the clause is told of the hit.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use aarch64_kprobes::exception::{TrapFrame, nofault};
+use aarch64_kprobes::probe::{self, ArgumentHandler, Call, Entry, EntryHandler, PreHandler, ReturnHandler};
+use kprobes_trace::host::Context;
+use kprobes_vm::code::Register;
+use kprobes_vm::hit::{Machine, run};
+
+use super::handler;
+use crate::program::Shared;
+use crate::program::exits::Exit;
+use crate::time;
+
+/// What the engine calls at the hits of a clause: each is given a [`Site`] as its data. What the clause is compiled to takes the
+/// place of all but `left`.
+pub(crate) struct Handlers {
+    /// At the first instruction of a function, if what a call passes is all that the clause wants.
+    pub entered: ArgumentHandler,
+    /// At any instruction.
+    pub reached: PreHandler,
+    /// At an instruction that may leave its function.
+    pub left: PreHandler,
+    /// At a return.
+    pub returned: ReturnHandler,
+    /// At the entry of a function, for the other at its return.
+    pub called: EntryHandler,
+}
+
+/// The interpreter.
+pub(crate) const INTERPRETER: Handlers = Handlers {
+    entered: handler::entered,
+    reached: handler::reached,
+    left: handler::left,
+    returned: handler::returned,
+    called: handler::called,
+};
+
+/// A probe of a program: what it is to a hit of it. Compiled code loads the name and the function from here.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Site {
+    /// What runs there. It outlives the probe.
+    pub shared: *const Shared,
+    /// The number of the clause.
+    pub clause: usize,
+    /// The number of the probe's name.
+    pub name: u64,
+    /// The virtual address of the function, and of what is behind it.
+    pub function: u64,
+    pub function_end: u64,
+    /// Where the function returns to is in x30, and in no frame record.
+    pub is_caller_in_link: bool,
+    /// When the instruction leaves the function, or passes into a copy of it or out of one.
+    pub exit: Exit,
+    /// What stands for the function that it is in, if this is about a copy.
+    pub caller: Option<u64>,
+}
+
+impl Site {
+    /// The site at the virtual address `data`.
+    ///
+    /// # Safety
+    ///
+    /// It is there, and stays while the reference is used.
+    #[inline(always)]
+    pub(super) unsafe fn at<'a>(data: usize) -> &'a Self {
+        // SAFETY: by the caller.
+        unsafe { &*(data as *const Self) }
+    }
+}
+
+/// Runs clause `clause` of `shared` by itself, at no hit, as the probe of the name numbered `name`. To be called by a task,
+/// with interrupts masked.
+#[inline(never)]
+pub(crate) fn run_alone(shared: &Shared, clause: usize, name: u64) {
+    let (function, function_end) = (0, 0);
+    let site = Site {
+        shared,
+        clause,
+        name,
+        function,
+        function_end,
+        is_caller_in_link: false,
+        exit: Exit::Always,
+        caller: None,
+    };
+    Moment { site: &site, registers: &TrapFrame::ZERO, return_address: None, result: 0 }.run();
+}
+
+/// Registers of probed code.
+pub(super) trait Registers {
+    fn register(&self, register: Register) -> u64;
+}
+
+impl Registers for TrapFrame {
+    #[inline(always)]
+    fn register(&self, register: Register) -> u64 {
+        match register {
+            Register::X(number) => TrapFrame::register(self, number),
+            Register::Sp => self.sp,
+            Register::Pc => self.pc,
+            Register::Pstate => self.pstate,
+        }
+    }
+}
+
+/// What a call does not pass is 0: a clause that wants it is not run by [`handler::entered`].
+impl Registers for Entry {
+    #[inline(always)]
+    fn register(&self, register: Register) -> u64 {
+        match register {
+            Register::X(8) => self.indirect_result(),
+            Register::X(29) => self.frame_pointer(),
+            Register::X(30) => self.return_address(),
+            Register::X(number) => self.arguments().get(usize::from(number)).copied().unwrap_or(0),
+            Register::Sp => self.stack_pointer(),
+            Register::Pc => self.address() as u64,
+            Register::Pstate => 0,
+        }
+    }
+}
+
+/// Whether a call passes this register, so that an [`Entry`] has it.
+pub(crate) fn is_passed(register: Register) -> bool {
+    match register {
+        Register::X(number) => matches!(number, 0..=8 | 29 | 30),
+        Register::Sp | Register::Pc => true,
+        Register::Pstate => false,
+    }
+}
+
+/// A hit.
+pub(super) struct Moment<'a, R> {
+    pub site: &'a Site,
+    pub registers: &'a R,
+    /// Where the function has returned to, if it has.
+    pub return_address: Option<u64>,
+    /// Where it was told to write what it returns, if it has returned and the clause asks for that.
+    pub result: u64,
+}
+
+const FRAME_POINTER: Register = Register::X(29);
+const LINK: Register = Register::X(30);
+
+impl<'a> Moment<'a, TrapFrame> {
+    /// Where `call` has come back to.
+    ///
+    /// # Safety
+    ///
+    /// Its data is the address of a site that outlives the probe.
+    #[inline(always)]
+    pub unsafe fn returned(call: &'a Call<'_>) -> Self {
+        // SAFETY: by the caller.
+        let site = unsafe { Site::at(call.data()) };
+        let return_address = Some(call.return_address() as u64);
+        let result = call.instance_data().first().copied().unwrap_or(0);
+        Self { site, registers: call.frame(), return_address, result }
+    }
+}
+
+impl<R: Registers> Moment<'_, R> {
+    #[inline(always)]
+    pub fn run(&self) {
+        // SAFETY: what runs at a site outlives its probe, and the caller of `run_alone` has it.
+        let Shared { program, store, .. } = unsafe { &*self.site.shared };
+        run(&program.code, self.site.clause, store, self);
+    }
+
+    /// Where the function returns to that has made no frame record yet.
+    #[inline]
+    fn link(&self) -> u64 {
+        let (link, floor) = (self.registers.register(LINK), self.registers.register(Register::Sp));
+        // SAFETY: the registers are those of the probed code.
+        unsafe { probe::address_here(link as usize, floor as usize) as u64 }
+    }
+}
+
+/// The record of a frame at the virtual address `record` (AAPCS64, section 6.4.6): the address of the next, and the return
+/// address. None where none can be, and at the end of the stack.
+#[inline]
+fn record_at(record: u64) -> Option<(u64, u64)> {
+    if record == 0 || !record.is_multiple_of(16) {
+        return None;
+    }
+    // SAFETY: frame records lie on stacks; what code that uses x29 otherwise has there is read, too (README.md, Limits).
+    let read = |address: u64| unsafe { nofault::read::<u64>(address as usize) }.ok();
+    let (next, address) = (read(record)?, read(record.wrapping_add(8))?);
+    // The last record of a task has no next one, and its address leads nowhere.
+    // SAFETY: the record ends there.
+    let true_address = || unsafe { probe::address_here(address as usize, record.wrapping_add(16) as usize) as u64 };
+    (next != 0).then(|| (next, true_address()))
+}
+
+impl<R: Registers> Machine for Moment<'_, R> {
+    #[inline(always)]
+    fn register(&self, register: Register) -> u64 {
+        self.registers.register(register)
+    }
+
+    #[inline(always)]
+    fn result(&self) -> u64 {
+        self.result
+    }
+
+    #[inline(always)]
+    fn function(&self) -> u64 {
+        self.site.function
+    }
+
+    /// Behind a call that does not return, the return address may be that of the next function: so it is the call that is told.
+    #[inline]
+    fn caller(&self) -> u64 {
+        if let Some(caller) = self.site.caller {
+            return caller;
+        }
+        let return_address = match self.return_address {
+            Some(address) => address,
+            None if self.site.is_caller_in_link => self.link(),
+            None => record_at(self.registers.register(FRAME_POINTER)).map_or(0, |(_, address)| address),
+        };
+        return_address.saturating_sub(4)
+    }
+
+    #[inline(always)]
+    fn site(&self) -> u64 {
+        self.site.name
+    }
+
+    #[inline(always)]
+    fn cpu(&self) -> usize {
+        Context::cpu_here()
+    }
+
+    #[inline(always)]
+    fn task(&self) -> u64 {
+        Context::here().task
+    }
+
+    #[inline(always)]
+    fn comm(&self) -> [u8; 16] {
+        *Context::here().name_bytes()
+    }
+
+    #[inline(always)]
+    fn nanoseconds(&self) -> u64 {
+        time::nanoseconds()
+    }
+
+    #[inline]
+    fn read(&self, address: u64, bytes: u8) -> Option<u64> {
+        let address = address as usize;
+        // SAFETY: the one who writes a program answers for what it reads (README.md, Limits).
+        unsafe {
+            match bytes {
+                1 => nofault::read::<u8>(address).ok().map(u64::from),
+                2 => nofault::read::<u16>(address).ok().map(u64::from),
+                4 => nofault::read::<u32>(address).ok().map(u64::from),
+                _ => nofault::read::<u64>(address).ok(),
+            }
+        }
+    }
+
+    /// Nothing is believed: a record has to lie above the one before it, and all are read where they may fault.
+    fn stack(&self, frames: &[AtomicU64]) -> usize {
+        let mut places = frames.iter();
+        let mut count = 0;
+        let mut push = |address: u64| {
+            let place = places.next();
+            if let Some(place) = place {
+                place.store(address, Ordering::Relaxed);
+                count += 1;
+            }
+            place.is_some()
+        };
+        push(self.return_address.unwrap_or_else(|| self.registers.register(Register::Pc)));
+        if self.return_address.is_none() && self.site.is_caller_in_link {
+            push(self.link());
+        }
+        let mut record = self.registers.register(FRAME_POINTER);
+        while let Some((next, address)) = record_at(record)
+            && push(address)
+            && next > record
+        {
+            record = next;
+        }
+        count
+    }
+}

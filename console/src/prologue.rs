@@ -1,0 +1,133 @@
+//! Whether a function that was interrupted has its frame record, or its caller is still (or again) in x30. Pure.
+//!
+//! A function that is compiled with frame pointers begins with `stp x29, x30, [sp, …]` and `add x29, sp, #…`, and
+//! ends with `ldp x29, x30, [sp, …]`. Before and after that x29 is the caller's, whose own caller its record tells:
+//! a walk by x29 alone leaves the caller out. A probe at the entry of a function always finds it so.
+
+/// Whether the return address is in x30 when instruction `at` of a function is about to be executed. The function
+/// has `length` instructions, which `word` gives by number.
+///
+/// A leaf function without a record has it there all the time. Where it cannot be told, the answer is no.
+pub fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
+    if at >= length {
+        return false;
+    }
+    let leaves_link_alone = !(0..at).map(&word).any(|word| sets_frame_pointer(word) || is_call(word));
+    leaves_link_alone || leads_out(length, at, word)
+}
+
+/// Whether the way from instruction `at` leads out of the function without a load of x30 or a branch within it.
+fn leads_out(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
+    for number in at..length {
+        let word = word(number);
+        if is_return(word) {
+            return true;
+        }
+        if let Some(offset) = branch_offset(word) {
+            return number.wrapping_add_signed(offset) >= length;
+        }
+        if restores_link(word) || ends_straight_line(word) {
+            return false;
+        }
+    }
+    false
+}
+
+/// ADD x29, SP, #imm, MOV x29, SP included (Arm ARM, C6.2.5).
+fn sets_frame_pointer(word: u32) -> bool {
+    word & 0xff80_03ff == 0x9100_03fd
+}
+
+/// LDP x29, x30, [SP …] with any of its three addressing modes (Arm ARM, C6.2.164).
+fn restores_link(word: u32) -> bool {
+    word & 0xfe40_7fff == 0xa840_7bfd
+}
+
+/// RET x30, RETAA and RETAB (Arm ARM, C6.2.254).
+fn is_return(word: u32) -> bool {
+    matches!(word, 0xd65f_03c0 | 0xd65f_0bff | 0xd65f_0fff)
+}
+
+/// BL and BLR, which write x30.
+fn is_call(word: u32) -> bool {
+    word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000
+}
+
+/// The offset of B, in words.
+fn branch_offset(word: u32) -> Option<isize> {
+    (word & 0xfc00_0000 == 0x1400_0000).then_some(((word << 6) as i32 >> 6) as isize)
+}
+
+/// All other branches and exception generators (Arm ARM, C4.1.93: bits 28 to 26 are 101). A breakpoint is among
+/// them: what it hides is not known.
+fn ends_straight_line(word: u32) -> bool {
+    let is_system = word & 0xffc0_0000 == 0xd500_0000;
+    word & 0x1c00_0000 == 0x1400_0000 && !is_system
+}
+
+/// Whether a function that is interrupted at the virtual address `pc` still has in x30 where it returns to, and in no frame record.
+#[cfg(target_os = "none")]
+#[must_use]
+pub fn is_caller_in_link(pc: usize) -> bool {
+    let Some(function) = crate::symbol::lookup(pc) else { return false };
+    let (start, size) = (function.address as usize, function.size as usize);
+    let word = |number| aarch64_kprobes::probe::instruction(start + 4 * number).unwrap_or(0);
+    return_address_is_in_link(size / 4, (pc - start) / 4, word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STP: u32 = 0xa9be_7bfd; // stp x29, x30, [sp, #-32]!
+    const SET: u32 = 0x9100_03fd; // mov x29, sp
+    const LDP: u32 = 0xa8c2_7bfd; // ldp x29, x30, [sp], #32
+    const RET: u32 = 0xd65f_03c0;
+    const ADD: u32 = 0x9100_0400; // add x0, x0, #1
+    const BL: u32 = 0x9400_0100;
+    const CBZ: u32 = 0xb400_00a0; // cbz x0, +5 words
+    const BRK: u32 = 0xd420_0080;
+    const NOP: u32 = 0xd503_201f;
+
+    fn answers(words: &[u32]) -> String {
+        let is_in_link = |at| return_address_is_in_link(words.len(), at, |number| words[number]);
+        (0..words.len()).map(|at| if is_in_link(at) { 'x' } else { '.' }).collect()
+    }
+
+    #[test]
+    fn an_ordinary_function_has_its_record_between_prologue_and_epilogue() {
+        assert_eq!(answers(&[STP, SET, ADD, BL, ADD, LDP, RET]), "xx....x");
+        assert_eq!(answers(&[STP, SET, BL, LDP, NOP, RET]), "xx..xx");
+        assert_eq!(answers(&[0xd10043ff, 0xa9017bfd, 0x910043fd, BL, 0xa9417bfd, 0x910043ff, RET]), "xxx..xx");
+    }
+
+    #[test]
+    fn a_leaf_without_a_record_never_has_one() {
+        assert_eq!(answers(&[ADD, CBZ, NOP, ADD, RET]), "xxxxx");
+    }
+
+    #[test]
+    fn a_tail_call_leaves_and_a_loop_does_not() {
+        assert_eq!(answers(&[STP, SET, BL, LDP, ADD, 0x1400_0100]), "xx..xx");
+        assert_eq!(answers(&[STP, SET, BL, LDP, ADD, 0x17ff_ff00]), "xx..xx");
+        assert_eq!(answers(&[STP, SET, ADD, 0x17ff_ffff, LDP, RET]), "xx...x");
+    }
+
+    #[test]
+    fn an_early_return_before_the_prologue_is_seen() {
+        assert_eq!(answers(&[CBZ, STP, SET, BL, LDP, RET, ADD, RET]), "xxx..xxx");
+    }
+
+    #[test]
+    fn what_a_breakpoint_hides_is_not_guessed() {
+        assert_eq!(answers(&[STP, SET, ADD, LDP, BRK]), "xx...");
+        assert_eq!(answers(&[BRK, SET, ADD, LDP, RET]), "xx..x");
+        assert_eq!(answers(&[STP, SET, ADD, BRK, RET]), "xx..x");
+    }
+
+    #[test]
+    fn a_place_outside_the_function_has_no_answer() {
+        assert!(!return_address_is_in_link(2, 3, |number| [ADD, RET][number]));
+        assert!(!return_address_is_in_link(0, 0, |_| unreachable!()));
+    }
+}

@@ -1,0 +1,78 @@
+//! What is typed is read, or refused with an error, whichever allocation fails.
+
+use alloc::string::String;
+use core::fmt::Write;
+
+use fallible::OutOfMemory;
+use fallible::failing::{Heap, each_allocation, with_memory};
+
+use crate::files::path;
+use crate::line_editor::LineEditor;
+use crate::lines::Lines;
+use crate::shell::Line;
+use crate::typed::{name, typed};
+use crate::words::{Failure, Words};
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+#[test]
+fn a_line_of_a_shell() {
+    const TEXT: &str = "cat 'a b'\\c \"d\\\"\" > e";
+    let (line, failures) = each_allocation(|| Line::parse(TEXT), |error| error.is_memory());
+    assert_eq!(line.words, ["cat", "a bc", "d\""]);
+    assert!(failures > 3);
+}
+
+#[test]
+fn a_name_a_program_and_a_command() {
+    // The error is one of no memory, and says so where there is some.
+    let is_memory = |failure: &Failure| {
+        let mut text = String::new();
+        failure.write("", &mut text).is_ok() && text.contains("no memory")
+    };
+    for line in ["f", "'f'"] {
+        let (read, failures) = each_allocation(|| name(&mut Words::new(line)), is_memory);
+        assert_eq!((&*read.0, failures > 0), ("f", true), "{line}");
+    }
+    for line in ["kprobe:f { } -c run", "'kprobe:f { }' -c 'run'", "kprobe:f { } -c 'run'"] {
+        let (read, failures) = each_allocation(|| typed(&mut Words::new(line), "a program"), is_memory);
+        assert_eq!((&*read.text, read.command.as_deref()), ("kprobe:f { }", Some("run")), "{line}");
+        assert!(failures > 1, "{line}");
+    }
+}
+
+#[test]
+fn output_that_is_lost_is_told_of() {
+    let mut lines = Lines::<String>::default();
+    assert!(with_memory(0, || lines.write_str("some")).is_err());
+    assert!(lines.is_lost());
+}
+
+#[test]
+fn a_directory() {
+    let list = || -> Result<_, OutOfMemory> {
+        let parts = path::parts("/sys/kernel/tracing/./events/g")?;
+        let stars = fallible::collect_results([fallible::copy("e")])?;
+        path::list(["events/*/*/enable", "events/*/enable"].into_iter(), &parts, stars)
+    };
+    let (names, failures) = each_allocation(list, |&OutOfMemory| true);
+    assert_eq!((names.len(), failures > 3), (2, true));
+}
+
+#[test]
+fn a_line_that_does_not_fit_is_refused_whole() {
+    let mut editor = LineEditor::new("> ");
+    let mut shown = String::with_capacity(1 << 10);
+    let mut feed = |memory: usize, keys: &str| {
+        let mut read = keys.bytes().map(|key| with_memory(memory, || editor.feed(key, &mut shown).unwrap()));
+        read.find_map(|line| line)
+    };
+    let refused = feed(0, "list\r").unwrap().unwrap_err();
+    assert_eq!(refused.to_string(), "there is no memory for all of the line, so it is not carried out");
+    assert_eq!(feed(usize::MAX, "list\r"), Some(Ok("list".into())));
+    // Without memory to recall a line, the one that is typed stays.
+    assert_eq!(feed(usize::MAX, "p"), None);
+    assert_eq!(feed(0, "\x10"), None);
+    assert_eq!(feed(usize::MAX, "\r"), Some(Ok("p".into())));
+}

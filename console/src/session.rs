@@ -1,0 +1,182 @@
+//! The conversation: a prompt, a line, an answer.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem;
+
+use aarch64_kprobes::Kprobe;
+use kprobes_trace::engine::Probe;
+use kprobes_trace::events::{self, Events};
+use kprobes_trace::trigger::controls::Controls;
+
+use crate::host::host;
+use crate::input::Foreground;
+use crate::line_editor::{LineEditor, Refusal};
+use crate::screen::Screen;
+use crate::words::{Failure, Words};
+use crate::{command, files, probes};
+use crate::{input, tracing};
+
+const PROMPT: &str = "kprobes> ";
+
+/// A probe of an event.
+pub(crate) type Event = events::Event<Probe>;
+
+/// What commands work on.
+pub struct Session {
+    /// The events that were defined here.
+    pub(crate) events: Events<Probe>,
+    /// What is set about them.
+    pub(crate) controls: Controls,
+    /// The probes on every instruction, if there are any.
+    pub(crate) everything: Vec<Kprobe>,
+    editor: LineEditor,
+    /// A command has lent the console, until [`exit`].
+    is_lent: bool,
+    /// The line that is being carried out was refused, and the screen says why.
+    pub(crate) is_refused: bool,
+    /// The line before was refused: what `$?` is.
+    pub(crate) was_refused: bool,
+}
+
+impl Session {
+    /// A session in which nothing was defined yet.
+    ///
+    /// # Panics
+    ///
+    /// There is no memory for the rings.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            events: Events::new(tracing::rings()),
+            controls: tracing::controls(),
+            everything: Vec::new(),
+            editor: LineEditor::new(PROMPT),
+            is_lent: false,
+            is_refused: false,
+            was_refused: false,
+        }
+    }
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Reads lines and carries them out, forever. The kernel was told of by [`init`](crate::init).
+///
+/// # Panics
+///
+/// As [`Session::new`].
+pub fn run() -> ! {
+    let mut session = Session::new();
+    println!("Type `help` to see what there is.");
+    loop {
+        session.converse(|_| false);
+    }
+}
+
+/// `console`
+pub(crate) fn lend(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    if mem::replace(&mut session.is_lent, true) {
+        return Err(Failure::new("this is a console within a command already; `exit` leaves it"));
+    }
+    Foreground::lend(|| session.converse(|session| !session.is_lent));
+    Ok(())
+}
+
+/// `exit`
+pub(crate) fn exit(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    match mem::take(&mut session.is_lent) {
+        true => Ok(()),
+        false => Err(Failure::new("there is nothing to leave")),
+    }
+}
+
+/// Why a line is not carried out that may not be the one that was sent.
+struct Lost(u64);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(least) = self;
+        write!(f, "input came faster than it was read (bytes lost: at least {least}), so this line is not carried out")
+    }
+}
+
+fn read_line(editor: &mut LineEditor) -> Result<String, Refusal> {
+    if !host().is_line_done() {
+        println!();
+    }
+    // The screen gives no errors.
+    let _ = editor.start(&mut Screen::default());
+    loop {
+        if let Ok(Some(line)) = editor.feed(input::read_byte(), &mut Screen::default()) {
+            return line;
+        }
+    }
+}
+
+fn show(failure: &Failure, line: &str) {
+    // The screen gives no errors.
+    let _ = failure.write(line, &mut Screen::default());
+}
+
+impl Session {
+    /// Reads lines from the UART and carries them out, until `is_over` after one.
+    fn converse(&mut self, is_over: impl Fn(&Self) -> bool) {
+        let mut lost = input::lost();
+        while !is_over(self) {
+            let line = read_line(&mut self.editor);
+            let now = input::lost();
+            match line {
+                _ if now != lost => self.refuse(&Failure::new(Lost(now - mem::replace(&mut lost, now)))),
+                Err(refusal) => self.refuse(&Failure::new(refusal)),
+                Ok(line) => self.answer(&line),
+            }
+        }
+    }
+
+    /// Says why a line is not carried out.
+    fn refuse(&mut self, failure: &Failure) {
+        self.was_refused = true;
+        show(failure, "");
+    }
+
+    /// Carries a line out that was typed, and says what is wrong with it.
+    fn answer(&mut self, line: &str) {
+        let foreground = Foreground::begin();
+        let outcome = self.execute(line);
+        let is_refused = mem::take(&mut self.is_refused) || outcome.is_err();
+        // A line without a command leaves this as it is, as in a shell.
+        if !line.trim().is_empty() && !line.trim_start().starts_with('#') {
+            self.was_refused = is_refused;
+        }
+        if foreground.end() {
+            println!("^C");
+        } else if let Err(failure) = outcome {
+            show(&failure, line);
+        }
+    }
+
+    /// Carries out a line as it is typed.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it. What the command has shown itself is no error.
+    pub fn execute(&mut self, line: &str) -> Result<(), Failure> {
+        let mut words = Words::new(line);
+        if kprobes_trace::definition::is_definition(line) {
+            return probes::define(self, line);
+        }
+        match words.next() {
+            Some(word) if word.text.starts_with('>') => files::truncate(self, line),
+            Some(word) if !word.text.starts_with('#') => command::find(word)?.execute(self, &mut words),
+            _ => Ok(()),
+        }
+    }
+}

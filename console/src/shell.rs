@@ -1,0 +1,290 @@
+//! A line as a shell reads it: words with quotes, and where the output goes. It is as much of a shell as is needed to type what
+//! one types into the tracefs of a Linux machine.
+//!
+//! Words are separated by white space. `'…'` takes everything as it is; in `"…"`, `\` takes `"` and `\` as they are; outside of
+//! quotes, `\` takes any character as it is. `> FILE` or `>> FILE` may stand anywhere outside of quotes. `$?`, where a shell knows
+//! it, tells whether the line before was refused. There are no other variables and no patterns: `$retval` and `*` are just
+//! characters. What would lead elsewhere in a shell is refused: `|`, `&`, `;` and `<`.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use fallible::OutOfMemory;
+
+use crate::words::Failure;
+
+/// A line, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// The words, quotes removed.
+    pub words: Vec<String>,
+    /// Where the output goes instead of the screen.
+    pub output: Option<Output>,
+}
+
+/// A file that output goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Its path.
+    pub path: String,
+    /// What is in it stays.
+    pub append: bool,
+    /// How many characters precede the `>`.
+    pub column: usize,
+}
+
+/// Why a line cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What is wrong.
+    pub problem: &'static str,
+    /// How many characters precede it.
+    pub column: usize,
+}
+
+/// What is wrong where there is no memory for the words.
+const NO_MEMORY: &str = "there is no memory for this line";
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self { problem: NO_MEMORY, column: 0 }
+    }
+}
+
+impl Error {
+    /// The same of a line in which so many characters precede the text that was read.
+    pub fn failure(self, before: usize) -> Failure {
+        if self.is_memory() { OutOfMemory.into() } else { Failure::at(before + self.column, self.problem) }
+    }
+
+    /// Whether the line might be read if there were memory.
+    pub fn is_memory(self) -> bool {
+        self.problem == NO_MEMORY
+    }
+}
+
+/// A part of a line.
+enum Token {
+    Word(String),
+    /// `>`, or `>>`, which appends.
+    Redirection {
+        append: bool,
+    },
+}
+
+impl Line {
+    /// Reads a line.
+    ///
+    /// # Errors
+    ///
+    /// A quote is not closed, a file is missing, or there are several; or a sign is not in quotes that a shell has a meaning for;
+    /// or there is no memory for the words.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::of(tokens(text, None)?)
+    }
+
+    /// The same, where `$?` stands for 1 if the line before was refused, and for 0 if not, except in `'…'` and after `\`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`parse`](Self::parse).
+    pub fn parse_after(text: &str, was_refused: bool) -> Result<Self, Error> {
+        Self::of(tokens(text, Some(if was_refused { '1' } else { '0' }))?)
+    }
+
+    fn of(tokens: Vec<(Token, usize)>) -> Result<Self, Error> {
+        let mut line = Self::default();
+        let mut redirection = None;
+        for (token, column) in tokens {
+            match (token, redirection.take()) {
+                (Token::Word(_), Some((_, column))) if line.output.is_some() => {
+                    return Err(Error { problem: "the output goes to one file only", column });
+                }
+                (Token::Word(path), Some((append, column))) => line.output = Some(Output { path, append, column }),
+                (Token::Word(word), None) => fallible::push(&mut line.words, word)?,
+                (Token::Redirection { .. }, Some(_)) => return Err(no_file(column)),
+                (Token::Redirection { append }, None) => redirection = Some((append, column)),
+            }
+        }
+        match redirection {
+            Some((_, column)) => Err(no_file(column)),
+            None => Ok(line),
+        }
+    }
+}
+
+fn no_file(column: usize) -> Error {
+    Error { problem: "the name of a file is missing behind this", column }
+}
+
+/// The parts of a line, each with its column; `status` stands for `$?`.
+fn tokens(text: &str, status: Option<char>) -> Result<Vec<(Token, usize)>, Error> {
+    let mut tokens = Vec::new();
+    let mut word: Option<(String, usize)> = None;
+    let mut characters = text.chars().enumerate().peekable();
+    while let Some((column, character)) = characters.next() {
+        match character {
+            '>' => {
+                fallible::extend(&mut tokens, word.take().map(|(word, column)| (Token::Word(word), column)))?;
+                let append = characters.next_if(|&(_, next)| next == '>').is_some();
+                fallible::push(&mut tokens, (Token::Redirection { append }, column))?;
+                continue;
+            }
+            '|' | '&' | ';' | '<' => {
+                let problem = "there are no pipes, lists and inputs here; in quotes this is just a character";
+                return Err(Error { problem, column });
+            }
+            _ if character.is_whitespace() => {
+                fallible::extend(&mut tokens, word.take().map(|(word, column)| (Token::Word(word), column)))?;
+                continue;
+            }
+            _ => {}
+        }
+        let (word, _) = word.get_or_insert_with(|| (String::new(), column));
+        match character {
+            '\'' | '"' => loop {
+                match characters.next() {
+                    None => return Err(Error { problem: "this quote is not closed", column }),
+                    Some((_, end)) if end == character => break,
+                    Some((_, '\\')) if character == '"' => {
+                        match characters.next_if(|&(_, next)| matches!(next, '"' | '\\')) {
+                            Some((_, escaped)) => fallible::push_char(word, escaped)?,
+                            None => fallible::push_char(word, '\\')?,
+                        }
+                    }
+                    Some((_, '$'))
+                        if character == '"'
+                            && let Some(status) = status =>
+                    {
+                        let is_status = characters.next_if(|&(_, next)| next == '?').is_some();
+                        fallible::push_char(word, if is_status { status } else { '$' })?;
+                    }
+                    Some((_, inner)) => fallible::push_char(word, inner)?,
+                }
+            },
+            '$' if let Some(status) = status
+                && characters.next_if(|&(_, next)| next == '?').is_some() =>
+            {
+                fallible::push_char(word, status)?;
+            }
+            '\\' => {
+                if let Some((_, escaped)) = characters.next() {
+                    fallible::push_char(word, escaped)?;
+                }
+            }
+            _ => fallible::push_char(word, character)?,
+        }
+    }
+    fallible::extend(&mut tokens, word.map(|(word, column)| (Token::Word(word), column)))?;
+    Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    fn read(text: &str) -> (Vec<String>, Option<(String, bool)>) {
+        let line = Line::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        (line.words, line.output.map(|Output { path, append, .. }| (path, append)))
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        read(text).0
+    }
+
+    #[test]
+    fn words_are_read_as_a_shell_reads_them() {
+        assert_eq!(words("  echo   p:x f  "), ["echo", "p:x", "f"]);
+        assert_eq!(words("echo 'a  b' c\"d 'e\"'f'"), ["echo", "a  b", "cd 'ef"]);
+        assert_eq!(words(r#"echo "a\"b\\c\d" \'e\ f\> '\'"#), ["echo", r#"a"b\c\d"#, "'e f>", r"\"]);
+        assert_eq!(words("echo '' \"\""), ["echo", "", ""]);
+        assert_eq!(words("echo $retval *"), ["echo", "$retval", "*"]);
+        assert_eq!(words(""), [""; 0]);
+    }
+
+    #[test]
+    fn the_outcome_of_the_line_before_is_a_variable() {
+        let line = r#"echo $? a$?b "$?$" '$?' \$? $x? > $?"#;
+        for (was_refused, status) in [(false, "0"), (true, "1")] {
+            let Line { words, output } = Line::parse_after(line, was_refused).unwrap();
+            let (inner, quoted) = (["a", status, "b"].concat(), [status, "$"].concat());
+            assert_eq!(words, ["echo", status, &inner, &quoted, "$?", "$?", "$x?"]);
+            assert_eq!(output.unwrap().path, status);
+        }
+        assert_eq!(words("echo $? \"$?\""), ["echo", "$?", "$?"]);
+    }
+
+    #[test]
+    fn output_goes_to_a_file() {
+        let to = |path: &str, append| Some((path.to_string(), append));
+        assert_eq!(read("echo 1 > tracing_on"), (words("echo 1"), to("tracing_on", false)));
+        assert_eq!(read("echo 1>tracing_on"), (words("echo 1"), to("tracing_on", false)));
+        assert_eq!(read("echo x >>a"), (words("echo x"), to("a", true)));
+        assert_eq!(read("> a"), (words(""), to("a", false)));
+        assert_eq!(read("echo 'u > 3'>'a b'"), (words("echo 'u > 3'"), to("a b", false)));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_pointed_at() {
+        let refused = |text: &str| Line::parse(text).expect_err(text).column;
+        assert_eq!(refused("echo 'a"), 5);
+        assert_eq!(refused("echo a\"b'"), 6);
+        assert_eq!(refused("echo >"), 5);
+        assert_eq!(refused("echo > > a"), 7);
+        assert_eq!(refused("echo a > b > c"), 11);
+        for line in ["cat a | sort", "cat a; sort", "cat a & b", "cat a < b"] {
+            assert!(refused(line) < 7, "{line}");
+        }
+        assert_eq!(words(r#"'a | b' "c;d" \& e\<"#), ["a | b", "c;d", "&", "e<"]);
+    }
+
+    /// 0 to 5 blanks before, between and behind.
+    #[test]
+    fn blanks_change_nothing() {
+        let blank = |count: usize| &"  \t   "[..count];
+        for counts in 0..6_usize.pow(3) {
+            let [before, between, behind] = [counts % 6, counts / 6 % 6, counts / 36].map(blank);
+            let between_words = if between.is_empty() { " " } else { between };
+            let line = [before, "echo", between_words, "'a  b'", between, ">", between, "file", behind].concat();
+            let expected = Line {
+                words: words("echo 'a  b'"),
+                output: Some(Output {
+                    path: "file".into(),
+                    append: false,
+                    column: line.chars().take_while(|&c| c != '>').count(),
+                }),
+            };
+            assert_eq!(Line::parse(&line), Ok(expected), "{line:?}");
+        }
+    }
+
+    /// Whatever words there are, they can be typed, in any of the ways to quote them.
+    #[test]
+    fn every_word_can_be_typed() {
+        const CHARACTERS: [char; 12] = ['a', ' ', '\'', '"', '\\', '>', '$', '\t', '\u{e9}', '|', '#', '*'];
+        let mut seed = 1_u64;
+        let mut next = |limit: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % limit
+        };
+        for _ in 0..20_000 {
+            let original: Vec<String> =
+                (0..next(4)).map(|_| (0..1 + next(6)).map(|_| CHARACTERS[next(CHARACTERS.len())]).collect()).collect();
+            let typed: Vec<String> = original
+                .iter()
+                .map(|word: &String| match next(3) {
+                    0 => alloc::format!("'{}'", word.replace('\'', "'\\''")),
+                    1 => alloc::format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
+                    _ => word.chars().flat_map(|character| ['\\', character]).collect(),
+                })
+                .collect();
+            assert_eq!(words(&typed.join(" ")), original, "{typed:?}");
+            // Noise is read, or refused with a column in it.
+            let noise: String = (0..next(20)).map(|_| CHARACTERS[next(CHARACTERS.len())]).collect();
+            if let Err(Error { column, .. }) = Line::parse(&noise) {
+                assert!(column < noise.chars().count(), "{noise}");
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Commands about programs: `trace`, the shortcuts that stand for usual ones, and `list-probes`.
+//!
+//! A program runs until it calls `exit()`, until ^C, or while a command runs that is given with it. A task of its own shows
+//! meanwhile what it puts out; its maps come at the end.
+
+use alloc::boxed::Box;
+use core::fmt::{self, Write};
+use core::mem;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+
+use fallible::{Arc, OutOfMemory, Text};
+use kprobes_program::error::Error;
+use kprobes_program::report::OutputFormat;
+use kprobes_program::shortcut::Shortcut;
+use kprobes_vm::store::KEYS_MAX;
+use kprobes_wire::mark::{self, Kind, Marked};
+
+use crate::host::{Task, host};
+use crate::lines;
+use crate::lock::Lock;
+use crate::program::{Options, Program, Reader, Refusal};
+use crate::screen::Screen;
+use crate::session::Session;
+use crate::typed::{Typed, typed};
+use crate::words::{Failure, Words};
+use crate::{host, input, program, symbol};
+
+/// How long who waits for a program, or for its output, sleeps at a time: a hit cannot wake a task.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// The screen, line by line.
+type Lines = lines::Lines<Screen>;
+
+/// `trace [-i] [-k KEYS] [-f text|json] [-m] PROGRAM [-c COMMAND]`
+pub(super) fn trace(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let (mut options, mut is_marked) = (Options::default(), false);
+    while let Some(option @ ("-i" | "-k" | "-f" | "-m")) = words.clone().next().map(|word| word.text) {
+        words.next();
+        match option {
+            "-i" => options.is_interpreted = true,
+            "-m" => is_marked = true,
+            "-f" => {
+                let format = words.expect("text or json")?;
+                options.format = match format.text {
+                    "text" => OutputFormat::Text,
+                    "json" => OutputFormat::Json,
+                    _ => return Err(format.failure("the output is text or json")),
+                };
+            }
+            _ => {
+                words.clone().expect("a number of keys")?;
+                options.keys = Some(words.number(1, KEYS_MAX as u64)? as usize);
+            }
+        }
+    }
+    let Typed { text, command, .. } = typed(words, "a program, as in kprobe:f { @ = count(); },")?;
+    run(session, &text, command.as_deref(), options, is_marked)
+}
+
+/// `funccount GLOB [-c COMMAND]`
+pub(super) fn count_functions(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    short(session, words, Shortcut::FunctionCount)
+}
+
+/// `funclatency GLOB [-c COMMAND]`
+pub(super) fn time_function(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    short(session, words, Shortcut::FunctionLatency)
+}
+
+/// `stackcount FUNC [-c COMMAND]`
+pub(super) fn count_stacks(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    short(session, words, Shortcut::StackCount)
+}
+
+fn short(session: &mut Session, words: &mut Words<'_>, shortcut: Shortcut) -> Result<(), Failure> {
+    let Typed { text, column, command } = typed(words, "a function")?;
+    let refused = |Error { problem, span }| {
+        let before = text.get(..span.start).map_or(0, |before| before.chars().count());
+        Failure::at(column + before, problem)
+    };
+    let program = shortcut.program(&text).map_err(refused)?;
+    println!("{program}");
+    run(session, &program, command.as_deref(), Options::default(), false)
+}
+
+/// Runs a program, with `command` or until it ends; all that is said of it is marked, if a host is to read it. One at a time:
+/// the stack does not do for a program that the command of another runs, and so on.
+fn run(
+    session: &mut Session,
+    text: &str,
+    command: Option<&str>,
+    options: Options,
+    is_marked: bool,
+) -> Result<(), Failure> {
+    static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+    if IS_RUNNING.swap(true, Ordering::Relaxed) {
+        return Err(Failure::new("a program runs already, with this command"));
+    }
+    let outcome = run_alone(session, text, command, options, is_marked);
+    IS_RUNNING.store(false, Ordering::Relaxed);
+    outcome
+}
+
+fn run_alone(
+    session: &mut Session,
+    text: &str,
+    command: Option<&str>,
+    options: Options,
+    is_marked: bool,
+) -> Result<(), Failure> {
+    let screen = |kind| Screen { mark: is_marked.then_some(kind) };
+    let mut program = match Program::start_unless(text, options, &input::is_interrupted) {
+        Ok(program) => program,
+        // The shell, which runs this command, prints `^C`.
+        Err(refusal) if refusal.is_stopped() => return Ok(()),
+        Err(refusal) => {
+            session.is_refused = true;
+            show(&refusal, text, &mut screen(Kind::Refused));
+            return Ok(());
+        }
+    };
+    let mut about = Text::default();
+    describe(&program, &mut about).map_err(|_| OutOfMemory)?;
+    let mut lines = Lines::new(screen(Kind::Output));
+    // ^C is seen below. What `BEGIN` has put out comes before everything else that the program does.
+    let _ = program.write_attached(&mut lines);
+    let _ = match (is_marked, options.format) {
+        // Between objects there is nothing else; the number of probes is in one of them already.
+        (false, OutputFormat::Json) if about.0.contains("; ") || about.0.lines().count() > 1 => {
+            options.format.write_failure(about.0.trim_end(), &mut lines)
+        }
+        (false, OutputFormat::Json) => Ok(()),
+        _ => screen(Kind::Attached).write_str(&about.0),
+    };
+    let _ = program.drain(&mut lines);
+    let mut follower = Follower::start(program.reader(), lines)?;
+    let outcome = match command {
+        Some(command) if !program.is_over() && !input::is_interrupted() => session.execute(command),
+        Some(_) => Ok(()),
+        None => {
+            while !input::is_interrupted() && !program.is_over() {
+                let idle = program.turn();
+                follower.turn();
+                host::sleep(idle);
+            }
+            Ok(())
+        }
+    };
+    if let (Err(failure), Some(command)) = (&outcome, command) {
+        // The screen gives no errors but for ^C.
+        let _ = failure.write(command, &mut Screen::default());
+    }
+    session.is_refused |= outcome.is_err();
+    let program = program.detach();
+    let mut lines = follower.end();
+    if input::take_interrupt() {
+        println!("^C");
+    }
+    if is_marked && session.is_refused {
+        print!("{}", Marked(Kind::Failed, command.unwrap_or_default()));
+    }
+    match program.finish(&mut lines) {
+        // ^C once more: the rest is not shown.
+        Err(fmt::Error) if !input::is_interrupted() => {
+            drop(lines);
+            Err(Failure::new("there is no memory left for the rest of the output"))
+        }
+        _ if lines.is_lost() => Err(Failure::new("there was no memory for a part of the output")),
+        _ => {
+            drop(lines);
+            // After ^C once more, too.
+            if is_marked {
+                print!("{}", Marked(Kind::Done, ""));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Says why a program does not run.
+fn show(refusal: &Refusal, text: &str, screen: &mut Screen) {
+    // The screen gives no errors but for ^C.
+    let _ = match screen.mark {
+        None => refusal.write(text, screen),
+        Some(kind) => {
+            let cause = refusal.cause().map(|span| (span.start, span.end));
+            print!("{}", Marked(kind, mark::Refusal { cause, sentence: refusal.sentence() }));
+            Ok(())
+        }
+    };
+}
+
+/// Says how much is probed, and how: the number of probes in the first line, and all that is not as it was asked for.
+fn describe(program: &Program, out: &mut dyn Write) -> fmt::Result {
+    write!(out, "{} probe{}", program.probes(), if program.probes() == 1 { "" } else { "s" })?;
+    let mut functions = program.refused();
+    match (functions.next(), functions.count()) {
+        (None, _) => {}
+        (Some(one), 0) => write!(out, "; 1 function cannot be probed: `why {one}`")?,
+        (Some(first), others) => {
+            write!(out, "; {} functions cannot be probed, as `why {first}` tells of the first", 1 + others)?;
+        }
+    }
+    let instructions = program.refused_instructions();
+    let place = |address: usize| {
+        fmt::from_fn(move |f| {
+            let Some(function) = symbol::lookup(address) else { return Ok(()) };
+            write!(f, "{}+{:#x}", function.name, address as u64 - function.address)
+        })
+    };
+    match *instructions {
+        [] => {}
+        [one] => write!(out, "; of functions that are, 1 instruction cannot be probed: `why {}`", place(one))?,
+        [first, ..] => write!(
+            out,
+            "; of functions that are, {} instructions cannot be probed, as `why {}` tells of the first",
+            instructions.len(),
+            place(first)
+        )?,
+    }
+    writeln!(out)?;
+    match program.untold() {
+        0 => {}
+        1 => writeln!(out, "1 inlined copy is not probed: no instruction tells when control passes")?,
+        untold => writeln!(out, "{untold} inlined copies are not probed: no instruction tells when control passes")?,
+    }
+    program
+        .interpreted()
+        .iter()
+        .try_for_each(|(number, reason)| writeln!(out, "clause {} is interpreted: {reason}", number + 1))
+}
+
+/// Shows what a program puts out, until nothing more comes.
+enum Follower {
+    /// In a task, which leaves what was taken and could not be shown: the beginning of what was being written when ^C was pressed.
+    Task(Box<dyn Task>, Arc<Lock<Lines>>),
+    /// In its turns.
+    Here(Reader, Lines),
+}
+
+impl Follower {
+    /// Begins behind `lines`.
+    fn start(reader: Reader, mut lines: Lines) -> Result<Self, OutOfMemory> {
+        let Some(spawn) = host().spawn() else { return Ok(Self::Here(reader, lines)) };
+        let left = Arc::try_new(Lock::new(Lines::default()))?;
+        let body = fallible::boxed({
+            let left = left.clone();
+            move || {
+                while follow(&reader, &mut lines) {
+                    host::sleep(PERIOD);
+                }
+                *left.lock() = lines;
+            }
+        })?;
+        spawn("trace", body).map(|task| Self::Task(task, left))
+    }
+
+    /// Shows what there is, where no task does.
+    fn turn(&mut self) {
+        if let Self::Here(reader, lines) = self {
+            follow(reader, lines);
+        }
+    }
+
+    /// The program has ended, or was told to. Shows the rest; returns what could not be shown.
+    fn end(self) -> Lines {
+        match self {
+            Self::Task(mut task, left) => {
+                task.join();
+                mem::take(&mut *left.lock())
+            }
+            Self::Here(reader, mut lines) => {
+                follow(&reader, &mut lines);
+                lines
+            }
+        }
+    }
+}
+
+/// Shows what a program has put out. Returns whether more may come.
+fn follow(reader: &Reader, lines: &mut Lines) -> bool {
+    let is_ending = reader.is_ending();
+    // ^C may have been for the program's command only: until that is over, nothing is taken that could not be shown.
+    let outcome = match input::is_interrupted() {
+        true => Ok(false),
+        false => reader.drain(lines).and_then(|is_over| lines.flush().map(|()| is_over)),
+    };
+    // It has asked to end, or was told to.
+    !is_ending && outcome != Ok(true)
+}
+
+/// `list-probes [-v] PROBES`
+pub(super) fn list(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let has_signatures = words.option("-v");
+    let Typed { text, .. } = typed(words, "probes, as in kprobe:blk::*,")?;
+    match program::list(&text, has_signatures) {
+        Err(refusal) => {
+            session.is_refused = true;
+            show(&refusal, &text, &mut Screen::default());
+        }
+        Ok(probes) => {
+            for probe in &probes {
+                if input::is_interrupted() {
+                    return Ok(());
+                }
+                println!("{probe}");
+            }
+            let count = probes.iter().filter(|line| !line.starts_with(' ')).count();
+            println!("{count} probe{}", if count == 1 { "" } else { "s" });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! What the trace layer needs of a kernel besides what it loads at a hit: its rings, names, and what events are told.
+
+use aarch64_kprobes::platform;
+use kprobes_trace::host::{Function, Symbols};
+use kprobes_trace::ring::{ResizeError, Rings};
+use kprobes_trace::trigger::controls::{Controls, Services};
+use spin::Once;
+
+use crate::host::{host, masked, memory_to_spare};
+use crate::{prologue, symbol, time};
+
+/// The rings of the CPUs, made when they are first asked for.
+///
+/// # Panics
+///
+/// If there is no memory for them.
+pub fn rings() -> &'static Rings {
+    static RINGS: Once<Rings> = Once::new();
+    RINGS.call_once(|| {
+        let host = host();
+        Rings::new(host.cpus(), host.ring_bytes(), host.interrupts()).expect("there is memory for the rings")
+    })
+}
+
+/// Gives each ring at least so many bytes. The newest records stay, as many as there is room for.
+///
+/// # Errors
+///
+/// No memory, or not as much as is to be left to others: nothing has changed.
+pub fn resize_rings(bytes: usize) -> Result<(), ResizeError> {
+    resize_rings_of(None, bytes)
+}
+
+/// The same for the ring of `cpu` alone, if it is given.
+///
+/// # Errors
+///
+/// As of [`resize_rings`].
+pub fn resize_rings_of(cpu: Option<usize>, bytes: usize) -> Result<(), ResizeError> {
+    let mut hold = |action: &mut dyn FnMut()| platform::hold_cpus(&mut || masked(action));
+    // SAFETY: nothing can be hit in what is called here, as the kernel promises of `masked`, and every other CPU is held where it
+    // handles no hit.
+    unsafe { rings().resize_of(cpu, bytes, memory_to_spare(), &mut hold) }
+}
+
+/// What is set about events: nothing yet.
+#[must_use]
+pub fn controls() -> Controls {
+    Controls::new(Services {
+        synchronize: aarch64_kprobes::probe::synchronize,
+        in_link: |address| prologue::is_caller_in_link(address as usize),
+        now: || time::now().as_micros() as u64,
+        free: memory_to_spare,
+    })
+}
+
+/// The functions of the image.
+pub struct Names;
+
+impl Symbols for Names {
+    fn lookup(&self, address: u64) -> Option<Function<'_>> {
+        symbol::lookup(address as usize).map(function)
+    }
+
+    /// What has a name is called, as far as the engine finds nothing else in the code.
+    fn is_call(&self, address: u64) -> bool {
+        self.lookup(address).is_some_and(|function| function.address == address)
+    }
+
+    fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {
+        symbol::meant(name).for_each(|symbol| each(function(symbol)));
+    }
+
+    fn nearest(&self, name: &str) -> Option<&str> {
+        symbol::nearest(name)
+    }
+
+    fn nearest_static(&self, name: &str) -> Option<&str> {
+        symbol::nearest_static(name)
+    }
+
+    fn find_static(&self, name: &str, each: &mut dyn FnMut(u64)) {
+        symbol::find_static(name).for_each(|symbol| each(symbol.address));
+    }
+
+    fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
+        symbol::table().into_iter().flat_map(|table| table.iter()).for_each(|symbol| each(function(symbol)));
+    }
+}
+
+fn function(symbol: kprobes_symbols::Symbol<'static>) -> Function<'static> {
+    Function { name: symbol.name, address: symbol.address, size: symbol.size }
+}

@@ -1,0 +1,218 @@
+//! What is typed behind the name of a command: a name or a glob; or a program, and perhaps a command to carry out meanwhile. Each
+//! may be in quotes, as in a shell.
+
+use alloc::string::String;
+
+use fallible::OutOfMemory;
+
+use crate::shell::Line;
+use crate::words::{Failure, Words};
+
+/// What was typed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Typed {
+    /// The program or the glob.
+    pub text: String,
+    /// How many characters of the line precede the text, if it is there as it is.
+    pub column: usize,
+    /// The command.
+    pub command: Option<String>,
+}
+
+/// All that is left of `words`, as it is, or in quotes as in a shell, and how many characters of the line precede it. No name
+/// begins with a quote.
+///
+/// # Errors
+///
+/// A quote is not closed, or something follows it; or there is no memory for it.
+pub fn name(words: &mut Words<'_>) -> Result<(String, usize), Failure> {
+    let rest = words.rest();
+    if !rest.text.starts_with(['\'', '"']) {
+        return Ok((fallible::copy(rest.text)?, rest.column));
+    }
+    let line = Line::parse(rest.text).map_err(|error| error.failure(rest.column))?;
+    match only_word(line) {
+        Some(word) => Ok((word, rest.column + 1)),
+        None => Err(rest.failure("one name in quotes is expected here, and nothing behind it")),
+    }
+}
+
+/// `TEXT [-c COMMAND]`, each as it is, or in quotes as in a shell; `what` says of the text what is expected.
+///
+/// # Errors
+///
+/// There is no text, a quote is not closed, or something else follows; or there is no memory for them.
+pub fn typed(words: &mut Words<'_>, what: &str) -> Result<Typed, Failure> {
+    let rest = words.rest();
+    if rest.text.is_empty() {
+        words.expect(what)?;
+    }
+    if !rest.text.starts_with(['\'', '"']) {
+        let (text, command) = match option(rest.text) {
+            Some((_, "")) => {
+                let end = rest.column + rest.text.chars().count();
+                return Err(Failure::at(end + 1, "a command, as in run sha256, is missing here"));
+            }
+            Some((text, command)) => (text, Some(unquoted(command)?)),
+            None => (rest.text, None),
+        };
+        return Ok(Typed { text: fallible::copy(text)?, column: rest.column, command });
+    }
+    let line = Line::parse(rest.text).map_err(|error| error.failure(rest.column))?;
+    let (is_redirected, mut words) = (line.output.is_some(), line.words.into_iter());
+    let (text, command) = match (words.next(), words.next(), words.next(), words.next()) {
+        (Some(text), None, ..) => (text, None),
+        (Some(text), Some(option), Some(command), None) if option == "-c" => (text, Some(command)),
+        _ => return Err(rest.failure("one text in quotes is expected here, and perhaps -c 'COMMAND' behind it")),
+    };
+    if is_redirected {
+        return Err(rest.failure("the output of a program goes to the screen only"));
+    }
+    Ok(Typed { text, column: rest.column + 1, command })
+}
+
+/// The word of a line that has one, and nothing else.
+fn only_word(mut line: Line) -> Option<String> {
+    let is_alone = line.words.len() == 1 && line.output.is_none();
+    if is_alone { line.words.pop() } else { None }
+}
+
+/// What precedes the first `-c` that is a word of its own, and what follows it; not one in a string of a program or in a comment.
+fn option(text: &str) -> Option<(&str, &str)> {
+    let mut rest = text;
+    let mut follows_blank = false;
+    while let Some(c) = rest.chars().next() {
+        let at = text.len() - rest.len();
+        let length = match c {
+            '"' => string_length(rest),
+            '/' if rest.starts_with("//") => rest.len(),
+            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+            '-' if follows_blank
+                && let Some(command) = rest.strip_prefix("-c")
+                && (command.is_empty() || command.starts_with(char::is_whitespace)) =>
+            {
+                return Some((text.get(..at)?.trim_end(), command.trim()));
+            }
+            _ => c.len_utf8(),
+        };
+        follows_blank = c.is_whitespace();
+        rest = rest.get(length..)?;
+    }
+    None
+}
+
+/// How long the string is that `text` begins with, in bytes, with its quotes.
+fn string_length(text: &str) -> usize {
+    let mut is_escaped = true;
+    let end = text.char_indices().find(|&(_, c)| {
+        let ends = c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        ends
+    });
+    end.map_or(text.len(), |(at, _)| at + 1)
+}
+
+/// A command that may be in quotes.
+fn unquoted(command: &str) -> Result<String, OutOfMemory> {
+    match Line::parse(command) {
+        Err(error) if error.is_memory() => Err(OutOfMemory),
+        line => line.ok().and_then(only_word).map_or_else(|| fallible::copy(command), Ok),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> (String, Option<String>) {
+        let Typed { text, command, .. } =
+            typed(&mut Words::new(line), "a program").unwrap_or_else(|error| panic!("{error:?}"));
+        (text, command)
+    }
+
+    #[test]
+    fn a_command_follows_the_program() {
+        for (line, program, command) in [
+            ("kprobe:f { @ = count(); } -c run sha256 10", "kprobe:f { @ = count(); }", Some("run sha256 10")),
+            ("kprobe:f { @ = count(); }  -c  'run sha256'", "kprobe:f { @ = count(); }", Some("run sha256")),
+            ("kprobe:f { @ = count(); }", "kprobe:f { @ = count(); }", None),
+            ("kprobe:f -c run", "kprobe:f", Some("run")),
+            (r#"kprobe:f { printf("a -c b"); } -c run"#, r#"kprobe:f { printf("a -c b"); }"#, Some("run")),
+            (r#"kprobe:f { printf("a -c b"); }"#, r#"kprobe:f { printf("a -c b"); }"#, None),
+            (r#"kprobe:f { printf("\" -c \\"); } -c run"#, r#"kprobe:f { printf("\" -c \\"); }"#, Some("run")),
+            (
+                r#"kprobe:f { printf("\\"); } -c echo "a -c b""#,
+                r#"kprobe:f { printf("\\"); }"#,
+                Some(r#"echo "a -c b""#),
+            ),
+            ("kprobe:f { /* -c */ } -c run", "kprobe:f { /* -c */ }", Some("run")),
+            ("kprobe:f { } // x -c run", "kprobe:f { } // x -c run", None),
+            ("kprobe:f { } /* // */ -c run", "kprobe:f { } /* // */", Some("run")),
+            (r#"kprobe:f { printf("//"); } -c run"#, r#"kprobe:f { printf("//"); }"#, Some("run")),
+            ("kprobe:f { @ = 1 -cpu; } -c run", "kprobe:f { @ = 1 -cpu; }", Some("run")),
+            (
+                "kprobe:f { @ = 1-c; } -c trace BEGIN { } -c run",
+                "kprobe:f { @ = 1-c; }",
+                Some("trace BEGIN { } -c run"),
+            ),
+            ("kprobe:<&'a T>::f { } -c run", "kprobe:<&'a T>::f { }", Some("run")),
+            (r#"kprobe:f { printf("open -c run"#, r#"kprobe:f { printf("open -c run"#, None),
+            ("kprobe:f { /* open -c run", "kprobe:f { /* open -c run", None),
+            (
+                "'kprobe:f { print(\"a -c b\"); }' -c 'run sha256'",
+                "kprobe:f { print(\"a -c b\"); }",
+                Some("run sha256"),
+            ),
+        ] {
+            assert_eq!(read(line), (program.into(), command.map(String::from)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_be_in_quotes() {
+        let read = |line: &str| {
+            let mut words = Words::new(line);
+            words.next();
+            name(&mut words)
+        };
+        for (line, text, column) in [
+            ("symbols  sha2::*  ", "sha2::*", 9),
+            ("symbols 'sha2::*'", "sha2::*", 9),
+            ("symbols \"<a::B as c::D<'x'>>::f\" ", "<a::B as c::D<'x'>>::f", 9),
+            ("symbols <&'a T>::f", "<&'a T>::f", 8),
+            ("symbols", "", 7),
+        ] {
+            assert_eq!(read(line), Ok((text.into(), column)), "{line}");
+        }
+        assert_eq!(read("why 'a"), Err(Failure::at(4, "this quote is not closed")));
+        for line in ["why 'a' b", "why 'a' > b"] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+
+    /// 0 to 5 blanks before, between and behind.
+    #[test]
+    fn blanks_change_nothing() {
+        let blank = |count: usize| &"  \t   "[..count];
+        for counts in 0..6_usize.pow(3) {
+            let [before, between, behind] = [counts % 6, counts / 6 % 6, counts / 36].map(blank);
+            let between = if between.is_empty() { " " } else { between };
+            for (text, command) in [("kprobe:f { }", "run sha256"), ("'kprobe:f { }'", "'run sha256'")] {
+                let line = [before, text, between, "-c", between, command, behind].concat();
+                assert_eq!(read(&line), ("kprobe:f { }".into(), Some("run sha256".into())), "{line:?}");
+                let line = [before, text, behind].concat();
+                assert_eq!(read(&line), ("kprobe:f { }".into(), None), "{line:?}");
+                let quoted = name(&mut Words::new(&line));
+                assert_eq!(quoted.map(|(name, _)| name), Ok("kprobe:f { }".into()), "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_pointed_at() {
+        let refused = |line: &str| typed(&mut Words::new(line), "a program").expect_err(line);
+        assert_eq!(refused("kprobe:f { } -c "), Failure::at(16, "a command, as in run sha256, is missing here"));
+        assert_eq!(refused("'kprobe:f"), Failure::at(0, "this quote is not closed"));
+        assert_eq!(refused(""), Failure::at(1, "a program is missing here"));
+    }
+}

@@ -1,0 +1,160 @@
+//! `why`: what the engine says of an instruction, or of every instruction of a function.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+use aarch64_kprobes::ProbeError;
+use aarch64_kprobes::insn::{Op, Verdict};
+use aarch64_kprobes::probe::{self, ProbeInfo, ProbeKind, Site};
+use fallible::OutOfMemory;
+use kprobes_trace::definition::{self, Base};
+use kprobes_trace::events;
+
+use crate::census::Class;
+use crate::disassembly::Disassembly;
+use crate::session::Session;
+use crate::symbol::{self, Symbolic};
+use crate::tracing;
+use crate::typed::name;
+use crate::words::{Failure, Words};
+
+/// `why SYMBOL[+OFFSET]`
+pub(super) fn why(session: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let (text, column) = name(words)?;
+    let place = definition::parse_place(&text).map_err(|error| Failure::at(column + error.column, error))?;
+    let address = events::resolve(&place, &tracing::Names)
+        .map_err(|refusal| Failure::at(column + place.column, refusal))? as usize;
+    let probes = Probes { session, all: probe::list().map_err(Failure::new)? };
+    let whole = matches!(place.base, Base::Symbol(_)) && place.offset_column == place.column;
+    match symbol::lookup(address).filter(|_| whole) {
+        Some(function) => {
+            println!("{}, {} bytes:", function.name, function.size);
+            show_function(address..address + function.size as usize, &probes).map_err(Failure::new)
+        }
+        None => show_instruction(address, &probes).map_err(|error| Failure::at(column + place.column, error)),
+    }
+}
+
+/// Everything about the instruction at `address`.
+///
+/// # Errors
+///
+/// There is none in the text.
+fn show_instruction(address: usize, probes: &Probes<'_>) -> Result<(), ProbeError> {
+    let checked = probe::check(address);
+    let word = match probe::instruction(address) {
+        Some(word) => word,
+        None => return checked.map(|_| ()),
+    };
+    println!("address      {address:#018x}");
+    println!("symbol       {}", Symbolic(address));
+    println!("word         {word:#010x}");
+    println!("instruction  {}", disassembly(address, word, 0..0));
+    if probes.at(address).next().is_some() {
+        println!("probed       by {}; shown is what stood there before", Named { probes, address });
+    }
+    match checked {
+        Ok(Site { verdict: Verdict::Simulate(op), .. }) => {
+            println!("verdict      accepted");
+            println!("mode         simulated");
+            println!("reason       it {}", reason_to_simulate(op));
+        }
+        Ok(_) => {
+            println!("verdict      accepted");
+            println!("mode         boosted");
+            println!("reason       it does the same anywhere, so that a copy of it is executed in an out-of-line slot");
+        }
+        Err(error) => {
+            println!("verdict      rejected");
+            println!("reason       {error}");
+        }
+    }
+    Ok(())
+}
+
+/// A line about each instruction of a function.
+fn show_function(function: Range<usize>, probes: &Probes<'_>) -> Result<(), OutOfMemory> {
+    let (mut count, mut accepted) = (0, 0);
+    for address in function.clone().step_by(4) {
+        let Some(word) = probe::instruction(address) else { break };
+        let checked = probe::check(address);
+        let offset = address - function.start;
+        let text = disassembly(address, word, function.start as u64..function.end as u64);
+        let text = fallible::format(format_args!("{text}"))?;
+        print!("{address:016x}  +{offset:<#6x}  {word:08x}  {text:<40}  ");
+        match &checked {
+            Ok(Site { verdict: Verdict::Simulate(_), .. }) => print!("simulated"),
+            Ok(_) => print!("boosted"),
+            Err(_) => print!("rejected: {}", Class::of(&checked)),
+        }
+        if probes.at(address).next().is_some() {
+            print!(", probed by {}", Named { probes, address });
+        }
+        println!();
+        count += 1;
+        accepted += u32::from(checked.is_ok());
+    }
+    println!("{accepted} of {count} instructions can be probed");
+    Ok(())
+}
+
+fn disassembly(address: usize, word: u32, within: Range<u64>) -> Disassembly<'static> {
+    Disassembly { address: address as u64, word, symbols: &tracing::Names, within }
+}
+
+/// Why an instruction is not executed elsewhere, as a sentence that begins with it.
+fn reason_to_simulate(op: Op) -> &'static str {
+    match op {
+        Op::Nop => "has no effect that needs executing it",
+        Op::Address { .. } | Op::AddressOfPage { .. } => {
+            "computes an address from its own, which a copy would not have"
+        }
+        Op::LoadLiteral { .. } => "loads from an address relative to its own, which a copy would not have",
+        Op::ReadDaif { .. } | Op::WriteDaif { .. } | Op::SetDaif { .. } | Op::ClearDaif { .. } => {
+            "is about the interrupt masks, which are in the saved state while a probe is handled"
+        }
+        // All the others are branches.
+        _ => "goes elsewhere, so that nothing behind a copy of it would be executed",
+    }
+}
+
+/// The probes that are registered.
+struct Probes<'a> {
+    session: &'a Session,
+    all: Vec<ProbeInfo>,
+}
+
+impl Probes<'_> {
+    /// Those at the virtual address `address`.
+    fn at(&self, address: usize) -> impl Iterator<Item = &ProbeInfo> {
+        self.all.iter().filter(move |probe| probe.address == address)
+    }
+
+    fn write_name(&self, probe: &ProbeInfo, out: &mut dyn fmt::Write) -> fmt::Result {
+        let kind = match probe.kind {
+            ProbeKind::Kprobe => "p",
+            ProbeKind::Kretprobe => "r",
+        };
+        let event = self.session.events.iter().find(|event| event.data() == probe.data);
+        let event = event.map_or("-", |event| &event.definition().event);
+        let state = if probe.enabled { "" } else { " (disabled)" };
+        write!(out, "{kind}:{event}{state}")
+    }
+}
+
+/// The names of the probes at the virtual address `address`.
+struct Named<'a> {
+    probes: &'a Probes<'a>,
+    address: usize,
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, probe) in self.probes.at(self.address).enumerate() {
+            f.write_str(if number > 0 { " and " } else { "" })?;
+            self.probes.write_name(probe, f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! `record`: what the rings record leaves the machine.
+
+use kprobes_console::lock::Lock;
+use kprobes_console::session::Session;
+use kprobes_console::words::{Failure, Words};
+
+use crate::println;
+use crate::recording::{Outcome, Recording};
+
+/// What goes on.
+static RECORDING: Lock<Option<Recording>> = Lock::new(None);
+
+/// `record [on|off]`
+pub(super) fn record(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let word = words.next();
+    words.end()?;
+    let mut recording = RECORDING.lock();
+    match word.map(|word| (word.text, word)) {
+        None => println!("{}", if recording.is_some() { "on" } else { "off" }),
+        Some(("on", word)) if recording.is_some() => {
+            return Err(word.failure("this goes on already; `record off` ends it"));
+        }
+        Some(("on", _)) => *recording = Some(Recording::begin()?),
+        Some(("off", word)) => {
+            let recording = recording.take().ok_or_else(|| word.failure("nothing is being sent"))?;
+            let Outcome { records, lost, unsent, is_short } = recording.end();
+            println!("{records} records sent, {lost} lost");
+            if unsent > 0 {
+                return Err(Failure::new(format_args!("the channel has not taken {unsent} frames")));
+            }
+            if is_short {
+                return Err(Failure::new("there was no memory for the last records, which are in the trace"));
+            }
+        }
+        Some((_, word)) => return Err(word.failure("on or off is expected here")),
+    }
+    Ok(())
+}
