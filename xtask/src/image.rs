@@ -71,6 +71,48 @@ pub fn write_plain(elf: &Path, out: &Path) -> Result<usize> {
     Ok(image.len())
 }
 
+/// Fills in the tables of the program `elf`, for which its linker script has set room aside by `kprobes-tables.x`, and writes it to
+/// the file `out`, which appears whole or not at all. Returns how many bytes they have, and for how many there is room; nothing if it
+/// has set none aside.
+pub fn fill_in(elf: &Path, out: &Path) -> Result<Option<(usize, usize)>> {
+    let mut program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
+    let filled = fill(&mut program).with_context(|| format!("{} cannot be given its tables", elf.display()))?;
+    if filled.is_some() {
+        write_bytes(&program, out)?;
+        // As executable as it was.
+        fs::set_permissions(out, fs::metadata(elf)?.permissions())?;
+    }
+    Ok(filled)
+}
+
+fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
+    let file = parse(program)?;
+    let Some(start) = file.symbol_by_name("__kprobes_tables_start").map(|symbol| symbol.address()) else {
+        return Ok(None);
+    };
+    let end = address_of(&file, "__kprobes_tables_end")?;
+    let place = file.segments().find_map(|segment| {
+        let (at, length) = segment.file_range();
+        let offset = start.checked_sub(segment.address())?;
+        (end.checked_sub(segment.address())? <= length).then_some(at + offset)
+    });
+    let place = usize::try_from(place.context("no segment of it has the section .kprobes.tables")?)?;
+    // What the tables are about lies from here on.
+    let base = file.segments().map(|segment| segment.address()).min().unwrap_or(start);
+    let mut tables = symbols(&file, base, &inlined::copies(&file)?)?;
+    tables.resize(tables.len().next_multiple_of(4), 0);
+    tables.extend(types::read(&file)?.map(|contents| types::table(&contents, base)).transpose()?.unwrap_or_default());
+    let room = usize::try_from(end - start)?;
+    ensure!(
+        tables.len() <= room,
+        "they have {} bytes, and there is room for {room}: have `__kprobes_tables_size = {:#x};` in its linker script",
+        tables.len(),
+        tables.len().next_multiple_of(PAGE)
+    );
+    program[place..place + tables.len()].copy_from_slice(&tables);
+    Ok(Some((tables.len(), room)))
+}
+
 fn make(elf: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     let program = fs::read(elf).with_context(|| format!("{} cannot be read", elf.display()))?;
     parse(&program).and_then(|file| image(&file)).with_context(|| format!("no image can be made of {}", elf.display()))

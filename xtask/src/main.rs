@@ -131,6 +131,12 @@ fn make_image(options: &ImageOptions) -> Result<()> {
     if options.elf.is_none() {
         setup::rust(&[])?;
     }
+    if let Some(elf) = &options.elf
+        && let Some((length, room)) = image::fill_in(elf, &options.out)?
+    {
+        println!("{}: its tables have {length} bytes of {room}", options.out.display());
+        return Ok(());
+    }
     let length = match &options.elf {
         Some(elf) => image::write(elf, &options.out)?,
         None if options.loader => {

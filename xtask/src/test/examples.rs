@@ -2,18 +2,32 @@
 
 mod mistakes;
 
-use std::{fs, path::Path, time::Duration};
+use std::{ffi::OsString, fs, path::Path, time::Duration};
 
 use super::{
     capture::capture,
+    dialogue,
     pool::{BuildContext, Pool},
     report::Outcome,
+    session::{Player, Session},
     wanted::Wanted,
 };
-use crate::workspace;
+use crate::{image, workspace};
 
-/// How many lines a kernel needs for probes at most.
-const LINES: usize = 50;
+/// An example: a directory of `examples/`.
+struct Example {
+    name: &'static str,
+    package: &'static str,
+    /// How many lines a kernel like it needs for probes at most.
+    lines: usize,
+    /// Runs the image on a core.
+    run: fn(&Path, &str) -> Result<Outcome, String>,
+}
+
+const EXAMPLES: [Example; 2] = [
+    Example { name: "minimal", package: "kprobes-minimal", lines: 50, run: prints },
+    Example { name: "console", package: "kprobes-console-example", lines: 150, run: answers },
+];
 /// The cores that an example runs on: with LSE and pointer authentication, and without.
 const CORES: [&str; 2] = ["max", "cortex-a72"];
 /// Far more than an example takes.
@@ -22,40 +36,39 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Adds the tests of the examples.
 pub fn add<'a>(pool: &Pool<'a>, wanted: &'a Wanted, is_listing: bool) {
     mistakes::add(pool, wanted, is_listing);
-    pool.add("the examples", move |context| {
-        add_one(context, wanted, is_listing, "examples::minimal_is_short", || is_short("minimal"));
-        let names = CORES.map(|core| (core, format!("examples::minimal_on_{}", core.replace('-', "_"))));
-        if names.iter().all(|(_, name)| !wanted.has(name)) {
-            return;
-        }
-        if is_listing {
-            return names
-                .into_iter()
-                .filter(|(_, name)| wanted.has(name))
-                .for_each(|(_, name)| context.results.list(name, 1));
-        }
-        match workspace::build_kernel("kprobes-minimal") {
-            Ok(elf) => names.into_iter().filter(|(_, name)| wanted.has(name)).for_each(|(core, name)| {
-                let elf = elf.clone();
-                context
-                    .add(name.clone(), Box::new(move |results| results.time(name, || prints(&elf, core, "minimal"))));
-            }),
-            Err(error) => context.results.step_failed("build::kprobes-minimal", format!("{error:#}")),
-        }
-    });
+    for example in &EXAMPLES {
+        pool.add("the examples", move |context| add_example(context, wanted, is_listing, example));
+    }
+}
+
+fn add_example(context: &BuildContext<'_, '_>, wanted: &Wanted, is_listing: bool, example: &'static Example) {
+    let Example { name, package, run, .. } = example;
+    add_one(context, wanted, is_listing, format!("examples::{name}_is_short"), || is_short(example));
+    let names = CORES.map(|core| (core, format!("examples::{name}_on_{}", core.replace('-', "_"))));
+    let names: Vec<_> = names.into_iter().filter(|(_, name)| wanted.has(name)).collect();
+    if is_listing || names.is_empty() {
+        return names.into_iter().for_each(|(_, name)| context.results.list(name, 1));
+    }
+    match workspace::build_kernel(package) {
+        Ok(elf) => names.into_iter().for_each(|(core, name)| {
+            let elf = elf.clone();
+            context.add(name.clone(), Box::new(move |results| results.time(name, || run(&elf, core))));
+        }),
+        Err(error) => context.results.step_failed(format!("build::{package}"), format!("{error:#}")),
+    }
 }
 
 fn add_one(
     context: &BuildContext<'_, '_>,
     wanted: &Wanted,
     is_listing: bool,
-    name: &'static str,
+    name: String,
     test: impl FnOnce() -> Result<(), String>,
 ) {
-    match (wanted.has(name), is_listing) {
+    match (wanted.has(&name), is_listing) {
         (false, _) => {}
-        (true, true) => context.results.list(name.into(), 1),
-        (true, false) => context.results.time(name.into(), || test().map(|()| Outcome::Passed)),
+        (true, true) => context.results.list(name, 1),
+        (true, false) => context.results.time(name, || test().map(|()| Outcome::Passed)),
     }
 }
 
@@ -64,8 +77,8 @@ fn read(path: &str) -> Result<String, String> {
 }
 
 /// Compares what an example prints with the block of its page.
-fn prints(elf: &Path, core: &str, example: &str) -> Result<Outcome, String> {
-    let page = read(&format!("examples/{example}/README.md"))?;
+fn prints(elf: &Path, core: &str) -> Result<Outcome, String> {
+    let page = read("examples/minimal/README.md")?;
     let (_, block) = page.split_once("```text\n").ok_or("the page shows no output")?;
     let (expected, _) = block.split_once("```").ok_or("the output on the page has no end")?;
     let printed = run(elf, core)?;
@@ -73,6 +86,19 @@ fn prints(elf: &Path, core: &str, example: &str) -> Result<Outcome, String> {
         true => Ok(Outcome::Passed),
         false => Err(format!("it prints\n{printed}\nand its page shows\n{expected}")),
     }
+}
+
+/// Has the session that the page of the example shows.
+fn answers(elf: &Path, core: &str) -> Result<Outcome, String> {
+    let mut out = elf.as_os_str().to_owned();
+    out.push(format!(".{core}"));
+    let filled = image::fill_in(elf, out.as_ref()).map_err(|error| format!("{error:#}"))?;
+    filled.ok_or("it has no room for its tables")?;
+    let page = read("examples/console/README.md")?;
+    let session = Session::in_markdown(&page, "console").into_iter().next().ok_or("the page shows no session")??;
+    let arguments = ["-machine", "virt", "-cpu", core, "-nic", "none", "-kernel"].map(OsString::from);
+    let arguments: Vec<_> = arguments.into_iter().chain([out]).collect();
+    dialogue::converse(&arguments, TIMEOUT.as_secs(), &mut Player::new(session)).map(|()| Outcome::Passed)
 }
 
 /// What an image prints on QEMU's virt machine with this core, until it ends.
@@ -86,16 +112,17 @@ fn run(elf: &Path, core: &str) -> Result<String, String> {
 }
 
 /// Counts the lines of an example that are there for probes: those of the module `probes`, and those that say so.
-fn is_short(example: &str) -> Result<(), String> {
+fn is_short(Example { name, lines: most, .. }: &Example) -> Result<(), String> {
     let (source, script) =
-        (read(&format!("examples/{example}/src/main.rs"))?, read(&format!("examples/{example}/{example}.ld"))?);
+        (read(&format!("examples/{name}/src/main.rs"))?, read(&format!("examples/{name}/{name}.ld"))?);
     let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
     let module = source.lines().skip_while(|line| *line != "mod probes {").take_while(|line| *line != "}");
     let lines = module.filter(is_code).count()
         + source.lines().filter(|line| line.ends_with("// probes")).count()
         + script.lines().filter(|line| line.ends_with("/* probes */")).count();
     match lines {
-        1..=LINES => Ok(()),
-        _ => Err(format!("{lines} lines of it are for probes, of at most {LINES}")),
+        0 => Err("it has nothing for probes".into()),
+        lines if lines <= *most => Ok(()),
+        _ => Err(format!("{lines} lines of it are for probes, of at most {most}")),
     }
 }

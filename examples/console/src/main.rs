@@ -1,0 +1,241 @@
+//! A kernel that has nothing but a UART and a heap, with the whole console: one CPU, identity-mapped, no tasks and no interrupts, on
+//! QEMU's `virt` machine.
+//!
+//! What it has for the sake of the console stands in the module `probes`, in the lines here that end in `// probes`, and in those of
+//! `console.ld` that end likewise.
+
+#![cfg_attr(target_os = "none", no_std, no_main)]
+
+#[cfg(target_os = "none")]
+mod kernel {
+    use core::arch::{asm, global_asm};
+    use core::fmt::{self, Write};
+    use core::hint::black_box;
+    use core::panic::PanicInfo;
+
+    use talc::TalcLock;
+    use talc::source::Claim;
+
+    use crate::probes; // probes
+
+    global_asm!(
+        ".section .text.start, \"ax\"",
+        ".global start",
+        "start:",
+        "adrp x0, stack_end",
+        "add x0, x0, :lo12:stack_end",
+        "mov sp, x0",
+        "adrp x0, vectors",
+        "add x0, x0, :lo12:vectors",
+        "msr vbar_el1, x0",
+        // Devices in the first GiB, memory in the second.
+        "adrp x0, tables",
+        "add x0, x0, :lo12:tables",
+        "msr ttbr0_el1, x0",
+        "mov x0, #0xff00",
+        "msr mair_el1, x0",
+        "ldr x0, =0x100803519",
+        "msr tcr_el1, x0",
+        "isb",
+        "mrs x0, sctlr_el1",
+        "mov x1, #0x1005",
+        "orr x0, x0, x1",
+        "msr sctlr_el1, x0",
+        "isb",
+        "msr daifclr, #0b1111", // probes
+        "b main",
+        // The fifth vector is that of synchronous exceptions from EL1.
+        ".balign 2048",
+        "vectors:",
+        ".rept 4",
+        ".balign 128",
+        "b unexpected",
+        ".endr",
+        ".balign 128",
+        "b kprobes_vector",                                  // probes
+        ".global kprobes_host_vector; kprobes_host_vector:", // probes
+        "b unexpected",
+        ".rept 11",
+        ".balign 128",
+        "b unexpected",
+        ".endr",
+        ".balign 4096",
+        "tables:",
+        ".quad 0x0060000000000401, 0x0000000040000705",
+        ".balign 4096, 0",
+    );
+
+    #[unsafe(no_mangle)]
+    extern "C" fn main() -> ! {
+        probes::run() // probes
+    }
+
+    /// What there is to trace.
+    pub mod shop {
+        use core::hint::black_box;
+
+        /// Somebody who buys.
+        #[derive(Debug)]
+        pub struct Customer {
+            pub number: u32,
+            pub pays: Payment,
+        }
+
+        #[derive(Clone, Copy, Debug)]
+        pub enum Payment {
+            Cash,
+            Card,
+        }
+
+        /// The price of `count` pieces, in cents.
+        #[inline(never)]
+        pub fn price(customer: &Customer, count: u64) -> u64 {
+            let Customer { number, pays } = black_box(customer);
+            let discount = u64::from(matches!(pays, Payment::Cash) && *number > 0);
+            black_box(count * 250 - discount * count)
+        }
+
+        /// Serves so many customers, and returns what they paid.
+        #[inline(never)]
+        pub fn open(customers: u32) -> u64 {
+            let pays = |number: u32| if number.is_multiple_of(3) { Payment::Cash } else { Payment::Card };
+            (0..customers).map(|number| price(&Customer { number, pays: pays(number) }, u64::from(number % 4))).sum()
+        }
+    }
+
+    /// The PL011, in the order of its registers.
+    const UART: *mut u32 = 0x900_0000 as *mut u32;
+    const FLAGS: usize = 6;
+    const RECEIVE_EMPTY: u32 = 1 << 4;
+
+    pub struct Uart;
+
+    impl Uart {
+        pub fn read(&self) -> Option<u8> {
+            // SAFETY: the flags of the UART, and its data register, of which there are bytes then.
+            unsafe {
+                let is_empty = UART.add(FLAGS).read_volatile() & RECEIVE_EMPTY != 0;
+                (!is_empty).then(|| UART.read_volatile() as u8)
+            }
+        }
+    }
+
+    impl Write for Uart {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            for byte in text.bytes() {
+                if byte == b'\n' {
+                    self.write_char('\r')?;
+                }
+                // SAFETY: the data register of the UART, which never makes one wait.
+                unsafe { UART.write_volatile(byte.into()) };
+            }
+            Ok(())
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn unexpected() -> ! {
+        let (esr, elr, far): (u64, u64, u64);
+        // SAFETY: reads registers.
+        unsafe {
+            asm!("mrs {}, esr_el1", "mrs {}, elr_el1", "mrs {}, far_el1", out(reg) esr, out(reg) elr, out(reg) far)
+        };
+        panic!("exception {esr:#x} at {elr:#x}, address {far:#x}")
+    }
+
+    pub fn power_off() -> ! {
+        // SAFETY: SYSTEM_OFF of PSCI, which does not return.
+        unsafe { asm!("hvc #0", in("x0") 0x8400_0008_u64, options(noreturn)) }
+    }
+
+    #[panic_handler]
+    fn panic(info: &PanicInfo<'_>) -> ! {
+        let _ = writeln!(Uart, "{info}");
+        power_off()
+    }
+
+    const HEAP_SIZE: usize = 16 << 20;
+    static mut HEAP: [u8; HEAP_SIZE] = [0; HEAP_SIZE];
+
+    #[global_allocator]
+    // SAFETY: nothing else uses the array.
+    static ALLOCATOR: TalcLock<spin::Mutex<()>, Claim> = TalcLock::new(unsafe { Claim::array(&raw mut HEAP) });
+
+    /// Opens the shop, and says what came in.
+    pub fn open(customers: u32) {
+        let _ = writeln!(Uart, "{} cents", shop::open(black_box(customers)));
+    }
+}
+
+#[cfg(target_os = "none")]
+mod probes {
+    use core::fmt::{self, Write};
+    use core::ops::Range;
+
+    use aarch64_kprobes::Context;
+    use aarch64_kprobes::platform::Platform;
+    use kprobes_console::command::Command;
+    use kprobes_console::{Host, symbol};
+
+    use crate::kernel::{self, Uart};
+
+    unsafe extern "C" {
+        safe static __text_start: u8;
+        safe static __text_end: u8;
+    }
+
+    struct Kernel;
+    aarch64_kprobes::platform!(Kernel);
+    kprobes_trace::host!(Kernel);
+
+    // SAFETY: the vector leads to the engine, and the defaults fit a kernel of one CPU without interrupts, whose text is writable.
+    unsafe impl Platform for Kernel {
+        fn text() -> Range<usize> {
+            &raw const __text_start as usize..&raw const __text_end as usize
+        }
+        fn function(address: usize) -> Option<Range<usize>> {
+            symbol::function(address)
+        }
+        fn has_data(addresses: Range<usize>) -> bool {
+            symbol::has_data(addresses)
+        }
+    }
+
+    // SAFETY: TPIDR_EL1 leads to a `Context`.
+    unsafe impl kprobes_trace::host::Host for Kernel {}
+
+    // SAFETY: there are no interrupts but those of PSTATE.DAIF.
+    unsafe impl Host for Kernel {
+        fn write(&self, text: fmt::Arguments<'_>) {
+            let _ = Uart.write_fmt(text);
+        }
+        fn read(&self) -> Option<u8> {
+            Uart.read()
+        }
+        fn commands(&self) -> &'static [Command] {
+            static COMMANDS: [Command; 2] = [
+                Command::new("open", "[N]", "serve N customers", |_, words| {
+                    let customers = words.number(10, 1_000_000)?;
+                    words.end()?;
+                    kernel::open(customers as u32);
+                    Ok(())
+                }),
+                Command::new("poweroff", "", "switch the machine off", |_, _| kernel::power_off()),
+            ];
+            &COMMANDS
+        }
+    }
+
+    pub fn run() -> ! {
+        static CONTEXT: Context = Context::of_task(1, "kernel");
+        // SAFETY: this is the only CPU, and nothing else uses TPIDR_EL1.
+        unsafe { CONTEXT.install(0) };
+        kprobes_console::init(&Kernel);
+        kprobes_console::run()
+    }
+}
+
+#[cfg(not(target_os = "none"))]
+fn main() {
+    eprintln!("this runs on QEMU's virt machine: see examples/console/README.md");
+}
