@@ -10,7 +10,7 @@ use aarch64_kprobes::probe::Registration;
 use aarch64_kprobes::{Kprobe, ProbeError, probe};
 use kprobes_symbols::SymbolTable;
 
-use crate::host::{self, host};
+use crate::host::host;
 use crate::session::Session;
 use crate::words::{Failure, Words};
 use crate::{input, symbol, time};
@@ -183,7 +183,12 @@ fn make_room(probes: &mut Vec<Kprobe>) -> bool {
     const NEEDED: usize = 512 * AT_ONCE;
     /// About what a probe takes besides when it is armed, with its place in the lists that are made for that.
     const ARMED: usize = 384;
-    probes.try_reserve(AT_ONCE).is_ok() && host::memory_to_spare() > NEEDED + ARMED * (probes.len() + AT_ONCE)
+    let needed = NEEDED + ARMED * (probes.len() + AT_ONCE);
+    let is_there = match host().memory_to_spare() {
+        Some(bytes) => bytes > needed,
+        None => Vec::<u8>::new().try_reserve_exact(needed).is_ok(),
+    };
+    probes.try_reserve(AT_ONCE).is_ok() && is_there
 }
 
 fn show(probes: &[Kprobe]) {

@@ -30,12 +30,14 @@ pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> Result<Box<dyn Task>, Out
 ///
 /// # Safety
 ///
-/// [`masked`](Self::masked) is as it says of itself: what records hits relies on it.
+/// [`masked`](Self::masked) is as it says of itself, and no CPU with another number than those that [`cpus`](Self::cpus) says ever hits a
+/// probe: what records and counts hits relies on it.
 pub unsafe trait Host: Sync {
     /// The tables that `cargo xtask image` has made: the names of functions, copies that were inlined, types. What follows them is
     /// not looked at. Without them, nothing can be probed by its name.
     ///
-    /// By default what `kprobes-tables.x` has set aside for them.
+    /// They have the addresses that the image was linked at. By default what `kprobes-tables.x` has set aside for them, which is empty
+    /// until that command has filled it in.
     fn tables(&self) -> &'static [u8] {
         tables()
     }
@@ -62,7 +64,7 @@ pub unsafe trait Host: Sync {
     }
 
     /// What starts tasks, if there are tasks. Without them, a program that runs with a command shows what it puts out behind that,
-    /// and its clauses with an interval run late.
+    /// and its clauses with an interval run then, once.
     fn spawn(&self) -> Option<Spawn> {
         None
     }
@@ -85,7 +87,7 @@ pub unsafe trait Host: Sync {
         platform::with_masked(action);
     }
 
-    /// How many CPUs there are: their numbers are below this, and a hit on another is not recorded.
+    /// How many CPUs there ever are, when [`init`] is told of the kernel: their numbers are below this.
     ///
     /// By default as many as the [`Platform`](aarch64_kprobes::platform::Platform) says.
     fn cpus(&self) -> usize {
@@ -143,11 +145,17 @@ fn tables() -> &'static [u8] {
 }
 
 static HOST: Once<&'static dyn Host> = Once::new();
+/// What it has said of its CPUs.
+static CPUS: Once<usize> = Once::new();
 
-/// Tells the console of the kernel, once, before anything else of it is used. It says so if the tables are no good.
+/// Tells the console of the kernel, before anything else of it is used. It says so if the tables are no good. What comes after the
+/// first time changes nothing.
 pub fn init(host: &'static dyn Host) {
-    HOST.call_once(|| host);
-    time::init(host.clock());
+    HOST.call_once(|| {
+        time::init(host.clock());
+        CPUS.call_once(|| host.cpus());
+        host
+    });
     crate::symbol::init(host.tables());
 }
 
@@ -167,7 +175,7 @@ pub(crate) fn memory_to_spare() -> usize {
 
 /// See [`Host::cpus`].
 pub(crate) fn cpus() -> usize {
-    host().cpus()
+    CPUS.get().copied().unwrap_or(1)
 }
 
 /// See [`Host::running_cpus`].
@@ -182,9 +190,5 @@ pub(crate) fn sleep(duration: Duration) {
 
 /// See [`Host::masked`].
 pub(crate) fn masked(action: &mut dyn FnMut()) {
-    // The first bytes may be typed before the console begins.
-    match HOST.get() {
-        Some(host) => host.masked(action),
-        None => platform::with_masked(action),
-    }
+    host().masked(action);
 }

@@ -1,18 +1,19 @@
 //! What is typed, and ^C, which is for the command that runs.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use aarch64_kprobes::platform;
 use heapless::Deque;
 use spin::Mutex;
 
-use crate::host::{host, masked};
+use crate::host::host;
 
 /// How many bytes are kept until they are read.
 const ROOM: usize = 4096;
 /// What ^C sends.
 const INTERRUPT_KEY: u8 = 0x03;
 
-/// What was typed and not read. Held with interrupts masked alone, as an interrupt may bring more.
+/// What was typed and not read.
 static TYPED: Mutex<Deque<u8, ROOM>> = Mutex::new(Deque::new());
 static LOST: AtomicU64 = AtomicU64::new(0);
 /// What [`INTERRUPT_KEY`] does: [`IDLE`], [`RUNNING`] or [`INTERRUPTED`].
@@ -24,22 +25,25 @@ const RUNNING: u8 = 1;
 /// It has done so.
 const INTERRUPTED: u8 = 2;
 
-/// Takes bytes that have come. It may be called by an interrupt handler.
-pub fn take(bytes: impl IntoIterator<Item = u8>) {
-    let mut bytes = bytes.into_iter();
-    masked(&mut || {
-        let mut typed = TYPED.lock();
-        for byte in bytes.by_ref() {
-            if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
-                // What was typed ahead is not meant any more.
-                typed.clear();
-                // Not if the command, on another CPU, is over in this moment.
-                let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
-            } else {
-                lose(typed.push_back(byte).is_err().into());
-            }
+/// Takes a byte that has come. It may be called by an interrupt handler. Returns whether it was not ^C for the command that runs, and
+/// so is to be read.
+pub fn take(byte: u8) -> bool {
+    with_typed(|typed| {
+        if byte == INTERRUPT_KEY && FOREGROUND.load(Ordering::Relaxed) != IDLE {
+            // What was typed ahead is not meant any more.
+            typed.clear();
+            // Not if the command, on another CPU, is over in this moment.
+            let _ = FOREGROUND.compare_exchange(RUNNING, INTERRUPTED, Ordering::Relaxed, Ordering::Relaxed);
+            return false;
         }
-    });
+        lose(typed.push_back(byte).is_err().into());
+        true
+    })
+}
+
+/// What was typed is held with interrupts masked alone, as a handler of one may bring more.
+fn with_typed<R>(f: impl FnOnce(&mut Deque<u8, ROOM>) -> R) -> R {
+    platform::with_masked(|| f(&mut TYPED.lock()))
 }
 
 /// Says that so many bytes came too fast for whoever took them, at least: the line that they are of is not carried out.
@@ -56,25 +60,28 @@ pub fn lost() -> u64 {
 /// Whether there is something to read.
 #[must_use]
 pub fn is_there() -> bool {
-    let mut is_there = false;
-    masked(&mut || is_there = !TYPED.lock().is_empty());
-    is_there
+    with_typed(|typed| !typed.is_empty())
 }
 
-/// Asks the kernel for what has come.
+/// Asks the kernel for what has come, as far as there is room for it. One task at a time, as bytes have an order.
 fn look() {
-    if let Some(byte) = host().read() {
-        take(core::iter::once(byte).chain(core::iter::from_fn(|| host().read())));
+    static IS_LOOKING: AtomicBool = AtomicBool::new(false);
+    if IS_LOOKING.swap(true, Ordering::Acquire) {
+        return;
     }
+    while !with_typed(|typed| typed.is_full())
+        && let Some(byte) = host().read()
+    {
+        take(byte);
+    }
+    IS_LOOKING.store(false, Ordering::Release);
 }
 
 /// Waits for a byte.
 pub fn read_byte() -> u8 {
     loop {
         look();
-        let mut byte = None;
-        masked(&mut || byte = TYPED.lock().pop_front());
-        match byte {
+        match with_typed(|typed| typed.pop_front()) {
             Some(byte) => return byte,
             None => host().wait(),
         }

@@ -152,6 +152,9 @@ fn run_alone(
         let _ = failure.write(command, &mut Screen::default());
     }
     session.is_refused |= outcome.is_err();
+    if !program.is_over() {
+        program.turn();
+    }
     let program = program.detach();
     let mut lines = follower.end();
     if input::take_interrupt() {

@@ -6,7 +6,7 @@ use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
 use spin::Once;
 
-use crate::host::{host, masked, memory_to_spare};
+use crate::host::{cpus, host, masked, memory_to_spare};
 use crate::{prologue, symbol, time};
 
 /// The rings of the CPUs, made when they are first asked for.
@@ -18,7 +18,7 @@ pub fn rings() -> &'static Rings {
     static RINGS: Once<Rings> = Once::new();
     RINGS.call_once(|| {
         let host = host();
-        Rings::new(host.cpus(), host.ring_bytes(), host.interrupts()).expect("there is memory for the rings")
+        Rings::new(cpus(), host.ring_bytes(), host.interrupts()).expect("there is memory for the rings")
     })
 }
 

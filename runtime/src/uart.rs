@@ -113,8 +113,9 @@ fn receive(uart: &Pl011) {
             }
             continue;
         }
-        input::take(Some(byte));
-        input::lose(data.is_set(Data::OVERRUN).into());
+        if input::take(byte) {
+            input::lose(data.is_set(Data::OVERRUN).into());
+        }
     }
     READERS.wake_one();
 }

@@ -30,6 +30,8 @@ const MAGIC_AT: usize = 56;
 const MAGIC: &[u8] = b"ARM\x64";
 /// What the names of constants begin with that only the compiler knows.
 const ANONYMOUS: &str = "anon.";
+/// Half of what the offsets in tables reach.
+const REACH: u64 = 2 << 30;
 /// More than this is a broken link, not an image.
 const LARGEST: u64 = 256 << 20;
 
@@ -97,8 +99,10 @@ fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
         (end.checked_sub(segment.address())? <= length).then_some(at + offset)
     });
     let place = usize::try_from(place.context("no segment of it has the section .kprobes.tables")?)?;
-    // What the tables are about lies from here on.
-    let base = file.segments().map(|segment| segment.address()).min().unwrap_or(start);
+    // What the tables are about lies from here on. A part of the kernel that runs elsewhere, as before it has its mappings, is out of
+    // their reach.
+    let is_near = |address: &u64| start.checked_sub(*address).is_some_and(|distance| distance < REACH);
+    let base = file.segments().map(|segment| segment.address()).filter(is_near).min().unwrap_or(start);
     let mut tables = symbols(&file, base, &inlined::copies(&file)?)?;
     tables.resize(tables.len().next_multiple_of(4), 0);
     tables.extend(types::read(&file)?.map(|contents| types::table(&contents, base)).transpose()?.unwrap_or_default());
@@ -109,8 +113,10 @@ fn fill(program: &mut [u8]) -> Result<Option<(usize, usize)>> {
         tables.len(),
         tables.len().next_multiple_of(PAGE)
     );
-    program[place..place + tables.len()].copy_from_slice(&tables);
-    Ok(Some((tables.len(), room)))
+    let (length, place) = (tables.len(), place..place + room);
+    tables.resize(room, 0);
+    program.get_mut(place).context("it is truncated")?.copy_from_slice(&tables);
+    Ok(Some((length, room)))
 }
 
 fn make(elf: &Path, image: impl Fn(&ElfFile64<'_>) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
@@ -209,7 +215,8 @@ fn symbols(file: &ElfFile64<'_>, base: u64, copies: &[Inlined]) -> Result<Vec<u8
         matches!(kind, Data | ReadOnlyData | ReadOnlyDataWithRel | ReadOnlyString | UninitializedData)
     };
     let (mut functions, mut statics) = (Vec::new(), Vec::new());
-    for symbol in file.symbols().filter(|symbol| symbol.size() != 0) {
+    let is_in_reach = |address: u64| address.checked_sub(base).is_some_and(|offset| offset < 2 * REACH - 1);
+    for symbol in file.symbols().filter(|symbol| symbol.size() != 0 && is_in_reach(symbol.address())) {
         let symbols = match symbol.kind() {
             SymbolKind::Text if is_in(&symbol, |kind| kind == SectionKind::Text) => &mut functions,
             SymbolKind::Data if is_in(&symbol, is_data) => &mut statics,
