@@ -193,7 +193,7 @@ mod target {
         // SAFETY: the register is the engine's, and leads to memory or nowhere: no device is at an address that a kernel keeps there.
         let word =
             unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
-        let is_state = (0..platform::MAX_CPUS).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);
+        let is_state = (0..platform::cpus()).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);
         if is_state { Ok(()) } else { Err(EmbeddingError::NotCpuState { address, word }) }
     }
 

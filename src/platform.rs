@@ -217,6 +217,12 @@ pub(crate) use exported::{
     kprobes_platform_with_writable as with_writable,
 };
 
+/// On the host there are as many CPUs as tests may ask for.
+#[cfg(not(target_os = "none"))]
+pub(crate) fn cpus() -> usize {
+    MAX_CPUS
+}
+
 /// On the host, the tests of other crates have no kernel, which would know a stack.
 #[cfg(not(any(target_os = "none", test)))]
 pub(crate) fn stack(_pointer: usize) -> Option<Range<usize>> {

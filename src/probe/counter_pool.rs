@@ -1,21 +1,29 @@
 //! Memory for the counts of probes.
 //!
-//! A block serves as many probes as have their counts in [`STRIDE`] bytes, with that much for each CPU. Blocks stay for
-//! ever: what the most probes that there have been at a time have needed. What is given back is handed out first.
+//! A block serves as many probes as have their counts in [`STRIDE`] bytes, with that much for each CPU; where there is one CPU,
+//! nothing has to lie at that distance, and a block is smaller. Blocks stay for ever: what the most probes that there have been at a
+//! time have needed. What is given back is handed out first.
 
 use alloc::alloc::{Layout, alloc_zeroed};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use super::hit::counters::{Counters, Counts, STRIDE};
-use crate::platform::MAX_CPUS;
+use crate::platform;
 
-/// How many probes have their counts in one block.
-const PROBES: usize = STRIDE / size_of::<Counts>();
-const BLOCK: Layout = match Layout::from_size_align(STRIDE * MAX_CPUS, STRIDE) {
-    Ok(layout) => layout,
-    Err(_) => panic!("the size of a block is not a multiple of its alignment"),
-};
+/// How many probes have their counts in a block where there is one CPU.
+const PROBES_OF_ONE_CPU: usize = 32;
+
+/// How many probes have their counts in a block.
+fn probes() -> usize {
+    if platform::cpus() == 1 { PROBES_OF_ONE_CPU } else { STRIDE / size_of::<Counts>() }
+}
+
+/// The memory of a block.
+fn block() -> Option<Layout> {
+    let of_one_cpu = size_of::<Counts>() * probes();
+    Layout::from_size_align(of_one_cpu * platform::cpus(), of_one_cpu).ok()
+}
 
 /// The counts that no probe has.
 #[derive(Debug)]
@@ -44,12 +52,12 @@ impl FreeCounters {
     #[cold]
     fn grow(&mut self) -> Option<()> {
         // Room for all that there are, so that giving back needs no memory.
-        self.free.try_reserve(PROBES * (self.blocks + 1) - self.free.len()).ok()?;
+        self.free.try_reserve(probes() * (self.blocks + 1) - self.free.len()).ok()?;
         // SAFETY: the layout has a size.
-        let block: NonNull<Counts> = NonNull::new(unsafe { alloc_zeroed(BLOCK) })?.cast();
+        let block: NonNull<Counts> = NonNull::new(unsafe { alloc_zeroed(block()?) })?.cast();
         self.blocks += 1;
         // SAFETY: the counts of a probe begin in the first part of the block, and end in the last.
-        self.free.extend((0..PROBES).rev().map(|probe| unsafe { Counters::new(block.add(probe)) }));
+        self.free.extend((0..probes()).rev().map(|probe| unsafe { Counters::new(block.add(probe)) }));
         Some(())
     }
 
@@ -61,6 +69,6 @@ impl FreeCounters {
 
     /// Bytes of memory that all counts take, and the list of those that no probe has.
     pub(super) fn memory(&self) -> usize {
-        self.blocks * BLOCK.size() + self.free.capacity() * size_of::<Counters>()
+        self.blocks * block().map_or(0, |block| block.size()) + self.free.capacity() * size_of::<Counters>()
     }
 }

@@ -12,12 +12,12 @@ use fallible::OutOfMemory;
 
 use super::hit::counters::STRIDE;
 use super::hit::cpu::Cpu;
-use crate::platform::MAX_CPUS;
+use crate::platform;
 
-const BLOCK: Layout = match Layout::from_size_align(CpuWords::BYTES, STRIDE) {
-    Ok(layout) => layout,
-    Err(_) => panic!("the size of a block is not a multiple of its alignment"),
-};
+/// The memory of the words of all CPUs.
+fn block() -> Result<Layout, OutOfMemory> {
+    Layout::from_size_align(CpuWords::bytes(), STRIDE).map_err(|_| OutOfMemory)
+}
 
 /// As many words as fit into a page, on each CPU. They outlive the probes whose snippets add to them.
 #[derive(Debug)]
@@ -32,10 +32,14 @@ unsafe impl Send for CpuWords {}
 unsafe impl Sync for CpuWords {}
 
 impl CpuWords {
-    /// Bytes of memory that they take.
-    pub const BYTES: usize = STRIDE * MAX_CPUS;
     /// How many there are.
     pub const COUNT: usize = STRIDE / size_of::<AtomicU64>();
+
+    /// Bytes of memory that they take.
+    #[must_use]
+    pub fn bytes() -> usize {
+        STRIDE * platform::cpus()
+    }
 
     /// Words that are 0.
     ///
@@ -44,7 +48,7 @@ impl CpuWords {
     /// There is no memory for them.
     pub fn new() -> Result<Self, OutOfMemory> {
         // SAFETY: the layout has a size.
-        let first = NonNull::new(unsafe { alloc_zeroed(BLOCK) }).ok_or(OutOfMemory)?;
+        let first = NonNull::new(unsafe { alloc_zeroed(block()?) }).ok_or(OutOfMemory)?;
         // Snippets come to them by an address that is computed.
         first.as_ptr().expose_provenance();
         Ok(Self { first: first.cast() })
@@ -64,7 +68,7 @@ impl CpuWords {
 
     /// Has the word of number `index` be `value` on the CPU of number `cpu`; nothing if there is no such word or CPU.
     pub fn set(&self, cpu: usize, index: usize, value: u64) {
-        if cpu < MAX_CPUS && index < Self::COUNT {
+        if cpu < platform::cpus() && index < Self::COUNT {
             // SAFETY: there are so many words for each of these CPUs.
             unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() }.store(value, Relaxed);
         }
@@ -78,13 +82,15 @@ impl CpuWords {
         }
         // SAFETY: there are so many words for each of these CPUs.
         let word = |cpu: usize| unsafe { self.first.byte_add(cpu * STRIDE).add(index).as_ref() };
-        (0..MAX_CPUS).fold(0, |sum, cpu| sum.wrapping_add(word(cpu).load(Relaxed)))
+        (0..platform::cpus()).fold(0, |sum, cpu| sum.wrapping_add(word(cpu).load(Relaxed)))
     }
 }
 
 impl Drop for CpuWords {
     fn drop(&mut self) {
-        // SAFETY: `new` has allocated it with this layout. The probes whose snippets use it are gone, as the type demands.
-        unsafe { dealloc(self.first.as_ptr().cast(), BLOCK) };
+        if let Ok(block) = block() {
+            // SAFETY: `new` has allocated it with this layout. The probes whose snippets use it are gone, as the type demands.
+            unsafe { dealloc(self.first.as_ptr().cast(), block) };
+        }
     }
 }

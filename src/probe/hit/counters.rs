@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::cpu::Cpu;
-use crate::platform::MAX_CPUS;
+use crate::platform;
 
 /// Bytes from the counts of one CPU to those of the next: what lies between belongs to the same CPU.
 pub(crate) const STRIDE: usize = 4096;
@@ -39,7 +39,7 @@ impl Counters {
     ///
     /// # Safety
     ///
-    /// There are [`MAX_CPUS`] of them, [`STRIDE`] bytes apart, and they live forever.
+    /// There is one for each CPU of the platform, [`STRIDE`] bytes from the other, and they live forever.
     pub(crate) unsafe fn new(first: NonNull<Counts>) -> Self {
         Self(first.as_ptr().expose_provenance().wrapping_sub(ptr::from_ref(Cpu::of(0)).addr()))
     }
@@ -81,16 +81,23 @@ impl Counters {
     }
 
     fn sum(self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
-        (0..MAX_CPUS).map(|cpu| count(self.of(Cpu::of(cpu))).load(Relaxed)).sum()
+        self.all().map(|counts| count(counts).load(Relaxed)).sum()
     }
 
     /// Sets all counts to zero. No CPU counts meanwhile.
     pub(crate) fn reset(self) {
-        for cpu in 0..MAX_CPUS {
-            let counts = self.of(Cpu::of(cpu));
+        for counts in self.all() {
             counts.hits.store(0, Relaxed);
             counts.missed.store(0, Relaxed);
         }
+    }
+
+    /// Those of each CPU.
+    #[inline]
+    fn all(self) -> impl Iterator<Item = &'static Counts> {
+        let first = ptr::from_ref(self.of(Cpu::of(0))).expose_provenance();
+        // SAFETY: as the caller of `new` promised; the sinks, parts of the states, lie so far apart, too.
+        (0..platform::cpus()).map(move |cpu| unsafe { &*ptr::with_exposed_provenance(first + cpu * STRIDE) })
     }
 }
 

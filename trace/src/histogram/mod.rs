@@ -159,7 +159,7 @@ impl Histogram {
     #[must_use]
     pub fn bytes(definition: &Definition, cpus: usize) -> usize {
         let shape = Shape::of(definition, definition.keys.iter().map(Key::of));
-        let words = if Self::has_exponents(definition, shape) { CpuWords::BYTES } else { 0 };
+        let words = if Self::has_exponents(definition, shape) { CpuWords::bytes() } else { 0 };
         Table::bytes(definition.size, shape, definition.values.len()).saturating_mul(cpus).saturating_add(words)
     }
 
