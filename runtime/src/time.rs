@@ -10,6 +10,8 @@ use spin::Once;
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, Readable, Writeable};
 
+use kprobes_vm::compile::Clock;
+
 use crate::device_tree::Interrupt;
 use crate::interrupt::{self, InterruptError};
 use crate::task;
@@ -91,6 +93,12 @@ pub(crate) fn start() -> u64 {
 #[must_use]
 pub fn now() -> Duration {
     duration(counter() - start())
+}
+
+/// What [`nanoseconds`] computes with, for code that does so itself: on every CPU the same, once the kernel has started.
+#[must_use]
+pub(crate) fn clock() -> Clock {
+    Clock { start: start(), per_tick: NANOSECONDS_PER_TICK.load(Ordering::Relaxed) }
 }
 
 /// Nanoseconds since the kernel started, to a few instructions: without a division, and without a barrier. Fit for code that

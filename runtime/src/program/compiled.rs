@@ -18,7 +18,7 @@ use kprobes_vm::compile::{self, Base, Directory, Kernel, Path, Refused, Source};
 use super::Shared;
 use super::hit::{Site, callees};
 use super::room::Room;
-use crate::{smp, task};
+use crate::{smp, task, time};
 
 /// Why a clause is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl View {
             cpus: smp::count(),
             task: Some(Source::Path(in_task(&[task::NUMBER_OFFSET as u16]))),
             comm: Some(in_task(&[task::NAME_OFFSET as u16])),
-            nanoseconds: Some(Source::Call(callees::nanoseconds as *const () as u64)),
+            nanoseconds: Some(time::clock()),
             perform: perform as u64,
             context: core::ptr::from_ref(shared).addr() as u64,
         }
