@@ -224,6 +224,7 @@ impl Entry {
             }
             _ => return,
         }
+        self.front = [None; 2];
         let word = self.change_of_text();
         let mut cell = self.cell();
         text::patch(word.as_slice(), cell.as_mut_slice());

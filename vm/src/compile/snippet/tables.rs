@@ -144,14 +144,14 @@ impl Lowering<'_> {
     }
 
     /// Goes on behind this if the key has no value; leaves all to the handler if it may be behind its home.
-    fn is_nowhere(&mut self, wanted: &Wanted) -> Result<(), No> {
+    fn is_absent(&mut self, wanted: &Wanted) -> Result<(), No> {
         if wanted.key().is_empty() {
             return Ok(());
         }
         self.instruction(load(ONE, BUCKET, FURTHEST_AT))?;
-        let nowhere = self.branch_on(Branch::Zero(ONE))?;
+        let absent = self.branch_on(Branch::Zero(ONE))?;
         self.leave()?;
-        self.lead_here(nowhere);
+        self.lead_here(absent);
         Ok(())
     }
 
@@ -172,7 +172,7 @@ impl Lowering<'_> {
             self.held = deleted;
             return self.instruction(load(target, base, offset));
         }
-        self.is_nowhere(&wanted)?;
+        self.is_absent(&wanted)?;
         self.push(Step::Number(target, 0))?;
         let read = self.branch_on(Branch::Always)?;
         self.lead_here(found);
@@ -186,7 +186,7 @@ impl Lowering<'_> {
         let Some(target) = self.target(number, to)? else { return Ok(()) };
         let wanted = self.hold(number, map, key)?;
         let found = self.find(&wanted)?;
-        self.is_nowhere(&wanted)?;
+        self.is_absent(&wanted)?;
         self.push(Step::Number(target, 0))?;
         let told = self.branch_on(Branch::Always)?;
         self.lead_here(found);
@@ -282,7 +282,7 @@ impl Lowering<'_> {
         let wanted = self.hold(number, map, key)?;
         self.has_collected = true;
         let found = self.find(&wanted)?;
-        self.is_nowhere(&wanted)?;
+        self.is_absent(&wanted)?;
         let done = self.branch_on(Branch::Always)?;
         self.lead_here(found);
         self.clear(wanted.shape)?;
