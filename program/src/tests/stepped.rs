@@ -129,7 +129,7 @@ impl Cpu {
         match word & 0xffe0_fc00 {
             0xf860_6800 => return self.set(d, self.load(one.wrapping_add(other))),
             0xf820_6800 => return self.store(one.wrapping_add(other), x(d)),
-            0x9bc0_7c00 => return self.set(d, (u128::from(one) * u128::from(other) >> 64) as u64),
+            0x9bc0_7c00 => return self.set(d, ((u128::from(one) * u128::from(other)) >> 64) as u64),
             0x9ac0_0800 => return self.set(d, one.checked_div(other).unwrap_or(0)),
             0x9ac0_0c00 => {
                 let (one, other) = (one.cast_signed(), other.cast_signed());
@@ -342,7 +342,7 @@ impl Both {
     fn hit(&self, hit: &Task) -> bool {
         let (counter, Clock { start, per_tick }) = (hit.time, self.clock);
         let ticks = u128::from(counter.wrapping_sub(start));
-        let hit = &Task { time: (ticks * u128::from(per_tick) >> 32) as u64, ..hit.clone() };
+        let hit = &Task { time: ((ticks * u128::from(per_tick)) >> 32) as u64, ..hit.clone() };
         self.oracle.hit(0, hit);
         let thread = [0, 0, hit.task, hit.cpu as u64];
         let mut cpu = Cpu {
