@@ -143,7 +143,7 @@ pub static CASES: &[Case] = &[
         running(&format!("insn:{}:{} {COUNT}", function.name, at - function.address as usize), Program::start)
     }),
     hit("prog.keyed-by-argument", target::add, Mode::Compiled, |at, _| compiled(at, "{ @[arg0] = count(); }")),
-    hit("prog.latency", target::add, Mode::Optimized, |at, _| {
+    hit("prog.latency", target::add, Mode::Compiled, |at, _| {
         let function = function_at(at);
         let begin = format!("kprobe:{function} {{ @start[tid] = nsecs; }}");
         let end = format!("kretprobe:{function} {{ @ = hist(nsecs - @start[tid]); delete(@start[tid]); }}");

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
 use kprobes_trace::host::Clock;
+use kprobes_vm::compile;
 
 static ORIGIN: AtomicU64 = AtomicU64::new(0);
 static FREQUENCY: AtomicU64 = AtomicU64::new(1);
@@ -23,6 +24,11 @@ pub(crate) fn init(clock: Clock) {
 #[must_use]
 pub fn clock() -> Clock {
     Clock { frequency: FREQUENCY.load(Ordering::Relaxed), origin: ORIGIN.load(Ordering::Relaxed) }
+}
+
+/// What [`nanoseconds`] computes with, for code that does so itself.
+pub(crate) fn of_code() -> compile::Clock {
+    compile::Clock { start: ORIGIN.load(Ordering::Relaxed), per_tick: NANOSECONDS_PER_TICK.load(Ordering::Relaxed) }
 }
 
 /// What firmware says that the generic timer's frequency is, in Hz.

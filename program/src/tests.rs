@@ -9,6 +9,7 @@ mod output;
 mod random;
 mod scarce;
 mod snippets;
+mod stepped;
 mod typed;
 
 use fallible::failing::Heap;

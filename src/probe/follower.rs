@@ -5,33 +5,48 @@
 //! is running, it leaves all to the stub. The address of the return probe is a number in front of it: so it stands there only for
 //! the one probe, and, as it changes registers, only where these are dead.
 //!
+//! Another probe of the same instruction may have a snippet. That stands within, where the call is in the list of the task, and x30
+//! is still the return address. If it leaves all to the handler, the call is taken back out of the list, and its instance given
+//! back: the stub calls the handlers of both. So both are done here, or neither is.
+//!
 //! ```text
-//! +-----------+------------+------+------+--------+-- ... --+------+------+
-//! | the probe | the        | code | copy | to the |         | copy | stub |
-//! |           | trampoline |      |      | stub   |         | at   |      |
-//! +-----------+------------+------+------+--------+-- ... --+------+------+
+//! +---------+-----------+------------+---------+------+------+-------+--------+-- ... --+------+------+
+//! | its     | the probe | the        | follows | the  | copy | takes | to the |         | copy | stub |
+//! | numbers |           | trampoline |         | snip |      | back  | stub   |         | at   |      |
+//! |         |           |            |         | pet  |      |       |        |         |      |      |
+//! +---------+-----------+------------+---------+------+------+-------+--------+-- ... --+------+------+
 //! ```
 
 use super::check::Site;
+use super::hit::cpu::Cpu;
 use super::hit::instance::{Instance, Pool};
 use super::hit::machine;
+use super::hit::origin::Cell;
 use super::hit::returns::ReturnProbe;
-use super::hit::snippet_cell::SHORT;
-use super::hit::stub::WORDS;
+use super::hit::stub;
+use super::snippet::{Inserted, Writer};
 use crate::insn::encode::compute::{self, Branch};
-use crate::insn::encode::{self, Code, MASK_INTERRUPTS, OutOfRange, SP};
+use crate::insn::encode::{self, MASK_INTERRUPTS, SP};
 use crate::insn::{self, Guard, Literal, MAX_WORDS, NotRelocatable, Place};
 use crate::platform;
 
-/// The words in front of the stub.
-pub(super) const ROOM: usize = SHORT / 4 - WORDS;
-/// Where the two numbers are, in words.
-const PROBE: usize = 0;
-const TRAMPOLINE: usize = 2;
-/// And where the code begins.
-const START: usize = 4;
+/// Where it is built: that of the instruction, which is probed at the virtual address `address`, in a cell at the virtual address
+/// `cell`, in memory that is guarded alike.
+pub(super) struct At<'a> {
+    pub(super) cell: usize,
+    pub(super) address: usize,
+    pub(super) site: &'a Site,
+    pub(super) guard: Guard,
+}
 
-// The registers that it changes, beside x30.
+/// What it follows calls for: a return probe, at its address, and where functions return to then, a virtual address.
+#[derive(Clone, Copy)]
+pub(super) struct Followed {
+    pub(super) probe: *const ReturnProbe,
+    pub(super) to_return: u64,
+}
+
+// The registers that it changes, beside x30. Snippets leave the state of the CPU and the masks where they are.
 const CPU: u8 = 9;
 const THREAD: u8 = 10;
 const SLOT: u8 = 11;
@@ -41,68 +56,98 @@ const MASKS: u8 = 17;
 const ZERO: u8 = 31;
 const LINK: u8 = 30;
 
-/// Fills in the words of a cell at the virtual address `cell`, in memory that is guarded alike, up to the stub: what follows calls
-/// for `probe` and has them return to the virtual address `to_return`, for the instruction of `site`, which is at the virtual
-/// address `address`. Returns how many bytes before the stub it begins.
+/// The words of what takes the call back.
+const UNDO: usize = 9;
+
+/// The words that follow a call, but for the two that go on at the copy.
+fn follow_words() -> usize {
+    if machine::has_atomics() { 15 } else { 17 }
+}
+
+/// What it lies in, with this snippet of another probe; nothing if there is none so large.
+pub(super) fn cell(inserted: Option<&Inserted>) -> Option<Cell> {
+    let within = inserted.map_or(0, |inserted| inserted.number_words() + inserted.masked_words() + UNDO);
+    // The two numbers; x30 and the masks; the masks and the branch to the stub; and where the copy is.
+    let length = 4 + follow_words() + 2 + within + MAX_WORDS + 2 + 1;
+    [Cell::Snippet, Cell::LongSnippet].into_iter().find(|cell| length <= cell.size() / 4 - stub::WORDS)
+}
+
+/// Fills in the words of a cell up to the stub. Returns how many bytes before the stub it begins.
 pub(super) fn build(
-    probe: *const ReturnProbe,
-    to_return: u64,
-    cell: usize,
-    address: usize,
-    site: &Site,
-    guard: Guard,
-    words: &mut [u32; ROOM],
+    followed: Followed,
+    inserted: Option<&Inserted>,
+    at: &At<'_>,
+    words: &mut [u32],
 ) -> Result<u16, NotRelocatable> {
-    let (cell, from) = (cell as u64, address as u64);
+    let (cell, from, stub) = (at.cell as u64, at.address as u64, words.len());
     let to = |word: usize| cell + 4 * word as u64;
-    let mut code = Code::<ROOM>::new(cell);
-    for number in [probe.expose_provenance() as u64, to_return] {
-        code.push(number as u32);
-        code.push((number >> 32) as u32);
+    let mut out = Writer { words, length: 0 };
+    if let Some(inserted) = inserted {
+        inserted.numbers(&mut out);
     }
-    let atomics = machine::has_atomics();
-    let copy = START + if atomics { 17 } else { 19 };
-    let leave = copy + MAX_WORDS;
-    let led = |code: &Code<ROOM>, branch: Branch, word: usize| {
-        let (from, to) = (code.here(), to(word));
-        branch.word(to.wrapping_sub(from).cast_signed()).ok_or(OutOfRange { from, to })
-    };
+    let probe = out.length;
+    out.number(followed.probe.expose_provenance() as u64);
+    let trampoline = out.length;
+    out.number(followed.to_return);
+    let start = out.length;
+    let copy = start + follow_words() + inserted.map_or(0, Inserted::masked_words) + 2;
+    let undo = copy + MAX_WORDS;
+    let leave = undo + if inserted.is_some() { UNDO } else { 0 };
     let calls = platform::calls_offset();
-    code.push(encode::read_daif(MASKS));
-    code.push(MASK_INTERRUPTS);
-    code.push(compute::read_thread(THREAD));
-    code.push(encode::load(Literal::Doubleword, CPU, THREAD, platform::cpu_offset()));
-    code.push(led(&code, Branch::Literal(SLOT), PROBE)?);
+    out.push(encode::read_daif(MASKS));
+    out.push(MASK_INTERRUPTS);
+    out.push(compute::read_thread(THREAD));
+    out.push(encode::load(Literal::Doubleword, CPU, THREAD, platform::cpu_offset()));
+    out.push_to(Branch::Literal(SLOT), probe);
     // Whether a handler is running, and the number of the CPU.
-    code.push(encode::load_pair(INSTANCE, OTHER, CPU, 0));
-    code.push(led(&code, Branch::NotZero(INSTANCE), leave)?);
-    code.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
-    if atomics {
-        code.push(compute::swap_acquire(ZERO, INSTANCE, SLOT));
-        code.push(led(&code, Branch::Zero(INSTANCE), leave)?);
+    out.push(encode::load_pair(INSTANCE, OTHER, CPU, 0));
+    out.push_to(Branch::NotZero(INSTANCE), leave);
+    out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
+    if machine::has_atomics() {
+        out.push(compute::swap_acquire(ZERO, INSTANCE, SLOT));
+        out.push_to(Branch::Zero(INSTANCE), leave);
     } else {
-        code.push(compute::load_exclusive(INSTANCE, SLOT));
-        code.push(led(&code, Branch::Zero(INSTANCE), leave)?);
-        code.push(compute::store_exclusive(OTHER, ZERO, SLOT));
-        code.push(led(&code, Branch::NotZeroWord(OTHER), START + 8)?);
+        let again = out.length;
+        out.push(compute::load_exclusive(INSTANCE, SLOT));
+        out.push_to(Branch::Zero(INSTANCE), leave);
+        out.push(compute::store_exclusive(OTHER, ZERO, SLOT));
+        out.push_to(Branch::NotZeroWord(OTHER), again);
     }
-    code.push(encode::add(OTHER, SP, 0));
-    code.push(encode::store_pair(OTHER, LINK, INSTANCE, Instance::STACK_POINTER as i16));
-    code.push(encode::load(Literal::Doubleword, OTHER, THREAD, calls));
-    // The zero is `Instance::ALONE`.
-    code.push(encode::store_pair(OTHER, ZERO, INSTANCE, Instance::NEXT as i16));
-    code.push(encode::store(INSTANCE, THREAD, calls));
-    code.push(led(&code, Branch::Literal(LINK), TRAMPOLINE)?);
-    code.push(encode::write_daif(MASKS));
+    out.push(encode::add(OTHER, SP, 0));
+    out.push(encode::store_pair(OTHER, LINK, INSTANCE, Instance::STACK_POINTER as i16));
+    out.push(encode::load(Literal::Doubleword, OTHER, THREAD, calls));
+    // The zero is `Instance::ALONE`: the hit follows one call.
+    out.push(encode::store_pair(OTHER, ZERO, INSTANCE, Instance::NEXT as i16));
+    out.push(encode::store(INSTANCE, THREAD, calls));
+    if let Some(inserted) = inserted {
+        inserted.masked(&mut out, undo);
+    }
+    out.push_to(Branch::Literal(LINK), trampoline);
+    out.push(encode::write_daif(MASKS));
     let text = platform::text();
-    let place = Place { from, to: to(copy), guard, text: text.start as u64..text.end as u64 };
-    for &word in insn::relocate(site.word, site.verdict, &place)?.padded() {
-        code.push(word);
+    let place = Place { from, to: to(copy), guard: at.guard, text: text.start as u64..text.end as u64 };
+    for &word in insn::relocate(at.site.word, at.site.verdict, &place)?.padded() {
+        out.push(word);
     }
-    code.push(encode::write_daif(MASKS));
-    code.branch(to(ROOM))?;
-    *words = *code.padded();
-    words[ROOM - 1] = copy as u32;
-    insn::branch(from, to(START))?;
-    Ok((4 * (ROOM - START)) as u16)
+    if inserted.is_some() {
+        // The newest call of the task is this one: no interrupt has been taken since it began.
+        out.push(compute::read_thread(THREAD));
+        out.push(encode::load(Literal::Doubleword, INSTANCE, THREAD, calls));
+        out.push(encode::load(Literal::Doubleword, OTHER, INSTANCE, Instance::NEXT as u16));
+        out.push(encode::store(OTHER, THREAD, calls));
+        out.push_to(Branch::Literal(SLOT), probe);
+        out.push(encode::load(Literal::Doubleword, OTHER, CPU, Cpu::NUMBER as u16));
+        out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
+        // As in `Pool::give_back`, to the slot that it was in: no other CPU fills that.
+        out.push(compute::store_release(ZERO, INSTANCE));
+        out.push(compute::store_release(INSTANCE, SLOT));
+    }
+    out.push(encode::write_daif(MASKS));
+    let here = out.length;
+    out.push(encode::branch(to(here), to(stub))?);
+    if let Some(last) = out.words.last_mut() {
+        *last = copy as u32;
+    }
+    insn::branch(from, to(start))?;
+    Ok((4 * (stub - start)) as u16)
 }

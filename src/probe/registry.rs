@@ -76,8 +76,8 @@ struct Entry {
     execution: Option<Execution>,
     /// The mode that the probes asked for when `execution` was decided.
     wanted: Mode,
-    /// The probe whose snippet stands in the stub.
-    inserted: Option<ProbeRef>,
+    /// The first two of the probes whose code stands in front of the stub, if any does.
+    front: [Option<ProbeRef>; 2],
     /// Why `execution` is in a slower mode than `wanted`.
     fallback: Option<Fallback>,
     /// Why a lean stub will not do for the instruction; found out once a probe asks for one.
@@ -246,8 +246,8 @@ impl Entry {
         not_lean: Option<Fallback>,
     ) -> Self {
         let (probes, wanted) = (Probes::One(probe), Mode::FASTEST);
-        let (execution, inserted, fallback, is_pending) = (None, None, None, false);
-        Self { address, page, guarded, site, probes, execution, wanted, inserted, fallback, not_lean, is_pending }
+        let (execution, front, fallback, is_pending) = (None, [None; 2], None, false);
+        Self { address, page, guarded, site, probes, execution, wanted, front, fallback, not_lean, is_pending }
     }
 
     /// Why the instruction is not executed in the fastest mode that `probe` allows, if another probe is not all there is to it.

@@ -58,6 +58,13 @@ pub enum Step {
     Mask,
     /// Restores the masks that [`Mask`](Self::Mask) has found.
     Unmask,
+    /// Holds what the word tells of whose virtual address is in the first register: makes that another number than 0, with acquire
+    /// order, if it is 0; otherwise, or where it cannot, leaves all to the handler. Changes the second register. It stands where
+    /// interrupts are masked, and what is held is let go of before they are unmasked, or the handler is called: by `stlr xzr`.
+    Hold(u8, u8),
+    /// Moves this register to the right by one bit, and goes on at the step of this number, which is further back, unless it is 0
+    /// then. The steps in between change it nowhere: so there are 64 turns at most.
+    Turn(u8, usize),
 }
 
 /// Why steps are no snippet.
@@ -242,8 +249,10 @@ impl Snippet {
         used = used.with(if atomics { Registers::x(Self::ONE) } else { Registers::x(COUNT) });
         let mut words = 0;
         for (number, &step) in steps.iter().enumerate() {
-            step.check(number, steps, is_of_returns).map_err(|what| SnippetError::Step { step: number, what })?;
-            words += step.words(is_masked) + if step.has_number() { 2 } else { 0 };
+            let is_alone = is_masked || masks(steps, number);
+            let checked = step.check(number, steps, is_of_returns, is_alone);
+            checked.map_err(|what| SnippetError::Step { step: number, what })?;
+            words += step.words(is_masked, atomics) + if step.has_number() { 2 } else { 0 };
             used = used | step.writes();
         }
         if masks(steps, steps.len()) {
@@ -284,6 +293,26 @@ impl Snippet {
         if self.atomics {
             encode::constant(Self::ONE, 1, |word| out.push(word));
         }
+    }
+
+    /// [`Step::Hold`]: leaves by the word `call`.
+    fn hold(&self, base: u8, was: u8, out: &mut Writer<'_>, call: usize) {
+        if self.atomics {
+            // What is held stays so, whatever is stored there.
+            out.push(compute::swap_acquire(Self::ONE, was, base));
+            out.push_to(Branch::NotZero(was), call);
+        } else {
+            out.push(compute::load_exclusive(was, base));
+            out.push_to(Branch::NotZero(was), call);
+            // The address is another number than 0.
+            out.push(compute::store_exclusive(was, base, base));
+            out.push_to(Branch::NotZeroWord(was), call);
+        }
+    }
+
+    /// How many words the first `steps` steps are, with interrupts masked as a whole or not.
+    fn words_of(&self, steps: usize, is_masked: bool) -> usize {
+        self.steps.iter().take(steps).map(|step| step.words(is_masked, self.atomics)).sum()
     }
 
     /// Counts the hit: the distance to the counts is the first number.
@@ -340,7 +369,10 @@ impl Inserted {
         let start = out.length;
         snippet.prologue(&mut out);
         let is_masked = snippet.is_masked;
-        let copy = out.length + words_of(&snippet.steps, is_masked) + snippet.count_words() + usize::from(is_masked);
+        let copy = out.length
+            + snippet.words_of(snippet.steps.len(), is_masked)
+            + snippet.count_words()
+            + usize::from(is_masked);
         // What restores the masks, for calls with interrupts masked, and the branch to the stub.
         let call = copy + MAX_WORDS;
         let has_masks = is_masked || snippet.steps.contains(&Step::Mask);
@@ -381,11 +413,9 @@ impl Inserted {
         let mut out = Writer { words, length: 0 };
         self.numbers(&mut out);
         let start = out.length;
-        snippet.have_one(&mut out);
-        let end = out.length + words_of(&snippet.steps, true) + snippet.count_words();
+        let end = start + self.masked_words();
         let call = end + 1;
-        self.steps(&mut out, true, call, call);
-        snippet.count(&mut out);
+        self.masked(&mut out, call);
         let keeps = (snippet.used() & Registers::from_to(14, 16)).is_empty();
         let leave = if keeps { trampoline::lean_leave_kept_address() } else { trampoline::lean_leave_address() };
         out.push(encode::branch(at(end), leave)?);
@@ -396,8 +426,28 @@ impl Inserted {
         Ok(cell + 4 * start)
     }
 
+    /// How many words of numbers the snippet has, at the beginning of its cell.
+    pub(super) fn number_words(&self) -> usize {
+        HEAD + 2 * self.snippet().steps.iter().filter(|step| step.has_number()).count()
+    }
+
+    /// How many words what the probe does is, and the count of the hit, in code with interrupts masked.
+    pub(super) fn masked_words(&self) -> usize {
+        let snippet = self.snippet();
+        let one = usize::from(snippet.atomics);
+        one + snippet.words_of(snippet.steps.len(), true) + snippet.count_words()
+    }
+
+    /// Adds those words to code that has masked interrupts and found the state of the CPU, and leaves by the word `call` what is
+    /// left to the handler. [`numbers`](Self::numbers) come first.
+    pub(super) fn masked(&self, out: &mut Writer<'_>, call: usize) {
+        self.snippet().have_one(out);
+        self.steps(out, true, call, call);
+        self.snippet().count(out);
+    }
+
     /// What is loaded: the distance to the counts, the operand, and the numbers of the steps.
-    fn numbers(&self, out: &mut Writer<'_>) {
+    pub(super) fn numbers(&self, out: &mut Writer<'_>) {
         out.number(self.counters.distance());
         out.number(self.insertion.operand());
         for step in &self.snippet().steps {
@@ -412,7 +462,8 @@ impl Inserted {
     /// The steps, in code that `is_masked` as a whole or is not. All is left to the handler in the word `call`, which restores the
     /// masks where steps are masked, or in the word `call_unmasked`.
     fn steps(&self, out: &mut Writer<'_>, is_masked: bool, call: usize, call_unmasked: usize) {
-        let steps = &self.snippet().steps;
+        let snippet = self.snippet();
+        let steps = &snippet.steps;
         let first = out.length;
         let mut numbers = HEAD;
         let mut has_masked = is_masked;
@@ -443,8 +494,15 @@ impl Inserted {
                     Branch::Literal(rd).word(to(numbers - 2))
                 }
                 Step::Number(rd, number) => one_word(rd, number),
-                Step::Branch(branch, step) => {
-                    branch.word(to(first + words_of(steps.get(..step).unwrap_or_default(), is_masked)))
+                Step::Branch(branch, step) => branch.word(to(first + snippet.words_of(step, is_masked))),
+                Step::Hold(base, was) => {
+                    snippet.hold(base, was, out, call);
+                    continue;
+                }
+                Step::Turn(left, step) => {
+                    out.push(compute::shift_right(left, left, 1));
+                    out.push_to(Branch::NotZero(left), first + snippet.words_of(step, is_masked));
+                    continue;
                 }
                 Step::Call(branch) => branch.word(to(if has_masked { call } else { call_unmasked })),
             };
@@ -456,7 +514,7 @@ impl Inserted {
 
 impl Step {
     /// Whether it keeps the rules, as step `number` of `steps`.
-    fn check(self, number: usize, steps: &[Self], is_of_returns: bool) -> Result<(), &'static str> {
+    fn check(self, number: usize, steps: &[Self], is_of_returns: bool, is_alone: bool) -> Result<(), &'static str> {
         let is_scratch = |register: u8| (Registers::x(register) - SCRATCH).is_empty() && register < 31;
         match self {
             Self::ReturnAddress(..) if !is_of_returns => Err("asks for what is known at a return alone"),
@@ -477,6 +535,20 @@ impl Step {
                     return Err("moves the stack pointer");
                 }
                 Ok(())
+            }
+            Self::Hold(..) if !is_alone => Err("holds with interrupts unmasked"),
+            Self::Hold(base, was) if is_scratch(base) && is_scratch(was) && base != was => Ok(()),
+            Self::Hold(..) => Err("writes a register that is not a snippet's"),
+            Self::Turn(left, _) if !is_scratch(left) => Err("writes a register that is not a snippet's"),
+            Self::Turn(_, to) if to >= number => Err("does not lead further back"),
+            Self::Turn(_, to) if masks(steps, to) != masks(steps, number) => Err("leads to where masks are others"),
+            Self::Turn(left, to) => {
+                let turned = steps.get(to..number).unwrap_or_default();
+                let is_counted = |step: &Self| {
+                    (step.writes() & Registers::x(left)).is_empty()
+                        && !matches!(step, Self::Turn(..) | Self::Mask | Self::Unmask)
+                };
+                if turned.iter().all(is_counted) { Ok(()) } else { Err("may be executed again and again") }
             }
             Self::Operand(rd) | Self::Number(rd, _) if is_scratch(rd) => Ok(()),
             Self::Operand(_) | Self::Number(..) => Err("writes a register that is not a snippet's"),
@@ -504,14 +576,19 @@ impl Step {
             Self::Instruction(word) | Self::Load(word) => Access::of(word).writes,
             Self::Operand(rd) | Self::Number(rd, _) => Registers::x(rd),
             Self::ReturnAddress(rd, other) => Registers::x(rd).with(Registers::x(other)),
+            Self::Hold(_, was) => Registers::x(was),
+            Self::Turn(left, _) => Registers::x(left),
             Self::Mask => Registers::x(MASKS),
             Self::Branch(..) | Self::Call(_) | Self::Unmask => Registers::NONE,
         }
     }
 
-    /// How many words it is, in a snippet with interrupts masked or not.
-    fn words(self, is_masked: bool) -> usize {
+    /// How many words it is, in a snippet with interrupts masked or not, where there are atomics or not.
+    fn words(self, is_masked: bool, atomics: bool) -> usize {
         match self {
+            Self::Turn(..) => 2,
+            Self::Hold(..) if atomics => 2,
+            Self::Hold(..) => 4,
             Self::Mask | Self::Unmask if is_masked => 0,
             Self::Mask => 4,
             Self::ReturnAddress(..) => RETURN_ADDRESS,
@@ -527,11 +604,6 @@ impl Step {
             _ => false,
         }
     }
-}
-
-/// How many words steps are, in a snippet with interrupts masked or not.
-fn words_of(steps: &[Step], is_masked: bool) -> usize {
-    steps.iter().map(|step| step.words(is_masked)).sum()
 }
 
 /// Whether interrupts are masked by `steps` before the one of this number.
@@ -554,9 +626,9 @@ fn one_word(rd: u8, number: u64) -> Option<u32> {
 const UNDEFINED: u32 = 0;
 
 /// Words that are filled in from the first on.
-struct Writer<'a> {
-    words: &'a mut [u32],
-    length: usize,
+pub(super) struct Writer<'a> {
+    pub(super) words: &'a mut [u32],
+    pub(super) length: usize,
 }
 
 impl Writer<'_> {
@@ -584,19 +656,19 @@ impl Writer<'_> {
         self.push_to(Branch::Zero(other), call);
     }
 
-    fn push_to(&mut self, branch: Branch, word: usize) {
+    pub(super) fn push_to(&mut self, branch: Branch, word: usize) {
         let distance = 4 * (word as i64 - self.length as i64);
         self.push(branch.word(distance).unwrap_or(UNDEFINED));
     }
 
-    fn push(&mut self, word: u32) {
+    pub(super) fn push(&mut self, word: u32) {
         if let Some(place) = self.words.get_mut(self.length) {
             *place = word;
         }
         self.length += 1;
     }
 
-    fn number(&mut self, number: u64) {
+    pub(super) fn number(&mut self, number: u64) {
         self.push(number as u32);
         self.push((number >> 32) as u32);
     }

@@ -27,13 +27,13 @@ use kprobes_program::random::Random;
 use kprobes_program::report::{Names, OutputFormat, drain, write_maps};
 use kprobes_program::syntax::{generate, matches, parse};
 use kprobes_vm::code::{Op, Operand, Register, Word};
-use kprobes_vm::compile::{Base, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
+use kprobes_vm::compile::{Base, Clock, Compiled, Directory, Kernel, Path, Source, WORDS_MAX, compile};
 use kprobes_vm::hit::{self, Machine};
 use kprobes_vm::store::{Limits, Store};
 use runtime::memory::{self, layout};
 use runtime::sync::IrqMask;
 use runtime::task::JoinHandle;
-use runtime::{println, smp, task};
+use runtime::{println, smp, task, time};
 
 use crate::random::arena;
 use crate::random::{lose_registers, parameter};
@@ -213,13 +213,13 @@ extern "C" fn perform(hit: &Hit, number: u64, context: &Loaded) {
     lose_registers();
 }
 
-extern "C" fn nanoseconds(hit: &Hit) -> u64 {
-    lose_registers();
-    hit.words[3]
+/// A clock that says this, below 2³², for the next 2³² ticks.
+fn clock_at(time: u64) -> Clock {
+    Clock { start: time::counter().wrapping_sub(time << 32), per_tick: 1 }
 }
 
-/// A kernel that has everything by a call, or by loads, as `random` has it.
-fn kernel(random: &mut Random, context: &Loaded) -> Kernel {
+/// A kernel that has everything by a call, or by loads, as `random` has it; the time is always that.
+fn kernel(random: &mut Random, context: &Loaded, time: u64) -> Kernel {
     let mut some = |source| (random.below(3) > 0).then_some(source);
     Kernel {
         function: some(Source::Path(FUNCTION)),
@@ -229,7 +229,7 @@ fn kernel(random: &mut Random, context: &Loaded) -> Kernel {
         cpus: CPUS,
         task: some(Source::Path(TASK)),
         comm: (random.below(2) == 0).then_some(COMM),
-        nanoseconds: (random.below(2) == 0).then_some(Source::Call(nanoseconds as *const () as u64)),
+        nanoseconds: (random.below(2) == 0).then(|| clock_at(time)),
         register: match random.below(2) {
             0 => |register| Some(8 * u16::from(number(register))),
             _ => |register| Some(number(register)).filter(|&number| number < 8).map(|number| 8 * u16::from(number)),
@@ -297,14 +297,16 @@ fn run_both(program: &str, random: &mut Random, memory: &Memory, change: impl Fn
     let mut other = Loaded::new(program, &limits).expect("it has been loaded");
     change(&mut other.program.code.routines[0].ops);
     let directory = Directory::new(&other.store).expect("there is memory");
-    let kernel = kernel(random, &other);
+    let time = random.next() >> 32;
+    let kernel = kernel(random, &other, time);
     let compiled = match compile(&other.program.code, 0, &other.store, &directory, &kernel) {
         Ok(compiled) => compiled,
         Err(error) => panic!("{error}: {program}"),
     };
     memory.fill(&compiled);
     for _ in 0..HITS {
-        let hit = Hit::random(random);
+        let mut hit = Hit::random(random);
+        hit.words[3] = time;
         let _mask = IrqMask::new();
         hit::run(&interpreted.program.code, 0, &interpreted.store, &*hit);
         memory.call(&hit);
@@ -438,7 +440,7 @@ test!(
         let loaded: &'static Loaded = Box::leak(Loaded::new(PROGRAM, &Limits::usual(cpus)).expect("it is right"));
         let directory: &'static Directory =
             Box::leak(Box::new(Directory::new(&loaded.store).expect("there is memory")));
-        let kernel = Kernel { cpus, ..kernel(&mut Random::new(1), loaded) };
+        let kernel = Kernel { cpus, ..kernel(&mut Random::new(1), loaded, 0) };
         let memory: &'static Memory = Box::leak(Box::new(Memory::new()));
         memory.fill(&compile(&loaded.program.code, 0, &loaded.store, directory, &kernel).expect("it is short"));
         let call = |cpu: usize| {

@@ -2,6 +2,7 @@
 //! gives an error, and the same probes and the same bytes are there as before.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::alloc::{GlobalAlloc, Layout};
 use core::fmt::Debug;
 use core::hint::black_box;
@@ -9,6 +10,7 @@ use core::ptr;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
+use aarch64_kprobes::probe::{CpuWords, Entry, Insertion, Mode, Snippet, Step};
 use aarch64_kprobes::{Hit, Kprobe, Kretprobe, ProbeError, probe};
 use fallible::OutOfMemory;
 use kprobes_console::program::{Program, Refusal, list};
@@ -119,6 +121,36 @@ test!(
         let returns = each_allocation("a return probe", || Kretprobe::at(address).maxactive(9).register(), is_memory);
         black_box(target(1, 2));
         assert_eq!((first.hits(), second.hits(), returns.hits()), (1, 1, 1));
+    }
+);
+
+extern "C" fn enter(_: &Entry) {}
+
+test!(
+    fn one_of_two_that_share_code_goes_where_there_is_no_memory() {
+        let address = target as *const () as usize;
+        let words = CpuWords::new().unwrap();
+        // SAFETY: it changes a register of its own.
+        let snippet = unsafe { Snippet::new(&[Step::Operand(12)], false) }.unwrap();
+        let insertion = Insertion::new(&snippet, words.distance(0));
+        // SAFETY: they are there until the probe has gone.
+        let probe = unsafe { Kprobe::at(address).entry(enter).snippet(&insertion) }.register().unwrap();
+        let returns = Kretprobe::at(address).register().unwrap();
+        let modes = || probe::list().expect("there is memory").iter().map(|listed| listed.mode).collect::<Vec<_>>();
+        let hits = || {
+            black_box(target(1, 2));
+            [probe.hits(), returns.hits()]
+        };
+        assert_eq!((modes(), hits()), (alloc::vec![Some(Mode::Compiled); 2], [1, 1]));
+        with_memory(0, || probe.disable()).unwrap();
+        assert_eq!((modes(), hits()), (alloc::vec![Some(Mode::Optimized); 2], [1, 2]));
+        probe.enable().unwrap();
+        assert_eq!((modes(), hits()), (alloc::vec![Some(Mode::Compiled); 2], [2, 3]));
+        with_memory(0, || returns.disable()).unwrap();
+        assert_eq!((modes(), hits()), (alloc::vec![Some(Mode::Optimized); 2], [3, 3]));
+        returns.enable().unwrap();
+        assert_eq!((modes(), hits()), (alloc::vec![Some(Mode::Compiled); 2], [4, 4]));
+        assert_eq!([probe.missed(), returns.missed()], [0, 0]);
     }
 );
 

@@ -134,6 +134,36 @@ test!(
 
 test!(
     depends(cpus, core, interruption),
+    fn values_of_maps_are_right_where_tasks_are_moved_between_entry_and_return() {
+        const CALLS: u64 = 4_000;
+        let (calls, sum) = (CALLERS * CALLS, CALLERS * (CALLS * (CALLS - 1) / 2));
+        // The last are changed by all CPUs at once.
+        for (entry, back, expected) in [
+            ("@in[tid] = arg0;", "@same = sum(@in[tid] == retval); delete(@in[tid]);", format!("@same: {calls}\n")),
+            (
+                "@in[tid, func] = arg0;",
+                "@sum = sum(@in[tid, func] + 1); delete(@in[tid, func]);",
+                format!("@sum: {}\n", sum + calls),
+            ),
+            ("@all += arg0;", "@back += retval;", format!("@all: {sum}\n@back: {sum}\n")),
+        ] {
+            let of = "probe:tests::snippets::target";
+            let program = Program::start(&format!("k{of} {{ {entry} }} kret{of} {{ {back} }}")).unwrap();
+            // A key in part of the function is no key of a stub.
+            let is_compiled = !entry.contains("func");
+            let modes: Vec<_> = probe::list().unwrap().into_iter().filter_map(|listed| listed.mode).collect();
+            assert_eq!(modes, [if is_compiled { Mode::Compiled } else { Mode::Optimized }; 2], "{entry}");
+            join(callers(CALLS));
+            let hits: Vec<u64> = program.registrations().map(|probe| probe.hits()).collect();
+            let mut out = alloc::string::String::new();
+            program.finish(&mut out).unwrap();
+            assert_eq!((hits, out), (Vec::from([calls; 2]), expected), "{entry}");
+        }
+    }
+);
+
+test!(
+    depends(cpus, core, interruption),
     fn a_probe_that_goes_leaves_nobody_in_its_snippet() {
         const ROUNDS: u64 = 8;
         let tasks = endless_callers();
@@ -237,6 +267,118 @@ test!(
 
 test!(
     depends(core),
+    fn a_snippet_and_a_return_probe_at_one_instruction_are_both_done_or_both_left() {
+        let words = CpuWords::new().unwrap();
+        // What is followed is taken back where the snippet is left, and where its load faults.
+        let good = (&raw const CALLED).addr() as u64;
+        // An address that can be read, an odd one, and one that cannot.
+        let numbers = [good & !3, good | 1, 0xffff_ff7f_dead_bee0, good & !3];
+        let load = [
+            Step::Instruction(compute::shift_left(11, 0, 63)),
+            Step::Call(compute::Branch::NotZero(11)),
+            Step::Load(encode::load(Literal::Doubleword, 14, 0, 0)),
+        ];
+        // SAFETY: they add to words that outlive them, and load what is no device.
+        let [at, back] =
+            [&load[..], &[]].map(|steps| unsafe { Snippet::new(&[steps, &count()].concat(), false) }.unwrap());
+        let insertions = [Insertion::new(&at, words.distance(10)), Insertion::new(&back, words.distance(11))];
+        let function = target as *const () as usize;
+        HANDLED.store(0, Relaxed);
+        let kprobe = Kprobe::at(function).entry(handle);
+        // SAFETY: they are there until the probes have gone.
+        let kprobe = unsafe { kprobe.snippet(&insertions[0]) }.register().unwrap();
+        let kretprobe = Kretprobe::at(function).handler(handle_return).maxactive(1);
+        // SAFETY: as above.
+        let kretprobe = unsafe { kretprobe.snippet(&insertions[1]) }.register().unwrap();
+        let modes = || probe::list().unwrap().into_iter().map(|listed| listed.mode).collect::<Vec<_>>();
+        assert_eq!(modes(), [Some(Mode::Compiled); 2]);
+        let call = |number: u64| {
+            assert_eq!(target(black_box(number)), number);
+            assert!(IrqMask::new().was_enabled(), "the masks are as they were");
+        };
+        let found = || ([10, 11].map(|word| words.sum(word)), HANDLED.load(Relaxed), [kprobe.hits(), kretprobe.hits()]);
+        let mut before = [words.sum(10), words.sum(11)];
+        numbers.into_iter().for_each(call);
+        // What is left is handled at the entry and at the return.
+        assert_eq!(found(), ([before[0] + 2, before[1] + 2], 4, [4, 4]));
+        assert_eq!((kprobe.missed(), kretprobe.missed(), kretprobe.active()), (0, 0, 0));
+        // One goes, and the other does what it does alone; and both do what they did.
+        before = [10, 11].map(|word| words.sum(word));
+        kprobe.disable().unwrap();
+        numbers.into_iter().for_each(call);
+        assert_eq!(found(), ([before[0], before[1] + 4], 4, [4, 8]));
+        kprobe.enable().unwrap();
+        kretprobe.disable().unwrap();
+        numbers.into_iter().for_each(call);
+        assert_eq!(found(), ([before[0] + 2, before[1] + 4], 6, [8, 8]));
+        kretprobe.enable().unwrap();
+        numbers.into_iter().for_each(call);
+        assert_eq!(found(), ([before[0] + 4, before[1] + 6], 10, [12, 12]));
+        // A third has the stub call them all.
+        let third = Kprobe::at(function).register().unwrap();
+        assert_eq!(modes(), [Some(Mode::Optimized); 3]);
+        numbers.into_iter().for_each(call);
+        assert_eq!(found(), ([before[0] + 4, before[1] + 6], 18, [16, 16]));
+        drop(third);
+        assert_eq!(modes(), [Some(Mode::Compiled); 2]);
+        numbers.into_iter().for_each(call);
+        assert_eq!(found(), ([before[0] + 6, before[1] + 8], 22, [20, 20]));
+        assert_eq!((kprobe.missed(), kretprobe.missed(), kretprobe.active()), (0, 0, 0));
+    }
+);
+
+test!(
+    depends(cpus, core, interruption),
+    fn probes_of_a_pair_come_and_go_and_lose_nothing() {
+        const ROUNDS: u64 = 12;
+        let words = CpuWords::new().unwrap();
+        // SAFETY: it adds to words that outlive it.
+        let snippet = unsafe { Snippet::new(&count(), false) }.unwrap();
+        let insertions = [12, 13].map(|word| Insertion::new(&snippet, words.distance(word)));
+        let function = target as *const () as usize;
+        HANDLED.store(0, Relaxed);
+        let tasks = endless_callers();
+        // SAFETY: they are there until the probes have gone.
+        let kprobe = unsafe { Kprobe::at(function).entry(handle).snippet(&insertions[0]) }.register().unwrap();
+        // SAFETY: as above.
+        let kretprobe = unsafe { Kretprobe::at(function).handler(handle_return).snippet(&insertions[1]) };
+        let kretprobe = kretprobe.maxactive(64).register().unwrap();
+        let hits = || [kprobe.hits(), kretprobe.hits()];
+        let wait = |grows: [bool; 2]| {
+            let before = hits();
+            while (0..2).any(|probe| grows[probe] && hits()[probe] <= before[probe]) {
+                task::yield_now();
+            }
+        };
+        for round in 0..ROUNDS {
+            wait([true, true]);
+            let probe: &Registration = if round % 2 == 0 { &kprobe } else { &kretprobe };
+            probe.disable().unwrap();
+            while probe.active() != 0 {
+                task::yield_now();
+            }
+            let gone = (round % 2) as usize;
+            let stays = hits()[gone];
+            wait([gone == 1, gone == 0]);
+            assert_eq!(hits()[gone], stays, "a probe that is not armed is hit");
+            probe.enable().unwrap();
+        }
+        kprobe.disable().unwrap();
+        kretprobe.disable().unwrap();
+        while kretprobe.active() != 0 {
+            task::yield_now();
+        }
+        let dealt_with = words.sum(12) + words.sum(13) + HANDLED.load(Relaxed);
+        assert_eq!(hits().iter().sum::<u64>(), dealt_with);
+        // Missed by both is what comes by the stub of the return probe alone while the other one is being armed.
+        assert_eq!(kprobe.missed(), kretprobe.missed());
+        IS_OVER.store(true, Relaxed);
+        join(tasks);
+    }
+);
+
+test!(
+    depends(core),
     fn a_load_that_faults_leaves_all_to_the_handler() {
         let words = CpuWords::new().unwrap();
         let load = Step::Load(encode::load(Literal::Doubleword, 13, 0, 0));
@@ -322,9 +464,22 @@ test!(
                 (DEPTH * round, DEPTH * round, 0, 0)
             );
         }
+        // The same beside another snippet.
+        let other = Insertion::new(&snippet, words.distance(8));
+        // SAFETY: both are there until the probe has gone.
+        let entered = unsafe { Kprobe::at(probe.address()).entry(handle).snippet(&other) }.register().unwrap();
+        for round in 9..=12 {
+            assert_eq!(sum_to(black_box(DEPTH - 1)), 6);
+            assert_eq!((probe.hits(), probe.missed(), probe.active()), (DEPTH * round, 0, 0));
+            assert_eq!((entered.hits(), entered.missed()), (DEPTH * (round - 8), 0));
+            let dealt_with = words.sum(8) + words.sum(9) + HANDLED.load(Relaxed);
+            assert_eq!(dealt_with, probe.hits() + entered.hits());
+        }
+        drop(entered);
+        let (returns, handled) = (words.sum(9), HANDLED.load(Relaxed));
         // What is not followed returns right, too.
         assert_eq!(sum_to(black_box(DEPTH + 1)), 15);
-        assert_eq!((words.sum(9), probe.missed(), HANDLED.load(Relaxed)), (DEPTH * 9, 2, 0));
+        assert_eq!((words.sum(9) - returns, probe.missed(), HANDLED.load(Relaxed) - handled), (DEPTH, 2, 0));
     }
 );
 

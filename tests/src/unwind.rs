@@ -162,7 +162,7 @@ const LEAN: &[usize] = &[0, 1, 2];
 const FOLLOW: &[usize] = &[0, 1, 2, 6];
 
 /// All kinds, without probes first.
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 18] = [
     ("none", Vec::new, &[]),
     ("optimized", || on_each_instruction(|at| Kprobe::at(at).pre(before).register().unwrap()), FULL),
     ("optimized, written", || on_each_instruction(|at| Kprobe::at(at).pre(write).register().unwrap()), FULL),
@@ -179,6 +179,24 @@ pub const KINDS: [Kind; 16] = [
     ),
     ("returns, compiled", || on_each_function(|at| compiled_at_return(at, false)), &[]),
     ("returns, left", || on_each_function(|at| compiled_at_return(at, true)), &[]),
+    (
+        "snippets and returns, compiled",
+        || {
+            let mut all = on_each_function(|at| compiled(at, false));
+            all.extend(on_each_function(|at| compiled_at_return(at, false)));
+            all
+        },
+        &[],
+    ),
+    (
+        "snippets and returns, left",
+        || {
+            let mut all = on_each_function(|at| compiled(at, true));
+            all.extend(on_each_function(|at| compiled_at_return(at, true)));
+            all
+        },
+        &[],
+    ),
     ("calls", || on_each_function(|at| Kretprobe::at(at).entry(follow).register().unwrap()), FULL),
     (
         "returns, written",

@@ -21,7 +21,7 @@ use spin::Once;
 use super::Shared;
 use super::hit::{Site, callees};
 use super::room::Room;
-use crate::host;
+use crate::{host, time};
 
 /// Why a clause is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl View {
             cpus: host::cpus(),
             task: Some(Source::Path(in_task(slice::from_ref(task)))),
             comm: Some(in_task(slice::from_ref(name_of_task))),
-            nanoseconds: Some(Source::Call(callees::nanoseconds as *const () as u64)),
+            nanoseconds: Some(time::of_code()),
             perform: perform as u64,
             context: core::ptr::from_ref(shared).addr() as u64,
         }

@@ -99,11 +99,11 @@ impl Snippets {
         let Some(mut found) = in_stub(&shared.program.code, clause, at, &shared.store, &kernel, atomics)? else {
             return Ok(None);
         };
-        let operand = found.operand.take();
+        let (operand, is_masked) = (found.operand.take(), found.is_masked);
         let steps = found.steps(&shared.program.code, &mut shared.store, &mut cells)?;
-        // SAFETY: it loads what the store has, which outlives the probes, and adds to words of the engine in it, by instructions
-        // that are those of this CPU.
-        let snippet = unsafe { Snippet::new(&steps, false) };
+        // SAFETY: it loads and changes what the store has, which outlives the probes, and adds to words of the engine in it, by
+        // instructions that are those of this CPU.
+        let snippet = unsafe { Snippet::new(&steps, is_masked) };
         Ok(snippet.ok().map(|snippet| (snippet, operand)))
     }
 

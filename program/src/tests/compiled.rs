@@ -4,7 +4,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use kprobes_vm::code::{Code, Register};
-use kprobes_vm::compile::{Base, Compiled, Directory, Kernel, Path, Source, compile};
+use kprobes_vm::compile::{Base, Clock, Compiled, Directory, Kernel, Path, Source, compile};
 use kprobes_vm::store::{Limits, Store};
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::InstDecoder;
@@ -31,7 +31,7 @@ pub(super) const KERNEL: Kernel = Kernel {
     cpus: 4,
     task: Some(Source::Path(Path { base: Base::Thread, offsets: &[16] })),
     comm: Some(Path { base: Base::Thread, offsets: &[32] }),
-    nanoseconds: Some(Source::Call(0x4000)),
+    nanoseconds: Some(Clock { start: 0x4000, per_tick: 16 << 32 }),
     perform: 0x5000,
     context: 0x6000,
 };
@@ -157,7 +157,7 @@ fn only_what_is_called_takes_stack() {
         (compiled.stack_bytes, compiled.calls.iter().map(|call| call.to).collect::<Vec<_>>())
     };
     assert_eq!(bytes("kprobe:f { $x = arg0 + cpu; if ($x) { return; } }"), (0, [].into()));
-    assert_eq!(bytes("kprobe:f { print(nsecs); }"), (32, [0x4000, 0x5000].into()));
+    assert_eq!(bytes("kprobe:f { print(nsecs); }"), (32, [0x5000].into()));
     assert_eq!(bytes("kprobe:f { @ = count(); }"), (32, [0x5000].into()));
 }
 

@@ -138,14 +138,71 @@ fn what_takes_a_call_or_a_table_has_no_snippet() {
         "kprobe:f { @[arg0] = count(); delete(@[arg1]); }",
         "kprobe:f { @ = avg(arg0); }",
         "insn:f:4 { @ = sum(reg(\"x9\")); }",
-        "kprobe:f { @x = arg0; }",
         "kprobe:f { $x = *(u64 *)arg0; @ = sum($x); }",
         "kprobe:f { @ = count(); if (@ > 5) { @b = count(); } }",
         "kprobe:f { @a[func] = count(); @b[probe] = count(); }",
         "kprobe:f { $a = arg0; }",
+        // What may be left to the handler stands behind what has been done.
+        "kprobe:f { @x[arg0] = 1; @y[arg0] = 2; }",
+        "kprobe:f { @ = count(); @y[arg0] = 2; }",
+        "kprobe:f { $n = @x[arg0]; delete(@x[arg1]); delete(@x[arg0]); @ = sum($n); } kprobe:g { @x[0] = 1; }",
+        "kprobe:f { $n = @x[tid]; @[arg0] = count(); delete(@x[tid]); @s = sum($n); } kprobe:g { @x[0] = 1; }",
+        "kprobe:f { @x[arg0] = 1; } kprobe:g { print(len(@x)); }",
+        "kprobe:f { @x[comm] = 1; }",
+        "kprobe:f { @x[arg0] = comm; }",
     ] {
         assert_eq!(steps(program, true), None, "{program}");
     }
+}
+
+/// The start and the end of what is measured most.
+const LATENCY: &str =
+    "kprobe:f { @start[tid] = nsecs; } kretprobe:f { @ = hist(nsecs - @start[tid]); delete(@start[tid]); }";
+
+/// Finds the home of the key in x13, holds it, and finds which of its slots are taken.
+const HOLD: [&str; 7] = [
+    "mul x12, x13, x11",
+    "eor x12, x12, x12, lsr #32",
+    "mul x12, x12, x11",
+    "lsr x12, x12, #0x38",
+    "madd x15, x12, x11, x15",
+    "Hold(15, 12)",
+    "ldr x12, [x15, #0x8]",
+];
+
+#[test]
+fn a_value_is_put_into_the_table_by_a_stub() {
+    let lines: Vec<String> =
+        steps(LATENCY, true).unwrap().into_iter().filter(|line| !line.starts_with("Number(")).collect();
+    assert_eq!(lines[..2], ["mrs x13, s3_0_c13_c0_4", "ldr x13, [x13, #0x10]"]);
+    assert_eq!(lines[2..5], ["mrs x14, cntvct_el0", "sub x14, x14, x11", "lsl x14, x14, #0x4"]);
+    assert_eq!(lines[5..12], HOLD);
+    let empty = ["str x10, [x15, #0x8]", "stp x13, x14, [x15, #0x18]"];
+    assert!(lines[12].starts_with("Branch(NotZero(12)"));
+    assert_eq!(lines[13], "ldr x11, [x15, #0x10]");
+    assert!(lines[14].starts_with("Branch(NotZero(11)"));
+    assert_eq!(lines[15..17], empty);
+    assert_eq!(lines.last().unwrap(), "stlr xzr, [x15]");
+}
+
+#[test]
+fn what_is_read_and_deleted_is_held_once() {
+    let bed = LATENCY.replace("kprobe:f { @start[tid] = nsecs; } ", "") + " kprobe:f { @start[tid] = nsecs; }";
+    let lines = steps_at(&bed, At::Return, true).unwrap();
+    let count = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+    assert_eq!((count("Hold("), count("stlr"), count("Call(Always)"), count("Turn(")), (1, 2, 1, 1), "{lines:?}");
+    assert_eq!(
+        lines[lines.len() - 6..],
+        [
+            "sub x11, x16, x15",
+            "lsr x11, x11, #0x4",
+            "lsl x12, x10, x11",
+            "ldr x11, [x15, #0x8]",
+            "eor x11, x11, x12, lsr #1",
+            "str x11, [x15, #0x8]",
+            "stlr xzr, [x15]",
+        ][1..]
+    );
 }
 
 #[test]

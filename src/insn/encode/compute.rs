@@ -24,6 +24,8 @@ pub enum Binary {
     Xor = 0xca00_0000,
     /// `mul` (C6.2, MADD with the zero register).
     Multiply = 0x9b00_7c00,
+    /// `umulh`: the upper half of the product (C6.2, UMULH).
+    MultiplyHigh = 0x9bc0_7c00,
     /// `udiv` (C6.2, UDIV).
     Divide = 0x9ac0_0800,
     /// `sdiv` (C6.2, SDIV).

@@ -71,7 +71,7 @@ impl Cpu {
     // For the assembly: the offsets of the state of a step and of the sink of counts, and `busy` during a step that is followed by
     // post-handlers.
     pub(super) const STEP: usize = offset_of!(Self, stepping);
-    pub(super) const NUMBER: usize = offset_of!(Self, number);
+    pub(in crate::probe) const NUMBER: usize = offset_of!(Self, number);
     pub(super) const NOBODY: usize = offset_of!(Self, nobody);
     #[cfg(target_os = "none")]
     pub(super) const STEPPING: u64 = STEPPING | HANDLING;

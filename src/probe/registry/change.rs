@@ -14,6 +14,7 @@ use super::{Entry, Registry, shortcut};
 use crate::insn::{self, Guard, NotRelocatable, Verdict};
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::arena::{Arena, Cell, Used};
+use crate::probe::follower::Followed;
 use crate::probe::hit::counters::Counters;
 use crate::probe::hit::disarm;
 use crate::probe::hit::machine::guard;
@@ -23,6 +24,7 @@ use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
 use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
+use crate::probe::snippet::Inserted;
 use crate::probe::{Fallback, Mode, Registration, Site, follower, stub_builder};
 use crate::text::{self, Word};
 use crate::{interrupts, platform};
@@ -87,6 +89,7 @@ pub(super) fn reduce(registry: &mut Registry, address: usize) {
     let Some(place) = NonNull::new(entry.page.point(address).load(Relaxed)) else { return };
     // SAFETY: it was made in `stage`, and only the holder of the registry's lock frees it, or changes it below.
     let has_several = !unsafe { place.as_ref() }.several.is_empty();
+    entry.leave_front();
     if let Some((execution, first)) = entry.in_effect(has_several) {
         let mut point = ManuallyDrop::new(entry.point(execution, first, Vec::new(), has_several));
         // SAFETY: the other CPUs are held outside the hit path, as this one is, and nothing interrupts it. Watchers of probes that
@@ -178,9 +181,9 @@ impl Entry {
             Some(Execution::Optimized { form, .. }) => form == self.form(wanted),
             _ => true,
         };
-        let first = self.enabled().next();
-        // Code in front of a stub is that of one probe.
-        let is_of_probe = self.inserted == first;
+        // Code in front of a stub is that of one probe, or of two.
+        let front = self.first_two();
+        let is_of_probe = self.front == front;
         let is_following = matches!(self.execution, Some(Execution::Optimized { form: Form::Follow, .. }));
         let is_bound = wanted == Mode::Compiled || is_following;
         let serves_all = !matches!(self.execution, Some(Execution::Optimized { before: 1.., .. }));
@@ -191,7 +194,7 @@ impl Entry {
             match (self.new_execution(wanted, arena), self.mode()) {
                 (Some((execution, fallback)), _) => {
                     (self.execution, self.wanted, self.fallback) = (Some(execution), wanted, fallback);
-                    self.inserted = first;
+                    self.front = front;
                     if let Some(cell) = before {
                         replaced.push(cell);
                     }
@@ -207,6 +210,28 @@ impl Entry {
         // SAFETY: the slab has returned a place for a point.
         unsafe { place.write(self.point(execution, first, several, has_several)) };
         Some(place.as_ptr())
+    }
+
+    /// Has the branch at the instruction lead to the stub from now on, if other probes are enabled than those whose code stands in
+    /// front of that, and waits until no task is interrupted in the cell. It takes no memory.
+    fn leave_front(&mut self) {
+        let is_theirs = self.front == self.first_two();
+        match &mut self.execution {
+            Some(Execution::Optimized { before: before @ 1.., .. })
+                if !is_theirs && self.probes.iter().any(is_enabled) =>
+            {
+                *before = 0
+            }
+            _ => return,
+        }
+        self.front = [None; 2];
+        let word = self.change_of_text();
+        let mut cell = self.cell();
+        text::patch(word.as_slice(), cell.as_mut_slice());
+        while cell.as_mut().is_some_and(|cell| mem::take(&mut cell.is_occupied)) {
+            platform::yield_now();
+            text::patch(&[], cell.as_mut_slice());
+        }
     }
 
     /// The staged change by which `point` is found at the address.
@@ -234,7 +259,29 @@ impl Entry {
     }
 
     fn enabled(&self) -> impl Iterator<Item = ProbeRef> {
-        self.probes.iter().copied().filter(|probe| probe.enabled.load(Relaxed))
+        self.probes.iter().copied().filter(is_enabled)
+    }
+
+    /// The first of those, and the second.
+    fn first_two(&self) -> [Option<ProbeRef>; 2] {
+        let mut enabled = self.enabled();
+        [enabled.next(), enabled.next()]
+    }
+
+    /// A probe with a snippet and a return probe that wants nothing of the entry, if no others are enabled, and one code in front
+    /// of the stub can do what both do.
+    fn pair(&self) -> Option<(ProbeRef, &AliasableBox<ReturnProbe>)> {
+        if self.probes.len() == 1 || self.not_lean.is_some() || self.enabled().nth(2).is_some() {
+            return None;
+        }
+        let probe = self.enabled().find(|probe| matches!(probe.kind, Kind::Kprobe { .. }))?;
+        let returning = self.probes.iter().filter(|probe| is_enabled(probe)).find_map(|probe| match &probe.kind {
+            Kind::Return(returning) if returning.is_plain() && probe.allows >= Mode::Optimized => Some(returning),
+            _ => None,
+        })?;
+        let inserted = probe.inserted.as_ref().filter(|inserted| inserted.is_possible())?;
+        follower::cell(Some(inserted)).filter(|_| probe.allows == Mode::Compiled)?;
+        Some((probe, returning))
     }
 
     /// Those that are enabled, in the order in which they run: return probes last, so that the other handlers see the true x30.
@@ -352,19 +399,22 @@ impl Entry {
     /// Whether the returns of `probe`, which is at the instruction, are dealt with by code, where the call is entered as usual.
     pub(super) fn is_compiled_at_return(&self, probe: &Probe) -> bool {
         let has_code = probe.inserted.as_ref().is_some_and(|inserted| inserted.code.is_some());
-        has_code && matches!(self.execution, Some(Execution::Optimized { form: Form::Follow, before: 1.., .. }))
+        has_code
+            && matches!(self.execution, Some(Execution::Optimized { form, before: 1.., .. })
+                if form == Form::Follow || self.front.iter().flatten().any(|other| ptr::eq(&**other, probe)))
     }
 
-    /// Whether what the first probe that is enabled wants is what a call passes.
-    fn is_entered(&self) -> bool {
-        self.enabled().next().is_some_and(|probe| matches!(probe.kind, Kind::Kprobe { pre: Pre::Entry(_), .. }))
+    /// Whether what the only probe that is enabled wants is what a call passes.
+    fn is_entered_alone(&self) -> bool {
+        let [first, second] = self.first_two();
+        second.is_none() && first.is_some_and(|probe| matches!(probe.kind, Kind::Kprobe { pre: Pre::Entry(_), .. }))
     }
 
     /// What a stub is to save for the probes that are enabled, where the instruction is to be executed in this mode.
     #[inline(always)]
     fn form(&self, mode: Mode) -> Form {
         match mode {
-            Mode::Lean | Mode::Compiled if self.not_lean.is_none() && self.is_entered() => Form::Lean,
+            Mode::Lean | Mode::Compiled if self.not_lean.is_none() && self.is_entered_alone() => Form::Lean,
             _ if self.only_follows().is_some() => Form::Follow,
             _ => Form::Full,
         }
@@ -375,7 +425,10 @@ impl Entry {
         let mut enabled = self.enabled().map(|probe| probe.allows);
         let first = enabled.next()?;
         // A lean stub calls one handler.
-        let allowed = enabled.map(|other| other.min(Mode::Optimized)).fold(first, Ord::min);
+        let allowed = match self.pair() {
+            Some(_) => Mode::Compiled,
+            None => enabled.map(|other| other.min(Mode::Optimized)).fold(first, Ord::min),
+        };
         Some(match self.site.verdict {
             _ if allowed >= Mode::Optimized => allowed,
             Verdict::Simulate(_) => Mode::Simulated,
@@ -413,7 +466,9 @@ impl Entry {
     fn new_stub(&self, form: Form, mode: Mode, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
         // A stub without what is in front of it serves as well, and takes less.
         let made = match form {
-            Form::Follow if self.not_lean.is_none() => self.new_follower(arena),
+            Form::Follow if self.not_lean.is_none() => {
+                self.only_follows().and_then(|probe| self.new_follower(form, probe, None, arena))
+            }
             _ if mode == Mode::Compiled => self.new_snippet(form, arena),
             _ => None,
         };
@@ -431,24 +486,33 @@ impl Entry {
         Some(built.map(|()| Execution::Optimized { stub, form, cell: Cell::Stub, before: 0 }))
     }
 
-    /// A stub with the snippet of the only probe in front of it, as [`new_stub`](Self::new_stub) makes one.
+    /// A stub with the snippet of the only probe in front of it, or with what a pair does, as [`new_stub`](Self::new_stub) makes one.
     #[inline(never)]
     fn new_snippet(&self, form: Form, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
+        if let Some((probe, returning)) = self.pair() {
+            return self.new_follower(form, returning, probe.inserted.as_deref(), arena);
+        }
         let only = self.enabled().next()?;
         let inserted = only.inserted.as_ref()?;
         let (address, site, guard) = (self.address, &self.site, self.guard());
         self.new_front(form, inserted.cell(), arena, |cell, words| inserted.build(cell, address, site, guard, words))
     }
 
-    /// A stub with a follower of calls for the only probe in front of it, as [`new_stub`](Self::new_stub) makes one.
+    /// A stub with a follower of calls for `probe` in front of it, and `inserted` in that, as [`new_stub`](Self::new_stub) makes
+    /// one.
     #[inline(never)]
-    fn new_follower(&self, arena: &mut Arena) -> Option<Result<Execution, NotRelocatable>> {
-        let probe = self.only_follows()?;
-        let (probe, to_return) = (probe.place().as_ptr().cast_const(), probe.trampoline());
+    fn new_follower(
+        &self,
+        form: Form,
+        probe: &AliasableBox<ReturnProbe>,
+        inserted: Option<&Inserted>,
+        arena: &mut Arena,
+    ) -> Option<Result<Execution, NotRelocatable>> {
+        let followed = Followed { probe: probe.place().as_ptr().cast_const(), to_return: probe.trampoline() };
+        let kind = follower::cell(inserted)?;
         let (address, site, guard) = (self.address, &self.site, self.guard());
-        self.new_front(Form::Follow, Cell::Snippet, arena, |cell, words| match words.first_chunk_mut() {
-            Some(words) => follower::build(probe, to_return, cell, address, site, guard, words),
-            None => Ok(0),
+        self.new_front(form, kind, arena, |cell, words| {
+            follower::build(followed, inserted, &follower::At { cell, address, site, guard }, words)
         })
     }
 
@@ -484,6 +548,10 @@ impl Entry {
         };
         Some(Used::new(address, kind, self.guarded))
     }
+}
+
+fn is_enabled(probe: &ProbeRef) -> bool {
+    probe.enabled.load(Relaxed)
 }
 
 impl Execution {

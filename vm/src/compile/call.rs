@@ -1,8 +1,11 @@
 //! Calls, and what is known of a hit, which may be one.
 
+use core::convert::Infallible;
+
 use aarch64_kprobes::insn::encode;
 use aarch64_kprobes::insn::encode::compute::{self as a64, Binary};
 
+use super::clock::Part;
 use super::emit::Emitter;
 use super::places::{Place, each};
 use super::{Call, FRAME, HIT, LEFT, ONE, OTHER, ROW, Source, THIRD, load};
@@ -71,45 +74,45 @@ impl Emitter<'_> {
     /// Something of the hit.
     pub fn load(&mut self, number: usize, to: Word, what: Builtin) {
         let kernel = self.kernel;
-        let (source, since) = match what {
+        let source = match what {
             Builtin::Register(register) => {
                 let Some(offset) = (kernel.register)(register) else { return self.perform(number) };
                 let target = self.target(number, to);
                 self.assembler.push(load(target, HIT, offset));
                 return self.keep(number, to);
             }
-            Builtin::Function => (kernel.function, None),
-            Builtin::Caller => (kernel.caller, None),
-            Builtin::Site => (kernel.site, None),
-            Builtin::Cpus => (Some(Source::Constant(self.store.lanes.len() as u64)), None),
-            Builtin::Random | Builtin::Result => (None, None),
-            Builtin::Cpu => (Some(Source::Path(kernel.cpu)), None),
-            Builtin::Task => (kernel.task, None),
-            Builtin::Nanoseconds => (kernel.nanoseconds, None),
-            Builtin::Elapsed => (kernel.nanoseconds, Some(self.store.start)),
+            Builtin::Function => kernel.function,
+            Builtin::Caller => kernel.caller,
+            Builtin::Site => kernel.site,
+            Builtin::Cpus => Some(Source::Constant(self.store.lanes.len() as u64)),
+            Builtin::Random | Builtin::Result => None,
+            Builtin::Cpu => Some(Source::Path(kernel.cpu)),
+            Builtin::Task => kernel.task,
+            Builtin::Nanoseconds => return self.time(number, to, 0),
+            Builtin::Elapsed => return self.time(number, to, self.store.start),
         };
         let Some(source) = source else { return self.perform(number) };
         let target = self.target(number, to);
         match source {
             Source::Constant(value) => self.assembler.constant(target, value),
             Source::Path(path) => self.follow(target, path),
-            Source::Call(function) => {
-                self.frame();
-                let across = self.assembler.list(self.places.across(number));
-                for &(word, register) in &across {
-                    self.assembler.push(encode::store(register, FRAME, Self::offset(word)));
-                }
-                self.push_all(&ENTER);
-                self.call(function);
-                self.assembler.push(a64::copy(OTHER, HIT));
-                self.push_all(&LEAVE);
-                for (word, register) in across {
-                    self.assembler.push(load(register, FRAME, Self::offset(word)));
-                }
-                self.assembler.push(a64::copy(target, OTHER));
-            }
         }
-        if let Some(start) = since.filter(|start| *start != 0) {
+        self.keep(number, to);
+    }
+
+    /// Nanoseconds since `start`.
+    fn time(&mut self, number: usize, to: Word, start: u64) {
+        let Some(clock) = self.kernel.nanoseconds else { return self.perform(number) };
+        let target = self.target(number, to);
+        let add = |part| {
+            match part {
+                Part::Word(word) => self.assembler.push(word),
+                Part::Number(register, number) => self.assembler.constant(register, number),
+            }
+            Ok::<(), Infallible>(())
+        };
+        let Ok(()) = clock.read(target, [LEFT, OTHER], add);
+        if start != 0 {
             self.assembler.constant(LEFT, start);
             self.assembler.push(a64::compute(Binary::Subtract, target, target, LEFT));
         }

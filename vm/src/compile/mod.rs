@@ -23,6 +23,7 @@
 mod access;
 mod assembler;
 mod call;
+mod clock;
 mod collect;
 mod compute;
 mod emit;
@@ -40,6 +41,7 @@ use aarch64_kprobes::insn::{Literal, encode};
 use fallible::OutOfMemory;
 
 use assembler::Assembler;
+pub use clock::Clock;
 use emit::Emitter;
 use places::Places;
 use reach::Reach;
@@ -107,8 +109,6 @@ pub enum Source {
     Constant(u64),
     /// It is there.
     Path(Path),
-    /// The function at this virtual address returns it, called with x0 as the handler (AAPCS64). It keeps the rules of handlers.
-    Call(u64),
 }
 
 /// What compiled code is told of the kernel. For what is `None`, [`perform`](Self::perform) is called.
@@ -131,7 +131,7 @@ pub struct Kernel {
     /// [`Machine::comm`](crate::hit::Machine::comm): the first of its two words.
     pub comm: Option<Path>,
     /// [`Machine::nanoseconds`](crate::hit::Machine::nanoseconds).
-    pub nanoseconds: Option<Source>,
+    pub nanoseconds: Option<Clock>,
     /// The virtual address of a function that calls [`hit::perform`](crate::hit::perform), as a handler may be called (AAPCS64):
     /// x0 is that of the handler; in x1 are the number of the op, and from bit 16 on that of the clause; x2 is `context`.
     pub perform: u64,
@@ -268,9 +268,7 @@ pub fn compile(
     }
     let places = Places::new(code, &routine.ops, VARIABLES)?;
     let compiled = Emitter::new(code, clause, routine, store, directory, kernel, places)?.emit()?;
-    let sources = [kernel.function, kernel.caller, kernel.site, kernel.task, kernel.nanoseconds];
-    let may_be_called = |to| to == kernel.perform || sources.contains(&Some(Source::Call(to)));
-    compiled.verify(may_be_called, Reach { store, directory, cpu: kernel.cpu })?;
+    compiled.verify(|to| to == kernel.perform, Reach { store, directory, cpu: kernel.cpu })?;
     Ok(compiled)
 }
 

@@ -2,14 +2,18 @@
 //!
 //! That is so for what computes with arguments, decides by them, and collects for keys that are known when the probe is
 //! registered: none, numbers, the function, the probe. There is a word for each such key at a known distance from the state of
-//! every CPU (see `store::fixed`), so that a count is an addition to it. All else has a handler, and no snippet.
+//! every CPU (see `store::fixed`), so that a count is an addition to it. Values of maps are read, changed and deleted in their
+//! tables (see `tables`). All else has a handler, and no snippet.
 //!
 //! The same serves as the code of a return, but for what is known of a hit there.
+//!
+//! What is unusual is found out before anything is changed that others look at: then all is left to the handler.
 //!
 //! Values are in the registers that a [`Snippet`](aarch64_kprobes::probe::Snippet) leaves to its steps; what the probed code has
 //! in a register is read there. Where a clause has more values than there are registers, it has no snippet.
 
 mod collect;
+mod tables;
 
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
@@ -19,6 +23,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch};
 use aarch64_kprobes::probe::Step;
 use fallible::OutOfMemory;
 
+use super::clock::Part as Time;
 use super::compute::{binary, condition, immediate, is_remainder};
 use super::places::{Place, Places, each};
 use super::{Base, Kernel, Source, ZERO, load};
@@ -27,6 +32,8 @@ use crate::store::{NewWords, Store};
 
 /// What values are in.
 const VALUES: RangeInclusive<u8> = 13..=16;
+/// What they are in where there are ops on tables, which have the others.
+const FEW_VALUES: RangeInclusive<u8> = 13..=14;
 /// What the snippet may have changed.
 const CHANGED: RangeInclusive<u8> = 9..=17;
 /// What an op computes with.
@@ -72,6 +79,8 @@ pub struct InStub {
     fixed: Vec<(usize, Key)>,
     /// The step, by its number, that has the address of the [slots](Store::slots) of a map, and which map.
     slots: Option<(usize, u8)>,
+    /// They run with interrupts masked.
+    pub is_masked: bool,
     /// The operand of each probe is the [distance](Store::distance) of the words of this key.
     pub operand: Option<Key>,
 }
@@ -140,25 +149,31 @@ pub fn in_stub(
     atomics: bool,
 ) -> Result<Option<InStub>, OutOfMemory> {
     let Some(routine) = code.routines.get(clause) else { return Ok(None) };
+    let has_tables = routine.ops.iter().any(|op| tables::is_on_table(*op));
+    let values = if has_tables { FEW_VALUES } else { VALUES };
     let mut lowering = Lowering {
         code,
+        store,
         routine,
         at,
         kernel,
         atomics,
-        places: Places::new(code, &routine.ops, VALUES)?,
+        places: Places::new(code, &routine.ops, values.clone())?,
+        values,
         known: [None; FRAME_WORDS],
         starts: Vec::new(),
         steps: Vec::new(),
+        within: Vec::new(),
         fixed: Vec::new(),
         slots: None,
         operand: None,
         has_collected: false,
+        held: None,
     };
-    match lowering.lower(store) {
+    match lowering.lower() {
         Ok(()) => {
             let Lowering { steps, fixed, slots, operand, .. } = lowering;
-            Ok(Some(InStub { steps, fixed, slots, operand }))
+            Ok(Some(InStub { steps, fixed, slots, is_masked: has_tables, operand }))
         }
         Err(No::Snippet) => Ok(None),
         Err(No::Memory) => Err(OutOfMemory),
@@ -182,33 +197,43 @@ fn is_only_collected(code: &Code, map: u8) -> bool {
 
 struct Lowering<'a> {
     code: &'a Code,
+    store: &'a Store,
     routine: &'a Routine,
     at: At,
     kernel: &'a Kernel,
     atomics: bool,
+    /// What values are in.
+    values: RangeInclusive<u8>,
     places: Places,
     /// And which op has given it.
     known: [Option<(Known, usize)>; FRAME_WORDS],
     /// At which step each op begins.
     starts: Vec<usize>,
     steps: Vec<Step>,
+    /// The steps, by their numbers, that branch within an op.
+    within: Vec<usize>,
     fixed: Vec<(usize, Key)>,
     slots: Option<(usize, u8)>,
     operand: Option<Key>,
+    /// Something has been changed that others look at.
     has_collected: bool,
+    /// The op, by its number, that deletes the key whose bucket is held.
+    held: Option<usize>,
 }
 
 impl Lowering<'_> {
-    fn lower(&mut self, store: &Store) -> Result<(), No> {
-        self.over(store)?;
+    fn lower(&mut self) -> Result<(), No> {
+        self.over()?;
         for (number, &op) in self.routine.ops.iter().enumerate() {
             fallible::push(&mut self.starts, self.steps.len())?;
             self.op(number, op)?;
         }
         // Branches lead to ops so far.
         let end = self.steps.len();
-        for step in &mut self.steps {
-            if let Step::Branch(_, target) = step {
+        for (number, step) in self.steps.iter_mut().enumerate() {
+            if let Step::Branch(_, target) = step
+                && !self.within.contains(&number)
+            {
                 *target = self.starts.get(*target).copied().unwrap_or(end);
             }
         }
@@ -225,12 +250,12 @@ impl Lowering<'_> {
     }
 
     /// Ends at once where the program has asked to end.
-    fn over(&mut self, store: &Store) -> Result<(), No> {
+    fn over(&mut self) -> Result<(), No> {
         if self.code.routines.iter().any(|routine| routine.ops.contains(&Op::Exit)) {
             if self.routine.runs_after_exit {
                 return Err(No::Snippet);
             }
-            self.push(Step::Number(ONE, store.over_address()))?;
+            self.push(Step::Number(ONE, self.store.over_address()))?;
             self.instruction(a64::load_byte(ONE, ONE))?;
             self.push(Step::Branch(Branch::NotZeroWord(ONE), self.routine.ops.len()))?;
         }
@@ -375,6 +400,11 @@ impl Lowering<'_> {
             }
             Op::Jump { target } => self.push(Step::Branch(Branch::Always, target.into())),
             Op::Collect { map, key, value } => self.collect(number, map, key, value),
+            Op::Get { to, map, key } => self.get(number, to, map, key),
+            Op::Has { to, map, key } => self.has(number, to, map, key),
+            Op::Put { map, key, from } => self.put(number, map, key, from),
+            Op::Modify { to, map, key, how, by, after } => self.modify(number, (to, after), map, key, (how, by)),
+            Op::Delete { map, key } => self.delete(number, map, key),
             _ => Err(No::Snippet),
         }
     }
@@ -404,16 +434,32 @@ impl Lowering<'_> {
                 }
                 _ => return Err(No::Snippet),
             },
+            Builtin::Nanoseconds => return self.time(target, 0),
+            Builtin::Elapsed => return self.time(target, self.store.start),
             Builtin::Register(Register::Pstate)
             | Builtin::Caller
             | Builtin::Result
             | Builtin::Cpu
             | Builtin::Cpus
-            | Builtin::Random
-            | Builtin::Nanoseconds
-            | Builtin::Elapsed => return Err(No::Snippet),
+            | Builtin::Random => return Err(No::Snippet),
         };
         if self.remember(number, to, Known::Is(part)) { Ok(()) } else { Err(No::Snippet) }
+    }
+
+    /// Has `target` hold nanoseconds since `start`.
+    fn time(&mut self, target: u8, start: u64) -> Result<(), No> {
+        let clock = self.kernel.nanoseconds.ok_or(No::Snippet)?;
+        clock.read(target, [ONE, OTHER], |part| {
+            self.push(match part {
+                Time::Word(word) => Step::Instruction(word),
+                Time::Number(register, number) => Step::Number(register, number),
+            })
+        })?;
+        if start != 0 {
+            self.push(Step::Number(ONE, start))?;
+            self.instruction(a64::compute(Binary::Subtract, target, target, ONE))?;
+        }
+        Ok(())
     }
 
     /// Sets the flags by `left` and `right`.

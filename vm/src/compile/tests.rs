@@ -29,7 +29,7 @@ const KERNEL: Kernel = Kernel {
     cpus: 4,
     task: Some(Source::Path(Path { base: Base::Thread, offsets: &[16] })),
     comm: Some(Path { base: Base::Thread, offsets: &[32] }),
-    nanoseconds: Some(Source::Call(0x4000)),
+    nanoseconds: Some(Clock { start: 0x4000, per_tick: 16 << 32 }),
     perform: 0x5000,
     context: 0x6000,
 };

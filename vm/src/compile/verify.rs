@@ -32,7 +32,7 @@ enum Writes {
 }
 
 /// Forms of words: the bits that say so, what they are, and what such a word writes. The encodings are those of `encode`.
-const FORMS: [(u32, u32, Writes); 33] = [
+const FORMS: [(u32, u32, Writes); 35] = [
     (0xffc0_0000, 0x9100_0000, Writes::D), // add, sub (immediate)
     (0xffc0_0000, 0xd100_0000, Writes::D),
     (0xffc0_001f, 0xf100_001f, Writes::Nothing), // cmp
@@ -44,6 +44,7 @@ const FORMS: [(u32, u32, Writes); 33] = [
     (0xffe0_0000, 0xca00_0000, Writes::D),
     (0xffe0_0000, 0xca40_0000, Writes::D),
     (0xffe0_0000, 0x9b00_0000, Writes::D), // madd, msub
+    (0xffe0_fc00, 0x9bc0_7c00, Writes::D), // umulh
     (0xffe0_fc00, 0x9ac0_0800, Writes::D), // udiv, sdiv, lsl, lsr, asr
     (0xffe0_fc00, 0x9ac0_0c00, Writes::D),
     (0xffe0_fc00, 0x9ac0_2000, Writes::D),
@@ -65,7 +66,8 @@ const FORMS: [(u32, u32, Writes); 33] = [
     (0xffff_fc00, 0xc85f_fc00, Writes::D), // ldaxr, stxr, stlr
     (0xffe0_fc00, 0xc800_7c00, Writes::S),
     (0xffff_fc00, 0xc89f_fc00, Writes::M),
-    (0xffff_ffe0, 0xd538_d080, Writes::D), // mrs tpidr_el1
+    (0xffff_ffe0, 0xd538_d080, Writes::D), // mrs tpidr_el1, cntvct_el0
+    (0xffff_ffe0, 0xd53b_e040, Writes::D),
 ];
 
 /// Where a word may go on.

@@ -1,4 +1,4 @@
-//! What compiled clauses call: the interpreter, for an op that they have no instructions for, and the clock.
+//! What compiled clauses call: the interpreter, for an op that they have no instructions for.
 //!
 //! They are told the op by its number, and find its values in the frame of this CPU, where the interpreter has them. There is one
 //! for each view of a hit. Each is a call of the AAPCS64 that generated code makes, so the audit takes them for where code leads
@@ -9,7 +9,6 @@ use kprobes_vm::hit as vm;
 
 use super::clause::{Moment, Registers, Site};
 use crate::program::Shared;
-use crate::time;
 
 /// Does op `number & 0xffff` of clause `number >> 16` of `shared`, at this hit of its probe.
 #[inline(always)]
@@ -37,9 +36,4 @@ pub(crate) extern "C" fn reached(hit: &Hit<'_>, number: u64, shared: &Shared) {
 pub(crate) extern "C" fn returned(call: &Call<'_>, number: u64, shared: &Shared) {
     // SAFETY: as above.
     perform(&unsafe { Moment::returned(call) }, number, shared);
-}
-
-/// The time, as a clause has it.
-pub(crate) extern "C" fn nanoseconds() -> u64 {
-    time::nanoseconds()
 }

@@ -7,7 +7,7 @@ use aarch64_kprobes::insn::encode::compute::{self as a64, Binary, Branch, Condit
 use aarch64_kprobes::probe::{Snippet, Step};
 
 use super::super::{Base, ZERO, load};
-use super::{Key, Known, Lowering, No, ONE, OTHER, Part, VALUES, is_only_collected};
+use super::{Key, Known, Lowering, No, ONE, OTHER, Part, is_only_collected};
 use crate::code::{Aggregate, Kept, Operand, Word, rows};
 use crate::store::{Cached, Layout, MIX, SHIFT};
 
@@ -60,7 +60,8 @@ impl Lowering<'_> {
             }
             (Layout::Sum, false) => {
                 // A register besides those of the value and the address.
-                let sum = VALUES.rev().find(|&register| register != value && !self.is_used(number, register));
+                let sum =
+                    self.values.clone().rev().find(|&register| register != value && !self.is_used(number, register));
                 let sum = sum.ok_or(No::Snippet)?;
                 self.instruction(a64::compute(Binary::Add, OTHER, Snippet::CPU, OTHER))?;
                 self.instruction(load(sum, OTHER, 0))?;
@@ -84,8 +85,8 @@ impl Lowering<'_> {
 
     /// Collects a value for a key in a register, if that has its slot.
     fn collect_cached(&mut self, number: usize, map: u8, key: Word, value: Operand, layout: Layout) -> Result<(), No> {
-        if !matches!(layout, Layout::Count | Layout::Sum) || self.has_collected || self.kernel.cpu.base != Base::Thread
-        {
+        let is_usual = matches!(layout, Layout::Count | Layout::Sum) && self.kernel.cpu.base == Base::Thread;
+        if !is_usual || self.has_collected || self.held.is_some() {
             return Err(No::Snippet);
         }
         self.has_collected = true;
@@ -115,7 +116,7 @@ impl Lowering<'_> {
             }
             return Ok(());
         }
-        let mut free = [ONE].into_iter().chain(VALUES.rev());
+        let mut free = [ONE].into_iter().chain(self.values.clone().rev());
         let sum = free.find(|&register| register != value && !self.is_used(number, register));
         let sum = sum.ok_or(No::Snippet)?;
         self.instruction(load(sum, OTHER, 8))?;
@@ -149,7 +150,8 @@ impl Lowering<'_> {
 
     /// Has `ONE` hold the number of the row of a value, as `hit::maps::linear_row` finds it.
     fn linear(&mut self, value: u8, least: i64, most: i64, step: i64) -> Result<(), No> {
-        let row = VALUES.rev().find(|&register| register != value && self.places.has_no_value_in(register));
+        let row =
+            self.values.clone().rev().find(|&register| register != value && self.places.has_no_value_in(register));
         let row = row.ok_or(No::Snippet)?;
         self.push(Step::Number(OTHER, least.cast_unsigned()))?;
         self.instruction(a64::compute(Binary::Subtract, row, value, OTHER))?;
