@@ -608,15 +608,7 @@ impl fmt::Display for Problem {
                 return write!(f, "the function has no argument of this name, but {}", names);
             }
             Self::Differs => "the functions that the probe means have this in different places, or of different types",
-            Self::Unknown { why } => match why {
-                Unknown::OptimizedOut => "this is optimised out",
-                Unknown::Elsewhere { from, to } => {
-                    return write!(f, "this is optimised out here; it is there from +{from:#x} to +{to:#x}");
-                }
-                Unknown::Contradiction => "the debugging information contradicts the calling convention about this",
-                Unknown::Layout => "the debugging information does not say how this is passed",
-                Unknown::Unsaid => "the debugging information does not say where this is before the function has made its frame",
-            },
+            Self::Unknown { why } => return why.fmt(f),
             Self::Lost => "this part of the value is optimised out",
             Self::KnownAtReturns => "this is known by kretprobe: only: where return: stands, the function may go on in another, and a result in memory has no address",
             Self::NothingReturned => "the function returns nothing, or a value that has no bytes",

@@ -3,10 +3,11 @@
 use kprobes_trace::host::{Clock, Function, Host, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
+use kprobes_types::Types;
 use spin::Once;
 
 use crate::interrupt::fast;
-use crate::{backtrace, interrupt, memory, smp, symbol, task, time};
+use crate::{backtrace, interrupt, memory, smp, symbol, task, time, types};
 
 /// How many bytes the ring of a CPU has.
 const BYTES: usize = 512 << 10;
@@ -80,6 +81,11 @@ impl Symbols for Names {
     /// The assembly of this kernel that has other rules is in the region that cannot be probed, or runs before there are probes.
     fn is_call(&self, address: u64) -> bool {
         self.lookup(address).is_some_and(|function| function.address == address)
+    }
+
+    fn signature(&self, address: u64) -> Option<(Types<'_>, kprobes_types::Function<'_>)> {
+        let types = types::table().ok()?;
+        Some((*types, types.function(address)?))
     }
 
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {

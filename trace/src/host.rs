@@ -3,6 +3,8 @@
 //! What recording needs of the kernel it loads from the kernel's own memory, at places that the kernel names once: a call would
 //! cost more than what it tells. Printing happens in a task and takes its services as parameters.
 
+use kprobes_types::Types;
+
 /// Where and when a hit is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
@@ -164,6 +166,11 @@ pub trait Symbols {
     /// call standard has it (AAPCS64, section 6.1): x9 to x17 and the flags hold nothing there. A probe on it costs less.
     fn is_call(&self, _address: u64) -> bool {
         false
+    }
+
+    /// The arguments of the function that begins at the virtual address `address`, what it returns, and the types of both.
+    fn signature(&self, _address: u64) -> Option<(Types<'_>, kprobes_types::Function<'_>)> {
+        None
     }
 
     /// The functions that are meant by `name`, in the order of their addresses: those whose demangled path it is, of which

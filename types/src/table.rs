@@ -221,7 +221,7 @@ impl<'a> Enumerators<'a> {
 
 impl<'a> Function<'a> {
     /// What it is given, in the order of its declaration.
-    pub fn arguments(&self) -> impl Iterator<Item = Argument<'a>> + use<'a> {
+    pub fn arguments(&self) -> impl Iterator<Item = Argument<'a>> + Clone + use<'a> {
         let Self { types, count, mut rest } = *self;
         (0..count).map_while(move |_| types.argument(&mut rest))
     }

@@ -60,7 +60,7 @@ fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Resul
 }
 
 /// Whether `text` is an identifier of C: what Linux asks of names.
-pub(super) fn is_identifier(text: &str) -> bool {
+pub(crate) fn is_identifier(text: &str) -> bool {
     !text.starts_with(|first: char| first.is_ascii_digit())
         && !text.is_empty()
         && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')

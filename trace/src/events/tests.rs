@@ -17,6 +17,7 @@ use core::cell::{Cell, RefCell};
 use fallible::failing::with_memory;
 
 mod scarce;
+mod typed;
 
 struct Names;
 
@@ -61,6 +62,10 @@ impl Symbols for Names {
 
     fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
         FUNCTIONS.into_iter().rev().for_each(each);
+    }
+
+    fn signature(&self, address: u64) -> Option<(kprobes_types::Types<'_>, kprobes_types::Function<'_>)> {
+        typed::signature(address)
     }
 
     fn is_call(&self, address: u64) -> bool {
