@@ -3,7 +3,7 @@
 use core::fmt;
 
 use fallible::OutOfMemory;
-use kprobes_types::{Kind, TypeId, Types, Unknown};
+use kprobes_types::{Kind, LineError, TypeId, Types, Unknown};
 use kprobes_vm::code::Type;
 use unicode_width::UnicodeWidthStr;
 
@@ -426,6 +426,13 @@ pub enum Problem {
     },
     /// An argument or a result that several functions have, at different places or of different types.
     Differs,
+    /// A line of source that is not to be had.
+    Line {
+        /// Why.
+        why: LineError<'static>,
+    },
+    /// A line of source without its number.
+    LineNumber,
     /// A value that is not known where the probe is.
     Unknown {
         /// Why.
@@ -638,6 +645,8 @@ impl fmt::Display for Problem {
             Self::InlinedMemory { bytes } => {
                 return write!(f, "the table of inlined copies takes {bytes} bytes, which are not free");
             }
+            Self::Line { why } => return why.fmt(f),
+            Self::LineNumber => "this is kprobe:FILE.rs:LINE, with a line from 1 on",
             Self::InlinedDamaged => "the table of inlined copies of this image is damaged",
             Self::LongCode { most } => return write!(f, "the program becomes longer than {most} instructions here"),
             Self::Room { most } => return write!(f, "the values need more than {most} words here"),

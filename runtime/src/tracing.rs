@@ -3,11 +3,11 @@
 use kprobes_trace::host::{Clock, Function, Host, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
-use kprobes_types::Types;
+use kprobes_types::{LineError, Types};
 use spin::Once;
 
 use crate::interrupt::fast;
-use crate::{backtrace, interrupt, memory, smp, symbol, task, time, types};
+use crate::{backtrace, interrupt, lines, memory, smp, symbol, task, time, types};
 
 /// How many bytes the ring of a CPU has.
 const BYTES: usize = 512 << 10;
@@ -86,6 +86,11 @@ impl Symbols for Names {
     fn signature(&self, address: u64) -> Option<(Types<'_>, kprobes_types::Function<'_>)> {
         let types = types::table().ok()?;
         Some((*types, types.function(address)?))
+    }
+
+    fn line(&self, file: &str, line: u32, each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {
+        lines::places(file, line)?.for_each(each);
+        Ok(())
     }
 
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {

@@ -3,7 +3,7 @@
 //! What recording needs of the kernel it loads from the kernel's own memory, at places that the kernel names once: a call would
 //! cost more than what it tells. Printing happens in a task and takes its services as parameters.
 
-use kprobes_types::Types;
+use kprobes_types::{LineError, Types};
 
 /// Where and when a hit is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,6 +171,15 @@ pub trait Symbols {
     /// The arguments of the function that begins at the virtual address `address`, what it returns, and the types of both.
     fn signature(&self, _address: u64) -> Option<(Types<'_>, kprobes_types::Function<'_>)> {
         None
+    }
+
+    /// The virtual addresses of the instructions that begin line `line` of the file of source whose path ends with `file`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such line.
+    fn line(&self, _file: &str, _line: u32, _each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {
+        Err(LineError::NoLines)
     }
 
     /// The functions that are meant by `name`, in the order of their addresses: those whose demangled path it is, of which

@@ -2,7 +2,7 @@
 
 use super::session::{self, Session};
 use super::words::{Failure, Word, Words};
-use super::{coverage, everything, files, help, network, probes, program, system, why};
+use super::{coverage, everything, files, help, network, probes, program, source, system, why};
 use crate::nearest::nearest;
 
 /// A command.
@@ -13,7 +13,7 @@ pub(super) struct Command {
     run: fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>,
 }
 
-pub(super) static COMMANDS: [Command; 27] = [
+pub(super) static COMMANDS: [Command; 28] = [
     Command {
         name: "trace",
         arguments: "[OPTIONS] PROGRAM",
@@ -77,6 +77,12 @@ pub(super) static COMMANDS: [Command; 27] = [
         run: system::symbols,
     },
     Command {
+        name: "lines",
+        arguments: "FUNC|FILE.rs",
+        help: "lines of source that can be probed",
+        run: source::lines,
+    },
+    Command {
         name: "run",
         arguments: "WORKLOAD [N] [TASKS]",
         help: "N iterations of sha256, deflate or disk",
@@ -92,7 +98,7 @@ pub(super) static COMMANDS: [Command; 27] = [
     Command { name: "cpus", arguments: "", help: "all CPUs, and why one does not run", run: system::cpus },
     Command {
         name: "backtrace",
-        arguments: "TASK",
+        arguments: "[-v] TASK",
         help: "where a task is, given by its number or name",
         run: system::backtrace,
     },

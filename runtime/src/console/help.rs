@@ -44,10 +44,11 @@ pub(super) const fn is_narrow(text: &str) -> bool {
 }
 
 /// What `help NAME` says besides, by name.
-const MORE: [(&str, &str); 14] = [
+const MORE: [(&str, &str); 16] = [
     (
         "p",
-        "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, or SYMBOL%return\n\
+        "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, FILE.rs:LINE, or\n\
+         \x20      SYMBOL%return\n\
          ARGS:  [NAME=]EXPRESSION[:TYPE], up to 128\n\
          EXPRESSION: %REG @SYMBOL[+|-OFFSET] @ADDRESS $stack $stackN $argN $comm\n\
          \x20           +|-[u]OFFSET(EXPRESSION) \\NUMBER \\\"TEXT\" NAME[->FIELD]\n\
@@ -61,6 +62,7 @@ const MORE: [(&str, &str); 14] = [
         "trace",
         "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
+         \x20      kprobe:FILE.rs:LINE\n\
          \x20      insn:FUNC[:OFFSET] inline:GLOB:entry|return interval:ms|s:N BEGIN END\n\
          STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
          \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
@@ -75,6 +77,8 @@ const MORE: [(&str, &str); 14] = [
          -v: with the arguments of each function, and their types",
     ),
     ("list-probes", "-v: with the arguments of each function, as args.NAME has them"),
+    ("lines", "FUNC: its lines, with offsets; FILE.rs: its lines, with functions and offsets"),
+    ("backtrace", "-v: with the lines of source"),
     ("coverage", "GLOB: as for symbols; without it, all of the image"),
     ("why", "without OFFSET, each instruction of the function in a line"),
     ("everything", "on: probe all; off: remove these probes; nothing: how often they were hit"),

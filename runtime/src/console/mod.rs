@@ -15,6 +15,7 @@ mod lines;
 #[cfg(test)]
 mod scarce;
 pub mod shell;
+mod source;
 #[cfg(any(target_os = "none", test))]
 mod typed;
 pub mod words;

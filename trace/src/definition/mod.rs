@@ -5,7 +5,7 @@
 //! r[MAXACTIVE][:[GROUP/][EVENT]] PLACE [ARGUMENT…]   a return probe
 //! -:[GROUP/][EVENT] [PLACE [ARGUMENT…]]              removes what matches
 //!
-//! PLACE        SYMBOL[+OFFSET], ADDRESS, or SYMBOL%return, which makes a return probe of a `p`
+//! PLACE        SYMBOL[+OFFSET], ADDRESS, FILE.rs:LINE, or SYMBOL%return, which makes a return probe of a `p`
 //! ARGUMENT     [NAME=]EXPRESSION[:TYPE]
 //! EXPRESSION   %REG, @ADDRESS, @SYMBOL[±OFFSET], $stack, $stackN, $argN, $retval, $comm, ±[u]OFFSET(EXPRESSION),
 //!              \NUMBER, \"TEXT", NAME, NAME->FIELD, NAME.FIELD, $retval->FIELD
@@ -127,6 +127,8 @@ pub enum Base {
     Symbol(String),
     /// A virtual address.
     Address(u64),
+    /// A line of the file of source that ends with this path.
+    Line(String, u32),
 }
 
 /// What is wrong, and at which column.
@@ -260,7 +262,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         kind => kind,
     };
     let site = match (kind, &place) {
-        (Kind::Return { .. }, Place { offset: 1.., .. }) => {
+        (Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
             return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
         }
         (Kind::Return { .. }, _) => Site::Return,
@@ -333,6 +335,14 @@ fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault>
     Ok(Removal { group, event, rest: fallible::collect_results(rest.iter().map(|token| fallible::copy(token.text)))? })
 }
 
+/// `FILE.rs:LINE`: no symbol is called so.
+fn line(text: &str) -> Option<(&str, u32)> {
+    let (file, line) = text.rsplit_once(':')?;
+    let is_source = file.ends_with(".rs") || file.ends_with(".S");
+    let number = line.bytes().all(|digit| digit.is_ascii_digit()).then(|| line.parse().ok())?;
+    number.filter(|&number| is_source && number > 0).map(|number| (file, number))
+}
+
 /// A place, and whether `%return` follows it.
 fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
     if let Some(address) = number::unsigned(token.text) {
@@ -346,6 +356,10 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
         },
         None => (token, false),
     };
+    if let Some((file, line)) = line(place.text) {
+        let base = Base::Line(fallible::copy(file)?, line);
+        return Ok((Place { base, offset: 0, column: place.column, offset_column: place.column }, is_return));
+    }
     let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.fault(Problem::Place))?;
     // What begins with a digit would be listed as an address, and an address takes no offset, as in Linux.
     let is_name = !symbol.starts_with(|first: char| first.is_ascii_digit()) && !symbol.is_empty();
@@ -413,6 +427,7 @@ impl fmt::Display for Place {
         match &self.base {
             Base::Symbol(symbol) => f.write_str(symbol)?,
             Base::Address(address) => write!(f, "{address:#018x}")?,
+            Base::Line(file, line) => write!(f, "{file}:{line}")?,
         }
         match self.offset {
             0 => Ok(()),

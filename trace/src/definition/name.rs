@@ -76,6 +76,7 @@ pub(super) fn automatic_name(kind: Kind, place: &Place) -> Result<String, OutOfM
     let name = match &place.base {
         Base::Symbol(symbol) => fallible::format(format_args!("{letter}_{symbol}_{}", place.offset)),
         Base::Address(address) => fallible::format(format_args!("{letter}_{address:#018x}")),
+        Base::Line(file, line) => fallible::format(format_args!("{letter}_{file}_{line}")),
     }?;
     let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
     let mut automatic = String::new();

@@ -74,6 +74,10 @@ fn places_are_symbols_offsets_and_addresses() {
     assert_eq!(place("p f+0x1c").offset, 0x1c);
     assert_eq!(place("p <dyn A + B>::f+4").base, symbol("<dyn A + B>::f"));
     assert_eq!(place("p 0x1000").base, Base::Address(0x1000));
+    assert_eq!(place("p net/tcp.rs:12 %x0").base, Base::Line("net/tcp.rs".to_string(), 12));
+    assert_eq!(listed("p tcp.rs:12"), "p:kprobes/p_tcp_rs_12 tcp.rs:12");
+    assert_eq!(refused("r tcp.rs:12", "  ^"), Problem::ReturnOffset);
+    assert_eq!(refused("p tcp.rs:12 $arg1", "            ^"), Problem::ArgumentsInside);
     assert_eq!(parse_place(" f::<A, B>+8 ").unwrap().offset, 8);
     assert_eq!(parse_place(" f+8").unwrap(), Place { base: symbol("f"), offset: 8, column: 1, offset_column: 3 });
     for wrong in ["f g", "", "f%return", "f+"] {

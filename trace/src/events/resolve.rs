@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use fallible::OutOfMemory;
+use kprobes_types::LineError;
 
 use super::typed::{self, Signature};
 use crate::definition::{Argument, Base, Definition, Expression, Kind, Origin, Place, Problem};
@@ -52,6 +53,7 @@ const ARGUMENT_REGISTERS: u32 = 8;
 pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
+        Base::Line(file, line) => return self::line(file, *line, symbols),
         Base::Symbol(name) => name,
     };
     let function = function(name, symbols)?;
@@ -65,6 +67,43 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
         return Err(Refusal::new(Problem::Refused, reason));
     }
     Ok(address)
+}
+
+/// The virtual address of the one instruction that begins a line of source.
+fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, Refusal> {
+    let mut all = Vec::new();
+    let mut outcome = Ok(());
+    symbols
+        .line(file, line, &mut |address| {
+            if outcome.is_ok() {
+                outcome = fallible::push(&mut all, address);
+            }
+        })
+        .map_err(|error| Refusal::new(Problem::NoFunction, error))?;
+    outcome?;
+    let place = |address: &u64| At(*address, symbols.lookup(*address));
+    match all.as_slice() {
+        [only] => Ok(*only),
+        [one, other, ..] => {
+            let (one, other, count) = (place(one), place(other), all.len());
+            let reason =
+                format_args!("{count} instructions begin this line, as {one} and {other}; give one of them instead");
+            Err(Refusal::new(Problem::Ambiguous, reason))
+        }
+        [] => Err(Refusal::new(Problem::NoFunction, LineError::NoFile)),
+    }
+}
+
+/// An address as a place is given.
+struct At<'a>(u64, Option<Function<'a>>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.1 {
+            Some(function) => write!(f, "{}+{:#x}", function.name, self.0.wrapping_sub(function.address)),
+            None => write!(f, "{:#x}", self.0),
+        }
+    }
 }
 
 /// The one function of this name.

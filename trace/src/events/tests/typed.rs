@@ -103,6 +103,7 @@ fn contents() -> Contents {
             function(0x4000, vec![], HEADER, Place::At(Source::Register(8))),
         ],
         types: types(),
+        ..Contents::default()
     }
 }
 
