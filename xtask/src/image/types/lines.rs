@@ -136,15 +136,19 @@ fn path(
     Ok(plain(&path, &workspace))
 }
 
-/// A path without what is only so on the machine that built the program, whose workspace is `workspace`.
+/// A path without what is only so on the machine that built the program, where a unit was compiled in the directory `workspace`: that
+/// of the crate, for one of the registry.
 fn plain(path: &str, workspace: &str) -> String {
-    let path = path.strip_prefix("./").unwrap_or(path);
+    let whole = if path.starts_with('/') { path.to_owned() } else { format!("{workspace}/{path}") };
+    let path = whole.as_str();
+    // In the registry a directory of the index precedes that of the crate, and in the source of Rust its version.
+    for before in ["/registry/src/", "/rustc/"] {
+        if let Some((_, rest)) = path.split_once(before) {
+            return rest.split_once('/').map_or(rest, |(_, rest)| rest).into();
+        }
+    }
     if let Some(rest) = path.strip_prefix(workspace).filter(|_| !workspace.is_empty()) {
         return rest.trim_start_matches('/').into();
-    }
-    // In the registry a directory of the index precedes that of the crate.
-    if let Some((_, rest)) = path.split_once("/registry/src/") {
-        return rest.split_once('/').map_or(rest, |(_, rest)| rest).into();
     }
     match path.find("/library/").filter(|_| path.starts_with('/')) {
         Some(at) => path[at + 1..].into(),
@@ -165,10 +169,14 @@ mod tests {
             ("/home/me/kernel/runtime/src/main.rs", "runtime/src/main.rs"),
             ("/home/me/.cargo/registry/src/index.crates.io-1/sha2-0.10.9/src/lib.rs", "sha2-0.10.9/src/lib.rs"),
             ("/rustc/0123abc/library/core/src/fmt/mod.rs", "library/core/src/fmt/mod.rs"),
+            ("/home/me/toolchain/lib/rustlib/src/rust/library/core/src/lib.rs", "library/core/src/lib.rs"),
             ("/elsewhere/x.S", "elsewhere/x.S"),
         ] {
             assert_eq!(plain(path, "/home/me/kernel"), short);
         }
+        let registry = "/home/me/.cargo/registry/src/index.crates.io-1/sha2-0.10.9";
+        assert_eq!(plain(&format!("{registry}/src/lib.rs"), registry), "sha2-0.10.9/src/lib.rs", "as in other units");
+        assert_eq!(plain("src/lib.rs", registry), "sha2-0.10.9/src/lib.rs");
     }
 
     #[test]
