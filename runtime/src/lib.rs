@@ -40,6 +40,7 @@ pub mod disassembly;
 pub mod exception;
 #[cfg(target_os = "none")]
 pub mod interrupt;
+#[cfg(target_os = "none")]
 mod lines;
 #[cfg(target_os = "none")]
 pub mod machine;

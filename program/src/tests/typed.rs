@@ -136,7 +136,8 @@ fn addresses_stand_for_lines() {
     let counted = "@[0x2000]: 1\n@[blk/src/lib.rs:4]: 1\n@[blk/src/lib.rs:3]: 3\n";
     let mut sorted: Vec<_> = bed.finish().lines().map(ToString::to_string).collect();
     let mut expected: Vec<_> = counted.lines().map(ToString::to_string).collect();
-    (sorted.sort(), expected.sort());
+    sorted.sort();
+    expected.sort();
     assert_eq!(sorted.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>(), expected);
 }
 

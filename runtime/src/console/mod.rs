@@ -15,6 +15,7 @@ mod lines;
 #[cfg(test)]
 mod scarce;
 pub mod shell;
+#[cfg(target_os = "none")]
 mod source;
 #[cfg(any(target_os = "none", test))]
 mod typed;
