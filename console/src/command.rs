@@ -4,7 +4,7 @@ use crate::host::host;
 use crate::nearest::nearest;
 use crate::session::{self, Session};
 use crate::words::{Failure, Word, Words};
-use crate::{coverage, everything, files, help, probes, symbols, trace, why};
+use crate::{coverage, everything, files, help, probes, source, symbols, trace, why};
 
 /// What a command does with the words behind its name.
 pub type Run = fn(&mut Session, &mut Words<'_>) -> Result<(), Failure>;
@@ -66,10 +66,11 @@ impl Command {
     }
 }
 
-static COMMANDS: [Command; 19] = [
+static COMMANDS: [Command; 20] = [
     Command::new("trace", "[OPTIONS] PROGRAM", "run a program until ^C, or with a command", trace::trace).more(
         "PROGRAM: PROBE[, PROBE] [/PREDICATE/] { STATEMENTS } ...\n\
          PROBE: kprobe:GLOB kretprobe:GLOB return:GLOB kprobe:FUNC+OFFSET\n\
+         \x20      kprobe:FILE.rs:LINE\n\
          \x20      insn:FUNC[:OFFSET] inline:GLOB:entry|return interval:ms|s:N BEGIN END\n\
          STATEMENTS: @MAP[KEYS] = VALUE; $VARIABLE = VALUE; if (VALUE) { } else { }\n\
          \x20           unroll (N) { } return printf(\"FORMAT\", VALUES) print(@MAP)\n\
@@ -113,6 +114,8 @@ static COMMANDS: [Command; 19] = [
         "GLOB: * stands for any characters, ? for one; without them, a part of the name\n\
          -v: with the arguments of each function, and their types",
     ),
+    Command::new("lines", "FUNC|FILE.rs", "lines of source that can be probed", source::lines)
+        .more("FUNC: its lines, with offsets; FILE.rs: its lines, with functions and offsets"),
     Command::new("console", "", "more commands until exit, while trace runs", session::lend)
         .more("as in trace PROGRAM -c console"),
     Command::new("exit", "", "leave what console has begun", session::exit),

@@ -11,10 +11,12 @@ const DEFINITIONS: [(&str, &str, &str); 3] = [
     (
         "p[:NAME] PLACE [ARGS]",
         "probe an instruction",
-        "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, or SYMBOL%return\n\
+        "PLACE: SYMBOL[+OFFSET], as `symbols` lists it, 0xADDRESS, FILE.rs:LINE, or\n\
+         \x20      SYMBOL%return\n\
          ARGS:  [NAME=]EXPRESSION[:TYPE], up to 128\n\
          EXPRESSION: %REG @SYMBOL[+|-OFFSET] @ADDRESS $stack $stackN $argN $comm\n\
-         \x20           +|-[u]OFFSET(EXPRESSION) \\NUMBER \\\"TEXT\"\n\
+         \x20           +|-[u]OFFSET(EXPRESSION) \\NUMBER \\\"TEXT\" NAME[->FIELD]\n\
+         \x20           $arg* for all arguments of the function\n\
          TYPE: u8 to u64, s8 to s64, x8 to x64, char, symbol, symstr, string, ustring,\n\
          \x20     bWIDTH@OFFSET/SIZE; an array with [N] after it",
     ),

@@ -10,10 +10,10 @@
 //! | [`host`], [`input`], `screen`, [`time`] | what a kernel provides, and what is made of it |
 //! | [`session`], [`command`], `help` | from a line to its answer |
 //! | [`line_editor`], [`words`], [`shell`], `typed`, `lines` | what was typed, and what is shown, without a kernel |
-//! | [`symbol`], `types`, `paths`, [`nearest`], `prologue`, [`disassembly`] | what is known of the image |
+//! | [`symbol`], `types`, [`source_lines`], `paths`, [`nearest`], `prologue`, [`disassembly`] | what is known of the image |
 //! | [`tracing`], [`files`] | events, and the files of tracefs |
 //! | [`program`], `trace` | programs, and the commands that run them |
-//! | `probes`, `symbols`, `why`, [`census`], `coverage`, [`everything`] | commands about probes and what can be probed |
+//! | `probes`, `symbols`, `source`, `why`, [`census`], `coverage`, [`everything`] | commands about probes and what can be probed |
 //!
 //! What needs no kernel also builds for the host, where it is tested.
 
@@ -72,6 +72,10 @@ mod probes;
 mod screen;
 #[cfg(target_os = "none")]
 pub mod session;
+#[cfg(target_os = "none")]
+mod source;
+#[cfg(target_os = "none")]
+pub mod source_lines;
 #[cfg(target_os = "none")]
 pub mod symbol;
 #[cfg(target_os = "none")]

@@ -4,10 +4,11 @@ use aarch64_kprobes::platform;
 use kprobes_trace::host::{Function, Symbols};
 use kprobes_trace::ring::{ResizeError, Rings};
 use kprobes_trace::trigger::controls::{Controls, Services};
+use kprobes_types::{LineError, Types};
 use spin::Once;
 
 use crate::host::{cpus, host, masked, memory_to_spare};
-use crate::{prologue, symbol, time};
+use crate::{prologue, source_lines, symbol, time, types};
 
 /// The rings of the CPUs, made when they are first asked for.
 ///
@@ -65,6 +66,16 @@ impl Symbols for Names {
     /// What has a name is called, as far as the engine finds nothing else in the code.
     fn is_call(&self, address: u64) -> bool {
         self.lookup(address).is_some_and(|function| function.address == address)
+    }
+
+    fn signature(&self, address: u64) -> Option<(Types<'_>, kprobes_types::Function<'_>)> {
+        let types = types::table().ok()?;
+        Some((*types, types.function(address)?))
+    }
+
+    fn line(&self, file: &str, line: u32, each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {
+        source_lines::places(file, line)?.for_each(each);
+        Ok(())
     }
 
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>)) {

@@ -78,6 +78,8 @@ pub enum Known {
     },
     /// All of it, and what it refers to, in the blocks of this number.
     Image(u8),
+    /// No value of Rust, but the address of an instruction, which stands for its line of source.
+    Line,
 }
 
 /// Bytes of a value, or of what a reference in one leads to.

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use fallible::OutOfMemory;
-use kprobes_types::{Kind, TypeId, Types, Unknown};
+use kprobes_types::{Kind, LineError, TypeId, Types, Unknown};
 use kprobes_vm::code::Type;
 use unicode_width::UnicodeWidthStr;
 
@@ -426,6 +426,13 @@ pub enum Problem {
     },
     /// An argument or a result that several functions have, at different places or of different types.
     Differs,
+    /// A line of source that is not to be had.
+    Line {
+        /// Why.
+        why: LineError<'static>,
+    },
+    /// A line of source without its number.
+    LineNumber,
     /// A value that is not known where the probe is.
     Unknown {
         /// Why.
@@ -608,15 +615,7 @@ impl fmt::Display for Problem {
                 return write!(f, "the function has no argument of this name, but {}", names);
             }
             Self::Differs => "the functions that the probe means have this in different places, or of different types",
-            Self::Unknown { why } => match why {
-                Unknown::OptimizedOut => "this is optimised out",
-                Unknown::Elsewhere { from, to } => {
-                    return write!(f, "this is optimised out here; it is there from +{from:#x} to +{to:#x}");
-                }
-                Unknown::Contradiction => "the debugging information contradicts the calling convention about this",
-                Unknown::Layout => "the debugging information does not say how this is passed",
-                Unknown::Unsaid => "the debugging information does not say where this is before the function has made its frame",
-            },
+            Self::Unknown { why } => return why.fmt(f),
             Self::Lost => "this part of the value is optimised out",
             Self::KnownAtReturns => "this is known by kretprobe: only: where return: stands, the function may go on in another, and a result in memory has no address",
             Self::NothingReturned => "the function returns nothing, or a value that has no bytes",
@@ -646,6 +645,8 @@ impl fmt::Display for Problem {
             Self::InlinedMemory { bytes } => {
                 return write!(f, "the table of inlined copies takes {bytes} bytes, which are not free");
             }
+            Self::Line { why } => return why.fmt(f),
+            Self::LineNumber => "this is kprobe:FILE.rs:LINE, with a line from 1 on",
             Self::InlinedDamaged => "the table of inlined copies of this image is damaged",
             Self::LongCode { most } => return write!(f, "the program becomes longer than {most} instructions here"),
             Self::Room { most } => return write!(f, "the values need more than {most} words here"),

@@ -79,16 +79,47 @@ pub struct Fetch {
     pub source: Source,
     /// The offsets that are added before each read of memory, innermost first.
     pub reads: Vec<i64>,
+    /// What of the value is taken then.
+    pub taken: Taken,
+}
+
+/// What of a value is taken that has been fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// As many of its lower bytes as the type has.
+    Whole,
+    /// Some of its bits, extended to the size of the type.
+    Bits(Extract),
+    /// It is the address of a text, which has as many bytes as this word and these reads lead to, and no zero at its end.
+    Text(Source, Vec<i64>),
+}
+
+/// Bits of a word that are a number of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extract {
+    /// How many lower bits do not count.
+    pub from: u8,
+    /// How many do: 8, 16, 32 or 64.
+    pub width: Width,
+    /// The number has a sign.
+    pub signed: bool,
+}
+
+impl Source {
+    fn is_of_a_call(&self) -> bool {
+        match self {
+            Self::Register(register) => register.is_of_a_call(),
+            Self::Stack(_) | Self::Immediate(_) | Self::TaskName | Self::Text(_) => true,
+            Self::Entry(_) => false,
+        }
+    }
 }
 
 impl Fetch {
     /// Whether it needs no more than what a function is called with.
     pub(crate) fn is_of_a_call(&self) -> bool {
-        match self.source {
-            Source::Register(register) => register.is_of_a_call(),
-            Source::Stack(_) | Source::Immediate(_) | Source::TaskName | Source::Text(_) => true,
-            Source::Entry(_) => false,
-        }
+        let length = if let Taken::Text(length, _) = &self.taken { length } else { &self.source };
+        self.source.is_of_a_call() && length.is_of_a_call()
     }
 }
 
@@ -117,6 +148,12 @@ pub(crate) enum Op {
     Read(i64, Width),
     /// Of so many bits of the value, those remain that are shifted left and then right by so much.
     Bits(Shift),
+    /// The value is some of its own bits.
+    Extract(Extract),
+    /// The next [`Op::Slice`] has as many bytes as the value says.
+    Length,
+    /// The text that the value points to goes to the record, as long as [`Op::Length`] has said.
+    Slice(Target),
     /// The value goes to the record.
     Store(Target, Width),
     /// So many values from where the value and the offset point to go to the record, and a word to that byte of it which says
@@ -190,7 +227,12 @@ impl Word {
     /// What `argument` fetches, if it is a word and `field` has the whole of it.
     pub fn of(argument: &Fetch, field: &Field) -> Option<Self> {
         let kind = field.kind;
-        if kind.size() != 8 || kind.count != 0 || kind.bits.is_some() || kind.base.is_text() {
+        if kind.size() != 8
+            || kind.count != 0
+            || kind.bits.is_some()
+            || kind.base.is_text()
+            || argument.taken != Taken::Whole
+        {
             return None;
         }
         match (&argument.source, &argument.reads[..]) {
@@ -212,9 +254,25 @@ fn compile(
     number: usize,
     (ops, data): &mut (Vec<Op>, Vec<u8>),
 ) -> Result<(), OutOfMemory> {
-    let mut push = |op| fallible::push(ops, op);
     let kind = field.kind;
     let target = Target { at: field.offset as u16, argument: number.min(FAULTS) as u8 };
+    if let Taken::Text(length, reads) = &argument.taken {
+        for (source, reads, last) in
+            [(length, reads, Op::Length), (&argument.source, &argument.reads, Op::Slice(target))]
+        {
+            let origin = match source {
+                Source::Register(register) => Op::Register(*register),
+                Source::Stack(offset) => Op::Stack(*offset),
+                Source::Entry(word) => Op::Entry(*word),
+                Source::Immediate(value) => Op::Immediate(*value),
+                Source::TaskName | Source::Text(_) => Op::Immediate(0),
+            };
+            let follows = reads.iter().map(|&offset| Op::Follow(offset));
+            fallible::extend(ops, core::iter::once(origin).chain(follows).chain([last]))?;
+        }
+        return Ok(());
+    }
+    let mut push = |op| fallible::push(ops, op);
     match &argument.source {
         Source::Register(register) => push(Op::Register(*register)),
         Source::Stack(offset) => push(Op::Stack(*offset)),
@@ -254,7 +312,11 @@ fn compile(
             push(Op::Array(target, bits, offset, count, shift, field.unread.unwrap_or(0) as u16))
         }
         (_, last, _) => {
-            last.map(|offset| Op::Read(offset, bits)).map_or(Ok(()), &mut push)?;
+            let width = if let Taken::Bits(part) = argument.taken { part.width } else { bits };
+            last.map(|offset| Op::Read(offset, width)).map_or(Ok(()), &mut push)?;
+            if let Taken::Bits(part) = argument.taken {
+                push(Op::Extract(part))?;
+            }
             if kind.bits.is_some() {
                 push(Op::Bits(shift))?;
             }

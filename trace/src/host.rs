@@ -4,6 +4,7 @@
 //! cost more than what it tells. Printing happens in a task and takes its services as parameters.
 
 use aarch64_kprobes::Context as Place;
+use kprobes_types::{LineError, Types};
 
 /// Where and when a hit is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,6 +172,20 @@ pub trait Symbols {
     /// call standard has it (AAPCS64, section 6.1): x9 to x17 and the flags hold nothing there. A probe on it costs less.
     fn is_call(&self, _address: u64) -> bool {
         false
+    }
+
+    /// The arguments of the function that begins at the virtual address `address`, what it returns, and the types of both.
+    fn signature(&self, _address: u64) -> Option<(Types<'_>, kprobes_types::Function<'_>)> {
+        None
+    }
+
+    /// The virtual addresses of the instructions that begin line `line` of the file of source whose path ends with `file`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such line.
+    fn line(&self, _file: &str, _line: u32, _each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {
+        Err(LineError::NoLines)
     }
 
     /// The functions that are meant by `name`, in the order of their addresses: those whose demangled path it is, of which

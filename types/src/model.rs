@@ -1,5 +1,7 @@
 //! What a table says, in the terms of both its writer and its reader.
 
+use core::fmt;
+
 /// The number of a type in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeId(pub u32);
@@ -64,6 +66,23 @@ pub enum Unknown {
     Layout,
     /// The debugging information has it in the frame only, which is made after the entry.
     Unsaid,
+}
+
+/// The reason as a sentence.
+impl fmt::Display for Unknown {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::OptimizedOut => "this is optimised out",
+            Self::Elsewhere { from, to } => {
+                return write!(out, "this is optimised out here; it is there from +{from:#x} to +{to:#x}");
+            }
+            Self::Contradiction => "the debugging information contradicts the calling convention about this",
+            Self::Layout => "the debugging information does not say how this is passed",
+            Self::Unsaid => {
+                "the debugging information does not say where this is before the function has made its frame"
+            }
+        })
+    }
 }
 
 /// What a pointer is to Rust.

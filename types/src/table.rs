@@ -6,9 +6,10 @@ use core::{fmt, str};
 use kprobes_symbols::crc32;
 use zerocopy::FromBytes;
 
+use crate::lines::{self, Lines};
 use crate::model::{Flavor, Form, Kind, Place, Tag, TypeId, Unknown};
 use crate::record::Cursor;
-use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, MAGIC, PARTS, VERSION};
+use crate::{ALIGNMENT, CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION};
 
 /// Why bytes are not a table of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,7 @@ pub struct Types<'a> {
     types: &'a [u32],
     type_records: &'a [u8],
     names: &'a [u8],
+    lines: lines::Parts<'a>,
 }
 
 /// A function.
@@ -221,7 +223,7 @@ impl<'a> Enumerators<'a> {
 
 impl<'a> Function<'a> {
     /// What it is given, in the order of its declaration.
-    pub fn arguments(&self) -> impl Iterator<Item = Argument<'a>> + use<'a> {
+    pub fn arguments(&self) -> impl Iterator<Item = Argument<'a>> + Clone + use<'a> {
         let Self { types, count, mut rest } = *self;
         (0..count).map_while(move |_| types.argument(&mut rest))
     }
@@ -293,13 +295,22 @@ impl<'a> Types<'a> {
             table.get(start as usize..)?.get(..length as usize)
         };
         let base = u64::from(base_low) | u64::from(base_high) << 32;
-        let types = Self::of_parts(base, PARTS.map(part)).ok_or(TypesError::Inconsistent { part: "its parts" })?;
+        let types = Self::of_parts(base, PARTS.map(part), LINES.map(part));
+        let types = types.ok_or(TypesError::Inconsistent { part: "its parts" })?;
         types.check()?;
         Ok(types)
     }
 
-    fn of_parts(base: u64, parts: [Option<&'a [u8]>; 5]) -> Option<Self> {
+    fn of_parts(base: u64, parts: [Option<&'a [u8]>; 5], lines: [Option<&'a [u8]>; 3]) -> Option<Self> {
         let [functions, function_records, types, type_records, names] = parts;
+        let lines = match lines {
+            [Some(blocks), Some(rows), Some(files)] => lines::Parts {
+                blocks: FromBytes::ref_from_bytes(blocks).ok()?,
+                rows,
+                files: FromBytes::ref_from_bytes(files).ok()?,
+            },
+            _ => lines::Parts::default(),
+        };
         Some(Self {
             base,
             functions: FromBytes::ref_from_bytes(functions?).ok()?,
@@ -307,6 +318,7 @@ impl<'a> Types<'a> {
             types: FromBytes::ref_from_bytes(types?).ok()?,
             type_records: type_records?,
             names: names?,
+            lines,
         })
     }
 
@@ -322,7 +334,21 @@ impl<'a> Types<'a> {
         for function in self.functions {
             self.record(function).and_then(|function| function.returned()).ok_or(part("a function"))?;
         }
+        if let Some(lines) = self.lines() {
+            lines.check().ok_or(part("its lines"))?;
+        }
         Ok(())
+    }
+
+    /// The lines of source, if the table has them.
+    #[must_use]
+    pub fn lines(&self) -> Option<Lines<'a>> {
+        Lines::of(*self, self.lines)
+    }
+
+    /// The address that offsets count from.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
     }
 
     /// How many functions the table has.
@@ -363,7 +389,7 @@ impl<'a> Types<'a> {
     }
 
     /// The name that begins there.
-    fn name(&self, at: u32) -> Option<&'a str> {
+    pub(crate) fn name(&self, at: u32) -> Option<&'a str> {
         let mut rest = Cursor(self.names.get(at as usize..)?);
         let length = rest.number()?.try_into().ok()?;
         str::from_utf8(rest.bytes(length)?).ok()

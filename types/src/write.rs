@@ -6,8 +6,9 @@ use std::{fmt, vec, vec::Vec};
 
 use kprobes_symbols::crc32;
 
+use crate::lines::{BLOCK, Row, write_block};
 use crate::model::{Flavor, Form, Kind, Part, Place, Source, Tag, Unknown};
-use crate::{CHECKED_FROM, HEADER_WORDS, MAGIC, PARTS, VERSION};
+use crate::{CHECKED_FROM, HEADER_WORDS, LINES, MAGIC, PARTS, VERSION};
 
 /// A member: its name, offset and type.
 pub type MemberText = (String, u32, usize);
@@ -85,6 +86,10 @@ pub struct Contents {
     pub functions: Vec<Function>,
     /// The types that they reach.
     pub types: Vec<Type>,
+    /// The lines of source, in ascending order of address, with files by where they are in the list that follows.
+    pub rows: Vec<Row>,
+    /// The paths of the files.
+    pub files: Vec<String>,
 }
 
 /// Why a table cannot be written.
@@ -121,7 +126,13 @@ struct Names {
 
 impl Names {
     fn put(&mut self, out: &mut Vec<u8>, name: &str) {
-        let at = match self.known.get(name) {
+        let at = self.at(name);
+        put(out, at);
+    }
+
+    /// Where a name begins.
+    fn at(&mut self, name: &str) -> u64 {
+        match self.known.get(name) {
             Some(&at) => at,
             None => {
                 let at = self.bytes.len() as u64;
@@ -130,8 +141,7 @@ impl Names {
                 self.known.insert(name.into(), at);
                 at
             }
-        };
-        put(out, at);
+        }
     }
 }
 
@@ -141,8 +151,8 @@ impl Names {
 ///
 /// If something does not fit into the fields of the format.
 pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
-    let mut parts: [Vec<u8>; 5] = Default::default();
-    let [functions, function_records, types, type_records, names] = &mut parts;
+    let mut parts: [Vec<u8>; 8] = Default::default();
+    let [functions, function_records, types, type_records, names, blocks, rows, files] = &mut parts;
     let mut known = Names::default();
     for of in &contents.types {
         types.extend(word(type_records.len())?);
@@ -165,9 +175,13 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
         put(function_records, function.returned.of as u64);
         put_place(function_records, &function.returned.place);
     }
+    put_rows(base, &contents.rows, blocks, rows)?;
+    for file in &contents.files {
+        files.extend(word(known.at(file) as usize)?);
+    }
     *names = known.bytes;
     let mut table = vec![0; 4 * HEADER_WORDS + 12 * parts.len()];
-    for (number, (kind, part)) in PARTS.iter().zip(&parts).enumerate() {
+    for (number, (kind, part)) in PARTS.iter().chain(&LINES).zip(&parts).enumerate() {
         table.resize(table.len().next_multiple_of(4), 0);
         let entry = [kind.to_le_bytes(), word(table.len())?, word(part.len())?].concat();
         table[4 * HEADER_WORDS + 12 * number..][..12].copy_from_slice(&entry);
@@ -180,14 +194,27 @@ pub fn write(base: u64, contents: &Contents) -> Result<Vec<u8>, WriteError> {
     Ok(table)
 }
 
-/// The length in bytes of each part of a table that [`write`] has made: functions, their records, types, their records, names.
+/// Writes `all` in blocks.
+fn put_rows(base: u64, all: &[Row], blocks: &mut Vec<u8>, rows: &mut Vec<u8>) -> Result<(), WriteError> {
+    for block in all.chunks(BLOCK) {
+        let address = block.first().map_or(0, |row| row.address);
+        let offset = address.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
+        blocks.extend(offset.ok_or(WriteError::OutOfRange { address })?.to_le_bytes());
+        blocks.extend(word(rows.len())?);
+        write_block(block, rows, put);
+    }
+    Ok(())
+}
+
+/// The length in bytes of each part of a table that [`write`] has made: functions, their records, types, their records, names,
+/// blocks of rows, rows, files.
 #[must_use]
-pub fn lengths(table: &[u8]) -> [usize; 5] {
+pub fn lengths(table: &[u8]) -> [usize; 8] {
     let length = |number: usize| {
         let at = 4 * HEADER_WORDS + 12 * number + 8;
         table.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
     };
-    [0, 1, 2, 3, 4].map(length)
+    [0, 1, 2, 3, 4, 5, 6, 7].map(length)
 }
 
 /// Makes the checksum right.

@@ -14,7 +14,7 @@ use kprobes_vm::code::{Builtin, Op, Routine};
 use super::exits::{Exit, exit_at};
 use super::hit;
 use super::inlined::{Copies, Site, Table};
-use crate::{prologue, symbol};
+use crate::{prologue, source_lines, symbol};
 
 /// How an instruction is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +164,23 @@ impl Places {
                 for function in symbol::functions(function).filter(|function| *offset < function.size) {
                     let name = self.name(Probe::Offset { function: symbol::path(&function)?, offset: *offset })?;
                     self.push(Way::Instruction, clause, name, &function, *offset as usize, &wants)?;
+                }
+            }
+            Probe::Line { file, line } => {
+                let places =
+                    source_lines::places(file, *line).map_err(|why| probe.span.error(Problem::Line { why }))?;
+                // A copy of the line is a place of its own, in whichever function it is.
+                let functions = places.filter_map(|address| Some((address, symbol::lookup(address as usize)?)));
+                for (address, function) in functions {
+                    let name = self.name(Probe::Line { file: fallible::copy(file)?, line: *line })?;
+                    self.push(
+                        Way::Instruction,
+                        clause,
+                        name,
+                        &function,
+                        (address - function.address) as usize,
+                        &wants,
+                    )?;
                 }
             }
             Probe::Instruction { function, offset } => {

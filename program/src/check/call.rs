@@ -3,13 +3,14 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use kprobes_types::LineError;
 use kprobes_vm::code::{Aggregate, Builtin, Comparison, Kept, Op, Operand, ROWS_MAX, Register, STACK_MAX, Type, Word};
 
 use super::clause::Clause;
 use super::format;
 use super::typed::Typed;
 use super::value::{SIGNED, TEXT_MAX, UNSIGNED, Value, constant, number, text_words};
-use crate::checked::{Action, Said};
+use crate::checked::{Action, Known, Said};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::report::{self, Conversion, Piece, Shown};
@@ -76,6 +77,14 @@ impl Clause<'_, '_> {
                     _ => Ok(Value { of: Type::Symbol, ..number(value, address.span)? }),
                 }
             }
+            ("line", [address]) => {
+                let value = self.value(address)?;
+                let value = if value.of == Type::Symbol { value } else { number(value, address.span)? };
+                if self.types(span)?.lines().is_none() {
+                    return Err(span.error(Problem::Line { why: LineError::NoLines }));
+                }
+                Ok(Value { of: self.checker.known(Known::Line, 1, span)?, ..value })
+            }
             ("reg", [register]) => {
                 let which = self::register(written(register)?).ok_or(register.span.error(Problem::Register))?;
                 self.allow(self.allowed.hit, Problem::NoHit, span)?;
@@ -113,7 +122,7 @@ impl Clause<'_, '_> {
                 Err(span.error(Problem::ArgumentCount { least: 2, most: 2 }))
             }
             ("kstack", _) => Err(span.error(Problem::ArgumentCount { least: 0, most: 1 })),
-            ("kaddr" | "ksym" | "reg" | "len" | "strlen", _) => {
+            ("kaddr" | "ksym" | "line" | "reg" | "len" | "strlen", _) => {
                 Err(span.error(Problem::ArgumentCount { least: 1, most: 1 }))
             }
             (aggregate, _) if AGGREGATES.contains(&aggregate) => Err(span.error(Problem::AggregateAlone)),

@@ -41,7 +41,7 @@ impl Spot {
 }
 
 impl Clause<'_, '_> {
-    fn types(&self, span: Span) -> Result<&'static Types<'static>, Error> {
+    pub fn types(&self, span: Span) -> Result<&'static Types<'static>, Error> {
         let types = self.checker.symbols.types().map_err(|problem| span.error(problem))?;
         types.ok_or(span.error(Problem::NoTypes))
     }
@@ -293,6 +293,12 @@ impl Clause<'_, '_> {
 
     /// A value where a number, a string or an address is wanted.
     pub fn scalar(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
+        self.scalar_within(value, STEPS_MAX, span)
+    }
+
+    /// The same, after so many steps at most.
+    fn scalar_within(&mut self, value: Typed, steps: usize, span: Span) -> Result<Value, Error> {
+        let steps = steps.checked_sub(1).ok_or(span.error(Problem::Deep))?;
         let of = self.rust(value.of, span)?;
         let bytes = u8::try_from(of.size).unwrap_or(u8::MAX);
         let no_number = span.error(Problem::NotANumber { of: of.name });
@@ -318,7 +324,7 @@ impl Clause<'_, '_> {
                     // A reference stands for what it leads to, if that is simple, and otherwise for its address.
                     (Flavor::Reference | Flavor::Shared, true, _) => {
                         let value = self.followed(value, span)?;
-                        self.scalar(value, span)
+                        self.scalar_within(value, steps, span)
                     }
                     (Flavor::Raw, _, Kind::Integer { .. }) if matches!(to.size, 1 | 2 | 4 | 8) => {
                         self.load(value.spot, 8, Type::Pointer { signed, bytes: to.size as u8 }, span)
@@ -332,7 +338,7 @@ impl Clause<'_, '_> {
             }
             Kind::Wrapper { .. } => {
                 let value = self.inner(value, span)?.ok_or(no_number)?;
-                self.scalar(value, span)
+                self.scalar_within(value, steps, span)
             }
             Kind::Sequence { is_text: true, .. } => self.sequence_text(value, None, span)?.ok_or(no_number),
             Kind::Struct { mut members, .. } => {
@@ -345,7 +351,7 @@ impl Clause<'_, '_> {
                 let inner = Typed { of: only.of, spot: value.spot.at(only.offset.into()) };
                 match self.rust(only.of, span)?.kind {
                     Kind::Variants { .. } | Kind::Array { .. } | Kind::Unit | Kind::Opaque => Err(no_number),
-                    _ => self.scalar(inner, span),
+                    _ => self.scalar_within(inner, steps, span),
                 }
             }
             _ => Err(no_number),

@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 use kprobes_types::{Flavor, Form, Kind, TypeId, Types};
 use kprobes_vm::hit::extend;
 
-use super::Names;
+use super::{Names, line};
 use crate::checked::{Block, Known};
 
 /// The most values within each other.
@@ -29,6 +29,7 @@ pub(super) fn write(values: &Values<'_>, known: Known, words: &[u64], out: &mut 
     match known {
         Known::Whole(of) => scalar(&values.types, of, word, out),
         Known::Variant { of, first } => variant(&values.types, of, word, first, out),
+        Known::Line => line::write(values.types.lines(), word, out),
         Known::Image(number) => {
             let blocks = values.images.get(usize::from(number)).map_or(&[][..], Vec::as_slice);
             let Some(own) = blocks.first() else { return out.write_str(MORE) };

@@ -7,7 +7,8 @@ use kprobes_vm::code::{Aggregate, Kept, Map, Type};
 use kprobes_vm::hit::{total, wide};
 use kprobes_vm::store::Entries;
 
-use super::{OutputFormat, Reporter, histogram, split};
+use super::{OutputFormat, Reporter, histogram, line, split};
+use crate::checked::Known;
 
 /// The number by which an entry is sorted.
 fn order(kept: Kept, value: &[u64]) -> i128 {
@@ -55,8 +56,8 @@ impl Reporter<'_> {
         Ok(())
     }
 
-    /// The entries of map `number`. What is collected for several addresses of one function is put together, as it is shown by
-    /// that.
+    /// The entries of map `number`. What is collected for several addresses of one function, or of one line, is put together, as it is
+    /// shown by that.
     fn entries(&self, number: usize, of: &Map) -> Result<Entries, OutOfMemory> {
         let mut entries = self.store.read(number, of.value, self.masked)?;
         if let Kept::Aggregate(_) = of.value {
@@ -65,13 +66,19 @@ impl Reporter<'_> {
         Ok(entries)
     }
 
-    /// Makes keys equal that are shown the same: a function stands for its addresses.
+    /// Makes keys equal that are shown the same: a function stands for its addresses, and so does a line.
     fn unify(&self, of: &Map, key: &mut [u64]) {
         let mut rest = key;
         for part in &of.keys {
             let Some((words, others)) = rest.split_at_mut_checked(part.words().into()) else { return };
-            if let (Type::Symbol, [address]) = (part, words) {
+            if let ([address], Type::Symbol) = (&mut *words, part) {
                 *address = self.names.symbol(*address).map_or(*address, |(_, start)| start);
+            }
+            if let ([address], &Type::Known { shape, .. }) = (words, part)
+                && self.program.known.get(usize::from(shape)) == Some(&Known::Line)
+            {
+                let lines = self.names.types().and_then(|types| types.lines());
+                *address = lines.and_then(|lines| line::key(&lines, *address)).unwrap_or(*address);
             }
             rest = others;
         }

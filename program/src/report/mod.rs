@@ -7,6 +7,7 @@ mod debug;
 mod entries;
 mod histogram;
 mod json;
+mod line;
 mod time;
 
 use alloc::string::String;

@@ -33,7 +33,7 @@ const BUILTINS: [&str; 15] = [
     "kstack",
     "probe",
 ];
-const FUNCTIONS: [&str; 16] = [
+const FUNCTIONS: [&str; 17] = [
     "len",
     "strlen",
     "strstr",
@@ -43,6 +43,7 @@ const FUNCTIONS: [&str; 16] = [
     "strftime",
     "str",
     "ksym",
+    "line",
     "kaddr",
     "reg",
     "kstack",
@@ -230,7 +231,7 @@ fn probe(random: &mut Random) -> Probe {
         random.of(&["f", "blk::submit", "<a::B<u8> as c::D>::f::<[u8; 4]>", "a::{closure#0}", "<fn(u8) -> u8>::g"]);
     let glob = random.of(&["*", "blk::*", "*::submit", "<* as c::D>::?", path]).to_string();
     let function = path.to_string();
-    match random.below(9) {
+    match random.below(10) {
         0 => Probe::Begin,
         1 => Probe::End,
         2 => Probe::Interval { count: 1 + random.below(5000) as u64, unit: random.of(&Unit::ALL) },
@@ -239,6 +240,7 @@ fn probe(random: &mut Random) -> Probe {
         5 => Probe::Exit { glob },
         6 => Probe::Offset { function, offset: 4 * random.below(100) as u64 },
         7 => Probe::Instruction { function, offset: Some(4 * random.below(9) as u64).filter(|&offset| offset > 0) },
+        8 => Probe::Line { file: String::from("blk/src/lib.rs"), line: 1 + random.below(99) as u32 },
         _ => Probe::Inline { function, exit: random.below(2) == 0 },
     }
 }

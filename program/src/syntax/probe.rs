@@ -18,6 +18,7 @@ fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
     for (at, c) in text.char_indices() {
         let begins_part = text.get(..at).is_some_and(|before| before.ends_with("::"));
         match c {
+            '/' if open.is_empty() && is_in_path(text, at) => {}
             _ if open.is_empty() && (c.is_whitespace() || c == ',' || c == '/' || c == ';') => return Ok(Ok(at)),
             '{' if open.is_empty() && !begins_part => return Ok(Ok(at)),
             '<' | '(' | '[' | '{' => fallible::push(&mut open, at)?,
@@ -31,6 +32,23 @@ fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
         Some(at) => Err(at),
         None => Ok(text.len()),
     })
+}
+
+/// What the names of files of source end with.
+const SOURCE: [&str; 2] = [".rs", ".S"];
+
+/// Whether the `/` at `at` is in the path of a file of source, as in `net/tcp.rs:12`, and begins no predicate.
+fn is_in_path(text: &str, at: usize) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "_-./".contains(c);
+    let rest = text.get(at + 1..).unwrap_or("");
+    let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+    let (path, behind) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    behind.starts_with(':') && is_source(path)
+}
+
+/// Whether this is the path of a file of source: no function has such a name.
+fn is_source(path: &str) -> bool {
+    SOURCE.iter().any(|ending| path.ends_with(ending))
 }
 
 /// Where `separator` last is in `text`, outside brackets, and as no part of a `::`.
@@ -116,6 +134,14 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
     };
     let (kind, rest) = whole.cut(at);
     match kind.text {
+        "kprobe" | "k"
+            if let Some((file, line)) = last_outside(rest.text, ':').map(|at| rest.cut(at))
+                && is_source(file.text) =>
+        {
+            let number = number(line.text).and_then(|line| u32::try_from(line).ok()).filter(|&line| line > 0);
+            let number = number.ok_or(line.span().error(Problem::LineNumber))?;
+            Ok(Probe::Line { file: fallible::copy(file.text)?, line: number })
+        }
         "kprobe" | "k" => match last_outside(rest.text, '+').map(|at| rest.cut(at)) {
             Some((function, offset)) => Ok(Probe::Offset { function: function.function()?, offset: offset.offset()? }),
             None => Ok(Probe::Entry { glob: rest.glob()? }),

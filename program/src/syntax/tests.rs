@@ -78,6 +78,10 @@ fn names_of_probes_are_taken_as_they_stand() {
     let offset = |offset| Probe::Offset { function: "<dyn A + B>::f".into(), offset };
     assert_eq!(probe("kprobe:<dyn A + B>::f+0x10 {}"), offset(16));
     assert_eq!(probe("kprobe:<dyn A + B>::f+8{}"), offset(8));
+    let line = |file: &str, line| Probe::Line { file: file.into(), line };
+    assert_eq!(probe("kprobe:net/src/tcp.rs:12/arg0/{}"), line("net/src/tcp.rs", 12));
+    assert_eq!(probe("k:entry.S:7{}"), line("entry.S", 7));
+    assert_eq!(probe("kprobe:f/arg0/{}"), glob("f"));
     let instruction = |offset| Probe::Instruction { function: "a::f".into(), offset };
     assert_eq!(probe("insn:a::f:4 {}"), instruction(Some(4)));
     assert_eq!(probe("insn:a::f:* {}"), instruction(None));
@@ -110,9 +114,9 @@ fn the_reference_lists_probes_that_there_are() {
     let reference = include_str!("../../../docs/language.md");
     let (_, table) = reference.split_once("|---|---|---|---|---|\n").unwrap();
     let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(lines.len(), 11);
+    assert_eq!(lines.len(), 12);
     for probe in lines.iter().flat_map(|line| line.split('|').nth(1).unwrap().split(", ")) {
-        let probe = probe.trim().trim_matches('`').replace("OFF", "0x10").replace(":N", ":5");
+        let probe = probe.trim().trim_matches('`').replace("OFF", "0x10").replace(":LINE", ":7").replace(":N", ":5");
         assert!(parse_probes(&probe).is_ok(), "{probe}");
     }
 }
@@ -127,6 +131,8 @@ fn probes_are_refused_where_they_are_wrong() {
     refuses("kprobe:f+x {}", "         ^", Problem::Offset);
     refuses("kprobe:f+6 {}", "         ^", Problem::Offset);
     refuses("kprobe:f*+8 {}", "       ^^", Problem::GlobOffset);
+    refuses("kprobe:a/b.rs:x {}", "              ^", Problem::LineNumber);
+    refuses("kprobe:b.rs:0 {}", "            ^", Problem::LineNumber);
     refuses("insn:f {}", "      ^", Problem::Offset);
     refuses("insn:f:7 {}", "       ^", Problem::Offset);
     refuses("insn:f?:* {}", "     ^^", Problem::GlobOffset);

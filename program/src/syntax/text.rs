@@ -36,6 +36,7 @@ impl Display for Probe {
             Self::Return { glob } => write!(f, "kretprobe:{glob}"),
             Self::Exit { glob } => write!(f, "return:{glob}"),
             Self::Offset { function, offset } => write!(f, "kprobe:{function}+{offset:#x}"),
+            Self::Line { file, line } => write!(f, "kprobe:{file}:{line}"),
             Self::Instruction { function, offset: Some(offset) } => write!(f, "insn:{function}:{offset:#x}"),
             Self::Instruction { function, offset: None } => write!(f, "insn:{function}:*"),
             Self::Inline { function, exit: false } => write!(f, "inline:{function}:entry"),

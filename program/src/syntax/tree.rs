@@ -80,6 +80,13 @@ pub enum Probe {
         /// Bytes from its entry.
         offset: u64,
     },
+    /// `kprobe:FILE.rs:LINE`: on every instruction that begins a line of source.
+    Line {
+        /// The file, or the end of its path.
+        file: String,
+        /// The number of the line.
+        line: u32,
+    },
     /// `insn:FUNC:OFF`, or `insn:FUNC:*`.
     Instruction {
         /// The function.
@@ -106,6 +113,7 @@ impl TryClone for Probe {
             Self::Return { glob } => Self::Return { glob: fallible::copy(glob)? },
             Self::Exit { glob } => Self::Exit { glob: fallible::copy(glob)? },
             Self::Offset { function, offset } => Self::Offset { function: fallible::copy(function)?, offset: *offset },
+            Self::Line { file, line } => Self::Line { file: fallible::copy(file)?, line: *line },
             Self::Instruction { function, offset } => {
                 Self::Instruction { function: fallible::copy(function)?, offset: *offset }
             }
@@ -172,7 +180,7 @@ impl Probe {
             Self::Begin => "BEGIN",
             Self::End => "END",
             Self::Interval { .. } => "interval",
-            Self::Entry { .. } | Self::Offset { .. } => "kprobe",
+            Self::Entry { .. } | Self::Offset { .. } | Self::Line { .. } => "kprobe",
             Self::Return { .. } => "kretprobe",
             Self::Exit { .. } => "return",
             Self::Instruction { .. } => "insn",

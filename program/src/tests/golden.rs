@@ -7,6 +7,8 @@ use std::vec::Vec;
 
 use super::machine::Image;
 use crate::check::check;
+use kprobes_types::LineError;
+
 use crate::error::{Listed, Noun, Problem};
 use crate::syntax::{Operator, PROGRAM_MAX, parse};
 
@@ -145,6 +147,8 @@ fn every_error_is_shown() {
         UntoldInlined,
         InlinedMemory { bytes: 1 << 20 },
         InlinedDamaged,
+        LineNumber,
+        Line { why: LineError::NoFile },
         LongCode { most: 4096 },
         Room { most: 256 },
         Many { most: 256 },

@@ -6,7 +6,7 @@ use std::vec;
 use std::vec::Vec;
 
 use kprobes_types::write::{self, Argument, Contents, Function, Shape, Type};
-use kprobes_types::{Flavor, Form, Kind, Part, Place, Source, Tag, Types, Unknown};
+use kprobes_types::{Flavor, Form, Kind, Part, Place, Row, Source, Tag, Types, Unknown};
 
 use super::Task;
 use super::machine::{Bed, refused};
@@ -32,6 +32,7 @@ const BYTES: usize = 17;
 const U8: usize = 18;
 const POINTER: usize = 19;
 const WIDE: usize = 20;
+const ENDLESS: usize = 21;
 
 fn of(name: &str, size: u64, shape: Shape) -> Type {
     Type { name: name.to_string(), module: "blk".to_string(), size, shape }
@@ -101,6 +102,8 @@ fn types() -> Vec<Type> {
         of("u8", 1, integer(false)),
         of("*const u32", 8, pointer(Flavor::Raw, U32)),
         of("(u32, u32)", 8, structure(Form::Tuple, &[("0", 0, U32), ("1", 4, U32)])),
+        of("Endless", 8, Kind::Wrapper { target: ENDLESS, at: 0 }),
+        of("&Endless", 8, pointer(Flavor::Reference, ENDLESS + 1)),
     ]
 }
 
@@ -111,6 +114,43 @@ fn register(number: u8, bytes: u8) -> Place {
 fn pair(number: u8) -> Place {
     let part = |offset, number| Part { offset, bytes: 8, source: Source::Register(number) };
     Place::Words { first: part(0, number), second: Some(part(8, number + 1)) }
+}
+
+/// Lines of `blk::submit`.
+fn lines() -> Contents {
+    let row = |address, line| Row { address, file: 0, line, is_statement: true };
+    let rows = vec![row(0x1000, 3), row(0x1008, 4), row(0x1010, 3), row(0x1014, 0)];
+    Contents { rows, files: vec!["blk/src/lib.rs".to_string()], ..Contents::default() }
+}
+
+#[test]
+fn addresses_stand_for_lines() {
+    assert_eq!(
+        printed("print(line(0x1004)); print(line(func)); print(line(0x1014));"),
+        "blk/src/lib.rs:3\nblk/src/lib.rs:3\n0x1014\n"
+    );
+    let bed = Bed::new("kprobe:blk::submit { @[line(arg0)] = count(); }");
+    for address in [0x1000, 0x1008, 0x1004, 0x1010, 0x2000] {
+        bed.hit(0, &Task::with(&[address]));
+    }
+    let counted = "@[0x2000]: 1\n@[blk/src/lib.rs:4]: 1\n@[blk/src/lib.rs:3]: 3\n";
+    let mut sorted: Vec<_> = bed.finish().lines().map(ToString::to_string).collect();
+    let mut expected: Vec<_> = counted.lines().map(ToString::to_string).collect();
+    sorted.sort();
+    expected.sort();
+    assert_eq!(sorted.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_type_that_leads_to_itself_is_refused() {
+    for (program, caret) in [
+        ("kprobe:blk::read { @ = args.endless; }", "                       ^^^^^^^^^^^^"),
+        ("kprobe:blk::read { @ = args.around; }", "                       ^^^^^^^^^^^"),
+        ("kprobe:blk::read { print(args.endless.x); }", "                         ^^^^^^^^^^^^^^"),
+    ] {
+        let shown = refused(program);
+        assert!(shown.contains("this is nested too deeply") && shown.contains(caret.trim()), "{shown}");
+    }
 }
 
 /// The table of the image that is made up.
@@ -148,11 +188,13 @@ pub(super) fn table() -> &'static Types<'static> {
                 argument("pair", WIDE, register(4, 8)),
                 argument("always", U32, Place::Constant(7)),
                 argument("state", STATE, register(5, 1)),
+                argument("endless", ENDLESS, register(6, 8)),
+                argument("around", ENDLESS + 1, register(6, 8)),
             ],
             returned: argument("", WIDE, Place::At(Source::Register(8))),
         };
         let send = Function { address: 0x1200, arguments: vec![], returned: argument("", STATE, register(0, 1)) };
-        let contents = Contents { functions: vec![submit, read, send], types: types() };
+        let contents = Contents { functions: vec![submit, read, send], types: types(), ..lines() };
         let bytes = write::write(0, &contents).unwrap();
         let word = |chunk: &[u8]| {
             let mut word = [0; 4];

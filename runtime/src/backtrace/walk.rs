@@ -7,7 +7,7 @@ use aarch64_cpu::registers::{FP, Readable, TPIDRRO_EL0};
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::probe;
 
-use kprobes_console::is_caller_in_link;
+use kprobes_console::{is_caller_in_link, source_lines};
 
 use crate::memory::layout::{self, STACK_SIZE};
 use crate::task::{self, Task};
@@ -116,12 +116,29 @@ impl Backtrace {
 }
 
 /// A line for each function: `  #0 0xffffffc000012345 sha2::sha256::compress256+0x1c/0x240`.
-impl fmt::Display for Backtrace {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+impl Backtrace {
+    /// The same with the lines of source, for a report that may wait until their table has been checked.
+    pub fn with_lines(&self) -> impl fmt::Display + '_ {
+        WithLines(self)
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, has_lines: bool) -> fmt::Result {
         for (number, entry) in self.entries[..self.length].iter().enumerate() {
-            match *entry {
-                Entry::Next(address) => writeln!(f, "  #{number} {address:#018x} {}", Symbolic(address))?,
-                Entry::Return(address) => writeln!(f, "  #{number} {address:#018x} {}", ReturnAddress(address))?,
+            let from = match *entry {
+                Entry::Next(address) => {
+                    write!(f, "  #{number} {address:#018x} {}", Symbolic(address))?;
+                    address
+                }
+                Entry::Return(address) => {
+                    write!(f, "  #{number} {address:#018x} {}", ReturnAddress(address))?;
+                    // The call, after which the next line may begin.
+                    address.wrapping_sub(4)
+                }
+            };
+            // Not otherwise: a fault may be reported while the table is checked.
+            match if has_lines { source_lines::at(from) } else { None } {
+                Some(line) => writeln!(f, " at {line}")?,
+                None => writeln!(f)?,
             }
         }
         match self.end {
@@ -129,6 +146,21 @@ impl fmt::Display for Backtrace {
             End::Full => writeln!(f, "  and more, which are not shown"),
             End::Broken(record) => writeln!(f, "  broken: no frame record can be at {record:#018x}"),
         }
+    }
+}
+
+impl fmt::Display for Backtrace {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.write(f, false)
+    }
+}
+
+/// See [`Backtrace::with_lines`].
+struct WithLines<'a>(&'a Backtrace);
+
+impl fmt::Display for WithLines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.0.write(f, true)
     }
 }
 

@@ -143,7 +143,8 @@ static COMMANDS: [Command; 8] = [
     Command::new("network", "", "all network interfaces, and what went through", network::network),
     Command::new("tasks", "", "all tasks", system::tasks),
     Command::new("cpus", "", "all CPUs, and why one does not run", system::cpus),
-    Command::new("backtrace", "TASK", "where a task is, given by its number or name", system::backtrace),
+    Command::new("backtrace", "[-v] TASK", "where a task is, given by its number or name", system::backtrace)
+        .more("-v: with the lines of source"),
     Command::new("poweroff", "", "switch the machine off", system::power_off),
     Command::new("reboot", "", "reset the machine, which boots again", system::reboot),
 ];

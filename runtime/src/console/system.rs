@@ -80,6 +80,7 @@ pub(super) fn cpus(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure
 
 /// `backtrace TASK`
 pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let has_lines = words.option("-v");
     let wanted = words.expect("the number or the name of a task")?;
     words.end()?;
     let tasks = task::list()?;
@@ -94,7 +95,10 @@ pub(super) fn backtrace(_: &mut Session, words: &mut Words<'_>) -> Result<(), Fa
     }
     let functions = trace::of_task(task.id).map_err(|error| wanted.failure(error))?;
     println!("task {} ({}), {}:", task.id, task.name, task.state);
-    print!("{functions}");
+    match has_lines {
+        true => print!("{}", functions.with_lines()),
+        false => print!("{functions}"),
+    }
     Ok(())
 }
 

@@ -4,9 +4,13 @@
 //! count, or what it points to, and how that is printed.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
+use fallible::OutOfMemory;
+
 use super::expression::{Expression, Origin, Site};
+use super::named::Named;
 use super::token::Token;
 use super::{Fault, Problem, is_identifier, number};
 use crate::format::{Base, Bits, Type, Width};
@@ -45,19 +49,72 @@ pub struct Argument {
     pub kind: Type,
 }
 
-impl fmt::Display for Argument {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.text)
+impl Argument {
+    /// Whether the definition gives a type.
+    pub(crate) fn has_type(&self) -> bool {
+        type_separator(&self.text).is_some()
+    }
+
+    /// The argument of this name, to be recorded under it.
+    pub(crate) fn of_name(name: &str) -> Result<Self, OutOfMemory> {
+        let argument = Some(fallible::copy(name)?);
+        let origin = Origin::Named(Named { argument, at: 0, fields: Vec::new() });
+        let expression = Expression { origin, reads: Vec::new(), operations: 1 };
+        Ok(Self { name: fallible::copy(name)?, text: fallible::copy(name)?, expression, kind: Type::DEFAULT })
+    }
+
+    /// `$arg*`, which stands for several.
+    fn all() -> Result<Self, OutOfMemory> {
+        let expression = Expression { origin: Origin::Arguments, reads: Vec::new(), operations: 1 };
+        Ok(Self { name: String::new(), text: fallible::copy(ALL)?, expression, kind: Type::DEFAULT })
     }
 }
 
-/// Reads the argument `token`, which follows `others`, of a probe at such a place.
-pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result<Argument, Fault> {
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.expression.origin {
+            Origin::Arguments => f.write_str(&self.text),
+            _ => write!(f, "{}={}", self.name, self.text),
+        }
+    }
+}
+
+/// What stands for all arguments of the function.
+const ALL: &str = "$arg*";
+
+/// Whether an argument that begins with `$arg` is at a place where there are any, and only one of them is `$arg*`: Linux looks at
+/// that before it reads the first.
+pub(super) fn check_all(tokens: &[Token<'_>], site: Site) -> Result<(), Fault> {
+    let mut has_all = false;
+    for token in tokens {
+        let Some(number) = token.text.strip_prefix("$arg") else { continue };
+        if site == Site::Inside {
+            return Err(token.fault(Problem::ArgumentsInside));
+        }
+        if number.starts_with('*') {
+            if has_all {
+                return Err(token.fault(Problem::ArgumentsTwice));
+            }
+            has_all = true;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the argument `token`, which follows `others`, of a probe at such a place, and says how many characters of it precede the
+/// expression.
+pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result<(Argument, usize), Fault> {
+    if token.text == ALL {
+        return Ok((Argument::all()?, 0));
+    }
     let (name, body) = match token.split_once('=') {
         Some((name, _)) if name.text.len() > ARGUMENT_NAME_MAX => return Err(token.fault(Problem::ArgumentNameTooLong)),
         Some((name, _)) if name.text.is_empty() => return Err(token.fault(Problem::NoArgumentName)),
         Some((name, body)) => (fallible::copy(name.text)?, body),
-        None => (fallible::format(format_args!("arg{}", others.len() + 1))?, token),
+        None => match type_separator(token.text).map_or(token.text, |at| token.text.get(..at).unwrap_or_default()) {
+            name if is_identifier(name) && name.len() <= ARGUMENT_NAME_MAX => (fallible::copy(name)?, token),
+            _ => (fallible::format(format_args!("arg{}", others.len() + 1))?, token),
+        },
     };
     if !is_identifier(&name) {
         return Err(token.fault(Problem::ArgumentName));
@@ -79,7 +136,7 @@ pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result
         None => (body, None),
     };
     let (expression, kind) = parse_typed(source, kind, site)?;
-    Ok(Argument { name, text: fallible::copy(body.text)?, expression, kind })
+    Ok((Argument { name, text: fallible::copy(body.text)?, expression, kind }, body.column - token.column))
 }
 
 /// Where the type is separated: at the first `:` that is none of the two in a path.
@@ -114,16 +171,18 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
         None => Type::DEFAULT.base,
         Some(name) => find(name.text).ok_or_else(|| at.fault(Problem::Type))?,
     };
-    let mut expression = Expression::parse(source, site)?;
+    let mut expression = Expression::parse(source, site, source.column)?;
     let constant =
         matches!(expression.origin, Origin::Immediate(_) | Origin::Symbol(..)) && expression.reads.is_empty();
     let is_memory = !expression.reads.is_empty();
+    // Whether it is in memory is known when its type is.
+    let is_named = matches!(expression.origin, Origin::Named(_) | Origin::ReturnValue);
     // Linux has come to what is inside the outermost read by then.
     let inside = source.text.find('(').filter(|_| is_memory).map_or(source, |open| source.skip(open + 1));
     let deep = |_: ()| inside.fault(Problem::TooDeep);
     match base {
         Base::SymbolString if constant || is_literal => return Err(at.fault(Problem::SymbolText)),
-        Base::String if !is_memory && !constant && !is_literal => return Err(at.fault(Problem::Text)),
+        Base::String if !is_memory && !constant && !is_literal && !is_named => return Err(at.fault(Problem::Text)),
         _ => {}
     }
     // Linux replaces the last read by one that stores; everything else takes an operation more.
@@ -138,7 +197,9 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
         _ => None,
     };
     if count > 0 {
-        if !is_memory && base != Base::String || base == Base::SymbolString {
+        if !is_memory && !matches!(expression.origin, Origin::Named(_)) && base != Base::String
+            || base == Base::SymbolString
+        {
             return Err(at.fault(Problem::Text));
         }
         expression.operate(1).ok_or(()).map_err(deep)?;

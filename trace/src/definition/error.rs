@@ -90,8 +90,32 @@ problems! {
     ArgumentNumber = "Invalid argument number";
     /// No variable of that name, or not here.
     Variable = "Invalid $-valiable specified";
-    /// `$arg*`, for which the types of functions would have to be known.
-    AllArguments = "BTF is not available or not supported";
+    /// An argument by its name where no function is called or has returned, or `$arg*` of a function whose arguments are not known.
+    NoTypes = "BTF is not available or not supported";
+    /// No argument of the function has the name, or where it is cannot be known.
+    NoArgumentOfName = "This variable is not found at this probe point";
+    /// The arguments of the function are not known.
+    NoSignature = "No BTF entry for this probe point";
+    /// `$arg*` as a part of an argument.
+    ArgumentsAlone = "$arg* must be an independent parameter without name etc.";
+    /// `$arg*`, or `$argN`, where no function is called or has returned.
+    ArgumentsInside = "$arg* can be used only on function entry or exit";
+    /// `$arg*` twice.
+    ArgumentsTwice = "$arg* can be used only once in the parameters";
+    /// `$retval` of a function that returns nothing.
+    NothingReturned = "This function returns 'void' type";
+    /// A field of what has none.
+    NoStruct = "This is not a pointer to union/structure.";
+    /// A value that is no number, no pointer and no text.
+    NoOneValue = "Non pointer structure/union argument is not supported.";
+    /// A `-` in a name that no `>` follows.
+    Hyphen = "Failed to parse single hyphen. Forgot '>'?";
+    /// No field of that name.
+    NoField = "This field is not found.";
+    /// The table of types contradicts itself, or a type leads on without end.
+    TypeInfo = "Failed to get BTF type info.";
+    /// A text that is asked for of what is none.
+    NoText = "This type does not fit for string.";
     /// No register of that name.
     Register = "Invalid register name";
     /// `@` and a number that is none.
@@ -163,7 +187,12 @@ impl Problem {
     #[must_use]
     pub const fn errno(self) -> Errno {
         match self {
-            Self::NoSuchEvent | Self::NoFunction => Errno::NotFound,
+            Self::NoSuchEvent
+            | Self::NoFunction
+            | Self::NoArgumentOfName
+            | Self::NoSignature
+            | Self::NothingReturned
+            | Self::NoField => Errno::NotFound,
             Self::Busy => Errno::Busy,
             Self::OutOfMemory => Errno::NoMemory,
             Self::OtherKind | Self::OtherArguments | Self::Same => Errno::Exists,
@@ -196,7 +225,9 @@ impl Problem {
             Self::GroupTooLong | Self::EventTooLong => "63 characters at most",
             Self::Variable => "$argN (at a function's entry or return), $retval (return), $stack, $stackN, $comm",
             Self::Register => "a register is %x0 to %x30, %sp, %pc or %pstate",
-            Self::Argument => "one of %REG, @ADDRESS, $VARIABLE, +OFFSET(…), \\NUMBER",
+            Self::Argument => "one of %REG, @ADDRESS, $VARIABLE, NAME, +OFFSET(…), \\NUMBER",
+            Self::NoTypes => "arguments have names at the entry and the return of a function that is given by its name",
+            Self::Hyphen => "a field is NAME->FIELD or NAME.FIELD",
             Self::Type => {
                 "u, s or x with 8, 16, 32 or 64, as in x64; char, symbol, symstr, string, b<width>@<offset>/<size>; [N] for an array"
             }
@@ -219,10 +250,12 @@ impl fmt::Display for Problem {
 /// The text of Linux, and what is known besides.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.problem.text())?;
+        let text = self.problem.text();
         match self.reason.as_deref().or(self.problem.advice()) {
-            Some(reason) => write!(f, ": {reason}"),
-            None => Ok(()),
+            // Some of the texts end as sentences do.
+            Some(reason) if text.ends_with('?') => write!(f, "{text} {reason}"),
+            Some(reason) => write!(f, "{}: {reason}", text.trim_end_matches('.')),
+            None => f.write_str(text),
         }
     }
 }

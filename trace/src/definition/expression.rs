@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::named::{self, Named};
 use super::token::{Token, find_outside};
 use super::{Fault, Problem, number};
 use crate::fetch::Register;
@@ -35,6 +36,10 @@ pub enum Origin {
     Argument(u32),
     /// What the function returned.
     ReturnValue,
+    /// An argument of the function by its name, or a field of one, or of what it returned.
+    Named(Named),
+    /// All arguments that can be recorded, by their names.
+    Arguments,
     /// A number.
     Immediate(u64),
     /// The address of this symbol, and so many bytes.
@@ -68,18 +73,33 @@ impl Expression {
         (self.operations < OPERATIONS - 1).then_some(())
     }
 
-    /// Reads `token`, at a place of this kind.
-    pub(super) fn parse(token: Token<'_>, site: Site) -> Result<Self, Fault> {
+    /// Reads `token`, at a place of this kind, in an argument whose expression begins at the column `start`.
+    pub(super) fn parse(token: Token<'_>, site: Site, start: usize) -> Result<Self, Fault> {
         let plain = |origin| Self { origin, reads: Vec::new(), operations: 0 };
         let rest = || token.skip(1);
+        let named = || {
+            let named = named::parse(token, start)?;
+            let mut expression = Self { operations: named.fields.len(), ..plain(Origin::Named(named)) };
+            expression.operate(0).ok_or_else(|| token.fault(Problem::TooDeep))?;
+            Ok(expression)
+        };
         match token.text.chars().next() {
+            Some(_) if named::begins(token.text) && site == Site::Inside => Err(token.fault(Problem::NoTypes)),
+            Some(_) if named::begins(token.text) => named(),
+            Some('$') if site == Site::Return && token.text.starts_with("$retval") && token.text != "$retval" => {
+                let expression = named()?;
+                match &expression.origin {
+                    Origin::Named(Named { argument: None, .. }) => Ok(expression),
+                    _ => Err(token.fault(Problem::Variable)),
+                }
+            }
             Some('$') => variable(rest().text, site).map(plain).map_err(|problem| token.fault(problem)),
             Some('%') => match register(rest().text) {
                 Some(register) => Ok(plain(Origin::Register(register))),
                 None => Err(token.fault(Problem::Register)),
             },
             Some('@') => memory(token),
-            Some('+' | '-') => read(token, site),
+            Some('+' | '-') => read(token, site, start),
             Some('\\') => immediate(rest()).map(plain),
             _ => Err(token.fault(Problem::Argument)),
         }
@@ -116,13 +136,14 @@ fn variable(name: &str, site: Site) -> Result<Origin, Problem> {
         return if count > STACK_WORDS { Err(Problem::StackNumber) } else { Ok(Origin::Stack(count as u32)) };
     }
     match name.strip_prefix("arg") {
-        Some("*") => Err(Problem::AllArguments),
-        Some(count) if site != Site::Inside => match number::decimal(count) {
+        Some("*") => Err(Problem::ArgumentsAlone),
+        Some(count) => match number::decimal(count) {
             None => Err(Problem::Variable),
+            Some(1..=STACK_WORDS) if site == Site::Inside => Err(Problem::ArgumentsInside),
             Some(count @ 1..=STACK_WORDS) => Ok(Origin::Argument(count as u32 - 1)),
             Some(_) => Err(Problem::ArgumentNumber),
         },
-        _ => Err(Problem::Variable),
+        None => Err(Problem::Variable),
     }
 }
 
@@ -156,7 +177,7 @@ pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
 }
 
 /// `+OFFSET(…)`, `-OFFSET(…)`; a `u` behind the sign is for the memory of processes, which is the same here.
-fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
+fn read(token: Token<'_>, site: Site, start: usize) -> Result<Expression, Fault> {
     // Parentheses are counted from the inside of the innermost, without recursion: a thousand of them are an error, and do not
     // overflow the stack.
     let mut rest = token;
@@ -184,7 +205,7 @@ fn read(token: Token<'_>, site: Site) -> Result<Expression, Fault> {
         fallible::push(&mut levels, (offset, inside))?;
         rest = inside;
     }
-    let mut expression = Expression::parse(rest, site)?;
+    let mut expression = Expression::parse(rest, site, start)?;
     if expression.is_text() {
         return Err(rest.fault(Problem::TaskNameRead));
     }

@@ -5,10 +5,11 @@
 //! r[MAXACTIVE][:[GROUP/][EVENT]] PLACE [ARGUMENT…]   a return probe
 //! -:[GROUP/][EVENT] [PLACE [ARGUMENT…]]              removes what matches
 //!
-//! PLACE        SYMBOL[+OFFSET], ADDRESS, or SYMBOL%return, which makes a return probe of a `p`
+//! PLACE        SYMBOL[+OFFSET], ADDRESS, FILE.rs:LINE, or SYMBOL%return, which makes a return probe of a `p`
 //! ARGUMENT     [NAME=]EXPRESSION[:TYPE]
 //! EXPRESSION   %REG, @ADDRESS, @SYMBOL[±OFFSET], $stack, $stackN, $argN, $retval, $comm, ±[u]OFFSET(EXPRESSION),
-//!              \NUMBER, \"TEXT"
+//!              \NUMBER, \"TEXT", NAME, NAME->FIELD, NAME.FIELD, $retval->FIELD
+//!              `$arg*` alone stands for the arguments of the function, each by its name
 //! TYPE         u8…u64, s8…s64, x8…x64, char, symbol, symstr, string, ustring, b<width>@<offset>/<size>;
 //!              [N] behind it makes an array
 //! ```
@@ -22,6 +23,7 @@ mod argument;
 mod error;
 mod expression;
 mod name;
+mod named;
 pub(crate) mod number;
 mod token;
 
@@ -37,7 +39,10 @@ pub use argument::{ARGUMENT_MAX, ARGUMENT_NAME_MAX, ARGUMENTS_MAX, ARRAY_MAX, Ar
 pub use error::{Error, Problem};
 pub use expression::{Expression, Origin, Site};
 pub use name::{NAME_MAX, parse_event_name};
+pub use named::Named;
 pub use number::{boolean, whole};
+
+pub(crate) use name::is_identifier as is_name;
 
 use name::{automatic_name, is_identifier, parse_name};
 use token::Token;
@@ -86,6 +91,8 @@ pub struct Definition {
     pub arguments: Vec<Argument>,
     /// Where the parts of the line begin, and where another would: by column, and by position in the line as it is logged.
     parts: Vec<(usize, usize)>,
+    /// Of each argument the part of the line that it is from, and how many characters of that precede its expression.
+    pub(crate) bodies: Vec<(usize, usize)>,
 }
 
 /// What kind of probe an event has.
@@ -120,6 +127,8 @@ pub enum Base {
     Symbol(String),
     /// A virtual address.
     Address(u64),
+    /// A line of the file of source that ends with this path.
+    Line(String, u32),
 }
 
 /// What is wrong, and at which column.
@@ -253,7 +262,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         kind => kind,
     };
     let site = match (kind, &place) {
-        (Kind::Return { .. }, Place { offset: 1.., .. }) => {
+        (Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
             return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
         }
         (Kind::Return { .. }, _) => Site::Return,
@@ -264,15 +273,17 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         Some(name) => parse_name(name)?,
         None => (None, None),
     };
-    let mut parsed = Vec::new();
-    for &token in arguments {
-        let argument = argument::parse(token, site, &parsed)?;
+    argument::check_all(arguments, site)?;
+    let (mut parsed, mut bodies) = (Vec::new(), Vec::new());
+    for (number, &token) in arguments.iter().enumerate() {
+        let (argument, body) = argument::parse(token, site, &parsed)?;
         fallible::push(&mut parsed, argument)?;
+        fallible::push(&mut bodies, (2 + number, body))?;
     }
     let group = group.map_or_else(|| fallible::copy(DEFAULT_GROUP), Ok)?;
     let event = event.map_or_else(|| automatic_name(kind, &place), Ok)?;
     let parts = fallible::collect(parts.iter().copied())?;
-    Ok(Definition { kind, group, event, place, arguments: parsed, parts })
+    Ok(Definition { kind, group, event, place, arguments: parsed, parts, bodies })
 }
 
 /// Whether `text` is a letter, or one with a number behind it.
@@ -324,6 +335,14 @@ fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault>
     Ok(Removal { group, event, rest: fallible::collect_results(rest.iter().map(|token| fallible::copy(token.text)))? })
 }
 
+/// `FILE.rs:LINE`: no symbol is called so.
+fn line(text: &str) -> Option<(&str, u32)> {
+    let (file, line) = text.rsplit_once(':')?;
+    let is_source = file.ends_with(".rs") || file.ends_with(".S");
+    let number = line.bytes().all(|digit| digit.is_ascii_digit()).then(|| line.parse().ok())?;
+    number.filter(|&number| is_source && number > 0).map(|number| (file, number))
+}
+
 /// A place, and whether `%return` follows it.
 fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
     if let Some(address) = number::unsigned(token.text) {
@@ -337,6 +356,10 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
         },
         None => (token, false),
     };
+    if let Some((file, line)) = line(place.text) {
+        let base = Base::Line(fallible::copy(file)?, line);
+        return Ok((Place { base, offset: 0, column: place.column, offset_column: place.column }, is_return));
+    }
     let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.fault(Problem::Place))?;
     // What begins with a digit would be listed as an address, and an address takes no offset, as in Linux.
     let is_name = !symbol.starts_with(|first: char| first.is_ascii_digit()) && !symbol.is_empty();
@@ -352,6 +375,13 @@ impl Definition {
     pub(crate) fn error(&self, part: usize, problem: Problem, reason: Option<String>) -> Error {
         let (column, position) = self.parts.get(part).or(self.parts.last()).copied().unwrap_or_default();
         Error { problem, column, position, reason }
+    }
+
+    /// The error that has its cause so many characters behind where the expression of an argument begins.
+    pub(crate) fn error_in(&self, argument: usize, at: usize, problem: Problem, reason: Option<String>) -> Error {
+        let (part, before) = self.bodies.get(argument).copied().unwrap_or_default();
+        let error = self.error(part, problem, reason);
+        Error { column: error.column + before + at, position: error.position + before + at, ..error }
     }
 
     /// Whether it can be a probe of the same event: part of the line that it differs in, if it cannot.
@@ -397,6 +427,7 @@ impl fmt::Display for Place {
         match &self.base {
             Base::Symbol(symbol) => f.write_str(symbol)?,
             Base::Address(address) => write!(f, "{address:#018x}")?,
+            Base::Line(file, line) => write!(f, "{file}:{line}")?,
         }
         match self.offset {
             0 => Ok(()),

@@ -60,7 +60,7 @@ fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Resul
 }
 
 /// Whether `text` is an identifier of C: what Linux asks of names.
-pub(super) fn is_identifier(text: &str) -> bool {
+pub(crate) fn is_identifier(text: &str) -> bool {
     !text.starts_with(|first: char| first.is_ascii_digit())
         && !text.is_empty()
         && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
@@ -76,6 +76,7 @@ pub(super) fn automatic_name(kind: Kind, place: &Place) -> Result<String, OutOfM
     let name = match &place.base {
         Base::Symbol(symbol) => fallible::format(format_args!("{letter}_{symbol}_{}", place.offset)),
         Base::Address(address) => fallible::format(format_args!("{letter}_{address:#018x}")),
+        Base::Line(file, line) => fallible::format(format_args!("{letter}_{file}_{line}")),
     }?;
     let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
     let mut automatic = String::new();

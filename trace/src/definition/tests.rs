@@ -74,6 +74,10 @@ fn places_are_symbols_offsets_and_addresses() {
     assert_eq!(place("p f+0x1c").offset, 0x1c);
     assert_eq!(place("p <dyn A + B>::f+4").base, symbol("<dyn A + B>::f"));
     assert_eq!(place("p 0x1000").base, Base::Address(0x1000));
+    assert_eq!(place("p net/tcp.rs:12 %x0").base, Base::Line("net/tcp.rs".to_string(), 12));
+    assert_eq!(listed("p tcp.rs:12"), "p:kprobes/p_tcp_rs_12 tcp.rs:12");
+    assert_eq!(refused("r tcp.rs:12", "  ^"), Problem::ReturnOffset);
+    assert_eq!(refused("p tcp.rs:12 $arg1", "            ^"), Problem::ArgumentsInside);
     assert_eq!(parse_place(" f::<A, B>+8 ").unwrap().offset, 8);
     assert_eq!(parse_place(" f+8").unwrap(), Place { base: symbol("f"), offset: 8, column: 1, offset_column: 3 });
     for wrong in ["f g", "", "f%return", "f+"] {
@@ -256,12 +260,18 @@ fn arguments_are_refused_with_their_column() {
     assert_eq!(refused("p:x f $arg0", "      ^"), Problem::ArgumentNumber);
     assert_eq!(refused("p:x f $arg2049", "      ^"), Problem::ArgumentNumber);
     assert_eq!(refused("p:x f $argx", "      ^"), Problem::Variable);
-    assert_eq!(refused("p:x f $arg*", "      ^"), Problem::AllArguments);
-    assert_eq!(refused("p:x f+4 $arg1", "        ^"), Problem::Variable);
+    assert_eq!(refused("p:x f+4 $arg*", "        ^"), Problem::ArgumentsInside);
+    assert_eq!(refused("p:x f a=$arg*", "        ^"), Problem::ArgumentsAlone);
+    assert_eq!(refused("p:x f +0($arg*)", "         ^"), Problem::ArgumentsAlone);
+    assert_eq!(refused("p:x f $arg* $arg*", "            ^"), Problem::ArgumentsTwice);
+    assert_eq!(refused("p:x f+4 name", "        ^"), Problem::NoTypes);
+    assert_eq!(refused("p:x f name-.foo", "          ^"), Problem::Hyphen);
+    assert_eq!(refused("r:x f $retvals->a", "      ^"), Problem::Variable);
+    assert_eq!(refused("p:x f+4 $arg1", "        ^"), Problem::ArgumentsInside);
     assert_eq!(refused("p:x f $stack2049", "      ^"), Problem::StackNumber);
     assert_eq!(refused("p:x f $stackx", "      ^"), Problem::Variable);
     assert_eq!(refused("p:x f $retval", "      ^"), Problem::ReturnValueOnProbe);
-    assert_eq!(refused("p:x f foo", "      ^"), Problem::Argument);
+    assert_eq!(refused("p:x f &1", "      ^"), Problem::Argument);
     assert_eq!(refused("p:x f =%x0", "      ^"), Problem::NoArgumentName);
     assert_eq!(refused("p:x f a=", "        ^"), Problem::NoArgument);
     assert_eq!(refused("p:x f 1a=%x0", "      ^"), Problem::ArgumentName);

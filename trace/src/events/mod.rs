@@ -9,6 +9,7 @@
 //! tested on the host.
 
 mod resolve;
+mod typed;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -326,10 +327,11 @@ impl<P: Armed> Events<P> {
     /// As of [`define`](Self::define).
     pub fn define_with(
         &mut self,
-        definition: Definition,
+        mut definition: Definition,
         symbols: &dyn Symbols,
         plan: &MakePlan<'_>,
     ) -> Result<(), Error> {
+        typed::settle(&mut definition, symbols)?;
         let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
         let sibling = siblings.clone().next().map(|event| (event.number, event.probe.is_enabled(), &event.definition));
         if let Some((_, _, other)) = sibling {

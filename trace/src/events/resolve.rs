@@ -5,11 +5,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use fallible::OutOfMemory;
+use kprobes_types::LineError;
 
+use super::typed::{self, Signature};
 use crate::definition::{Argument, Base, Definition, Expression, Kind, Origin, Place, Problem};
-use crate::fetch::{Fetch, Register, Source};
+use crate::fetch::{Fetch, Register, Source, Taken};
 use crate::host::{Function, Symbols};
-use crate::recorder::Kept;
+pub(super) use crate::recorder::Kept;
 
 /// Why a name leads nowhere.
 #[derive(Debug)]
@@ -51,6 +53,7 @@ const ARGUMENT_REGISTERS: u32 = 8;
 pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
+        Base::Line(file, line) => return self::line(file, *line, symbols),
         Base::Symbol(name) => name,
     };
     let function = function(name, symbols)?;
@@ -64,6 +67,43 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
         return Err(Refusal::new(Problem::Refused, reason));
     }
     Ok(address)
+}
+
+/// The virtual address of the one instruction that begins a line of source.
+fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, Refusal> {
+    let mut all = Vec::new();
+    let mut outcome = Ok(());
+    symbols
+        .line(file, line, &mut |address| {
+            if outcome.is_ok() {
+                outcome = fallible::push(&mut all, address);
+            }
+        })
+        .map_err(|error| Refusal::new(Problem::NoFunction, error))?;
+    outcome?;
+    let place = |address: &u64| At(*address, symbols.lookup(*address));
+    match all.as_slice() {
+        [only] => Ok(*only),
+        [one, other, ..] => {
+            let (one, other, count) = (place(one), place(other), all.len());
+            let reason =
+                format_args!("{count} instructions begin this line, as {one} and {other}; give one of them instead");
+            Err(Refusal::new(Problem::Ambiguous, reason))
+        }
+        [] => Err(Refusal::new(Problem::NoFunction, LineError::NoFile)),
+    }
+}
+
+/// An address as a place is given.
+struct At<'a>(u64, Option<Function<'a>>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.1 {
+            Some(function) => write!(f, "{}+{:#x}", function.name, self.0.wrapping_sub(function.address)),
+            None => write!(f, "{:#x}", self.0),
+        }
+    }
 }
 
 /// The one function of this name.
@@ -117,13 +157,30 @@ impl<T> Found<T> {
 pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Result<(Vec<Fetch>, Vec<Kept>), Refusal> {
     let mut kept = Vec::new();
     let is_return = matches!(definition.kind, Kind::Return { .. });
+    let is_named = |argument: &Argument| matches!(argument.expression.origin, Origin::Named(_));
+    let signature = match definition.arguments.iter().any(is_named) {
+        true => Signature::of(definition, symbols)?,
+        false => None,
+    };
     let fetch = |argument: &Argument| -> Result<_, Refusal> {
+        if is_named(argument) {
+            return Ok(typed::fetch(argument, signature.as_ref(), &mut kept)?.0);
+        }
         let Expression { origin, reads, .. } = &argument.expression;
         let source = source(origin, is_return, &mut kept, symbols)?;
-        Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())? })
+        Ok(Fetch { source, reads: fallible::collect(reads.iter().copied())?, taken: Taken::Whole })
     };
     let fetches = fallible::collect_results(definition.arguments.iter().map(fetch))?;
     Ok((fetches, kept))
+}
+
+/// What has been kept of `place` at the entry of the function.
+pub(super) fn keep(place: Kept, kept: &mut Vec<Kept>) -> Result<Source, OutOfMemory> {
+    let index = kept.iter().position(|other| *other == place).unwrap_or(kept.len());
+    if index == kept.len() {
+        fallible::push(kept, place)?;
+    }
+    Ok(Source::Entry(index as u8))
 }
 
 fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn Symbols) -> Result<Source, Refusal> {
@@ -136,17 +193,15 @@ fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn 
         Origin::TaskName => Source::TaskName,
         Origin::Text(text) => Source::Text(fallible::boxed_slice(text.iter().copied())?),
         Origin::Symbol(name, offset) => Source::Immediate(symbol(name, symbols)?.wrapping_add_signed(*offset)),
+        // `settle` has put others in their place.
+        Origin::Named(_) | Origin::Arguments => return Err(Refusal { problem: Problem::Argument, reason: None }),
         Origin::Argument(number) => {
             let place = match number.checked_sub(ARGUMENT_REGISTERS) {
                 None => plain(*number as u8),
                 Some(word) => Kept::Stack(8 * word),
             };
             if is_return {
-                let index = kept.iter().position(|other| *other == place).unwrap_or(kept.len());
-                if index == kept.len() {
-                    fallible::push(kept, place)?;
-                }
-                Source::Entry(index as u8)
+                keep(place, kept)?
             } else {
                 match place {
                     Kept::Register(register) => Source::Register(register),

@@ -15,8 +15,10 @@ use alloc::rc::Rc;
 use alloc::string::String;
 use core::cell::{Cell, RefCell};
 use fallible::failing::with_memory;
+use kprobes_types::LineError;
 
 mod scarce;
+mod typed;
 
 struct Names;
 
@@ -61,6 +63,20 @@ impl Symbols for Names {
 
     fn each(&self, each: &mut dyn FnMut(Function<'static>)) {
         FUNCTIONS.into_iter().rev().for_each(each);
+    }
+
+    fn signature(&self, address: u64) -> Option<(kprobes_types::Types<'_>, kprobes_types::Function<'_>)> {
+        typed::signature(address)
+    }
+
+    fn line(&self, file: &str, line: u32, each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {
+        match (file, line) {
+            ("b.rs", 7) => each(0x2008),
+            ("b.rs", 8) => [0x200c, 0x1004].into_iter().for_each(each),
+            ("b.rs", _) => return Err(LineError::NoLine { file: "a/b.rs", before: Some(8), after: None }),
+            _ => return Err(LineError::NoFile),
+        }
+        Ok(())
     }
 
     fn is_call(&self, address: u64) -> bool {
@@ -217,6 +233,24 @@ fn fetched(line: &str) -> String {
     let text = trace(&events, 1);
     let (_, arguments) = text.split_once(") ").expect(line);
     arguments.trim_end().into()
+}
+
+#[test]
+fn lines_are_places_if_one_instruction_begins_them() {
+    let mut events = events();
+    define(&mut events, "p:line b.rs:7 %x1").unwrap();
+    let event = events.iter().next().unwrap();
+    assert_eq!(
+        (event.address(), event.definition().to_string()),
+        (0x2008, "p:kprobes/line b.rs:7 arg1=%x1".to_string())
+    );
+    let (problem, reason) = refused("p b.rs:8", "  ^");
+    let places = "2 instructions begin this line, as a::b<c, d>+0xc and f+0x4; give one of them instead";
+    assert_eq!((problem, &*reason), (Problem::Ambiguous, places));
+    let (problem, reason) = refused("p b.rs:9", "  ^");
+    let nearest = "no instruction begins this line of a/b.rs; the nearest line is 8";
+    assert_eq!((problem, &*reason), (Problem::NoFunction, nearest));
+    assert_eq!(refused("p c.rs:9", "  ^").0, Problem::NoFunction);
 }
 
 #[test]

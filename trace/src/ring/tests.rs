@@ -1,7 +1,7 @@
 //! What is written is read back, in order, and never torn.
 
 use super::*;
-use crate::fetch::{Fetch, Register, Source};
+use crate::fetch::{Fetch, Register, Source, Taken};
 use crate::format::{Format, Shape, Type};
 use crate::hit::Registers;
 use crate::hit::write::Moment;
@@ -22,7 +22,8 @@ fn rings(cpus: usize, pages: usize) -> &'static Rings {
 }
 
 fn recorder(rings: &'static Rings, sources: &[Source]) -> Recorder {
-    let arguments: Vec<_> = sources.iter().map(|source| Fetch { source: source.clone(), reads: Vec::new() }).collect();
+    let arguments: Vec<_> =
+        sources.iter().map(|source| Fetch { source: source.clone(), reads: Vec::new(), taken: Taken::Whole }).collect();
     let names: Vec<_> = (0..sources.len()).map(|number| std::format!("arg{number}")).collect();
     let format = Format::new(Shape::Probe, names.iter().map(|name| (name.as_str(), Type::DEFAULT))).unwrap();
     Recorder::new(7, &format, &arguments, Box::new([]), None, rings).unwrap()

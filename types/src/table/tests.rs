@@ -4,6 +4,7 @@ use std::string::ToString;
 use std::{vec, vec::Vec};
 
 use super::{Argument, Enumerator, Member, Types, TypesError, Variant};
+use crate::lines::Row;
 use crate::model::{Flavor, Form, Kind, Part, Place, Source, Tag, TypeId, Unknown};
 use crate::write::{self, Contents, Function, Type, seal};
 
@@ -86,7 +87,12 @@ fn contents() -> Contents {
             returned: nothing,
         },
     ];
-    Contents { functions, types }
+    let row = |offset, file, line, is_statement| Row { address: BASE + offset, file, line, is_statement };
+    // More than a block has room for, the same line at several places, and instructions of none.
+    let many = (0..100).map(|number| row(0x1100 + 4 * number, 1, 300 - 2 * number as u32, number % 3 == 0));
+    let rows = [row(0x1000, 0, 7, true), row(0x1008, 1, 9, true), row(0x1010, 0, 7, true), row(0x1014, 0, 0, false)];
+    let rows = rows.into_iter().chain(many).chain([row(0x2000, 0, 7, false)]).collect();
+    Contents { functions, types, rows, files: vec![text("net/src/lib.rs"), text("net/src/tcp/mod.rs")] }
 }
 
 #[test]
@@ -164,6 +170,34 @@ fn refuses_what_was_cut_or_changed() {
     assert_eq!(Types::parse(&[]).unwrap_err(), TypesError::Absent);
 }
 
+#[test]
+fn lines_are_found_both_ways() {
+    let table = Aligned::new(&write::write(BASE, &contents()).unwrap());
+    let lines = Types::parse(table.bytes()).unwrap().lines().unwrap();
+    assert_eq!(lines.rows().collect::<Vec<_>>(), contents().rows);
+    let at = |offset| lines.at(BASE + offset).map(|line| line.to_string());
+    assert_eq!(at(0x1000).as_deref(), Some("net/src/lib.rs:7"));
+    assert_eq!(at(0x1004).as_deref(), Some("net/src/lib.rs:7"));
+    assert_eq!(at(0x100c).as_deref(), Some("net/src/tcp/mod.rs:9"));
+    assert_eq!((at(0x1014), at(0xffc), lines.at(0)), (None, None, None));
+    assert_eq!(at(0x1100 + 4 * 70).as_deref(), Some("net/src/tcp/mod.rs:160"));
+    let files = |path| lines.files(path).map(|(number, _)| number).collect::<Vec<_>>();
+    assert_eq!(files("lib.rs"), [0]);
+    assert_eq!(files("tcp/mod.rs"), [1]);
+    assert_eq!((files("od.rs"), files("src/mod.rs"), files("net/src/lib.rs")), (vec![], vec![], vec![0]));
+    let begins = |file, line| lines.begins(file, line).map(|address| address - BASE).collect::<Vec<_>>();
+    assert_eq!(begins(0, 7), [0x1000, 0x1010], "the last begins no statement");
+    assert_eq!((begins(1, 300), begins(1, 298)), (vec![0x1100], vec![]));
+    assert_eq!((lines.nearest(1, 299), lines.nearest(1, 9)), ([Some(294), Some(300)], [None, Some(102)]));
+    assert_eq!(lines.places("mod.rs", 294).unwrap().collect::<Vec<_>>(), [BASE + 0x110c]);
+    let refused = |path, line| lines.places(path, line).err().map(|error| error.to_string());
+    let nearest = "no instruction begins this line of net/src/tcp/mod.rs; the nearest lines are 294 and 300";
+    assert_eq!(refused("mod.rs", 299).as_deref(), Some(nearest));
+    assert_eq!(refused("main.rs", 1).as_deref(), Some("no instruction is from a file of this name"));
+    let bare = write::write(BASE, &Contents { rows: vec![], ..contents() }).unwrap();
+    assert_eq!(Types::parse(Aligned::new(&bare).bytes()).unwrap().lines(), None);
+}
+
 /// Reads all there is, whatever it is.
 fn read_all(types: &Types<'_>) {
     for number in 0..types.len() {
@@ -174,6 +208,10 @@ fn read_all(types: &Types<'_>) {
             Kind::Enumeration { enumerators, .. } => enumerators.for_each(drop),
             _ => {}
         }
+    }
+    if let Some(lines) = types.lines() {
+        lines.rows().for_each(|row| assert!(lines.at(row.address).is_some() || row.line == 0));
+        lines.files("lib.rs").for_each(|(file, _)| assert!(lines.begins(file, 7).count() <= lines.rows().count()));
     }
     for function in types.functions {
         if let Some(function) = types.record(function) {

@@ -5,6 +5,7 @@
 mod convention;
 mod entries;
 mod layout;
+mod lines;
 mod location;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,14 +26,17 @@ pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
     if section(".debug_info").is_empty() {
         return Ok(None);
     }
-    let entries = Entries::read(section).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
+    let entries =
+        Entries::read(&section).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
     let program = Program::parse(file.data())?;
     // Functions that the compiler has found equal are one, but their types are not: it has kept those of one of them.
     let is_alone =
         |address| program.function(address).is_some_and(|of| of.range.start == address && of.names.len() == 1);
-    let contents = contents(&entries, &is_alone);
+    let mut contents = contents(&entries, &is_alone);
     let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
-    Ok(says_types.then_some(contents))
+    let lines = lines::read(&section, &program)?;
+    (contents.rows, contents.files) = (lines.rows, lines.files);
+    Ok((says_types || !contents.rows.is_empty()).then_some(contents))
 }
 
 /// The table of these contents for an image that begins at the virtual address `base`.
@@ -40,14 +44,21 @@ pub fn table(contents: &Contents, base: u64) -> Result<Vec<u8>> {
     Ok(write(base, contents)?)
 }
 
+/// What the parts of a table have.
+const PARTS: [&str; 8] = ["functions", "arguments", "types", "layouts", "names", "blocks of lines", "lines", "files"];
+
 /// How long the table is, part by part, and how many arguments it has, by what it knows of their places.
 pub fn describe(contents: &Contents, table: &[u8]) -> String {
     let mut lines = Vec::new();
-    for (name, length) in ["functions", "arguments", "types", "layouts", "names"].iter().zip(lengths(table)) {
+    for (name, length) in PARTS.iter().zip(lengths(table)) {
         lines.push(format!("{length:>8} bytes of {name}"));
     }
     let (functions, types) = (contents.functions.len(), contents.types.len());
-    lines.push(format!("{:>8} bytes in all, for {functions} functions and {types} types", table.len()));
+    let (rows, files) = (contents.rows.len(), contents.files.len());
+    lines.push(format!(
+        "{:>8} bytes in all, for {functions} functions, {types} types, and {rows} stretches of lines in {files} files",
+        table.len()
+    ));
     let mut places = BTreeMap::new();
     for argument in contents.functions.iter().flat_map(|function| &function.arguments) {
         let what = match argument.place {
@@ -137,5 +148,5 @@ fn unique(types: Vec<Type>, functions: Vec<Function>) -> Contents {
         returned: argument(function.returned),
         ..function
     });
-    Contents { functions: functions.collect(), types: result.into_iter().flatten().collect() }
+    Contents { functions: functions.collect(), types: result.into_iter().flatten().collect(), ..Contents::default() }
 }

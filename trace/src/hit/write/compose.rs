@@ -3,7 +3,7 @@
 use aarch64_kprobes::exception::nofault;
 
 use super::{Moment, Registers};
-use crate::fetch::{Op, Ops, Program, Register, Shift, Target, Word};
+use crate::fetch::{Extract, Op, Ops, Program, Register, Shift, Target, Word};
 use crate::format::Width;
 use crate::functions::Functions;
 use crate::hit::action::{self, Verdict, Walk};
@@ -18,6 +18,8 @@ struct Draft<'a> {
     /// How many bytes there are: fields, and texts so far.
     length: usize,
     faults: u32,
+    /// How long the next text is that does not end with a zero.
+    slice: Option<u64>,
 }
 
 impl Recorder {
@@ -47,7 +49,7 @@ impl Recorder {
             Program::Words(_) => self.size - RECORD_HEADER,
             Program::Ops(_) => self.size,
         };
-        let mut draft = Draft { words, length, faults: 0 };
+        let mut draft = Draft { words, length, faults: 0, slice: None };
         match &self.program {
             Program::Words(words) => draft.fill(words, self.shape.size() / 8, registers),
             Program::Ops(ops) => draft.carry_out(ops, registers, moment),
@@ -73,7 +75,7 @@ impl Recorder {
     pub(super) unsafe fn record_stack(&self, ring: &Ring, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
         // SAFETY: as above.
         let words = unsafe { &mut *ring.bench.0.get() };
-        let mut draft = Draft { words, length: 0, faults: 0 };
+        let mut draft = Draft { words, length: 0, faults: 0, slice: None };
         draft.stack(self.common(ring, registers, &moment.context), plan.walk(&self.known(registers, moment)));
         draft.publish(ring, &moment.context);
     }
@@ -146,6 +148,9 @@ impl Draft<'_> {
             Op::Follow(offset) => return follow(value, offset, Width::W64),
             Op::Read(offset, width) => return follow(value, offset, width),
             Op::Bits(shift) => return value.map(|value| shift.apply(value)),
+            Op::Extract(part) => return value.map(|value| part.apply(value)),
+            Op::Length => self.slice = value,
+            Op::Slice(target) => self.slice(target, value),
             Op::Store(target, width) => self.store(target, width, value),
             Op::Array(target, width, offset, count, shift, unread) => {
                 let start = value.map(|value| value.wrapping_add_signed(offset));
@@ -238,6 +243,25 @@ impl Draft<'_> {
             length += 1;
         }
         self.locate(target, length);
+    }
+
+    /// Appends the text at `address` that has as many bytes as was said before, and says at `target` where it is.
+    #[inline(never)]
+    fn slice(&mut self, target: Target, address: Option<u64>) {
+        let (start, end) = self.room();
+        let (Some(address), Some(length)) = (address, self.slice) else { return self.locate(target, 0) };
+        if start >= end {
+            return self.locate(target, 0);
+        }
+        let mut at = start;
+        while at + 1 < end && (at - start) as u64 != length {
+            let Some(byte) = read(address.wrapping_add((at - start) as u64), Width::W8) else {
+                return self.locate(target, 0);
+            };
+            self.byte(at, byte as u8);
+            at += 1;
+        }
+        self.end_text(target, at);
     }
 
     /// Appends these bytes as a text.
@@ -382,6 +406,16 @@ impl Shift {
         let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
         let cut = |value: u64| value << unused >> unused;
         cut(value << (self.left & 63)) >> (self.right & 63)
+    }
+}
+
+impl Extract {
+    /// The number that these bits of `value` are.
+    #[inline(always)]
+    fn apply(self, value: u64) -> u64 {
+        let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
+        let moved = value >> (self.from & 63) << unused;
+        if self.signed { (moved.cast_signed() >> unused).cast_unsigned() } else { moved >> unused }
     }
 }
 

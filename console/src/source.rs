@@ -1,0 +1,79 @@
+//! The command that shows which lines of source can be probed, and where.
+
+use alloc::vec::Vec;
+
+use crate::session::Session;
+use crate::typed::name;
+use crate::words::{Failure, Words};
+use crate::{source_lines, symbol};
+
+/// How many places of a line of a file are shown. A line in a function that is inlined may have hundreds.
+const PLACES_MAX: usize = 4;
+
+/// An instruction that begins a line: the number of the file, the line, the virtual address.
+type Place = (u32, u32, u64);
+
+/// `lines FUNC|FILE.rs`
+pub(crate) fn lines(_: &mut Session, words: &mut Words<'_>) -> Result<(), Failure> {
+    let (wanted, column) = name(words)?;
+    if wanted.is_empty() {
+        words.expect("a function, or a file as in console.rs,")?;
+    }
+    let table = source_lines::table().map_err(Failure::new)?;
+    let mut places: Vec<Place> = Vec::new();
+    let statements = || table.rows().filter(|row| row.is_statement && row.line > 0);
+    let is_file = wanted.ends_with(".rs") || wanted.ends_with(".S");
+    if is_file {
+        let (file, _) = table.find(&wanted).map_err(|error| Failure::at(column, error))?;
+        let rows = statements().filter(|row| row.file == file);
+        fallible::extend(&mut places, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
+        places.sort_unstable();
+        return write(&places, PLACES_MAX, None);
+    }
+    let mut is_known = false;
+    for function in symbol::meant(&wanted) {
+        is_known = true;
+        println!("{}:", symbol::path(&function).map_err(Failure::new)?);
+        let within = function.address..function.address + function.size;
+        let rows = statements().filter(|row| within.contains(&row.address));
+        places.clear();
+        fallible::extend(&mut places, rows.map(|row| (row.file, row.line, row.address))).map_err(Failure::new)?;
+        places.sort_unstable();
+        write(&places, usize::MAX, Some(function.address))?;
+    }
+    match (is_known, symbol::nearest(&wanted)) {
+        (true, _) => Ok(()),
+        (false, Some(meant)) => {
+            Err(Failure::at(column, format_args!("no function has this name; did you mean `{meant}`?")))
+        }
+        (false, None) => Err(Failure::at(column, "no function has this name; `symbols` lists them")),
+    }
+}
+
+/// Writes each file, and each line of it with its places, as many as `most`: from the function at `start`, if there is only one.
+fn write(places: &[Place], most: usize, start: Option<u64>) -> Result<(), Failure> {
+    let table = source_lines::table().map_err(Failure::new)?;
+    for of_file in places.chunk_by(|(one, ..), (other, ..)| one == other) {
+        let file = of_file.first().and_then(|(file, ..)| table.file(*file));
+        println!("{}", file.unwrap_or("?"));
+        for of_line in of_file.chunk_by(|(_, one, _), (_, other, _)| one == other) {
+            let Some((_, line, _)) = of_line.first() else { continue };
+            print!("{line:>8} ");
+            for (_, _, address) in of_line.iter().take(most) {
+                match (start, symbol::lookup(*address as usize)) {
+                    (Some(start), _) => print!(" +{:#x}", address - start),
+                    (None, Some(function)) => {
+                        let path = symbol::path(&function).map_err(Failure::new)?;
+                        print!(" {path}+{:#x}", address - function.address);
+                    }
+                    (None, None) => print!(" {address:#018x}"),
+                }
+            }
+            match of_line.len().saturating_sub(most) {
+                0 => println!(),
+                more => println!(" and {more} more"),
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,669 @@
+//! What names mean in the arguments of an event: where the table of types has the values, and which types of `kprobe_events` they
+//! have. Linux has this of BTF.
+//!
+//! A value is followed without being read, as in programs: fields are found through references, pointers, `Box`, `Rc`, `Arc`, `Pin`
+//! and structs around one value, so that `->` and `.` mean the same. What there is in the end is what `+OFFSET(%REG)` would fetch.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use kprobes_types::{Argument as Passed, Flavor, Function, Kind as Shape, Place, Type as Rust, TypeId, Types};
+
+use super::Refusal;
+use super::resolve::{self, Kept, keep};
+use crate::definition::{
+    ARGUMENT_NAME_MAX, ARGUMENTS_MAX, Argument, Definition, Error, Kind, Named, Origin, Problem, is_name,
+};
+use crate::fetch::{Extract, Fetch, Register, Source, Taken};
+use crate::format::{Base, Type, Width};
+use crate::host::Symbols;
+
+/// How many pointers and wrappers are followed to come to a value, at most: a type may lead to itself.
+const STEPS_MAX: usize = 16;
+/// The registers that `$argN` can name without an argument there: beyond them is the stack of the caller.
+const REGISTERS: u32 = 8;
+
+/// Why a name is refused, and how many characters of the expression precede the cause.
+#[derive(Debug)]
+pub(super) struct Fault {
+    refusal: Refusal,
+    at: usize,
+}
+
+impl Fault {
+    fn new(problem: Problem, at: usize, reason: impl fmt::Display) -> Self {
+        Self { refusal: Refusal::new(problem, reason), at }
+    }
+
+    fn bare(problem: Problem, at: usize) -> Self {
+        Self { refusal: Refusal { problem, reason: None }, at }
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        fault.refusal
+    }
+}
+
+impl From<fallible::OutOfMemory> for Fault {
+    fn from(error: fallible::OutOfMemory) -> Self {
+        Self { refusal: error.into(), at: 0 }
+    }
+}
+
+/// What the table says of a function.
+pub(super) struct Signature<'a> {
+    types: Types<'a>,
+    function: Function<'a>,
+    is_return: bool,
+}
+
+/// Where a value is.
+#[derive(Debug)]
+enum Spot {
+    /// What a call passes, or returns: so many bytes from the start of it.
+    Passed(Place, u64),
+    /// In memory: so many bytes from the address that these reads lead to.
+    Memory(Source, Vec<i64>, u64),
+}
+
+impl Spot {
+    fn at(self, offset: u64) -> Self {
+        match self {
+            Self::Passed(place, at) => Self::Passed(place, at.wrapping_add(offset)),
+            Self::Memory(source, reads, at) => Self::Memory(source, reads, at.wrapping_add(offset)),
+        }
+    }
+
+    fn copy(&self) -> Result<Self, fallible::OutOfMemory> {
+        Ok(match self {
+            Self::Passed(place, at) => Self::Passed(*place, *at),
+            Self::Memory(source, reads, at) => {
+                Self::Memory(source.clone(), fallible::collect(reads.iter().copied())?, *at)
+            }
+        })
+    }
+}
+
+/// A value that is not read yet.
+struct Value {
+    of: TypeId,
+    spot: Spot,
+}
+
+/// What a value is to an event.
+enum Scalar {
+    /// A number of so many bytes, and its own type.
+    Number(Spot, u64, Base),
+    /// A text: where its address and its length are.
+    Text(Spot, Spot),
+    /// None of these.
+    Other(Value),
+}
+
+/// Gives each argument that is asked for by name the type that the table has of it, if the definition gives none, and puts the
+/// arguments of the function in the place of `$arg*`.
+pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Result<(), Error> {
+    let asks = |argument: &Argument| match argument.expression.origin {
+        Origin::Named(_) | Origin::Arguments | Origin::ReturnValue => true,
+        Origin::Argument(number) => number >= REGISTERS,
+        _ => false,
+    };
+    if !definition.arguments.iter().any(asks) {
+        return Ok(());
+    }
+    let signature = Signature::of(definition, symbols)
+        .map_err(|Refusal { problem, reason }| definition.error(1, problem, reason))?;
+    expand(definition, signature.as_ref())?;
+    for number in 0..definition.arguments.len() {
+        if let Some(argument) = definition.arguments.get_mut(number) {
+            name_result(argument, signature.as_ref())?;
+        }
+        let Some(argument) = definition.arguments.get(number) else { break };
+        let kind = kind(argument, signature.as_ref());
+        let kind = kind.map_err(|Fault { refusal: Refusal { problem, reason }, at }| {
+            definition.error_in(number, at, problem, reason)
+        })?;
+        if let (Some(kind), Some(argument)) = (kind, definition.arguments.get_mut(number)) {
+            argument.kind = kind;
+        }
+    }
+    Ok(())
+}
+
+/// Puts the arguments of the function in the place of `$arg*`. What cannot be recorded, as it is no single value, or nowhere, is
+/// left out.
+fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Result<(), Error> {
+    let is_all = |argument: &Argument| argument.expression.origin == Origin::Arguments;
+    let Some(at) = definition.arguments.iter().position(is_all) else { return Ok(()) };
+    let Some(signature) = signature.filter(|signature| signature.function.arguments().next().is_some()) else {
+        return Err(definition.error_in(at, 0, Problem::NoTypes, None));
+    };
+    let (mut arguments, mut bodies) = (Vec::new(), Vec::new());
+    let body = definition.bodies.get(at).copied().unwrap_or_default();
+    for passed in
+        signature.function.arguments().filter(|passed| is_name(passed.name) && passed.name.len() <= ARGUMENT_NAME_MAX)
+    {
+        let argument = Argument::of_name(passed.name)?;
+        match kind(&argument, Some(signature)) {
+            Ok(_) => {}
+            Err(Fault { refusal: Refusal { problem: Problem::OutOfMemory, .. }, .. }) => {
+                return Err(fallible::OutOfMemory.into());
+            }
+            Err(_) => continue,
+        }
+        if definition.arguments.iter().any(|other| other.name == argument.name) {
+            return Err(definition.error_in(at, 0, Problem::UsedArgumentName, None));
+        }
+        fallible::push(&mut arguments, argument)?;
+        fallible::push(&mut bodies, body)?;
+    }
+    if arguments.is_empty() {
+        let reason =
+            fallible::copy("each of its arguments is no single value, or not known here; `list-probes -v` shows them")?;
+        return Err(definition.error_in(at, 0, Problem::NoArgumentOfName, Some(reason)));
+    }
+    if definition.arguments.len() - 1 + arguments.len() > ARGUMENTS_MAX {
+        return Err(definition.error_in(at, 0, Problem::TooManyArguments, None));
+    }
+    // The numbers of those that follow, which have no names of their own, count those that have come in.
+    let more = arguments.len() - 1;
+    for number in at + 1..definition.arguments.len() {
+        let name = fallible::format(format_args!("arg{}", number + 1))?;
+        if let Some(argument) = definition.arguments.get_mut(number).filter(|argument| argument.name == name) {
+            argument.name = fallible::format(format_args!("arg{}", number + 1 + more))?;
+        }
+    }
+    replace(&mut definition.arguments, at, arguments)?;
+    replace(&mut definition.bodies, at, bodies)?;
+    Ok(())
+}
+
+/// Puts `others` in the place of one of `all`.
+fn replace<T>(all: &mut Vec<T>, at: usize, others: Vec<T>) -> Result<(), fallible::OutOfMemory> {
+    all.try_reserve(others.len())?;
+    drop(all.splice(at..=at, others));
+    Ok(())
+}
+
+/// Makes what a function returns a value by its name, where that is one that an event can have. Otherwise it is what x0 holds.
+fn name_result(argument: &mut Argument, signature: Option<&Signature<'_>>) -> Result<(), fallible::OutOfMemory> {
+    let is_alone = argument.expression.origin == Origin::ReturnValue && argument.expression.reads.is_empty();
+    let is_number = argument.has_type() && argument.kind.base != Base::String;
+    let Some(signature) = signature.filter(|_| is_alone && !is_number) else { return Ok(()) };
+    let named = Origin::Named(Named { argument: None, at: 0, fields: Vec::new() });
+    let was = core::mem::replace(&mut argument.expression.origin, named);
+    let refusal = fetch(argument, Some(signature), &mut Vec::new()).err().map(|fault| fault.refusal.problem);
+    match refusal {
+        Some(Problem::OutOfMemory) => return Err(fallible::OutOfMemory),
+        Some(_) if !signature.is_in_memory() && !argument.has_type() => argument.expression.origin = was,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The type that an argument of the definition has, if the table says it.
+fn kind(argument: &Argument, signature: Option<&Signature<'_>>) -> Result<Option<Type>, Fault> {
+    let mut kept = Vec::new();
+    Ok(match (&argument.expression.origin, signature) {
+        (Origin::Named(_), _) => Some(fetch(argument, signature, &mut kept)?.1),
+        (Origin::ReturnValue, Some(signature)) => {
+            if signature.function.returned().is_some_and(|returned| returned.place == Place::Nothing) {
+                return Err(Fault::bare(Problem::NothingReturned, 0));
+            }
+            None
+        }
+        (Origin::ReturnValue, None) if argument.kind.base == Base::String && argument.expression.reads.is_empty() => {
+            return Err(Fault::bare(Problem::Text, argument.text.find(':').map_or(0, |at| at + 1)));
+        }
+        (Origin::Argument(number), Some(signature)) if *number >= signature.most_words()? => {
+            return Err(Fault::new(Problem::NoArgumentOfName, 0, "the function has fewer arguments"));
+        }
+        _ => None,
+    })
+}
+
+/// What an argument by name fetches, and of what type that is.
+pub(super) fn fetch(
+    argument: &Argument,
+    signature: Option<&Signature<'_>>,
+    kept: &mut Vec<Kept>,
+) -> Result<(Fetch, Type), Fault> {
+    let Origin::Named(named) = &argument.expression.origin else {
+        return Err(Fault::bare(Problem::Argument, 0));
+    };
+    let Some(signature) = signature else {
+        let at = named.fields.first().filter(|_| named.argument.is_none()).map_or(named.at, |(_, at)| *at);
+        return Err(Fault::bare(Problem::NoSignature, at));
+    };
+    let value = signature.named(named, kept)?;
+    let wanted = argument.has_type().then_some(argument.kind);
+    signature.taken(argument, named, value, wanted, kept)
+}
+
+impl<'a> Signature<'a> {
+    /// What the table says of the function that `definition` is about; nothing for an address.
+    pub fn of(definition: &Definition, symbols: &'a dyn Symbols) -> Result<Option<Self>, Refusal> {
+        let crate::definition::Base::Symbol(_) = definition.place.base else { return Ok(None) };
+        let address = resolve::resolve(&definition.place, symbols)?;
+        let is_return = matches!(definition.kind, Kind::Return { .. });
+        Ok(symbols.signature(address).map(|(types, function)| Self { types, function, is_return }))
+    }
+
+    fn get(&self, of: TypeId) -> Result<Rust<'a>, Fault> {
+        self.types.get(of).ok_or_else(|| Fault::bare(Problem::TypeInfo, 0))
+    }
+
+    /// Whether the function returns a value in memory.
+    fn is_in_memory(&self) -> bool {
+        self.function.returned().is_some_and(|returned| matches!(returned.place, Place::At(_)))
+    }
+
+    /// How many words the arguments take at most.
+    fn most_words(&self) -> Result<u32, Fault> {
+        let mut words = REGISTERS;
+        for (number, Passed { of, .. }) in self.function.arguments().enumerate() {
+            // Of two words at most; one of 128 bits may leave one out.
+            let most = if self.get(of)?.size > 8 { 3 } else { 1 };
+            words = if number == 0 { most } else { words.saturating_add(most) };
+        }
+        Ok(words.max(REGISTERS))
+    }
+
+    /// The value that `named` leads to.
+    fn named(&self, named: &Named, kept: &mut Vec<Kept>) -> Result<Value, Fault> {
+        let mut value = match &named.argument {
+            Some(name) => {
+                let Some(found) = self.function.arguments().find(|one| one.name == name) else {
+                    let names = Names(self.function.arguments().map(|one| one.name));
+                    let reason = format_args!("the arguments are {names}");
+                    return Err(Fault::new(Problem::NoArgumentOfName, named.at, reason));
+                };
+                Value { of: found.of, spot: Spot::Passed(found.place, 0) }
+            }
+            None => {
+                let returned = self.function.returned().ok_or_else(|| Fault::bare(Problem::TypeInfo, named.at))?;
+                if returned.place == Place::Nothing {
+                    return Err(Fault::bare(Problem::NothingReturned, named.at));
+                }
+                let spot = match returned.place {
+                    // The address is told at the entry.
+                    Place::At(source) => Spot::Memory(self.source(source, true, named.at, kept)?, Vec::new(), 0),
+                    place => Spot::Passed(place, 0),
+                };
+                Value { of: returned.of, spot }
+            }
+        };
+        for (field, at) in &named.fields {
+            value = self.field(value, field, named, *at, kept)?;
+        }
+        Ok(value)
+    }
+
+    /// A word that a call passes, or returns.
+    fn source(
+        &self,
+        source: kprobes_types::Source,
+        at_entry: bool,
+        at: usize,
+        kept: &mut Vec<Kept>,
+    ) -> Result<Source, Fault> {
+        let place = match source {
+            kprobes_types::Source::Lost => {
+                return Err(Fault::new(Problem::NoArgumentOfName, at, "this part of the value is optimised out"));
+            }
+            kprobes_types::Source::Register(number) => {
+                Kept::Register(Register::x(number).ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?)
+            }
+            kprobes_types::Source::Stack(offset) => Kept::Stack(offset),
+        };
+        Ok(match place {
+            _ if self.is_return && at_entry => keep(place, kept)?,
+            Kept::Register(register) => Source::Register(register),
+            Kept::Stack(offset) => Source::Stack(offset),
+        })
+    }
+
+    /// The word that has `bytes` bytes from `offset` on of what is at `place`, and at which bit of it they begin.
+    fn word(
+        &self,
+        place: Place,
+        offset: u64,
+        bytes: u64,
+        named: &Named,
+        kept: &mut Vec<Kept>,
+    ) -> Result<(Source, u8), Fault> {
+        let no = |reason: &dyn fmt::Display| Fault::new(Problem::NoArgumentOfName, named.at, reason);
+        match place {
+            Place::Words { first, second } => {
+                let end = offset.saturating_add(bytes);
+                let has = |part: &kprobes_types::Part| {
+                    u64::from(part.offset) <= offset && end <= u64::from(part.offset) + u64::from(part.bytes)
+                };
+                let part = [Some(first), second].into_iter().flatten().find(has);
+                let part = part.ok_or_else(|| no(&"this part of the value is optimised out"))?;
+                let bit = 8 * (offset - u64::from(part.offset)) as u8;
+                Ok((self.source(part.source, named.argument.is_some(), named.at, kept)?, bit))
+            }
+            Place::Constant(value) => Ok((Source::Immediate(value.checked_shr(8 * offset as u32).unwrap_or(0)), 0)),
+            Place::Unknown(why) => Err(no(&why)),
+            Place::Nothing | Place::At(_) => Err(no(&"it has no bytes")),
+        }
+    }
+
+    /// Where a value is that is not in registers: what a call passes the address of is in memory.
+    fn memory(&self, spot: Spot, named: &Named, kept: &mut Vec<Kept>) -> Result<Spot, Fault> {
+        Ok(match spot {
+            Spot::Passed(Place::At(source), offset) => {
+                Spot::Memory(self.source(source, true, named.at, kept)?, Vec::new(), offset)
+            }
+            other => other,
+        })
+    }
+
+    /// Where what the pointer at `spot` points to is.
+    fn pointed(&self, spot: Spot, behind: u64, named: &Named, kept: &mut Vec<Kept>) -> Result<Spot, Fault> {
+        Ok(match self.memory(spot, named, kept)? {
+            Spot::Passed(place, offset) => {
+                let (source, _) = self.word(place, offset, 8, named, kept)?;
+                Spot::Memory(source, Vec::new(), behind)
+            }
+            Spot::Memory(source, mut reads, offset) => {
+                fallible::push(&mut reads, small(offset)?)?;
+                Spot::Memory(source, reads, behind)
+            }
+        })
+    }
+
+    /// The one member of a struct that has bytes.
+    fn only(&self, of: &Rust<'a>) -> Option<kprobes_types::Member<'a>> {
+        let Shape::Struct { members, .. } = of.kind.clone() else { return None };
+        let mut sized = members.filter(|member| self.types.get(member.of).is_some_and(|member| member.size > 0));
+        sized.next().filter(|_| sized.next().is_none())
+    }
+
+    /// The field of this name, in the value or in what it leads to.
+    fn field(&self, value: Value, name: &str, named: &Named, at: usize, kept: &mut Vec<Kept>) -> Result<Value, Fault> {
+        let Value { mut of, mut spot } = value;
+        let whole = self.get(of)?;
+        for _ in 0..STEPS_MAX {
+            let shape = self.get(of)?;
+            let no_field = |names: &dyn fmt::Display| {
+                Fault::new(Problem::NoField, at, format_args!("the fields of {} are {names}", shape.name))
+            };
+            match shape.kind.clone() {
+                Shape::Struct { members, .. } => {
+                    if let Some(member) = members.clone().find(|member| member.name == name) {
+                        return Ok(Value { of: member.of, spot: spot.at(member.offset.into()) });
+                    }
+                    let names = Names(members.map(|member| member.name));
+                    let inner = self.only(&shape).ok_or_else(|| no_field(&names))?;
+                    let is_way = |of: Rust<'_>| {
+                        matches!(of.kind, Shape::Struct { .. } | Shape::Pointer { .. } | Shape::Wrapper { .. })
+                    };
+                    if !self.types.get(inner.of).is_some_and(is_way) {
+                        return Err(no_field(&names));
+                    }
+                    (of, spot) = (inner.of, spot.at(inner.offset.into()));
+                }
+                Shape::Sequence { data, length, .. } => {
+                    // As the compiler names them. The type of an address or a length is that of any word.
+                    return match name {
+                        "data_ptr" => {
+                            Ok(Value { of, spot: spot.at(data.into()) }).and_then(|value| self.as_word(value, at))
+                        }
+                        "length" => {
+                            Ok(Value { of, spot: spot.at(length.into()) }).and_then(|value| self.as_word(value, at))
+                        }
+                        _ => Err(no_field(&"data_ptr and length")),
+                    };
+                }
+                Shape::Variants { tag: None, mut variants } => {
+                    of = variants.next().ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?.of;
+                }
+                Shape::Variants { .. } => {
+                    let reason = format_args!("{} is an enum, whose fields may not be there", shape.name);
+                    return Err(Fault::new(Problem::NoStruct, at, reason));
+                }
+                Shape::Pointer { target, at: behind, .. } => {
+                    spot = self.pointed(spot, behind.into(), named, kept)?;
+                    of = target;
+                }
+                Shape::Wrapper { target, at: within } => (of, spot) = (target, spot.at(within.into())),
+                _ => return Err(Fault::new(Problem::NoStruct, at, format_args!("{} has no fields", whole.name))),
+            }
+        }
+        Err(Fault::bare(Problem::TypeInfo, at))
+    }
+
+    /// A word of its own, as the address and the length of a slice are: of the type `usize` of the table, which anything that has a
+    /// slice has.
+    fn as_word(&self, value: Value, at: usize) -> Result<Value, Fault> {
+        let word = (0..self.types.len()).map(|number| TypeId(number as u32)).find(|&of| {
+            let is_word = |of: Rust<'_>| of.size == 8 && matches!(of.kind, Shape::Integer { signed: false });
+            self.types.get(of).is_some_and(is_word)
+        });
+        Ok(Value { of: word.ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?, ..value })
+    }
+
+    /// What a value is to an event.
+    fn scalar(&self, value: Value, named: &Named, kept: &mut Vec<Kept>) -> Result<Scalar, Fault> {
+        let Value { mut of, mut spot } = value;
+        let unsigned = |bytes| width(bytes).map(Base::Unsigned);
+        let mut is_behind = false;
+        for _ in 0..STEPS_MAX {
+            let shape = self.get(of)?;
+            let bytes = shape.size;
+            let base = match shape.kind.clone() {
+                Shape::Integer { signed: true } | Shape::Enumeration { signed: true, .. } => {
+                    width(bytes).map(Base::Signed)
+                }
+                Shape::Integer { .. } | Shape::Enumeration { .. } | Shape::Bool | Shape::Char => unsigned(bytes),
+                Shape::Float => width(bytes).map(Base::Hexadecimal),
+                Shape::Function if bytes == 8 => Some(Base::Symbol),
+                Shape::Pointer { flavor, target, at } if bytes == 8 => {
+                    // A reference to a text stands for the text; any other pointer is an address.
+                    if flavor == Flavor::Raw || !self.leads_to_text(target) {
+                        Some(Base::Hexadecimal(Width::W64))
+                    } else {
+                        spot = self.pointed(spot, at.into(), named, kept)?;
+                        (of, is_behind) = (target, true);
+                        continue;
+                    }
+                }
+                Shape::Wrapper { target, at } => {
+                    (of, spot) = (target, spot.at(at.into()));
+                    continue;
+                }
+                Shape::Sequence { is_text: true, data, length, .. } => {
+                    return Ok(Scalar::Text(spot.copy()?.at(data.into()), spot.at(length.into())));
+                }
+                Shape::Struct { .. } => match self.only(&shape) {
+                    Some(inner) => {
+                        (of, spot) = (inner.of, spot.at(inner.offset.into()));
+                        continue;
+                    }
+                    None => None,
+                },
+                _ => None,
+            };
+            return Ok(match base {
+                Some(base) if !is_behind => Scalar::Number(spot, bytes, base),
+                _ => Scalar::Other(Value { of, spot }),
+            });
+        }
+        Err(Fault::bare(Problem::TypeInfo, named.at))
+    }
+
+    /// Whether a value of this type is a text, or a reference to one.
+    fn leads_to_text(&self, of: TypeId) -> bool {
+        let mut of = of;
+        for _ in 0..STEPS_MAX {
+            let Some(shape) = self.types.get(of) else { return false };
+            of = match shape.kind {
+                Shape::Sequence { is_text, .. } => return is_text,
+                Shape::Pointer { flavor: Flavor::Reference | Flavor::Shared, target, .. }
+                | Shape::Wrapper { target, .. } => target,
+                _ => return false,
+            };
+        }
+        false
+    }
+
+    /// Why a value of this type is none that an event can have.
+    fn no_value(&self, of: &Rust<'a>, id: TypeId, at: usize) -> Fault {
+        let no = |reason: &dyn fmt::Display| Fault::new(Problem::NoOneValue, at, reason);
+        let name = of.name;
+        match self.types.get(id).map(|of| of.kind) {
+            Some(Shape::Struct { members, .. }) => {
+                let names = Names(members.map(|member| member.name));
+                no(&format_args!("{name} has several values; its fields are {names}"))
+            }
+            Some(Shape::Sequence { .. }) => {
+                no(&format_args!("{name} has several values; its fields are data_ptr and length"))
+            }
+            _ => no(&format_args!("{name} is no single number or text")),
+        }
+    }
+
+    /// What is fetched of a value for an argument, which has the type that is `wanted`, or else that of the value.
+    fn taken(
+        &self,
+        argument: &Argument,
+        named: &Named,
+        value: Value,
+        wanted: Option<Type>,
+        kept: &mut Vec<Kept>,
+    ) -> Result<(Fetch, Type), Fault> {
+        let outer = &argument.expression.reads;
+        let wants_text = wanted.is_some_and(|kind| kind.base == Base::String) && outer.is_empty();
+        let whole = self.get(value.of)?;
+        let (id, shape) = (value.of, whole.kind.clone());
+        let no_text = || Fault::bare(Problem::NoText, named.at);
+        let (spot, bytes, base) = match self.scalar(value, named, kept)? {
+            Scalar::Text(data, length) if wants_text || wanted.is_none() && outer.is_empty() => {
+                if wanted.is_some_and(|kind| kind.count > 0) {
+                    return Err(Fault::bare(Problem::Text, named.at));
+                }
+                let (source, reads) = self.read(data, 8, named, kept)?;
+                let (length, lengths) = self.read(length, 8, named, kept)?;
+                let taken = Taken::Text(length, lengths);
+                return Ok((Fetch { source, reads, taken }, Type::one(Base::String)));
+            }
+            Scalar::Text(data, _) => (data, 8, Base::Hexadecimal(Width::W64)),
+            Scalar::Number(spot, bytes, base) => (spot, bytes, base),
+            Scalar::Other(Value { of, spot }) => {
+                let is_array = matches!(self.get(of)?.kind, Shape::Array { .. });
+                let is_wanted = wants_text || wanted.is_some_and(|kind| kind.count > 0);
+                match (self.memory(spot, named, kept)?, wanted) {
+                    (Spot::Memory(source, mut reads, offset), Some(kind))
+                        if is_array && is_wanted && outer.is_empty() =>
+                    {
+                        let is_text = |of: Shape<TypeId, _, _, _>| match of {
+                            Shape::Array { element, .. } => self.is_byte(element),
+                            _ => false,
+                        };
+                        if wants_text && (kind.count > 0 || !is_text(self.get(of)?.kind)) {
+                            return Err(no_text());
+                        }
+                        fallible::push(&mut reads, small(offset)?)?;
+                        return Ok((Fetch { source, reads, taken: Taken::Whole }, kind));
+                    }
+                    _ if wants_text => return Err(no_text()),
+                    _ => return Err(self.no_value(&whole, id, named.at)),
+                }
+            }
+        };
+        if wants_text {
+            let is_bytes = matches!(shape, Shape::Pointer { target, .. } if self.is_byte(target));
+            let no_count = wanted.is_none_or(|kind| kind.count == 0);
+            if !is_bytes || !no_count {
+                return Err(no_text());
+            }
+        }
+        let kind = wanted.unwrap_or(if outer.is_empty() { Type::one(base) } else { Type::DEFAULT });
+        let (source, mut reads, bit) = self.read_part(spot, bytes, named, kept)?;
+        if !outer.is_empty() || wants_text {
+            if bytes != 8 {
+                return Err(Fault::new(Problem::NoStruct, named.at, format_args!("{} is no address", whole.name)));
+            }
+            let zero = wants_text.then_some(0);
+            fallible::extend(&mut reads, outer.iter().copied().chain(zero))?;
+            return Ok((Fetch { source, reads, taken: Taken::Whole }, kind));
+        }
+        if kind.count > 0 && (reads.is_empty() || kind.base.is_text()) {
+            return Err(Fault::bare(Problem::Text, named.at));
+        }
+        let is_longer = kind.base.size() as u64 > bytes && !kind.base.is_text();
+        let taken = match width(bytes) {
+            Some(width) if (bit > 0 || is_longer) && kind.count == 0 => {
+                Taken::Bits(Extract { from: bit, width, signed: matches!(base, Base::Signed(_)) })
+            }
+            _ => Taken::Whole,
+        };
+        Ok((Fetch { source, reads, taken }, kind))
+    }
+
+    /// Whether a type is a byte, of which texts of C consist.
+    fn is_byte(&self, of: TypeId) -> bool {
+        self.types.get(of).is_some_and(|of| of.size == 1 && matches!(of.kind, Shape::Integer { .. }))
+    }
+
+    /// The word, and the reads from there, that have so many bytes, from their first bit on.
+    fn read(&self, spot: Spot, bytes: u64, named: &Named, kept: &mut Vec<Kept>) -> Result<(Source, Vec<i64>), Fault> {
+        self.read_part(spot, bytes, named, kept).map(|(source, reads, _)| (source, reads))
+    }
+
+    /// The same, and at which bit of the word they begin.
+    fn read_part(
+        &self,
+        spot: Spot,
+        bytes: u64,
+        named: &Named,
+        kept: &mut Vec<Kept>,
+    ) -> Result<(Source, Vec<i64>, u8), Fault> {
+        Ok(match self.memory(spot, named, kept)? {
+            Spot::Passed(place, offset) => {
+                let (source, bit) = self.word(place, offset, bytes, named, kept)?;
+                (source, Vec::new(), bit)
+            }
+            Spot::Memory(source, mut reads, offset) => {
+                fallible::push(&mut reads, small(offset)?)?;
+                (source, reads, 0)
+            }
+        })
+    }
+}
+
+/// The width of so many bytes.
+fn width(bytes: u64) -> Option<Width> {
+    Some(match bytes {
+        1 => Width::W8,
+        2 => Width::W16,
+        4 => Width::W32,
+        8 => Width::W64,
+        _ => return None,
+    })
+}
+
+/// An offset as reads have it.
+fn small(offset: u64) -> Result<i64, Fault> {
+    i64::try_from(offset).map_err(|_| Fault::bare(Problem::TypeInfo, 0))
+}
+
+/// Names in a row.
+struct Names<I>(I);
+
+impl<'a, I: Iterator<Item = &'a str> + Clone> fmt::Display for Names<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = self.0.clone().filter(|name| !name.is_empty()).peekable();
+        if names.peek().is_none() {
+            return f.write_str("none");
+        }
+        for (number, name) in names.enumerate() {
+            write!(f, "{}{name}", if number > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! The lines of source of a linked program, from its line tables (DWARF 4, section 6.2), as the table of an image has them.
+//!
+//! What a table has of places on the machine that built the program is left out: a file is known by its path from the workspace, from
+//! the directory of its crate in the registry, or from the source of the standard library.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, anyhow};
+use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, Unit};
+use kprobes_types::Row;
+
+use super::entries::Bytes;
+use crate::audit::Program;
+
+/// The rows of a program in ascending order of address, and the files that they name by where they are in the list.
+#[derive(Default)]
+pub struct Lines {
+    pub rows: Vec<Row>,
+    pub files: Vec<String>,
+    known: HashMap<String, u32>,
+}
+
+/// Rows without a gap, up to where the last ends.
+struct Sequence {
+    rows: Vec<Row>,
+    end: u64,
+}
+
+/// The lines of `program`, of which `section` gives the debugging information.
+pub fn read<'a>(section: impl Fn(&str) -> &'a [u8], program: &Program) -> Result<Lines> {
+    let mut lines = Lines::default();
+    let mut sequences = Vec::new();
+    lines.read(section, program, &mut sequences).map_err(|error| anyhow!("its line tables are not valid: {error}"))?;
+    sequences.sort_by_key(|sequence| sequence.rows.first().map_or(0, |row| row.address));
+    let mut end = 0;
+    for sequence in sequences {
+        // Of functions that the linker has found equal, one is there.
+        if sequence.rows.first().is_none_or(|row| row.address < end) {
+            continue;
+        }
+        for row in sequence.rows {
+            push_known(&mut lines.rows, row);
+        }
+        end = sequence.end;
+        push(&mut lines.rows, Row { address: end, file: 0, line: 0, is_statement: false });
+    }
+    Ok(lines)
+}
+
+/// Adds a row, if it tells anything: instructions of one line in a row are one, and those that the compiler says to be from none count
+/// to the line before. The last row of an address is right.
+fn push_known(rows: &mut Vec<Row>, row: Row) {
+    if row.line > 0 {
+        push(rows, row);
+    }
+}
+
+fn push(rows: &mut Vec<Row>, row: Row) {
+    if rows.last().is_some_and(|last| last.address == row.address) {
+        rows.pop();
+    }
+    if rows.last().is_none_or(|last| (last.file, last.line) != (row.file, row.line)) {
+        rows.push(row);
+    }
+}
+
+impl Lines {
+    fn read<'a>(
+        &mut self,
+        section: impl Fn(&str) -> &'a [u8],
+        program: &Program,
+        sequences: &mut Vec<Sequence>,
+    ) -> gimli::Result<()> {
+        let load = |id: SectionId| Ok::<_, gimli::Error>(EndianSlice::new(section(id.name()), LittleEndian));
+        let dwarf = Dwarf::load(load)?;
+        let mut headers = dwarf.units();
+        while let Some(header) = headers.next()? {
+            let unit = dwarf.unit(header)?;
+            let Some(lines) = unit.line_program.clone() else { continue };
+            let mut numbers = HashMap::new();
+            let mut all = lines.rows();
+            let mut rows: Vec<Row> = Vec::new();
+            while let Some((header, row)) = all.next_row()? {
+                let address = row.address();
+                if row.end_sequence() {
+                    let rows = std::mem::take(&mut rows);
+                    // What the linker has thrown away is at no address.
+                    let is_there = rows.first().is_some_and(|row| program.function(row.address).is_some());
+                    if is_there {
+                        sequences.push(Sequence { rows, end: address });
+                    }
+                    continue;
+                }
+                let index = row.file_index();
+                let file = match numbers.get(&index) {
+                    Some(&number) => number,
+                    None => {
+                        let path = row.file(header).map(|file| path(&dwarf, &unit, header, file)).transpose()?;
+                        let number = self.file(path.unwrap_or_default());
+                        numbers.insert(index, number);
+                        number
+                    }
+                };
+                let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
+                rows.push(Row { address, file: if line == 0 { 0 } else { file }, line, is_statement: row.is_stmt() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of a file.
+    fn file(&mut self, path: String) -> u32 {
+        *self.known.entry(path).or_insert_with_key(|path| {
+            self.files.push(path.clone());
+            self.files.len() as u32 - 1
+        })
+    }
+}
+
+/// The path of a file, as far as it tells which it is.
+fn path(
+    dwarf: &Dwarf<Bytes<'_>>,
+    unit: &Unit<Bytes<'_>>,
+    header: &gimli::LineProgramHeader<Bytes<'_>>,
+    file: &gimli::FileEntry<Bytes<'_>>,
+) -> gimli::Result<String> {
+    let text = |bytes: Bytes<'_>| String::from_utf8_lossy(bytes.slice()).into_owned();
+    let mut path = text(dwarf.attr_string(unit, file.path_name())?);
+    if let Some(directory) = file.directory(header) {
+        let directory = text(dwarf.attr_string(unit, directory)?);
+        if !path.starts_with('/') && !directory.is_empty() {
+            path = format!("{directory}/{path}");
+        }
+    }
+    let workspace = unit.comp_dir.map(text).unwrap_or_default();
+    Ok(plain(&path, &workspace))
+}
+
+/// A path without what is only so on the machine that built the program, where a unit was compiled in the directory `workspace`: that
+/// of the crate, for one of the registry.
+fn plain(path: &str, workspace: &str) -> String {
+    let whole = if path.starts_with('/') { path.to_owned() } else { format!("{workspace}/{path}") };
+    let path = whole.as_str();
+    // In the registry a directory of the index precedes that of the crate, and in the source of Rust its version.
+    for before in ["/registry/src/", "/rustc/"] {
+        if let Some((_, rest)) = path.split_once(before) {
+            return rest.split_once('/').map_or(rest, |(_, rest)| rest).into();
+        }
+    }
+    if let Some(rest) = path.strip_prefix(workspace).filter(|_| !workspace.is_empty()) {
+        return rest.trim_start_matches('/').into();
+    }
+    match path.find("/library/").filter(|_| path.starts_with('/')) {
+        Some(at) => path[at + 1..].into(),
+        None => path.trim_start_matches('/').into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobes_types::Row;
+
+    use super::{plain, push};
+
+    #[test]
+    fn paths_are_those_of_source() {
+        for (path, short) in [
+            ("runtime/src/main.rs", "runtime/src/main.rs"),
+            ("/home/me/kernel/runtime/src/main.rs", "runtime/src/main.rs"),
+            ("/home/me/.cargo/registry/src/index.crates.io-1/sha2-0.10.9/src/lib.rs", "sha2-0.10.9/src/lib.rs"),
+            ("/rustc/0123abc/library/core/src/fmt/mod.rs", "library/core/src/fmt/mod.rs"),
+            ("/home/me/toolchain/lib/rustlib/src/rust/library/core/src/lib.rs", "library/core/src/lib.rs"),
+            ("/elsewhere/x.S", "elsewhere/x.S"),
+        ] {
+            assert_eq!(plain(path, "/home/me/kernel"), short);
+        }
+        let registry = "/home/me/.cargo/registry/src/index.crates.io-1/sha2-0.10.9";
+        assert_eq!(plain(&format!("{registry}/src/lib.rs"), registry), "sha2-0.10.9/src/lib.rs", "as in other units");
+        assert_eq!(plain("src/lib.rs", registry), "sha2-0.10.9/src/lib.rs");
+    }
+
+    #[test]
+    fn rows_in_a_row_of_one_line_are_one() {
+        let row = |address, line, is_statement| Row { address, file: 0, line, is_statement };
+        let mut rows = Vec::new();
+        let all =
+            [row(0, 1, true), row(4, 1, true), row(8, 2, true), row(8, 3, true), row(12, 3, true), row(16, 1, true)];
+        all.into_iter().for_each(|row| push(&mut rows, row));
+        assert_eq!(rows, [row(0, 1, true), row(8, 3, true), row(16, 1, true)]);
+    }
+}
