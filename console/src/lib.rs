@@ -44,6 +44,7 @@ pub mod nearest;
 #[cfg(any(target_os = "none", test))]
 mod paths;
 pub mod program;
+#[cfg(any(target_os = "none", test))]
 mod prologue;
 #[cfg(test)]
 mod scarce;
@@ -94,6 +95,6 @@ mod why;
 #[cfg(target_os = "none")]
 pub use host::{Host, init};
 #[cfg(target_os = "none")]
-pub use prologue::{is_caller_in_link, return_address_is_in_link};
+pub use prologue::is_caller_in_link;
 #[cfg(target_os = "none")]
 pub use session::run;

@@ -8,7 +8,7 @@
 /// has `length` instructions, which `word` gives by number.
 ///
 /// A leaf function without a record has it there all the time. Where it cannot be told, the answer is no.
-pub fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
+fn return_address_is_in_link(length: usize, at: usize, word: impl Fn(usize) -> u32) -> bool {
     if at >= length {
         return false;
     }

@@ -10,7 +10,7 @@ use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Entry, Registry, shortcut};
+use super::{Entry, Probes, Registry, shortcut};
 use crate::insn::{self, Guard, NotRelocatable, Verdict};
 use crate::probe::aliasable::AliasableBox;
 use crate::probe::arena::{Arena, Cell, Used};
@@ -264,6 +264,9 @@ impl Entry {
 
     /// The first of those, and the second.
     fn first_two(&self) -> [Option<ProbeRef>; 2] {
+        if let Probes::One(only) = &self.probes {
+            return [Some(*only).filter(is_enabled), None];
+        }
         let mut enabled = self.enabled();
         [enabled.next(), enabled.next()]
     }

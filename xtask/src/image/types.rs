@@ -26,15 +26,14 @@ pub fn read(file: &ElfFile64<'_>) -> Result<Option<Contents>> {
     if section(".debug_info").is_empty() {
         return Ok(None);
     }
-    let entries =
-        Entries::read(&section).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
+    let entries = Entries::read(section).map_err(|error| anyhow!("its debugging information is not valid: {error}"))?;
     let program = Program::parse(file.data())?;
     // Functions that the compiler has found equal are one, but their types are not: it has kept those of one of them.
     let is_alone =
         |address| program.function(address).is_some_and(|of| of.range.start == address && of.names.len() == 1);
     let mut contents = contents(&entries, &is_alone);
     let says_types = contents.types.iter().any(|of| of.shape != Kind::Unit);
-    let lines = lines::read(&section, &program)?;
+    let lines = lines::read(section, &program)?;
     (contents.rows, contents.files) = (lines.rows, lines.files);
     Ok((says_types || !contents.rows.is_empty()).then_some(contents))
 }
