@@ -51,13 +51,21 @@ pub(super) struct Used {
     address: usize,
     kind: Cell,
     guarded: bool,
-    /// A task was interrupted in it when the tasks were last looked over.
+    /// How many bytes of it are looked at.
+    length: usize,
+    /// A task was interrupted in these when the tasks were last looked over.
     pub(super) is_occupied: bool,
 }
 
 impl Used {
     pub(super) const fn new(address: usize, kind: Cell, guarded: bool) -> Self {
-        Self { address, kind, guarded, is_occupied: false }
+        Self { address, kind, guarded, length: kind.size(), is_occupied: false }
+    }
+
+    /// What is in front of the stub in it, to be looked at alone.
+    pub(super) fn in_front(self) -> Self {
+        let length = self.length.saturating_sub(Cell::Stub.size());
+        Self { length, ..self }
     }
 
     /// The virtual address of the stub in it, if there is a snippet before that.
@@ -70,7 +78,7 @@ impl Used {
 impl Place for Used {
     #[inline(always)]
     fn range(&self) -> Range<usize> {
-        self.address..self.address + self.kind.size()
+        self.address..self.address + self.length
     }
 
     #[inline(always)]

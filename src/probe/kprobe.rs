@@ -119,7 +119,8 @@ impl KprobeBuilder {
 
     /// Has the probe's stub do what the snippet of `insertion` says instead of calling the handler that was given to
     /// [`pre`](Self::pre) or [`entry`](Self::entry), in the usual case: where the code shows that it needs nothing of what the
-    /// snippet changes, and this is the only probe of the instruction ([`Mode::Compiled`]). Elsewhere, and where the snippet leaves
+    /// snippet changes, and this is the only probe of the instruction, or beside a return probe that only follows the call
+    /// ([`Mode::Compiled`]). Elsewhere, and where the snippet leaves
     /// it to the handler, that is called: it has to mean the same. A snippet [of returns](super::Snippet::of_returns) is not used.
     ///
     /// What is hit in a handler of another probe is not missed by the snippet, which has nothing that another could disturb. To

@@ -130,8 +130,8 @@ impl KretprobeBuilder {
 
     /// Has the code of a return do what the snippet of `insertion` says instead of calling the handler that was given to
     /// [`handler`](Self::handler), in the usual case: where callers show that they need nothing that the function leaves in x9 to
-    /// x17 and in the flags, where this is the only probe of the instruction, and it asks for no more of the entry than to follow
-    /// the call. Elsewhere, and where the snippet leaves it to the handler, that is called: it has to mean the same. The snippet
+    /// x17 and in the flags, where this is the only probe of the instruction, or beside one with a snippet, and it asks for no more of the
+    /// entry than to follow the call. Elsewhere, and where the snippet leaves it to the handler, that is called: it has to mean the same. The snippet
     /// finds all other registers as the function returned them.
     ///
     /// # Safety

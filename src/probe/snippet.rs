@@ -523,6 +523,9 @@ impl Step {
             Self::Load(_) if steps.contains(&Self::Mask) && !masks(steps, number) => {
                 Err("may fault with interrupts unmasked")
             }
+            Self::Load(_) if steps.iter().any(|step| matches!(step, Self::Hold(..))) => {
+                Err("may fault where something is held")
+            }
             Self::Instruction(word) | Self::Load(word) => {
                 let verdict = insn::classify(word);
                 if verdict != Verdict::Slot {
@@ -561,6 +564,9 @@ impl Step {
                 if rt > 31 =>
             {
                 Err("asks for a register that there is not")
+            }
+            Self::Branch(Branch::BitClear(_, bit), _) | Self::Call(Branch::BitClear(_, bit)) if bit > 31 => {
+                Err("asks for a bit that there is not")
             }
             Self::Branch(_, to) if to <= number || to > steps.len() => Err("does not lead further on"),
             Self::Branch(_, to) if masks(steps, to) != masks(steps, number) => Err("leads to where masks are others"),

@@ -212,6 +212,11 @@ impl<'a> Lines<'a> {
     ///
     /// There is none, or there are several.
     pub fn find(&self, path: &str) -> Result<(u32, &'a str), LineError<'a>> {
+        // The whole path of one may be the end of another.
+        let is_whole = |(_, file): &(u32, &str)| *file == path;
+        if let Some(whole) = self.files(path).find(is_whole) {
+            return Ok(whole);
+        }
         let mut files = self.files(path);
         match (files.next(), files.next()) {
             (None, _) => Err(LineError::NoFile),

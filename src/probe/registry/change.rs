@@ -213,7 +213,7 @@ impl Entry {
     }
 
     /// Has the branch at the instruction lead to the stub from now on, if other probes are enabled than those whose code stands in
-    /// front of that, and waits until no task is interrupted in the cell. It takes no memory.
+    /// front of that, and waits until no task is interrupted in front of it. It takes no memory.
     fn leave_front(&mut self) {
         let is_theirs = self.front == self.first_two();
         match &mut self.execution {
@@ -226,11 +226,11 @@ impl Entry {
         }
         self.front = [None; 2];
         let word = self.change_of_text();
-        let mut cell = self.cell();
-        text::patch(word.as_slice(), cell.as_mut_slice());
-        while cell.as_mut().is_some_and(|cell| mem::take(&mut cell.is_occupied)) {
+        let mut front = self.cell().map(|cell| cell.in_front());
+        text::patch(word.as_slice(), front.as_mut_slice());
+        while front.as_mut().is_some_and(|front| mem::take(&mut front.is_occupied)) {
             platform::yield_now();
-            text::patch(&[], cell.as_mut_slice());
+            text::patch(&[], front.as_mut_slice());
         }
     }
 

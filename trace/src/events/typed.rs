@@ -170,14 +170,22 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
     // The numbers of those that follow, which have no names of their own, count those that have come in.
     let more = arguments.len() - 1;
     for number in at + 1..definition.arguments.len() {
+        let is_named = definition.bodies.get(number).is_some_and(|&(_, before)| before > 0);
         let name = fallible::format(format_args!("arg{}", number + 1))?;
-        if let Some(argument) = definition.arguments.get_mut(number).filter(|argument| argument.name == name) {
+        let is_numbered = |argument: &&mut Argument| !is_named && argument.name == name;
+        if let Some(argument) = definition.arguments.get_mut(number).filter(is_numbered) {
             argument.name = fallible::format(format_args!("arg{}", number + 1 + more))?;
         }
     }
     replace(&mut definition.arguments, at, arguments)?;
     replace(&mut definition.bodies, at, bodies)?;
-    Ok(())
+    let is_used = |(number, argument): (usize, &Argument)| {
+        definition.arguments.iter().take(number).any(|other| other.name == argument.name)
+    };
+    match definition.arguments.iter().enumerate().any(is_used) {
+        true => Err(definition.error_in(at, 0, Problem::UsedArgumentName, None)),
+        false => Ok(()),
+    }
 }
 
 /// Puts `others` in the place of one of `all`.
@@ -576,7 +584,7 @@ impl<'a> Signature<'a> {
             }
         };
         if wants_text {
-            let is_bytes = matches!(shape, Shape::Pointer { target, .. } if self.is_byte(target));
+            let is_bytes = matches!(shape, Shape::Pointer { flavor: Flavor::Raw, target, .. } if self.is_byte(target));
             let no_count = wanted.is_none_or(|kind| kind.count == 0);
             if !is_bytes || !no_count {
                 return Err(no_text());
