@@ -103,14 +103,14 @@ kprobes_exception:
     add     x10, x10, #:lo12:{TABLE}
     ldp     x11, x12, [x10, #{TABLE_BASE}]
     sub     x9, x1, x11
-    lsr     x11, x9, #12
+    lsr     x11, x9, #{PAGE_SHIFT}
     cmp     x11, x12
     b.hs    kprobes_exception_unusual
     ldr     x10, [x10, #{TABLE_PAGES}]
     cbz     x10, kprobes_exception_unusual  // the first registration is under way: nothing orders it after the length
     ldr     x10, [x10, x11, lsl #3]         // what is loaded from an address that was loaded comes after it (B2.3.2)
     cbz     x10, kprobes_exception_unusual
-    ubfx    x9, x9, #2, #10
+    ubfx    x9, x9, #2, #{PAGE_SHIFT} - 2
     ldr     x21, [x10, x9, lsl #3]
     cbz     x21, kprobes_exception_unusual
     ldr     x9, [x21, #{POINT_SHORTCUT}]

@@ -15,7 +15,7 @@ mod routines {
     use crate::probe::hit::point::Point;
     use crate::probe::hit::returns::{FOLLOW_SIZE, ReturnProbe};
     use crate::probe::hit::stub::{CELL, Form};
-    use crate::probe::hit::table::{TABLE, Table};
+    use crate::probe::hit::table::{PAGE_SHIFT, TABLE, Table};
 
     core::arch::global_asm!(
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/trampoline/frame.S")),
@@ -52,6 +52,7 @@ mod routines {
         TABLE = sym TABLE,
         TABLE_BASE = const offset_of!(Table, base),
         TABLE_PAGES = const offset_of!(Table, pages),
+        PAGE_SHIFT = const PAGE_SHIFT,
         CPU_STEP = const Cpu::STEP,
         CPU_STEPPING = const Cpu::STEPPING,
         FULL_CELL = const 4 * (CELL - Form::Full.way_out()),
