@@ -87,7 +87,8 @@ pub unsafe trait Host: Sync {
         platform::with_masked(action);
     }
 
-    /// How many CPUs there ever are, when [`init`] is told of the kernel: their numbers are below this.
+    /// How many CPUs there ever are: their numbers are below this. It is asked once, when the first rings or the first program are made,
+    /// which is after [`init`].
     ///
     /// By default as many as the [`Platform`](aarch64_kprobes::platform::Platform) says.
     fn cpus(&self) -> usize {
@@ -153,7 +154,6 @@ static CPUS: Once<usize> = Once::new();
 pub fn init(host: &'static dyn Host) {
     HOST.call_once(|| {
         time::init(host.clock());
-        CPUS.call_once(|| host.cpus());
         host
     });
     crate::symbol::init(host.tables());
@@ -175,7 +175,7 @@ pub(crate) fn memory_to_spare() -> usize {
 
 /// See [`Host::cpus`].
 pub(crate) fn cpus() -> usize {
-    CPUS.get().copied().unwrap_or(1)
+    *CPUS.call_once(|| host().cpus())
 }
 
 /// See [`Host::running_cpus`].
