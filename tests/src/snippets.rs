@@ -265,65 +265,69 @@ test!(
     }
 );
 
+/// Runs on one CPU: an instance that was given back on another is taken by the handler.
+fn do_or_leave_both() {
+    let words = CpuWords::new().unwrap();
+    // What is followed is taken back where the snippet is left, and where its load faults.
+    let good = (&raw const CALLED).addr() as u64;
+    // An address that can be read, an odd one, and one that cannot.
+    let numbers = [good & !3, good | 1, 0xffff_ff7f_dead_bee0, good & !3];
+    let load = [
+        Step::Instruction(compute::shift_left(11, 0, 63)),
+        Step::Call(compute::Branch::NotZero(11)),
+        Step::Load(encode::load(Literal::Doubleword, 14, 0, 0)),
+    ];
+    // SAFETY: they add to words that outlive them, and load what is no device.
+    let [at, back] = [&load[..], &[]].map(|steps| unsafe { Snippet::new(&[steps, &count()].concat(), false) }.unwrap());
+    let insertions = [Insertion::new(&at, words.distance(10)), Insertion::new(&back, words.distance(11))];
+    let function = target as *const () as usize;
+    HANDLED.store(0, Relaxed);
+    let kprobe = Kprobe::at(function).entry(handle);
+    // SAFETY: they are there until the probes have gone.
+    let kprobe = unsafe { kprobe.snippet(&insertions[0]) }.register().unwrap();
+    let kretprobe = Kretprobe::at(function).handler(handle_return).maxactive(1);
+    // SAFETY: as above.
+    let kretprobe = unsafe { kretprobe.snippet(&insertions[1]) }.register().unwrap();
+    let modes = || probe::list().unwrap().into_iter().map(|listed| listed.mode).collect::<Vec<_>>();
+    assert_eq!(modes(), [Some(Mode::Compiled); 2]);
+    let call = |number: u64| {
+        assert_eq!(target(black_box(number)), number);
+        assert!(IrqMask::new().was_enabled(), "the masks are as they were");
+    };
+    let found = || ([10, 11].map(|word| words.sum(word)), HANDLED.load(Relaxed), [kprobe.hits(), kretprobe.hits()]);
+    let mut before = [words.sum(10), words.sum(11)];
+    numbers.into_iter().for_each(call);
+    // What is left is handled at the entry and at the return.
+    assert_eq!(found(), ([before[0] + 2, before[1] + 2], 4, [4, 4]));
+    assert_eq!((kprobe.missed(), kretprobe.missed(), kretprobe.active()), (0, 0, 0));
+    // One goes, and the other does what it does alone; and both do what they did.
+    before = [10, 11].map(|word| words.sum(word));
+    kprobe.disable().unwrap();
+    numbers.into_iter().for_each(call);
+    assert_eq!(found(), ([before[0], before[1] + 4], 4, [4, 8]));
+    kprobe.enable().unwrap();
+    kretprobe.disable().unwrap();
+    numbers.into_iter().for_each(call);
+    assert_eq!(found(), ([before[0] + 2, before[1] + 4], 6, [8, 8]));
+    kretprobe.enable().unwrap();
+    numbers.into_iter().for_each(call);
+    assert_eq!(found(), ([before[0] + 4, before[1] + 6], 10, [12, 12]));
+    // A third has the stub call them all.
+    let third = Kprobe::at(function).register().unwrap();
+    assert_eq!(modes(), [Some(Mode::Optimized); 3]);
+    numbers.into_iter().for_each(call);
+    assert_eq!(found(), ([before[0] + 4, before[1] + 6], 18, [16, 16]));
+    drop(third);
+    assert_eq!(modes(), [Some(Mode::Compiled); 2]);
+    numbers.into_iter().for_each(call);
+    assert_eq!(found(), ([before[0] + 6, before[1] + 8], 22, [20, 20]));
+    assert_eq!((kprobe.missed(), kretprobe.missed(), kretprobe.active()), (0, 0, 0));
+}
+
 test!(
     depends(core),
     fn a_snippet_and_a_return_probe_at_one_instruction_are_both_done_or_both_left() {
-        let words = CpuWords::new().unwrap();
-        // What is followed is taken back where the snippet is left, and where its load faults.
-        let good = (&raw const CALLED).addr() as u64;
-        // An address that can be read, an odd one, and one that cannot.
-        let numbers = [good & !3, good | 1, 0xffff_ff7f_dead_bee0, good & !3];
-        let load = [
-            Step::Instruction(compute::shift_left(11, 0, 63)),
-            Step::Call(compute::Branch::NotZero(11)),
-            Step::Load(encode::load(Literal::Doubleword, 14, 0, 0)),
-        ];
-        // SAFETY: they add to words that outlive them, and load what is no device.
-        let [at, back] =
-            [&load[..], &[]].map(|steps| unsafe { Snippet::new(&[steps, &count()].concat(), false) }.unwrap());
-        let insertions = [Insertion::new(&at, words.distance(10)), Insertion::new(&back, words.distance(11))];
-        let function = target as *const () as usize;
-        HANDLED.store(0, Relaxed);
-        let kprobe = Kprobe::at(function).entry(handle);
-        // SAFETY: they are there until the probes have gone.
-        let kprobe = unsafe { kprobe.snippet(&insertions[0]) }.register().unwrap();
-        let kretprobe = Kretprobe::at(function).handler(handle_return).maxactive(1);
-        // SAFETY: as above.
-        let kretprobe = unsafe { kretprobe.snippet(&insertions[1]) }.register().unwrap();
-        let modes = || probe::list().unwrap().into_iter().map(|listed| listed.mode).collect::<Vec<_>>();
-        assert_eq!(modes(), [Some(Mode::Compiled); 2]);
-        let call = |number: u64| {
-            assert_eq!(target(black_box(number)), number);
-            assert!(IrqMask::new().was_enabled(), "the masks are as they were");
-        };
-        let found = || ([10, 11].map(|word| words.sum(word)), HANDLED.load(Relaxed), [kprobe.hits(), kretprobe.hits()]);
-        let mut before = [words.sum(10), words.sum(11)];
-        numbers.into_iter().for_each(call);
-        // What is left is handled at the entry and at the return.
-        assert_eq!(found(), ([before[0] + 2, before[1] + 2], 4, [4, 4]));
-        assert_eq!((kprobe.missed(), kretprobe.missed(), kretprobe.active()), (0, 0, 0));
-        // One goes, and the other does what it does alone; and both do what they did.
-        before = [10, 11].map(|word| words.sum(word));
-        kprobe.disable().unwrap();
-        numbers.into_iter().for_each(call);
-        assert_eq!(found(), ([before[0], before[1] + 4], 4, [4, 8]));
-        kprobe.enable().unwrap();
-        kretprobe.disable().unwrap();
-        numbers.into_iter().for_each(call);
-        assert_eq!(found(), ([before[0] + 2, before[1] + 4], 6, [8, 8]));
-        kretprobe.enable().unwrap();
-        numbers.into_iter().for_each(call);
-        assert_eq!(found(), ([before[0] + 4, before[1] + 6], 10, [12, 12]));
-        // A third has the stub call them all.
-        let third = Kprobe::at(function).register().unwrap();
-        assert_eq!(modes(), [Some(Mode::Optimized); 3]);
-        numbers.into_iter().for_each(call);
-        assert_eq!(found(), ([before[0] + 4, before[1] + 6], 18, [16, 16]));
-        drop(third);
-        assert_eq!(modes(), [Some(Mode::Compiled); 2]);
-        numbers.into_iter().for_each(call);
-        assert_eq!(found(), ([before[0] + 6, before[1] + 8], 22, [20, 20]));
-        assert_eq!((kprobe.missed(), kretprobe.missed(), kretprobe.active()), (0, 0, 0));
+        task::spawn_on(0, "caller", do_or_leave_both).join();
     }
 );
 
