@@ -133,7 +133,7 @@ test!(
 );
 
 test!(
-    depends(cpus, core, interruption),
+    depends(cpus, core),
     fn values_of_maps_are_right_where_tasks_are_moved_between_entry_and_return() {
         const CALLS: u64 = 4_000;
         let (calls, sum) = (CALLERS * CALLS, CALLERS * (CALLS * (CALLS - 1) / 2));
@@ -332,7 +332,7 @@ test!(
 );
 
 test!(
-    depends(cpus, core, interruption),
+    depends(cpus, core),
     fn probes_of_a_pair_come_and_go_and_lose_nothing() {
         const ROUNDS: u64 = 12;
         let words = CpuWords::new().unwrap();
