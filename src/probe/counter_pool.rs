@@ -61,10 +61,10 @@ impl FreeCounters {
         Some(())
     }
 
-    /// Takes back the counts of a probe that no CPU can count for any more.
-    pub(super) fn give_back(&mut self, counters: Counters) {
-        counters.reset();
+    /// Takes back the counts of a probe that no CPU can count for any more. Returns the missed hits.
+    pub(super) fn give_back(&mut self, counters: Counters) -> u64 {
         self.free.push(counters);
+        counters.reset()
     }
 
     /// Bytes of memory that all counts take, and the list of those that no probe has.

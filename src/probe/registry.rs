@@ -414,16 +414,18 @@ impl Registry {
         }
         self.leave_snippets(probes.clone().map(|registration| registration.address));
         // No CPU counts hits any more. Misses of calls that are still in progress are not in this sum.
-        let missed = probes.clone().map(Registration::missed).sum();
-        for &Registration { probe, .. } in probes {
-            match probe.kind {
+        let mut missed = 0;
+        for registration in probes {
+            let probe = registration.probe;
+            missed += match probe.kind {
                 // SAFETY: no point has it any more, and every CPU has been held since that was so.
                 Kind::Kprobe { .. } => unsafe { self.free(probe) },
                 Kind::Return(_) => {
                     self.returns -= 1;
                     self.lingering.push(probe);
+                    registration.missed()
                 }
-            }
+            };
         }
         missed
     }
@@ -441,13 +443,13 @@ impl Registry {
         }
     }
 
-    /// Frees a probe, and its counts.
+    /// Frees a probe, and its counts. Returns how many hits it has missed.
     ///
     /// # Safety
     ///
     /// It has been unregistered, or was never registered at a point; no CPU knows it, and no call is in it.
-    unsafe fn free(&mut self, probe: ProbeRef) {
-        self.counters.give_back(probe.counters);
+    unsafe fn free(&mut self, probe: ProbeRef) -> u64 {
+        let missed = self.counters.give_back(probe.counters);
         if let Some(inserted) = &probe.inserted {
             self.counters.give_back(inserted.counters);
             if let Some(code) = inserted.code {
@@ -456,6 +458,7 @@ impl Registry {
         }
         // SAFETY: as the caller guarantees. It came from there in `add_checked`.
         unsafe { self.probes.remove(probe.place()) };
+        missed
     }
 
     /// Frees the unregistered return probes that no call is in any more, and the slots that tasks have left; and where nothing is

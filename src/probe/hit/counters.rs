@@ -84,12 +84,15 @@ impl Counters {
         self.all().map(|counts| count(counts).load(Relaxed)).sum()
     }
 
-    /// Sets all counts to zero. No CPU counts meanwhile.
-    pub(crate) fn reset(self) {
+    /// Sets all counts to zero, and returns the missed hits on all CPUs until then. No CPU counts meanwhile.
+    pub(crate) fn reset(self) -> u64 {
+        let mut missed = 0;
         for counts in self.all() {
             counts.hits.store(0, Relaxed);
+            missed += counts.missed.load(Relaxed);
             counts.missed.store(0, Relaxed);
         }
+        missed
     }
 
     /// Those of each CPU.
