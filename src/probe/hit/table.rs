@@ -20,7 +20,7 @@ use crate::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
 
 /// Pages of text are smaller here than those of memory: so the first probes take little. Models have smaller ones, as all of one is made
 /// anew in each of their executions.
-pub(crate) const PAGE_SHIFT: usize = if cfg!(all(test, loom)) { 6 } else { 9 };
+pub(crate) const PAGE_SHIFT: usize = if cfg!(all(test, loom)) { 6 } else { 10 };
 pub(crate) const WORDS: usize = 1 << (PAGE_SHIFT - 2);
 
 /// What is known of one page of text.
