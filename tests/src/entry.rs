@@ -1,13 +1,15 @@
 //! Probes at the entry of functions, with handlers that see what a call passes: in all modes, and where the stub that saves
 //! no more than that cannot be used.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use aarch64_kprobes::exception::TrapFrame;
 use aarch64_kprobes::insn::{Live, Registers};
-use aarch64_kprobes::probe::{self, Entry, Fallback, KprobeBuilder, Mode, NotEntry};
-use aarch64_kprobes::{Hit, Kprobe, Kretprobe};
+use aarch64_kprobes::probe::{self, Entry, Fallback, KprobeBuilder, Mode, NotEntry, Registration};
+use aarch64_kprobes::{Call, Hit, Kprobe, Kretprobe};
 use runtime::sync::IrqLock;
 use runtime::{smp, task};
 
@@ -264,6 +266,63 @@ test!(
                 task::yield_now();
             }
             assert_eq!((SEEN.swap(0, Relaxed), probe.hits(), probe.missed()), (hits, hits, 0));
+        }
+        IS_OVER.store(true, Relaxed);
+        tasks.into_iter().for_each(task::JoinHandle::join);
+    }
+);
+
+test!(
+    depends(cpus, core),
+    fn probes_that_stay_lose_no_hit_to_those_that_come_and_go() {
+        const ROUNDS: usize = 8;
+        static IS_OVER: AtomicBool = AtomicBool::new(false);
+        static HANDLED: AtomicU64 = AtomicU64::new(0);
+        extern "C" fn entered(_: &Entry) {
+            HANDLED.fetch_add(1, Relaxed);
+        }
+        extern "C" fn hit(_: &mut Hit<'_>) {
+            HANDLED.fetch_add(1, Relaxed);
+        }
+        extern "C" fn returned(_: &mut Call<'_>) {
+            HANDLED.fetch_add(1, Relaxed);
+        }
+        extern "C" fn nothing(_: &mut Hit<'_>) {}
+        extern "C" fn no_entry(_: &Entry) {}
+        extern "C" fn no_return(_: &mut Call<'_>) {}
+        fn call() {
+            (0..).take_while(|_| !IS_OVER.load(Relaxed)).for_each(|number| assert_eq!(entry_add(number), number + 1));
+        }
+        let at = address_of_add();
+        let stay: [&dyn Fn() -> Box<dyn Deref<Target = Registration>>; 3] = [
+            &|| Box::new(Kprobe::at(at).entry(entered).register().unwrap()),
+            &|| Box::new(Kprobe::at(at).pre(hit).register().unwrap()),
+            &|| Box::new(Kretprobe::at(at).handler(returned).maxactive(64).register().unwrap()),
+        ];
+        let go: [&dyn Fn() -> Box<dyn Deref<Target = Registration>>; 4] = [
+            &|| Box::new(Kprobe::at(at).entry(no_entry).register().unwrap()),
+            &|| Box::new(Kprobe::at(at).pre(nothing).register().unwrap()),
+            &|| Box::new(Kprobe::at(at).post(nothing).register().unwrap()),
+            &|| Box::new(Kretprobe::at(at).handler(no_return).maxactive(64).register().unwrap()),
+        ];
+        let cpus: Vec<usize> = smp::running().collect();
+        let tasks: Vec<_> = cpus.iter().chain(&cpus).map(|&cpu| task::spawn_on(cpu, "caller", call)).collect();
+        for (stays, goes) in (0..stay.len()).flat_map(|stays| (0..go.len()).map(move |goes| (stays, goes))) {
+            HANDLED.store(0, Relaxed);
+            let probe = stay[stays]();
+            for _ in 0..ROUNDS {
+                let other = go[goes]();
+                let before = probe.hits();
+                while other.hits() == 0 || probe.hits() == before {
+                    task::yield_now();
+                }
+            }
+            probe.disable().unwrap();
+            while probe.active() != 0 {
+                task::yield_now();
+            }
+            let handled = HANDLED.load(Relaxed);
+            assert_eq!((probe.hits(), probe.missed()), (handled, 0), "{stays} beside {goes}");
         }
         IS_OVER.store(true, Relaxed);
         tasks.into_iter().for_each(task::JoinHandle::join);

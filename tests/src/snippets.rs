@@ -374,8 +374,9 @@ test!(
         }
         let dealt_with = words.sum(12) + words.sum(13) + HANDLED.load(Relaxed);
         assert_eq!(hits().iter().sum::<u64>(), dealt_with);
-        // Missed by both is what comes by the stub of the return probe alone while the other one is being armed.
-        assert_eq!(kprobe.missed(), kretprobe.missed());
+        assert_eq!(kretprobe.missed(), 0);
+        // Missed is what is interrupted on its way into the stub of the return probe alone, and finds only the other one.
+        assert!(kprobe.missed() <= ROUNDS * CALLERS, "{}", kprobe.missed());
         IS_OVER.store(true, Relaxed);
         join(tasks);
     }

@@ -19,7 +19,7 @@ use core::ptr;
 
 use super::Hit;
 use super::cpu::Cpu;
-use super::point::{Kind, Pre, Watcher};
+use super::point::{Kind, Point, Pre, Watcher};
 use crate::exception::TrapFrame;
 
 called_by_assembly! {
@@ -40,7 +40,7 @@ pub struct Entry {
     platform_register: u64,
     /// For the routine of lean stubs; the stack pointer of the probed code where this was filled from a trap frame.
     cpu: *const Cpu,
-    pub(super) watcher: *const Watcher,
+    watcher: Cell<*const Watcher>,
     /// Where the routine returns to; 0 where this was filled from a trap frame.
     link: u64,
     /// PSTATE.DAIF of the probed code, in the place that it has in SPSR_EL1; all of PSTATE where this was filled from a trap frame.
@@ -87,7 +87,7 @@ impl Entry {
             indirect_result: frame.x[8],
             platform_register: frame.x[18],
             cpu: ptr::without_provenance(frame.sp as usize),
-            watcher,
+            watcher: Cell::new(watcher),
             link: 0,
             masks: frame.pstate,
         };
@@ -103,7 +103,7 @@ impl Entry {
     fn watcher(&self) -> &Watcher {
         // SAFETY: the routine that calls a handler stores the address there. Watchers are freed only after every CPU has been held
         // outside the hit path, in which the handler is, and which the entry does not leave.
-        unsafe { &*self.watcher }
+        unsafe { &*self.watcher.get() }
     }
 
     /// The arguments of the function that are passed in registers: x0 to x7.
@@ -187,6 +187,29 @@ called_by_assembly! {
         let watcher = Watcher::of(hit);
         if let Kind::Kprobe { pre: Pre::Entry(handler), .. } = watcher.probe.kind {
             Entry::with(hit.frame(), watcher, handler);
+        }
+    }
+}
+
+called_by_assembly! {
+    /// The handler for a lean stub that a CPU has come to before another probe was armed here than such a stub serves: calls those
+    /// of the probes that one serves, or counts a miss of all if there is none.
+    #[inline(never)]
+    pub(crate) fn call_earlier(entry: &Entry) {
+        // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
+        let point = unsafe { Point::beginning_with(entry.watcher.get()) };
+        let cpu = Cpu::current();
+        let mut is_any_called = false;
+        for watcher in point.watchers() {
+            if let Kind::Kprobe { pre: Pre::Entry(handler), post: None } = watcher.probe.kind {
+                watcher.counters.hit(cpu);
+                entry.watcher.set(watcher);
+                handler(entry);
+                is_any_called = true;
+            }
+        }
+        if !is_any_called {
+            point.miss(cpu);
         }
     }
 }

@@ -286,25 +286,47 @@ called_by_assembly! {
     /// the first has been counted.
     #[inline(never)]
     pub(crate) fn call_all(hit: &mut Hit<'_>) {
-        // SAFETY: this is the hit path, and it is called for the first watcher of a point.
-        let point = unsafe { Point::beginning_with(Watcher::place(hit)) };
-        let cpu = Cpu::current();
-        returns::note(hit.frame.x[30]);
-        let mut watchers = point.watchers().iter();
-        let mut is_first = true;
-        for watcher in &mut watchers {
-            if !is_first {
-                watcher.counters.hit(cpu);
-            }
-            is_first = false;
-            (watcher.handler)(Hit::new(&mut hit.frame, watcher));
-            if hit.frame.pc != point.address() as u64 {
-                break;
-            }
-        }
-        // The instruction that they wait for is not executed.
-        watchers.for_each(|watcher| watcher.probe.counters.miss(cpu));
+        call_each(hit, |_| true, true);
     }
+}
+
+called_by_assembly! {
+    /// The pre-handler for a full stub that a CPU has come to before a probe was armed here that a stub cannot serve: calls those
+    /// of the others. No hit has been counted.
+    #[inline(never)]
+    pub(crate) fn call_earlier(hit: &mut Hit<'_>) {
+        call_each(hit, |watcher| watcher.post.is_none(), false);
+    }
+}
+
+/// Calls the pre-handlers that `is_called` says of the point of `hit`, up to one that sends execution elsewhere; if there is none,
+/// all its probes miss the hit. That of the first has been counted if it `is_counted`.
+#[inline(always)]
+fn call_each(hit: &mut Hit<'_>, is_called: impl Fn(&Watcher) -> bool, mut is_counted: bool) {
+    // SAFETY: this is the hit path, and the handlers that call this are called for the first watcher of a point.
+    let point = unsafe { Point::beginning_with(Watcher::place(hit)) };
+    let cpu = Cpu::current();
+    returns::note(hit.frame.x[30]);
+    let mut watchers = point.watchers().iter();
+    let mut is_any_called = false;
+    for watcher in &mut watchers {
+        if !is_called(watcher) {
+            continue;
+        }
+        if !is_counted {
+            watcher.counters.hit(cpu);
+        }
+        (is_counted, is_any_called) = (false, true);
+        (watcher.handler)(Hit::new(&mut hit.frame, watcher));
+        if hit.frame.pc != point.address() as u64 {
+            break;
+        }
+    }
+    if !is_any_called {
+        return point.miss(cpu);
+    }
+    // The instruction that they wait for is not executed.
+    watchers.for_each(|watcher| watcher.probe.counters.miss(cpu));
 }
 
 called_by_assembly! {

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::counters::Counters;
 use super::cpu::Cpu;
-use super::entry::{ArgumentHandler, Entry};
+use super::entry::ArgumentHandler;
 use super::origin::Cell;
 use super::returns::ReturnProbe;
 use super::stub::Form;
@@ -45,7 +45,8 @@ pub(crate) struct Point {
     /// What is called first.
     pub(crate) first: Watcher,
     /// Handler for a full stub, and the counter to increment before it. A CPU may have entered a stub when another point was here,
-    /// so both are valid also where there is no stub, or where stubs cannot do all that is to be done.
+    /// so both are valid also where there is no stub, or where stubs cannot do all that is to be done: they then serve those probes
+    /// that a stub can serve. The others have been armed since, and are hit from the next time on.
     pub(crate) full: PreHandler,
     pub(crate) full_counters: Counters,
     /// Handler for a lean stub, and its counter, valid in the same cases.
@@ -204,22 +205,6 @@ impl Point {
     pub(super) unsafe fn beginning_with<'a>(first: *const Watcher) -> &'a Self {
         // SAFETY: a point is freed only after every CPU has been held outside the hit path, in which the caller is.
         unsafe { &*first.cast() }
-    }
-
-    called_by_assembly! {
-        /// Handler for a full stub whose point needs more than a stub can do: counts a miss.
-        pub(crate) fn miss_hit(hit: &mut Hit<'_>) {
-            // SAFETY: this is the hit path, and the routine of full stubs gives the first watcher.
-            unsafe { Self::beginning_with(Watcher::place(hit)) }.miss(Cpu::current());
-        }
-    }
-
-    called_by_assembly! {
-        /// Handler for a lean stub whose point needs more than a stub can do: counts a miss.
-        pub(crate) fn miss_entry(entry: &Entry) {
-            // SAFETY: this is the hit path, and the routine of lean stubs gives the first watcher.
-            unsafe { Self::beginning_with(entry.watcher) }.miss(Cpu::current());
-        }
     }
 }
 

@@ -315,20 +315,35 @@ extern "C" fn kprobes_entered(point: Option<&Point>, return_address: u64, stack_
     // It may have been disarmed just now.
     let Some(point) = point else { return return_address };
     let cpu = Cpu::current();
-    let probe = match &point.first.probe.kind {
-        Kind::Return(probe) if !point.returns.is_null() && !cpu.is_handling() => probe,
-        _ => {
-            point.miss(cpu);
-            return return_address;
-        }
+    // Other probes may have been armed since the CPU came to the stub. Those that want something of the entry wait for the next hit.
+    let plain = || {
+        point.watchers().iter().filter_map(|watcher| match &watcher.probe.kind {
+            Kind::Return(probe) if probe.is_plain() => Some(probe),
+            _ => None,
+        })
     };
-    let Some(instance) = probe.take(cpu) else {
-        note(return_address);
+    let mut rest = plain();
+    let (first, is_alone) = (rest.next(), rest.next().is_none());
+    if first.is_none() || cpu.is_handling() {
+        point.miss(cpu);
         return return_address;
-    };
-    instance.return_address.store(return_address, Relaxed);
-    begin(instance, Instance::ALONE, stack_pointer);
-    probe.trampoline()
+    }
+    if !is_alone {
+        note(return_address);
+    }
+    let mut link = return_address;
+    for probe in plain() {
+        let Some(instance) = probe.take(cpu) else {
+            if is_alone {
+                note(return_address);
+            }
+            continue;
+        };
+        instance.return_address.store(link, Relaxed);
+        begin(instance, if is_alone { Instance::ALONE } else { Instance::AMONG_OTHERS }, stack_pointer);
+        link = if is_alone { probe.trampoline() } else { trampoline::kretprobe_address() };
+    }
+    link
 }
 
 /// Follows the call that has begun with `hit` to its return, unless the entry handler declines, or there is no instance.

@@ -22,7 +22,7 @@ use crate::probe::hit::point::{Execution, Kind, Point, Pre, Probe, ProbeRef, Wat
 use crate::probe::hit::returns::ReturnProbe;
 use crate::probe::hit::stub::Form;
 use crate::probe::hit::table::Page;
-use crate::probe::hit::{PreHandler, call_all, call_nobody, entry, returns};
+use crate::probe::hit::{PreHandler, call_all, call_earlier, call_nobody, entry, returns};
 use crate::probe::slab::Slab;
 use crate::probe::snippet::Inserted;
 use crate::probe::{Fallback, Mode, Registration, Site, follower, stub_builder};
@@ -340,13 +340,13 @@ impl Entry {
         }
         let (full, full_counters) = match execution {
             Execution::Boosted { .. } | Execution::Optimized { .. } => (first.handler, first.counters),
-            Execution::Simulated(_) | Execution::Stepped { .. } => (Point::miss_hit as _, Counters::NOBODY),
+            Execution::Simulated(_) | Execution::Stepped { .. } => (call_earlier as _, Counters::NOBODY),
         };
         let (lean, lean_counters) = match (execution, &first.probe.kind) {
             (Execution::Optimized { form: Form::Lean, .. }, &Kind::Kprobe { pre: Pre::Entry(handler), .. }) => {
                 (handler, first.counters)
             }
-            _ => (Point::miss_entry as _, Counters::NOBODY),
+            _ => (entry::call_earlier as _, Counters::NOBODY),
         };
         let is_post = |probe: ProbeRef| matches!(probe.kind, Kind::Kprobe { post: Some(_), .. });
         let has_post = first.post.is_some() || has_several && self.enabled().any(is_post);
