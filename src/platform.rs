@@ -9,10 +9,10 @@ use core::ops::Range;
 
 use crate::context::Context;
 use crate::exception::TrapFrame;
-pub use crate::probe::{CpuState, TaskCalls};
+pub use crate::probe::{CpuState, CpuStates, TaskCalls};
 
 /// The largest number of CPUs that the engine keeps state for.
-pub const MAX_CPUS: usize = 8;
+pub const MAX_CPUS: usize = 256;
 
 /// The services of the kernel that embeds the engine.
 ///
@@ -34,13 +34,13 @@ pub const MAX_CPUS: usize = 8;
 /// has its text where it can write to it, and its [`Context`] in TPIDR_EL1; `trampoline/kprobes.x` is in its
 /// linker script. Each says what makes it wrong.
 pub unsafe trait Platform {
-    /// How many CPUs run at most, up to [`MAX_CPUS`]. The defaults of [`hold_cpus`](Self::hold_cpus) and
-    /// [`interrupted`](Self::interrupted) do not compile with more than one.
+    /// How many CPUs run at most, up to [`MAX_CPUS`]: for each, the image has 4 KiB of zeroed memory. The defaults of
+    /// [`hold_cpus`](Self::hold_cpus) and [`interrupted`](Self::interrupted) do not compile with more than one.
     const CPUS: usize = 1;
 
-    /// Where the address of the engine's state of this CPU is: that of what [`CpuState::of`] returns for its number. In bytes
-    /// from the virtual address in TPIDR_EL1; a multiple of 8 below 4096. Handlers read it with interrupts
-    /// masked; stubs may read it unmasked, and then do the same for the state of any CPU.
+    /// Where the address of the engine's state of this CPU is: that of what [`CpuState::of`] returns for its number, below
+    /// [`cpus`](Self::cpus). In bytes from the virtual address in TPIDR_EL1; a multiple of 8 below 4096. Handlers read it with
+    /// interrupts masked; stubs may read it unmasked, and then do the same for the state of any CPU.
     ///
     /// By default that of a [`Context`].
     const CPU_OFFSET: usize = Context::CPU;
@@ -50,6 +50,14 @@ pub unsafe trait Platform {
     ///
     /// By default that of a [`Context`].
     const CALLS_OFFSET: usize = Context::CALLS;
+
+    /// How many CPUs there are: those that run, or ever will, have the numbers below this. At most [`CPUS`](Self::CPUS), and
+    /// the same from the first registration on: counts and records take memory for so many.
+    ///
+    /// By default [`CPUS`](Self::CPUS).
+    fn cpus() -> usize {
+        Self::CPUS
+    }
 
     /// The virtual addresses of the text in which probes may be placed.
     fn text() -> Range<usize>;
@@ -174,7 +182,7 @@ mod exported {
     // Bound to the definitions that `platform!` makes of the safe functions of a `Platform`, in the same image,
     // with the same signatures.
     unsafe extern "Rust" {
-        /// [`Platform::CPUS`](super::Platform::CPUS) of the kernel.
+        /// [`Platform::cpus`](super::Platform::cpus) of the kernel.
         #[cfg(target_os = "none")]
         pub safe fn kprobes_platform_cpus() -> usize;
         /// [`Platform::text`](super::Platform::text) of the kernel.
@@ -196,7 +204,7 @@ mod exported {
     }
 }
 
-/// How many CPUs run at most.
+/// How many CPUs there are.
 #[cfg(target_os = "none")]
 #[doc(hidden)]
 pub use exported::kprobes_platform_cpus as cpus;
@@ -219,9 +227,14 @@ pub(crate) use exported::{
 
 /// On the host there are as many CPUs as tests may ask for.
 #[cfg(not(target_os = "none"))]
-pub(crate) fn cpus() -> usize {
-    MAX_CPUS
+#[doc(hidden)]
+#[must_use]
+pub fn cpus() -> usize {
+    HOST_CPUS
 }
+
+#[cfg(not(target_os = "none"))]
+pub(crate) const HOST_CPUS: usize = 8;
 
 /// On the host, the tests of other crates have no kernel, which would know a stack.
 #[cfg(not(any(target_os = "none", test)))]
@@ -403,8 +416,11 @@ macro_rules! platform {
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_cpus() -> usize {
-                <$platform as Platform>::CPUS
+                <$platform as Platform>::cpus()
             }
+            #[unsafe(no_mangle)]
+            static kprobes_platform_states: $crate::platform::CpuStates<{ <$platform as Platform>::CPUS }> =
+                $crate::platform::CpuStates::new();
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".kprobes.text")]
             fn kprobes_platform_text() -> Range<usize> {

@@ -5,7 +5,8 @@
 //   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher; of that the address,
 //                  which the post-handler follows; FULL and LEAN, each a handler and counts; the shortcut, which the slot
 //                  follows; and the operands
-//   INSTANCE_*     of `Instance`: the return address follows the stack pointer, and what is known of the hit the link
+//   INSTANCE_*     of `Instance`: the return address follows the stack pointer, what is known of the hit the link, and the slots the
+//                  owner
 //   SLOT_SHIFT     log2 of the distance between the slots of two CPUs, the first of which is at the beginning of a `ReturnProbe`
 //   TABLE_*        of `Table`; the number of its pages follows its base
 //   ENTRY_*        of `Entry`: the arguments, and what follows them; cpu and watcher; link and masks
@@ -59,7 +60,7 @@
 .endm
 
 // Takes the instance out of this CPU's slot of a return probe.
-// In: x10 = the return probe, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the address in TPIDR_EL1; or at `\none`, where
+// In: x10 = its slots, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the address in TPIDR_EL1; or at `\none`, where
 // the slot is empty, or a hit is being handled, with nothing done. Clobbers: x10, x13.
 .macro kprobes_returns_take none
     mrs     x12, tpidr_el1

@@ -20,8 +20,8 @@
 // that it leaves in x9 to x17 and the flags. The call stays in the list of the task until the code is done: what is unusual goes
 // on at `kretprobe_trampoline`, which finds all as it would have without this.
 //
-// In: sp and all registers as the function returned them. Out: in the code, x9 = this CPU's state, x14 = the return probe,
-// x15 = the instance, x16 = the address in TPIDR_EL1, x17 = DAIF, interrupts masked. The code goes on at `kretprobe_lean_leave` or at
+// In: sp and all registers as the function returned them. Out: in the code, x9 = this CPU's state, x14 = the slots of the
+// return probe, x15 = the instance, x16 = the address in TPIDR_EL1, x17 = DAIF, interrupts masked. The code goes on at `kretprobe_lean_leave` or at
 // `kretprobe_lean_unusual`, with x9 and x17 as they were, and nothing changed but x10 to x16 and the flags; or, with x14 to x16 as
 // they were, too, at `kretprobe_lean_leave_kept`. Clobbers: x9 to x17, the flags.
     .balign 256
@@ -36,9 +36,9 @@ kretprobe_lean:
     ldr     x12, [x15, #{INSTANCE_STACK_POINTER}]
     cmp     sp, x12
     b.ne    kretprobe_lean_unusual
-    ldr     x14, [x15, #{INSTANCE_OWNER}]
+    ldp     x12, x14, [x15, #{INSTANCE_OWNER}]
     ldr     x9, [x16, #:lo12:kprobes_cpu_offset]
-    ldr     x12, [x14, #{RETURNS_CODE}]
+    ldr     x12, [x12, #{RETURNS_CODE}]
     ret     x12                             // not BR: that would set PSTATE.BTYPE
     .global kretprobe_lean_unusual
 kretprobe_lean_unusual:
@@ -48,7 +48,7 @@ kretprobe_lean_unusual:
 kretprobe_lean_leave:
     mrs     x16, tpidr_el1
     ldr     x15, [x16, #:lo12:kprobes_calls_offset]
-    ldr     x14, [x15, #{INSTANCE_OWNER}]
+    ldr     x14, [x15, #{INSTANCE_OWNER} + 8]
     .global kretprobe_lean_leave_kept
 kretprobe_lean_leave_kept:
     ldp     x30, x12, [x15, #{INSTANCE_STACK_POINTER} + 8]
@@ -118,10 +118,10 @@ kretprobe_entered:
     kprobes_frame_store_state
     str     x4, [x22, #:lo12:kprobes_calls_offset] // the frame tells the true return address from here on
     ldr     x24, [x22, #:lo12:kprobes_cpu_offset]
-    ldr     x23, [x19, #{INSTANCE_OWNER}]
-    ldr     x9, [x23, #{RETURNS_HANDLER}]
+    ldp     x10, x23, [x19, #{INSTANCE_OWNER}]
+    ldr     x9, [x10, #{RETURNS_HANDLER}]
     cbz     x9, kretprobe_retired
-    ldr     x10, [x23, #{RETURNS_COUNTERS}]
+    ldr     x10, [x10, #{RETURNS_COUNTERS}]
     str     x19, [x24]                      // busy: not 0, and bit 0 clear
     ldr     x11, [x24, x10]
     add     x11, x11, #1

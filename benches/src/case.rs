@@ -14,7 +14,7 @@ use kprobes_console::{symbol, tracing};
 use kprobes_trace::definition::{self, Command};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
-use kprobes_trace::events::Events;
+use kprobes_trace::events::{self, Events};
 use kprobes_trace::trigger::controls::Controls;
 
 use crate::measure::Stopwatch;
@@ -245,7 +245,7 @@ impl Deref for Event {
     type Target = Registration;
 
     fn deref(&self) -> &Registration {
-        self.0.iter().next().expect("an event is defined").probe().registration()
+        self.0.iter().next().and_then(events::Event::probe).expect("an event is defined").registration()
     }
 }
 
@@ -260,7 +260,7 @@ fn event(line: &str, _: Mode) -> Armed {
 /// An event about which something is set.
 fn controlled(line: &str, set: fn(&mut Controls, &mut Events<Probe>) -> Result<(), Errno>) -> Armed {
     let Ok(Some(Command::Define(definition))) = definition::parse(line) else { panic!("{line} is no definition") };
-    let mut events = Events::new(tracing::rings());
+    let mut events = Events::new(tracing::rings()).unwrap();
     events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
     set(&mut tracing::controls(), &mut events).unwrap_or_else(|error| panic!("{line}: {error}"));
     Armed { probes: vec![Box::new(Event(events))], counted: 1, _others: vec![] }

@@ -4,9 +4,9 @@
 //! behind a lock, because another CPU may look (a listing, a wake-up) and because a task that reads its CPU's number
 //! with interrupts on may be elsewhere when it uses it.
 
-pub use aarch64_kprobes::platform::MAX_CPUS;
+use crate::{smp, task};
 
-use crate::task;
+pub use crate::device_tree::MAX_CPUS;
 
 /// One `T` for every CPU.
 pub struct PerCpu<T>([T; MAX_CPUS]);
@@ -31,8 +31,8 @@ impl<T> PerCpu<T> {
         self.of(task::current_cpu())
     }
 
-    /// The values of all CPUs, in the order of their dense numbers.
+    /// The values of all CPUs that may ever run, in the order of their dense numbers.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter()
+        self.0.iter().take(smp::possible())
     }
 }

@@ -4,11 +4,12 @@ use core::fmt;
 use core::ops::Range;
 
 use aarch64_kprobes::exception::TrapFrame;
-use aarch64_kprobes::platform::{self, Platform};
+use aarch64_kprobes::platform::Platform;
 
 use crate::memory::{self, layout};
 use kprobes_console::symbol;
 
+use crate::per_cpu::MAX_CPUS;
 use crate::{exception, smp, task};
 
 /// This kernel.
@@ -20,9 +21,13 @@ aarch64_kprobes::platform!(Runtime);
 // PSTATE.DAIF masked, as the CPU does on every exception. TPIDR_EL1 points to the task that runs, which has the state of the
 // CPU that it runs on. The rest is as each function says.
 unsafe impl Platform for Runtime {
-    const CPUS: usize = platform::MAX_CPUS;
+    const CPUS: usize = MAX_CPUS;
     const CPU_OFFSET: usize = task::CPU_OFFSET;
     const CALLS_OFFSET: usize = task::CALLS_OFFSET;
+
+    fn cpus() -> usize {
+        smp::possible()
+    }
 
     fn text() -> Range<usize> {
         layout::text()

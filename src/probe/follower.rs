@@ -2,7 +2,7 @@
 //!
 //! It does what `kprobes_follow` in `trampoline/hit.S` does where that is usual: takes the instance out of this CPU's slot, makes
 //! it the one of the newest call of the task, and has the function return to the trampoline. Where the slot is empty, or a handler
-//! is running, it leaves all to the stub. The address of the return probe is a number in front of it: so it stands there only for
+//! is running, it leaves all to the stub. The address of its slots is a number in front of it: so it stands there only for
 //! the one probe, and, as it changes registers, only where these are dead.
 //!
 //! Another probe of the same instruction may have a snippet. That stands within, where the call is in the list of the task, and x30
@@ -19,10 +19,9 @@
 
 use super::check::Site;
 use super::hit::cpu::Cpu;
-use super::hit::instance::{Instance, Pool};
+use super::hit::instance::{Instance, Pool, Slot};
 use super::hit::machine;
 use super::hit::origin::Cell;
-use super::hit::returns::ReturnProbe;
 use super::hit::stub;
 use super::snippet::{Inserted, Writer};
 use crate::insn::encode::compute::{self, Branch};
@@ -39,10 +38,10 @@ pub(super) struct At<'a> {
     pub(super) guard: Guard,
 }
 
-/// What it follows calls for: a return probe, at its address, and where functions return to then, a virtual address.
+/// What it follows calls for: a return probe, by its slots, and where functions return to then, a virtual address.
 #[derive(Clone, Copy)]
 pub(super) struct Followed {
-    pub(super) probe: *const ReturnProbe,
+    pub(super) slots: *const Slot,
     pub(super) to_return: u64,
 }
 
@@ -85,8 +84,8 @@ pub(super) fn build(
     if let Some(inserted) = inserted {
         inserted.numbers(&mut out);
     }
-    let probe = out.length;
-    out.number(followed.probe.expose_provenance() as u64);
+    let slots = out.length;
+    out.number(followed.slots.expose_provenance() as u64);
     let trampoline = out.length;
     out.number(followed.to_return);
     let start = out.length;
@@ -98,7 +97,7 @@ pub(super) fn build(
     out.push(MASK_INTERRUPTS);
     out.push(compute::read_thread(THREAD));
     out.push(encode::load(Literal::Doubleword, CPU, THREAD, platform::cpu_offset()));
-    out.push_to(Branch::Literal(SLOT), probe);
+    out.push_to(Branch::Literal(SLOT), slots);
     // Whether a handler is running, and the number of the CPU.
     out.push(encode::load_pair(INSTANCE, OTHER, CPU, 0));
     out.push_to(Branch::NotZero(INSTANCE), leave);
@@ -135,7 +134,7 @@ pub(super) fn build(
         out.push(encode::load(Literal::Doubleword, INSTANCE, THREAD, calls));
         out.push(encode::load(Literal::Doubleword, OTHER, INSTANCE, Instance::NEXT as u16));
         out.push(encode::store(OTHER, THREAD, calls));
-        out.push_to(Branch::Literal(SLOT), probe);
+        out.push_to(Branch::Literal(SLOT), slots);
         out.push(encode::load(Literal::Doubleword, OTHER, CPU, Cpu::NUMBER as u16));
         out.push(compute::add_shifted(SLOT, SLOT, OTHER, Pool::SLOT_SHIFT as u8));
         // As in `Pool::give_back`, to the slot that it was in: no other CPU fills that.

@@ -7,13 +7,13 @@ use core::ops::Deref;
 use fallible::OutOfMemory;
 
 use super::aliasable::AliasableBox;
-use super::hit::instance::{Instance, Pool};
+use super::hit::instance::{Instance, Pool, Slot};
 use super::hit::point::Kind;
 use super::hit::returns::{EntryHandler, ReturnHandler, ReturnProbe};
 use super::registry::Request;
 use super::snippet::{Insertion, InsertionRef};
 use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
-use crate::platform::MAX_CPUS;
+use crate::platform;
 
 /// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
 /// without it.
@@ -31,7 +31,7 @@ pub struct KretprobeBuilder {
     function: usize,
     entry: Option<EntryHandler>,
     handler: Option<ReturnHandler>,
-    maxactive: u32,
+    maxactive: Option<u32>,
     data_words: usize,
     data: usize,
     insertion: Option<InsertionRef>,
@@ -40,17 +40,13 @@ pub struct KretprobeBuilder {
 }
 
 impl Kretprobe {
-    /// How many calls can be followed at a time unless [`maxactive`](KretprobeBuilder::maxactive) is given:
-    /// twice the CPUs, as Linux does, and not less than 64, since every task can be in one.
-    pub const DEFAULT_MAX_ACTIVE: u32 = if 2 * MAX_CPUS > 64 { 2 * MAX_CPUS as u32 } else { 64 };
-
     /// A probe on the returns of the function at the virtual address `function`.
     pub const fn at(function: usize) -> KretprobeBuilder {
         KretprobeBuilder {
             function,
             entry: None,
             handler: None,
-            maxactive: Self::DEFAULT_MAX_ACTIVE,
+            maxactive: None,
             data_words: 0,
             data: 0,
             insertion: None,
@@ -110,9 +106,10 @@ impl KretprobeBuilder {
         self
     }
 
-    /// Follows up to `calls` calls at a time, 1 to [`MAX_ACTIVE`].
+    /// Follows up to `calls` calls at a time, 1 to [`MAX_ACTIVE`]. By default twice as many as there are CPUs, as Linux does, and
+    /// not less than 64, since every task can be in one.
     pub const fn maxactive(mut self, calls: u32) -> Self {
-        self.maxactive = calls;
+        self.maxactive = Some(calls);
         self
     }
 
@@ -167,6 +164,7 @@ impl KretprobeBuilder {
 
     fn request(self) -> Result<Request, ProbeError> {
         let Self { function, entry, handler, maxactive, data_words, data, insertion, enabled, fastest } = self;
+        let maxactive = maxactive.unwrap_or_else(|| (2 * platform::cpus() as u32).max(64));
         if !(1..=MAX_ACTIVE).contains(&maxactive) {
             return Err(ProbeError::MaxActive { maxactive });
         }
@@ -184,5 +182,6 @@ pub(super) fn make_pool(count: u32, data_words: usize) -> Option<Pool> {
     let words = (count as usize).checked_mul(data_words)?;
     let instances = fallible::boxed_slice((0..count).map(|index| Instance::free(index, count))).ok()?;
     let data = fallible::boxed_slice((0..words).map(|_| UnsafeCell::new(0))).ok()?;
-    Some(Pool::new(instances, data, data_words))
+    let slots = fallible::boxed_slice((0..platform::cpus()).map(|_| Slot::default())).ok()?;
+    Some(Pool::new(slots, instances, data, data_words))
 }

@@ -32,7 +32,7 @@ pub use aliasable::AliasableBox;
 pub use check::{Checker, Site, blacklist, check, instruction};
 pub use error::ProbeError;
 pub use fallback::{Fallback, NotEntry};
-pub use hit::cpu::Cpu as CpuState;
+pub use hit::cpu::{Cpu as CpuState, CpuStates};
 pub use hit::entry::{ArgumentHandler, Entry};
 pub use hit::returns::{Call, Decision, EntryHandler, ReturnHandler, TaskCalls};
 pub use hit::{Hit, PostHandler, PreHandler};

@@ -4,7 +4,7 @@
 //! of its CPU by one addition.
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -63,7 +63,7 @@ impl CpuWords {
     pub fn distance(&self, index: usize) -> u64 {
         assert!(index < Self::COUNT, "there are {} words", Self::COUNT);
         let place = self.first.addr().get() + index * size_of::<AtomicU64>();
-        place.wrapping_sub(ptr::from_ref(Cpu::of(0)).addr()) as u64
+        place.wrapping_sub(Cpu::first().addr()) as u64
     }
 
     /// Has the word of number `index` be `value` on the CPU of number `cpu`; nothing if there is no such word or CPU.

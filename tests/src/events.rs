@@ -94,7 +94,7 @@ test!(
     depends(cpus),
     fn what_all_cpus_record_is_whole_in_order_and_accounted_for() {
         let rings = tracing::rings();
-        let mut events = Events::new(rings);
+        let mut events = Events::new(rings).unwrap();
         let address = target as *const () as usize;
         tracing::resize_rings(16 << 10).expect("there is memory");
         define(&mut events, &format!("p:call {address:#x} number=%x0 complement=%x1"));
@@ -113,8 +113,9 @@ test!(
         let is_done = |events: &Events<Probe>| {
             let calls = CALLS * callers.len() as u64;
             events.iter().all(|event| match event.probe() {
-                Probe::Kprobe(probe) => probe.hits() == calls,
-                Probe::Kretprobe(probe) => probe.hits() + probe.missed() == calls,
+                Some(Probe::Kprobe(probe)) => probe.hits() == calls,
+                Some(Probe::Kretprobe(probe)) => probe.hits() + probe.missed() == calls,
+                None => false,
             })
         };
         for size in (3..11).cycle() {
@@ -152,7 +153,7 @@ test!(
         static TEXT: &[u8; 8] = b"written\0";
         let address = target as *const () as usize;
         let hit = |arguments: &str, number: u64, other: u64| {
-            let mut events = Events::new(tracing::rings());
+            let mut events = Events::new(tracing::rings()).unwrap();
             define(&mut events, &format!("p:e {address:#x} {arguments}"));
             events.set_all_enabled(None, true).expect("a probe can be armed");
             black_box(target(number, other));
@@ -176,7 +177,7 @@ test!(
 
 test!(
     fn a_record_has_the_same_time_whenever_it_is_printed() {
-        let mut events = Events::new(tracing::rings());
+        let mut events = Events::new(tracing::rings()).unwrap();
         define(&mut events, &format!("p:e {:#x} %x0", target as *const () as usize));
         events.set_all_enabled(None, true).expect("a probe can be armed");
         black_box(target(1, 0));
@@ -202,7 +203,7 @@ fn says(number: u64) {
 test!(
     fn the_kernel_writes_texts_to_the_trace() {
         let rings = tracing::rings();
-        let mut events = Events::<Probe>::new(rings);
+        let mut events = Events::<Probe>::new(rings).unwrap();
         events.clear_trace();
         says(7);
         rings.set_on(false);
@@ -226,7 +227,7 @@ test!(
 test!(
     fn nothing_is_recorded_while_it_is_switched_off() {
         let rings = tracing::rings();
-        let mut events = Events::new(rings);
+        let mut events = Events::new(rings).unwrap();
         define(&mut events, &format!("p:e {:#x} %x0", target as *const () as usize));
         events.set_all_enabled(None, true).expect("a probe can be armed");
         black_box(target(1, 0));
@@ -339,7 +340,7 @@ fn told(form: Form, address: usize, call: fn(), arguments: &str, filter: &str, t
     let other = Kprobe::at(address).pre(nothing);
     let _other = (form == Form::Shared).then(|| other.register().expect("it can be probed"));
     let rings = tracing::rings();
-    let mut events = Events::<Chosen>::new(rings);
+    let mut events = Events::<Chosen>::new(rings).unwrap();
     let kind = if FORMS_OF_RETURNS.contains(&form) { "r" } else { "p" };
     let line = format!("{kind}:e {address:#x} {arguments}");
     let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
@@ -540,7 +541,7 @@ test!(
             (&[drop_it, all], 1),
         ];
         for (number, (acts, records)) in cases.into_iter().enumerate() {
-            let mut events = Events::<Probe>::new(tracing::rings());
+            let mut events = Events::<Probe>::new(tracing::rings()).unwrap();
             define(&mut events, &format!("r:e {:#x} r=$retval", wait as *const () as usize));
             let mut controls = tracing::controls();
             controls.set_enabled(&mut events, None, None, true).expect("it can be armed");
@@ -548,7 +549,7 @@ test!(
             assert_eq!(mode, Some(Mode::Compiled));
             IS_TO_RETURN.store(false, Relaxed);
             let waiting = task::spawn("waiting", || _ = black_box(wait(black_box(2))));
-            while events.iter().any(|event| event.probe().registration().active() == 0) {
+            while events.iter().filter_map(events::Event::probe).any(|probe| probe.registration().active() == 0) {
                 task::yield_now();
             }
             for act in acts {
@@ -675,7 +676,7 @@ test!(
 test!(
     fn a_histogram_counts_nothing_while_it_is_paused_and_begins_anew_when_it_is_cleared() {
         const EVENT: (&str, &str) = ("kprobes", "e");
-        let mut events = Events::<Probe>::new(tracing::rings());
+        let mut events = Events::<Probe>::new(tracing::rings()).unwrap();
         define(&mut events, &format!("p:e {:#x} n=%x0", target as *const () as usize));
         let mut controls = tracing::controls();
         for key in ["n", "n.log2", "n,common_pid"] {
@@ -701,7 +702,7 @@ test!(
             assert_eq!(events.iter().map(events::Event::hits).sum::<u64>(), hits);
             controls.set_trigger(&mut events, EVENT, &format!("!hist:keys={key}")).expect("it is there");
             drop(events);
-            events = Events::new(tracing::rings());
+            events = Events::new(tracing::rings()).unwrap();
             define(&mut events, &format!("p:e {:#x} n=%x0", target as *const () as usize));
         }
     }

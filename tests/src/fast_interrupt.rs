@@ -491,7 +491,7 @@ test!(
             (FOLLOWED, follow(FOLLOWED).register().unwrap()),
         ];
         let rings = tracing::rings();
-        let mut events = Events::new(rings);
+        let mut events = Events::new(rings).unwrap();
         let line = format!("p:call {:#x} number=%x0", TARGETS[RECORDED].address());
         let Ok(Some(Command::Define(definition))) = parse(&line) else { panic!("{line} is no definition") };
         events.define(definition, &tracing::Names).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -523,7 +523,7 @@ test!(
             assert_eq!(probe.active(), 0);
         }
         for event in events.iter() {
-            let Probe::Kprobe(probe) = event.probe() else { panic!("it is at an entry") };
+            let Some(Probe::Kprobe(probe)) = event.probe() else { panic!("it is at an entry") };
             assert_eq!(probe.hits() + probe.missed(), TARGETS[RECORDED].calls.load(Relaxed));
         }
         assert!(taken >= 500 && masked >= 10, "{taken} taken, {masked} masked");

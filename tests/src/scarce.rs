@@ -18,7 +18,7 @@ use kprobes_console::tracing;
 use kprobes_trace::definition::{Command, Problem, parse};
 use kprobes_trace::engine::Probe;
 use kprobes_trace::errno::Errno;
-use kprobes_trace::events::{Armed, Events};
+use kprobes_trace::events::Events;
 use runtime::{memory, println, task, workload};
 
 use crate::test;
@@ -157,7 +157,7 @@ test!(
 test!(
     fn an_event_is_defined_and_counted_or_the_error_says_that_there_is_no_memory() {
         let address = target as *const () as usize;
-        let mut events: Events<Probe> = Events::new(tracing::rings());
+        let mut events: Events<Probe> = Events::new(tracing::rings()).unwrap();
         let mut controls = tracing::controls();
         let line = alloc::format!("p:g/called {address:#x} number=%x0 other=%x1 name=%x1:symstr text=+0(%x0):string");
         let define = || match parse(&line).map_err(|error| error.problem)? {
@@ -184,7 +184,7 @@ test!(
             |error| *error == Errno::NoMemory,
         );
         black_box(target(3, 4));
-        assert_eq!(events.iter().map(|event| event.probe().hits()).sum::<u64>(), 1);
+        assert_eq!(events.iter().map(|event| event.hits()).sum::<u64>(), 1);
     }
 );
 

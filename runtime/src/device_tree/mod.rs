@@ -27,7 +27,8 @@ use node::Node;
 /// Aff3, Aff2, Aff1 and Aff0 of MPIDR_EL1 (Arm ARM, D24.2).
 pub const AFFINITY: u64 = 0xff_00ff_ffff;
 
-const MAX_CPUS: usize = aarch64_kprobes::platform::MAX_CPUS;
+/// How many CPUs the kernel has room for.
+pub const MAX_CPUS: usize = 32;
 
 /// The parts of a machine that the kernel uses. All addresses are physical.
 #[derive(Clone, Debug, PartialEq, Eq)]

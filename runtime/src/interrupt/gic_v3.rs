@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::MPIDR_EL1;
-use aarch64_kprobes::platform::MAX_CPUS;
 use heapless::Vec;
 use spin::Once;
 use tock_registers::interfaces::{Readable, Writeable};
@@ -17,7 +16,7 @@ use super::fast::FastError;
 use super::{FAST_PRIORITY, GENERATED, InterruptError, Ipi, PRIORITY, SHARED};
 use crate::device_tree::{AFFINITY, Interrupt, Registers};
 use crate::memory::Mmio;
-use crate::per_cpu::PerCpu;
+use crate::per_cpu::{MAX_CPUS, PerCpu};
 
 register_bitfields! {
     u32,

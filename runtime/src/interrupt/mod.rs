@@ -43,6 +43,7 @@ const PRIORITY: u8 = 0xa0;
 /// that waits for interrupts to be unmasked must not keep back the fast one.
 const FAST_PRIORITY: u8 = 0x80;
 
+#[expect(clippy::large_enum_variant, reason = "there is one, which never moves")]
 enum Controller {
     V2(GicV2),
     V3(GicV3),

@@ -18,10 +18,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use rendezvous::answer;
 pub use rendezvous::{hold_cpus, interrupted};
-pub use start::{CpuInfo, StartError, list, surplus, unwanted};
+pub use start::{CpuInfo, StartError, list, possible, surplus, unwanted};
 pub(crate) use start::{Entry, SMP_ENTRIES, start_others};
 
-use crate::per_cpu::MAX_CPUS;
+use round::Members;
 
 /// One bit for each CPU that runs, by its dense number.
 static RUNNING: AtomicUsize = AtomicUsize::new(1);
@@ -36,13 +36,13 @@ pub fn is_running(cpu: usize) -> bool {
 /// The dense numbers of the CPUs that run, in order.
 #[inline(always)]
 pub fn running() -> impl Iterator<Item = usize> {
-    (0..MAX_CPUS).filter(|cpu| is_running(*cpu))
+    Members::of(RUNNING.load(Ordering::Acquire))
 }
 
 /// How many numbers of CPUs there are, up to the last that runs: the length of a table that has an entry for each.
 #[must_use]
 pub fn count() -> usize {
-    running().max().map_or(1, |last| last + 1)
+    (usize::BITS - RUNNING.load(Ordering::Acquire).leading_zeros()) as usize
 }
 
 /// This CPU takes interrupts from now on.

@@ -28,8 +28,8 @@ use core::time::Duration;
 
 use aarch64_cpu::asm::{self, barrier};
 
-use super::is_running;
-use super::round::{Round, Set};
+use super::RUNNING;
+use super::round::{Members, Round, Set};
 use crate::interrupt::{self, Ipi};
 use crate::per_cpu::MAX_CPUS;
 use crate::sync::IrqMask;
@@ -69,12 +69,11 @@ pub fn hold_cpus(action: &mut dyn FnMut()) {
     }
     let mut patience = PATIENCE_MIN;
     loop {
-        let before = ROUND.taken();
         let missing = attempt(patience, action);
         if missing == 0 {
             break;
         }
-        wait_for(missing, &before);
+        wait_for(missing);
         patience = (2 * patience).min(PATIENCE_MAX);
     }
     HOLDING.store(false, Ordering::Release);
@@ -85,31 +84,23 @@ fn attempt(patience: Duration, action: &mut dyn FnMut()) -> Set {
     let mask = IrqMask::new();
     assert!(mask.was_enabled(), "a task called for a rendezvous with interrupts masked");
     let this = task::current_cpu();
-    let others = (0..MAX_CPUS).filter(|cpu| *cpu != this && is_running(*cpu)).fold(0, |set, cpu| set | 1 << cpu);
+    let others = RUNNING.load(Ordering::Acquire) & !(1 << this);
     let round = LAST_ROUND.load(Ordering::Relaxed) + 1;
     LAST_ROUND.store(round, Ordering::Relaxed);
-    ROUND.begin(round);
-    each(others, |cpu| interrupt::send(cpu, Ipi::Rendezvous));
-    let missing = gather(round, others, time::counter().saturating_add(time::ticks(patience)), action);
+    ROUND.begin(round, others);
+    Members::of(others).for_each(|cpu| interrupt::send(cpu, Ipi::Rendezvous));
+    let missing = gather(round, time::counter().saturating_add(time::ticks(patience)), action);
     // A CPU that has seen the end of the round by itself has not fallen asleep, or is awake again.
-    each(others, |cpu| {
-        if ROUND.is_asleep(cpu) {
-            interrupt::send(cpu, Ipi::Rendezvous);
-        }
-    });
+    Members::of(others).filter(|cpu| ROUND.is_asleep(*cpu)).for_each(|cpu| interrupt::send(cpu, Ipi::Rendezvous));
     missing
 }
 
-fn each(set: Set, mut f: impl FnMut(usize)) {
-    (0..MAX_CPUS).filter(|cpu| set >> cpu & 1 == 1).for_each(&mut f);
-}
-
-/// Waits until the CPUs `others` are there for the round `round`, at most until the counter reads `deadline`, calls `action`
-/// if they are, and ends the round. Returns those that are missing.
+/// Waits until the others are there for the round `round`, at most until the counter reads `deadline`, calls `action` if they
+/// are, and ends the round. Returns those that are missing.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.smp_gather")]
-fn gather(round: u64, others: Set, deadline: u64, action: &mut dyn FnMut()) -> Set {
-    ROUND.gather(round, others, || time::counter() >= deadline, action)
+fn gather(round: u64, deadline: u64, action: &mut dyn FnMut()) -> Set {
+    ROUND.gather(round, || time::counter() >= deadline, action)
 }
 
 /// The other side: this CPU, with the dense number `cpu`, has taken the interrupt, from the code at `pc`, and has ended it
@@ -136,21 +127,16 @@ pub fn interrupted(each: &mut dyn FnMut(usize)) {
     task::preempted_pcs(each);
 }
 
-/// Waits until the CPUs `missing` take interrupts again, those that had taken as many as `before` says; and says which do
-/// not.
-fn wait_for(missing: Set, before: &[u64; MAX_CPUS]) {
-    let still_missing = || {
-        let taken = ROUND.taken();
-        let mut set = 0;
-        each(missing, |cpu| set |= usize::from(taken[cpu] == before[cpu]) << cpu);
-        set
-    };
+/// Waits until the CPUs `missing` take interrupts again, which the last round has not seen; and says which do not.
+fn wait_for(missing: Set) {
+    let still_missing =
+        || Members::of(missing).filter(|cpu| !ROUND.has_taken(*cpu)).fold(0, |set: Set, cpu| set | 1 << cpu);
     let since = time::now();
     let mut reminders = 0;
     let mut reported = 0;
     loop {
         let set = still_missing();
-        each(reported & !set, |cpu| uart::urge(format_args!("CPU {cpu} answers again\n")));
+        Members::of(reported & !set).for_each(|cpu| uart::urge(format_args!("CPU {cpu} answers again\n")));
         reported &= set;
         if set == 0 {
             return;
@@ -158,7 +144,7 @@ fn wait_for(missing: Set, before: &[u64; MAX_CPUS]) {
         let elapsed = time::now() - since;
         if elapsed >= REMINDER * (reminders + 1) {
             reminders = (elapsed.as_nanos() / REMINDER.as_nanos()) as u32;
-            each(set, |cpu| {
+            Members::of(set).for_each(|cpu| {
                 uart::urge(format_args!(
                     "CPU {cpu} has not answered for {} s: it has interrupts masked\n",
                     elapsed.as_secs()

@@ -15,7 +15,7 @@
 
 use core::fmt;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
 use aarch64_cpu::asm::{self, barrier};
@@ -70,6 +70,7 @@ const GIVEN_UP: u8 = 4;
 static STATES: PerCpu<AtomicU8> = PerCpu::new([const { AtomicU8::new(OFF) }; MAX_CPUS]);
 static FAILURES: PerCpu<Once<InterruptError>> = PerCpu::new([const { Once::new() }; MAX_CPUS]);
 static CPUS: Once<Cpus> = Once::new();
+static POSSIBLE: AtomicUsize = AtomicUsize::new(1);
 
 /// The outcome, for who asks later.
 struct Cpus {
@@ -134,6 +135,13 @@ pub fn list() -> &'static [CpuInfo] {
     CPUS.get().map_or(&[], |cpus| &cpus.list)
 }
 
+/// How many CPUs may ever run, by which their numbers are bounded: known before the first of the others is started.
+#[inline(always)]
+#[must_use]
+pub fn possible() -> usize {
+    POSSIBLE.load(Ordering::Relaxed)
+}
+
 /// How many CPUs of the device tree are not in [`list`], as there is no room for them. They stay off.
 #[must_use]
 pub fn surplus() -> usize {
@@ -149,6 +157,7 @@ pub fn unwanted() -> usize {
 /// Starts all CPUs but the one that boots, which calls this, and says which cannot be. Once, with interrupts set up.
 pub(crate) fn start_others(machine: &Machine) {
     let wanted = machine.wanted_cpus.unwrap_or(MAX_CPUS).clamp(1, machine.cpus.len());
+    POSSIBLE.store(wanted, Ordering::Relaxed);
     let list = machine.cpus[..wanted].iter().enumerate().map(|(number, cpu)| match number {
         0 => CpuInfo { affinity: cpu.affinity, start: None, error: None },
         _ => CpuInfo { affinity: cpu.affinity, start: cpu.start, error: start(number, cpu).err() },

@@ -41,7 +41,7 @@ impl Counters {
     ///
     /// There is one for each CPU of the platform, [`STRIDE`] bytes from the other, and they live forever.
     pub(crate) unsafe fn new(first: NonNull<Counts>) -> Self {
-        Self(first.as_ptr().expose_provenance().wrapping_sub(ptr::from_ref(Cpu::of(0)).addr()))
+        Self(first.as_ptr().expose_provenance().wrapping_sub(Cpu::first().addr()))
     }
 
     /// Sink for hits that belong to no probe. Never read.
@@ -98,7 +98,7 @@ impl Counters {
     /// Those of each CPU.
     #[inline]
     fn all(self) -> impl Iterator<Item = &'static Counts> {
-        let first = ptr::from_ref(self.of(Cpu::of(0))).expose_provenance();
+        let first = Cpu::first().expose_provenance().wrapping_add(self.0);
         // SAFETY: as the caller of `new` promised; the sinks, parts of the states, lie so far apart, too.
         (0..platform::cpus()).map(move |cpu| unsafe { &*ptr::with_exposed_provenance(first + cpu * STRIDE) })
     }

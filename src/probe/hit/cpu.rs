@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use super::counters::{Counts, STRIDE};
 use super::point::Point;
 use crate::exception::TrapFrame;
-use crate::platform::{self, MAX_CPUS};
+use crate::platform;
 
 /// What the engine keeps for one CPU. `trampoline/hit.S` knows some of it.
 ///
@@ -32,8 +32,8 @@ use crate::platform::{self, MAX_CPUS};
 pub struct Cpu {
     /// What it is doing. The assembly stores the address of a point there while a handler runs.
     busy: AtomicU64,
-    /// Its number: dense from 0, below [`MAX_CPUS`].
-    number: usize,
+    /// Its number: dense from 0. It is stored when somebody asks for the state.
+    number: AtomicUsize,
     /// The point whose instruction is being stepped.
     stepping: AtomicPtr<Point>,
     /// The virtual address of its slot.
@@ -51,15 +51,34 @@ const STEPPING: u64 = 1;
 /// In `busy`: handlers are running, or will after the instruction in the slot. Any other bit says so too.
 const HANDLING: u64 = 2;
 
-static CPUS: [Cpu; MAX_CPUS] = {
-    let mut cpus = [const { Cpu::new(0) }; MAX_CPUS];
-    let mut number = 1;
-    while number < MAX_CPUS {
-        cpus[number].number = number;
-        number += 1;
+/// The states of `N` CPUs, in the order of their numbers. `platform!` makes one of as many as the platform says.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct CpuStates<const N: usize>([Cpu; N]);
+
+impl<const N: usize> CpuStates<N> {
+    /// Those of CPUs that do nothing yet.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self([const { Cpu::new() }; N])
     }
-    cpus
-};
+}
+
+impl<const N: usize> Default for CpuStates<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(target_os = "none")]
+unsafe extern "Rust" {
+    /// In the same image, with at least as many states as there are CPUs.
+    static kprobes_platform_states: CpuStates<0>;
+}
+#[cfg(not(target_os = "none"))]
+#[expect(non_upper_case_globals, reason = "it stands for the one above")]
+static kprobes_platform_states: CpuStates<{ platform::HOST_CPUS }> = CpuStates::new();
 
 const _: () = {
     assert!(size_of::<Cpu>() == STRIDE && offset_of!(Cpu, busy) == 0 && Cpu::NUMBER == 8);
@@ -76,10 +95,10 @@ impl Cpu {
     #[cfg(target_os = "none")]
     pub(super) const STEPPING: u64 = STEPPING | HANDLING;
 
-    const fn new(number: usize) -> Self {
+    const fn new() -> Self {
         Self {
             busy: AtomicU64::new(0),
-            number,
+            number: AtomicUsize::new(0),
             stepping: AtomicPtr::new(ptr::null_mut()),
             slot: AtomicUsize::new(0),
             told: AtomicPtr::new(ptr::null_mut()),
@@ -94,17 +113,29 @@ impl Cpu {
         platform::cpu()
     }
 
-    /// What the engine keeps for the CPU with the number `number`: dense from 0, below [`MAX_CPUS`].
+    /// The state of CPU 0, behind which those of the others are.
+    #[inline]
+    pub(crate) fn first() -> *const Self {
+        (&raw const kprobes_platform_states).cast()
+    }
+
+    /// What the engine keeps for the CPU with the number `number`, dense from 0 and below what
+    /// [`Platform::cpus`](crate::platform::Platform::cpus) says; that of CPU 0 for any other.
     #[inline]
     #[must_use]
     pub fn of(number: usize) -> &'static Self {
-        &CPUS[number & (MAX_CPUS - 1)]
+        let number = if number < platform::cpus() { number } else { 0 };
+        // SAFETY: there are as many of these as `cpus` says at the most, by the contract of `Platform`, and they are never written
+        // to but by their atomic fields.
+        let state = unsafe { &*Self::first().add(number) };
+        state.number.store(number, Relaxed);
+        state
     }
 
     /// The number of the CPU.
     #[inline]
     pub(crate) fn number(&self) -> usize {
-        self.number
+        self.number.load(Relaxed)
     }
 
     /// Whether a hit is being handled, so that another must not call handlers.

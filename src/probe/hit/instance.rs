@@ -18,7 +18,6 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::cpu::Cpu;
 use super::returns::ReturnProbe;
 use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
-use crate::platform::MAX_CPUS;
 use crate::probe::aliasable::AliasableBox;
 
 /// A call in progress of a return-probed function.
@@ -40,11 +39,14 @@ pub(crate) struct Instance {
     pub(super) hit: AtomicU64,
     /// The probe that it is an instance of.
     owner: AtomicPtr<ReturnProbe>,
+    /// The slots of that.
+    slots: AtomicPtr<Slot>,
     index: u32,
     next_free: AtomicU32,
 }
 
-// The assembly stores and loads the first two together, the next two, and those in the middle.
+// The assembly stores and loads the first two together, the next two, and those in the middle; it loads the two after those
+// together.
 const _: () = {
     // The atomics of a model are larger.
     let is_model = cfg!(all(test, loom));
@@ -52,6 +54,7 @@ const _: () = {
     assert!(is_model || offset_of!(Instance, return_address) == Instance::STACK_POINTER + 8);
     assert!(is_model || Instance::NEXT == Instance::RETURN_ADDRESS + 8);
     assert!(is_model || offset_of!(Instance, hit) == Instance::NEXT + 8);
+    assert!(is_model || offset_of!(Instance, slots) == Instance::OWNER + 8);
     assert!(is_model || size_of::<Slot>() == 1 << Pool::SLOT_SHIFT);
 };
 
@@ -77,6 +80,7 @@ impl Instance {
             next: AtomicPtr::default(),
             hit: AtomicU64::new(Self::ALONE),
             owner: AtomicPtr::default(),
+            slots: AtomicPtr::default(),
             index,
             next_free: AtomicU32::new(if index + 1 == count { NONE } else { index + 1 }),
         }
@@ -95,10 +99,9 @@ const NONE: u32 = u32::MAX;
 
 /// The instances of one return probe, and the words of private data that each has.
 #[derive(Debug)]
-#[repr(C)]
 pub(crate) struct Pool {
-    // First, as the assembly takes their address for that of the probe.
-    slots: [Slot; MAX_CPUS],
+    /// One for each CPU, in the order of their numbers.
+    slots: AliasableBox<[Slot]>,
     instances: AliasableBox<[Instance]>,
     data: Box<[UnsafeCell<u64>]>,
     data_words: usize,
@@ -109,7 +112,7 @@ pub(crate) struct Pool {
 /// A free instance that a CPU has given back, or none. A cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Slot(AtomicPtr<Instance>);
+pub(crate) struct Slot(AtomicPtr<Instance>);
 
 impl Slot {
     /// Takes the instance out, if there is one.
@@ -147,20 +150,32 @@ impl Pool {
     pub(in crate::probe) const SLOT_SHIFT: usize = 6;
 
     /// The pool of `instances`, made by [`Instance::free`], with `data_words` words of `data` each. All are free:
-    /// the first ones in the slots, the others in the shared list.
-    pub(crate) fn new(instances: Box<[Instance]>, data: Box<[UnsafeCell<u64>]>, data_words: usize) -> Self {
-        let instances = AliasableBox::new(instances);
-        let slots = core::array::from_fn(|cpu| {
-            let instance = instances.get(cpu).map_or(ptr::null(), ptr::from_ref);
-            Slot(AtomicPtr::new(instance.cast_mut()))
-        });
-        let first = if instances.len() > MAX_CPUS { MAX_CPUS as u32 } else { NONE };
+    /// the first ones in the `slots`, one for each CPU, the others in the shared list.
+    pub(crate) fn new(
+        slots: Box<[Slot]>,
+        instances: Box<[Instance]>,
+        data: Box<[UnsafeCell<u64>]>,
+        data_words: usize,
+    ) -> Self {
+        let (slots, instances) = (AliasableBox::new(slots), AliasableBox::new(instances));
+        for (slot, instance) in slots.iter().zip(instances.iter()) {
+            slot.0.store(ptr::from_ref(instance).cast_mut(), Relaxed);
+        }
+        let first = if instances.len() > slots.len() { slots.len() as u32 } else { NONE };
         Self { slots, instances, data, data_words, free: AtomicU64::new(u64::from(first)) }
     }
 
     /// Makes the instances those of `owner`, which this is the pool of, and which stays where it is.
     pub(super) fn adopt(&self, owner: NonNull<ReturnProbe>) {
-        self.instances.iter().for_each(|instance| instance.owner.store(owner.as_ptr(), Relaxed));
+        for instance in self.instances.iter() {
+            instance.owner.store(owner.as_ptr(), Relaxed);
+            instance.slots.store(self.slots().cast_mut(), Relaxed);
+        }
+    }
+
+    /// The slots, the first of which is that of CPU 0.
+    pub(crate) fn slots(&self) -> *const Slot {
+        self.slots.place().as_ptr().cast_const().cast()
     }
 
     /// How many words of private data an instance has.
@@ -170,7 +185,8 @@ impl Pool {
 
     #[inline]
     fn slot(&self, cpu: &Cpu) -> &Slot {
-        &self.slots[cpu.number() & (MAX_CPUS - 1)]
+        // SAFETY: there is one for each CPU, by `make_pool`, and `cpu` is the state of one.
+        unsafe { self.slots.get_unchecked(cpu.number()) }
     }
 
     /// Takes a free instance, with its data zeroed. `cpu` is this CPU.
@@ -272,7 +288,7 @@ mod tests {
         assert_eq!(pool.take(cpu(2)).unwrap().index, taken[2].index);
         let again = [2, 2].map(|number| pool.take(cpu(number)).unwrap().index);
         assert_eq!(again, [taken[1].index, taken[0].index]);
-        assert!((0..MAX_CPUS).all(|number| pool.take(cpu(number)).is_none()));
+        assert!((0..crate::platform::cpus()).all(|number| pool.take(cpu(number)).is_none()));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::counters::Counters;
 use super::cpu::Cpu;
 use super::entry::ArgumentHandler;
+use super::instance::Slot;
 use super::origin::Cell;
 use super::returns::ReturnProbe;
 use super::stub::Form;
@@ -61,8 +62,9 @@ pub(crate) struct Point {
     /// The [`shortcut`](Self::shortcut) of a breakpoint at the entry of a function that calls no handler, but follows the call to
     /// its return for [`returns`](Self::returns); 0 elsewhere. At most one of the two is not 0.
     pub(crate) entry: u64,
-    /// The return probe, that of the first watcher, if it alone watches, and wants nothing of the entry; null otherwise.
-    pub(crate) returns: *const ReturnProbe,
+    /// The slots of the return probe, that of the first watcher, if it alone watches, and wants nothing of the entry; null
+    /// otherwise.
+    pub(crate) returns: *const Slot,
     pub(crate) execution: Execution,
     /// Whether branch targets are checked in its page.
     pub(crate) guarded: bool,

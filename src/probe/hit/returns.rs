@@ -33,7 +33,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::Hit;
 use super::counters::Counters;
 use super::cpu::Cpu;
-use super::instance::{Instance, Pool};
+use super::instance::{Instance, Pool, Slot};
 use super::list::List;
 use super::place::Place;
 use super::point::{Kind, Point, Watcher};
@@ -171,7 +171,6 @@ impl<'a> Call<'a> {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReturnProbe {
-    // First, as the assembly takes the address of its slots for that of the probe.
     pool: Pool,
     /// The [`ReturnHandler`]; null when the probe is being unregistered: calls in progress return without a handler.
     handler: AtomicPtr<()>,
@@ -183,8 +182,6 @@ pub(crate) struct ReturnProbe {
     /// The virtual address of what `kretprobe_lean` does with a call: code of the probe, or what leaves it to the trampoline.
     code: AtomicU64,
 }
-
-const _: () = assert!(offset_of!(ReturnProbe, pool) == 0);
 
 impl ReturnProbe {
     // For the assembly.
@@ -238,6 +235,11 @@ impl ReturnProbe {
     /// Whether nothing is to be done at an entry but to take an instance.
     pub(crate) fn is_plain(&self) -> bool {
         self.entry.is_none() && self.pool.data_words() == 0
+    }
+
+    /// Where a CPU finds an instance: the slots of its pool.
+    pub(crate) fn slots(&self) -> *const Slot {
+        self.pool.slots()
     }
 
     /// How many calls are in progress.

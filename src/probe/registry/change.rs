@@ -365,7 +365,7 @@ impl Entry {
             (None, _) | (_, Execution::Optimized { .. }) => (shortcut, 0),
             (Some(_), _) => (0, shortcut),
         };
-        let returns = returns.map_or(ptr::null(), |probe| probe.place().as_ptr().cast_const());
+        let returns = returns.map_or(ptr::null(), |probe| probe.slots());
         let guarded = self.guarded;
         Point {
             first,
@@ -511,7 +511,7 @@ impl Entry {
         inserted: Option<&Inserted>,
         arena: &mut Arena,
     ) -> Option<Result<Execution, NotRelocatable>> {
-        let followed = Followed { probe: probe.place().as_ptr().cast_const(), to_return: probe.trampoline() };
+        let followed = Followed { slots: probe.slots(), to_return: probe.trampoline() };
         let kind = follower::cell(inserted)?;
         let (address, site, guard) = (self.address, &self.site, self.guard());
         self.new_front(form, kind, arena, |cell, words| {

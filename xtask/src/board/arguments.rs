@@ -5,7 +5,11 @@ use std::{ffi::OsString, path::Path};
 use anyhow::{Result, ensure};
 
 use super::{Board, Configuration};
-use crate::{disk, setup::trees, test::select::Interruption};
+use crate::{
+    disk,
+    setup::trees,
+    test::select::{Interruption, Interrupts},
+};
 
 /// What the command line changes about a configuration.
 #[derive(clap::Args, Default)]
@@ -67,6 +71,12 @@ impl Board {
         let smp = if qemu.fixed_smp { qemu.max_smp } else { wanted };
         let mut options = configuration.machine_options.clone();
         options.extend(overrides.machine.iter().cloned());
+        let is_gic_v2 =
+            qemu.interrupts == Interrupts::GicV2 && options.get("gic-version").is_none_or(|version| version == "2");
+        ensure!(
+            smp <= GIC_V2_CPUS || !is_gic_v2,
+            "a GICv2 has interfaces for {GIC_V2_CPUS} CPUs: for {smp}, add --machine gic-version=3"
+        );
         let mut machine = qemu.machine.clone();
         for (key, value) in options {
             machine += &format!(",{key}={value}");
@@ -102,6 +112,9 @@ impl Board {
         Ok(smp)
     }
 }
+
+/// How many CPUs a GICv2 has interfaces for (Arm IHI 0048, 1.4).
+const GIC_V2_CPUS: u32 = 8;
 
 /// Ends QEMU when the machine is reset.
 const NO_REBOOT: &str = "-no-reboot";

@@ -21,7 +21,7 @@ use crate::board::{Board, Configuration};
 /// The configurations in which this is tried have that many CPUs.
 const CPUS: u32 = 4;
 /// Of a GICv3, more than the kernel has room for.
-const MANY: &str = "10";
+const MANY: &str = "40";
 
 /// What becomes of QEMU's tree `good`, in the words of what the machine says.
 pub fn boots(
