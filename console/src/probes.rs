@@ -1,7 +1,7 @@
 //! Commands about probes and what they have recorded.
 
 use aarch64_kprobes::probe::{self, Memory, ProbeInfo, ProbeKind};
-use kprobes_trace::definition::{self, Command};
+use kprobes_trace::definition::{self, Command, synthetic};
 use kprobes_trace::errno::Errno;
 
 use crate::session::Session;
@@ -12,6 +12,9 @@ use crate::words::{Failure, Words};
 /// Carries out a line of `kprobe_events`.
 pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
     let fail = |error: definition::Error| Failure::at(error.column, error);
+    if line.trim_ascii_start().starts_with("s:") {
+        return define_synthetic(session, line);
+    }
     match definition::parse(line).map_err(fail)? {
         None => Ok(()),
         Some(Command::Define(definition)) => {
@@ -25,7 +28,13 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
         Some(Command::Remove(removal)) => {
             let Session { controls, events, .. } = session;
             controls.reset(events, |definition| removal.matches(definition));
-            let removed = events.remove(&removal);
+            let is_synthetic = removal.group.as_deref().is_none_or(|group| group == synthetic::GROUP);
+            let removed = match (events.remove(&removal), &removal.event) {
+                (Ok(0), Some(name)) if is_synthetic && removal.rest.is_empty() => {
+                    events.remove_synthetic(Some(name), &|event| controls.is_busy(event))
+                }
+                (removed, _) => removed,
+            };
             controls.forget(events);
             // Behind `-:`.
             let name = Words::new(line).rest().column + 2;
@@ -36,6 +45,19 @@ pub(crate) fn define(session: &mut Session, line: &str) -> Result<(), Failure> {
             }
         }
     }
+}
+
+/// Defines a synthetic event, as a line of `dynamic_events` does.
+fn define_synthetic(session: &mut Session, line: &str) -> Result<(), Failure> {
+    let before = line.len() - line.trim_ascii_start().len();
+    let fail = |error: synthetic::Error| Failure::at(before + error.column, error.problem);
+    let synthetic::Command::Define(definition) = synthetic::parse_dynamic(&line[before..]).map_err(fail)? else {
+        return Ok(());
+    };
+    let name = fallible::copy(&definition.name).map_err(Failure::new)?;
+    let Session { controls, events, .. } = session;
+    events.define_synthetic(definition).map_err(|problem| Failure::at(before, problem))?;
+    controls.set_enabled(events, Some(synthetic::GROUP), Some(&name), true).map_err(Failure::new)
 }
 
 /// The columns that the name of an event has in a list, unless there is a longer one.

@@ -49,7 +49,7 @@ impl Session {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            events: Events::new(tracing::rings()),
+            events: Events::new(tracing::rings()).expect("there is memory for what readers take"),
             controls: tracing::controls(),
             everything: Vec::new(),
             editor: LineEditor::new(PROMPT),

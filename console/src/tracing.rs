@@ -52,6 +52,7 @@ pub fn controls() -> Controls {
         in_link: |address| prologue::is_caller_in_link(address as usize),
         now: || time::now().as_micros() as u64,
         free: memory_to_spare,
+        clock: time::clock,
     })
 }
 

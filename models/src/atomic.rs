@@ -89,6 +89,18 @@ macro_rules! counting {
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.0.fetch_add(value, weaken(Location::caller(), "fetch_add", order))
             }
+
+            /// As core's.
+            #[track_caller]
+            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_and(value, weaken(Location::caller(), "fetch_and", order))
+            }
+
+            /// As core's.
+            #[track_caller]
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_or(value, weaken(Location::caller(), "fetch_or", order))
+            }
         }
     )*};
 }

@@ -41,6 +41,7 @@ impl Armed for Probe {
     ) -> Result<Self, ProbeError> {
         let (address, data) = (address as usize, &raw const *recorder as usize);
         match kind {
+            Kind::Synthetic => unreachable!("a synthetic event has no probe"),
             Kind::Probe => {
                 let probe = Kprobe::at(address).data(data).disabled();
                 let probe = match form {

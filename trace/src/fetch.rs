@@ -286,8 +286,8 @@ fn compile(
     }?;
     let bits = match kind.base {
         Base::Unsigned(width) | Base::Signed(width) | Base::Hexadecimal(width) => width,
-        Base::Char => Width::W8,
-        Base::Symbol | Base::SymbolString | Base::String => Width::W64,
+        Base::Char | Base::Characters => Width::W8,
+        Base::Symbol | Base::SymbolString | Base::String | Base::Stack => Width::W64,
     };
     let shift = match kind.bits {
         Some(of) => {

@@ -77,6 +77,12 @@ impl TraceClock {
         Self::ALL.iter().find(|(_, other)| *other == name.trim_ascii()).map(|(clock, _)| *clock)
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(clock, _)| *clock == self).map_or("", |(_, name)| name)
+    }
+
     /// Writes the file `trace_clock`: all clocks, this one in brackets.
     ///
     /// # Errors

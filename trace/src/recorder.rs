@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicBool;
 
 use fallible::{Arc, OutOfMemory};
 
@@ -49,6 +50,8 @@ pub struct Recorder {
     is_of_a_call: bool,
     /// What is kept at the entry of a function until it returns.
     pub(crate) entry: Box<[Kept]>,
+    /// Of a synthetic event: triggers record it.
+    pub(crate) armed: AtomicBool,
 }
 
 /// A value that is kept at the entry of a function.
@@ -84,7 +87,8 @@ impl Recorder {
         let words = fallible::boxed_slice(arguments.iter().zip(format.arguments()).filter_map(word))?;
         let is_of_a_call = format.shape == Shape::Probe && arguments.iter().all(Fetch::is_of_a_call);
         let plan = PlanCell::default();
-        Ok(Self { plan, rings, event, shape: format.shape, size, program, words, is_of_a_call, entry })
+        let (shape, armed) = (format.shape, AtomicBool::new(false));
+        Ok(Self { plan, rings, event, shape, size, program, words, is_of_a_call, entry, armed })
     }
 
     /// Whether a handler that sees only what a function is called with can record this, if it is at its entry.

@@ -7,7 +7,7 @@ use core::str;
 
 use fallible::OutOfMemory;
 
-use crate::format::{Base, Field, Format, Shape};
+use crate::format::{Base, Field, Format, Shape, Width};
 use crate::host::{Clock, Function, Symbols};
 use crate::options::{Flag, Options, TraceClock};
 use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER, STACK_EVENT, STACK_HEADER};
@@ -107,8 +107,12 @@ pub fn write_record(
     let Some((name, format)) = event else {
         return writeln!(out, "Unknown type {}", record.event());
     };
+    if format.shape == Shape::Synthetic {
+        return write_synthetic(out, record, name, format, symbols);
+    }
     write!(out, "{name}: (")?;
     match format.shape {
+        Shape::Synthetic => {}
         Shape::Probe => {
             write_offset(out, record.word(8), symbols)?;
             write_address(out, record.word(8), options)?;
@@ -131,6 +135,42 @@ pub fn write_record(
         } else {
             write_values(out, field, record.bytes, symbols)?;
         }
+    }
+    out.write_char('\n')
+}
+
+/// Writes the record of a synthetic event. Of a number with less than 32 bits Linux shows no sign.
+fn write_synthetic(
+    out: &mut dyn Write,
+    record: &Record<'_>,
+    name: &str,
+    format: &Format,
+    symbols: &dyn Symbols,
+) -> fmt::Result {
+    write!(out, "{name}: ")?;
+    for (number, field) in format.arguments().iter().enumerate() {
+        write!(out, "{}=", field.name)?;
+        if field.is_stack() {
+            write_value(out, field, record.bytes, 0, symbols)?;
+            continue;
+        }
+        let value = field.value(record.bytes, 0).unwrap_or(0);
+        match field.kind.base {
+            Base::Signed(Width::W64 | Width::W32) => write!(out, "{}", value as i64)?,
+            Base::Signed(width) => write!(out, "{}", value & !(u64::MAX << width.bits()))?,
+            Base::Hexadecimal(_) => {
+                // Flags have no names here.
+                write!(out, "{value:x} (")?;
+                if value > 0 {
+                    write!(out, "{value:#x}")?;
+                }
+                out.write_char(')')?;
+            }
+            Base::Characters => write_lossy(out, field.characters(record.bytes))?,
+            Base::String => write_lossy(out, field.bytes(record.bytes, 0).unwrap_or(b"(fault)"))?,
+            _ => write!(out, "{value}")?,
+        }
+        out.write_str(if number + 1 < format.arguments().len() { " " } else { "" })?;
     }
     out.write_char('\n')
 }
@@ -229,7 +269,16 @@ fn write_value(out: &mut dyn Write, field: &Field, record: &[u8], index: usize, 
         Base::Signed(_) => write!(out, "{}", value as i64),
         Base::Hexadecimal(_) => write!(out, "{value:#x}"),
         Base::Char => write!(out, "'{}'", char::from(value as u8)),
+        Base::Characters => write_lossy(out, field.characters(record)),
         Base::Symbol => write_offset(out, value, symbols),
+        Base::Stack => {
+            out.write_str("STACK:\n")?;
+            field.stack(record).enumerate().try_for_each(|(number, address)| {
+                out.write_str("=> ")?;
+                write_on_stack(out, address, number > 0, symbols)?;
+                out.write_char('\n')
+            })
+        }
         Base::String | Base::SymbolString => {
             let Some(bytes) = field.bytes(record, index) else { return out.write_str("(fault)") };
             out.write_char('"')?;
@@ -294,17 +343,25 @@ pub fn write_name(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> f
     }
 }
 
+/// What is left of a text, where what is written is taken off.
+struct Rest<'a>(&'a str);
+
+impl Write for Rest<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.strip_prefix(text).ok_or(fmt::Error)?;
+        Ok(())
+    }
+}
+
 /// Whether `value` is displayed as `text`.
 pub(crate) fn is_shown_as(value: &dyn fmt::Display, text: &str) -> bool {
-    struct Rest<'a>(&'a str);
-    impl Write for Rest<'_> {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0 = self.0.strip_prefix(text).ok_or(fmt::Error)?;
-            Ok(())
-        }
-    }
     let mut rest = Rest(text);
     write!(rest, "{value}").is_ok() && rest.0.is_empty()
+}
+
+/// Whether both are displayed by the same text. Without memory to find out they are not.
+pub(crate) fn are_shown_alike(one: &dyn fmt::Display, other: &dyn fmt::Display) -> bool {
+    fallible::format(format_args!("{one}")).is_ok_and(|text| is_shown_as(other, &text))
 }
 
 /// The name of a task as far as it is text.

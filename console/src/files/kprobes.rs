@@ -17,7 +17,7 @@ pub(super) fn read_definitions(session: &Session, _: &[&str], out: &mut dyn Writ
 /// Removes all events, unless one is enabled.
 pub(super) fn remove_all(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
     let Session { events, controls, .. } = session;
-    if events.iter().any(|event| controls.is_busy(event)) {
+    if events.iter().any(|event| !event.is_synthetic() && controls.is_busy(event)) {
         return Err(Errno::Busy);
     }
     events.remove_all().map_err(Problem::errno)?;
@@ -31,7 +31,7 @@ pub(super) fn write_definitions(session: &mut Session, _: &[&str], text: &str) -
 }
 
 /// Carries out a line. What is wrong with it is logged, where Linux logs it.
-fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
+pub(super) fn define(session: &mut Session, line: &str) -> Result<(), Errno> {
     match definition::parse(line).map_err(|error| refuse(session, line, &error))? {
         None => Ok(()),
         Some(Command::Define(definition)) => {

@@ -14,6 +14,8 @@ mod ring;
 #[cfg(target_os = "none")]
 mod settings;
 #[cfg(target_os = "none")]
+mod synthetic;
+#[cfg(target_os = "none")]
 mod tracefs;
 
 #[cfg(target_os = "none")]

@@ -11,7 +11,7 @@ use kprobes_trace::options::Flag;
 use kprobes_trace::text::ShowError;
 
 use super::path::{self, Fit};
-use super::{event, kprobes, ring, settings};
+use super::{event, kprobes, ring, settings, synthetic};
 use crate::command::is_narrow;
 use crate::session::Session;
 use crate::words::{Failure, Word};
@@ -50,7 +50,7 @@ const fn read_only(path: &'static str, read: Read) -> Node {
     Node { path, read: Some(read), empty: None, write: None }
 }
 
-static NODES: [Node; 47] = [
+static NODES: [Node; 48] = [
     read_only("README", settings::read_me),
     read_only("available_events", event::read_events),
     read_only("available_filter_functions", kprobes::read_functions),
@@ -58,7 +58,7 @@ static NODES: [Node; 47] = [
     file("buffer_size_kb", ring::read_size, ring::write_size),
     read_only("buffer_total_size_kb", ring::read_total_size),
     file("current_tracer", settings::read_tracer, settings::write_tracer),
-    emptied("dynamic_events", kprobes::read_definitions, kprobes::remove_all, kprobes::write_definitions),
+    emptied("dynamic_events", synthetic::read_all, synthetic::remove_all, synthetic::write_any),
     emptied("error_log", ring::read_errors, ring::clear_errors, ring::pass_over),
     file("events/enable", event::read_all_enabled, event::write_all_enabled),
     read_only("events/ftrace/print/format", settings::read_print_format),
@@ -91,6 +91,7 @@ static NODES: [Node; 47] = [
     emptied("set_event_notrace_pid", settings::read_without, settings::clear_without, settings::write_without),
     emptied("set_event_pid", settings::read_only_tasks, settings::clear_only, settings::write_only_tasks),
     file("snapshot", ring::read_snapshot, ring::write_snapshot),
+    emptied("synthetic_events", synthetic::read, synthetic::remove_synthetic, synthetic::write),
     emptied("trace", ring::read_trace, ring::clear_trace, ring::pass_over),
     file("trace_clock", settings::read_clock, settings::write_clock),
     write_only("trace_marker", None, settings::mark),
@@ -228,7 +229,7 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("buffer_size_kb", "the size of each CPU's ring, X if they differ; written: a number of KiB"),
     ("buffer_total_size_kb", "the size of all rings"),
     ("current_tracer", "nop; written: nop"),
-    ("dynamic_events", "the same as kprobe_events"),
+    ("dynamic_events", "the definitions of kprobe_events and, with s:, of synthetic_events"),
     ("error_log", "the last lines that were refused; `>` empties it"),
     ("events/enable", "whether all events are enabled; written: 0, 1"),
     ("events/ftrace/print/format", "how the record of a text of trace_marker is laid out"),
@@ -255,7 +256,9 @@ const HELP: [(&str, &str); NODES.len()] = [
         "what a hit does besides; written: a trigger; `!` in front removes it\n\
          traceon, traceoff, snapshot, stacktrace [:COUNT] [if FILTER]\n\
          enable_event:GROUP:EVENT, disable_event:GROUP:EVENT [:COUNT] [if FILTER]\n\
-         hist:keys=FIELD[,FIELD][:vals=FIELD][:sort=FIELD][:size=N] [if FILTER]",
+         hist:keys=FIELD[,FIELD][:vals=FIELD][:sort=FIELD][:size=N] [if FILTER]\n\
+         in hist :VAR=EXPRESSION; :onmatch(GROUP.EVENT), :onmax($VAR), :onchange($VAR)\n\
+         with .trace(SYNTHETIC,FIELD), .save(FIELD), .snapshot()",
     ),
     (
         "kprobe_events",
@@ -297,6 +300,11 @@ const HELP: [(&str, &str); NODES.len()] = [
     ("set_event_notrace_pid", "tasks whose hits are not recorded; written: their numbers"),
     ("set_event_pid", "the only tasks whose hits are recorded, if any; written: their numbers"),
     ("snapshot", "the trace as it was; written: 1 takes one, 0 frees it, 2 empties it"),
+    (
+        "synthetic_events",
+        "events that triggers record; written: NAME TYPE FIELD[; TYPE FIELD], !NAME\n\
+         `>>` adds; `>` removes all others first",
+    ),
     ("trace", "what was recorded; `cat trace N`: the newest N; `>` empties it"),
     (
         "trace_clock",

@@ -21,7 +21,7 @@ impl Steps {
     /// Counts a hit, if a histogram is what it is for. Whether interrupts are masked for it.
     pub(super) fn count(&mut self, bound: &Bound) -> Result<bool, No> {
         let Action::Histogram(histogram) = &bound.trigger.action else { return Err(No::Stub) };
-        if histogram.is_paused() {
+        if bound.trigger.is_paused() {
             return Err(No::Stub);
         }
         match (&*bound.keys, &*bound.values, histogram.places()) {
@@ -91,7 +91,7 @@ impl Steps {
                 self.instructions([compute::read_thread(THREAD), cpu])?;
                 Ok(otherwise)
             }
-            Number::Field { .. } => Err(No::Stub),
+            Number::Field { .. } | Number::Time(_) => Err(No::Stub),
         }
     }
 

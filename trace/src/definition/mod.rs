@@ -25,6 +25,7 @@ mod expression;
 mod name;
 mod named;
 pub(crate) mod number;
+pub mod synthetic;
 mod token;
 
 use alloc::string::String;
@@ -105,6 +106,8 @@ pub enum Kind {
         /// How many calls may be in flight at once; the engine's choice if not given.
         maxactive: Option<u16>,
     },
+    /// None: a trigger of another event records it.
+    Synthetic,
 }
 
 /// Where a probe goes, with the columns of the line at which this was said.
@@ -265,7 +268,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
         (Kind::Return { .. }, Place { offset: 1.., .. } | Place { base: Base::Line(..), .. }) => {
             return Err(Fault { problem: Problem::ReturnOffset, column: place.column });
         }
-        (Kind::Return { .. }, _) => Site::Return,
+        (Kind::Return { .. } | Kind::Synthetic, _) => Site::Return,
         (Kind::Probe, Place { base: Base::Symbol(_), offset: 0, .. }) => Site::Entry,
         (Kind::Probe, _) => Site::Inside,
     };
@@ -394,6 +397,16 @@ impl Definition {
     }
 }
 
+impl Definition {
+    /// Of a synthetic event with this name: what is in its records is said by its format.
+    pub(crate) fn of_synthetic(name: String) -> Result<Self, OutOfMemory> {
+        let place = Place { base: Base::Address(0), offset: 0, column: 0, offset_column: 0 };
+        let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
+        let group = fallible::copy(synthetic::GROUP)?;
+        Ok(Self { kind: Kind::Synthetic, group, event: name, place, arguments, parts, bodies })
+    }
+}
+
 impl Removal {
     /// Whether it means the probe of `definition`.
     #[must_use]
@@ -416,6 +429,7 @@ impl fmt::Display for Definition {
             Kind::Probe => f.write_str("p")?,
             Kind::Return { maxactive: None } => f.write_str("r")?,
             Kind::Return { maxactive: Some(maxactive) } => write!(f, "r{maxactive}")?,
+            Kind::Synthetic => return write!(f, "s:{}/{}", self.group, self.event),
         }
         write!(f, ":{}/{} {}", self.group, self.event, self.place)?;
         self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))

@@ -16,15 +16,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::mem;
+use core::sync::atomic::Ordering::Relaxed;
 
-use aarch64_kprobes::platform::MAX_CPUS;
-use aarch64_kprobes::probe::{AliasableBox, Insertion};
+use aarch64_kprobes::probe::Insertion;
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
 
 pub use resolve::{Refusal, resolve};
 
 use crate::compiled::{self, Code, Compiled};
+use crate::definition::synthetic::{self, Synthetic};
 use crate::definition::{Definition, Error, Kind, Problem, Removal};
 use crate::format::{Base, Format, Shape};
 use crate::functions::Functions;
@@ -99,11 +100,12 @@ pub trait Armed: Sized {
 /// A probe of an event.
 #[derive(Debug)]
 pub struct Event<P> {
-    /// Dropped first: what follows is then not used any more.
-    probe: P,
+    /// Dropped first: what follows is then not used any more. A synthetic event has none.
+    probe: Option<P>,
     /// What its stub does, where it can.
     compiled: Option<Compiled>,
-    recorder: AliasableBox<Recorder>,
+    /// The triggers that record a synthetic event have it, too.
+    recorder: Arc<Recorder>,
     form: Form,
     /// Hits of the probes that were in its place, and hits that they have missed.
     before: [u64; 2],
@@ -132,6 +134,9 @@ fn code<P: Armed>(recorder: &Recorder, plan: Option<&Plan>, address: u64) -> Res
 impl<P: Armed> Event<P> {
     /// A probe, not armed, for the place of this one, if with this `plan` its stub is to do something else.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
+        if self.probe.is_none() {
+            return Ok(None);
+        }
         let kind = self.definition.kind;
         let code = code::<P>(&self.recorder, plan, self.address)?;
         if code.as_ref() == self.compiled.as_ref().map(Compiled::code) {
@@ -139,7 +144,7 @@ impl<P: Armed> Event<P> {
         }
         let compiled = code.map(Compiled::new).transpose()?;
         let insertion = compiled.as_ref().and_then(Compiled::insertion);
-        // SAFETY: the recorder is in a box, which is dropped after the probe, as the code is.
+        // SAFETY: the recorder is dropped after the probe, as the code is.
         let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
         // There is one already, so nothing else is in its way.
         probe.map(|probe| Some(OtherProbe { probe, compiled })).map_err(|_| OutOfMemory)
@@ -147,10 +152,11 @@ impl<P: Armed> Event<P> {
 
     /// Has `other` take the place of the probe, and be armed if that is.
     pub(crate) fn exchange(&mut self, other: &mut OtherProbe<P>) -> Result<(), P::Error> {
-        if self.probe.is_enabled() {
-            self.probe.exchange(&other.probe)?;
+        let Some(probe) = &mut self.probe else { return Ok(()) };
+        if probe.is_enabled() {
+            probe.exchange(&other.probe)?;
         }
-        mem::swap(&mut self.probe, &mut other.probe);
+        mem::swap(probe, &mut other.probe);
         mem::swap(&mut self.compiled, &mut other.compiled);
         Ok(())
     }
@@ -174,13 +180,13 @@ impl<P: Armed> Event<P> {
     /// How many hits the probe was told of, whatever its filter has made of them.
     #[must_use]
     pub fn hits(&self) -> u64 {
-        self.before[0] + self.probe.hits()
+        self.before[0] + self.probe.as_ref().map_or(0, P::hits)
     }
 
     /// How many hits were missed.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.before[1] + self.probe.missed()
+        self.before[1] + self.probe.as_ref().map_or(0, P::missed)
     }
 
     /// What was typed.
@@ -207,10 +213,37 @@ impl<P: Armed> Event<P> {
         self.address
     }
 
-    /// The probe.
+    /// The probe, if the event is not synthetic.
     #[must_use]
-    pub fn probe(&self) -> &P {
-        &self.probe
+    pub fn probe(&self) -> Option<&P> {
+        self.probe.as_ref()
+    }
+
+    /// Whether triggers of other events record it.
+    #[must_use]
+    pub fn is_synthetic(&self) -> bool {
+        self.definition.kind == Kind::Synthetic
+    }
+
+    /// Whether it can be hit.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.probe.as_ref().map_or_else(|| self.recorder.armed.load(Relaxed), P::is_enabled)
+    }
+
+    /// Arms or disarms it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Armed::set_enabled`].
+    pub fn set_enabled(&self, enabled: bool) -> Result<(), P::Error> {
+        match &self.probe {
+            Some(probe) => probe.set_enabled(enabled),
+            None => {
+                self.recorder.armed.store(enabled, Relaxed);
+                Ok(())
+            }
+        }
     }
 
     /// What the hit path has of it.
@@ -219,10 +252,15 @@ impl<P: Armed> Event<P> {
         &self.recorder
     }
 
+    /// The same, for a trigger that records it.
+    pub(crate) fn shared_recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
     /// The word that the probe was registered with, by which a listing of all probes tells it.
     #[must_use]
     pub fn data(&self) -> usize {
-        self.recorder.place().addr().get()
+        (&raw const *self.recorder).addr()
     }
 
     fn is(&self, group: Option<&str>, event: Option<&str>) -> bool {
@@ -247,7 +285,7 @@ pub struct Events<P> {
     last: u16,
     rings: &'static Rings,
     /// Of all CPUs, and of each: what was taken for `trace_pipe`, and for `per_cpu/cpuN/trace_pipe`.
-    pipes: [Mutex<Pipe>; 1 + MAX_CPUS],
+    pipes: Box<[Mutex<Pipe>]>,
     /// The file `snapshot`.
     kept: Mutex<Kept>,
     /// How records are printed. Whether they are overwritten is the rings'.
@@ -288,19 +326,21 @@ type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMem
 
 impl<P: Armed> Events<P> {
     /// No events, which will be recorded in `rings`.
-    #[must_use]
-    pub fn new(rings: &'static Rings) -> Self {
-        let (events, removed, pipes) = (Vec::new(), Vec::new(), Default::default());
-        Self {
-            events,
-            removed,
+    ///
+    /// # Errors
+    ///
+    /// No memory for what readers of each ring have taken.
+    pub fn new(rings: &'static Rings) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            events: Vec::new(),
+            removed: Vec::new(),
             last: FIXED,
             rings,
-            pipes,
+            pipes: fallible::boxed_slice((0..=rings.cpus()).map(|_| Mutex::default()))?,
             kept: Mutex::default(),
             options: Options::default(),
             functions: None,
-        }
+        })
     }
 
     /// The rings.
@@ -333,9 +373,9 @@ impl<P: Armed> Events<P> {
     ) -> Result<(), Error> {
         typed::settle(&mut definition, symbols)?;
         let siblings = self.events.iter().filter(|event| event.is_sibling(&definition));
-        let sibling = siblings.clone().next().map(|event| (event.number, event.probe.is_enabled(), &event.definition));
+        let sibling = siblings.clone().next().map(|event| (event.number, event.is_enabled(), &event.definition));
         if let Some((_, _, other)) = sibling {
-            if matches!(other.kind, Kind::Probe) != matches!(definition.kind, Kind::Probe) {
+            if mem::discriminant(&other.kind) != mem::discriminant(&definition.kind) {
                 return Err(definition.error(0, Problem::OtherKind, None));
             }
             if let Some(part) = definition.differs(other) {
@@ -371,7 +411,7 @@ impl<P: Armed> Events<P> {
         };
         let entry = fallible::boxed_slice(entry)?;
         let recorder = Recorder::new(number, &format, &fetches, entry, functions.clone(), self.rings)?;
-        let recorder = AliasableBox::new(fallible::boxed(recorder)?);
+        let recorder = Arc::try_new(recorder)?;
         let plan = plan(&recorder, address)?;
         let code = code::<P>(&recorder, plan.as_deref(), address)?;
         let compiled = code.map(Compiled::new).transpose()?;
@@ -382,7 +422,7 @@ impl<P: Armed> Events<P> {
         self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
         let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };
         let insertion = compiled.as_ref().and_then(Compiled::insertion);
-        // SAFETY: the recorder is in a box, which is dropped after the probe: in `Event` it stands after it, and `remove`, which
+        // SAFETY: the recorder is shared, and dropped after the probe: in `Event` it stands after it, and `remove`, which
         // takes both out, keeps the order. So it is with the code.
         let probe = unsafe { P::register(definition.kind, form, address, &recorder, insertion) }
             .and_then(|probe| match sibling {
@@ -393,6 +433,7 @@ impl<P: Armed> Events<P> {
         self.last = number.max(self.last);
         self.functions = functions.or(self.functions.take());
         let before = [0; 2];
+        let probe = Some(probe);
         self.events.push(Event { probe, compiled, recorder, form, before, number, address, definition, format });
         Ok(())
     }
@@ -412,7 +453,7 @@ impl<P: Armed> Events<P> {
     ///
     /// [`Problem::Busy`]: the last probe of an event that is enabled is not removed, nor what would come after it.
     pub fn remove(&mut self, removal: &Removal) -> Result<usize, Problem> {
-        self.remove_unless(removal, &|event| event.probe.is_enabled())
+        self.remove_unless(removal, &Event::is_enabled)
     }
 
     /// The same, where it is told otherwise whether an event is enabled.
@@ -428,7 +469,7 @@ impl<P: Armed> Events<P> {
         let mut count = 0;
         let mut at = 0;
         while let Some(event) = self.events.get(at) {
-            if !removal.matches(&event.definition) {
+            if event.is_synthetic() || !removal.matches(&event.definition) {
                 at += 1;
                 continue;
             }
@@ -457,7 +498,7 @@ impl<P: Armed> Events<P> {
     ///
     /// [`Problem::Busy`]: one is enabled. None is removed then.
     pub fn remove_all(&mut self) -> Result<(), Problem> {
-        if self.events.iter().any(|event| event.probe.is_enabled()) {
+        if self.events.iter().any(|event| !event.is_synthetic() && event.is_enabled()) {
             return Err(Problem::Busy);
         }
         self.remove(&Removal { group: None, event: None, rest: Vec::new() }).map(|_| ())
@@ -510,7 +551,7 @@ impl<P: Armed> Events<P> {
     fn enable(&self, group: Option<&str>, event: Option<&str>, enabled: bool) -> Result<usize, P::Error> {
         let mut count = 0;
         for candidate in self.events.iter().filter(|candidate| candidate.is(group, event)) {
-            candidate.probe.set_enabled(enabled)?;
+            candidate.set_enabled(enabled)?;
             count += 1;
         }
         Ok(count)
@@ -659,7 +700,97 @@ impl<P: Armed> Events<P> {
     ///
     /// Those of `out`.
     pub fn write_definitions(&self, out: &mut dyn Write) -> fmt::Result {
-        self.events.iter().try_for_each(|event| writeln!(out, "{}", event.definition))
+        self.events
+            .iter()
+            .filter(|event| !event.is_synthetic())
+            .try_for_each(|event| writeln!(out, "{}", event.definition))
+    }
+
+    /// Writes `synthetic_events`: the name and the fields of each synthetic event.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_synthetic(&self, out: &mut dyn Write) -> fmt::Result {
+        self.events.iter().filter(|event| event.is_synthetic()).try_for_each(|event| {
+            write!(out, "{}\t", event.definition.event)?;
+            event.format.write_fields(out)?;
+            out.write_char('\n')
+        })
+    }
+
+    /// Writes `dynamic_events`: all definitions.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_all_definitions(&self, out: &mut dyn Write) -> fmt::Result {
+        self.events.iter().try_for_each(|event| {
+            write!(out, "{}", event.definition)?;
+            if event.is_synthetic() {
+                out.write_char('\t')?;
+                event.format.write_fields(out)?;
+            }
+            out.write_char('\n')
+        })
+    }
+
+    /// Defines a synthetic event, which is then disabled.
+    ///
+    /// # Errors
+    ///
+    /// There is one of this name, or its records would be too large; or there is no memory.
+    pub fn define_synthetic(&mut self, definition: Synthetic) -> Result<(), synthetic::Problem> {
+        if self.events.iter().any(|event| event.is_synthetic() && event.definition.event == definition.name) {
+            return Err(synthetic::Problem::Exists);
+        }
+        self.try_define_synthetic(definition).map_err(|OutOfMemory| synthetic::Problem::OutOfMemory)?
+    }
+
+    fn try_define_synthetic(
+        &mut self,
+        mut definition: Synthetic,
+    ) -> Result<Result<(), synthetic::Problem>, OutOfMemory> {
+        let name = mem::take(&mut definition.name);
+        let format = Format::of_synthetic(definition)?;
+        if RECORD_HEADER + format.size() > RECORD_MAX {
+            return Ok(Err(synthetic::Problem::TooManyFields));
+        }
+        let definition = Definition::of_synthetic(name)?;
+        let number = self.free_number().ok_or(OutOfMemory)?;
+        let recorder = Arc::try_new(Recorder::new(number, &format, &[], Box::default(), None, self.rings)?)?;
+        self.events.try_reserve(1).map_err(OutOfMemory::from)?;
+        self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
+        self.last = number.max(self.last);
+        let (probe, compiled, form, before, address) = (None, None, Form::Full, [0; 2], 0);
+        self.events.push(Event { probe, compiled, recorder, form, before, number, address, definition, format });
+        Ok(Ok(()))
+    }
+
+    /// Removes the synthetic event of this name, or all. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem::Busy`]: one `is_busy`; then none is removed.
+    pub fn remove_synthetic(
+        &mut self,
+        name: Option<&str>,
+        is_busy: &dyn Fn(&Event<P>) -> bool,
+    ) -> Result<usize, Problem> {
+        let is_meant =
+            |event: &Event<P>| event.is_synthetic() && name.is_none_or(|name| event.definition.event == name);
+        if self.events.iter().any(|event| is_meant(event) && is_busy(event)) {
+            return Err(Problem::Busy);
+        }
+        let mut count = 0;
+        while let Some(at) = self.events.iter().position(is_meant) {
+            let Event { number, definition, format, .. } = self.events.remove(at);
+            // It was made room for when it was defined.
+            self.removed.push((number, definition.event, format));
+            count += 1;
+        }
+        self.forget();
+        Ok(count)
     }
 
     /// Writes `kprobe_profile`: each probe with its hits and the hits that were missed.
@@ -670,6 +801,7 @@ impl<P: Armed> Events<P> {
     pub fn write_profile(&self, out: &mut dyn Write) -> fmt::Result {
         self.events
             .iter()
+            .filter(|event| !event.is_synthetic())
             .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
     }
 

@@ -17,6 +17,7 @@ use core::cell::{Cell, RefCell};
 use fallible::failing::with_memory;
 use kprobes_types::LineError;
 
+mod linked;
 mod scarce;
 mod typed;
 
@@ -153,7 +154,7 @@ impl Drop for Counter {
 }
 
 fn events() -> Events<Counter> {
-    Events::new(Box::leak(Box::new(Rings::new(2, 1, &[]).unwrap())))
+    Events::new(Box::leak(Box::new(Rings::new(2, 1, &[]).unwrap()))).unwrap()
 }
 
 fn define(events: &mut Events<Counter>, line: &str) -> Result<(), Error> {
@@ -257,7 +258,7 @@ fn lines_are_places_if_one_instruction_begins_them() {
 fn hits_are_in_the_trace() {
     let mut events = events();
     define(&mut events, "p:here a::b<c, d>+8 n=%x1:u8").unwrap();
-    assert!(events.iter().all(|event| !event.probe().is_enabled() && event.address() == 0x2008));
+    assert!(events.iter().all(|event| !event.probe().unwrap().is_enabled() && event.address() == 0x2008));
     hit(0x2008, 5_000_001);
     assert_eq!(
         trace(&events, usize::MAX),
@@ -354,7 +355,7 @@ fn a_probe_saves_what_its_arguments_need() {
     let form = |line: &str| {
         let mut events = events();
         define(&mut events, line).unwrap();
-        events.iter().next().unwrap().probe().form
+        events.iter().next().unwrap().probe().unwrap().form
     };
     for arguments in [
         "",
@@ -534,7 +535,7 @@ fn an_event_can_have_several_probes() {
     define(&mut events, "p:one f x=%x1").unwrap();
     assert_eq!(events.set_enabled(None, "one", true), Ok(2));
     define(&mut events, "p:one a::b<c, d> x=%x2").unwrap();
-    assert!(events.iter().all(|event| event.probe().is_enabled() && event.number() == 6));
+    assert!(events.iter().all(|event| event.probe().unwrap().is_enabled() && event.number() == 6));
     hit(0x1000, 1);
     hit(0x2000, 2);
     assert_eq!(trace(&events, 9).matches(": one: (").count(), 3);
@@ -558,8 +559,13 @@ struct Controlled {
 
 impl Controlled {
     fn new(lines: &[&str]) -> Self {
-        let services =
-            Services { synchronize: || {}, in_link: |address| Names.is_call(address), now: || 0, free: || usize::MAX };
+        let services = Services {
+            synchronize: || {},
+            in_link: |address| Names.is_call(address),
+            now: || 0,
+            free: || usize::MAX,
+            clock: || Clock { frequency: 1_000_000, origin: 0 },
+        };
         let mut controlled = Self { events: events(), controls: Controls::new(services) };
         lines.iter().for_each(|line| controlled.define(line));
         controlled
@@ -838,7 +844,7 @@ fn a_probe_that_is_armed_as_others_are_has_a_plan_before() {
     controls.set_filter(events, ("kprobes", "one"), "x == 2").unwrap();
     controlled.define("p:one a::b<c, d> x=%x20");
     let Controlled { events, .. } = controlled;
-    assert!(events.iter().all(|event| event.probe().is_enabled()));
+    assert!(events.iter().all(|event| event.probe().unwrap().is_enabled()));
     [1, 2].into_iter().for_each(|time| hit(0x2000, time));
     assert_eq!(trace(&events, 9).lines().count(), 1);
 }
@@ -899,7 +905,7 @@ fn events_are_enabled_and_disabled_by_name() {
     assert_eq!(events.set_all_enabled(None, true), Ok(2));
     assert_eq!(events.remove_all(), Err(Problem::Busy));
     assert_eq!(events.set_enabled(Some("g"), "one", false), Ok(1));
-    let enabled: Vec<bool> = events.iter().map(|event| event.probe().is_enabled()).collect();
+    let enabled: Vec<bool> = events.iter().map(|event| event.probe().unwrap().is_enabled()).collect();
     assert_eq!(enabled, [true, false]);
     assert_eq!(events.set_enabled(None, "two", true), Ok(0));
 }
@@ -912,7 +918,7 @@ fn the_files_of_definitions_and_counts() {
     let mut text = String::new();
     events.write_definitions(&mut text).unwrap();
     assert_eq!(text, "r5:kprobes/one f\np:g/two a::b<c, d> n=%x0:u8\n");
-    events.iter().for_each(|event| event.probe().hits.set(7));
+    events.iter().for_each(|event| event.probe().unwrap().hits.set(7));
     text.clear();
     events.write_profile(&mut text).unwrap();
     let line = |name: &str, missed: u64| std::format!("  {name:<44} {:>15} {missed:>15}\n", 7);

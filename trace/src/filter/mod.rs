@@ -30,6 +30,7 @@ pub(crate) use range::Range;
 
 use crate::fetch::{Register, Word};
 use crate::format::Field;
+use crate::host::Clock;
 
 /// The longest filter, in bytes.
 pub const LENGTH_MAX: usize = 4095;
@@ -164,6 +165,16 @@ pub(crate) enum Number {
     Task,
     /// The CPU.
     Cpu,
+    /// When it was: never in a filter.
+    Time(Time),
+}
+
+/// A time of a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Time {
+    pub(crate) clock: Clock,
+    /// In microseconds, and not in nanoseconds.
+    pub(crate) microseconds: bool,
 }
 
 impl Number {
@@ -177,7 +188,7 @@ impl Number {
         match self {
             Self::Field { signed, .. } | Self::Register { signed, .. } => signed,
             Self::Task => true,
-            Self::Cpu => false,
+            Self::Cpu | Self::Time(_) => false,
         }
     }
 
@@ -185,7 +196,7 @@ impl Number {
     pub(crate) fn word(self) -> Option<Word> {
         match self {
             Self::Register { register, .. } => Some(Word { register, is_memory: false, offset: 0 }),
-            Self::Field { .. } | Self::Task | Self::Cpu => None,
+            Self::Field { .. } | Self::Task | Self::Cpu | Self::Time(_) => None,
         }
     }
 }
@@ -195,6 +206,8 @@ impl Number {
 pub(crate) enum Text {
     /// At this offset there is a word that says where it is: the length in the upper half, the offset in the lower.
     Located { offset: u16 },
+    /// At this offset, in so many bytes, filled up with zeros.
+    Fixed { offset: u16, size: u16 },
     /// The name of the task.
     Task,
 }
@@ -202,7 +215,7 @@ pub(crate) enum Text {
 impl Text {
     /// Whether it is in the record.
     pub(crate) fn needs_record(self) -> bool {
-        matches!(self, Self::Located { .. })
+        !matches!(self, Self::Task)
     }
 }
 

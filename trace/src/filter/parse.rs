@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 
+use crate::format::Base;
+
 use super::{
     ACCEPT, Comparison, Error, Field, LENGTH_MAX, Next, Number, Pattern, Problem, Question, REJECT, Range,
     STRING_LIMIT, Test, Text,
@@ -304,7 +306,16 @@ pub(crate) fn number(field: &Field) -> Option<Number> {
 
 /// The string that is in `field`, if it is one.
 pub(crate) fn text(field: &Field) -> Option<Text> {
-    field.is_text().then_some(Text::Located { offset: field.offset as u16 })
+    let offset = field.offset as u16;
+    field.is_text().then_some(match field.kind.base {
+        Base::Characters => Text::Fixed { offset, size: field.size as u16 },
+        _ => Text::Located { offset },
+    })
+}
+
+/// The stack that is in `field`, if it is one: its bytes lie where a text would.
+pub(crate) fn stack(field: &Field) -> Option<Text> {
+    field.is_stack().then_some(Text::Located { offset: field.offset as u16 })
 }
 
 /// A number with its sign, in the base that its beginning says, as strtoull reads it.
@@ -334,6 +345,7 @@ fn narrow(number: Number, value: u64) -> u64 {
         Number::Cpu => (4, false),
         Number::Task => (4, true),
         Number::Register { signed, .. } => (8, signed),
+        Number::Time(_) => (8, false),
     };
     let unused = 64 - 8 * size.min(8);
     if signed { ((value << unused) as i64 >> unused) as u64 } else { value << unused >> unused }

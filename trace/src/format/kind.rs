@@ -25,6 +25,10 @@ pub enum Base {
     String,
     /// `symstr`: an address, recorded as the text of `symbol`.
     SymbolString,
+    /// `char[N]`: text of a fixed size, among the fields.
+    Characters,
+    /// `long[]`: the return addresses of a stack, kept behind the fields up to one that is 0.
+    Stack,
 }
 
 /// How many bits an integer has.
@@ -118,9 +122,9 @@ impl Base {
     pub const fn size(self) -> usize {
         match self {
             Self::Unsigned(width) | Self::Signed(width) | Self::Hexadecimal(width) => width.bytes(),
-            Self::Char => 1,
+            Self::Char | Self::Characters => 1,
             Self::Symbol => 8,
-            Self::String | Self::SymbolString => 4,
+            Self::String | Self::SymbolString | Self::Stack => 4,
         }
     }
 
@@ -149,6 +153,8 @@ impl Base {
             Self::Unsigned(Width::W32) | Self::Hexadecimal(Width::W32) => "u32",
             Self::Unsigned(Width::W64) | Self::Hexadecimal(Width::W64) | Self::Symbol => "u64",
             Self::String | Self::SymbolString => "__data_loc char[]",
+            Self::Characters => "char",
+            Self::Stack => "__data_loc unsigned long[]",
         }
     }
 
@@ -165,6 +171,7 @@ impl Base {
             Self::Char => "'%c'",
             Self::Symbol => "%pS",
             Self::String | Self::SymbolString => r#"\"%s\""#,
+            Self::Characters | Self::Stack => "%s",
         }
     }
 }
@@ -215,6 +222,8 @@ impl fmt::Display for Base {
             Self::Symbol => f.write_str("symbol"),
             Self::String => f.write_str("string"),
             Self::SymbolString => f.write_str("symstr"),
+            Self::Characters => f.write_str("char"),
+            Self::Stack => f.write_str("long[]"),
         }
     }
 }

@@ -29,8 +29,12 @@ use fallible::OutOfMemory;
 
 pub use kind::{Base, Bits, Type, Width};
 
+use crate::definition::synthetic::{self, Synthetic};
+
 /// Bytes of the word that says which values of an array could not be read.
 const UNREAD: usize = 8;
+/// Bytes of a field of a synthetic event.
+const WORD: usize = 8;
 
 /// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +67,8 @@ pub enum Shape {
     Probe,
     /// Of a return probe: `__probe_func` and `__probe_ret_ip`.
     Return,
+    /// Of a synthetic event: none.
+    Synthetic,
 }
 
 /// The record of an event.
@@ -106,9 +112,29 @@ impl Field {
     /// Text `index` in `record`, without the zero at its end. `None` if it is none, or could not be read.
     #[must_use]
     pub fn bytes<'a>(&self, record: &'a [u8], index: usize) -> Option<&'a [u8]> {
-        let place = self.kind.base.is_text().then(|| self.value(record, index))?? as usize;
+        let place = self.is_located().then(|| self.value(record, index))?? as usize;
         let (offset, length) = (place & 0xffff, place >> 16);
         record.get(offset..offset + length.checked_sub(1)?)
+    }
+
+    /// Whether what it is lies behind the fields.
+    fn is_located(&self) -> bool {
+        self.kind.base.is_text() || self.kind.base == Base::Stack
+    }
+
+    /// The return addresses in `record`, if it is a stack.
+    pub fn stack<'a>(&self, record: &'a [u8]) -> impl Iterator<Item = u64> + use<'a> {
+        let bytes = if self.kind.base == Base::Stack { self.bytes(record, 0) } else { None };
+        let words = bytes.unwrap_or(&[]).as_chunks().0.iter();
+        words.map(|word| u64::from_le_bytes(*word)).take_while(|&address| address != 0)
+    }
+
+    /// The text in `record` that has a fixed size, without the zeros that fill it up.
+    #[must_use]
+    pub fn characters<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        let bytes = record.get(self.offset..).unwrap_or(&[]);
+        let bytes = bytes.get(..self.size).unwrap_or(bytes);
+        bytes.split(|&byte| byte == 0).next().unwrap_or(bytes)
     }
 
     /// Which values of an array could not be read: bit 0 for the first.
@@ -125,13 +151,19 @@ impl Field {
     /// Whether filters and histograms can take it for one number.
     #[must_use]
     pub fn is_number(&self) -> bool {
-        self.kind.count == 0 && !self.kind.base.is_text()
+        self.kind.count == 0 && !self.is_text() && !self.is_stack()
+    }
+
+    /// Whether histograms can take it for a stack.
+    #[must_use]
+    pub fn is_stack(&self) -> bool {
+        self.kind.base == Base::Stack
     }
 
     /// Whether filters and histograms can take it for one text.
     #[must_use]
     pub fn is_text(&self) -> bool {
-        self.kind.count == 0 && self.kind.base.is_text()
+        self.kind.count == 0 && (self.kind.base.is_text() || self.kind.base == Base::Characters)
     }
 }
 
@@ -146,12 +178,7 @@ impl Format {
     /// There is no memory for the fields.
     pub fn new<'a>(shape: Shape, arguments: impl IntoIterator<Item = (&'a str, Type)>) -> Result<Self, OutOfMemory> {
         const UNSIGNED_LONG: Base = Base::Unsigned(Width::W64);
-        let mut fields = fallible::collect([
-            Field::new("common_type", "unsigned short", Base::Unsigned(Width::W16), 0),
-            Field::new("common_flags", "unsigned char", Base::Unsigned(Width::W8), 2),
-            Field::new("common_preempt_count", "unsigned char", Base::Unsigned(Width::W8), 3),
-            Field::new("common_pid", "int", Base::Signed(Width::W32), 4),
-        ])?;
+        let mut fields = Self::common()?;
         match shape {
             Shape::Probe => {
                 fallible::push(&mut fields, Field::new("__probe_ip", "unsigned long", UNSIGNED_LONG, 8))?;
@@ -163,6 +190,7 @@ impl Format {
                     Field::new("__probe_ret_ip", "unsigned long", UNSIGNED_LONG, 16),
                 ],
             )?,
+            Shape::Synthetic => {}
         }
         let mut offset = shape.size();
         for (number, (name, kind)) in arguments.into_iter().enumerate() {
@@ -186,10 +214,41 @@ impl Format {
         Ok(Self { shape, fields })
     }
 
+    fn common() -> Result<Vec<Field>, OutOfMemory> {
+        fallible::collect([
+            Field::new("common_type", "unsigned short", Base::Unsigned(Width::W16), 0),
+            Field::new("common_flags", "unsigned char", Base::Unsigned(Width::W8), 2),
+            Field::new("common_preempt_count", "unsigned char", Base::Unsigned(Width::W8), 3),
+            Field::new("common_pid", "int", Base::Signed(Width::W32), 4),
+        ])
+    }
+
+    /// The record of a synthetic event. As in Linux, each of its fields has a word, and a text of a fixed size 256 bytes.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the fields.
+    pub fn of_synthetic(definition: Synthetic) -> Result<Self, OutOfMemory> {
+        let mut fields = Self::common()?;
+        let mut offset = Shape::Synthetic.size();
+        for synthetic::Field { name, kind, base, size, signed } in definition.fields {
+            let (name, text, kind) = (Cow::Owned(name), Cow::Owned(kind), Type::one(base));
+            let field = Field { name, text, offset, size, signed, kind, unread: None, fault: None };
+            offset += if base == Base::Characters { synthetic::TEXT_SIZE } else { WORD };
+            fallible::push(&mut fields, field)?;
+        }
+        Ok(Self { shape: Shape::Synthetic, fields })
+    }
+
     /// The arguments.
     #[must_use]
     pub fn arguments(&self) -> &[Field] {
-        let before = Self::COMMON + if self.shape == Shape::Probe { 1 } else { 2 };
+        let before = Self::COMMON
+            + match self.shape {
+                Shape::Probe => 1,
+                Shape::Return => 2,
+                Shape::Synthetic => 0,
+            };
         self.fields.get(before..).unwrap_or(&[])
     }
 
@@ -203,7 +262,12 @@ impl Format {
     #[must_use]
     pub fn size(&self) -> usize {
         let arrays = self.fields.iter().filter(|field| field.unread.is_some()).count();
-        self.fields.last().map_or(0, |field| field.offset + field.size) + UNREAD * arrays
+        let end = |field: &Field| match (self.shape, field.kind.base) {
+            (Shape::Synthetic, Base::Characters) => field.offset + synthetic::TEXT_SIZE,
+            (Shape::Synthetic, _) => field.offset + WORD,
+            _ => field.offset + field.size,
+        };
+        self.fields.last().map_or(0, end) + UNREAD * arrays
     }
 
     /// Writes the file `format` of the event numbered `id`.
@@ -220,9 +284,13 @@ impl Format {
             write_field(out, field)?;
         }
         out.write_str("\nprint fmt: \"")?;
+        if self.shape == Shape::Synthetic {
+            return self.write_synthetic(out);
+        }
         out.write_str(match self.shape {
             Shape::Probe => "(%lx)",
             Shape::Return => "(%lx <- %lx)",
+            Shape::Synthetic => "",
         })?;
         for field in self.arguments() {
             write!(out, " {}=", field.name)?;
@@ -239,6 +307,7 @@ impl Format {
         out.write_str(match self.shape {
             Shape::Probe => "\", REC->__probe_ip",
             Shape::Return => "\", REC->__probe_func, REC->__probe_ret_ip",
+            Shape::Synthetic => "\"",
         })?;
         for field in self.arguments() {
             let (before, after) = if field.kind.base.is_text() { ("__get_str(", ")") } else { ("REC->", "") };
@@ -253,6 +322,39 @@ impl Format {
     }
 }
 
+impl Format {
+    /// Writes what a synthetic event has in `print fmt`, from the first field on.
+    fn write_synthetic(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        for (number, field) in self.arguments().iter().enumerate() {
+            let before = if number > 0 { ", " } else { "" };
+            write!(out, "{before}{}={}", field.name, synthetic::conversion(&field.text))?;
+        }
+        out.write_char('"')?;
+        for field in self.arguments() {
+            let (before, after) = match field.kind.base {
+                Base::Stack => ("__get_stacktrace(", ")"),
+                base if base.is_text() => ("__get_str(", ")"),
+                _ => ("REC->", ""),
+            };
+            write!(out, ", {before}{}{after}", field.name)?;
+        }
+        out.write_char('\n')
+    }
+
+    /// Writes the fields of a synthetic event as `synthetic_events` lists them.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_fields(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        for (number, field) in self.arguments().iter().enumerate() {
+            let text = field.text.strip_prefix("__data_loc ").unwrap_or(&field.text);
+            write!(out, "{}{text} {}", if number > 0 { "; " } else { "" }, field.name)?;
+        }
+        Ok(())
+    }
+}
+
 impl Shape {
     /// Bytes before the arguments.
     #[must_use]
@@ -260,15 +362,16 @@ impl Shape {
         match self {
             Self::Probe => 16,
             Self::Return => 24,
+            Self::Synthetic => 8,
         }
     }
 }
 
 /// Writes a line of `format`: of an array, the number of values stands behind the name, as in C.
 fn write_field(out: &mut dyn fmt::Write, field: &Field) -> fmt::Result {
-    let Field { name, text, offset, size, signed, kind, .. } = field;
+    let Field { name, text, offset, size, signed, .. } = field;
     let (text, dimension) = match text.find('[') {
-        Some(at) if !kind.base.is_text() => text.split_at(at),
+        Some(at) if !field.is_located() => text.split_at(at),
         _ => (text.as_ref(), ""),
     };
     let signed = u8::from(*signed);

@@ -2,9 +2,14 @@
 //!
 //! Each CPU has a table of its own, and all are made when the trigger is set. A table has room for as many keys as `size` says; a
 //! hit with another key is dropped, and counted as dropped. What stubs count by powers of two is in words of theirs. Reading merges all.
+//! A histogram with variables has one table for all CPUs, as the hits of a pair may be on two of them.
 
+mod action;
 mod error;
+mod expression;
+mod link;
 mod parse;
+mod shared;
 mod table;
 mod text;
 
@@ -14,17 +19,23 @@ use core::iter::repeat_n;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
-use aarch64_kprobes::platform::MAX_CPUS;
+use aarch64_kprobes::platform;
 use aarch64_kprobes::probe::CpuWords;
 use fallible::{Arc, OutOfMemory};
 
+pub(crate) use action::{Deed, Form, From, Handler, Sent};
 pub use error::{Error, Problem};
+pub use expression::Scope;
+pub(crate) use expression::{Content, Known, Needed, OPERANDS_MAX, Op, Others, Reference};
+pub(crate) use link::{Act, Link, Setting};
 pub use parse::{Command, Definition};
+pub(crate) use shared::{NO_ROOM, Shared};
 pub(crate) use table::{CELL, Cell, Keys, MULTIPLIER, Numbers, Store, Table};
 
 use crate::fetch::Word;
 use crate::filter::{Number, Text};
-use parse::{Modifier, Sort};
+use crate::ring::Rings;
+use parse::{Modifier, Sort, Sum};
 use table::Shape;
 
 /// How many values there are besides hits, at most.
@@ -43,8 +54,11 @@ pub struct Histogram {
     pub(crate) keys: Box<[Key]>,
     /// What is summed up besides hits.
     pub(crate) values: Box<[Number]>,
+    /// The table of each CPU, if it has no variables.
     pub(crate) tables: Box<[Table]>,
-    pub(crate) paused: AtomicBool,
+    pub(crate) link: Option<Link>,
+    /// It is being cleared, and no hit is counted, of whatever event.
+    pub(crate) held: AtomicBool,
     /// What stubs count by exponents, by leading zeros.
     exponents: Option<CpuWords>,
     /// Where stubs find the tables, by CPU; 0 for one that has none.
@@ -84,15 +98,20 @@ pub(crate) struct Key {
 }
 
 /// Where a part of a key is had from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    Number { number: Number, transform: Transform },
+    Number {
+        number: Number,
+        transform: Transform,
+    },
     Text(Text),
+    /// The return addresses in a field of this place.
+    Recorded(Text),
     Stack,
 }
 
 /// What a number is in the key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transform {
     /// Itself.
     None,
@@ -118,28 +137,32 @@ impl Tally {
 }
 
 impl Histogram {
-    /// An empty histogram, with a table for each of so many CPUs.
+    /// An empty histogram, with a table for each of so many CPUs. Snapshots are about `rings`.
     ///
     /// # Errors
     ///
     /// No memory for the tables.
-    pub fn new(definition: Definition, cpus: usize) -> Result<Self, OutOfMemory> {
+    pub fn new(definition: Definition, cpus: usize, rings: Option<&'static Rings>) -> Result<Self, OutOfMemory> {
         let keys = fallible::boxed_slice(definition.keys.iter().map(Key::of))?;
-        let values = fallible::boxed_slice(definition.values.iter().map(|value| value.number))?;
+        let link = definition.is_linked().then(|| Link::new(&definition, cpus, rings)).transpose()?;
+        let numbers = definition.sums().filter(|_| link.is_none()).filter_map(Sum::number);
+        let values = fallible::boxed_slice(numbers)?;
         let shape = Shape::of(&definition, keys.iter().copied());
         let table = |_| Table::new(definition.size, shape, values.len());
-        let tables = fallible::boxed_slice(fallible::collect_results((0..cpus).map(table))?)?;
-        let paused = AtomicBool::new(definition.command == Some(Command::Pause));
+        let with_table = if link.is_some() { 0 } else { cpus };
+        let tables = fallible::boxed_slice(fallible::collect_results((0..with_table).map(table))?)?;
+        let held = AtomicBool::new(false);
         let exponents = Self::has_exponents(&definition, shape).then(CpuWords::new).transpose()?;
         let each = Table::places_of(shape);
-        let places = tables.iter().flat_map(Table::places).chain(repeat_n(0, each * MAX_CPUS.saturating_sub(cpus)));
+        let without = platform::cpus().saturating_sub(tables.len());
+        let places = tables.iter().flat_map(Table::places).chain(repeat_n(0, each * without));
         let places = fallible::boxed_slice(places)?;
-        Ok(Self { definition, keys, values, tables, paused, exponents, places })
+        Ok(Self { definition, keys, values, tables, link, held, exponents, places })
     }
 
     /// Whether stubs may count by exponents.
     fn has_exponents(definition: &Definition, shape: Shape) -> bool {
-        matches!(shape, Shape::Exponent) && definition.values.is_empty()
+        matches!(shape, Shape::Exponent) && definition.sums().next().is_none() && !definition.is_linked()
     }
 
     /// Where stubs count.
@@ -158,9 +181,12 @@ impl Histogram {
     /// Bytes of memory that the tables of such a histogram take for so many CPUs.
     #[must_use]
     pub fn bytes(definition: &Definition, cpus: usize) -> usize {
+        if definition.is_linked() {
+            return Link::bytes(definition, cpus);
+        }
         let shape = Shape::of(definition, definition.keys.iter().map(Key::of));
         let words = if Self::has_exponents(definition, shape) { CpuWords::bytes() } else { 0 };
-        Table::bytes(definition.size, shape, definition.values.len()).saturating_mul(cpus).saturating_add(words)
+        Table::bytes(definition.size, shape, definition.sums().count()).saturating_mul(cpus).saturating_add(words)
     }
 
     /// What was asked for.
@@ -169,20 +195,30 @@ impl Histogram {
         &self.definition
     }
 
-    /// Has hits not be counted, or be counted again.
-    pub fn set_paused(&self, paused: bool) {
-        self.paused.store(paused, Relaxed);
+    /// Forgets what was counted, if another trigger may look at it, so that it is not to be replaced. Returns false otherwise.
+    /// `synchronize` waits until no hit is being counted.
+    pub(crate) fn clear(&self, synchronize: fn()) -> bool {
+        let Some(link) = &self.link else { return false };
+        self.held.store(true, Relaxed);
+        synchronize();
+        link.table.clear();
+        self.held.store(false, Relaxed);
+        true
     }
 
-    /// Whether hits are not counted.
-    #[must_use]
-    pub fn is_paused(&self) -> bool {
-        self.paused.load(Relaxed)
+    /// How many values there are besides hits.
+    fn sums(&self) -> usize {
+        self.definition.sums().count()
     }
 
     /// What all CPUs have counted.
-    fn read(&self) -> Result<Reading, OutOfMemory> {
+    pub(crate) fn read(&self) -> Result<Reading, OutOfMemory> {
         let mut reading = Reading::default();
+        if let Some(link) = &self.link {
+            reading.dropped = link.table.dropped.load(Relaxed);
+            link.table.read(&mut reading.entries)?;
+            return Ok(reading);
+        }
         for table in &self.tables {
             reading.dropped += table.dropped.load(Relaxed);
             table.read(self.values.len(), &mut reading.entries)?;
@@ -218,16 +254,25 @@ impl Shape {
     }
 }
 
+/// How many words of an entry a text takes.
+fn words_of_text(text: Text) -> usize {
+    match text {
+        Text::Task => NAME_WORDS,
+        Text::Located { .. } => TEXT_WORDS,
+        Text::Fixed { size, .. } => usize::from(size).div_ceil(8),
+    }
+}
+
 fn words_of(keys: impl Iterator<Item = Key>) -> usize {
     keys.map(|key| key.words).sum()
 }
 
 /// What was read of a histogram.
 #[derive(Debug, Default)]
-struct Reading {
-    /// The words of each entry: the key, hits, values, the task's name.
-    entries: Vec<Vec<u64>>,
-    dropped: u64,
+pub(crate) struct Reading {
+    /// The words of each entry: the key, hits, values, the task's name; and variables.
+    pub(crate) entries: Vec<Vec<u64>>,
+    pub(crate) dropped: u64,
 }
 
 impl Reading {
@@ -260,7 +305,7 @@ impl Key {
     pub(crate) fn needs_record(&self) -> bool {
         match self.source {
             Source::Number { number, .. } => number.needs_record(),
-            Source::Text(text) => text.needs_record(),
+            Source::Text(text) | Source::Recorded(text) => text.needs_record(),
             Source::Stack => false,
         }
     }
@@ -268,9 +313,8 @@ impl Key {
     fn of(field: &parse::KeyField) -> Self {
         let words = match field.source {
             Source::Number { .. } => 1,
-            Source::Text(Text::Task) => NAME_WORDS,
-            Source::Text(Text::Located { .. }) => TEXT_WORDS,
-            Source::Stack => STACK_DEPTH,
+            Source::Text(text) => words_of_text(text),
+            Source::Stack | Source::Recorded(_) => STACK_DEPTH,
         };
         Self { source: field.source, words }
     }

@@ -1,25 +1,32 @@
 //! The parameters of `hist:`, and how they are printed.
 //!
 //! ```text
-//! keys=KEY[,KEY[,KEY]]  [:vals=VALUE[,VALUE]]  [:sort=FIELD[.descending][,…]]  [:size=N]  [:pause|cont|clear]
+//! [name=HISTOGRAM:]keys=KEY[,KEY[,KEY]]  [:vals=VALUE[,VALUE]]  [:sort=FIELD[.descending][,…]]  [:size=N]
+//! [:NAME=EXPRESSION[,…]]  [:clock=CLOCK]  [:nohitcount]  [:ACTION]  [:pause|cont|clear]
 //! ```
 //!
 //! KEY is a field with one of the modifiers `.hex`, `.sym`, `.sym-offset`, `.log2`, `.buckets=N` and, of `common_pid`,
-//! `.execname`; or `common_stacktrace`, `common_cpu` or `comm`. VALUE is a number, which can have `.hex`; `hitcount` is always
-//! one. Every parameter but the keys can be left out. Numbers are decimal, octal (`0…`) or hexadecimal (`0x…`); `.bucket=N` is
-//! `.buckets=N`.
+//! `.execname`, and of a field that is a stack `.stacktrace`; or `common_stacktrace`, `common_cpu`, `common_timestamp` or `comm`.
+//! VALUE is a number, which can have `.hex`, `.percent` or `.graph`, or an [expression](super::expression); `hitcount` is always
+//! one, and with a modifier is shown once more; `nohitcount` leaves it out. HISTOGRAM is a name by which several events share
+//! one. NAME is a variable, and ACTION something [to be done](super::action). Every parameter but the keys can be left out.
+//! Numbers are decimal, octal (`0…`) or hexadecimal (`0x…`); `.bucket=N` is `.buckets=N`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
+use core::{fmt, mem, ptr};
 
 use fallible::{OutOfMemory, TryClone};
 
-use super::{Error, Problem, Source, Transform, VALUES_MAX};
+use super::action::{ACTIONS_MAX, Action, Added, Deed, Typed};
+use super::expression::{Content, Form, Op, Parser, Reference, Scope, VARIABLES_MAX, Value, Variable};
+use super::{Error, Histogram, Key, Problem, Source, Transform, VALUES_MAX};
 use crate::definition::number;
-use crate::filter::{Number, Text, parse as filter};
+use crate::filter::{Number, Text, Time, parse as filter};
 use crate::format::Field;
-use crate::text::is_shown_as;
+use crate::options::TraceClock;
+use crate::recorder::Recorder;
+use crate::text::{are_shown_alike, is_shown_as};
 
 const KEYS_MAX: usize = 3;
 const SORTS_MAX: usize = 2;
@@ -32,9 +39,27 @@ const HITS: &str = "hitcount";
 #[derive(Debug)]
 pub struct Definition {
     pub(super) keys: Vec<KeyField>,
+    /// The name by which several events share it.
+    pub(crate) name: Option<String>,
+    /// The number of hits is not shown.
+    pub(super) no_hits: bool,
     pub(super) values: Vec<ValueField>,
     pub(super) sorts: Vec<Sort>,
     pub(super) size: u32,
+    pub(super) variables: Vec<Variable>,
+    /// Fields that are parameters of actions, as variables.
+    pub(super) fields: Vec<Variable>,
+    /// Variables that only actions set.
+    pub(super) kept: Vec<Variable>,
+    pub(super) actions: Vec<Action>,
+    /// The variables of other triggers.
+    pub(super) references: Vec<Reference>,
+    /// Whether it looks at the time.
+    pub(super) has_times: bool,
+    /// It keeps a field for a trigger of another event, and goes with that.
+    pub(crate) is_automatic: bool,
+    /// The clock that was asked for.
+    pub(super) clock: Option<TraceClock>,
     /// What is to be done with a histogram that may be there already.
     pub command: Option<Command>,
 }
@@ -51,28 +76,85 @@ pub enum Command {
 }
 
 #[derive(Debug)]
-pub(super) struct KeyField {
-    pub(super) name: String,
+pub(crate) struct KeyField {
+    pub(crate) name: String,
     pub(super) modifier: Option<Modifier>,
     pub(super) source: Source,
 }
 
+/// What is shown of an entry besides hits.
 #[derive(Debug)]
-pub(super) struct ValueField {
-    pub(super) name: String,
-    pub(super) hex: bool,
-    pub(super) number: Number,
+pub(super) enum ValueField {
+    /// Hits once more.
+    Hits(Option<Modifier>),
+    Sum(Sum),
 }
 
-/// How a number in a key is shown.
+/// What is summed up besides hits.
+#[derive(Debug)]
+pub(super) struct Sum(pub(super) Value);
+
+impl ValueField {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Hits(_) => HITS,
+            Self::Sum(Sum(value)) => &value.name,
+        }
+    }
+
+    pub(super) fn modifier(&self) -> Option<Modifier> {
+        match self {
+            Self::Hits(modifier) => *modifier,
+            Self::Sum(Sum(value)) => value.modifier,
+        }
+    }
+
+    /// Whether it stands in the file `hist`: Linux leaves expressions out.
+    pub(super) fn is_shown(&self) -> bool {
+        match self {
+            Self::Hits(_) => true,
+            Self::Sum(Sum(value)) => value.form != Form::Computed,
+        }
+    }
+
+    fn sum(&self) -> Option<&Sum> {
+        match self {
+            Self::Hits(_) => None,
+            Self::Sum(sum) => Some(sum),
+        }
+    }
+}
+
+impl Sum {
+    /// The number that it is, if it is no more than that.
+    pub(super) fn number(&self) -> Option<Number> {
+        match &self.0.content {
+            Content::Number(ops) => match ops[..] {
+                [Op::Number(number)] => Some(number),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// How a number is shown, or had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Modifier {
+pub(crate) enum Modifier {
     Hex,
     Sym,
     SymOffset,
     Execname,
     Log2,
     Buckets(u64),
+    /// `usecs`, of a time.
+    Microseconds,
+    /// The part of all, of a value.
+    Percent,
+    /// A bar, of a value.
+    Graph,
+    /// The functions of the addresses, of a stack.
+    Stacktrace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,24 +172,37 @@ pub(super) enum By {
 
 /// A part of the trigger, and how many bytes of it precede.
 #[derive(Clone, Copy)]
-struct Part<'a> {
-    text: &'a str,
-    column: usize,
+pub(super) struct Part<'a> {
+    pub(super) text: &'a str,
+    pub(super) column: usize,
 }
 
 impl<'a> Part<'a> {
-    fn error(self, problem: Problem) -> Error {
-        Error { problem, column: self.column }
+    pub(super) fn error(self, problem: Problem) -> Error {
+        Error { problem, column: self.column, before: None }
     }
 
-    fn split(self, separator: char) -> impl Iterator<Item = Self> {
+    /// `problem`, with the caret where `text` is first in the trigger that has these parameters: that is where Linux looks for it.
+    pub(super) fn error_about(self, problem: Problem, text: &str) -> Error {
+        const COMMAND: &str = "hist:";
+        let in_command = COMMAND.find(text).filter(|_| self.column == COMMAND.len());
+        let column = in_command.unwrap_or_else(|| self.column + self.text.find(text).unwrap_or(0));
+        Error { problem, column, before: None }
+    }
+
+    /// Its bytes from `start` to `end`.
+    pub(super) fn slice(self, start: usize, end: usize) -> Self {
+        Self { text: self.text.get(start..end).unwrap_or(""), column: self.column + start }
+    }
+
+    pub(super) fn split(self, separator: char) -> impl Iterator<Item = Self> {
         self.text.split(separator).map(move |text| {
             let before = text.as_ptr() as usize - self.text.as_ptr() as usize;
             Self { text, column: self.column + before }
         })
     }
 
-    fn split_once(self, separator: char) -> (Self, Option<Self>) {
+    pub(super) fn split_once(self, separator: char) -> (Self, Option<Self>) {
         match self.text.split_once(separator) {
             Some((left, right)) => {
                 let column = self.column + left.len() + separator.len_utf8();
@@ -119,17 +214,36 @@ impl<'a> Part<'a> {
 }
 
 impl Definition {
-    /// Reads the parameters of a histogram of an event with these `fields`. `column` bytes of the trigger precede them.
+    /// Reads the parameters of a histogram of an event with these `fields`, which refers to no other trigger. `column` bytes of the
+    /// trigger precede them.
     ///
     /// # Errors
     ///
     /// What is wrong, and where.
     pub fn parse(text: &str, column: usize, fields: &[Field]) -> Result<Self, Error> {
+        Self::parse_in(text, column, fields, &Scope::NONE)
+    }
+
+    /// The same for one that can refer to others.
+    ///
+    /// # Errors
+    ///
+    /// As of [`parse`](Self::parse).
+    pub fn parse_in(text: &str, column: usize, fields: &[Field], scope: &Scope<'_>) -> Result<Self, Error> {
         let all = Part { text, column };
         let (mut keys, mut values, mut sorts) = (None, None, None);
         let mut size = SIZE_DEFAULT;
-        let mut command = None;
+        let (mut command, mut clock) = (None, None);
+        let (mut name_of_it, mut no_hits) = (None, false);
+        let (mut own, mut actions) = (Vec::new(), Vec::new());
         for part in all.split(':') {
+            if let Some(action) = Typed::parse(all, part)? {
+                if actions.len() == ACTIONS_MAX {
+                    return Err(part.error(Problem::NoAction));
+                }
+                fallible::push(&mut actions, action)?;
+                continue;
+            }
             let (name, value) = part.split_once('=');
             match (name.text, value) {
                 (_, Some(Part { text: "", .. })) => return Err(part.error(Problem::EmptyAssignment)),
@@ -137,47 +251,193 @@ impl Definition {
                 ("values" | "vals" | "val", Some(value)) => values = Some(value),
                 ("sort", Some(value)) => sorts = Some((part, value)),
                 ("size", Some(value)) => size = parse_size(value)?,
-                (_, Some(_)) => return Err(part.error(Problem::MalformedAssignment)),
+                ("clock", Some(value)) => {
+                    let meant = TraceClock::find(value.text);
+                    clock = Some(meant.ok_or_else(|| all.error_about(Problem::Clock, value.text))?);
+                }
+                ("name", Some(value)) => name_of_it = Some(value.text),
+                (_, Some(_)) => fallible::extend(&mut own, part.split(','))?,
+                ("nohitcount" | "NOHC", None) => no_hits = true,
                 ("pause", None) => command = Some(Command::Pause),
                 ("cont" | "continue", None) => command = Some(Command::Continue),
                 ("clear", None) => command = Some(Command::Clear),
                 (_, None) => return Err(part.error(Problem::NoAction)),
             }
         }
-        let keys = keys.ok_or_else(|| all.error(Problem::NoKeys))?.split(',').map(|key| parse_key(key, fields));
+        let own = own.into_iter().map(|part| match part.split_once('=') {
+            (_, None) => Err(all.error_about(Problem::MalformedAssignment, part.text)),
+            (name, Some(value)) => Ok((name, value)),
+        });
+        let own = fallible::collect_results(own)?;
+        if let Some((name, _)) = own.get(VARIABLES_MAX) {
+            return Err(all.error_about(Problem::TooManyVariables, name.text));
+        }
+        let keys = keys.ok_or_else(|| all.error(Problem::NoKeys))?;
+        // One unit is that of all times.
+        let microseconds = text.contains("common_timestamp.usecs");
+        let matched = fallible::collect(actions.iter().filter_map(Typed::matched))?;
+        let is_event = |event| scope.others.is_none_or(|others| others.is_event(event));
+        if let Some((_, event)) = matched.iter().find(|event| !is_event(**event)) {
+            return Err(all.error_about(Problem::NoSuchEvent, event));
+        }
+        let (references, matched) = (Vec::new(), &matched[..]);
+        let mut parser = Parser { all, fields, scope, own: &own, matched, references, parts: Vec::new(), microseconds };
+        let mut sums = Vec::new();
+        let mut is_first_hits = true;
+        for value in values.into_iter().flat_map(|values| values.split(',')) {
+            if !(value.text == HITS && mem::take(&mut is_first_hits)) {
+                fallible::push(&mut sums, parse_value(value, &mut parser)?)?;
+            }
+        }
+        if no_hits && sums.is_empty() {
+            return Err(Error { problem: Problem::NeedsValue, column: 0, before: None });
+        }
+        if sums.len() > VALUES_MAX {
+            return Err(all.error(Problem::TooManyValues));
+        }
+        let mut variables: Vec<Variable> = Vec::new();
+        for &(name, value) in &own {
+            refuse_shown(value)?;
+            let is_taken = variables.iter().any(|variable| variable.name == name.text)
+                || !scope.is_removal && command.is_none() && scope.find(scope.event, name.text).is_some();
+            if is_taken {
+                return Err(parser.error(Problem::DuplicateVariable, name.text));
+            }
+            let (name, value) = (fallible::copy(name.text)?, parser.value(value)?);
+            fallible::push(&mut variables, Variable { name, value })?;
+        }
+        let time = Time { clock: scope.clock, microseconds };
+        let keys = keys.split(',').map(|key| match key.text.contains('$') {
+            true => Err(parser.error(Problem::ReferenceInKey, key.text)),
+            false => parse_key(key, fields, time),
+        });
         let keys = fallible::collect_results(keys)?;
         if keys.len() > KEYS_MAX {
             return Err(all.error(Problem::TooManyKeys));
         }
-        let values = values
-            .into_iter()
-            .flat_map(|values| values.split(','))
-            .filter(|value| value.text != HITS)
-            .map(|value| parse_value(value, fields));
-        let values = fallible::collect_results(values)?;
-        if values.len() > VALUES_MAX {
-            return Err(all.error(Problem::TooManyValues));
-        }
-        let mut definition = Self { keys, values, sorts: Vec::new(), size, command };
-        definition.sorts = definition.parse_sorts(sorts)?;
-        Ok(definition)
+        let sorts = Sorted { keys: &keys, values: &sums }.parse(sorts)?;
+        parser.parts = fallible::collect(keys.iter().map(|key| Key::of(key).words))?;
+        let mut added = Added::default();
+        let actions = actions.into_iter().map(|action| parser.action(action, &variables, &mut added));
+        let actions = fallible::collect_results(actions)?;
+        let (references, Added { fields, kept }) = (parser.references, added);
+        let has_times = text.contains("common_timestamp");
+        let values = sums;
+        let name = name_of_it.map(fallible::copy).transpose()?;
+        Ok(Self {
+            keys,
+            name,
+            no_hits,
+            values,
+            sorts,
+            size,
+            variables,
+            fields,
+            kept,
+            actions,
+            references,
+            has_times,
+            is_automatic: false,
+            clock,
+            command,
+        })
+    }
+
+    /// The number of the variable with this name.
+    pub(crate) fn variable(&self, name: &str) -> Option<usize> {
+        self.variables.iter().position(|variable| variable.name == name)
+    }
+
+    /// The clock that records are to have, if it looks at the time.
+    #[must_use]
+    pub fn clock(&self) -> Option<TraceClock> {
+        self.has_times.then(|| self.clock.unwrap_or(TraceClock::Global))
+    }
+
+    /// Whether what is counted on one CPU is looked at on others: it has variables, or looks at those of others.
+    pub(super) fn is_linked(&self) -> bool {
+        !self.variables.is_empty()
+            || !self.references.is_empty()
+            || !self.actions.is_empty()
+            || self.sums().any(|sum| sum.number().is_none())
+    }
+
+    /// What is summed up besides hits.
+    pub(super) fn sums(&self) -> impl Iterator<Item = &Sum> {
+        self.values.iter().filter_map(ValueField::sum)
+    }
+
+    /// Words of an entry between the hits and what a value shows; `None` for hits.
+    pub(super) fn column(&self, value: usize) -> Option<usize> {
+        self.values.get(value)?.sum()?;
+        Some(self.values.iter().take(value).filter_map(ValueField::sum).count())
+    }
+
+    /// Whether it refers to a variable of `histogram`.
+    pub(crate) fn refers_to(&self, histogram: &Histogram) -> bool {
+        self.references.iter().any(|reference| ptr::eq(&*reference.histogram, histogram))
     }
 
     /// Whether both count the same in the same way; their sizes may differ.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        self.keys.iter().map(|key| (&key.name, key.modifier)).eq(other.keys.iter().map(|key| (&key.name, key.modifier)))
-            && self
-                .values
-                .iter()
-                .map(|value| (&value.name, value.hex))
-                .eq(other.values.iter().map(|value| (&value.name, value.hex)))
+        fn are_same<T: fmt::Display>(one: &[T], other: &[T]) -> bool {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| are_shown_alike(one, other))
+        }
+        self.name == other.name
+            && are_same(&self.keys, &other.keys)
+            && are_same(&self.values, &other.values)
+            && are_same(&self.variables, &other.variables)
+            && are_same(&self.actions, &other.actions)
             && self.sorts == other.sorts
     }
 
+    /// Whether both, of events that may differ, count the same from the same places of a record.
+    pub(crate) fn is_interchangeable(&self, other: &Self) -> bool {
+        let values = self.sums().map(|Sum(value)| value).chain(self.variables.iter().map(|variable| &variable.value));
+        let others = other.sums().map(|Sum(value)| value).chain(other.variables.iter().map(|variable| &variable.value));
+        self.is_same(other)
+            && self.keys.iter().map(|key| key.source).eq(other.keys.iter().map(|key| key.source))
+            && values.map(|value| &value.content).eq(others.map(|value| &value.content))
+    }
+
+    /// Whether an action records synthetic events.
+    pub(crate) fn emits(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action.deed, Deed::Trace { .. }))
+    }
+
+    /// Whether an action records with `recorder`.
+    pub(crate) fn records_with(&self, recorder: &Recorder) -> bool {
+        self.actions.iter().any(|action| match &action.deed {
+            Deed::Trace { recorder: own, .. } => ptr::eq(&**own, recorder),
+            Deed::Save(..) | Deed::Snapshot => false,
+        })
+    }
+
+    /// Whether its keys have these parts.
+    pub(crate) fn has_parts(&self, parts: &[usize]) -> bool {
+        self.keys.iter().map(|key| Key::of(key).words).eq(parts.iter().copied())
+    }
+
+    /// The names of its keys, with commas between them.
+    pub(crate) fn write_keys(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        for (number, key) in self.keys.iter().enumerate() {
+            write!(out, "{}{}", if number > 0 { "," } else { "" }, key.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a histogram is sorted by.
+struct Sorted<'a> {
+    keys: &'a [KeyField],
+    values: &'a [ValueField],
+}
+
+impl Sorted<'_> {
     /// Reads the fields to sort by, in `parameter`, which begins with `sort=`. An error of the list as a whole is one of the
     /// parameter.
-    fn parse_sorts(&self, parameter: Option<(Part<'_>, Part<'_>)>) -> Result<Vec<Sort>, Error> {
+    fn parse(&self, parameter: Option<(Part<'_>, Part<'_>)>) -> Result<Vec<Sort>, Error> {
         let Some((parameter, all)) = parameter else {
             return Ok(fallible::collect([Sort { by: By::Hits, descending: false }])?);
         };
@@ -206,7 +466,7 @@ impl Definition {
         };
         let key = |name: &str| self.keys.iter().position(|key| key.name == name || is_shown_as(key, name)).map(By::Key);
         let value = |name: &str| {
-            let value = |value: &ValueField| value.name == name || is_shown_as(value, name);
+            let value = |value: &ValueField| value.name() == name || is_shown_as(value, name);
             self.values.iter().position(value).map(By::Value)
         };
         let find = |name: &str| match name {
@@ -231,9 +491,10 @@ fn parse_size(value: Part<'_>) -> Result<u32, Error> {
     size.filter(|&size| size >= SIZE_MIN).ok_or_else(|| value.error(Problem::BadSize))
 }
 
-fn parse_key(key: Part<'_>, fields: &[Field]) -> Result<KeyField, Error> {
+fn parse_key(key: Part<'_>, fields: &[Field], time: Time) -> Result<KeyField, Error> {
     let (field, modifier) = key.split_once('.');
-    let modifier = modifier.map(parse_modifier).transpose()?.map(|modifier| (modifier, key));
+    let part = modifier.unwrap_or(key);
+    let modifier = modifier.map(parse_modifier).transpose()?.map(|modifier| (modifier, part));
     let without_modifier = |name: &str, source| match modifier {
         None => Ok(KeyField { name: fallible::copy(name)?, modifier: None, source }),
         Some((_, part)) => Err(part.error(Problem::BadModifier)),
@@ -243,16 +504,29 @@ fn parse_key(key: Part<'_>, fields: &[Field]) -> Result<KeyField, Error> {
             Some((Modifier::Log2, _)) => Transform::Log2,
             Some((Modifier::Buckets(size), _)) => Transform::Buckets(size),
             Some((Modifier::Execname, part)) if name != "common_pid" => return Err(part.error(Problem::BadModifier)),
+            Some((Modifier::Stacktrace | Modifier::Percent | Modifier::Graph, part)) => {
+                return Err(part.error(Problem::BadModifier));
+            }
             _ => Transform::None,
         };
         let modifier = modifier.map(|(modifier, _)| modifier);
         Ok(KeyField { name: fallible::copy(name)?, modifier, source: Source::Number { number, transform } })
     };
+    let stack = |found: &Field| {
+        let text = filter::stack(found).filter(|_| modifier.is_some_and(|(one, _)| one == Modifier::Stacktrace))?;
+        Some(Source::Recorded(text))
+    };
     match (fields.iter().find(|candidate| candidate.name == field.text), field.text) {
+        (_, "common_timestamp") => number("common_timestamp", Number::Time(time)),
         (Some(found), name) => match (filter::number(found), filter::text(found)) {
             (Some(found), _) => number(name, found),
             (None, Some(text)) => without_modifier(name, Source::Text(text)),
-            (None, None) => Err(field.error(Problem::FieldNotFound)),
+            (None, None) => match stack(found) {
+                Some(source) => {
+                    Ok(KeyField { name: fallible::copy(name)?, modifier: Some(Modifier::Stacktrace), source })
+                }
+                None => Err(field.error(Problem::FieldNotFound)),
+            },
         },
         (None, "stacktrace" | "common_stacktrace") => without_modifier("common_stacktrace", Source::Stack),
         (None, "comm") => without_modifier("comm", Source::Text(Text::Task)),
@@ -261,13 +535,17 @@ fn parse_key(key: Part<'_>, fields: &[Field]) -> Result<KeyField, Error> {
     }
 }
 
-fn parse_modifier(modifier: Part<'_>) -> Result<Modifier, Error> {
+pub(super) fn parse_modifier(modifier: Part<'_>) -> Result<Modifier, Error> {
     Ok(match modifier.text {
         "hex" => Modifier::Hex,
         "sym" => Modifier::Sym,
         "sym-offset" => Modifier::SymOffset,
         "execname" => Modifier::Execname,
         "log2" => Modifier::Log2,
+        "usecs" => Modifier::Microseconds,
+        "percent" => Modifier::Percent,
+        "graph" => Modifier::Graph,
+        "stacktrace" => Modifier::Stacktrace,
         other => {
             let size = other.strip_prefix("buckets=").or_else(|| other.strip_prefix("bucket="));
             let size = size.and_then(number::unsigned).filter(|&size| size > 0);
@@ -276,24 +554,33 @@ fn parse_modifier(modifier: Part<'_>) -> Result<Modifier, Error> {
     })
 }
 
-fn parse_value(value: Part<'_>, fields: &[Field]) -> Result<ValueField, Error> {
-    let (field, modifier) = value.split_once('.');
-    let hex = match modifier {
-        None => false,
-        Some(Part { text: "hex", .. }) => true,
-        Some(modifier) => return Err(modifier.error(Problem::BadModifier)),
-    };
-    let found = fields.iter().find(|candidate| candidate.name == field.text);
-    let number = match (found.and_then(filter::number), field.text) {
-        (Some(number), _) => number,
-        (None, "cpu" | "common_cpu") => Number::Cpu,
-        (None, _) if found.is_some_and(|found| filter::text(found).is_some()) => {
-            return Err(field.error(Problem::TextOperand));
+/// Refuses a variable with a modifier that is one of how values are shown.
+fn refuse_shown(value: Part<'_>) -> Result<(), Error> {
+    match value.split_once('.') {
+        (_, Some(modifier @ Part { text: "percent" | "graph", .. })) => Err(modifier.error(Problem::BadModifier)),
+        _ => Ok(()),
+    }
+}
+
+fn parse_value<'a>(part: Part<'a>, parser: &mut Parser<'a>) -> Result<ValueField, Error> {
+    const SHOWN: &[Modifier] = &[Modifier::Hex, Modifier::Microseconds, Modifier::Percent, Modifier::Graph];
+    let is_shown = |modifier: Option<Modifier>| modifier.is_none_or(|modifier| SHOWN.contains(&modifier));
+    if let (Part { text: HITS, .. }, modifier) = part.split_once('.') {
+        let shown = modifier.map(parse_modifier).transpose()?;
+        return match modifier.filter(|_| !is_shown(shown)) {
+            Some(modifier) => Err(modifier.error(Problem::BadModifier)),
+            None => Ok(ValueField::Hits(shown)),
+        };
+    }
+    let value = parser.value(part)?;
+    match (&value.content, value.modifier) {
+        (Content::Number(_), modifier) if is_shown(modifier) => Ok(ValueField::Sum(Sum(value))),
+        (_, Some(_)) => {
+            let (_, modifier) = part.split_once('.');
+            Err(modifier.unwrap_or(part).error(Problem::BadModifier))
         }
-        (None, _) => return Err(field.error(Problem::FieldNotFound)),
-    };
-    let name = if number == Number::Cpu { "common_cpu" } else { field.text };
-    Ok(ValueField { name: fallible::copy(name)?, hex, number })
+        (_, None) => Err(part.error(Problem::TextOperand)),
+    }
 }
 
 impl TryClone for Definition {
@@ -301,14 +588,27 @@ impl TryClone for Definition {
         let key = |KeyField { name, modifier, source }: &KeyField| -> Result<_, OutOfMemory> {
             Ok(KeyField { name: fallible::copy(name)?, modifier: *modifier, source: *source })
         };
-        let value = |ValueField { name, hex, number }: &ValueField| -> Result<_, OutOfMemory> {
-            Ok(ValueField { name: fallible::copy(name)?, hex: *hex, number: *number })
+        let value = |value: &ValueField| -> Result<_, OutOfMemory> {
+            Ok(match value {
+                ValueField::Hits(modifier) => ValueField::Hits(*modifier),
+                ValueField::Sum(Sum(value)) => ValueField::Sum(Sum(value.try_clone()?)),
+            })
         };
         Ok(Self {
+            name: self.name.try_clone()?,
+            no_hits: self.no_hits,
             keys: fallible::collect_results(self.keys.iter().map(key))?,
             values: fallible::collect_results(self.values.iter().map(value))?,
             sorts: fallible::collect(self.sorts.iter().copied())?,
             size: self.size,
+            variables: fallible::collect_results(self.variables.iter().map(Variable::try_clone))?,
+            fields: fallible::collect_results(self.fields.iter().map(Variable::try_clone))?,
+            kept: fallible::collect_results(self.kept.iter().map(Variable::try_clone))?,
+            actions: fallible::collect_results(self.actions.iter().map(Action::try_clone))?,
+            references: fallible::collect(self.references.iter().cloned())?,
+            has_times: self.has_times,
+            is_automatic: self.is_automatic,
+            clock: self.clock,
             command: self.command,
         })
     }
@@ -318,12 +618,21 @@ impl TryClone for Definition {
 impl fmt::Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comma = |number| if number > 0 { "," } else { "" };
+        if let Some(name) = &self.name {
+            write!(f, "{name}:")?;
+        }
         f.write_str("keys=")?;
         for (number, key) in self.keys.iter().enumerate() {
             write!(f, "{}{key}", comma(number))?;
         }
-        write!(f, ":vals={HITS}")?;
-        self.values.iter().try_for_each(|value| write!(f, ",{value}"))?;
+        f.write_str(":vals=")?;
+        f.write_str(if self.no_hits { "" } else { HITS })?;
+        for (number, value) in self.values.iter().enumerate() {
+            write!(f, "{}{value}", if self.no_hits { comma(number) } else { "," })?;
+        }
+        for (number, variable) in self.variables.iter().enumerate() {
+            write!(f, "{}{variable}", if number > 0 { "," } else { ":" })?;
+        }
         f.write_str(":sort=")?;
         for (number, sort) in self.sorts.iter().enumerate() {
             f.write_str(comma(number))?;
@@ -334,28 +643,46 @@ impl fmt::Display for Definition {
             }
             f.write_str(if sort.descending { ".descending" } else { "" })?;
         }
-        write!(f, ":size={}", self.size)
+        write!(f, ":size={}", self.size)?;
+        if let Some(clock) = self.clock() {
+            write!(f, ":clock={}", clock.name())?;
+        }
+        f.write_str(if self.no_hits { ":nohitcount" } else { "" })?;
+        self.actions.iter().try_for_each(|action| action.fmt(f))
     }
 }
 
 impl fmt::Display for KeyField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
-        match self.modifier {
-            None => Ok(()),
-            Some(Modifier::Hex) => f.write_str(".hex"),
-            Some(Modifier::Sym) => f.write_str(".sym"),
-            Some(Modifier::SymOffset) => f.write_str(".sym-offset"),
-            Some(Modifier::Execname) => f.write_str(".execname"),
-            Some(Modifier::Log2) => f.write_str(".log2"),
-            Some(Modifier::Buckets(size)) => write!(f, ".buckets={size}"),
+        self.modifier.map_or(Ok(()), |modifier| write!(f, "{modifier}"))
+    }
+}
+
+/// The modifier as it is typed, with its dot.
+impl fmt::Display for Modifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hex => f.write_str(".hex"),
+            Self::Sym => f.write_str(".sym"),
+            Self::SymOffset => f.write_str(".sym-offset"),
+            Self::Execname => f.write_str(".execname"),
+            Self::Log2 => f.write_str(".log2"),
+            Self::Buckets(size) => write!(f, ".buckets={size}"),
+            Self::Microseconds => f.write_str(".usecs"),
+            Self::Percent => f.write_str(".percent"),
+            Self::Graph => f.write_str(".graph"),
+            Self::Stacktrace => f.write_str(".stacktrace"),
         }
     }
 }
 
 impl fmt::Display for ValueField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)?;
-        f.write_str(if self.hex { ".hex" } else { "" })
+        match self {
+            Self::Hits(None) => f.write_str(HITS),
+            Self::Hits(Some(modifier)) => write!(f, "{HITS}{modifier}"),
+            Self::Sum(Sum(value)) => value.fmt(f),
+        }
     }
 }

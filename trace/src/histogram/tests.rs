@@ -95,6 +95,29 @@ fn keys_are_shown_as_their_modifiers_say() {
 }
 
 #[test]
+fn values_are_shown_as_parts_and_bars() {
+    let hits = || [1, 1, 1, 2].map(hit);
+    assert_eq!(
+        entries("hist:keys=x:vals=hitcount.percent,x.graph", hits()),
+        [
+            "{ x:          2 } hitcount:          1  hitcount (%):  25.00  x: #############       ",
+            "{ x:          1 } hitcount:          3  hitcount (%):  75.00  x: ####################",
+        ]
+    );
+    assert_eq!(
+        entries("hist:keys=x:vals=hitcount,x.percent,hitcount:sort=x:nohitcount", hits()),
+        [
+            "{ x:          2 }  x (%):  40.00  hitcount:          1",
+            "{ x:          1 }  x (%):  60.00  hitcount:          3"
+        ]
+    );
+    assert_eq!(
+        entries("hist:keys=x:vals=x.graph,x.percent", [hit(0)]),
+        [format!("{{ x:          0 }} hitcount:          1  x: {:20}  x (%):   0.00", "")]
+    );
+}
+
+#[test]
 fn entries_are_sorted_by_hits_and_by_what_is_asked_for() {
     let hits = || [(9, 1), (9, 1), (7, 5), (8, 1)].map(|(x, u)| Hit::with(u, 0, x, ""));
     let order = |sort: &str| {
@@ -224,11 +247,18 @@ fn definitions_print_as_they_can_be_typed() {
         ),
         ("keys=x.bucket=0x10:size=0x100", "keys=x.buckets=16:vals=hitcount:sort=hitcount:size=256"),
         ("keys=x.buckets=010:size=0400", "keys=x.buckets=8:vals=hitcount:sort=hitcount:size=256"),
+        (
+            "name=all:keys=u:vals=x.percent,hitcount.graph:nohitcount",
+            "all:keys=u:vals=x.percent,hitcount.graph:sort=hitcount:size=2048:nohitcount",
+        ),
+        ("keys=u:vals=hitcount,hitcount", "keys=u:vals=hitcount,hitcount:sort=hitcount:size=2048"),
         ("keys=stacktrace", "keys=common_stacktrace:vals=hitcount:sort=hitcount:size=2048"),
         ("keys=cpu,common_pid.execname", "keys=common_cpu,common_pid.execname:vals=hitcount:sort=hitcount:size=2048"),
     ] {
         assert_eq!(definition(typed).unwrap().to_string(), printed);
-        assert_eq!(definition(printed).unwrap().to_string(), printed);
+        // A name is printed without `name=`, as in Linux.
+        let again = printed.strip_prefix("all:").map(|rest| format!("name=all:{rest}"));
+        assert_eq!(definition(again.as_deref().unwrap_or(printed)).unwrap().to_string(), printed);
     }
 }
 
@@ -247,16 +277,25 @@ fn what_is_wrong_is_pointed_at() {
     for modifier in ["buckets=0", "bucket=0x0", "buckets=0x", "bucket=08", "buckets", "bucketss=1"] {
         assert_eq!(refused(&format!("keys=u.{modifier}")), (Problem::BadModifier, 7), "{modifier}");
     }
-    assert_eq!(refused("keys=u.execname"), (Problem::BadModifier, 5));
-    assert_eq!(refused("keys=t.log2"), (Problem::BadModifier, 5));
+    assert_eq!(refused("keys=u.execname"), (Problem::BadModifier, 7));
+    assert_eq!(refused("keys=t.log2"), (Problem::BadModifier, 7));
+    for modifier in ["percent", "graph", "stacktrace"] {
+        assert_eq!(refused(&format!("keys=u.{modifier}")), (Problem::BadModifier, 7));
+        assert_eq!(refused(&format!("keys=s:lat=u.{modifier}")), (Problem::BadModifier, 13));
+    }
+    assert_eq!(refused("keys=u:nohitcount"), (Problem::NeedsValue, 0));
+    assert_eq!(refused("keys=u:vals=hitcount:NOHC"), (Problem::NeedsValue, 0));
+    assert_eq!(refused("keys=u,$s"), (Problem::ReferenceInKey, 7));
     assert_eq!(refused("keys=u:vals=x.log2"), (Problem::BadModifier, 14));
     assert_eq!(refused("keys=u:vals=t"), (Problem::TextOperand, 12));
     assert_eq!(refused("keys=u:sort="), (Problem::EmptyAssignment, 7));
-    assert_eq!(refused("keys=u:lat=3"), (Problem::MalformedAssignment, 7));
+    assert_eq!(refused("keys=u:lat=s,3"), (Problem::MalformedAssignment, 13));
     assert_eq!(refused("keys=u:size=127x"), (Problem::BadSize, 12));
     assert_eq!(refused("keys=u:size=64"), (Problem::BadSize, 12));
     assert_eq!(refused("keys=u:size=131073"), (Problem::BadSize, 12));
-    assert_eq!(refused("keys=u:onmatch(x)"), (Problem::NoAction, 7));
+    assert_eq!(refused("keys=u:onmatch(x)"), (Problem::NoSubsystem, 15));
+    assert_eq!(refused("keys=u:onmatch(y.x)"), (Problem::NoAction, 0));
+    assert_eq!(refused("keys=u:onmiss(x)"), (Problem::NoAction, 7));
     assert_eq!(refused("keys=u:sort=u,"), (Problem::EmptySortField, 7));
     assert_eq!(refused("keys=u:sort=.descending"), (Problem::EmptySortField, 7));
     assert_eq!(refused("keys=u:sort=u,,x"), (Problem::EmptySortField, 7));

@@ -1,10 +1,14 @@
 //! The file `hist`, in the layout of Linux.
 
+use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt::{self, Write};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::parse::{By, KeyField};
-use super::{Histogram, Modifier, NAME_WORDS, Sort, Source, TEXT_WORDS, text_of};
+use super::{Deed, Handler, Histogram, Modifier, NAME_WORDS, Sort, Source, TEXT_WORDS, text_of};
+use fallible::OutOfMemory;
+
 use crate::filter::Number;
 use crate::host::Symbols;
 use crate::text::ShowError;
@@ -25,9 +29,11 @@ impl Histogram {
         // Where nothing else says an order, keys have their own.
         reading.entries.sort_unstable_by(|one, other| self.order(one, other).then_with(|| one.cmp(other)));
         write!(out, "# event histogram\n#\n# trigger info: {trigger}\n#\n\n")?;
+        let stats = self.stats(&reading.entries)?;
         for entry in &reading.entries {
-            self.write_entry(out, entry, symbols)?;
+            self.write_entry(out, entry, &stats, symbols)?;
         }
+        self.write_snapshot(out, symbols)?;
         let sums = self.key_words();
         let hits =
             reading.entries.iter().filter_map(|entry| entry.get(sums)).fold(0_u64, |all, hits| all.wrapping_add(*hits));
@@ -36,28 +42,110 @@ impl Histogram {
         Ok(())
     }
 
-    fn write_entry(&self, out: &mut dyn Write, entry: &[u64], symbols: &dyn Symbols) -> fmt::Result {
+    /// Says why the last snapshot was taken.
+    fn write_snapshot(&self, out: &mut dyn Write, symbols: &dyn Symbols) -> Result<(), ShowError> {
+        let Some(link) = &self.link else { return Ok(()) };
+        for (act, action) in link.actions.iter().zip(&self.definition.actions) {
+            let Some(number) = act.latest.entry.load(Relaxed).checked_sub(1) else { continue };
+            let (handler, value) = (handler_name(act.handler), act.latest.value.load(Relaxed));
+            out.write_str("\nSnapshot taken (see tracing/snapshot).  Details:\n")?;
+            write!(out, "\ttriggering value {{ {handler}({}) }}: {value:>10}", action.of())?;
+            out.write_str("\ttriggered by event with key: ")?;
+            let start = number as usize * link.table.stride;
+            let words = link.table.words.get(start..start + link.table.stride).unwrap_or(&[]);
+            self.write_keys(out, &fallible::collect(words.iter().map(|word| word.load(Relaxed)))?, symbols)?;
+            out.write_char('\n')?;
+        }
+        Ok(())
+    }
+
+    /// Writes what actions have kept.
+    fn write_actions(&self, out: &mut dyn Write, entry: &[u64], symbols: &dyn Symbols) -> fmt::Result {
+        let Some(link) = &self.link else { return Ok(()) };
+        let word = |number: usize| link.kept.get(number).and_then(|kept| entry.get(kept.at)).unwrap_or(&0);
+        for act in link.actions.iter().filter(|act| !matches!(act.deed, Deed::Snapshot)) {
+            let Some((_, kept)) = act.watched else { continue };
+            let name = if act.handler == Handler::Max { "max" } else { "changed" };
+            write!(out, "\n\t{name}: {:>10}", word(kept))?;
+            let saved = self.definition.kept.iter().enumerate().filter(|(_, variable)| !variable.name.is_empty());
+            for (number, variable) in saved {
+                let setting = link.kept.get(number).map_or(0..0, |kept| kept.at..kept.at + kept.words);
+                let words = entry.get(setting).unwrap_or(&[]);
+                write!(out, "  {}: ", variable.name)?;
+                if variable.is_stack() {
+                    out.write_char('\n')?;
+                    write_addresses(out, words, symbols)?;
+                } else if variable.is_text() {
+                    write_column(out, 32, |out| write_text(out, words))?;
+                } else {
+                    write!(out, "{:>10}", word(number))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The word of an entry that a value shows.
+    fn shown(&self, entry: &[u64], value: usize) -> u64 {
+        let word = self.key_words() + self.definition.column(value).map_or(0, |column| 1 + column);
+        entry.get(word).copied().unwrap_or(0)
+    }
+
+    /// What each value is in all entries.
+    fn stats(&self, entries: &[Vec<u64>]) -> Result<Vec<Stat>, OutOfMemory> {
+        let of = |value| {
+            let all = entries.iter().map(|entry| self.shown(entry, value));
+            all.fold(Stat::default(), |Stat { total, most }, one| Stat {
+                total: total.wrapping_add(one),
+                most: most.max(one),
+            })
+        };
+        fallible::collect((0..self.definition.values.len()).map(of))
+    }
+
+    fn write_entry(&self, out: &mut dyn Write, entry: &[u64], stats: &[Stat], symbols: &dyn Symbols) -> fmt::Result {
+        self.write_keys(out, entry, symbols)?;
+        let sums = entry.get(self.key_words()..).unwrap_or(&[]);
+        if !self.definition.no_hits {
+            write!(out, " hitcount: {:>10}", sums.first().unwrap_or(&0))?;
+        }
+        let values = self.definition.values.iter().zip(stats).enumerate();
+        for (number, (value, stat)) in values.filter(|(_, (value, _))| value.is_shown()) {
+            let (name, shown) = (value.name(), self.shown(entry, number));
+            match value.modifier() {
+                Some(Modifier::Percent) => match hundredths(shown, stat.total) {
+                    Some(part) => write!(out, "  {name} (%): {:>3}.{:02}", part / 100, part % 100)?,
+                    None => write!(out, "  {name} (%):[ERROR]")?,
+                },
+                Some(Modifier::Graph) => match hundredths(shown, stat.most) {
+                    Some(part) => {
+                        let bar = (part as usize * BAR.len() / 10_000).min(BAR.len());
+                        write!(out, "  {name}: {:<20}", &BAR[..bar])?;
+                    }
+                    None => write!(out, "  {name}: {:>20}", "[ERROR]")?,
+                },
+                Some(Modifier::Hex) => write!(out, "  {name}: {shown:>10x}")?,
+                _ => write!(out, "  {name}: {shown:>10}")?,
+            }
+        }
+        self.write_actions(out, entry, symbols)?;
+        out.write_char('\n')
+    }
+
+    fn write_keys(&self, out: &mut dyn Write, entry: &[u64], symbols: &dyn Symbols) -> fmt::Result {
         out.write_str("{ ")?;
         let sums = entry.get(self.key_words()..).unwrap_or(&[]);
-        let names = sums.get(1 + self.values.len()..).unwrap_or(&[]);
+        let names = sums.get(1 + self.sums()..).unwrap_or(&[]);
         let mut words = entry;
         let mut many_lines = false;
         for (number, (key, field)) in self.keys.iter().zip(&self.definition.keys).enumerate() {
             let (own, rest) = words.split_at_checked(key.words).unwrap_or((words, &[]));
             words = rest;
             out.write_str(if number > 0 { ", " } else { "" })?;
-            many_lines |= matches!(key.source, Source::Stack);
+            many_lines |= matches!(key.source, Source::Stack | Source::Recorded(_));
             write_key(out, field, own, names, symbols)?;
         }
-        out.write_str(if many_lines { "}" } else { " }" })?;
-        write!(out, " hitcount: {:>10}", sums.first().unwrap_or(&0))?;
-        for (value, sum) in self.definition.values.iter().zip(sums.iter().skip(1)) {
-            match value.hex {
-                true => write!(out, "  {}: {sum:>10x}", value.name)?,
-                false => write!(out, "  {}: {sum:>10}", value.name)?,
-            }
-        }
-        out.write_char('\n')
+        out.write_str(if many_lines { "}" } else { " }" })
     }
 
     /// The order of two entries that is asked for.
@@ -66,7 +154,7 @@ impl Histogram {
         self.definition.sorts.iter().fold(Ordering::Equal, |order, &Sort { by, descending }| {
             let next = match by {
                 By::Hits => one.get(sums).cmp(&other.get(sums)),
-                By::Value(index) => one.get(sums + 1 + index).cmp(&other.get(sums + 1 + index)),
+                By::Value(index) => self.shown(one, index).cmp(&self.shown(other, index)),
                 By::Key(index) => self.order_by_key(index, one, other),
             };
             order.then(if descending { next.reverse() } else { next })
@@ -85,9 +173,37 @@ impl Histogram {
             }
             Source::Number { .. } => one.cmp(other),
             Source::Text(_) => text_of(one).cmp(text_of(other)),
-            Source::Stack => Ordering::Equal,
+            Source::Stack | Source::Recorded(_) => Ordering::Equal,
         }
     }
+}
+
+/// What a value is in all entries together.
+#[derive(Default)]
+struct Stat {
+    total: u64,
+    most: u64,
+}
+
+/// The longest bar of a value that is shown as one.
+const BAR: &str = "####################";
+
+/// How many hundredths of a percent `value` is of `total`; `None` if that is too small to divide by.
+fn hundredths(value: u64, total: u64) -> Option<u64> {
+    const ALL: u64 = 10_000;
+    if value == 0 {
+        return Some(0);
+    }
+    let part = match value < u64::MAX / ALL {
+        true => (value * ALL).checked_div(total)?,
+        false => value.checked_div(total / ALL)?,
+    };
+    Some(part & u64::from(u32::MAX))
+}
+
+/// How a handler is called that watches a variable.
+fn handler_name(handler: Handler) -> &'static str {
+    if handler == Handler::Max { "onmax" } else { "onchange" }
 }
 
 fn write_key(
@@ -99,20 +215,21 @@ fn write_key(
 ) -> fmt::Result {
     let value = words.first().copied().unwrap_or(0);
     match (field.source, field.modifier) {
-        (Source::Stack, _) => {
-            writeln!(out, "{}:", field.name)?;
-            for (number, &address) in words.iter().take_while(|&&address| address != 0).enumerate() {
-                out.write_str("         ")?;
-                crate::text::write_on_stack(out, address, number > 0, symbols)?;
-                out.write_char('\n')?;
+        (Source::Stack | Source::Recorded(_), modifier) => {
+            match modifier {
+                // The first address is in the same line, as in Linux.
+                Some(modifier) => write!(out, "{}{modifier}", field.name)?,
+                None => writeln!(out, "{}:", field.name)?,
             }
-            Ok(())
+            write_addresses(out, words, symbols)
         }
         (Source::Text(_), _) => {
             write!(out, "{}: ", field.name)?;
             write_column(out, 50, |out| write_text(out, words))
         }
-        (_, None) => write!(out, "{}: {value:>10}", field.name),
+        (_, None | Some(Modifier::Microseconds | Modifier::Percent | Modifier::Graph | Modifier::Stacktrace)) => {
+            write!(out, "{}: {value:>10}", field.name)
+        }
         (_, Some(Modifier::Hex)) => write!(out, "{}: {value:x}", field.name),
         (_, Some(Modifier::Sym)) => {
             write!(out, "{}: [{value:x}] ", field.name)?;
@@ -132,6 +249,15 @@ fn write_key(
             write!(out, "{}: ~ {value}-{}", field.name, value.wrapping_add(size - 1))
         }
     }
+}
+
+/// Writes the addresses of a stack, each in a line.
+fn write_addresses(out: &mut dyn Write, words: &[u64], symbols: &dyn Symbols) -> fmt::Result {
+    words.iter().take_while(|&&address| address != 0).enumerate().try_for_each(|(number, &address)| {
+        out.write_str("         ")?;
+        crate::text::write_on_stack(out, address, number > 0, symbols)?;
+        out.write_char('\n')
+    })
 }
 
 /// Writes what `write` does, with blanks behind it up to so many characters.

@@ -35,7 +35,7 @@ use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use aarch64_kprobes::platform::MAX_CPUS;
+use aarch64_kprobes::platform;
 use aarch64_kprobes::probe::CpuWords;
 use fallible::{Arc, OutOfMemory};
 use spin::Mutex;
@@ -87,6 +87,8 @@ pub(crate) struct Ring {
     pub(crate) pages: UnsafeCell<Vec<Page>>,
     /// Where the hit that is recording composes its record.
     pub(crate) bench: Box<Bench>,
+    /// Records of synthetic events that are to be recorded when the hit has been.
+    pub(crate) pending: Pending,
     /// The position at the last hit of a trigger `snapshot`.
     pub(crate) split: AtomicU64,
     reader: Mutex<Reader>,
@@ -97,6 +99,22 @@ pub(crate) struct Ring {
 unsafe impl Sync for Ring {}
 // SAFETY: as above; the pointer leads into `pages`.
 unsafe impl Send for Ring {}
+
+/// What a hit puts aside: each its recorder, its size in bytes, and its words.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) words: Box<[AtomicU64]>,
+    /// How many of them are used.
+    pub(crate) used: AtomicU64,
+}
+
+impl Pending {
+    /// Room for one of any size, or for several.
+    fn new() -> Result<Self, OutOfMemory> {
+        let words = fallible::boxed_slice((0..2 * WORDS).map(|_| AtomicU64::new(0)))?;
+        Ok(Self { words, used: AtomicU64::new(0) })
+    }
+}
 
 /// What is known of a ring to those who read it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,6 +172,7 @@ impl Ring {
             interrupting: zero(),
             pages: UnsafeCell::new(pages),
             split: zero(),
+            pending: Pending::new()?,
             bench: fallible::boxed(Bench(UnsafeCell::new([0; COMPOSED])))?,
             reader: Mutex::new(Reader { position: PAGE as u64, ..Reader::default() }),
         })
@@ -198,7 +217,7 @@ impl Rings {
 
     /// How far from what stands for a CPU in a stub the word is that has the virtual address of its ring.
     pub(crate) fn distance(&'static self) -> u64 {
-        for cpu in 0..MAX_CPUS {
+        for cpu in 0..platform::cpus() {
             let ring = self.rings.get(cpu).unwrap_or(&self.none);
             self.places.set(cpu, 0, core::ptr::from_ref(ring).expose_provenance() as u64);
         }

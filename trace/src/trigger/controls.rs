@@ -9,19 +9,24 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt::Write;
 use core::{fmt, mem};
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
 use super::restriction::Restriction;
 use super::settings::{Room, SetError, Settings};
-use super::{Error, Kind, Plan, Request};
+use super::{Error, Kind, Plan, Request, Trigger};
+use crate::definition::synthetic::GROUP;
 use crate::definition::{self, Definition};
 use crate::errno::Errno;
 use crate::error_log::ErrorLog;
 use crate::events::{Armed, Event, Events, OtherProbe};
 use crate::filter::{self, Filter};
-use crate::host::Symbols;
+use crate::format::Field;
+use crate::histogram::{self, Command, Histogram, Known, Needed, Others, Scope};
+use crate::host::{Clock, Symbols};
 use crate::recorder::Recorder;
 
 /// What is needed of the kernel to change plans.
@@ -35,6 +40,8 @@ pub struct Services {
     pub now: fn() -> u64,
     /// How many bytes of memory there are for histograms.
     pub free: fn() -> usize,
+    /// How ticks of the counter become times.
+    pub clock: fn() -> Clock,
 }
 
 impl Services {
@@ -325,22 +332,131 @@ impl Controls {
     /// It is no trigger, is there already, or is about an event that does not exist. The log of errors says why, where Linux's
     /// would.
     pub fn set_trigger<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>, text: &str) -> Result<(), Errno> {
+        let needed = RefCell::new(None);
+        loop {
+            let outcome = self.try_set_trigger(events, name, text, Some(&needed));
+            match (outcome, needed.take()) {
+                (Err(Errno::Invalid), Some(needed)) => {
+                    if let Err(errno) = self.keep_field(events, name, text, &needed) {
+                        self.drop_automatic(events);
+                        return Err(errno);
+                    }
+                }
+                (outcome @ Err(_), _) => {
+                    self.drop_automatic(events);
+                    return outcome;
+                }
+                (Ok(()), _) => return Ok(()),
+            }
+        }
+    }
+
+    /// Sets a trigger that keeps a field of another event, which is `needed` by the trigger `text` of event `name`: with the keys
+    /// and the filter of one that is there.
+    fn keep_field<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        name: Name<'_>,
+        text: &str,
+        needed: &Needed,
+    ) -> Result<(), Errno> {
+        let Needed { event: (group, event), field, parts } = needed;
+        let refuse = |controls: &mut Self, problem| {
+            let column = text.trim().trim_start_matches('!').find(field.as_str()).unwrap_or(0);
+            controls.refuse_histogram(name, text, &histogram::Error { problem, column, before: None })
+        };
+        let triggers = self.get((group, event)).map_or(&[][..], Settings::triggers);
+        let is_like = |trigger: &&Arc<Trigger>| {
+            trigger.histogram().is_some_and(|histogram| histogram.definition().has_parts(parts))
+        };
+        let Some(trigger) = triggers.iter().find(is_like) else {
+            return Err(refuse(self, histogram::Problem::NoMatchingHistogram));
+        };
+        let mut line = fallible::Text::default();
+        let written = write!(line, "hist:keys=").and_then(|()| match trigger.histogram() {
+            Some(histogram) => histogram.definition().write_keys(&mut line),
+            None => Ok(()),
+        });
+        let written = written.and_then(|()| write!(line, ":synthetic_{field}={field}"));
+        let written = written.and_then(|()| match &trigger.filter {
+            Some(filter) => write!(line, " if {filter}"),
+            None => Ok(()),
+        });
+        written.map_err(|_| Errno::NoMemory)?;
+        self.try_set_trigger(events, (group, event), &line.0, None)
+    }
+
+    /// Removes what was set for triggers that are gone. Without memory for that it stays until another trigger is removed.
+    fn drop_automatic<P: Armed>(&mut self, events: &mut Events<P>) {
+        let is_left = |histogram: &Histogram| histogram.definition().is_automatic && !self.is_referred_to(histogram);
+        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        if !triggers.filter_map(|trigger| trigger.histogram()).any(is_left) {
+            return;
+        }
+        let drop_all = |controls: &Self| -> Result<Draft, OutOfMemory> {
+            let mut draft = controls.draft()?;
+            for entry in &controls.controls {
+                let left = entry.settings.triggers().iter().filter_map(|trigger| trigger.histogram());
+                for histogram in left.filter(|histogram| is_left(histogram)) {
+                    draft.get_mut((&entry.name.0, &entry.name.1))?.remove_histogram(histogram);
+                }
+            }
+            draft.retarget();
+            Ok(draft)
+        };
+        if let Ok(draft) = drop_all(self) {
+            let _ = self.commit(events, draft, self.disarmed);
+        }
+    }
+
+    /// The same, where `needed` is told of a field of another event that is to be kept first; without it, this keeps one.
+    fn try_set_trigger<P: Armed>(
+        &mut self,
+        events: &mut Events<P>,
+        name: Name<'_>,
+        text: &str,
+        needed: Option<&RefCell<Option<Needed>>>,
+    ) -> Result<(), Errno> {
         let fields = &find(events, name)?.format().fields;
-        let request = Request::parse(text, fields).map_err(|error| match error {
+        let known = self.known()?;
+        let (clock, others) = ((self.services.clock)(), Some(&*events as &dyn Others));
+        let scope = Scope { event: name, known: &known, clock, others, needed, is_removal: false };
+        let request = Request::parse_in(text, fields, scope);
+        drop(known);
+        let request = request.map_err(|error| match error {
             Error::Invalid => Errno::Invalid,
             Error::OutOfMemory => Errno::NoMemory,
             Error::Filter(filter, error) => self.refuse_filter(&filter, &error),
-            Error::Histogram(error) => self.refuse_histogram(name, text, &error.problem, error.column),
+            Error::Histogram(error) => self.refuse_histogram(name, text, &error),
         })?;
+        let mut request = request;
+        if let Kind::Histogram(definition) = &mut request.kind {
+            definition.is_automatic = needed.is_none();
+        }
         let mut draft = self.draft()?;
         // A histogram that is paused has the same plan, but no stub counts in it.
         let settings = self.get(name).filter(|_| !request.remove);
-        if let Some((histogram, paused)) = settings.and_then(|settings| settings.pausing(&request)) {
+        if let Some((trigger, paused)) = settings.and_then(|settings| settings.pausing(&request)) {
             draft.get_mut(name)?;
-            let was_paused = histogram.is_paused();
-            histogram.set_paused(paused);
+            let was_paused = trigger.is_paused();
+            trigger.set_paused(paused);
             let changed = self.commit(events, draft, self.disarmed);
-            return changed.inspect_err(|_| histogram.set_paused(was_paused));
+            return changed.inspect_err(|_| trigger.set_paused(was_paused));
+        }
+        let (cpus, free, rings) = (events.rings().cpus(), (self.services.free)(), Some(events.rings()));
+        let room = Room { cpus, free, rings, named: None };
+        if let (Kind::Histogram(definition), Some(settings)) = (&request.kind, settings)
+            && let (Some(Command::Clear), Some(histogram)) = (definition.command, settings.histogram(&request))
+        {
+            if histogram.clear(self.services.synchronize) {
+                return Ok(());
+            }
+            // All events that share it get the other one.
+            let cleared = room.cleared(histogram).map_err(|_| Errno::NoMemory)?;
+            for Entry { settings, is_changed, .. } in &mut draft.0 {
+                *is_changed |= settings.replace_histogram(histogram, &cleared)?;
+            }
+            return self.commit(events, draft, self.disarmed);
         }
         let switch = match &request.kind {
             Kind::Tracing { .. } => Some(events.rings().switch().clone()),
@@ -351,56 +467,122 @@ impl Controls {
             Kind::Histogram(_) | Kind::Stacktrace | Kind::Snapshot => None,
         };
         if request.remove {
+            let histogram = self.get(name).and_then(|settings| settings.histogram(&request));
+            if histogram.is_some_and(|histogram| self.is_referred_to(histogram)) {
+                return Err(Errno::Busy);
+            }
             draft.get_mut(name)?.remove_trigger(&request);
             draft.retarget();
-            return self.commit(events, draft, self.disarmed);
+            self.commit(events, draft, self.disarmed)?;
+            self.drop_automatic(events);
+            return Ok(());
         }
-        let room = Room { cpus: events.rings().cpus(), free: (self.services.free)(), rings: Some(events.rings()) };
+        let clock = match &request.kind {
+            Kind::Histogram(definition) => definition.clock(),
+            _ => None,
+        };
+        let named = match &request.kind {
+            Kind::Histogram(definition) => self.find_like(definition),
+            _ => Ok(None),
+        };
+        let named = named.map_err(|error| {
+            let histogram = match &request.kind {
+                Kind::Histogram(definition) => definition.name.as_deref(),
+                _ => None,
+            };
+            let column = histogram.and_then(|histogram| text.trim().find(histogram)).unwrap_or(0);
+            self.refuse_histogram(name, text, &histogram::Error { column, ..error })
+        })?;
+        let room = Room { named: named.as_ref(), ..room };
         draft.get_mut(name)?.set_trigger(request, room, switch).map_err(|error| match error {
             SetError::Exists => Errno::Exists,
             SetError::Memory => Errno::NoMemory,
             SetError::Histogram(problem) => {
-                self.refuse_histogram(name, text, &problem, 0);
-                if problem == crate::histogram::Problem::Exists { Errno::Exists } else { Errno::NotFound }
+                self.refuse_histogram(name, text, &histogram::Error { problem, column: 0, before: None });
+                if problem == histogram::Problem::Exists { Errno::Exists } else { Errno::NotFound }
             }
         })?;
         draft.retarget();
-        self.commit(events, draft, self.disarmed)
+        self.commit(events, draft, self.disarmed)?;
+        if let Some(clock) = clock {
+            events.set_clock(clock);
+        }
+        Ok(())
     }
 
-    /// Removes the histograms of an event: what writing to `trigger` without appending does.
+    /// The histograms that have variables.
+    fn known(&self) -> Result<Vec<Known<'_>>, OutOfMemory> {
+        let mut known = Vec::new();
+        for Entry { name, settings, .. } in &self.controls {
+            let histograms = settings.triggers().iter().filter_map(|trigger| trigger.shared_histogram());
+            let linked = histograms.filter(|histogram| histogram.link.is_some());
+            fallible::extend(&mut known, linked.map(|histogram| Known { event: (&name.0, &name.1), histogram }))?;
+        }
+        Ok(known)
+    }
+
+    /// Whether a trigger refers to a variable of `histogram`.
+    fn is_referred_to(&self, histogram: &Histogram) -> bool {
+        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        let mut histograms = triggers.filter_map(|trigger| trigger.histogram());
+        histograms.any(|other| other.definition().refers_to(histogram))
+    }
+
+    /// The histogram that has the name that is asked for, if there is one.
+    fn find_like(&self, definition: &histogram::Definition) -> Result<Option<Arc<Histogram>>, histogram::Error> {
+        let Some(name) = &definition.name else { return Ok(None) };
+        let triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        let mut histograms = triggers.filter_map(|trigger| trigger.shared_histogram());
+        let named = histograms.find(|histogram| histogram.definition().name.as_ref() == Some(name));
+        match named {
+            Some(histogram) if !histogram.definition().is_interchangeable(definition) => {
+                Err(histogram::Error { problem: histogram::Problem::NamedMismatch, column: 0, before: None })
+            }
+            named => Ok(named.cloned()),
+        }
+    }
+
+    /// Removes the histograms of an event: what writing to `trigger` without appending does. If another trigger refers to one, all
+    /// stay, as in Linux.
     ///
     /// # Errors
     ///
     /// There is no such event.
     pub fn remove_histograms<P: Armed>(&mut self, events: &mut Events<P>, name: Name<'_>) -> Result<(), Errno> {
         find(events, name)?;
+        let triggers = self.get(name).map_or(&[][..], Settings::triggers);
+        if triggers.iter().filter_map(|trigger| trigger.histogram()).any(|histogram| self.is_referred_to(histogram)) {
+            return Ok(());
+        }
         let mut draft = self.draft()?;
         draft.get_mut(name)?.remove_histograms();
         draft.retarget();
-        self.commit(events, draft, self.disarmed)
+        self.commit(events, draft, self.disarmed)?;
+        self.drop_automatic(events);
+        Ok(())
     }
 
-    fn refuse_histogram(
-        &mut self,
-        (group, event): Name<'_>,
-        text: &str,
-        problem: &crate::histogram::Problem,
-        column: usize,
-    ) -> Errno {
+    fn refuse_histogram(&mut self, (group, event): Name<'_>, text: &str, error: &histogram::Error) -> Errno {
         let command = text.trim().trim_start_matches('!');
+        let logged = error.before.into_iter().chain([(error.problem, error.column)]);
         if let Ok(place) = fallible::format(format_args!("hist:{group}:{event}")) {
-            self.refuse(&place, problem, command, column);
+            for (problem, column) in logged.filter(|(problem, _)| problem.is_logged()) {
+                self.refuse(&place, &problem, command, column);
+            }
         }
-        Errno::Invalid
+        if error.problem == histogram::Problem::NeedsValue { Errno::NotFound } else { Errno::Invalid }
     }
 
     /// Whether the event is in use, so that its last probe is not to be removed: it is enabled, or has triggers, or is the target
-    /// of one, though no event may be armed.
+    /// of one, though no event may be armed; or a trigger records it.
     #[must_use]
-    pub fn is_busy<P: Armed>(&self, event: &Event<P>) -> bool {
-        let Definition { group, event, .. } = event.definition();
-        self.get((group, event)).is_some_and(Settings::is_armed)
+    pub fn is_busy<P: Armed>(&self, other: &Event<P>) -> bool {
+        let Definition { group, event, .. } = other.definition();
+        let is_recorded = |trigger: &Arc<Trigger>| {
+            trigger.histogram().is_some_and(|histogram| histogram.definition().records_with(other.recorder()))
+        };
+        let mut triggers = self.controls.iter().flat_map(|entry| entry.settings.triggers());
+        self.get((group, event)).is_some_and(Settings::is_armed) || other.is_synthetic() && triggers.any(is_recorded)
     }
 
     /// Defines an event, or another probe of one, as [`Events::define`] does: its handlers do what is set about the event.
@@ -439,7 +621,7 @@ impl Controls {
             let is_to_be_armed = entry.settings.is_armed() && !disarmed;
             // What a stub would do that is not armed is found out when it is.
             let other = if is_to_be_armed { event.other_probe(plan.as_deref())? } else { None };
-            let (is_exchanged, was_armed) = (false, event.probe().is_enabled());
+            let (is_exchanged, was_armed) = (false, event.is_enabled());
             let one = Staged { number, plan, other, is_to_be_armed, is_exchanged, was_armed };
             fallible::push(&mut staged, one)?;
         }
@@ -455,7 +637,7 @@ impl Controls {
             for Staged { number, other, .. } in staged.iter_mut().filter(|one| !one.is_to_be_armed) {
                 let Some(event) = events.get_mut(*number) else { continue };
                 // It takes no memory to disarm.
-                let _ = event.probe().set_enabled(false);
+                let _ = event.set_enabled(false);
                 *other = event.drop_code();
             }
         }
@@ -509,7 +691,7 @@ impl Controls {
             }
             for event in events.iter().filter(|event| is(event, entry)) {
                 if !entry.settings.is_armed() {
-                    let _ = event.probe().set_enabled(false);
+                    let _ = event.set_enabled(false);
                 }
                 let restricted = self.restriction.with(&entry.settings, &event.format().fields);
                 let plan = restricted.and_then(|restricted| {
@@ -553,7 +735,7 @@ impl<P: Armed> Staged<P> {
             event.exchange(other)?;
             self.is_exchanged = true;
         }
-        if self.is_to_be_armed && !self.was_armed { event.probe().set_enabled(true) } else { Ok(()) }
+        if self.is_to_be_armed && !self.was_armed { event.set_enabled(true) } else { Ok(()) }
     }
 
     /// Has all be as it was before, or disarmed where there is no memory for that, which was given back just now.
@@ -561,13 +743,24 @@ impl<P: Armed> Staged<P> {
         let Some(event) = events.get_mut(self.number) else { return };
         if !self.was_armed {
             // It takes no memory to disarm.
-            let _ = event.probe().set_enabled(false);
+            let _ = event.set_enabled(false);
         }
         if let Some(other) = self.other.as_mut().filter(|_| self.is_exchanged)
             && event.exchange(other).is_err()
         {
-            let _ = event.probe().set_enabled(false);
+            let _ = event.set_enabled(false);
         }
+    }
+}
+
+impl<P: Armed> Others for Events<P> {
+    fn is_event(&self, event: (&str, &str)) -> bool {
+        find(self, event).is_ok()
+    }
+
+    fn synthetic(&self, name: &str) -> Option<(&Arc<Recorder>, &[Field])> {
+        let event = find(self, (GROUP, name)).ok().filter(|event| event.is_synthetic())?;
+        Some((event.shared_recorder(), event.format().arguments()))
     }
 }
 

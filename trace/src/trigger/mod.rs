@@ -44,6 +44,8 @@ pub struct Plan {
     records: Option<bool>,
     /// The caller of what is hit is in x30, and not yet in a frame record.
     pub(crate) in_link: bool,
+    /// A trigger records synthetic events.
+    pub(crate) emits: bool,
     /// Nothing here looks at the record: what is not to be kept need not be made.
     pub(crate) is_direct: bool,
     /// The filter, if there is nothing to do but to record what it accepts, and it looks at nothing but words.
@@ -59,6 +61,8 @@ pub(crate) struct Bound {
     /// Of a histogram.
     pub(crate) keys: Box<[Key]>,
     pub(crate) values: Box<[Number]>,
+    /// It has variables, or values that are computed: these look at the record.
+    is_linked: bool,
     /// If it is a histogram of all hits, by one word.
     pub(crate) tally: Option<Tally>,
 }
@@ -78,8 +82,9 @@ impl Plan {
         let triggers = fallible::boxed_slice(triggers)?;
         let is_direct = !filter.as_ref().is_some_and(Filter::needs_record) && !triggers.iter().any(Bound::needs_record);
         let triggers_look = triggers.iter().any(Bound::looks);
+        let emits = triggers.iter().any(Bound::emits);
         let words = filter.as_ref().filter(|_| triggers.is_empty()).map(Filter::words).transpose()?.flatten();
-        Ok(Self { filter, triggers, triggers_look, recording, records, in_link, is_direct, words })
+        Ok(Self { filter, triggers, triggers_look, recording, records, in_link, emits, is_direct, words })
     }
 }
 
@@ -114,8 +119,11 @@ impl Bound {
         let (keys, values) = histogram.map_or((&[][..], &[][..]), |of| (&of.keys[..], &of.values[..]));
         let keys = fallible::boxed_slice(keys.iter().map(|key| key.map(number)))?;
         let values = fallible::boxed_slice(values.iter().map(|&value| number(value)))?;
-        let tally = histogram.filter(|_| filter.is_none()).map(|of| Tally::new(of, &keys, &values));
-        Ok(Self { trigger: trigger.clone(), filter, keys, values, tally: tally.transpose()?.flatten() })
+        let plain = histogram.filter(|histogram| filter.is_none() && histogram.link.is_none());
+        let tally = plain.map(|of| Tally::new(of, &keys, &values));
+        let is_linked = histogram.is_some_and(|histogram| histogram.link.is_some());
+        let tally = tally.transpose()?.flatten();
+        Ok(Self { trigger: trigger.clone(), filter, keys, values, is_linked, tally })
     }
 
     /// Whether it looks at the hit, and not only that there is one.
@@ -123,8 +131,14 @@ impl Bound {
         self.filter.is_some() || !matches!(self.trigger.action, Action::Switch { .. } | Action::Snapshot(_))
     }
 
+    /// Whether it records synthetic events.
+    fn emits(&self) -> bool {
+        self.trigger.histogram().is_some_and(|histogram| histogram.definition().emits())
+    }
+
     fn needs_record(&self) -> bool {
-        self.filter.as_ref().is_some_and(Filter::needs_record)
+        self.is_linked
+            || self.filter.as_ref().is_some_and(Filter::needs_record)
             || self.keys.iter().any(|key| key.needs_record())
             || self.values.iter().any(|value| value.needs_record())
     }
@@ -144,6 +158,8 @@ pub struct Trigger {
     pub(crate) limit: u64,
     /// How often it was wanted.
     pub(crate) taken: AtomicU64,
+    /// It is a histogram that counts no hits for now.
+    paused: AtomicBool,
     /// The beginning of its text: `stacktrace`, `enable_event:GROUP:EVENT`.
     name: String,
 }
@@ -172,9 +188,25 @@ impl Switch {
 }
 
 impl Trigger {
+    /// Has hits not be counted, or be counted again.
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Relaxed);
+    }
+
+    /// Whether hits are not counted.
+    #[inline(always)]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Relaxed)
+    }
+
     /// The histogram, if it is one.
     #[must_use]
     pub fn histogram(&self) -> Option<&Histogram> {
+        self.shared_histogram().map(|histogram| &**histogram)
+    }
+
+    /// The same, as others refer to it.
+    pub(crate) fn shared_histogram(&self) -> Option<&Arc<Histogram>> {
         match &self.action {
             Action::Histogram(histogram) => Some(histogram),
             _ => None,
@@ -195,10 +227,10 @@ impl fmt::Display for Trigger {
         if let Some(filter) = &self.filter {
             write!(f, " if {filter}")?;
         }
-        match self.histogram().map(Histogram::is_paused) {
-            Some(true) => f.write_str(" [paused]"),
-            Some(false) => f.write_str(" [active]"),
-            None => Ok(()),
+        match (&self.action, self.is_paused()) {
+            (Action::Histogram(_), true) => f.write_str(" [paused]"),
+            (Action::Histogram(_), false) => f.write_str(" [active]"),
+            _ => Ok(()),
         }
     }
 }

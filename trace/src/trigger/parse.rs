@@ -19,7 +19,7 @@ use fallible::OutOfMemory;
 use crate::definition::number;
 use crate::filter::{self, Filter};
 use crate::format::Field;
-use crate::histogram::{self, Definition};
+use crate::histogram::{self, Definition, Scope};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -79,12 +79,21 @@ impl From<OutOfMemory> for Error {
 }
 
 impl Request {
-    /// Reads a trigger of an event with these `fields`.
+    /// Reads a trigger of an event with these `fields`, which refers to no other trigger.
     ///
     /// # Errors
     ///
     /// What is wrong with it.
     pub fn parse(text: &str, fields: &[Field]) -> Result<Self, Error> {
+        Self::parse_in(text, fields, Scope::NONE)
+    }
+
+    /// The same for one that can refer to others.
+    ///
+    /// # Errors
+    ///
+    /// As of [`parse`](Self::parse).
+    pub(super) fn parse_in(text: &str, fields: &[Field], scope: Scope<'_>) -> Result<Self, Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         let (remove, text) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
@@ -105,11 +114,12 @@ impl Request {
         };
         if name == "hist" {
             let parameters = parameters.unwrap_or("");
-            let definition =
-                Definition::parse(parameters, "hist:".len(), fields).map_err(|error| match error.problem {
-                    histogram::Problem::OutOfMemory => Error::OutOfMemory,
-                    _ => Error::Histogram(error),
-                })?;
+            let scope = Scope { is_removal: remove, ..scope };
+            let definition = Definition::parse_in(parameters, "hist:".len(), fields, &scope);
+            let definition = definition.map_err(|error| match error.problem {
+                histogram::Problem::OutOfMemory => Error::OutOfMemory,
+                _ => Error::Histogram(error),
+            })?;
             return Ok(Self { remove, kind: Kind::Histogram(definition), count: None, filter });
         }
         let (kind, count) = match (name, parameters) {
@@ -141,11 +151,14 @@ fn parse_count(text: &str) -> Option<u64> {
 /// The command, and the filter behind the word `if`.
 fn split_filter(text: &str) -> Result<(&str, Option<&str>), Error> {
     let is_space = |character: char| character.is_ascii_whitespace();
-    let Some((command, rest)) = text.split_once(is_space) else { return Ok((text, None)) };
-    match rest.trim_start_matches(is_space).split_once(is_space) {
-        Some(("if", filter)) => Ok((command, Some(filter.trim_matches(is_space)))),
-        _ => Err(Error::Invalid),
+    let is_filter = |(at, _): &(usize, &str)| text[..*at].ends_with(is_space) && text[at + 2..].starts_with(is_space);
+    let filter = text.match_indices("if").find(is_filter).map(|(at, _)| at);
+    let command = text[..filter.unwrap_or(text.len())].trim_end_matches(is_space);
+    // Between the parameters of an action there may be spaces.
+    if command.contains(is_space) && !command.starts_with("hist:") {
+        return Err(Error::Invalid);
     }
+    Ok((command, filter.map(|at| text[at + 2..].trim_matches(is_space))))
 }
 
 impl Kind {

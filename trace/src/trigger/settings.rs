@@ -7,8 +7,9 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use core::sync::atomic::AtomicU64;
+use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use fallible::{Arc, OutOfMemory, TryClone};
 
@@ -68,13 +69,15 @@ impl From<OutOfMemory> for SetError {
 
 /// What there is for a trigger.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct Room<'a> {
     /// How many CPUs there are: each has a table.
     pub cpus: usize,
     /// Bytes of memory that all tables may take.
     pub free: usize,
     /// The rings that a trigger `snapshot` is about.
     pub rings: Option<&'static Rings>,
+    /// The histogram of another event that has the same name.
+    pub(crate) named: Option<&'a Arc<Histogram>>,
 }
 
 impl Settings {
@@ -282,6 +285,11 @@ impl Settings {
         self.position(request).map(|at| self.triggers.remove(at))
     }
 
+    /// Removes a histogram.
+    pub(crate) fn remove_histogram(&mut self, histogram: &Histogram) {
+        self.triggers.retain(|trigger| trigger.histogram().is_none_or(|other| !ptr::eq(other, histogram)));
+    }
+
     /// Removes all histograms.
     pub fn remove_histograms(&mut self) {
         self.triggers.retain(|trigger| trigger.histogram().is_none());
@@ -293,7 +301,12 @@ impl Settings {
     /// # Errors
     ///
     /// It is there already, or has nothing to act on; or there is no memory. Nothing has changed then.
-    pub fn set_trigger(&mut self, request: Request, room: Room, switch: Option<Arc<Switch>>) -> Result<(), SetError> {
+    pub fn set_trigger(
+        &mut self,
+        request: Request,
+        room: Room<'_>,
+        switch: Option<Arc<Switch>>,
+    ) -> Result<(), SetError> {
         if self.pause(&request) {
             return Ok(());
         }
@@ -302,6 +315,7 @@ impl Settings {
         let is_opposite = |trigger: &Arc<Trigger>| opposite.is_some_and(|name| is_shown_as(&name, &trigger.name));
         let is_taken = self.triggers.iter().any(is_opposite);
         let name = fallible::format(format_args!("{}", request.kind.name()))?;
+        let is_paused = matches!(request.kind, Kind::Histogram(Definition { command: Some(Command::Pause), .. }));
         let action = match (request.kind, place) {
             (Kind::Histogram(Definition { command: Some(Command::Clear), .. }), Some(place)) => {
                 return self.clear(place, room);
@@ -313,7 +327,10 @@ impl Settings {
                 Some(Command::Continue | Command::Clear) => {
                     return Err(SetError::Histogram(histogram::Problem::NotThere));
                 }
-                _ => Action::Histogram(Arc::try_new(room.histogram(definition)?)?),
+                _ => match room.named {
+                    Some(named) => Action::Histogram(named.clone()),
+                    None => Action::Histogram(Arc::try_new(room.histogram(definition)?)?),
+                },
             },
             (Kind::Stacktrace, None) => Action::Stacktrace,
             (Kind::Snapshot, None) => match room.rings {
@@ -326,50 +343,71 @@ impl Settings {
             },
         };
         let limit = request.count.unwrap_or(u64::MAX);
-        let trigger = Trigger { action, filter: request.filter, limit, taken: AtomicU64::new(0), name };
+        let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(is_paused));
+        let trigger = Trigger { action, filter: request.filter, limit, taken, paused, name };
         Ok(fallible::push(&mut self.triggers, Arc::try_new(trigger)?)?)
     }
 
     /// Pauses or continues the histogram that `request` names, if it asks for that and the histogram is there.
     pub fn pause(&self, request: &Request) -> bool {
         let pausing = self.pausing(request);
-        pausing.inspect(|(histogram, paused)| histogram.set_paused(*paused)).is_some()
+        pausing.inspect(|(trigger, paused)| trigger.set_paused(*paused)).is_some()
+    }
+
+    /// The histogram that `request` names, if it is there.
+    pub(crate) fn histogram(&self, request: &Request) -> Option<&Arc<Histogram>> {
+        self.triggers.get(self.position(request)?)?.shared_histogram()
     }
 
     /// The histogram that `request` asks to be paused or continued, and whether it is to be paused.
-    pub(crate) fn pausing(&self, request: &Request) -> Option<(Arc<Histogram>, bool)> {
+    pub(crate) fn pausing(&self, request: &Request) -> Option<(Arc<Trigger>, bool)> {
         let Kind::Histogram(Definition { command: Some(command @ (Command::Pause | Command::Continue)), .. }) =
             &request.kind
         else {
             return None;
         };
-        match &self.triggers.get(self.position(request)?)?.action {
-            Action::Histogram(histogram) => Some((histogram.clone(), *command == Command::Pause)),
-            _ => None,
-        }
+        Some((self.triggers.get(self.position(request)?)?.clone(), *command == Command::Pause))
     }
 
     /// Puts an empty histogram in the place of the one at `place`.
-    fn clear(&mut self, place: usize, room: Room) -> Result<(), SetError> {
-        let Some(trigger) = self.triggers.get_mut(place) else { return Ok(()) };
-        let Some(histogram) = trigger.histogram() else { return Ok(()) };
-        let cleared = room.histogram(histogram.definition().try_clone()?)?;
-        cleared.set_paused(histogram.is_paused());
-        let action = Action::Histogram(Arc::try_new(cleared)?);
-        // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
-        let filter = trigger.filter.try_clone()?;
-        let (limit, name) = (trigger.limit, trigger.name.try_clone()?);
-        *trigger = Arc::try_new(Trigger { action, filter, limit, taken: AtomicU64::new(0), name })?;
+    fn clear(&mut self, place: usize, room: Room<'_>) -> Result<(), SetError> {
+        let Some(histogram) = self.triggers.get(place).and_then(|trigger| trigger.shared_histogram()) else {
+            return Ok(());
+        };
+        let histogram = histogram.clone();
+        self.replace_histogram(&histogram, &room.cleared(&histogram)?)?;
         Ok(())
+    }
+
+    /// Puts `other` in the place of a histogram. Whether the event has that.
+    pub(crate) fn replace_histogram(
+        &mut self,
+        histogram: &Arc<Histogram>,
+        other: &Arc<Histogram>,
+    ) -> Result<bool, OutOfMemory> {
+        let is_meant =
+            |trigger: &&mut Arc<Trigger>| trigger.shared_histogram().is_some_and(|own| Arc::ptr_eq(own, histogram));
+        let Some(trigger) = self.triggers.iter_mut().find(is_meant) else { return Ok(false) };
+        // Hits may go on in the old one, until the plan with the new one has taken the place of the old plan.
+        let (action, filter) = (Action::Histogram(other.clone()), trigger.filter.try_clone()?);
+        let (limit, name) = (trigger.limit, trigger.name.try_clone()?);
+        let (taken, paused) = (AtomicU64::new(0), AtomicBool::new(trigger.is_paused()));
+        *trigger = Arc::try_new(Trigger { action, filter, limit, taken, paused, name })?;
+        Ok(true)
     }
 }
 
-impl Room {
+impl Room<'_> {
+    /// An empty histogram like this one.
+    pub(crate) fn cleared(self, histogram: &Histogram) -> Result<Arc<Histogram>, SetError> {
+        Ok(Arc::try_new(self.histogram(histogram.definition().try_clone()?)?)?)
+    }
+
     /// A histogram that has counted nothing yet.
     fn histogram(self, definition: Definition) -> Result<Histogram, SetError> {
         if Histogram::bytes(&definition, self.cpus) > self.free {
             return Err(SetError::Memory);
         }
-        Histogram::new(definition, self.cpus).map_err(|_| SetError::Memory)
+        Histogram::new(definition, self.cpus, self.rings).map_err(|_| SetError::Memory)
     }
 }

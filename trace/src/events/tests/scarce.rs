@@ -18,7 +18,7 @@ fn state(Controlled { events, controls }: &Controlled) -> String {
         let Definition { group, event: name, .. } = event.definition();
         event.format().write(&mut text, name, event.number()).unwrap();
         let has_plan = event.recorder().plan().0.load(Relaxed) as usize;
-        writeln!(text, "armed: {}, plan: {has_plan:#x}", event.probe().is_enabled()).unwrap();
+        writeln!(text, "armed: {}, plan: {has_plan:#x}", event.probe().unwrap().is_enabled()).unwrap();
         let Some(control) = controls.get((group, name)) else { continue };
         writeln!(text, "enabled: {}", control.enabled_text()).unwrap();
         control.write_filter(&mut text).unwrap();
@@ -130,7 +130,7 @@ fn probes_are_armed_together_or_not_at_all() {
     ARMS_LEFT.set(3);
     change(&mut controlled, "enable", "1").unwrap();
     ARMS_LEFT.set(usize::MAX);
-    assert!(controlled.events.iter().filter(|event| event.probe().is_enabled()).count() == 3);
+    assert!(controlled.events.iter().filter(|event| event.probe().unwrap().is_enabled()).count() == 3);
 }
 
 /// Hits find the plans that are in effect, also after changes that there was no memory for.

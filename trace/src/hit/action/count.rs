@@ -21,11 +21,13 @@ impl Plan {
     /// was.
     #[inline(always)]
     pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
-        let [Bound { tally: Some(tally), .. }] = &*self.triggers else { return false };
+        let [Bound { tally: Some(tally), trigger, .. }] = &*self.triggers else { return false };
         if self.recording.is_on() {
             return false;
         }
-        tally.count(registers, cpu);
+        if !trigger.is_paused() {
+            tally.count(registers, cpu);
+        }
         true
     }
 }
@@ -43,14 +45,23 @@ impl Tally {
 }
 
 impl Histogram {
-    /// The table of a CPU, if there is one, and hits are counted.
+    /// The table of a CPU, if there is one.
     #[inline(always)]
     fn table(&self, cpu: usize) -> Option<&Table> {
-        if self.paused.load(Relaxed) { None } else { self.tables.get(cpu) }
+        self.tables.get(cpu)
     }
 
     /// Counts a hit.
     pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+        if bound.trigger.is_paused() {
+            return;
+        }
+        if let Some(link) = self.link() {
+            if !self.held.load(Relaxed) {
+                link.count(bound, plan, record, moment);
+            }
+            return;
+        }
         let Some(table) = self.table(moment.context.cpu) else { return };
         let sums = match (&table.store, &*bound.keys) {
             (Store::Keys(table), keys) => table.sums(keys, plan, record, moment),
@@ -124,8 +135,7 @@ impl Keys {
             words = rest;
             write_key(key, own, plan, record, moment);
             for word in own {
-                hash = (hash ^ word.load(Relaxed)).wrapping_mul(MULTIPLIER);
-                hash ^= hash >> 32;
+                hash = mix(hash, word.load(Relaxed));
             }
         }
         let entry = match self.find(room.get(..self.key)?, hash.wrapping_mul(MULTIPLIER))? {
@@ -185,9 +195,16 @@ fn search<'a, S, F>(all: &'a [S], hash: u64, look: impl Fn(&'a S) -> Option<F>) 
     None
 }
 
+/// The hash of what has `hash` so far, and a word more.
+#[inline(always)]
+pub(super) fn mix(hash: u64, word: u64) -> u64 {
+    let hash = (hash ^ word).wrapping_mul(MULTIPLIER);
+    hash ^ hash >> 32
+}
+
 /// The place that a key with this hash has among `count`, a power of two, if it is free: the upper bits.
 #[inline(always)]
-fn place(hash: u64, count: usize) -> usize {
+pub(super) fn place(hash: u64, count: usize) -> usize {
     hash.wrapping_shr(count.leading_zeros() + 1) as usize
 }
 
@@ -228,27 +245,33 @@ fn exponent(number: u64) -> u64 {
 }
 
 #[inline(always)]
-fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+pub(super) fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u8], moment: &Moment<'_>) {
     match key.source {
         Source::Number { number, transform } => {
             if let Some(word) = words.first() {
                 word.store(transform.apply(load::counted(number, record, moment)), Relaxed);
             }
         }
-        Source::Text(text) => write_text(words, load::text(text, record, moment).unwrap_or(&[])),
-        Source::Stack => {
-            let mut walk = plan.walk(moment);
-            let mut address = Some(walk.first());
-            for word in words {
-                word.store(address.unwrap_or(0), Relaxed);
-                address = address.and_then(|_| walk.step());
-            }
+        Source::Text(text) | Source::Recorded(text) => {
+            write_text(words, load::text(text, record, moment).unwrap_or(&[]))
         }
+        Source::Stack => write_stack(words, plan, moment),
+    }
+}
+
+/// Stores the addresses of the stack, as many as there is room for.
+#[inline(always)]
+pub(super) fn write_stack(words: &[AtomicU64], plan: &Plan, moment: &Moment<'_>) {
+    let mut walk = plan.walk(moment);
+    let mut address = Some(walk.first());
+    for word in words {
+        word.store(address.unwrap_or(0), Relaxed);
+        address = address.and_then(|_| walk.step());
     }
 }
 
 /// Stores text, filled up with zeros. What does not fit is cut off.
-fn write_text(words: &[AtomicU64], text: &[u8]) {
+pub(super) fn write_text(words: &[AtomicU64], text: &[u8]) {
     let mut bytes = text.iter();
     for word in words {
         let value = (0..8).fold(0, |value, at| value | u64::from(bytes.next().copied().unwrap_or(0)) << (8 * at));

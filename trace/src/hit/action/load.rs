@@ -1,7 +1,7 @@
 //! Numbers and texts from a record.
 
 use super::Moment;
-use crate::filter::{Number, Text};
+use crate::filter::{Number, Text, Time};
 
 /// The number in the record, extended to 64 bits; `None` if it could not be read. 0 where the record has no such place: it is too
 /// short for its format.
@@ -13,6 +13,7 @@ pub(super) fn number(number: Number, record: &[u8], moment: &Moment<'_>) -> Opti
         Number::Register { register, .. } => return Some(moment.registers.get(register)),
         Number::Task => return Some(moment.context.task as i32 as u64),
         Number::Cpu => return Some(moment.context.cpu as u64),
+        Number::Time(time) => return Some(self::time(time, moment.context.time)),
     };
     let offset = usize::from(offset);
     let value = match size {
@@ -24,6 +25,18 @@ pub(super) fn number(number: Number, record: &[u8], moment: &Moment<'_>) -> Opti
     .unwrap_or(0);
     let unused = 64_u32.wrapping_sub(8 * u32::from(size)) & 63;
     Some(if signed { ((value << unused) as i64 >> unused) as u64 } else { value })
+}
+
+/// What [`Clock`](crate::host::Clock) makes of `ticks`, without the division of 128 bits, which is a call out of the region.
+#[inline]
+fn time(Time { clock, microseconds }: Time, ticks: u64) -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    let ticks = ticks.saturating_sub(clock.origin);
+    let (seconds, rest) =
+        (ticks.checked_div(clock.frequency).unwrap_or(0), ticks.checked_rem(clock.frequency).unwrap_or(0));
+    let fraction = rest.wrapping_mul(SECOND).checked_div(clock.frequency).unwrap_or(0);
+    let nanoseconds = seconds.wrapping_mul(SECOND).wrapping_add(fraction);
+    if microseconds { nanoseconds.wrapping_add(500) / 1000 } else { nanoseconds }
 }
 
 /// The same to count by, where one that could not be read is 0.
@@ -49,13 +62,23 @@ fn bytes<const N: usize>(record: &[u8], offset: usize) -> Option<[u8; N]> {
     record.get(offset..)?.first_chunk().copied()
 }
 
+/// The bytes before the first that is zero.
+#[inline(always)]
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    bytes.get(..length).unwrap_or(bytes)
+}
+
 /// The bytes of a text, without the zero at its end; `None` if it could not be read.
 #[inline]
 pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: &Moment<'a>) -> Option<&'a [u8]> {
-    let Text::Located { offset } = text else {
-        let name = moment.context.name_bytes();
-        let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        return Some(name.get(..length).unwrap_or(name));
+    let offset = match text {
+        Text::Located { offset } => offset,
+        Text::Fixed { offset, size } => {
+            let start = usize::from(offset);
+            return Some(until_zero(record.get(start..start + usize::from(size))?));
+        }
+        Text::Task => return Some(until_zero(moment.context.name_bytes())),
     };
     let place = u32::from_le_bytes(bytes(record, offset.into())?) as usize;
     let (start, length) = (place & 0xffff, place >> 16);

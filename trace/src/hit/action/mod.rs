@@ -5,6 +5,7 @@
 
 mod accept;
 mod count;
+mod link;
 mod load;
 mod walk;
 
@@ -117,7 +118,7 @@ impl Rings {
     // takes a lock.
     #[cold]
     #[inline(never)]
-    fn split(&self) {
+    pub(super) fn split(&self) {
         for ring in &self.rings {
             // A reader may load this at once, for an earlier hit, and finds all records in front of it.
             ring.split.store(ring.position.load(Acquire), Release);

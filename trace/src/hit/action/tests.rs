@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub(crate) static ON: Switch = Switch::new(true);
 
 /// Four CPUs, and no end of memory.
-pub(crate) const ROOM: Room = Room { cpus: 4, free: usize::MAX, rings: None };
+pub(crate) const ROOM: Room<'static> = Room { cpus: 4, free: usize::MAX, rings: None, named: None };
 
 /// A hit of `u:u8 s:s32 x:x64 t:string`, of task 7, `main`, on CPU 2.
 pub(crate) struct Hit {

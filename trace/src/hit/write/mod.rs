@@ -18,6 +18,7 @@ use room::Room;
 mod compose;
 #[cfg(any(all(test, not(loom)), target_os = "none"))]
 mod mark;
+mod pending;
 mod room;
 
 /// A hit, as far as it is not its registers.
@@ -48,7 +49,12 @@ impl Recorder {
                 None if self.rings.is_on() => self.enter(None, registers, moment),
                 None => {}
                 Some(plan) if plan.is_direct => self.act(plan, registers, moment),
-                Some(plan) => self.enter(Some(plan), registers, moment),
+                Some(plan) => {
+                    self.enter(Some(plan), registers, moment);
+                    if plan.emits {
+                        self.drain(registers, moment);
+                    }
+                }
             }
         }
     }

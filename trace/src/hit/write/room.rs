@@ -32,10 +32,10 @@ impl Ring {
         self.busy.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a hit that interrupts the recording of another.
+    /// Counts a hit that interrupts the recording of another, or a record of a synthetic event that finds no room.
     #[cold]
     #[inline(never)]
-    fn refuse(&self) {
+    pub(crate) fn refuse(&self) {
         self.interrupting.fetch_add(1, Ordering::Relaxed);
     }
 

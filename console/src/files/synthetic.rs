@@ -1,0 +1,108 @@
+//! The files about synthetic events, `synthetic_events`, and about all that are defined, `dynamic_events`.
+
+use core::fmt::Write;
+
+use kprobes_trace::definition::synthetic::{self, Command, Error, GROUP};
+use kprobes_trace::definition::{self, Problem};
+use kprobes_trace::errno::Errno;
+
+use super::kprobes;
+use super::tracefs::Fault;
+use crate::session::Session;
+
+pub(super) fn read(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_synthetic(out)?)
+}
+
+pub(super) fn read_all(session: &Session, _: &[&str], out: &mut dyn Write) -> Result<(), Fault> {
+    Ok(session.events.write_all_definitions(out)?)
+}
+
+/// Removes all synthetic events, unless one is in use.
+pub(super) fn remove_synthetic(session: &mut Session, _: &[&str]) -> Result<(), Errno> {
+    remove(session, None).map(|_| ())
+}
+
+/// Removes all events, unless one is in use.
+pub(super) fn remove_all(session: &mut Session, parts: &[&str]) -> Result<(), Errno> {
+    let Session { events, controls, .. } = session;
+    if events.iter().any(|event| controls.is_busy(event)) {
+        return Err(Errno::Busy);
+    }
+    remove_synthetic(session, parts)?;
+    kprobes::remove_all(session, parts)
+}
+
+/// Removes the synthetic event of this name, or all. Returns how many there were.
+fn remove(session: &mut Session, name: Option<&str>) -> Result<usize, Errno> {
+    let Session { events, controls, .. } = session;
+    let removed = events.remove_synthetic(name, &|event| controls.is_busy(event)).map_err(Problem::errno);
+    controls.forget(events);
+    removed
+}
+
+/// Carries out each line.
+pub(super) fn write(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    for line in text.lines().map(str::trim_ascii_start) {
+        match synthetic::parse(line) {
+            Ok(None) => {}
+            Ok(Some(command)) => carry_out(session, line, command)?,
+            Err(error) => return Err(refuse(session, line, error)),
+        }
+    }
+    Ok(())
+}
+
+/// Carries out each line, of events of any kind. A definition with `!` in front removes its event, as `-:` does.
+pub(super) fn write_any(session: &mut Session, _: &[&str], text: &str) -> Result<(), Errno> {
+    for line in text.lines().map(str::trim_ascii_start) {
+        let removal = line.strip_prefix('!').map(|definition| match definition.split_once(':') {
+            Some((kind, event)) if !kind.contains([' ', '\t']) => Ok(fallible::format(format_args!("-:{event}"))?),
+            _ => Err(Errno::Invalid),
+        });
+        let removal = removal.transpose()?;
+        let line = removal.as_deref().unwrap_or(line);
+        if line.starts_with("s:") {
+            match synthetic::parse_dynamic(line) {
+                Ok(command) => carry_out(session, line, command)?,
+                Err(error) => return Err(refuse(session, line, error)),
+            }
+        } else if let Ok(Some(definition::Command::Remove(removal))) = definition::parse(line) {
+            let is_meant = removal.group.as_deref().is_none_or(|group| group == GROUP);
+            // What follows the name is about probes.
+            let name = removal.event.as_deref().filter(|_| is_meant);
+            let removed = name.map_or(Ok(0), |name| remove(session, Some(name)))?;
+            match kprobes::define(session, line) {
+                Err(Errno::NotFound) if removed > 0 => {}
+                outcome => outcome?,
+            }
+        } else {
+            kprobes::define(session, line)?;
+        }
+    }
+    Ok(())
+}
+
+fn carry_out(session: &mut Session, line: &str, command: Command) -> Result<(), Errno> {
+    match command {
+        Command::Remove(name) => match remove(session, Some(&name))? {
+            0 => Err(Errno::NotFound),
+            _ => Ok(()),
+        },
+        Command::Define(definition) => {
+            let name = fallible::copy(&definition.name)?;
+            session.events.define_synthetic(definition).map_err(|problem| {
+                let column = if problem == synthetic::Problem::Exists { line.find(&*name).unwrap_or(0) } else { 0 };
+                refuse(session, line, Error { problem, column })
+            })
+        }
+    }
+}
+
+/// Logs what is wrong with a line.
+fn refuse(session: &mut Session, line: &str, Error { problem, column }: Error) -> Errno {
+    if problem != synthetic::Problem::OutOfMemory {
+        session.controls.refuse("synthetic_events", &problem, line, column);
+    }
+    problem.errno()
+}

@@ -1,0 +1,505 @@
+//! Histograms of two events with the same keys: what is between them.
+
+use super::*;
+use crate::definition::synthetic;
+use crate::errno::Errno;
+
+/// Two events, `first` and `second`, of which both have the numbers x and y.
+fn pair() -> Controlled {
+    Controlled::new(&["p:g/first f x=%x0 y=%x1", "p:g/second f+4 x=%x0 y=%x1"])
+}
+
+impl Controlled {
+    fn trigger(&mut self, event: &str, text: &str) -> Result<(), Errno> {
+        self.controls.set_trigger(&mut self.events, ("g", event), text)
+    }
+
+    /// What the log has of a refused trigger: each problem, and what begins above its caret.
+    fn refused(&mut self, event: &str, text: &str) -> Vec<String> {
+        self.controls.errors.clear();
+        assert_eq!(self.trigger(event, text), Err(Errno::Invalid), "{text}");
+        let mut log = String::new();
+        self.controls.errors.write(&mut log).unwrap();
+        let lines: Vec<&str> = log.lines().collect();
+        let shown = lines.chunks(3).map(|entry| {
+            let problem = entry[0].split("error: ").nth(1).unwrap();
+            assert!(entry[0].contains(&format!("hist:g:{event}: ")), "{log}");
+            format!("{problem} ^{}", &entry[1][entry[2].len() - 1..])
+        });
+        shown.collect()
+    }
+
+    fn triggers(&self, event: &str) -> String {
+        let mut text = String::new();
+        self.controls.get(("g", event)).unwrap().write_triggers(&mut text).unwrap();
+        text
+    }
+
+    /// The lines of entries of all histograms.
+    fn entries(&self, event: &str) -> Vec<String> {
+        let mut text = String::new();
+        for trigger in self.controls.get(("g", event)).unwrap().triggers() {
+            trigger.histogram().unwrap().write(&mut text, trigger, &Names).unwrap();
+        }
+        text.lines().filter(|line| line.starts_with("{ ")).map(ToString::to_string).collect()
+    }
+
+    /// Hits an event on a CPU, at a time in microseconds, with these numbers.
+    fn hit(&self, event: &str, cpu: usize, time: u64, numbers: [u64; 2]) {
+        let event = self.events.iter().find(|other| other.definition().event == event).unwrap();
+        let mut frame = TrapFrame::default();
+        frame.x[..2].copy_from_slice(&numbers);
+        let name = [u64::from_le_bytes(*b"main\0\0\0\0"), 0];
+        let context = Context { cpu, task: 7, name, time };
+        let moment = Moment { context, address: event.address(), return_address: None, entry: &[] };
+        // SAFETY: nothing else uses the ring, and the moment is one of a probe on an instruction.
+        unsafe { event.recorder().record(Registers::Frame(&frame), &moment) };
+    }
+}
+
+#[test]
+fn a_trigger_with_variables_is_shown_as_linux_shows_it() {
+    let mut pair = pair();
+    pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs,n=y if y > 1").unwrap();
+    assert_eq!(
+        pair.triggers("first"),
+        "hist:keys=x:vals=hitcount:ts0=common_timestamp.usecs,n=y:sort=hitcount:size=2048:clock=global if y > 1 [active]\n"
+    );
+    let lines = [
+        ("lat=common_timestamp.usecs-$ts0", "lat=common_timestamp.usecs-$ts0:sort=hitcount:size=2048:clock=global"),
+        (
+            "q=common_timestamp.usecs-g.first.$ts0",
+            "q=common_timestamp.usecs-g.first.$ts0:sort=hitcount:size=2048:clock=global",
+        ),
+        ("a=$n", "a=$n:sort=hitcount:size=2048"),
+        ("b=-(x+y)", "b=-(x+y):sort=hitcount:size=2048"),
+        ("c=2+3*4,d=x*y/3", "c=14,d=x*y/3:sort=hitcount:size=2048"),
+        ("e=common_cpu:f=$e", "e=common_cpu,f=common_cpu:sort=hitcount:size=2048"),
+        ("h=x.sym-offset", "h=x.sym-offset:sort=hitcount:size=2048"),
+    ];
+    for (typed, shown) in lines {
+        pair.trigger("second", &format!("hist:keys=x:{typed}")).unwrap();
+        let all = pair.triggers("second");
+        assert_eq!(all.lines().last().unwrap(), format!("hist:keys=x:vals=hitcount:{shown} [active]"));
+    }
+    pair.trigger("second", "hist:keys=common_timestamp:vals=x-y,common_timestamp,$n:sort=x-y").unwrap_err();
+    pair.trigger("second", "hist:keys=common_timestamp:vals=x-y,$n:sort=$n").unwrap();
+    assert_eq!(
+        pair.triggers("second").lines().last().unwrap(),
+        "hist:keys=common_timestamp:vals=hitcount,x-y,$n:sort=$n:size=2048:clock=global [active]"
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_variable_is_logged_as_linux_logs_it() {
+    let mut pair = pair();
+    pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs").unwrap();
+    pair.trigger("second", "hist:keys=x:v=y").unwrap();
+    let cases: [(&str, &[&str]); 13] = [
+        ("hist:keys=y:ts0=y", &["Variable already defined ^ts0=y"]),
+        ("hist:keys=y:a=x,a=y", &["Variable already defined ^a=x,a=y"]),
+        ("hist:keys=y:a=x-$gone", &["Couldn't find variable ^gone", "Couldn't find field ^$gone"]),
+        ("hist:keys=y:a=x,", &["Malformed assignment ^hist:keys=y:a=x,"]),
+        ("hist:keys=y:a=", &["Empty assignment ^a="]),
+        ("hist:keys=y:a=x+gone", &["Couldn't find field ^gone"]),
+        ("hist:keys=y:a=x+x+x+x+x", &["Too many subexpressions (3 max) ^x+x+x+x+x"]),
+        (
+            "hist:keys=y:a=x-common_timestamp.usecs",
+            &["Timestamp units in expression don't match ^hist:keys=y:a=x-common_timestamp.usecs"],
+        ),
+        ("hist:keys=y:t=x,t=y", &["Variable already defined ^t:keys=y:t=x,t=y"]),
+        ("hist:keys=y:a=1x", &["Expecting numeric literal ^1x"]),
+        ("hist:keys=y:a=-(x)+y", &["Unary minus not supported in sub-expressions ^x)+y"]),
+        ("hist:keys=y:a=x/0", &["Division by zero ^0"]),
+        ("hist:keys=y:clock=no", &["Couldn't set trace_clock ^no"]),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(pair.refused("first", text), expected, "{text}");
+    }
+    pair.trigger("first", "hist:keys=y:v=y").unwrap();
+    assert_eq!(
+        pair.refused("first", "hist:keys=y,x:w=$v")[0],
+        "Variable name not unique, need to use fully qualified name (subsys.event.var) for variable ^v"
+    );
+}
+
+/// A variable is set on one CPU and read on another, under the same key, once.
+#[test]
+fn the_time_between_two_events_is_summed_up() {
+    let mut pair = pair();
+    pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs").unwrap();
+    pair.trigger("second", "hist:keys=y:vals=common_timestamp.usecs-$ts0,x:lat=common_timestamp.usecs").unwrap();
+    pair.hit("second", 0, 90, [0, 5]);
+    assert_eq!(pair.entries("second"), [""; 0], "there is no such key yet");
+    pair.hit("first", 0, 100, [5, 0]);
+    pair.hit("second", 1, 130, [2, 5]);
+    pair.hit("second", 1, 140, [2, 5]);
+    assert_eq!(pair.entries("second"), ["{ y:          5 } hitcount:          1  x:          2"], "read once");
+    pair.hit("first", 1, 200, [5, 0]);
+    pair.hit("second", 0, 207, [2, 5]);
+    assert_eq!(pair.entries("second"), ["{ y:          5 } hitcount:          2  x:          4"]);
+    assert_eq!(pair.entries("first"), ["{ x:          5 } hitcount:          2"]);
+    let second = pair.controls.get(("g", "second")).unwrap().triggers()[0].histogram().unwrap();
+    assert_eq!(second.read().unwrap().entries[0][2], 30 + 7, "the sum of both");
+    assert_eq!(pair.trigger("first", "!hist:keys=x:ts0=common_timestamp.usecs"), Err(Errno::Busy));
+    pair.controls.remove_histograms(&mut pair.events, ("g", "first")).unwrap();
+    assert_eq!(pair.entries("first").len(), 1, "as it is referred to");
+    pair.trigger("first", "hist:keys=x:ts0=common_timestamp.usecs:clear").unwrap();
+    assert_eq!(pair.entries("first"), [""; 0]);
+    pair.hit("first", 0, 300, [5, 0]);
+    pair.hit("second", 0, 301, [2, 5]);
+    assert_eq!(pair.entries("second"), ["{ y:          5 } hitcount:          3  x:          6"]);
+    pair.controls.remove_histograms(&mut pair.events, ("g", "second")).unwrap();
+    pair.trigger("first", "!hist:keys=x:ts0=common_timestamp.usecs").unwrap();
+}
+
+#[test]
+fn expressions_are_computed_as_linux_computes_them() {
+    let mut pair = pair();
+    for (expression, x, y, expected) in [
+        ("x-y-1", 10, 3, 6),
+        ("x/y/2", 64, 4, 8),
+        ("x+y*2", 1, 3, 7),
+        ("x*y/2", 3, 3, 4),
+        ("x/y", 1, 0, u64::MAX),
+        ("-(x)", 1, 0, u64::MAX),
+        ("-(x-y)", 1, 4, 3),
+        ("-(x)-y", 1, 4, u64::MAX - 4),
+        ("64/8/4+x", 1, 0, 3),
+        ("14-7-5+x", 1, 0, 3),
+        ("x/3", 10, 0, 3),
+    ] {
+        let trigger = format!("hist:keys=common_cpu:vals={expression}");
+        pair.trigger("first", &trigger).unwrap();
+        pair.hit("first", 0, 0, [x, y]);
+        let histogram = pair.controls.get(("g", "first")).unwrap().triggers()[0].histogram().unwrap();
+        assert_eq!(histogram.read().unwrap().entries[0][..3], [0, 1, expected], "{expression}");
+        pair.trigger("first", &format!("!{trigger}")).unwrap();
+    }
+}
+
+/// As many keys as there is room for are counted, and others as dropped; all CPUs count in one table.
+#[test]
+fn a_shared_table_takes_as_many_keys_as_it_has_room_for() {
+    let mut pair = pair();
+    pair.trigger("first", "hist:keys=x:v=y:size=128").unwrap();
+    for x in 0..200 {
+        pair.hit("first", x as usize % 2, x, [x % 150, 1]);
+    }
+    let histogram = pair.controls.get(("g", "first")).unwrap().triggers()[0].histogram().unwrap();
+    let reading = histogram.read().unwrap();
+    let hits: u64 = reading.entries.iter().map(|entry| entry[1]).sum();
+    assert_eq!((reading.entries.len(), hits, reading.dropped), (128, 178, 22));
+}
+
+/// A text is a key in another width as well, and the variables of a key with fewer parts are found by the first ones.
+#[test]
+fn keys_are_alike_that_have_the_same_words() {
+    let mut pair = Controlled::new(&["p:g/first f c=$comm y=%x1", "p:g/second f+4 x=%x0 y=%x1"]);
+    pair.trigger("first", "hist:keys=c:v=y").unwrap();
+    pair.trigger("second", "hist:keys=comm,x:vals=$v").unwrap();
+    pair.hit("second", 0, 0, [3, 0]);
+    pair.hit("first", 0, 0, [0, 9]);
+    pair.hit("second", 0, 0, [3, 0]);
+    pair.hit("second", 0, 0, [3, 0]);
+    let histogram = pair.controls.get(("g", "second")).unwrap().triggers()[0].histogram().unwrap();
+    assert_eq!(
+        histogram.read().unwrap().entries[0][3..5],
+        [2, 18],
+        "not in an expression it is read as often as one likes"
+    );
+}
+
+impl Controlled {
+    fn synthetic(&mut self, line: &str) {
+        let Ok(Some(synthetic::Command::Define(definition))) = synthetic::parse(line) else { panic!("{line}") };
+        self.events.define_synthetic(definition).unwrap();
+    }
+
+    /// The lines of the trace, from the name of the event on.
+    fn lines(&self) -> Vec<String> {
+        let text = trace(&self.events, 99);
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.split_once(": ").map_or(line, |(_, rest)| rest).to_string()).collect()
+    }
+
+    fn enable(&mut self, group: &str, event: &str) {
+        self.controls.set_enabled(&mut self.events, Some(group), Some(event), true).unwrap();
+    }
+}
+
+#[test]
+fn synthetic_events_are_listed_and_described_as_in_linux() {
+    let mut pair = pair();
+    pair.synthetic("lat u64 lat; pid_t pid; char comm[16]; char any[]; s8 small");
+    let mut text = String::new();
+    pair.events.write_synthetic(&mut text).unwrap();
+    assert_eq!(text, "lat\tu64 lat; pid_t pid; char[16] comm; char[] any; s8 small\n");
+    text.clear();
+    pair.events.write_all_definitions(&mut text).unwrap();
+    assert_eq!(
+        text.lines().last().unwrap(),
+        "s:synthetic/lat\tu64 lat; pid_t pid; char[16] comm; char[] any; s8 small"
+    );
+    assert_eq!(text.lines().count(), 3);
+    text.clear();
+    pair.events.write_definitions(&mut text).unwrap();
+    assert_eq!(text.lines().count(), 2);
+    let event = pair.events.iter().last().unwrap();
+    text.clear();
+    event.format().write(&mut text, "lat", 9).unwrap();
+    assert!(
+        text.ends_with(
+            "\tfield:u64 lat;\toffset:8;\tsize:8;\tsigned:0;\n\
+             \tfield:pid_t pid;\toffset:16;\tsize:4;\tsigned:1;\n\
+             \tfield:char comm[16];\toffset:24;\tsize:16;\tsigned:1;\n\
+             \tfield:__data_loc char[] any;\toffset:280;\tsize:8;\tsigned:1;\n\
+             \tfield:s8 small;\toffset:288;\tsize:1;\tsigned:1;\n\
+             \nprint fmt: \"lat=%llu, pid=%d, comm=%.*s, any=%.*s, small=%d\", REC->lat, REC->pid, REC->comm, __get_str(any), REC->small\n"
+        ),
+        "{text}"
+    );
+    let many = (0..16).map(|number| format!("char c{number}[1];")).collect::<String>();
+    let Ok(Some(synthetic::Command::Define(many))) = synthetic::parse(&format!("many {many}")) else { panic!() };
+    assert_eq!(pair.events.define_synthetic(many), Err(synthetic::Problem::TooManyFields), "for a record");
+    assert_eq!(pair.events.remove_synthetic(Some("lat"), &|_| true), Err(Problem::Busy));
+    assert_eq!(pair.events.remove_synthetic(Some("lat"), &|_| false), Ok(1));
+    assert_eq!(pair.events.remove_synthetic(Some("lat"), &|_| false), Ok(0));
+}
+
+/// What is between two events is recorded as a third one, which has a filter and histograms of its own.
+#[test]
+fn a_match_records_a_synthetic_event() {
+    let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1", "p:g/second f+4 key=%x0 num=%x1"]);
+    pair.synthetic("lat u64 lat; u64 x; pid_t pid; char comm[4]; char any[]; s8 small; u64 was");
+    pair.trigger("first", "hist:keys=key:ts0=common_timestamp.usecs if num < 100").unwrap();
+    let trigger = "hist:keys=key:lat=common_timestamp.usecs-$ts0:onmatch(g.first).trace(lat,$lat,key, common_pid,comm,comm,common_flags,g.first.num) if key > 0";
+    assert_eq!(
+        pair.refused("second", trigger),
+        ["Param type doesn't match synthetic event field type ^common_flags,g.first.num) if key > 0"]
+    );
+    pair.events.remove_synthetic(None, &|_| false).unwrap();
+    pair.synthetic("lat u64 lat; u64 x; pid_t pid; char comm[4]; char any[]; u8 small; u64 was");
+    pair.trigger("second", trigger).unwrap();
+    assert_eq!(
+        pair.triggers("second"),
+        "hist:keys=key:vals=hitcount:lat=common_timestamp.usecs-$ts0:sort=hitcount:size=2048:clock=global:\
+         onmatch(g.first).trace(lat,$lat,key,common_pid,comm,comm,common_flags,g.first.num) if key > 0 [active]\n"
+    );
+    assert_eq!(
+        pair.triggers("first").lines().last().unwrap(),
+        "hist:keys=key:vals=hitcount:synthetic_num=num:sort=hitcount:size=2048 if num < 100 [active]"
+    );
+    let busy = |pair: &Controlled| pair.controls.is_busy(pair.events.iter().last().unwrap());
+    assert!(busy(&pair));
+    pair.hit("first", 0, 10, [5, 77]);
+    pair.hit("second", 1, 30, [5, 8]);
+    assert_eq!(pair.lines(), [""; 0], "it is not enabled");
+    pair.enable("synthetic", "lat");
+    pair.hit("first", 0, 40, [5, 77]);
+    pair.hit("second", 1, 47, [5, 8]);
+    assert_eq!(pair.lines(), ["lat: lat=7 x=5 pid=7 comm=mai any=main small=0 was=77"]);
+    pair.controls
+        .set_trigger(&mut pair.events, ("synthetic", "lat"), "hist:keys=any,comm:vals=lat:sort=lat if x == 5")
+        .unwrap();
+    pair.controls.set_filter(&mut pair.events, ("synthetic", "lat"), "lat > 9 && comm == \"mai\"").unwrap();
+    pair.enable("g", "second");
+    for (start, end) in [(100, 105), (200, 220)] {
+        pair.hit("first", 0, start, [5, 77]);
+        pair.hit("second", 1, end, [5, 8]);
+    }
+    let lines = pair.lines();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[1].starts_with("second: (f+0x4/0x10) key=0x5"), "{lines:?}");
+    assert_eq!(lines[3], "lat: lat=20 x=5 pid=7 comm=mai any=main small=0 was=77", "after its cause");
+    let mut text = String::new();
+    let control = pair.controls.get(("synthetic", "lat")).unwrap();
+    control.triggers()[0].histogram().unwrap().write(&mut text, &control.triggers()[0], &Names).unwrap();
+    assert!(text.contains("hitcount:          2  lat:         25\n"), "{text}");
+    pair.trigger("second", &format!("!{trigger}")).unwrap();
+    assert_eq!(pair.triggers("first").lines().count(), 1, "what was set for it goes with it");
+}
+
+/// Synthetic events can have variables, and be matched; what has no room is counted.
+#[test]
+fn synthetic_events_lead_to_others() {
+    let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1", "p:g/second f+4 key=%x0 num=%x1"]);
+    for line in ["one u64 xx u64 lat", "two u64 xx; u64 sum"] {
+        pair.synthetic(line);
+    }
+    pair.trigger("first", "hist:keys=key:ax=num").unwrap();
+    pair.trigger("second", "hist:keys=key:bx=num-$ax:onmatch(g.first).one(key,$bx)").unwrap();
+    let set =
+        |pair: &mut Controlled, event, text| pair.controls.set_trigger(&mut pair.events, ("synthetic", event), text);
+    set(&mut pair, "one", "hist:keys=xx:sum=$bx+lat:onmatch(g.second).two(xx,$sum)").unwrap();
+    pair.enable("synthetic", "one");
+    pair.enable("synthetic", "two");
+    pair.hit("first", 0, 1, [3, 10]);
+    pair.hit("second", 1, 2, [3, 14]);
+    assert_eq!(pair.lines(), ["one: xx=3 lat=4", "two: xx=3 sum=8"]);
+    // Each records the next one, forever: as many as there is room for are recorded.
+    set(&mut pair, "two", "hist:keys=xx:cc=sum:onmax($cc).trace(one,xx,$cc):onchange($cc).trace(one,xx,$cc)").unwrap();
+    pair.hit("first", 0, 3, [3, 10]);
+    pair.hit("second", 1, 4, [3, 20]);
+    assert!(pair.lines().len() > 4, "{:?}", pair.lines());
+}
+
+#[test]
+fn what_is_watched_is_kept_as_linux_shows_it() {
+    let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1 c1=$comm"]);
+    let trigger = "hist:keys=key:vv=num:onmax($vv).save(num,c1,common_pid):onchange($vv).snapshot()";
+    pair.trigger("first", trigger).unwrap();
+    assert_eq!(
+        pair.triggers("first"),
+        "hist:keys=key:vals=hitcount:vv=num:sort=hitcount:size=2048:onmax($vv).save(num,c1,common_pid):onchange($vv).snapshot() [active]\n"
+    );
+    for y in [4, 9, 6] {
+        pair.hit("first", 0, 0, [1, y]);
+    }
+    let mut text = String::new();
+    let control = pair.controls.get(("g", "first")).unwrap();
+    control.triggers()[0].histogram().unwrap().write(&mut text, &control.triggers()[0], &Names).unwrap();
+    let expected = format!(
+        "{{ key:          1 }} hitcount:          3\n\tmax:          9  num:          9  c1: {:<32}  common_pid:          7\n\
+         \nSnapshot taken (see tracing/snapshot).  Details:\n\
+         \ttriggering value {{ onchange($vv) }}:          6\ttriggered by event with key: {{ key:          1 }}\n\
+         \nTotals:\n",
+        "main"
+    );
+    assert!(text.contains(&expected), "{text}");
+    let cases: [(&str, &[&str]); 10] = [
+        (
+            "hist:keys=key:ww=num:onmax(ww).save(num)",
+            &["For onmax(x) or onchange(x), x must be a variable ^ww=num:onmax(ww).save(num)"],
+        ),
+        ("hist:keys=key:ww=num:onmax($no).save(num)", &["Couldn't find onmax or onchange variable ^no).save(num)"]),
+        ("hist:keys=key:ww=num:onmax($ww).save(gone)", &["Couldn't create field variable ^gone)"]),
+        (
+            "hist:keys=key:ww=num:onmax($ww).save(num):onchange($ww).save(num)",
+            &[
+                "Can't have more than one save() action per hist ^hist:keys=key:ww=num:onmax($ww).save(num):onchange($ww).save(num)",
+            ],
+        ),
+        ("hist:keys=key:onmatch(g.first).snapshot()", &["Handler doesn't support action ^snapshot()"]),
+        ("hist:keys=key:onmatch(g.first).save(key)", &["Handler doesn't support action ^save(key)"]),
+        ("hist:keys=key:onmatch(g.gone).trace(aa,key)", &["Invalid subsystem or event name ^gone).trace(aa,key)"]),
+        ("hist:keys=key:onmatch(first).trace(aa,key)", &["Missing subsystem ^first).trace(aa,key)"]),
+        (
+            "hist:keys=key:onmatch(g.first).trace(aa,k)",
+            &["Invalid action param ^keys=key:onmatch(g.first).trace(aa,k)"],
+        ),
+        ("hist:keys=key:onmatch(g.first).trace(aa,common_pid)", &["Couldn't find synthetic event ^aa,common_pid)"]),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(pair.refused("first", text), expected, "{text}");
+    }
+}
+
+/// A stack is a variable, a parameter, a field of a synthetic event and a key of its histogram.
+#[test]
+fn a_stack_is_recorded_by_another_event() {
+    let mut pair = Controlled::new(&["p:g/first f key=%x0 num=%x1", "p:g/second f+4 key=%x0 num=%x1"]);
+    pair.synthetic("late u64 key; unsigned long[] stack; u64 lat");
+    let mut text = String::new();
+    pair.events.write_synthetic(&mut text).unwrap();
+    assert_eq!(text, "late\tu64 key; unsigned long[] stack; u64 lat\n");
+    text.clear();
+    pair.events.iter().last().unwrap().format().write(&mut text, "late", 9).unwrap();
+    assert!(
+        text.ends_with(
+            "\tfield:__data_loc unsigned long[] stack;\toffset:16;\tsize:8;\tsigned:1;\n\
+             \tfield:u64 lat;\toffset:24;\tsize:8;\tsigned:0;\n\
+             \nprint fmt: \"key=%llu, stack=%s, lat=%llu\", REC->key, __get_stacktrace(stack), REC->lat\n"
+        ),
+        "{text}"
+    );
+    pair.trigger("first", "hist:keys=key:ts=common_timestamp.usecs,st=common_stacktrace  if num == 1||num == 2")
+        .unwrap();
+    let trigger = "hist:keys=key:lat=common_timestamp.usecs-$ts,s=$st:onmax($lat).trace(late,key,$s,$lat)";
+    pair.trigger("second", trigger).unwrap();
+    assert_eq!(
+        pair.triggers("first"),
+        "hist:keys=key:vals=hitcount:ts=common_timestamp.usecs,st=common_stacktrace:sort=hitcount:size=2048:clock=global if num == 1||num == 2 [active]\n"
+    );
+    assert_eq!(
+        pair.refused("second", "hist:keys=key:onmax($lat).trace(late,key,key,key)")[0],
+        "Couldn't find onmax or onchange variable ^lat).trace(late,key,key,key)"
+    );
+    assert_eq!(
+        pair.refused("second", "hist:keys=key:onmatch(g.first).trace(late,$st,$st,key)"),
+        ["Param type doesn't match synthetic event field type ^$st,$st,key)"]
+    );
+    let set = |pair: &mut Controlled, text| pair.controls.set_trigger(&mut pair.events, ("synthetic", "late"), text);
+    set(&mut pair, "hist:keys=lat.buckets=10,stack.stacktrace:sort=lat").unwrap();
+    set(&mut pair, "hist:keys=key:vv=lat:onmax($vv).save(stack.stacktrace,lat)").unwrap();
+    let filtered = pair.controls.set_filter(&mut pair.events, ("synthetic", "late"), "stack == 1");
+    assert_eq!(filtered, Err(Errno::Invalid), "it is neither a number nor a text");
+    pair.enable("synthetic", "late");
+    pair.hit("first", 0, 10, [5, 1]);
+    pair.hit("second", 1, 17, [5, 0]);
+    assert_eq!(pair.lines(), ["late: key=5 stack=STACK:", "=> f+0x0/0x10", "lat=7"]);
+    let control = pair.controls.get(("synthetic", "late")).unwrap();
+    text.clear();
+    control.triggers()[0].histogram().unwrap().write(&mut text, &control.triggers()[0], &Names).unwrap();
+    assert!(
+        text.contains(
+            "hist:keys=lat.buckets=10,stack.stacktrace:vals=hitcount:sort=lat.buckets=10:size=2048 [active]\n#\n\n\
+             { lat: ~ 0-9, stack.stacktrace         f+0x0/0x10\n} hitcount:          1\n"
+        ),
+        "{text}"
+    );
+    text.clear();
+    control.triggers()[1].histogram().unwrap().write(&mut text, &control.triggers()[1], &Names).unwrap();
+    let saved = "\n\tmax:          7  stack.stacktrace: \n         f+0x0/0x10\n  lat:          7\n";
+    assert!(text.contains(saved), "{text}");
+}
+
+/// Events that have a histogram of one name count in the same one.
+#[test]
+fn a_histogram_with_a_name_is_shared() {
+    let mut pair = Controlled::new(&["p:g/first f x=%x0 y=%x1", "p:g/second f+4 x=%x0 y=%x1"]);
+    let trigger = "hist:name=both:keys=x:vals=y";
+    pair.trigger("first", trigger).unwrap();
+    pair.trigger("second", &format!("{trigger} if y > 1")).unwrap();
+    let shown = "hist:both:keys=x:vals=hitcount,y:sort=hitcount:size=2048";
+    assert_eq!(pair.triggers("second"), format!("{shown} if y > 1 [active]\n"));
+    let both = |pair: &mut Controlled| {
+        pair.hit("first", 0, 0, [3, 1]);
+        pair.hit("second", 1, 0, [3, 10]);
+        pair.hit("second", 1, 0, [3, 0]);
+        let entries = pair.entries("first");
+        assert_eq!(entries, pair.entries("second"));
+        entries
+    };
+    assert_eq!(both(&mut pair), ["{ x:          3 } hitcount:          2  y:         11"]);
+    assert_eq!(pair.trigger("first", trigger), Err(Errno::Exists));
+    let mismatch = "Named hist trigger doesn't match existing named trigger (includes variables)";
+    for text in ["hist:name=both:keys=y:vals=y", "hist:name=both:keys=x:vals=y:a=x", "hist:name=both:keys=x"] {
+        assert_eq!(pair.refused("second", text), [format!("{mismatch} ^{}", &text[10..])]);
+    }
+    assert_eq!(pair.trigger("second", "hist:keys=x:nohitcount"), Err(Errno::NotFound), "as Linux has it");
+    // Each event pauses for itself, but what is cleared is cleared for both.
+    pair.trigger("second", &format!("{trigger}:pause if y > 1")).unwrap();
+    assert_eq!(both(&mut pair), ["{ x:          3 } hitcount:          3  y:         12"]);
+    assert_eq!(pair.triggers("second"), format!("{shown} if y > 1 [paused]\n"));
+    assert_eq!(pair.triggers("first"), format!("{shown} [active]\n"));
+    pair.trigger("first", &format!("{trigger}:clear")).unwrap();
+    pair.trigger("second", &format!("{trigger}:cont if y > 1")).unwrap();
+    assert_eq!(both(&mut pair), ["{ x:          3 } hitcount:          2  y:         11"]);
+    pair.trigger("first", &format!("!{trigger}")).unwrap();
+    pair.hit("second", 0, 0, [3, 5]);
+    assert_eq!(pair.entries("second"), ["{ x:          3 } hitcount:          3  y:         16"]);
+    assert_eq!(pair.entries("first"), [""; 0]);
+    // Without a name it is one of its own, and one with variables is shared as well.
+    pair.trigger("first", "hist:keys=x:vals=y").unwrap();
+    pair.trigger("first", "hist:name=linked:keys=x:a=y").unwrap();
+    pair.trigger("second", "hist:name=linked:keys=x:a=y").unwrap();
+    pair.hit("first", 0, 0, [3, 5]);
+    pair.hit("second", 0, 0, [3, 1]);
+    assert_eq!(
+        pair.entries("first"),
+        ["{ x:          3 } hitcount:          1  y:          5", "{ x:          3 } hitcount:          2"]
+    );
+    pair.trigger("second", "hist:name=linked:keys=x:a=y:clear").unwrap();
+    assert_eq!(pair.entries("first").len(), 1);
+}

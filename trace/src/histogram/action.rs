@@ -1,0 +1,393 @@
+//! What a histogram does besides counting: `HANDLER.ACTION`, in the grammar of Linux (Documentation/trace/histogram.rst, section
+//! 2.2.3).
+//!
+//! ```text
+//! HANDLER   onmatch(GROUP.EVENT)     at each hit that finds the variables of that event
+//!           onmax($V), onchange($V)  at each hit where the variable is larger than ever under its key, or another
+//! ACTION    trace(SYNTHETIC,PARAMETER…), SYNTHETIC(PARAMETER…)   records a synthetic event
+//!           save(FIELD…)             keeps fields, which `hist` shows; not with onmatch
+//!           snapshot()               takes a snapshot; not with onmatch
+//! ```
+//!
+//! A parameter is `$VARIABLE` or a field, of this event or of the one that is matched. It is had from a variable in any case: for a
+//! field of this event there is one without a name, and for one of another event a trigger is set there ([`Problem::NeedsField`]).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use fallible::{Arc, OutOfMemory};
+
+use super::expression::{Content, Kind, Needed, Parser, Variable};
+use super::parse::Part;
+use super::{Error, Problem};
+use crate::definition::synthetic::TEXT_SIZE;
+use crate::format::{Base, Field};
+use crate::recorder::Recorder;
+
+/// How many actions a trigger has at most, and how many parameters an action.
+pub(super) const ACTIONS_MAX: usize = 8;
+const PARAMETERS_MAX: usize = 64;
+
+/// When something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handler {
+    Match,
+    Max,
+    Change,
+}
+
+/// An action, as it was typed.
+#[derive(Clone, Copy)]
+pub(super) struct Typed<'a> {
+    pub(super) handler: Handler,
+    /// What is in the brackets of the handler.
+    of: Part<'a>,
+    name: Part<'a>,
+    parameters: Part<'a>,
+}
+
+/// An action.
+#[derive(Debug)]
+pub(crate) struct Action {
+    pub(crate) handler: Handler,
+    /// As it is shown, from the handler on.
+    text: String,
+    /// The variable that is watched, and the one that has what it was.
+    pub(crate) watched: Option<(usize, usize)>,
+    pub(crate) deed: Deed,
+}
+
+/// What is done.
+#[derive(Clone, Debug)]
+pub(crate) enum Deed {
+    Trace {
+        /// Of the synthetic event.
+        recorder: Arc<Recorder>,
+        sent: Vec<Sent>,
+    },
+    /// Sets so many of the variables that are kept, from this one on.
+    Save(usize, usize),
+    Snapshot,
+}
+
+/// A field of a synthetic event, and what is recorded there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) from: From,
+    /// Words of the record before it.
+    pub(crate) at: usize,
+    pub(crate) form: Form,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    /// The variable of this number.
+    Own(usize),
+    /// That of a reference.
+    Other(u8),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    /// A number of so many bytes.
+    Number(usize),
+    /// A text in so many bytes, of which the last is zero.
+    Fixed(usize),
+    /// A text after the fields.
+    Located,
+    /// Return addresses after the fields.
+    Stack,
+}
+
+impl Action {
+    pub(crate) fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        let deed = match &self.deed {
+            Deed::Trace { recorder, sent } => {
+                Deed::Trace { recorder: recorder.clone(), sent: fallible::collect(sent.iter().copied())? }
+            }
+            Deed::Save(first, count) => Deed::Save(*first, *count),
+            Deed::Snapshot => Deed::Snapshot,
+        };
+        Ok(Self { text: fallible::copy(&self.text)?, deed, ..*self })
+    }
+
+    /// What is in the brackets of its handler.
+    pub(super) fn of(&self) -> &str {
+        let inner = self.text.split_once('(').map_or("", |(_, rest)| rest);
+        inner.split(')').next().unwrap_or("")
+    }
+}
+
+/// The action as Linux shows it in a trigger.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl<'a> Typed<'a> {
+    /// Reads an action of the trigger `all`, if `part` is one.
+    pub(super) fn parse(all: Part<'a>, part: Part<'a>) -> Result<Option<Self>, Error> {
+        let (handler, rest) = part.split_once('(');
+        let handler = match (handler.text, rest) {
+            ("onmatch", Some(_)) => Handler::Match,
+            ("onmax", Some(_)) => Handler::Max,
+            ("onchange", Some(_)) => Handler::Change,
+            _ => return Ok(None),
+        };
+        let rest = rest.unwrap_or(part);
+        let error = |problem| Error { problem, column: 0, before: None };
+        let (of, Some(rest)) = rest.split_once(')') else {
+            return Err(match handler {
+                Handler::Match => all.error_about(Problem::NoClosingParen, rest.text),
+                Handler::Max | Handler::Change => error(Problem::MissingOperand),
+            });
+        };
+        if handler == Handler::Match && !of.text.contains('.') {
+            return Err(all.error_about(Problem::NoSubsystem, of.text));
+        }
+        let (_, Some(action)) = rest.split_once('.') else { return Err(error(Problem::NoAction)) };
+        let (name, Some(parameters)) = action.split_once('(') else { return Err(error(Problem::NoAction)) };
+        let (parameters, behind) = parameters.split_once(')');
+        let is = |action: &str| name.text.starts_with(action);
+        if is("snapshot") && behind.is_none() {
+            return Err(all.error_about(Problem::NoClosingParen, parameters.text));
+        }
+        if (is("save") || is("snapshot")) && handler == Handler::Match {
+            return Err(all.error_about(Problem::ActionMismatch, name.text));
+        }
+        Ok(Some(Self { handler, of, name, parameters }))
+    }
+
+    /// The group and the name of the event that it matches, if it does.
+    pub(super) fn matched(&self) -> Option<(&'a str, &'a str)> {
+        let of = self.of.text;
+        (self.handler == Handler::Match).then(|| of.split_once('.').unwrap_or((of, "")))
+    }
+
+    fn parameters(&self, parser: &Parser<'a>) -> Result<Vec<Part<'a>>, Error> {
+        let mut parameters = Vec::new();
+        if self.parameters.text.is_empty() && self.name.text.starts_with("snapshot") {
+            return Ok(parameters);
+        }
+        for part in self.parameters.split(',') {
+            let blanks = part.text.len() - part.text.trim_ascii_start().len();
+            let part = part.slice(blanks, blanks + part.text.trim_ascii().len());
+            if part.text.len() < 2 {
+                return Err(parser.error(Problem::InvalidParameter, part.text));
+            }
+            if parameters.len() > PARAMETERS_MAX {
+                return Err(Error { problem: Problem::TooManyParameters, column: 0, before: None });
+            }
+            fallible::push(&mut parameters, part)?;
+        }
+        Ok(parameters)
+    }
+}
+
+/// The variables that actions add: of fields, which each hit sets, and those that only actions set.
+#[derive(Debug, Default)]
+pub(super) struct Added {
+    pub(super) fields: Vec<Variable>,
+    pub(super) kept: Vec<Variable>,
+}
+
+impl<'a> Parser<'a> {
+    /// Finds out what an action is about, in a trigger that has these `variables` and what was `added` before.
+    pub(super) fn action(
+        &mut self,
+        typed: Typed<'a>,
+        variables: &[Variable],
+        added: &mut Added,
+    ) -> Result<Action, Error> {
+        let mut parameters = typed.parameters(self)?;
+        let watched = match typed.handler {
+            Handler::Match => None,
+            Handler::Max | Handler::Change => {
+                let Some(name) = typed.of.text.strip_prefix('$') else {
+                    return Err(self.error(Problem::NotAVariable, typed.of.text));
+                };
+                let watched = variables.iter().position(|variable| variable.name == name);
+                let watched = watched.ok_or_else(|| self.error(Problem::WatchedNotFound, name))?;
+                fallible::push(&mut added.kept, Variable::number()?)?;
+                Some((watched, added.kept.len() - 1))
+            }
+        };
+        let handler = match typed.handler {
+            Handler::Match => "onmatch",
+            Handler::Max => "onmax",
+            Handler::Change => "onchange",
+        };
+        let name = typed.name.text;
+        let mut text = fallible::Text::default();
+        let deed = if name.starts_with("snapshot") {
+            Deed::Snapshot
+        } else if name.starts_with("save") {
+            if added.kept.iter().any(|variable| !variable.name.is_empty()) {
+                return Err(Error { problem: Problem::TooManySaves, column: 0, before: None });
+            }
+            let first = added.kept.len();
+            for part in &parameters {
+                let all = self.all;
+                let failed = |error: Error| match error.problem {
+                    Problem::OutOfMemory => error,
+                    _ => all.error_about(Problem::FieldVariable, part.text),
+                };
+                let value = self.atom(*part).map_err(failed)?;
+                let variable = Variable { name: fallible::copy(part.text)?, value };
+                fallible::push(&mut added.kept, variable)?;
+            }
+            Deed::Save(first, parameters.len())
+        } else {
+            let event =
+                if name.starts_with("trace") && !parameters.is_empty() { parameters.remove(0) } else { typed.name };
+            let deed = self.trace(&typed, event, &parameters, variables, added)?;
+            if name.starts_with("trace") {
+                parameters.insert(0, event);
+            }
+            deed
+        };
+        fmt::Write::write_fmt(&mut text, format_args!(":{handler}({}).{name}(", typed.of.text))
+            .map_err(|_| OutOfMemory)?;
+        for (number, part) in parameters.iter().enumerate() {
+            let comma = if number > 0 { "," } else { "" };
+            fmt::Write::write_fmt(&mut text, format_args!("{comma}{}", part.text)).map_err(|_| OutOfMemory)?;
+        }
+        fmt::Write::write_char(&mut text, ')').map_err(|_| OutOfMemory)?;
+        Ok(Action { handler: typed.handler, text: text.0, watched, deed })
+    }
+
+    fn trace(
+        &mut self,
+        typed: &Typed<'a>,
+        event: Part<'a>,
+        parameters: &[Part<'a>],
+        variables: &[Variable],
+        added: &mut Added,
+    ) -> Result<Deed, Error> {
+        let scope = self.scope;
+        let (recorder, fields) = scope
+            .others
+            .and_then(|others| others.synthetic(event.text))
+            .ok_or_else(|| self.error(Problem::SyntheticNotFound, event.text))?;
+        let mut sent = Vec::new();
+        for (number, &part) in parameters.iter().enumerate() {
+            let mut words = part.text.splitn(3, '.');
+            let (qualified, last) = match (words.next(), words.next(), words.next()) {
+                (Some(group), Some(event), Some(last)) => (Some((group, event)), last),
+                (Some(last), None, _) => (None, last),
+                _ => return Err(Error { problem: Problem::MissingOperand, column: 0, before: None }),
+            };
+            let (from, kind) = match last.strip_prefix('$') {
+                Some(name) => self.variable(typed, qualified, name, variables)?,
+                None => self.field_variable(typed, qualified, last, variables.len(), added)?,
+            };
+            let field = fields.get(number).filter(|field| fits(field, &kind));
+            let field = field.ok_or_else(|| self.error(Problem::TypeMismatch, last))?;
+            let form = match field.kind.base {
+                Base::Characters => Form::Fixed(field.size.min(TEXT_SIZE)),
+                Base::String => Form::Located,
+                Base::Stack => Form::Stack,
+                base => Form::Number(base.size()),
+            };
+            fallible::push(&mut sent, Sent { from, at: field.offset / 8, form })?;
+        }
+        if parameters.len() != fields.len() {
+            return Err(self.error(Problem::CountMismatch, event.text));
+        }
+        Ok(Deed::Trace { recorder: recorder.clone(), sent })
+    }
+
+    /// `$NAME` as a parameter: a variable of this trigger, of the event that it matches, or of another.
+    fn variable(
+        &mut self,
+        typed: &Typed<'a>,
+        qualified: Option<(&str, &str)>,
+        name: &str,
+        variables: &[Variable],
+    ) -> Result<(From, Kind), Error> {
+        let is_own = qualified.is_none_or(|event| event == self.scope.event);
+        let own = variables.iter().position(|variable| is_own && variable.name == name);
+        if let Some(own) = own {
+            return Ok((From::Own(own), variables[own].value.kind.try_clone()?));
+        }
+        let (histogram, variable) = self
+            .find(qualified.or(typed.matched()), name)?
+            .ok_or_else(|| self.error(Problem::ParameterNotFound, name))?;
+        let number = self.refer(histogram, variable)?;
+        Ok((From::Other(number), histogram.definition().variables[variable].value.kind.try_clone()?))
+    }
+
+    /// A field as a parameter.
+    fn field_variable(
+        &mut self,
+        typed: &Typed<'a>,
+        qualified: Option<(&'a str, &'a str)>,
+        name: &'a str,
+        before: usize,
+        added: &mut Added,
+    ) -> Result<(From, Kind), Error> {
+        if qualified.is_none_or(|event| event == self.scope.event) {
+            let part = Part { text: name, column: 0 };
+            match self.atom(part) {
+                Ok(value) => {
+                    let kind = value.kind.try_clone()?;
+                    fallible::push(&mut added.fields, Variable { name: fallible::copy(name)?, value })?;
+                    return Ok((From::Own(before + added.fields.len() - 1), kind));
+                }
+                Err(error) if error.problem == Problem::OutOfMemory => return Err(error),
+                Err(error) if typed.handler != Handler::Match => {
+                    let parse = self.error(Problem::FieldParse, name);
+                    let field = self.error(error.problem, name);
+                    return Err(Error { before: Some((field.problem, field.column)), ..parse });
+                }
+                Err(_) => {}
+            }
+        }
+        let Some(event) = qualified.or(typed.matched()) else {
+            return Err(self.error(Problem::FieldNotFound, name));
+        };
+        let variable = fallible::format(format_args!("synthetic_{name}"))?;
+        let Some((histogram, variable)) = self.scope.find(event, &variable) else {
+            if let Some(needed) = self.scope.needed {
+                let event = (fallible::copy(event.0)?, fallible::copy(event.1)?);
+                let parts = fallible::collect(self.parts.iter().copied())?;
+                *needed.borrow_mut() = Some(Needed { event, field: fallible::copy(name)?, parts });
+            }
+            return Err(self.error(Problem::NeedsField, name));
+        };
+        let number = self.refer(histogram, variable)?;
+        Ok((From::Other(number), histogram.definition().variables[variable].value.kind.try_clone()?))
+    }
+}
+
+/// Whether a field of a synthetic event takes a value. A text is cut where the field is smaller.
+fn fits(field: &Field, kind: &Kind) -> bool {
+    let is_text = kind.text.contains("char[");
+    let is_stack = kind.text.contains("long[");
+    if field.is_stack() || is_stack {
+        return field.is_stack() && is_stack;
+    }
+    if field.is_text() || is_text {
+        return field.is_text() && is_text;
+    }
+    field.text == kind.text || field.size == kind.size && field.signed == kind.signed
+}
+
+impl Variable {
+    /// A number that only an action sets.
+    fn number() -> Result<Self, OutOfMemory> {
+        Ok(Self { name: String::new(), value: super::expression::Value::constant(0)? })
+    }
+
+    /// Whether it is a stack.
+    pub(super) fn is_stack(&self) -> bool {
+        self.value.kind.text.contains("long[")
+    }
+
+    /// Whether it is no number.
+    pub(super) fn is_text(&self) -> bool {
+        !matches!(self.value.content, Content::Number(_))
+    }
+}

@@ -1,0 +1,581 @@
+//! What is computed at a hit of a histogram: sums, differences, products and quotients of fields, numbers, times and variables, in
+//! the grammar of Linux (Documentation/trace/histogram.rst, section 2.2).
+//!
+//! ```text
+//! EXPRESSION   OPERAND, EXPRESSION + - * / EXPRESSION, or -(EXPRESSION); at most three operators
+//! OPERAND      a number, FIELD[.MODIFIER], common_timestamp[.usecs], common_cpu, $VARIABLE, GROUP.EVENT.$VARIABLE
+//! ```
+//!
+//! Operators of equal rank are taken from left to right. An expression becomes a list of operations on a stack. `$VARIABLE` of this
+//! trigger, where that is no more than a field, is that field; all others belong to other triggers ([`Reference`]).
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt;
+
+use fallible::{Arc, OutOfMemory};
+
+use super::parse::{Modifier, Part, parse_modifier};
+use super::{Error, Histogram, Problem, STACK_DEPTH, TEXT_WORDS, words_of_text};
+use crate::definition::number;
+use crate::filter::{self, Number, Text, Time};
+use crate::format::Field;
+use crate::host::Clock;
+use crate::recorder::Recorder;
+
+/// How many operators an expression has at most.
+const OPERATORS_MAX: usize = 3;
+/// How many values an expression has at a time, at most.
+pub(crate) const OPERANDS_MAX: usize = OPERATORS_MAX + 1;
+/// How many variables a trigger has, and how many it refers to, at most.
+pub(crate) const VARIABLES_MAX: usize = 16;
+/// The longest text that Linux takes to be part of a key (`MAX_FILTER_STR_VAL`).
+const TEXT_SIZE: usize = 256;
+
+/// A step of a computation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Pushes a number of the hit.
+    Number(Number),
+    Constant(u64),
+    /// Pushes the variable of this [`Reference`].
+    Reference(u8),
+    /// Replaces the last value.
+    Negate,
+    /// Replaces the last two values.
+    Combine(Operator),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+}
+
+impl Operator {
+    /// Of unsigned numbers, as in Linux; what is divided by 0 is -1.
+    #[inline(always)]
+    pub(crate) fn apply(self, left: u64, right: u64) -> u64 {
+        match self {
+            Self::Add => left.wrapping_add(right),
+            Self::Subtract => left.wrapping_sub(right),
+            Self::Multiply => left.wrapping_mul(right),
+            Self::Divide => left.checked_div(right).unwrap_or(u64::MAX),
+        }
+    }
+
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Multiply => "*",
+            Self::Divide => "/",
+        }
+    }
+}
+
+/// What a value is, as far as the field of a synthetic event asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) text: String,
+    pub(crate) size: usize,
+    pub(crate) signed: bool,
+}
+
+impl Kind {
+    /// Of a type with this name.
+    fn new(text: &str, size: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self { text: fallible::copy(text)?, size, signed: false })
+    }
+
+    fn of(field: &Field) -> Result<Self, OutOfMemory> {
+        let size = if field.kind.base.is_text() { TEXT_SIZE } else { field.size };
+        Ok(Self { signed: field.signed, ..Self::new(&field.text, size)? })
+    }
+
+    pub(crate) fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        Ok(Self { signed: self.signed, ..Self::new(&self.text, self.size)? })
+    }
+}
+
+/// How a value is had at a hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Number(Vec<Op>),
+    Text(Text),
+    /// The return addresses.
+    Stack,
+    /// The words of the variable of this [`Reference`], which is no number.
+    Copy(u8),
+}
+
+/// An expression, read.
+#[derive(Debug)]
+pub(crate) struct Value {
+    pub(crate) content: Content,
+    pub(crate) kind: Kind,
+    /// How many words of an entry it takes.
+    pub(crate) words: usize,
+    /// Its name, as the file `hist` has it.
+    pub(crate) name: String,
+    pub(crate) modifier: Option<Modifier>,
+    /// How it is written in a larger expression, and as the value of a variable, differs by these.
+    pub(crate) form: Form,
+    /// It does not depend on the hit.
+    pub(crate) constant: Option<u64>,
+    /// It is a time in microseconds, or computed from one.
+    pub(crate) is_in_microseconds: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Field,
+    Reference,
+    Computed,
+}
+
+/// The value as Linux shows it in a trigger.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        match (self.form, self.modifier) {
+            (Form::Field, Some(modifier)) => write!(f, "{modifier}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The value as a part of a larger expression, where Linux appends the unit of a time to an expression, too.
+struct AsOperand<'a>(&'a Value);
+
+impl fmt::Display for AsOperand<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let is_computed = self.0.form == Form::Computed;
+        f.write_str(if is_computed && self.0.is_in_microseconds { ".usecs" } else { "" })
+    }
+}
+
+impl Value {
+    pub(crate) fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        let content = match &self.content {
+            Content::Number(ops) => Content::Number(fallible::collect(ops.iter().copied())?),
+            Content::Text(text) => Content::Text(*text),
+            Content::Stack => Content::Stack,
+            Content::Copy(reference) => Content::Copy(*reference),
+        };
+        let (kind, name) = (self.kind.try_clone()?, fallible::copy(&self.name)?);
+        Ok(Self { content, kind, name, ..*self })
+    }
+
+    pub(super) fn constant(value: u64) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            content: Content::Number(fallible::collect([Op::Constant(value)])?),
+            kind: Kind::new("u64", 8)?,
+            words: 1,
+            name: fallible::format(format_args!("{value}"))?,
+            modifier: None,
+            form: Form::Field,
+            constant: Some(value),
+            is_in_microseconds: false,
+        })
+    }
+
+    fn ops(self, part: Part<'_>, parser: &Parser<'_>) -> Result<Vec<Op>, Error> {
+        match self.content {
+            Content::Number(ops) => Ok(ops),
+            _ => Err(parser.error(Problem::TextOperand, part.text)),
+        }
+    }
+}
+
+/// A variable of a trigger. It has a value under each key.
+#[derive(Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) value: Value,
+}
+
+impl Variable {
+    pub(crate) fn try_clone(&self) -> Result<Self, OutOfMemory> {
+        Ok(Self { name: fallible::copy(&self.name)?, value: self.value.try_clone()? })
+    }
+}
+
+/// The variable as Linux shows it in a trigger.
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.value)
+    }
+}
+
+/// A variable of another trigger, whose value under the key of the hit is meant.
+#[derive(Clone, Debug)]
+pub(crate) struct Reference {
+    pub(crate) histogram: Arc<Histogram>,
+    /// The number of the variable.
+    pub(crate) variable: usize,
+    /// It is not set any more when it has been read: an expression that it stands in is of one pair of hits.
+    pub(crate) once: bool,
+}
+
+/// A histogram, and the event that it is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<'a> {
+    pub(crate) event: (&'a str, &'a str),
+    pub(crate) histogram: &'a Arc<Histogram>,
+}
+
+/// What a trigger can refer to besides the fields of its event.
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    /// The group and the name of the event.
+    pub(crate) event: (&'a str, &'a str),
+    pub(crate) known: &'a [Known<'a>],
+    pub(crate) clock: Clock,
+    pub(crate) others: Option<&'a dyn Others>,
+    /// Where it is said which field of another event is needed.
+    pub(crate) needed: Option<&'a RefCell<Option<Needed>>>,
+    /// The trigger is to be removed, so its variables are there.
+    pub(crate) is_removal: bool,
+}
+
+/// A field of another event, which a trigger there is to keep under keys with these parts.
+#[derive(Debug)]
+pub(crate) struct Needed {
+    pub(crate) event: (String, String),
+    pub(crate) field: String,
+    pub(crate) parts: Vec<usize>,
+}
+
+/// The other events.
+pub(crate) trait Others {
+    /// Whether there is this event.
+    fn is_event(&self, event: (&str, &str)) -> bool;
+
+    /// A synthetic event, and its fields.
+    fn synthetic(&self, name: &str) -> Option<(&Arc<Recorder>, &[Field])>;
+}
+
+impl Scope<'_> {
+    /// Nothing.
+    pub(crate) const NONE: Self = Self {
+        event: ("", ""),
+        known: &[],
+        clock: Clock { frequency: 1, origin: 0 },
+        others: None,
+        needed: None,
+        is_removal: false,
+    };
+
+    /// The variable `name` of an event.
+    pub(crate) fn find(&self, event: (&str, &str), name: &str) -> Option<(&Arc<Histogram>, usize)> {
+        let of_event = self.known.iter().filter(|known| known.event == event);
+        of_event.filter_map(|known| Some((known.histogram, known.histogram.definition().variable(name)?))).next()
+    }
+}
+
+/// What reads expressions.
+pub(crate) struct Parser<'a> {
+    /// The text of the trigger.
+    pub(super) all: Part<'a>,
+    pub(super) fields: &'a [Field],
+    pub(super) scope: &'a Scope<'a>,
+    /// The variables of this trigger: their names, and what they are.
+    pub(super) own: &'a [(Part<'a>, Part<'a>)],
+    /// The events that the trigger matches.
+    pub(super) matched: &'a [(&'a str, &'a str)],
+    pub(super) references: Vec<Reference>,
+    /// How many words each part of the key has.
+    pub(super) parts: Vec<usize>,
+    /// Times are in microseconds.
+    pub(super) microseconds: bool,
+}
+
+impl<'a> Parser<'a> {
+    /// `problem`, with the caret where `text` is in the trigger first.
+    pub(super) fn error(&self, problem: Problem, text: &str) -> Error {
+        self.all.error_about(problem, text)
+    }
+
+    /// Reads an expression.
+    pub(super) fn value(&mut self, part: Part<'a>) -> Result<Value, Error> {
+        self.expression(part, &mut 0)
+    }
+
+    fn expression(&mut self, part: Part<'a>, operators: &mut usize) -> Result<Value, Error> {
+        if *operators > OPERATORS_MAX {
+            return Err(self.error(Problem::TooManySubexpressions, part.text));
+        }
+        match root(part.text) {
+            None => self.atom(part),
+            Some((0, Operator::Subtract)) => self.negation(part, operators),
+            Some((at, operator)) => {
+                *operators += 1;
+                let (left, right) = (part.slice(0, at), part.slice(at + 1, part.text.len()));
+                if left.text.is_empty() || right.text.is_empty() {
+                    return Err(self.error(Problem::MissingOperand, part.text));
+                }
+                let one = self.expression(left, operators)?;
+                if !matches!(one.content, Content::Number(_)) {
+                    return Err(self.error(Problem::TextOperand, left.text));
+                }
+                let other = self.expression(right, operators)?;
+                self.combine(operator, (left, one), (right, other))
+            }
+        }
+    }
+
+    /// Reads `-(…)`.
+    fn negation(&mut self, part: Part<'a>, operators: &mut usize) -> Result<Value, Error> {
+        *operators += 1;
+        if *operators > OPERATORS_MAX {
+            return Err(self.error(Problem::TooManySubexpressions, part.text));
+        }
+        let (Some(1), Some(end)) = (part.text.find('('), part.text.rfind(')')) else {
+            return Err(self.error(Problem::MissingOperand, part.text));
+        };
+        if end + 1 != part.text.len() {
+            return Err(self.error(Problem::UnaryMinus, part.slice(2, part.text.len()).text));
+        }
+        let inner = part.slice(2, end);
+        let operand = self.expression(inner, operators)?;
+        let name = fallible::format(format_args!("-({})", AsOperand(&operand)))?;
+        let (kind, is_in_microseconds) = (operand.kind.try_clone()?, operand.is_in_microseconds);
+        let mut ops = operand.ops(inner, self)?;
+        fallible::push(&mut ops, Op::Negate)?;
+        let content = Content::Number(ops);
+        let (modifier, form, constant) = (None, Form::Computed, None);
+        Ok(Value { content, kind, words: 1, name, modifier, form, constant, is_in_microseconds })
+    }
+
+    fn combine(
+        &mut self,
+        operator: Operator,
+        (left, one): (Part<'a>, Value),
+        (right, other): (Part<'a>, Value),
+    ) -> Result<Value, Error> {
+        if !matches!(other.content, Content::Number(_)) {
+            return Err(self.error(Problem::TextOperand, right.text));
+        }
+        if one.is_in_microseconds != other.is_in_microseconds {
+            return Err(Error { problem: Problem::TimestampMismatch, column: 0, before: None });
+        }
+        if operator == Operator::Divide && other.constant == Some(0) {
+            return Err(self.error(Problem::DivisionByZero, right.text));
+        }
+        if let (Some(one), Some(other)) = (one.constant, other.constant) {
+            return Ok(Value::constant(operator.apply(one, other))?);
+        }
+        for operand in [&one, &other] {
+            if let (Form::Reference, Content::Number(ops)) = (operand.form, &operand.content)
+                && let [Op::Reference(number)] = ops[..]
+            {
+                self.references[usize::from(number)].once = true;
+            }
+        }
+        let (kind, is_in_microseconds) = (one.kind.try_clone()?, one.is_in_microseconds);
+        let name = fallible::format(format_args!("{}{}{}", AsOperand(&one), operator.sign(), AsOperand(&other)))?;
+        let mut ops = one.ops(left, self)?;
+        fallible::extend(&mut ops, other.ops(right, self)?)?;
+        fallible::push(&mut ops, Op::Combine(operator))?;
+        let content = Content::Number(ops);
+        let (modifier, form, constant) = (None, Form::Computed, None);
+        Ok(Value { content, kind, words: 1, name, modifier, form, constant, is_in_microseconds })
+    }
+
+    /// Reads what is no expression.
+    pub(super) fn atom(&mut self, part: Part<'a>) -> Result<Value, Error> {
+        if part.text.starts_with(|first: char| first.is_ascii_digit()) {
+            let value = number::unsigned(part.text).ok_or_else(|| self.error(Problem::ExpectNumber, part.text))?;
+            return Ok(Value::constant(value)?);
+        }
+        let mut words = part.text.splitn(3, '.');
+        let (qualified, rest) = match (words.next(), words.next(), words.next()) {
+            (Some(group), Some(event), Some(name)) => (Some((group, event)), name),
+            _ => (None, part.text),
+        };
+        let Some(name) = rest.strip_prefix('$').filter(|name| !name.is_empty()) else { return self.field(part) };
+        if qualified.is_none_or(|event| event == self.scope.event)
+            && let Some(&(_, field)) = self.own.iter().find(|(own, _)| own.text == name)
+            && root(field.text).is_none()
+            && !field.text.contains('$')
+        {
+            return if field.text.starts_with(|first: char| first.is_ascii_digit()) {
+                self.atom(field)
+            } else {
+                self.field(field)
+            };
+        }
+        let not_found = |parser: &Self| {
+            let field = parser.error(Problem::FieldNotFound, rest);
+            let variable = parser.error(Problem::VariableNotFound, name);
+            Error { before: Some((variable.problem, variable.column)), ..field }
+        };
+        let (histogram, variable) = self.find(qualified, name)?.ok_or_else(|| not_found(self))?;
+        let number = self.refer(histogram, variable)?;
+        let meant = &histogram.definition().variables[variable].value;
+        let content = match meant.content {
+            Content::Number(_) => Content::Number(fallible::collect([match meant.constant {
+                Some(constant) => Op::Constant(constant),
+                None => Op::Reference(number),
+            }])?),
+            _ => Content::Copy(number),
+        };
+        let name = match qualified {
+            Some((group, event)) => fallible::format(format_args!("{group}.{event}.${name}"))?,
+            None => fallible::format(format_args!("${name}"))?,
+        };
+        Ok(Value {
+            content,
+            kind: meant.kind.try_clone()?,
+            words: meant.words,
+            name,
+            modifier: None,
+            form: Form::Reference,
+            constant: meant.constant,
+            is_in_microseconds: meant.is_in_microseconds,
+        })
+    }
+
+    /// The variable of another trigger: of the events that this one matches, or of all.
+    pub(super) fn find(
+        &self,
+        qualified: Option<(&str, &str)>,
+        name: &str,
+    ) -> Result<Option<(&'a Arc<Histogram>, usize)>, Error> {
+        let scope = self.scope;
+        if let Some(event) = qualified {
+            return Ok(scope.find(event, name));
+        }
+        let mut found = self.matched.iter().filter_map(|&event| scope.find(event, name));
+        match (found.next(), found.next()) {
+            (Some(_), Some(_)) => return Err(self.error(Problem::VariableNotUnique, name)),
+            (Some(found), None) => return Ok(Some(found)),
+            (None, _) => {}
+        }
+        let mut having = scope
+            .known
+            .iter()
+            .filter(|known| known.histogram.definition().variable(name).is_some())
+            .map(|known| known.event);
+        match having.next() {
+            Some(first) if having.any(|event| event != first) => Err(self.error(Problem::VariableNotUnique, name)),
+            Some(first) => Ok(scope.find(first, name)),
+            None => Ok(None),
+        }
+    }
+
+    /// The number of a reference to a variable of another trigger.
+    pub(super) fn refer(&mut self, histogram: &Arc<Histogram>, variable: usize) -> Result<u8, Error> {
+        let is_same = |one: &Reference| Arc::ptr_eq(&one.histogram, histogram) && one.variable == variable;
+        if let Some(number) = self.references.iter().position(is_same) {
+            return Ok(number as u8);
+        }
+        if self.references.len() == VARIABLES_MAX {
+            return Err(self.error(Problem::TooManyVariables, ""));
+        }
+        fallible::push(&mut self.references, Reference { histogram: histogram.clone(), variable, once: false })?;
+        Ok((self.references.len() - 1) as u8)
+    }
+
+    /// Reads a field, with its modifier.
+    fn field(&mut self, part: Part<'a>) -> Result<Value, Error> {
+        let (field, modifier) = part.split_once('.');
+        let misapplied = self.error(Problem::BadModifier, modifier.map_or(part.text, |modifier| modifier.text));
+        let modifier = modifier.map(parse_modifier).transpose()?;
+        let number = |name: &str, kind: Kind, number: Number| -> Result<Value, OutOfMemory> {
+            Ok(Value {
+                content: Content::Number(fallible::collect([Op::Number(number)])?),
+                kind,
+                words: 1,
+                name: fallible::copy(name)?,
+                modifier,
+                form: Form::Field,
+                constant: None,
+                is_in_microseconds: modifier == Some(Modifier::Microseconds),
+            })
+        };
+        let other = |name: &str, kind: Kind, words: usize, content: Content| -> Result<Value, OutOfMemory> {
+            let (form, constant, is_in_microseconds) = (Form::Field, None, false);
+            let name = fallible::copy(name)?;
+            Ok(Value { content, kind, words, name, modifier, form, constant, is_in_microseconds })
+        };
+        let found = self.fields.iter().find(|candidate| candidate.name == field.text);
+        Ok(match (found, field.text) {
+            (_, "common_timestamp") => {
+                let time = Time { clock: self.scope.clock, microseconds: self.microseconds };
+                number("common_timestamp", Kind::new("u64", 8)?, Number::Time(time))?
+            }
+            (Some(found), "common_pid") if modifier == Some(Modifier::Execname) => {
+                let kind = Kind::new("char[]", TEXT_SIZE)?;
+                other(&found.name, kind, words_of_text(Text::Task), Content::Text(Text::Task))?
+            }
+            (Some(_), _) if modifier == Some(Modifier::Execname) => {
+                return Err(misapplied);
+            }
+            (Some(found), _) if modifier == Some(Modifier::Stacktrace) && !found.is_stack() => {
+                return Err(misapplied);
+            }
+            (Some(found), name) => match (filter::parse::number(found), filter::parse::text(found)) {
+                (Some(of_field), _) => number(name, Kind::of(found)?, of_field)?,
+                (None, Some(text)) => other(name, Kind::of(found)?, words_of_text(text), Content::Text(text))?,
+                (None, None) => match filter::parse::stack(found).filter(|_| modifier == Some(Modifier::Stacktrace)) {
+                    Some(text) => {
+                        let kind = Kind::new("unsigned long[]", 8 * STACK_DEPTH)?;
+                        other(name, kind, STACK_DEPTH, Content::Text(text))?
+                    }
+                    None => return Err(self.error(Problem::FieldNotFound, field.text)),
+                },
+            },
+            (None, "cpu" | "common_cpu") => {
+                let kind = Kind::new("unsigned int", 4)?;
+                number("common_cpu", kind, Number::Cpu)?
+            }
+            (None, "comm") => {
+                other("comm", Kind::new("char[16]", 16)?, words_of_text(Text::Task), Content::Text(Text::Task))?
+            }
+            (None, "stacktrace" | "common_stacktrace") => {
+                let kind = Kind::new("unsigned long[]", 8 * STACK_DEPTH)?;
+                other("common_stacktrace", kind, STACK_DEPTH, Content::Stack)?
+            }
+            (None, _) => return Err(self.error(Problem::FieldNotFound, field.text)),
+        })
+    }
+}
+
+/// The operator that is applied last, and where it is: the last one of the lowest rank.
+fn root(text: &str) -> Option<(usize, Operator)> {
+    let is_modifier = |at: usize| text[..at].ends_with(".sym") && text[at..].starts_with("-offset");
+    let find = |sign: char, operator| {
+        let at = text.char_indices().rev().find(|&(at, other)| other == sign && !is_modifier(at));
+        at.map(|(at, _)| (at, operator))
+    };
+    let last = |one: Option<(usize, Operator)>, other: Option<(usize, Operator)>| match (one, other) {
+        (Some(one), Some(other)) => Some(if other.0 > one.0 { other } else { one }),
+        (one, other) => one.or(other),
+    };
+    let minus = find('-', Operator::Subtract);
+    // Linux takes the last one for the root, and refuses this.
+    if text.starts_with('-') && text.find(')') == Some(text.len() - 1) {
+        return Some((0, Operator::Subtract));
+    }
+    if minus.is_some_and(|(at, _)| at == 0) {
+        return minus;
+    }
+    last(minus, find('+', Operator::Add)).or_else(|| last(find('/', Operator::Divide), find('*', Operator::Multiply)))
+}
+
+/// The ops of a number alone.
+pub(crate) fn ops_of(value: &Value) -> Result<Box<[Op]>, OutOfMemory> {
+    match &value.content {
+        Content::Number(ops) => fallible::boxed_slice(ops.iter().copied()),
+        _ => fallible::boxed_slice([]),
+    }
+}
+
+const _: () = assert!(8 * TEXT_WORDS == TEXT_SIZE);

@@ -1,0 +1,371 @@
+//! Histograms with variables: what is set at one event, and read at another under the same key.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::count::{self, mix, place, write_key, write_text};
+use super::{Moment, load};
+use crate::atomic::AtomicU64;
+use crate::filter::Text;
+use crate::histogram::{
+    Act, Content, Deed, From, Handler, Histogram, Link, MULTIPLIER, NO_ROOM, OPERANDS_MAX, Op, Reference, Setting,
+    Shared,
+};
+use crate::trigger::{Bound, Plan};
+
+/// What the variables are that a hit refers to: each a number, or the place of its words in the table that it is in. They are no
+/// array of this CPU's stack, which the compiler would fill by a call of `memset`.
+type Read = [AtomicU64];
+
+/// The words of an entry.
+type Entry<'a> = &'a [AtomicU64];
+
+impl Link {
+    /// Counts a hit on a CPU, and sets variables. A hit that refers to a variable that is not set under its key is not counted, as
+    /// in Linux.
+    pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+        let table = &self.table;
+        let Some((room, number)) = table.room(moment.context.cpu) else { return table.drop_hit() };
+        let mut rest = room;
+        for key in &bound.keys {
+            let Some((own, others)) = rest.split_at_checked(key.words) else { return };
+            write_key(key, own, plan, record, moment);
+            rest = others;
+        }
+        let Some(read) = self.read(room, moment.context.cpu) else { return };
+        let Some((entry, is_new)) = table.entry(room, number, moment.context.cpu) else { return table.drop_hit() };
+        if is_new && let Some(name) = entry.get(self.name..self.set) {
+            write_text(name, load::text(Text::Task, record, moment).unwrap_or(&[]));
+        }
+        let Some((hits, mut sums)) = entry.get(table.key()..).and_then(|words| words.split_first()) else { return };
+        for ops in &self.sums {
+            let [sum, others @ ..] = sums else { break };
+            sum.fetch_add(compute(ops, read, record, moment), Relaxed);
+            sums = others;
+        }
+        self.set(entry, read, plan, record, moment);
+        hits.fetch_add(1, Relaxed);
+        self.act(entry, read, plan, record, moment);
+    }
+
+    /// What is referred to under the key in `room`; `None` if one is not set.
+    fn read(&self, room: Entry<'_>, cpu: usize) -> Option<&Read> {
+        let start = cpu * self.references.len();
+        let read = self.reads.get(start..start + self.references.len())?;
+        let mut places = read.iter();
+        for Reference { histogram, variable, once } in &self.references {
+            let place = places.next()?;
+            let link = histogram.link.as_ref()?;
+            let start = link.table.find_like(&self.table.parts, room)?;
+            let entry = link.table.words.get(start..start + link.table.stride)?;
+            let (Setting { content, at, .. }, bit) = (link.variables.get(*variable)?, 1_u64 << (variable & 63));
+            let set = entry.get(link.set)?;
+            let before = if *once { set.fetch_and(!bit, AcqRel) } else { set.load(Acquire) };
+            if before & bit == 0 {
+                return None;
+            }
+            let value = match content {
+                Content::Number(_) => entry.get(*at)?.load(Relaxed),
+                Content::Text(_) | Content::Stack | Content::Copy(_) => (start + at) as u64,
+            };
+            place.store(value, Relaxed);
+        }
+        Some(read)
+    }
+
+    /// What an action sends: of a variable of this histogram, or of one that is referred to. A number that was read is in `read`.
+    pub(crate) fn sent<'a>(&'a self, from: From, entry: Entry<'a>, read: &'a Read) -> Option<Entry<'a>> {
+        match from {
+            From::Own(number) => {
+                let Setting { at, words, .. } = self.variables.get(number)?;
+                entry.get(*at..at + words)
+            }
+            From::Other(number) => {
+                let Reference { histogram, variable, .. } = self.references.get(usize::from(number))?;
+                match histogram.link.as_ref()?.variables.get(*variable)?.content {
+                    Content::Number(_) => read.get(usize::from(number)..),
+                    _ => self.copied(number, read),
+                }
+            }
+        }
+    }
+
+    /// Carries the actions out.
+    fn act(&self, entry: Entry<'_>, read: &Read, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+        for Act { handler, watched, deed, latest, rings } in &self.actions {
+            let mut now = 0;
+            if let Some((variable, kept)) = watched {
+                let (Some(variable), Some(kept)) = (self.variables.get(*variable), self.kept.get(*kept)) else {
+                    return;
+                };
+                let (Some(value), Some(before)) = (entry.get(variable.at), entry.get(kept.at)) else { return };
+                now = value.load(Relaxed);
+                if !handler.wants(now, before.load(Relaxed)) {
+                    continue;
+                }
+                before.store(now, Relaxed);
+            }
+            match deed {
+                Deed::Trace { recorder, sent } => self.emit(recorder, sent, entry, read, moment.context.cpu),
+                Deed::Save(first, count) => {
+                    let kept = self.kept.get(*first..first + count).unwrap_or(&[]);
+                    self.set_all(kept, entry, read, plan, record, moment);
+                }
+                Deed::Snapshot => {
+                    let Some(rings) = rings else { continue };
+                    if handler.wants(now, latest.value.load(Relaxed)) {
+                        latest.value.store(now, Relaxed);
+                        latest.entry.store(self.table.number(entry), Relaxed);
+                        rings.split();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets all variables under the key of `entry`.
+    fn set(&self, entry: Entry<'_>, read: &Read, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
+        let bits = self.set_all(&self.variables, entry, read, plan, record, moment);
+        if let Some(set) = entry.get(self.set) {
+            set.fetch_or(bits, AcqRel);
+        }
+    }
+
+    /// Sets these variables, and returns a bit for each.
+    fn set_all(
+        &self,
+        settings: &[Setting],
+        entry: Entry<'_>,
+        read: &Read,
+        plan: &Plan,
+        record: &[u8],
+        moment: &Moment<'_>,
+    ) -> u64 {
+        let mut bits = 0;
+        let mut bit = 1_u64;
+        for Setting { content, at, words } in settings {
+            let Some(words) = entry.get(*at..at + words) else { break };
+            match content {
+                Content::Number(ops) => {
+                    if let [word, ..] = words {
+                        word.store(compute(ops, read, record, moment), Relaxed);
+                    }
+                }
+                Content::Text(text) => write_text(words, load::text(*text, record, moment).unwrap_or(&[])),
+                Content::Stack => count::write_stack(words, plan, moment),
+                Content::Copy(reference) => {
+                    let from = self.copied(*reference, read).unwrap_or(&[]);
+                    let mut from = from.iter();
+                    for word in words {
+                        word.store(from.next().map_or(0, |word| word.load(Relaxed)), Relaxed);
+                    }
+                }
+            }
+            bits |= bit;
+            bit <<= 1;
+        }
+        bits
+    }
+
+    /// The words of a variable that is referred to, and no number.
+    fn copied(&self, reference: u8, read: &Read) -> Option<Entry<'_>> {
+        let Reference { histogram, variable, .. } = self.references.get(usize::from(reference))?;
+        let link = histogram.link.as_ref()?;
+        let start = read.get(usize::from(reference))?.load(Relaxed) as usize;
+        link.table.words.get(start..start + link.variables.get(*variable)?.words)
+    }
+}
+
+/// Computes a number.
+fn compute(ops: &[Op], read: &Read, record: &[u8], moment: &Moment<'_>) -> u64 {
+    let mut stack = [0_u64; OPERANDS_MAX];
+    let mut depth = 0_usize;
+    for op in ops {
+        let value = match op {
+            Op::Number(number) => load::counted(*number, record, moment),
+            Op::Constant(constant) => *constant,
+            Op::Reference(number) => match read.get(usize::from(*number)) {
+                Some(read) => read.load(Relaxed),
+                None => 0,
+            },
+            Op::Negate => {
+                depth = depth.wrapping_sub(1);
+                stack.get(depth).copied().unwrap_or(0).wrapping_neg()
+            }
+            Op::Combine(operator) => {
+                depth = depth.wrapping_sub(2);
+                let (left, right) = (stack.get(depth), stack.get(depth.wrapping_add(1)));
+                operator.apply(left.copied().unwrap_or(0), right.copied().unwrap_or(0))
+            }
+        };
+        if let Some(place) = stack.get_mut(depth) {
+            *place = value;
+        }
+        depth = depth.wrapping_add(1);
+    }
+    let [first, ..] = stack;
+    first
+}
+
+impl Handler {
+    /// Whether something is to be done where a variable is this, and was that.
+    fn wants(self, now: u64, before: u64) -> bool {
+        match self {
+            Self::Match => true,
+            Self::Max => now > before,
+            Self::Change => now != before,
+        }
+    }
+}
+
+impl Shared {
+    /// The number of an entry of this table, from 1 on.
+    fn number(&self, entry: Entry<'_>) -> u64 {
+        let before = entry.as_ptr().addr().wrapping_sub(self.words.as_ptr().addr()) / size_of::<AtomicU64>();
+        before.checked_div(self.stride).unwrap_or(0) as u64 + 1
+    }
+
+    fn drop_hit(&self) {
+        self.dropped.fetch_add(1, Relaxed);
+    }
+
+    /// How many words of an entry are the key.
+    #[inline(always)]
+    fn key(&self) -> usize {
+        let mut words = 0;
+        for part in &self.parts {
+            words += part;
+        }
+        words
+    }
+
+    /// The room of a CPU, and its number.
+    fn room(&self, cpu: usize) -> Option<(Entry<'_>, u32)> {
+        let number = self.rooms.get(cpu)?.load(Relaxed);
+        if number == NO_ROOM {
+            return None;
+        }
+        Some((self.at(number)?, number))
+    }
+
+    /// Entry `number`.
+    #[inline(always)]
+    fn at(&self, number: u32) -> Option<Entry<'_>> {
+        let start = number as usize * self.stride;
+        self.words.get(start..start + self.stride)
+    }
+
+    /// The entry of the key that is in `room`, and whether it is new: then it is the room, which has this `number`. `None` if it
+    /// would be new, and there are as many as there may be.
+    #[inline(never)]
+    fn entry(&self, room: Entry<'_>, number: u32, cpu: usize) -> Option<(Entry<'_>, bool)> {
+        let key = room.get(..self.key())?;
+        let mut hash = 0;
+        for word in key {
+            hash = mix(hash, word.load(Relaxed));
+        }
+        let count = self.slots.len();
+        let first = place(hash.wrapping_mul(MULTIPLIER), count);
+        for step in 0..count {
+            let slot = self.slots.get((first + step) & count.wrapping_sub(1))?;
+            let mut taken = slot.load(Acquire);
+            if taken == 0 {
+                if self.used.load(Relaxed) as usize >= count / 2 {
+                    return None;
+                }
+                match slot.compare_exchange(0, number + 1, AcqRel, Acquire) {
+                    Ok(_) => {
+                        self.leave_room(cpu);
+                        return Some((self.at(number)?, true));
+                    }
+                    Err(other) => taken = other,
+                }
+            }
+            let entry = self.at(taken.wrapping_sub(1))?;
+            if is_same(key, entry) {
+                return Some((entry, false));
+            }
+        }
+        None
+    }
+
+    /// Gives this CPU another room, as the one that it had is in the table.
+    fn leave_room(&self, cpu: usize) {
+        self.used.fetch_add(1, Relaxed);
+        let next = self.next.fetch_add(1, Relaxed);
+        let is_there = (next as usize) < self.slots.len() / 2 + self.rooms.len();
+        if let Some(room) = self.rooms.get(cpu) {
+            room.store(if is_there { next } else { NO_ROOM }, Relaxed);
+        }
+    }
+
+    /// Where the entry begins, in words, whose key is what `room` begins with, as far as this table has as many parts. A text may
+    /// have another size there: it is filled up with zeros.
+    #[inline(never)]
+    fn find_like(&self, parts: &[usize], room: Entry<'_>) -> Option<usize> {
+        let mut hash = 0;
+        if !self.each_word(parts, room, |word, _| {
+            hash = mix(hash, word);
+            true
+        }) {
+            return None;
+        }
+        let count = self.slots.len();
+        let first = place(hash.wrapping_mul(MULTIPLIER), count);
+        for step in 0..count {
+            let slot: &AtomicU32 = self.slots.get((first + step) & count.wrapping_sub(1))?;
+            let number = slot.load(Acquire).checked_sub(1)?;
+            let start = number as usize * self.stride;
+            let is_same = |word, at: usize| self.words.get(start + at).is_some_and(|other| other.load(Relaxed) == word);
+            if self.each_word(parts, room, is_same) {
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// Shows each word that a key of this table has that is like the one in `room`, which has these `parts`, with its place. False
+    /// if there is none, or `each` says so.
+    #[inline(always)]
+    fn each_word(&self, parts: &[usize], room: Entry<'_>, mut each: impl FnMut(u64, usize) -> bool) -> bool {
+        let (mut start, mut at) = (0, 0);
+        let mut parts = parts.iter();
+        for own in &self.parts {
+            let Some(theirs) = parts.next() else { return false };
+            let most = if own > theirs { *own } else { *theirs };
+            for index in 0..most {
+                let word = if index < *theirs { room.get(start + index) } else { None };
+                let word = match word {
+                    Some(word) => word.load(Relaxed),
+                    None => 0,
+                };
+                let is_good = if index < *own { each(word, at + index) } else { word == 0 };
+                if !is_good {
+                    return false;
+                }
+            }
+            start += theirs;
+            at += own;
+        }
+        true
+    }
+}
+
+/// Whether the entry begins with this key.
+fn is_same(key: &[AtomicU64], entry: Entry<'_>) -> bool {
+    let mut words = entry.iter();
+    for word in key {
+        if words.next().is_none_or(|other| other.load(Relaxed) != word.load(Relaxed)) {
+            return false;
+        }
+    }
+    true
+}
+
+impl Histogram {
+    /// The part about variables, if it has one, and hits are counted.
+    #[inline(always)]
+    pub(super) fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
+    }
+}

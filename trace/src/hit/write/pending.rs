@@ -1,0 +1,203 @@
+//! Records of synthetic events. A trigger makes one while the record of its own event may still be in the making, so it is put
+//! aside, and recorded when that is: what its event does at a hit is done then, and can put others aside. There is room for so
+//! many; what finds none is counted with what finds the ring busy.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Moment, Registers};
+use crate::atomic::AtomicU64;
+use crate::histogram::{Form, Link, Sent};
+use crate::hit::action::Verdict;
+use crate::recorder::Recorder;
+use crate::ring::{Pending, RECORD_HEADER, Ring};
+
+/// Words before a record that is put aside: its recorder, and how many bytes it has.
+const HEADER: usize = 2;
+
+impl Pending {
+    /// The words from `start` on.
+    fn from(&self, start: usize) -> Option<&[AtomicU64]> {
+        self.words.get(start..)
+    }
+}
+
+impl Link {
+    /// Puts a record of a synthetic event aside, with what is `sent`, under the key of `entry`.
+    pub(crate) fn emit(&self, recorder: &Recorder, sent: &[Sent], entry: &[AtomicU64], read: &[AtomicU64], cpu: usize) {
+        if !recorder.armed.load(Relaxed) {
+            return;
+        }
+        let Some(ring) = recorder.rings.rings.get(cpu) else { return };
+        if self.compose(&ring.pending, recorder, sent, entry, read).is_none() {
+            ring.refuse();
+        }
+    }
+
+    /// `None` if there is no room.
+    fn compose(
+        &self,
+        pending: &Pending,
+        recorder: &Recorder,
+        sent: &[Sent],
+        entry: &[AtomicU64],
+        read: &[AtomicU64],
+    ) -> Option<()> {
+        let start = pending.used.load(Relaxed) as usize;
+        let all = pending.from(start)?;
+        let (header, words) = all.split_at_checked(HEADER)?;
+        let fixed = (recorder.size - RECORD_HEADER) / 8;
+        // The text that comes next begins behind this word.
+        let mut end = fixed;
+        words.get(..fixed)?;
+        for Sent { from, at, form } in sent {
+            let from = self.sent(*from, entry, read)?;
+            let to = words.get(*at..fixed)?;
+            match form {
+                Form::Number(size) => {
+                    let unused = 64 - 8 * (*size as u32 & 15).min(8);
+                    let value = from.first()?.load(Relaxed);
+                    to.first()?.store(value.wrapping_shl(unused).wrapping_shr(unused), Relaxed);
+                }
+                Form::Fixed(size) => copy(from, to.get(..TEXT_WORDS)?, *size),
+                Form::Located => {
+                    let length = length(from);
+                    let room = words.get(end..end + length / 8 + 1)?;
+                    copy(from, room, 8 * room.len());
+                    let place = 8 * end as u64;
+                    to.first()?.store((length as u64 + 1) << 16 | place, Relaxed);
+                    end += room.len();
+                }
+                Form::Stack => {
+                    // The address that ends it, 0, goes with it.
+                    let count = depth(from) + 1;
+                    let room = words.get(end..end + count)?;
+                    copy(from, room, 8 * count + 1);
+                    to.first()?.store(8 * (count << 16 | end) as u64, Relaxed);
+                    end += count;
+                }
+            }
+        }
+        let [first, second, ..] = header else { return None };
+        first.store(core::ptr::from_ref(recorder).expose_provenance() as u64, Relaxed);
+        second.store(8 * end as u64, Relaxed);
+        pending.used.store((start + HEADER + end) as u64, Relaxed);
+        Some(())
+    }
+}
+
+const TEXT_WORDS: usize = crate::definition::synthetic::TEXT_SIZE / 8;
+
+/// Bytes of a text before its zero.
+fn length(words: &[AtomicU64]) -> usize {
+    let mut length = 0;
+    for word in words {
+        let word = word.load(Relaxed);
+        // The lowest byte that is zero has its upper bit set here, and none below it.
+        let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
+        if zeros != 0 {
+            return length + zeros.trailing_zeros() as usize / 8;
+        }
+        length += 8;
+    }
+    length
+}
+
+/// How many return addresses there are.
+fn depth(words: &[AtomicU64]) -> usize {
+    let mut depth = 0;
+    for word in words {
+        if word.load(Relaxed) == 0 {
+            break;
+        }
+        depth += 1;
+    }
+    depth
+}
+
+/// Copies a text, filled up with zeros, of which so many bytes end with one.
+fn copy(from: &[AtomicU64], to: &[AtomicU64], size: usize) {
+    let mut left = 8 * size.saturating_sub(1);
+    let mut from = from.iter();
+    for place in to {
+        let word = match from.next() {
+            Some(word) => word.load(Relaxed),
+            None => 0,
+        };
+        let kept = if left < 64 { word & !(u64::MAX << (left & 63)) } else { word };
+        place.store(kept, Relaxed);
+        left = left.saturating_sub(64);
+    }
+}
+
+impl Recorder {
+    /// Records what was put aside on this CPU.
+    ///
+    /// # Safety
+    ///
+    /// As of [`record`](Self::record).
+    #[inline(never)]
+    pub(super) unsafe fn drain(&self, registers: Registers<'_>, moment: &Moment<'_>) {
+        let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
+        let mut at = 0;
+        while at < ring.pending.used.load(Relaxed) as usize {
+            let Some([recorder, size, words @ ..]) = ring.pending.from(at) else { break };
+            let size = size.load(Relaxed) as usize;
+            // SAFETY: `emit` has put it there at this hit, and the trigger that had it stays as long as the hit is being handled.
+            let recorder = unsafe { &*core::ptr::with_exposed_provenance::<Recorder>(recorder.load(Relaxed) as usize) };
+            at += HEADER + size / 8;
+            if let Some(words) = words.get(..size / 8) {
+                // SAFETY: by the caller.
+                unsafe { recorder.record_pending(ring, words, registers, moment) };
+            }
+        }
+        ring.pending.used.store(0, Relaxed);
+    }
+
+    /// Does what the synthetic event does at a hit.
+    ///
+    /// # Safety
+    ///
+    /// As of [`record`](Self::record).
+    #[inline(never)]
+    unsafe fn record_pending(&self, ring: &Ring, words: &[AtomicU64], registers: Registers<'_>, moment: &Moment<'_>) {
+        if let Some(first) = words.first() {
+            first.store(self.common(ring, registers, &moment.context), Relaxed);
+        }
+        let plan = self.plan.get();
+        let verdict = match plan {
+            None => Verdict { keep: self.rings.is_on(), stack: false },
+            Some(plan) => {
+                // SAFETY: they are bytes of these words, in the order that a record has on every target of this crate. Only this
+                // CPU writes them, and not while they are looked at.
+                let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 8 * words.len()) };
+                plan.run(bytes, &self.known(registers, moment), &self.rings.on)
+            }
+        };
+        if verdict.keep && ring.enter() {
+            self.publish(ring, words, moment);
+            ring.leave();
+        }
+        if let (true, Some(plan)) = (verdict.stack, plan) {
+            // SAFETY: by the caller.
+            unsafe { self.enter_stack(plan, registers, moment) };
+        }
+    }
+
+    fn publish(&self, ring: &Ring, words: &[AtomicU64], moment: &Moment<'_>) {
+        const FIRST: usize = RECORD_HEADER / 8;
+        let context = &moment.context;
+        let Some(room) = ring.reserve(8 * (FIRST + words.len())) else { return };
+        // SAFETY: there is room for the header, and so many words.
+        unsafe {
+            room.set(0, (RECORD_HEADER + 8 * words.len()) as u64);
+            room.set(1, context.time);
+            room.set(2, context.name[0]);
+            room.set(3, context.name[1]);
+        }
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { room.set(FIRST + index, word.load(Relaxed)) };
+        }
+        room.commit();
+    }
+}
