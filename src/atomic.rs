@@ -1,4 +1,5 @@
-//! The atomics of what is checked by a model checker: core's, and in model-checked tests those that it follows.
+//! The atomics of code that a model checker verifies: those of `core`, or in model-checked tests those that the
+//! checker tracks.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};

@@ -1,4 +1,4 @@
-//! What TPIDR_EL1 leads to, for a kernel that keeps nothing of its own there.
+//! The structure that TPIDR_EL1 points to, for a kernel that keeps nothing of its own there.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -7,11 +7,13 @@ use core::mem::offset_of;
 use crate::platform;
 use crate::platform::{CpuState, TaskCalls};
 
-/// The engine's state of a CPU and its number, and the task that runs on it, with its calls: what the defaults of
-/// [`Platform`](crate::platform::Platform) find from TPIDR_EL1, and those of the trace layer.
+/// What the engine and the trace layer need to know of the current CPU and task: the engine's state of the CPU, the
+/// CPU's number, the task's number and name, and the task's calls. The defaults of
+/// [`Platform`](crate::platform::Platform), and those of the trace layer, find it by TPIDR_EL1.
 ///
-/// A kernel without tasks has one for each CPU. One with tasks has one in each task, and [installs](Self::install) that of the task
-/// that is to run, or has the two fields of [`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET) and
+/// A kernel without tasks has one context for each CPU. A kernel with tasks has one in each task, and
+/// [installs](Self::install) the context of the task that it switches to. Alternatively, it keeps the two fields of
+/// [`Platform::CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET) and
 /// [`Platform::CALLS_OFFSET`](crate::platform::Platform::CALLS_OFFSET) in a structure of its own.
 #[derive(Debug)]
 #[repr(C)]
@@ -20,38 +22,41 @@ pub struct Context {
     cpu_number: Cell<usize>,
     task: u64,
     name: [u8; Self::NAME_LENGTH],
-    /// The calls of return-probed functions that the task is in.
+    /// The calls in progress of return-probed functions, for this task.
     pub calls: TaskCalls,
 }
 
-// SAFETY: `install` alone writes `cpu` and `cpu_number`, on the only CPU that has the context then, as its caller guarantees.
+// SAFETY: only `install` writes `cpu` and `cpu_number`. By its contract, the CPU that it runs on is the only one
+// that then has the context.
 unsafe impl Sync for Context {}
-// SAFETY: as for `Sync`.
+// SAFETY: as for `Sync`, only `install` writes the fields that are not atomic.
 unsafe impl Send for Context {}
 
 impl Context {
     pub(crate) const CPU: usize = offset_of!(Self, cpu);
     pub(crate) const CALLS: usize = offset_of!(Self, calls);
-    /// Where the number of the CPU is, a `usize`, in bytes from the beginning.
+    /// Offset of the number of the CPU, a `usize`, in bytes from the beginning of a context.
     #[doc(hidden)]
     pub const CPU_NUMBER: usize = offset_of!(Self, cpu_number);
-    /// Where the number of the task is, a `u64`.
+    /// Offset of the number of the task, a `u64`, in bytes from the beginning of a context.
     #[doc(hidden)]
     pub const TASK: usize = offset_of!(Self, task);
-    /// Where the name of the task is.
+    /// Offset of the name of the task, in bytes from the beginning of a context. Shorter names are padded with
+    /// zeroes.
     #[doc(hidden)]
     pub const NAME: usize = offset_of!(Self, name);
-    /// How many bytes of the name of a task are kept.
+    /// Bytes of a task's name that are kept.
     const NAME_LENGTH: usize = 16;
 
-    /// A context that no CPU has yet, of a task that has the number 0 and no name.
+    /// Makes a context that no CPU uses yet, for a task with the number 0 and no name.
     #[cfg(not(all(test, loom)))]
     #[must_use]
     pub const fn new() -> Self {
         Self::of_task(0, "")
     }
 
-    /// A context that no CPU has yet, of the task with this number. Of its name as much is kept as fits into 16 bytes.
+    /// Makes a context that no CPU uses yet, for the task with this number. The name is cut to 16 bytes, at a
+    /// character boundary.
     #[cfg(not(all(test, loom)))]
     #[must_use]
     pub const fn of_task(number: u64, name: &str) -> Self {
@@ -68,18 +73,19 @@ impl Context {
         Self { cpu, cpu_number, task: number, name: kept, calls: TaskCalls::new() }
     }
 
-    /// Makes this the context of the CPU that this runs on, whose number is `cpu`: dense from 0.
+    /// Makes this the context of the CPU that it runs on, whose number is `cpu`. CPUs are numbered from 0 without
+    /// gaps.
     ///
     /// # Safety
     ///
-    /// No other CPU has the context, or the number, until this one has installed another. Nothing else uses TPIDR_EL1.
-    /// Interrupts are masked, or no interrupt hits a probe.
+    /// No other CPU has this context or this number until the CPU has installed another context. Nothing else uses
+    /// TPIDR_EL1. Interrupts are masked, or no interrupt handler hits a probe.
     #[cfg(target_os = "none")]
     pub unsafe fn install(&'static self, cpu: usize) {
         assert!(cpu < platform::cpus(), "the `Platform` says that fewer CPUs run");
         self.cpu.set(CpuState::of(cpu));
         self.cpu_number.set(cpu);
-        // SAFETY: by the caller, the register is the engine's.
+        // SAFETY: the caller guarantees that nothing else uses TPIDR_EL1 (see # Safety), and `self` lives forever.
         unsafe { core::arch::asm!("msr tpidr_el1, {}", in(reg) &raw const *self, options(nostack, preserves_flags)) };
     }
 }

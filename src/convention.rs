@@ -1,9 +1,10 @@
-//! The calling convention of what assembly calls.
+//! The calling convention of functions that assembly calls.
 
-/// Defines types of handlers, and handlers, as `extern "C"`: assembly calls them, with one pointer in x0 (AAPCS64, section 6.8.2).
+/// Defines handlers and their types as `extern "C"`: assembly calls them, with one pointer in x0 (AAPCS64, section
+/// 6.8.2).
 ///
-/// In the tests of the host they have Rust's own convention. Nothing there is assembly, and a test that fails panics in the middle
-/// of a hit, which has to come out of it: so does a model that is made wrong on purpose.
+/// In tests on the host they use Rust's own convention. No assembly runs there, and a failing test panics in the
+/// middle of a hit: the panic has to unwind through the handler. A model that is deliberately wrong does the same.
 macro_rules! called_by_assembly {
     ($($(#[$attribute:meta])* $visibility:vis type $name:ident = fn($argument:ty) $(-> $result:ty)?;)+) => {
         $(

@@ -1,67 +1,70 @@
-//! Finds what is wrong with how a kernel embeds the engine, before the first probe could hang or corrupt it.
+//! Finds mistakes in how a kernel embeds the engine, before the first probe could hang or corrupt the kernel.
 //!
-//! [`check`] looks at this CPU and at the image. The first registration of a probe calls it, and is refused with what it finds.
-//! A kernel with several CPUs calls it on each of them when they start.
+//! [`check`] examines the CPU that it runs on, and the image. The first registration of a probe calls it, and fails
+//! with the mistake that it finds. A kernel with several CPUs calls it on each of them when they start.
 
 use core::fmt;
 use core::ops::Range;
 
-/// What is wrong. The text of its [`Display`](fmt::Display) says what to do about it. Addresses are virtual.
-// As for `insn::Op`: it is moved by words.
+/// A mistake in the embedding. The text of its [`Display`](fmt::Display) says how to correct it. Addresses are
+/// virtual.
+// 64-bit discriminant, as in `insn::Op`: the value is moved word by word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum EmbeddingError {
-    /// The engine was compiled without optimization: then the hit path calls small functions of `core`, which can be probed.
+    /// The engine was compiled without optimization: the hit path then calls small functions of `core`, which can be
+    /// probed.
     Unoptimized,
-    /// A function that runs while a probe is handled lies outside of the region in which nothing is probed.
+    /// A function that runs while a probe is handled lies outside the region in which nothing is probed.
     HitPathOutside {
-        /// The function.
+        /// The address of the function.
         function: usize,
-        /// The region: [`probe::blacklist`](crate::probe::blacklist).
+        /// The region in which nothing is probed: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
-    /// A function of the [`Platform`](crate::platform::Platform) that is called while a probe is handled lies outside of that region.
+    /// A function of the [`Platform`](crate::platform::Platform) that is called while a probe is handled lies
+    /// outside the region in which nothing is probed.
     PlatformOutside {
-        /// The function.
+        /// The address of the function.
         function: usize,
-        /// The region: [`probe::blacklist`](crate::probe::blacklist).
+        /// The region in which nothing is probed: [`probe::blacklist`](crate::probe::blacklist).
         region: Range<usize>,
     },
-    /// TPIDR_EL1 leads to no memory that can be read, or to no multiple of 8.
+    /// TPIDR_EL1 does not lead to readable memory, or leads to an address that is not a multiple of 8.
     NoContext {
-        /// What it holds.
+        /// The value of TPIDR_EL1.
         register: usize,
     },
-    /// The word that TPIDR_EL1 and [`CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET) lead to is not the address of the state of a
-    /// CPU.
+    /// The word that TPIDR_EL1 and [`CPU_OFFSET`](crate::platform::Platform::CPU_OFFSET) lead to is not the address
+    /// of a CPU's state.
     NotCpuState {
-        /// Where the word is.
+        /// The address of the word.
         address: usize,
-        /// The word.
+        /// The value of the word.
         word: usize,
     },
-    /// The engine is not told of synchronous exceptions, and the kernel has gone on behind a breakpoint.
+    /// The engine does not receive synchronous exceptions: the kernel resumed after a breakpoint without telling it.
     NoVector {
         /// The base of the kernel's vectors: VBAR_EL1.
         vectors: usize,
     },
-    /// [`text`](crate::platform::Platform::text) is empty, or does not begin and end at words.
+    /// [`text`](crate::platform::Platform::text) is empty, or does not begin and end at multiples of 4.
     Text {
-        /// What it returns.
+        /// The range that the function returned.
         text: Range<usize>,
     },
     /// The alias of [`with_writable`](crate::platform::Platform::with_writable) cannot be written to.
     NotWritable {
-        /// What was to be written.
+        /// The address of the text.
         address: usize,
-        /// The alias.
+        /// The alias that the platform gave for it.
         alias: usize,
     },
     /// The alias of [`with_writable`](crate::platform::Platform::with_writable) leads to other memory.
     OtherMemory {
-        /// What was to be written.
+        /// The address of the text.
         address: usize,
-        /// The alias.
+        /// The alias that the platform gave for it.
         alias: usize,
     },
 }
@@ -122,9 +125,11 @@ impl fmt::Display for EmbeddingError {
 
 impl core::error::Error for EmbeddingError {}
 
-/// Checks what can be told of the embedding: of this CPU, and of the image. To find out whether exceptions lead to the engine, it
-/// executes a breakpoint (`brk #0x5`, at `kprobes_nofault_breakpoint`): a kernel whose vectors do not lead there reports that
-/// as an exception of its own, and most stop.
+/// Checks what can be checked of the embedding: this CPU, and the image.
+///
+/// To find out whether exceptions lead to the engine, it executes a breakpoint (`brk #0x5`, at
+/// `kprobes_nofault_breakpoint`). A kernel whose vectors do not lead to the engine reports that breakpoint as an
+/// exception of its own, and most kernels stop there.
 ///
 /// # Errors
 ///
@@ -142,7 +147,7 @@ pub fn check() -> Result<(), EmbeddingError> {
     Ok(())
 }
 
-/// What only the target has: the linked image, system registers and an MMU.
+/// The checks that need the target: the linked image, system registers and an MMU.
 #[cfg(target_os = "none")]
 mod target {
     use core::arch::asm;
@@ -154,7 +159,7 @@ mod target {
     use crate::probe::CpuState;
     use crate::{exception, interrupts, platform, probe};
 
-    /// Checks the regions, this CPU, and the alias of the word at `address`, which is in the text.
+    /// Checks the regions, this CPU, and the writable alias of the word at `address`, which is in the text.
     pub(super) fn check(address: usize) -> Result<(), EmbeddingError> {
         let region = probe::blacklist();
         let hit_path = [exception::handle_sync as *const () as usize, probe::hit::breakpoint as *const () as usize];
@@ -176,7 +181,7 @@ mod target {
         result
     }
 
-    /// The first of these addresses that is outside of the region in which nothing is probed.
+    /// Returns the first of these addresses that is outside the region in which nothing is probed.
     fn outside(functions: &[usize], region: &Range<usize>) -> Option<usize> {
         functions.iter().copied().find(|function| !region.contains(function))
     }
@@ -190,19 +195,20 @@ mod target {
         if register == 0 || !address.is_multiple_of(8) {
             return Err(EmbeddingError::NoContext { register });
         }
-        // SAFETY: the register is the engine's, and leads to memory or nowhere: no device is at an address that a kernel keeps there.
+        // SAFETY: TPIDR_EL1 belongs to the engine by the contract of `Context` and `Platform`: it leads to memory or
+        // to no mapping. A kernel keeps no device register at such an address.
         let word =
             unsafe { nofault::read::<u64>(address) }.map_err(|_| EmbeddingError::NoContext { register })? as usize;
         let is_state = (0..platform::cpus()).any(|number| core::ptr::from_ref(CpuState::of(number)).addr() == word);
         if is_state { Ok(()) } else { Err(EmbeddingError::NotCpuState { address, word }) }
     }
 
-    /// Checks that `alias` can be written to, and is the memory at `address`.
+    /// Checks that `alias` can be written to, and maps the memory at `address`.
     fn check_alias(address: usize, alias: usize) -> Result<(), EmbeddingError> {
         let current: u64;
         // SAFETY: reads CurrentEL.
         unsafe { asm!("mrs {}, currentel", out(reg) current, options(nomem, nostack, preserves_flags)) };
-        // At EL2 these would translate for EL1.
+        // At EL2, AT S1E1W and AT S1E1R would translate with the tables of EL1.
         if current >> 2 & 0b11 != 1 {
             return Ok(());
         }
@@ -212,7 +218,8 @@ mod target {
         const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
         let (written, read) = interrupts::with_masked(|| {
             let (written, read): (u64, u64);
-            // SAFETY: address translation changes PAR_EL1 alone, which belongs to the code that has interrupts masked.
+            // SAFETY: address translation changes only PAR_EL1. The code that has interrupts masked owns that
+            // register.
             unsafe {
                 asm!(
                     "at s1e1w, {alias}", "isb", "mrs {written}, par_el1",

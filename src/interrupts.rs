@@ -1,6 +1,6 @@
-//! Masking interrupts, for the short times that the engine needs it outside exceptions.
+//! Masks interrupts, for the short times that the engine needs it outside exceptions.
 
-/// Whether interrupts are masked on this CPU (PSTATE.I).
+/// Returns whether interrupts are masked on this CPU (PSTATE.I).
 #[cfg(target_os = "none")]
 pub(crate) fn are_masked() -> bool {
     let daif: u64;
@@ -11,7 +11,7 @@ pub(crate) fn are_masked() -> bool {
 
 /// Calls `f` with all of PSTATE.DAIF masked, as in the hit path.
 ///
-/// Inlined, so that it is in the region without probes where its caller is.
+/// Always inlined, so that it is in the region without probes if its caller is.
 #[cfg(target_os = "none")]
 #[inline(always)]
 pub fn with_masked<R>(f: impl FnOnce() -> R) -> R {
@@ -21,18 +21,18 @@ pub fn with_masked<R>(f: impl FnOnce() -> R) -> R {
         core::arch::asm!("mrs {}, daif", "msr daifset, #0b1111", out(reg) daif, options(nostack, preserves_flags))
     };
     let result = f();
-    // SAFETY: puts back what was read above.
+    // SAFETY: restores the value that was read above.
     unsafe { core::arch::asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
     result
 }
 
-/// The host's tests have no interrupts.
+/// Returns false: the host's tests have no interrupts.
 #[cfg(not(target_os = "none"))]
 pub(crate) fn are_masked() -> bool {
     false
 }
 
-/// See [`are_masked`].
+/// Calls `f`: the host's tests have no interrupts to mask.
 #[cfg(not(target_os = "none"))]
 pub(crate) fn with_masked<R>(f: impl FnOnce() -> R) -> R {
     f()

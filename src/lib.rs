@@ -1,12 +1,13 @@
-//! Dynamic instrumentation for bare-metal AArch64: probes on the instructions and the returns of functions of a
-//! kernel while it runs.
+//! Dynamic instrumentation for bare-metal AArch64: probes on the instructions and on the function returns of a
+//! kernel, placed and removed while it runs.
 //!
 //! # Principles
 //!
-//! 1. The probed code cannot tell. Registers, flags, memory and control flow after a probed instruction are what
-//!    they would have been; only time passes. Return probes show, while a call is followed: in x30, in the return
-//!    address that the function saves, and in that address where it is signed.
-//! 2. No event is lost silently. Whatever is skipped or missed increments a counter that is shown.
+//! 1. The probed code cannot tell. After a probed instruction, registers, flags, memory and control flow are what
+//!    they would have been without the probe; only time passes. There is one exception: while a return probe follows
+//!    a call, its trampoline shows in x30, in the return address that the function saves, and in that address once
+//!    it is signed.
+//! 2. No event is lost silently. Every skipped or missed event increments a counter that is shown.
 //! 3. The hit path is closed: it takes no lock that interrupted code may hold, allocates nothing, and calls only
 //!    functions that cannot be probed.
 //! 4. A refusal carries its reason and the address, as data.
@@ -16,30 +17,32 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`platform`](mod@platform) | what the embedding kernel provides |
-//! | [`embedding`] | what can be wrong with that, found before the first probe |
+//! | [`platform`](mod@platform) | the trait that the embedding kernel implements |
+//! | [`embedding`] | checks of the embedding, made before the first probe |
 //! | [`insn`] | what an A64 instruction is: whether it can be probed, and how it is executed then |
-//! | [`exception`] | the trap frame, the dispatch of breakpoints, instructions that are simulated, loads that may fault |
+//! | [`exception`] | the trap frame, the dispatch of breakpoints, simulated instructions, loads that may fault |
 //! | [`probe`] | kprobes and kretprobes: registration, and the hit path in `probe::hit` |
 //! | `text` | patching instructions |
 //!
 //! # Embedding
 //!
-//! The engine needs `alloc`, for registration only. A kernel
+//! The engine needs `alloc`, but only for registration. To embed it, a kernel
 //!
-//! - implements [`Platform`](platform::Platform), of which two functions are required, and exports it with [`platform!`];
-//! - has in TPIDR_EL1 the address of a [`Context`], or from which the two words of one are found;
-//! - leads its synchronous exceptions from EL1 to `kprobes_vector` (`trampoline/vector.S`), or calls [`exception::handle_sync`]
-//!   first thing in its handler, after `kprobes_exception` or without;
-//! - calls [`exception::abandon`] before it reports something that it will not survive, and [`probe::task_exited`] when a task
-//!   ends;
-//! - is built with `-Csymbol-mangling-version=v0`, and has `INCLUDE kprobes.x` in its linker script; what it runs itself while a
-//!   hit is handled, as its exception handler and what [`Platform`](platform::Platform) names, it places in sections
-//!   `.kprobes.text.*`.
+//! - implements [`Platform`](platform::Platform), which has two required functions, and exports it with
+//!   [`platform!`];
+//! - keeps in TPIDR_EL1 the address of a [`Context`], or of a structure of its own that contains the two words the
+//!   engine needs;
+//! - leads its synchronous exceptions from EL1 to `kprobes_vector` (`trampoline/vector.S`), or calls
+//!   [`exception::handle_sync`] first thing in its handler, with or without `kprobes_exception` before it;
+//! - calls [`exception::abandon`] before it reports an error that stops the CPU, and [`probe::task_exited`] when a
+//!   task ends;
+//! - is built with `-Csymbol-mangling-version=v0`, and has `INCLUDE kprobes.x` in its linker script;
+//! - places its own code that runs while a hit is handled, such as its exception handler and the functions that
+//!   [`Platform`](platform::Platform) names, in sections `.kprobes.text.*`.
 //!
-//! `examples/minimal` is the smallest.
+//! `examples/minimal` is the smallest kernel that does all this.
 //!
-//! Then
+//! Then a probe is registered like this:
 //!
 //! ```no_run
 //! use core::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +61,7 @@
 //! }
 //! ```
 //!
-//! The pure parts also build for the host, where they are tested.
+//! The modules that depend only on their arguments also build for the host, where they are tested.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,8 +1,8 @@
-//! What a kernel provides so that the engine can run in it.
+//! The interface between the engine and the kernel that embeds it.
 //!
-//! The functions are bound by the linker, not by a pointer or a type parameter: the hit path then consists
-//! of direct calls, which a reader and a tool can follow to their end, and no type in the engine carries the
-//! kernel's name around. A kernel implements [`Platform`] once and exports it with [`platform!`](crate::platform!).
+//! The linker binds the functions, not a pointer or a type parameter. So the hit path consists of direct calls,
+//! which a reader and a tool can follow to their end, and no type in the engine carries the kernel's name. A kernel
+//! implements [`Platform`] once and exports it with [`platform!`](crate::platform!).
 
 use core::fmt;
 use core::ops::Range;
@@ -17,146 +17,162 @@ pub const MAX_CPUS: usize = 256;
 /// The services of the kernel that embeds the engine.
 ///
 /// `fatal` and `stack` are called while a probe is being handled, and `with_writable` and `interrupted` while the
-/// other CPUs are held, all with interrupts masked. They, and whatever they call, must not be probed, must not wait for a
-/// lock that interrupted code may hold, and must not allocate; the engine refuses probes only in its own part of the image,
-/// so the kernel places them in the same region (see `linker.ld`). All other functions are called from tasks, and may
-/// block.
+/// other CPUs are held, all with interrupts masked. These four functions, and everything they call, must not be
+/// probed, must not wait for a lock that interrupted code may hold, and must not allocate. The engine refuses probes
+/// only in its own part of the image, so the kernel places them in the same region (see `linker.ld`). All other
+/// functions are called from tasks, and may block.
+///
+/// Two functions are required. The others have defaults, for a kernel that runs on one CPU, never preempts a task in
+/// an interrupt, can write to its text at the address of the text, keeps its [`Context`] in TPIDR_EL1, and includes
+/// `trampoline/kprobes.x` in its linker script. The documentation of each function says what its default assumes.
 ///
 /// # Safety
 ///
-/// The engine rewrites instructions on the word of these functions. The implementer guarantees, besides what
-/// each function says of itself, that breakpoint exceptions reach
-/// [`handle_sync`](crate::exception::handle_sync) with all of PSTATE.DAIF masked and on the stack of the
-/// interrupted code, with the vectors of `trampoline/vectors.S` or others that save and restore the whole
-/// [`TrapFrame`].
-///
-/// Two functions are required. The others have defaults, for a kernel that runs on one CPU, never preempts a task in an interrupt,
-/// has its text where it can write to it, and its [`Context`] in TPIDR_EL1; `trampoline/kprobes.x` is in its
-/// linker script. Each says what makes it wrong.
+/// The engine rewrites instructions on the word of these functions. The implementer guarantees what each function
+/// documents, and that breakpoint exceptions reach [`handle_sync`](crate::exception::handle_sync) with all of
+/// PSTATE.DAIF masked and on the stack of the interrupted code, through the vectors of `trampoline/vectors.S` or
+/// others that save and restore the whole [`TrapFrame`].
 pub unsafe trait Platform {
-    /// How many CPUs run at most, up to [`MAX_CPUS`]: for each, the image has 4 KiB of zeroed memory. The defaults of
-    /// [`hold_cpus`](Self::hold_cpus) and [`interrupted`](Self::interrupted) do not compile with more than one.
+    /// The largest number of CPUs that may run, up to [`MAX_CPUS`]. The image has 4 KiB of zeroed memory for each.
+    /// The defaults of [`hold_cpus`](Self::hold_cpus) and [`interrupted`](Self::interrupted) do not compile if this
+    /// is more than one.
     const CPUS: usize = 1;
 
-    /// Where the address of the engine's state of this CPU is: that of what [`CpuState::of`] returns for its number, below
-    /// [`cpus`](Self::cpus). In bytes from the virtual address in TPIDR_EL1; a multiple of 8 below 4096. Handlers read it with
-    /// interrupts masked; stubs may read it unmasked, and then do the same for the state of any CPU.
+    /// Offset, in bytes from the virtual address in TPIDR_EL1, of the word that holds the address of the engine's
+    /// state of this CPU. A multiple of 8, less than 4096.
     ///
-    /// By default that of a [`Context`].
+    /// The kernel stores in that word the reference that [`CpuState::of`] returns for the CPU's number, which is
+    /// below [`cpus`](Self::cpus). Handlers read the word with interrupts masked. Stubs may read it with interrupts
+    /// unmasked; they then do what would also be correct with the state of another CPU.
+    ///
+    /// The default is the offset in a [`Context`].
     const CPU_OFFSET: usize = Context::CPU;
 
-    /// Where the calls that the task is in which runs on this CPU are, its [`TaskCalls`]. An offset as
-    /// [`CPU_OFFSET`](Self::CPU_OFFSET). What the task does on one CPU happens before what it does on the next.
+    /// Offset, in bytes from the virtual address in TPIDR_EL1, of the [`TaskCalls`] of the task that runs on this
+    /// CPU. A multiple of 8, less than 4096.
     ///
-    /// By default that of a [`Context`].
+    /// The kernel orders what a task does on one CPU before what it does on the next.
+    ///
+    /// The default is the offset in a [`Context`].
     const CALLS_OFFSET: usize = Context::CALLS;
 
-    /// How many CPUs there are: those that run, or ever will, have the numbers below this. At most [`CPUS`](Self::CPUS), and
-    /// the same from the first registration on: counts and records take memory for so many.
+    /// Returns the number of CPUs: every CPU that runs, now or later, has a number below it. At most
+    /// [`CPUS`](Self::CPUS). The number must not change from the first registration on: counts and records take
+    /// memory for each CPU.
     ///
-    /// By default [`CPUS`](Self::CPUS).
+    /// The default is [`CPUS`](Self::CPUS).
     fn cpus() -> usize {
         Self::CPUS
     }
 
-    /// The virtual addresses of the text in which probes may be placed.
+    /// Returns the virtual addresses of the text in which probes may be placed.
     fn text() -> Range<usize>;
 
-    /// The virtual addresses of the function that contains the virtual address `address`, if one does.
+    /// Returns the virtual addresses of the function that contains the virtual address `address`; `None` if no known
+    /// function does.
     fn function(address: usize) -> Option<Range<usize>>;
 
-    /// Whether data lies anywhere at these virtual addresses, which are those of a function or of a word in one: code that reads
-    /// it would read a breakpoint there. A kernel that keeps the mapping symbols of its ELF file (ELF for the Arm 64-bit
-    /// Architecture, section 5.7) knows; the engine itself finds the words that instructions of the same function load.
+    /// Returns whether there is data at any of these virtual addresses, which are those of a function or of one word
+    /// in a function. Code that reads data would read a breakpoint instead.
+    ///
+    /// A kernel that keeps the mapping symbols of its ELF file (ELF for the Arm 64-bit Architecture, section 5.7)
+    /// knows. Without them, the engine itself finds the words that instructions of the same function load.
     fn has_data(addresses: Range<usize>) -> bool {
         let _ = addresses;
         false
     }
 
-    /// Calls `write` with a writable alias of the virtual address `address`, which is text or executable
-    /// memory from [`allocate_executable`](Self::allocate_executable), good for `length` bytes that lie in one
-    /// 4 KiB page; the alias is gone when this returns. It cannot fail, as an instruction has to be put back whenever a probe
-    /// is removed: what an alias takes, a kernel sets aside for each CPU before it registers the first probe.
+    /// Calls `write` with a writable alias of the virtual address `address`, which is in the text or in executable
+    /// memory from [`allocate_executable`](Self::allocate_executable). The alias is valid for `length` bytes, which
+    /// lie in one 4 KiB page, and is gone when this returns.
     ///
-    /// By default the address itself: text and the pool of `kprobes.x` are writable, or the MMU is off.
+    /// It cannot fail, because removing a probe has to put its instruction back. A kernel reserves what an alias
+    /// needs, for each CPU, before it registers the first probe.
+    ///
+    /// The default alias is the address itself. It assumes that the text and the pool of `kprobes.x` are writable,
+    /// or that the MMU is off.
     #[inline(always)]
     fn with_writable(address: usize, length: usize, write: &mut dyn FnMut(*mut u8)) {
         let _ = length;
         write(core::ptr::with_exposed_provenance_mut(address));
     }
 
-    /// Whether branch targets are checked at the virtual address `address`: the GP bit of its translation is set
-    /// (Arm ARM, D8.4.1). It must not change while there are probes on the page.
+    /// Returns whether the CPU checks branch targets at the virtual address `address`: the GP bit of its translation
+    /// is set (Arm ARM, D8.4.1). The result must not change while there are probes on the page.
     ///
-    /// By default they are checked nowhere.
+    /// The default assumes that no page is guarded.
     fn is_guarded(address: usize) -> bool {
         let _ = address;
         false
     }
 
-    /// Maps `length` bytes (a multiple of 4096) of fresh memory, executable and not writable, guarded or not, and
-    /// returns their virtual address. They are never unmapped.
+    /// Maps `length` bytes (a multiple of 4096) of fresh memory, executable and not writable, and guarded if
+    /// `guarded` is set. Returns their virtual address, or `None` if there is no memory. They are never unmapped.
     ///
-    /// By default from the pool that `kprobes.x` sets aside in the image, which is not guarded.
+    /// The default allocates from the pool that `kprobes.x` reserves in the image, which is not guarded.
     #[cfg(target_os = "none")]
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize> {
         pool::allocate(length).filter(|_| !guarded)
     }
-    /// Maps executable memory, as on the target; the host has no default.
+    /// Maps executable memory, as on the target. There is no default on the host.
     #[cfg(not(target_os = "none"))]
     fn allocate_executable(length: usize, guarded: bool) -> Option<usize>;
 
-    /// Calls `action` once, with interrupts (PSTATE.I) masked on this CPU, while every other running CPU is held: it has taken an
-    /// interrupt since the call, in code that had interrupts unmasked, and waits with interrupts masked in code that cannot
-    /// be probed. Each executes a context synchronization event before it goes on. Called from tasks, with interrupts
-    /// unmasked.
+    /// Calls `action` once, with interrupts (PSTATE.I) masked on this CPU, while every other running CPU is held.
     ///
-    /// By default there is no other CPU.
+    /// A CPU is held when it has taken an interrupt since the call, in code that had interrupts unmasked, and waits
+    /// with interrupts masked in code that cannot be probed. Each CPU executes a context synchronization event
+    /// before it resumes. The engine calls this from tasks, with interrupts unmasked.
+    ///
+    /// The default assumes that there is no other CPU.
     fn hold_cpus(action: &mut dyn FnMut()) {
         const { assert!(Self::CPUS == 1, "a platform of several CPUs implements `hold_cpus`") }
         crate::interrupts::with_masked(action);
     }
 
-    /// Calls `each` with the pc of every context that is interrupted: of each CPU that is held, and of each task that was
-    /// preempted in an interrupt rather than in a call. Called within the action of [`hold_cpus`](Self::hold_cpus): it must
-    /// not wait for a lock that a CPU may hold with interrupts unmasked, and must not allocate.
+    /// Calls `each` with the pc of every interrupted context: of each CPU that is held, and of each task that was
+    /// preempted in an interrupt rather than in a call. The engine calls this within the action of
+    /// [`hold_cpus`](Self::hold_cpus), so it must not wait for a lock that a CPU may hold with interrupts unmasked,
+    /// and must not allocate.
     ///
-    /// By default there is none: no other CPU, and no task is preempted.
+    /// The default reports none: it assumes that there is no other CPU, and that no task is preempted.
     #[inline(always)]
     fn interrupted(each: &mut dyn FnMut(usize)) {
         const { assert!(Self::CPUS == 1, "a platform of several CPUs implements `interrupted`") }
         let _ = each;
     }
 
-    /// Lets other tasks run while a registration of another task is in progress.
+    /// Lets other tasks run. Called while a registration by another task is in progress.
     ///
-    /// By default it returns at once: there are none, or they run without being let.
+    /// The default returns at once: it assumes that there are no other tasks, or that they run anyway.
     fn yield_now() {
         core::hint::spin_loop();
     }
 
-    /// The stack that the stack pointer `pointer` is in, which may be its end; nothing where that is not known. No two calls
-    /// of a task are told the same stack that are on different ones.
+    /// Returns the stack that contains the stack pointer `pointer`, which may be the end of the stack; `None` where
+    /// the stack is not known. Two calls of one task that run on different stacks must never get the same range.
     ///
-    /// When a call returns, calls that began later and lower on its stack will not: their instances are free for others. With
-    /// the default, which knows no stack, a call that does not return holds its instance until its task exits.
+    /// When a call returns, the engine knows that later calls lower on the same stack will not return, and frees
+    /// their instances for other calls. The default knows no stack: a call that never returns then keeps its
+    /// instance until its task exits.
     fn stack(pointer: usize) -> Option<Range<usize>> {
         let _ = pointer;
         None
     }
 
-    /// Reports a state that cannot be continued, with the registers in `frame`, and stops the machine.
+    /// Reports an unrecoverable state, with the registers in `frame`, and stops the machine.
     ///
-    /// By default it panics: the kernel's panic handler reports it.
+    /// The default panics: the kernel's panic handler makes the report.
     #[inline(always)]
     fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
-        // SAFETY: interrupts are masked, as in the hit that calls this, and the panic ends in no return.
+        // SAFETY: the hit path, which calls this, has interrupts masked. The panic does not return, so nothing that
+        // was interrupted on this CPU goes on.
         unsafe { crate::exception::abandon_cpu() };
         panic!("{reason}, at {:#x}", frame.pc)
     }
 }
 
-/// The executable memory that `kprobes.x` sets aside.
+/// The executable memory that `kprobes.x` reserves in the image.
 #[cfg(target_os = "none")]
 mod pool {
     use core::sync::atomic::AtomicUsize;
@@ -167,7 +183,7 @@ mod pool {
         safe static __kprobes_pool_end: u8;
     }
 
-    /// Takes `length` bytes, a multiple of a page, and returns their address.
+    /// Takes `length` bytes, a multiple of a page, and returns their address; `None` if the pool has fewer left.
     pub fn allocate(length: usize) -> Option<usize> {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
         let (start, end) = (&raw const __kprobes_pool_start as usize, &raw const __kprobes_pool_end as usize);
@@ -179,7 +195,7 @@ mod pool {
 mod exported {
     use super::{Range, TrapFrame, fmt};
 
-    // Bound to the definitions that `platform!` makes of the safe functions of a `Platform`, in the same image,
+    // The definitions are the safe functions that `platform!` generates from a `Platform`, in the same image and
     // with the same signatures.
     unsafe extern "Rust" {
         /// [`Platform::cpus`](super::Platform::cpus) of the kernel.
@@ -204,13 +220,13 @@ mod exported {
     }
 }
 
-/// How many CPUs there are.
+/// Returns the number of CPUs.
 #[cfg(target_os = "none")]
 #[doc(hidden)]
 pub use exported::kprobes_platform_cpus as cpus;
 #[cfg(any(target_os = "none", test))]
 pub(crate) use exported::kprobes_platform_stack as stack;
-// For the crates that build on the engine, which have the same kernel.
+// For the crates that build on the engine and run in the same kernel.
 #[cfg(target_os = "none")]
 #[doc(hidden)]
 pub use crate::interrupts::with_masked;
@@ -225,7 +241,7 @@ pub(crate) use exported::{
     kprobes_platform_with_writable as with_writable,
 };
 
-/// On the host there are as many CPUs as tests may ask for.
+/// Returns the number of CPUs that tests on the host may use.
 #[cfg(not(target_os = "none"))]
 #[doc(hidden)]
 #[must_use]
@@ -236,23 +252,24 @@ pub fn cpus() -> usize {
 #[cfg(not(target_os = "none"))]
 pub(crate) const HOST_CPUS: usize = 8;
 
-/// On the host, the tests of other crates have no kernel, which would know a stack.
+/// Knows no stack: the tests of other crates run on the host, without a kernel.
 #[cfg(not(any(target_os = "none", test)))]
 pub(crate) fn stack(_pointer: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The CPU and the task that run, found by [`Platform::CPU_OFFSET`] and [`Platform::CALLS_OFFSET`].
+/// Finds the current CPU and task, by [`Platform::CPU_OFFSET`] and [`Platform::CALLS_OFFSET`].
 #[cfg(target_os = "none")]
 mod identity {
     use super::CpuState;
     use crate::probe::TaskCalls;
 
-    /// The state of this CPU.
+    /// Returns the state of this CPU.
     #[inline(always)]
     pub fn cpu() -> &'static CpuState {
         let state: *const CpuState;
-        // SAFETY: the kernel promises that the address is there.
+        // SAFETY: `Platform::CPU_OFFSET` guarantees that the address of the state is stored at that offset from
+        // TPIDR_EL1.
         unsafe {
             core::arch::asm!(
                 "mrs {0}, tpidr_el1",
@@ -261,11 +278,12 @@ mod identity {
                 options(readonly, nostack, preserves_flags)
             );
         }
-        // SAFETY: the kernel promises that it is the state of this CPU, which is a static.
+        // SAFETY: `Platform::CPU_OFFSET` guarantees that it is the address of this CPU's state, which is in a
+        // static.
         unsafe { &*state }
     }
 
-    /// The value of an absolute symbol below 4096.
+    /// Evaluates to an absolute symbol, whose value is below 4096.
     macro_rules! absolute {
         ($symbol:literal) => {{
             let value: u64;
@@ -282,21 +300,24 @@ mod identity {
         }};
     }
 
-    /// Where the address of the state of the CPU is, in bytes from the address in TPIDR_EL1.
+    /// Returns the offset, in bytes from the address in TPIDR_EL1, of the word that holds the address of the CPU's
+    /// state.
     pub fn cpu_offset() -> u16 {
         absolute!("kprobes_cpu_offset")
     }
 
-    /// Where the calls of the task are, in bytes from the address in TPIDR_EL1.
+    /// Returns the offset, in bytes from the address in TPIDR_EL1, of the calls of the task.
     pub fn calls_offset() -> u16 {
         absolute!("kprobes_calls_offset")
     }
 
-    /// The calls that the task is in which runs on it. For the hit path: in other tasks they may be gone.
+    /// Returns the calls of the task that runs on this CPU. For the hit path: elsewhere, the task may move or exit
+    /// while the reference exists.
     #[inline(always)]
     pub fn calls<'a>() -> &'a TaskCalls {
         let calls: *const TaskCalls;
-        // SAFETY: as above; and a task that runs is there.
+        // SAFETY: `Platform::CALLS_OFFSET` guarantees that the `TaskCalls` of the running task is at that offset
+        // from TPIDR_EL1. A task that runs has not been freed.
         unsafe {
             core::arch::asm!(
                 "mrs {0}, tpidr_el1",
@@ -309,7 +330,8 @@ mod identity {
     }
 }
 
-/// The host's tests have one CPU, and say which task runs; in models each thread is a CPU, and says it of its own.
+/// The CPU and the task of the host's tests. Tests have one CPU, and set the current task. In models each thread is
+/// a CPU, and sets its own task.
 #[cfg(not(target_os = "none"))]
 pub(crate) mod identity {
     use super::CpuState;
@@ -347,7 +369,7 @@ pub(crate) mod identity {
         CpuState::of(0)
     }
 
-    /// Has the task with this number run on this CPU.
+    /// Makes the task with this number the current task of this CPU.
     #[cfg(test)]
     pub fn switch_to(task: usize) {
         #[cfg(all(test, loom))]
@@ -356,7 +378,7 @@ pub(crate) mod identity {
         TASK.store(task, core::sync::atomic::Ordering::Relaxed);
     }
 
-    /// The calls of the task with this number.
+    /// Returns the calls of the task with this number.
     pub fn calls_of(task: usize) -> &'static TaskCalls {
         &CALLS[task % TASKS]
     }
@@ -365,7 +387,7 @@ pub(crate) mod identity {
         calls_of(task())
     }
 
-    /// The number of the task that runs on this CPU.
+    /// Returns the number of the task that runs on this CPU.
     pub fn task() -> usize {
         #[cfg(all(test, loom))]
         return TASK.with(core::cell::Cell::get);
@@ -376,7 +398,7 @@ pub(crate) mod identity {
 
 pub(crate) use identity::{calls, calls_offset, cpu, cpu_offset};
 
-/// The virtual addresses of functions that are called while a probe is handled.
+/// Returns the virtual addresses of the platform functions that are called while a probe is handled.
 #[cfg(target_os = "none")]
 pub(crate) fn at_a_hit() -> [usize; 3] {
     [stack as *const () as usize, fatal as *const () as usize, with_writable as *const () as usize]
@@ -384,8 +406,8 @@ pub(crate) fn at_a_hit() -> [usize; 3] {
 
 /// Exports an implementation of [`Platform`] to the engine: `platform!(MyKernel);`, once in an image.
 ///
-/// What is called while a probe is handled or text is written goes into the section `.kprobes.text`, for the region in which
-/// nothing is probed, and takes along what is inlined into it.
+/// The functions are placed in the section `.kprobes.text`, together with what is inlined into them, so that those
+/// that run while a probe is handled or text is written are in the region in which nothing is probed.
 #[macro_export]
 macro_rules! platform {
     ($platform:ty) => {
