@@ -1,4 +1,4 @@
-//! The probes of events, made by the engine.
+//! The probes of events, registered with the engine.
 
 use aarch64_kprobes::probe::{Insertion, Registration};
 use aarch64_kprobes::{Kprobe, Kretprobe, ProbeError};
@@ -12,14 +12,14 @@ use crate::recorder::Recorder;
 /// The probe of an event.
 #[derive(Debug)]
 pub enum Probe {
-    /// On an instruction.
+    /// A probe on an instruction.
     Kprobe(Kprobe),
-    /// On the returns of a function.
+    /// A probe on the returns of a function.
     Kretprobe(Kretprobe),
 }
 
 impl Probe {
-    /// The registration of the probe.
+    /// Returns the registration with the engine, which both kinds have.
     #[must_use]
     pub fn registration(&self) -> &Registration {
         match self {
@@ -49,7 +49,8 @@ impl Armed for Probe {
                     Form::Full => probe.pre(handler::hit),
                 };
                 let probe = match insertion {
-                    // SAFETY: it stays as long as the probe does, by the caller.
+                    // SAFETY: the caller guarantees that the insertion lives as long as the probe (see # Safety of
+                    // `register`).
                     Some(insertion) => unsafe { probe.snippet(insertion) },
                     None => probe,
                 };
@@ -64,7 +65,8 @@ impl Armed for Probe {
                     probe = probe.entry(handler::entered).data_words(recorder.entry_words());
                 }
                 if let Some(insertion) = insertion {
-                    // SAFETY: as above.
+                    // SAFETY: the caller guarantees that the insertion lives as long as the probe (see # Safety of
+                    // `register`).
                     probe = unsafe { probe.snippet(insertion) };
                 }
                 probe.register().map(Self::Kretprobe)

@@ -1,11 +1,11 @@
-//! Why a file was not written, in the few words that a person at a shell of Linux sees. What exactly was wrong is in
+//! Error numbers: why a write to a file was refused, in the few words that a Linux shell prints. The exact cause is in
 //! [`error_log`](crate::error_log).
 
 use core::fmt;
 
 use fallible::OutOfMemory;
 
-/// An error of a file.
+/// An error number, as the write to a file returns it. `Display` writes the text of Linux's `strerror`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
     /// ENOENT

@@ -1,5 +1,5 @@
-//! The file `error_log`: what was wrong with the last lines that were refused, with a caret below the cause, as Linux shows
-//! it (Documentation/trace/ftrace.rst, "error_log").
+//! The file `error_log`: the last refused lines, each with its problem and a caret under the cause, as in Linux
+//! (Documentation/trace/ftrace.rst, "error_log").
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use fallible::OutOfMemory;
 
 use crate::text::Time;
 
-/// So many errors are kept.
+/// The number of errors that the log keeps; a further one replaces the oldest.
 pub const KEPT: usize = 8;
 
 const PREFIX: &str = "  Command: ";
@@ -30,8 +30,11 @@ struct Entry {
 }
 
 impl ErrorLog {
-    /// Notes that `command`, which was given to `place`, was refused: for `problem`, `column` characters behind its beginning.
-    /// Without memory for the note the log stays as it is: the error of the write is all that is said then.
+    /// Logs that `command`, written to `place`, was refused for `problem`, whose cause is `column` characters from the
+    /// start of the command.
+    ///
+    /// If there is no memory for the entry, the log stays as it is: the caller's error of the write is then the only
+    /// report.
     pub fn add(&mut self, microseconds: u64, place: &str, problem: &dyn fmt::Display, command: &str, column: usize) {
         let _ = self.try_add(microseconds, place, problem, command, column);
     }
@@ -54,16 +57,16 @@ impl ErrorLog {
         Ok(())
     }
 
-    /// Forgets all errors.
+    /// Removes all errors.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// Writes the file.
+    /// Writes the contents of the file.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
         self.entries.iter().try_for_each(|Entry { microseconds, place, problem, command, column }| {
             writeln!(out, "[{}] {place}: error: {problem}", Time(*microseconds))?;

@@ -1,7 +1,9 @@
-//! Fetch arguments as the hit path has them: a short program of fixed operations, made when the event is defined.
+//! Fetch arguments in the form that the hit path executes: a short program of fixed operations, made when the event is
+//! defined.
 //!
-//! Arguments that are whole words from registers, or from memory that a register points to, as most are, become [`Word`]s,
-//! which go to the ring without a detour. With any other argument all of them become [`Op`]s, and the record is composed aside.
+//! Most arguments are whole words from registers, or from memory that a register points to. These become [`Word`]s,
+//! which are written straight to the ring. If an event has any other argument, all its arguments become [`Op`]s, and
+//! the record is composed in a buffer first.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,14 +13,14 @@ use fallible::{Arc, OutOfMemory};
 use crate::format::{Base, FAULTS, Field, Width};
 use crate::functions::Functions;
 
-/// A register of a trap frame, by its place: x0 to x30, sp, pc, pstate.
+/// A register of a trap frame, by its index there: x0 to x30, sp, pc, pstate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
 
 impl Register {
-    /// x8, where a function is told to store what it returns, if that does not fit into registers.
+    /// x8, the address for a result that does not fit into registers (AAPCS64, indirect result location).
     pub(crate) const INDIRECT_RESULT: Self = Self(8);
-    /// x18, which a platform may give a meaning.
+    /// x18, the platform register: a platform may give it a meaning.
     pub(crate) const PLATFORM: Self = Self(18);
     /// x29, the frame pointer.
     pub(crate) const FRAME: Self = Self(29);
@@ -26,82 +28,85 @@ impl Register {
     pub(crate) const LINK: Self = Self(30);
     /// The stack pointer.
     pub const SP: Self = Self(31);
-    /// The address of the probed instruction; in a return probe, the address that is returned to.
+    /// The address of the probed instruction; in a return probe, the return address.
     pub const PC: Self = Self(32);
     /// The processor state, in the layout of SPSR_EL1.
     pub const PSTATE: Self = Self(33);
 
-    /// Register x`number`, 0 to 30.
+    /// Returns register x`number`; `None` unless `number` is 0 to 30.
     #[must_use]
     pub const fn x(number: u8) -> Option<Self> {
         if number <= 30 { Some(Self(number)) } else { None }
     }
 
-    /// Whether the first instruction of a function finds in it what the caller passes, or which call it is: x0 to x8, x18, x29,
-    /// x30, sp, pc. The others the handlers there are not shown.
+    /// Whether the register has a meaning at the first instruction of a function, because the caller passes something
+    /// in it or it identifies the call: x0 to x8, x18, x29, x30, sp, pc. Handlers of call probes do not get the other
+    /// registers.
     const fn is_of_a_call(self) -> bool {
         matches!(self.0, 0..=8 | 18 | 29..=32)
     }
 
-    /// Which of x0 to x30 it is, if it is one of these.
+    /// Returns the number of one of x0 to x30; `None` for sp, pc and pstate.
     pub(crate) const fn number(self) -> Option<u8> {
         if self.0 <= 30 { Some(self.0) } else { None }
     }
 
-    /// Its place in the frame, in words.
+    /// Returns the index in the frame, in words.
     #[inline(always)]
     pub(crate) const fn place(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Where the value of an argument begins, with names resolved.
+/// Where the value of an argument comes from, with names resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A register.
     Register(Register),
-    /// The word that lies so many bytes above the stack pointer.
+    /// The word at this many bytes above the stack pointer.
     Stack(u32),
-    /// This number.
+    /// A constant.
     Immediate(u64),
-    /// What a register or the stack had at the entry of the function that has returned: private word so-and-so of the call.
+    /// A value that was saved at the entry of the function that has now returned: the index of its private word of the
+    /// call.
     Entry(u8),
-    /// The name of the task.
+    /// The name of the current task.
     TaskName,
-    /// This text.
+    /// A constant text.
     Text(Box<[u8]>),
 }
 
-/// An argument, resolved: what is fetched, and what is made of it.
+/// A resolved argument: the value to fetch, and the part of it to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// Where it begins.
+    /// Where the value comes from.
     pub source: Source,
     /// The offsets that are added before each read of memory, innermost first.
     pub reads: Vec<i64>,
-    /// What of the value is taken then.
+    /// The part of the value that is recorded.
     pub taken: Taken,
 }
 
-/// What of a value is taken that has been fetched.
+/// The part of a fetched value that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// As many of its lower bytes as the type has.
+    /// The low bytes, as many as the type has.
     Whole,
-    /// Some of its bits, extended to the size of the type.
+    /// A range of bits, extended to the size of the type.
     Bits(Extract),
-    /// It is the address of a text, which has as many bytes as this word and these reads lead to, and no zero at its end.
+    /// The text at the address that the value is. The text has no terminating zero: its length in bytes is fetched from
+    /// this source, with these reads.
     Text(Source, Vec<i64>),
 }
 
-/// Bits of a word that are a number of their own.
+/// A range of bits of a word that is a number of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extract {
-    /// How many lower bits do not count.
+    /// The number of low bits below the range.
     pub from: u8,
-    /// How many do: 8, 16, 32 or 64.
+    /// The width of the range: 8, 16, 32 or 64 bits.
     pub width: Width,
-    /// The number has a sign.
+    /// Whether the number is signed.
     pub signed: bool,
 }
 
@@ -116,14 +121,14 @@ impl Source {
 }
 
 impl Fetch {
-    /// Whether it needs no more than what a function is called with.
+    /// Whether the argument uses only registers that have a meaning when a function is called.
     pub(crate) fn is_of_a_call(&self) -> bool {
         let length = if let Taken::Text(length, _) = &self.taken { length } else { &self.source };
         self.source.is_of_a_call() && length.is_of_a_call()
     }
 }
 
-/// What of an argument is a word of a register, or of memory that one points to.
+/// An argument that is a 64-bit word of a register, or of memory at an offset from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub register: Register,
@@ -131,47 +136,48 @@ pub(crate) struct Word {
     pub offset: i32,
 }
 
-/// An operation on a value that is being fetched.
+/// An operation on the value that is being fetched, the accumulator of the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// The value is a register.
+    /// Loads a register.
     Register(Register),
-    /// The value is so many bytes above the stack pointer.
+    /// Loads the word at this many bytes above the stack pointer.
     Stack(u32),
-    /// The value is a number.
+    /// Loads a constant.
     Immediate(u64),
-    /// The value was kept at the entry of the function.
+    /// Loads a private word of the call, which was saved at the entry of the function.
     Entry(u8),
-    /// The value is what is so many bytes from where it points to.
+    /// Dereference: loads the u64 at value + offset.
     Follow(i64),
-    /// Likewise, of this width.
+    /// Dereference: loads a number of this width at value + offset.
     Read(i64, Width),
-    /// Of so many bits of the value, those remain that are shifted left and then right by so much.
+    /// Extracts a bitfield: shifts the value left and then right within the width.
     Bits(Shift),
-    /// The value is some of its own bits.
+    /// Replaces the value by a range of its own bits.
     Extract(Extract),
-    /// The next [`Op::Slice`] has as many bytes as the value says.
+    /// Sets the length of the next [`Op::Slice`] to the value, in bytes.
     Length,
-    /// The text that the value points to goes to the record, as long as [`Op::Length`] has said.
+    /// Stores the text at the address that the value is, with the length that [`Op::Length`] set.
     Slice(Target),
-    /// The value goes to the record.
+    /// Stores the value.
     Store(Target, Width),
-    /// So many values from where the value and the offset point to go to the record, and a word to that byte of it which says
-    /// which of them could not be read.
+    /// Stores an array: the width of each value, the offset from the value to the first, the number of values, the
+    /// bitfield of each, and the byte of the record for the mask of values that could not be read.
     Array(Target, Width, i64, u8, Shift, u16),
-    /// The text that the value and the offset point to goes to the record.
+    /// Stores the text at value + offset.
     Text(Target, i64),
-    /// The texts that so many pointers from there on point to go to the record.
+    /// Stores the texts that an array of pointers at value + offset points to; the last operand is the number of
+    /// pointers.
     Texts(Target, i64, u8),
-    /// The symbol that contains the value goes to the record as a text.
+    /// Stores the symbol that contains the value, as a text.
     Symbol(Target),
-    /// The name of the task goes to the record.
+    /// Stores the name of the task.
     TaskName(Target),
-    /// So many bytes of the program's data, from that one on, go to the record as a text.
+    /// Stores a constant text: the first byte and the number of bytes in [`Ops::data`].
     Data(Target, u16, u16),
 }
 
-/// See [`Op::Bits`].
+/// The shifts that extract a bitfield; see [`Op::Bits`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shift {
     pub width: Width,
@@ -179,35 +185,35 @@ pub(crate) struct Shift {
     pub right: u8,
 }
 
-/// Where something goes.
+/// Where a value is stored in the record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// The byte of the record.
+    /// The offset in the record, in bytes.
     pub at: u16,
-    /// The number of the argument, as faults are counted: none is above 31.
+    /// The number of the argument, which is also its fault bit; at most 31.
     pub argument: u8,
 }
 
-/// How the arguments of an event are fetched.
+/// The program that fetches the arguments of an event.
 #[derive(Debug)]
 pub(crate) enum Program {
     Words(Box<[Word]>),
     Ops(Ops),
 }
 
-/// Operations, carried out one after the other.
+/// A list of operations, executed in order.
 #[derive(Debug)]
 pub(crate) struct Ops {
     pub list: Box<[Op]>,
-    /// The texts of [`Op::Data`].
+    /// The texts that [`Op::Data`] stores.
     pub data: Box<[u8]>,
-    /// What [`Op::Symbol`] looks names up in.
+    /// The index that [`Op::Symbol`] looks names up in.
     pub functions: Option<Arc<Functions>>,
 }
 
 impl Program {
-    /// The program for `arguments`, whose fields in the record are `fields`. Addresses are recorded as names of `functions`, where
-    /// a field asks for that.
+    /// Compiles the program for `arguments`, whose fields in the record are `fields`. Fields of type `symstr` take
+    /// their names from `functions`.
     pub fn new(arguments: &[Fetch], fields: &[Field], functions: Option<Arc<Functions>>) -> Result<Self, OutOfMemory> {
         const WORDS_MAX: usize = 32;
         let words = || arguments.iter().zip(fields).map(|(argument, field)| Word::of(argument, field));
@@ -224,7 +230,8 @@ impl Program {
 }
 
 impl Word {
-    /// What `argument` fetches, if it is a word and `field` has the whole of it.
+    /// Returns the word that `argument` fetches; `None` if it is not a whole 64-bit word at most one read away from a
+    /// register.
     pub fn of(argument: &Fetch, field: &Field) -> Option<Self> {
         let kind = field.kind;
         if kind.size() != 8

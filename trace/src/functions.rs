@@ -1,6 +1,8 @@
-//! The functions of the image as the hit path looks them up, for arguments of the type `symstr`, which are recorded as text.
+//! The functions of the image in the form that the hit path looks up, for arguments of type `symstr`, which are
+//! recorded as text.
 //!
-//! A hit cannot look up a name. So this index is made, of references to the names, when the first such event is defined.
+//! A hit cannot call the kernel's symbol table. Therefore this index, whose entries refer to the names, is made when
+//! the first such event is defined.
 
 use alloc::vec::Vec;
 
@@ -8,20 +10,20 @@ use fallible::{Arc, OutOfMemory};
 
 use crate::host::{Function, Symbols};
 
-/// Functions in ascending order of address.
+/// Functions in ascending order of their addresses.
 #[derive(Debug)]
 pub struct Functions {
     pub(crate) all: Vec<Function<'static>>,
 }
 
 impl Functions {
-    /// The functions that `symbols` knows.
+    /// Makes the index of the functions that `symbols` lists.
     ///
     /// # Errors
     ///
-    /// There is no memory for the index.
+    /// Fails if there is no memory for the index.
     pub fn new(symbols: &dyn Symbols) -> Result<Arc<Self>, OutOfMemory> {
-        // Of several names for one function, the one that is found by its address.
+        // Of several names for one function, keep the name that a lookup of its address returns.
         let is_found =
             |function: &Function<'_>| symbols.lookup(function.address).is_some_and(|found| found.name == function.name);
         let mut count = 0;

@@ -1,57 +1,59 @@
-//! What a kernel provides so that the trace layer can record in it and print what it recorded.
+//! The services that a kernel provides so that the trace layer can record in it and print the records.
 //!
-//! What recording needs of the kernel it loads from the kernel's own memory, at places that the kernel names once: a call would
-//! cost more than what it tells. Printing happens in a task and takes its services as parameters.
+//! Recording calls no function of the kernel: a call would cost more than the value it returns. Instead the kernel
+//! names, once, the offsets in its own memory at which a hit loads the CPU number, the task and its name. Printing runs
+//! in a task and takes its services as parameters.
 
 use aarch64_kprobes::Context as Place;
 use kprobes_types::{LineError, Types};
 
-/// Where and when a hit is.
+/// Where and when a hit happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// The number of the CPU, dense from 0.
     pub cpu: usize,
     /// The number of the task that was interrupted.
     pub task: u64,
-    /// The name of the task in UTF-8, filled up with zeros; the first 8 bytes are the first word, in little-endian order.
+    /// The name of the task in UTF-8, padded with zeros; the first 8 bytes are the first word, in little-endian order.
     pub name: [u64; 2],
     /// The system counter (CNTVCT_EL0), in ticks.
     pub time: u64,
 }
 
-/// Where the kernel keeps what every hit asks for: in bytes from the virtual address in TPIDR_EL1, multiples of 8 up to 504. By
-/// default where the engine's [`Context`](aarch64_kprobes::Context) has it.
+/// Where the kernel keeps the values that every hit records. The offsets are in bytes from the virtual address in
+/// TPIDR_EL1, and multiples of 8 up to 504. The defaults are those of the engine's
+/// [`Context`](aarch64_kprobes::Context).
 ///
 /// # Safety
 ///
-/// What is said here is true: it is loaded without a question.
+/// The offsets are correct whenever a probe can be hit. Every hit loads from them without a check.
 pub unsafe trait Host {
-    /// Where the number of this CPU is, a `usize`: dense from 0.
+    /// The offset of the number of this CPU, a `usize`, dense from 0.
     const CPU_OFFSET: usize = Place::CPU_NUMBER;
-    /// Where the number of the task that runs on it is, a `u64`.
+    /// The offset of the number of the task that runs on this CPU, a `u64`.
     const TASK_OFFSET: usize = Place::TASK;
-    /// Where the name of this task is, 16 bytes filled up with zeros.
+    /// The offset of the name of this task: 16 bytes, padded with zeros.
     const NAME_OFFSET: usize = Place::NAME;
 }
 
-/// Where the kernel keeps what stubs record, as its [`Host`] says.
+/// The offsets of the image's [`Host`] as values, for code that stubs are compiled from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// The number of the CPU.
+    /// The offset of the number of the CPU.
     pub cpu: usize,
-    /// The number of the task.
+    /// The offset of the number of the task.
     pub task: usize,
-    /// Its name.
+    /// The offset of the name of the task.
     pub name: usize,
 }
 
 #[cfg(target_os = "none")]
 impl Offsets {
-    /// What the [`Host`] of this image says.
+    /// Returns the offsets of the [`Host`] of this image.
     #[must_use]
     pub fn of_host() -> Self {
         let (cpu, task, name);
-        // SAFETY: it writes three registers.
+        // SAFETY: the instructions only write the three output registers.
         unsafe {
             core::arch::asm!(
                 "movz {cpu}, #:abs_g0:kprobes_trace_cpu_offset",
@@ -68,24 +70,25 @@ impl Offsets {
 }
 
 impl Context {
-    /// The name of the task, filled up with zeros.
+    /// Returns the name of the task, padded with zeros.
     #[inline(always)]
     #[must_use]
     pub fn name_bytes(&self) -> &[u8; 16] {
-        // SAFETY: two words have as many bytes, of which the first is the lowest in memory on every target of this crate.
+        // SAFETY: two `u64`s are 16 bytes, and `u8` has no alignment. The bytes are in order because every target of
+        // this crate is little-endian.
         unsafe { &*core::ptr::from_ref(&self.name).cast() }
     }
 }
 
 #[cfg(target_os = "none")]
 impl Context {
-    /// The number of this CPU. Only while a hit is handled.
+    /// Returns the number of this CPU. Valid only while a hit is handled, when the task cannot move to another CPU.
     #[inline(always)]
     #[doc(hidden)]
     #[must_use]
     pub fn cpu_here() -> usize {
         let cpu;
-        // SAFETY: as below.
+        // SAFETY: the implementation of `Host` promises that the offset from TPIDR_EL1 holds the number of the CPU.
         unsafe {
             core::arch::asm!(
                 "mrs {cpu}, tpidr_el1",
@@ -97,14 +100,14 @@ impl Context {
         cpu
     }
 
-    /// Of this CPU, now. Only while a hit is handled.
+    /// Returns the context of this CPU, now. Valid only while a hit is handled.
     #[inline(always)]
     #[doc(hidden)]
     #[must_use]
     pub fn here() -> Self {
         let (cpu, task, low, high, time);
-        // SAFETY: the kernel promises that all this is there. The counter is read without a barrier: a few instructions earlier
-        // or later make no difference.
+        // SAFETY: the implementation of `Host` promises that the offsets from TPIDR_EL1 hold these values. The counter
+        // is read without a barrier: a few instructions earlier or later make no difference.
         unsafe {
             core::arch::asm!(
                 "mrs {high}, tpidr_el1",
@@ -152,7 +155,7 @@ macro_rules! host {
     };
 }
 
-/// A function, by its place in the image.
+/// A function of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function<'a> {
     /// The demangled path.
@@ -165,70 +168,74 @@ pub struct Function<'a> {
 
 /// The names of functions and statics.
 pub trait Symbols {
-    /// The function that contains the virtual address `address`.
+    /// Returns the function that contains the virtual address `address`.
     fn lookup(&self, address: u64) -> Option<Function<'_>>;
 
-    /// Whether the instruction at the virtual address `address` is the first of a function that is only called, as the procedure
-    /// call standard has it (AAPCS64, section 6.1): x9 to x17 and the flags hold nothing there. A probe on it costs less.
+    /// Whether the virtual address `address` is the first instruction of a function that is reached only by calls under
+    /// the procedure call standard (AAPCS64, section 6.1). Then x9 to x17 and the flags are dead there, and a probe
+    /// costs less.
     fn is_call(&self, _address: u64) -> bool {
         false
     }
 
-    /// The arguments of the function that begins at the virtual address `address`, what it returns, and the types of both.
+    /// Returns the signature of the function that begins at the virtual address `address`, with the types of its
+    /// arguments and its result.
     fn signature(&self, _address: u64) -> Option<(Types<'_>, kprobes_types::Function<'_>)> {
         None
     }
 
-    /// The virtual addresses of the instructions that begin line `line` of the file of source whose path ends with `file`.
+    /// Calls `each` with the virtual addresses of the instructions that begin line `line` of the source file whose path
+    /// ends with `file`.
     ///
     /// # Errors
     ///
-    /// There is no such line.
+    /// Fails if there is no such line.
     fn line(&self, _file: &str, _line: u32, _each: &mut dyn FnMut(u64)) -> Result<(), LineError<'_>> {
         Err(LineError::NoLines)
     }
 
-    /// The functions that are meant by `name`, in the order of their addresses: those whose demangled path it is, of which
-    /// instances of one generic function in several crates can share one, or what else the kernel takes for the name of a function.
+    /// Calls `each` with the functions that `name` means, in ascending order of address. These are the functions with
+    /// this demangled path, of which there are several if crates share instances of one generic function. A kernel may
+    /// also accept other spellings.
     fn find<'a>(&'a self, name: &str, each: &mut dyn FnMut(Function<'a>));
 
-    /// The virtual addresses of the statics whose demangled path is `name`.
+    /// Calls `each` with the virtual addresses of the statics whose demangled path is `name`.
     fn find_static(&self, _name: &str, _each: &mut dyn FnMut(u64)) {}
 
-    /// All functions, with names that are never freed; of several names for one function, the one that
-    /// [`lookup`](Self::lookup) finds is taken. Arguments of the type `symstr` are recorded with these names: without them, as
-    /// addresses.
+    /// Calls `each` with all functions, under names that are never freed. If a function has several names,
+    /// [`lookup`](Self::lookup) decides which one counts. Arguments of type `symstr` are recorded with these names;
+    /// without them, as addresses.
     fn each(&self, _each: &mut dyn FnMut(Function<'static>)) {}
 
-    /// The path of the function that was probably meant by `name`, which is the name of none.
+    /// Returns the path of the function that was probably meant by `name`, when `name` names none.
     fn nearest(&self, _name: &str) -> Option<&str> {
         None
     }
 
-    /// The path of the static that was probably meant by `name`, which is the name of none.
+    /// Returns the path of the static that was probably meant by `name`, when `name` names none.
     fn nearest_static(&self, _name: &str) -> Option<&str> {
         None
     }
 }
 
-/// How ticks of the counter become times.
+/// The conversion of counter ticks to times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Ticks a second; not 0.
+    /// Ticks per second; not 0.
     pub frequency: u64,
-    /// The counter at time 0.
+    /// The value of the counter at time 0.
     pub origin: u64,
 }
 
 impl Clock {
-    /// Nanoseconds from time 0 to `ticks`.
+    /// Returns the nanoseconds from time 0 to `ticks`.
     #[must_use]
     pub fn nanoseconds(self, ticks: u64) -> u64 {
         let elapsed = u128::from(ticks.saturating_sub(self.origin));
         (elapsed * 1_000_000_000 / u128::from(self.frequency.max(1))) as u64
     }
 
-    /// Microseconds from time 0 to `ticks`, rounded as Linux's `ns2usecs` does it.
+    /// Returns the microseconds from time 0 to `ticks`, rounded as in Linux's `ns2usecs`.
     #[must_use]
     pub fn microseconds(self, ticks: u64) -> u64 {
         self.nanoseconds(ticks).saturating_add(500) / 1000

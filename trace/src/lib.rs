@@ -1,29 +1,29 @@
-//! Trace events on kprobes: definitions in the grammar of Linux's `kprobe_events`, hits recorded in rings, and
-//! the text of Linux's `trace`.
+//! Trace events on kprobes: definitions in the grammar of Linux's `kprobe_events`, hits recorded in rings, and the text
+//! of Linux's `trace`.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`definition`] | the grammar: what is probed, and what is recorded of a hit |
-//! | [`format`](mod@format) | how a record is laid out, and its fields |
-//! | [`hit`] | what runs at a hit: from a probe to a record in the ring of its CPU, with filters, triggers and histograms |
-//! | [`ring`] | the rings: how they are laid out, read and changed |
-//! | [`functions`] | the names of functions, as the hit path looks them up |
-//! | [`fetch`], [`recorder`] | what the hit path needs of an event: what it fetches, and where that goes |
-//! | [`filter`], [`histogram`], [`trigger`] | at which hits, and what else an event does when it is hit |
-//! | `compiled` | what an event does at a hit as code for the stub of its probe, where that is possible |
-//! | [`errno`], [`error_log`] | why a file was not written |
+//! | [`definition`] | the grammar: what a definition probes, and what it records at a hit |
+//! | [`format`](mod@format) | the layout of a record, and its fields |
+//! | [`hit`] | the code that runs at a hit: from a probe to a record in the ring of its CPU, with filters, triggers and histograms |
+//! | [`ring`] | the rings: their layout, their readers and their changes |
+//! | [`functions`] | the index of function names for the hit path |
+//! | [`fetch`], [`recorder`] | an event as the hit path sees it: the values to fetch, and the record they go to |
+//! | [`filter`], [`histogram`], [`trigger`] | which hits count, and what else an event does at a hit |
+//! | `compiled` | the actions of an event as code for the stub of its probe, where that is possible |
+//! | [`errno`], [`error_log`] | why a write to a file was refused |
 //! | [`text`] | records and counts as text |
-//! | `mark` | texts among the records; for the bare-metal target only |
+//! | `mark` | messages among the records; only for the bare-metal target |
 //! | [`options`] | how a trace is printed, and its clock |
-//! | [`events`] | the events that are defined, with their probes |
-//! | [`host`](mod@host) | what the kernel provides |
-//! | `engine` | the probes themselves; for the bare-metal target only, unlike the rest |
+//! | [`events`] | the defined events and their probes |
+//! | [`host`](mod@host) | the services that the kernel provides |
+//! | `engine` | the probes themselves; only for the bare-metal target |
 //!
-//! It knows nothing of how definitions are typed, nor of where the text goes.
+//! The crate does not know where definitions are typed, nor where the text goes.
 //!
-//! A kernel implements [`host::Host`] and exports it with [`host!`]; makes [`Rings`](ring::Rings), with
-//! one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`; and places [`hit`] where nothing is
-//! probed.
+//! A kernel does three things. It implements [`host::Host`] and exports it with [`host!`]. It creates
+//! [`Rings`](ring::Rings), one for every CPU that can run, and [`Events`](events::Events) of `engine::Probe`. And it
+//! links [`hit`] into a region in which nothing is probed.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,5 +1,5 @@
-//! Texts in the trace, between the records of events: what is written to `trace_marker`, and what the kernel itself says by
-//! [`trace_printk!`](crate::trace_printk).
+//! Messages in the trace, between the records of events: lines written to `trace_marker`, and messages of the kernel
+//! itself by [`trace_printk!`](crate::trace_printk).
 
 use core::fmt;
 
@@ -7,14 +7,15 @@ use crate::host::Context;
 use crate::recorder::PRINT_MAX;
 use crate::ring::Rings;
 
-/// The longest text of [`trace_printk!`](crate::trace_printk), in bytes, as in Linux (`TRACE_BUF_SIZE`). What is longer is cut.
+/// The longest message of [`trace_printk!`](crate::trace_printk), in bytes, as in Linux (`TRACE_BUF_SIZE`). A longer
+/// one is cut.
 pub const PRINTK_MAX: usize = 1024;
 
-/// Writes a text to the trace: `trace_printk!(rings, "{} of {}", number, all)`. It is a record of the CPU and the task that it is
-/// written by, with the name of the function in which this stands.
+/// Writes a message to the trace: `trace_printk!(rings, "{} of {}", number, all)`. The record carries the current CPU
+/// and task, and the name of the function that contains the call.
 ///
-/// It takes no lock and no memory, so it can stand nearly everywhere: also in interrupt handlers, but not in what runs while a
-/// probe is handled.
+/// The macro takes no lock and allocates nothing, so it can be used nearly everywhere, including interrupt handlers. It
+/// must not be used in code that runs while a probe is handled.
 #[macro_export]
 macro_rules! trace_printk {
     ($rings:expr, $($arguments:tt)+) => {
@@ -22,17 +23,17 @@ macro_rules! trace_printk {
     };
 }
 
-/// The virtual address of the code that this is inlined into.
+/// Returns the virtual address of the code that this call is inlined into.
 #[inline(always)]
 #[must_use]
 pub fn here() -> u64 {
     let here;
-    // SAFETY: it writes a register.
+    // SAFETY: the instruction only writes the output register.
     unsafe { core::arch::asm!("adr {}, .", out(reg) here, options(nomem, nostack, preserves_flags)) };
     here
 }
 
-/// The first bytes of what is written to it.
+/// A sink that keeps the first [`PRINTK_MAX`] bytes and drops the rest.
 struct Buffer {
     bytes: [u8; PRINTK_MAX],
     length: usize,
@@ -49,37 +50,39 @@ impl fmt::Write for Buffer {
 }
 
 impl Rings {
-    /// Records what [`trace_printk!`](crate::trace_printk) says in the function that contains the virtual address `place`.
+    /// Records a message of [`trace_printk!`](crate::trace_printk) from the function that contains the virtual address
+    /// `place`.
     pub fn print(&self, place: u64, arguments: fmt::Arguments<'_>) {
         if !self.is_on() {
             return;
         }
         let mut buffer = Buffer { bytes: [0; PRINTK_MAX], length: 0 };
-        // The buffer gives no errors; an argument that does has said what it could.
+        // The buffer never fails. If an argument's `Display` fails, the text up to there is recorded.
         let _ = fmt::write(&mut buffer, arguments);
         self.mark(place, buffer.bytes.get(..buffer.length).unwrap_or_default());
     }
 
-    /// Records `text` at the virtual address `place`, or as one of `trace_marker` if that is 0: in several records if it is longer
-    /// than one can be. Returns false if nothing is recorded now.
+    /// Records `text` as written at the virtual address `place`, or to `trace_marker` if `place` is 0. A text longer
+    /// than a record can be is split over several. Returns false if recording is off.
     pub fn mark(&self, place: u64, text: &[u8]) -> bool {
         if !self.is_on() {
             return false;
         }
         for part in text.chunks(PRINT_MAX) {
             let daif: u64;
-            // SAFETY: masking is always allowed. No `nomem`: what follows must not move out of where they are masked.
+            // SAFETY: masking interrupts is sound at any time. No `nomem`, so that the code below does not move out of
+            // the masked region.
             unsafe {
                 core::arch::asm!("mrs {}, daif", "msr daifset, #0b1111", out(reg) daif, options(nostack, preserves_flags));
             }
             const IRQ: u64 = 1 << 7;
-            // So this stays on its CPU, and nothing else records there.
+            // With interrupts masked, the task stays on its CPU and nothing else records there.
             let context = Context::here();
             if let Some(ring) = self.rings.get(context.cpu) {
-                // SAFETY: it is the ring of this CPU, with interrupts masked.
+                // SAFETY: `ring` is the ring of this CPU, and interrupts are masked (see above).
                 unsafe { ring.mark(&context, daif & IRQ != 0, place, part) };
             }
-            // SAFETY: puts back what was read above.
+            // SAFETY: restores the interrupt masks that were read above.
             unsafe { core::arch::asm!("msr daif, {}", in(reg) daif, options(nostack, preserves_flags)) };
         }
         true

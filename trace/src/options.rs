@@ -1,21 +1,21 @@
-//! How a trace is printed, and which clock its records have: Linux's `trace_options`, `options/` and `trace_clock`.
+//! How a trace is printed, and the clock of its records: Linux's `trace_options`, `options/` and `trace_clock`.
 //!
-//! An option is here if it makes a difference. Records keep the system counter whatever the clock is: the clock decides what is
-//! printed of it.
+//! Only options that have an effect here exist. Records always store the system counter: the clock decides how it is
+//! printed.
 
 use core::fmt::{self, Write};
 
-/// An option of `trace_options`, each a file in `options/`.
+/// An option of `trace_options`; each is also a file in `options/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Flag {
-    /// Functions of a stack are printed with the offset in them.
+    /// Functions on a stack are printed with the offset in them.
     SymOffset,
-    /// Functions are printed with the virtual address after them.
+    /// Functions are printed with their virtual address after them.
     SymAddr,
     /// A record is printed with its task, CPU, state and time.
     ContextInfo,
-    /// A full ring loses its oldest records; otherwise it discards new ones.
+    /// A full ring overwrites its oldest records; otherwise it drops new ones.
     Overwrite,
     /// Writing to `free_buffer` also turns tracing off.
     DisableOnFree,
@@ -37,13 +37,14 @@ impl Flag {
         (Self::Markers, "markers"),
     ];
 
-    /// The option of this name.
+    /// Returns the option of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, other)| *other == name).map(|(flag, _)| *flag)
     }
 
-    /// An option as `trace_options` takes it, with `no` in front to turn it off: which, and whether it is to be on.
+    /// Parses an option as written to `trace_options`, where a prefix `no` turns it off. Returns the option, and
+    /// whether it is to be on.
     #[must_use]
     pub fn parse(text: &str) -> Option<(Self, bool)> {
         let text = text.trim_ascii();
@@ -57,13 +58,14 @@ impl Flag {
 /// A clock of `trace_clock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceClock {
-    /// Since the kernel started. The system counter is one for all CPUs, so this is `global` and `mono` as well.
+    /// Time since the kernel started. All CPUs share one system counter, so `global` and `mono` are equal to this
+    /// clock.
     Local,
-    /// The same.
+    /// Equal to [`Local`](Self::Local).
     Global,
-    /// How many records precede this one, on all CPUs.
+    /// The number of records before this one, on all CPUs.
     Counter,
-    /// The same as [`Local`](Self::Local).
+    /// Equal to [`Local`](Self::Local).
     Mono,
 }
 
@@ -71,23 +73,23 @@ impl TraceClock {
     const ALL: [(Self, &str); 4] =
         [(Self::Local, "local"), (Self::Global, "global"), (Self::Counter, "counter"), (Self::Mono, "mono")];
 
-    /// The clock of this name, which may have white space around it.
+    /// Returns the clock of this name; white space around the name is ignored.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, other)| *other == name.trim_ascii()).map(|(clock, _)| *clock)
     }
 
-    /// Its name.
+    /// Returns the name in `trace_clock`.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(clock, _)| *clock == self).map_or("", |(_, name)| name)
     }
 
-    /// Writes the file `trace_clock`: all clocks, this one in brackets.
+    /// Writes the contents of the file `trace_clock`: all clocks, this one in brackets.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write(self, out: &mut dyn Write) -> fmt::Result {
         for (number, (clock, name)) in Self::ALL.into_iter().enumerate() {
             let (open, close) = if clock == self { ("[", "]") } else { ("", "") };
@@ -97,17 +99,17 @@ impl TraceClock {
     }
 }
 
-/// What is set.
+/// The settings of a trace: its options, its clock, and the size of `saved_cmdlines`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     bits: u8,
-    /// What time is.
+    /// The clock that times are printed by.
     pub clock: TraceClock,
-    /// How many tasks `saved_cmdlines` names.
+    /// The number of tasks that `saved_cmdlines` names.
     pub names: usize,
 }
 
-/// As in Linux.
+/// The defaults of Linux.
 impl Default for Options {
     fn default() -> Self {
         let mut options = Self { bits: 0, clock: TraceClock::Local, names: 128 };
@@ -119,7 +121,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether an option is on.
+    /// Returns whether an option is on.
     #[must_use]
     pub fn is(self, flag: Flag) -> bool {
         self.bits & 1 << flag as u8 != 0
@@ -130,11 +132,11 @@ impl Options {
         self.bits = self.bits & !(1 << flag as u8) | u8::from(on) << flag as u8;
     }
 
-    /// Writes the file `trace_options`.
+    /// Writes the contents of the file `trace_options`.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write(self, out: &mut dyn Write) -> fmt::Result {
         Flag::ALL.iter().try_for_each(|&(flag, name)| writeln!(out, "{}{name}", if self.is(flag) { "" } else { "no" }))
     }

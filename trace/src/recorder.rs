@@ -1,4 +1,4 @@
-//! What an event leaves with its probe, so that a hit can be recorded without looking anything up.
+//! An event in the form that its probe hands to the handler, so that a hit is recorded without any lookup.
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -13,63 +13,64 @@ use crate::functions::Functions;
 use crate::ring::{RECORD_HEADER, RECORD_MAX, Rings};
 use crate::trigger::PlanCell;
 
-/// Words of a composed record.
+/// The length of a composed record's fields, in words.
 pub(crate) const COMPOSED: usize = (RECORD_MAX - RECORD_HEADER) / 8;
-/// The longest text in a record, in bytes, with the zero at its end. What is longer is cut.
+/// The longest text in a record, in bytes, including the terminating zero. A longer text is cut.
 pub const TEXT_MAX: usize = 512;
 
-/// The number of the event that a record of a stack is of, as in Linux (`TRACE_STACK`). Events that are defined have others.
+/// The event number of stack records, as in Linux (`TRACE_STACK`). No defined event has it.
 pub const STACK_EVENT: u16 = 4;
-/// Bytes of a record of a stack before its addresses: what every event has, and how many there are, an int, as a word.
+/// Bytes of a stack record before its addresses: the common fields, and the number of addresses, an int in a word of
+/// its own.
 pub const STACK_HEADER: usize = 16;
-/// The number of the event that a record of a text is of, as in Linux (`TRACE_PRINT`).
+/// The event number of message records, as in Linux (`TRACE_PRINT`). No defined event has it.
 pub const PRINT_EVENT: u16 = 5;
-/// Bytes of a record of a text before the text: what every event has, and where it was written.
+/// Bytes of a message record before its text: the common fields, and the address that it was written from.
 pub const PRINT_HEADER: usize = 16;
-/// How long the text of one record is at most, in bytes; with it goes the end of a line, and a zero.
+/// The longest text of one message record, in bytes, without the line end and the zero that follow it.
 pub const PRINT_MAX: usize = RECORD_MAX - RECORD_HEADER - PRINT_HEADER - 2;
 
-/// How many addresses a record of a stack has at most.
+/// The largest number of addresses in a stack record.
 pub const STACK_MAX: usize = 32;
 
-/// What the handlers of one probe of an event need.
+/// The data that the handlers of one probe need.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Recorder {
-    /// What else is to be done; first, as every hit looks at it.
+    /// The plan of the event: its filter and its other actions. First, because every hit looks at it.
     pub(crate) plan: PlanCell,
     pub(crate) rings: &'static Rings,
     pub(crate) event: u16,
     pub(crate) shape: Shape,
-    /// Bytes of a record in the ring, if it is one of words; else of the fields.
+    /// The size of a record in the ring, in bytes, if the program is [`Program::Words`]; otherwise of its fields alone.
     pub(crate) size: usize,
     pub(crate) program: Program,
-    /// The fields that are whole words, by their offsets.
+    /// The fields that are whole words, with their offsets in the record.
     words: Box<[(u16, Word)]>,
-    /// No register is asked for that a call passes nothing in.
+    /// Whether the arguments use only registers that have a meaning when a function is called.
     is_of_a_call: bool,
-    /// What is kept at the entry of a function until it returns.
+    /// The values that are saved at the entry of a function until it returns.
     pub(crate) entry: Box<[Kept]>,
-    /// Of a synthetic event: triggers record it.
+    /// For synthetic events: whether triggers may record the event.
     pub(crate) armed: AtomicBool,
 }
 
-/// A value that is kept at the entry of a function.
+/// A value that is saved at the entry of a function until it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// A register.
     Register(Register),
-    /// The word that lies so many bytes above the stack pointer.
+    /// The word at this many bytes above the stack pointer.
     Stack(u32),
 }
 
 impl Recorder {
-    /// A recorder of the event numbered `event`, whose records have this `format`, into `rings`: of its `arguments`, some of
-    /// which are kept at the `entry` of a function, and some recorded as names of `functions`.
+    /// Makes the recorder of the event numbered `event`, whose records have this `format` and go to `rings`. `entry`
+    /// lists the values that are saved at the entry of a function; `functions` has the names for `symstr` arguments.
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// Fails if there is no memory for the program.
     pub fn new(
         event: u16,
         format: &Format,
@@ -91,24 +92,27 @@ impl Recorder {
         Ok(Self { plan, rings, event, shape, size, program, words, is_of_a_call, entry, armed })
     }
 
-    /// Whether a handler that sees only what a function is called with can record this, if it is at its entry.
+    /// Whether the event is a probe that a call handler can record. Such a handler gets only the registers that have a
+    /// meaning when a function is called.
     #[must_use]
     pub fn is_of_a_call(&self) -> bool {
         self.is_of_a_call
     }
 
-    /// What its records begin with.
+    /// Returns the shape of the records, which decides the fields that they begin with.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Whether it records returns of a function.
+    /// Whether the event records the returns of a function.
     pub(crate) fn is_of_returns(&self) -> bool {
         self.shape == Shape::Return
     }
 
-    /// Where a number of a record is had from: from a register, if the field is nothing but that. Memory may change meanwhile, so
-    /// all that look at a word of it look at the record, for which it is read once.
+    /// Replaces a field of the record by its source, if that is a register or the number of the task.
+    ///
+    /// A field from memory stays a field: the memory may change meanwhile. It is read once, for the record, and
+    /// everything that needs it reads the record.
     pub(crate) fn source(&self, number: Number) -> Number {
         const TASK: Number = Number::Field { offset: 4, size: 4, signed: true, fault: None };
         let Number::Field { offset, size: 8, signed, .. } = number else {
@@ -120,31 +124,31 @@ impl Recorder {
         }
     }
 
-    /// What is to be done at a hit besides recording it.
+    /// Returns the plan of the event: what a hit does besides recording.
     #[must_use]
     pub(crate) fn plan(&self) -> &PlanCell {
         &self.plan
     }
 
-    /// How many words it keeps at the entry of a function.
+    /// Returns the number of words that are saved at the entry of a function.
     #[must_use]
     pub fn entry_words(&self) -> usize {
         self.entry.len()
     }
 }
 
-/// Room to compose a record in: one for each CPU.
+/// The buffer to compose a record in; each CPU has one.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Bench(pub(crate) UnsafeCell<[u64; COMPOSED]>);
 
-/// The state of the CPU at a hit: the bits of `common_flags`, as Linux has them.
+/// The state of the CPU at a hit: the bits of `common_flags`, as in Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
 impl Flags {
     /// Interrupts were masked.
     pub const IRQS_OFF: u8 = 1 << 0;
-    /// In an interrupt handler.
+    /// The hit was in an interrupt handler.
     pub const INTERRUPT: u8 = 1 << 3;
 }
