@@ -1,4 +1,4 @@
-//! Links the images of the packages that have this as their build script by linker.ld, and again when it has changed.
+//! Links each package that uses this build script with linker.ld, and relinks it when that file changes.
 
 fn main() {
     println!("cargo::rerun-if-changed=../linker.ld");

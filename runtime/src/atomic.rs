@@ -1,4 +1,4 @@
-//! The atomics of what is checked by a model checker: core's, and in model-checked tests those that it follows.
+//! The atomics of code that is model checked: core's in the kernel, and loom's in model-checked tests.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use core::hint::spin_loop;

@@ -1,4 +1,4 @@
-//! From trampoline/boot.S to the first task: finds out what machine this is, and sets its parts up one by one.
+//! From trampoline/boot.S to the first task: reads the device tree and sets up the parts of the machine one by one.
 
 use core::fmt;
 
@@ -16,22 +16,23 @@ use crate::{
     block, console, interrupt, machine, memory, network, power, println, recording, smp, task, time, uart, virtio,
 };
 
-/// SCTLR_EL1 (Arm ARM, D24.2). The RES1 bits of Armv8.0 are those that keep the behaviour of Armv8.0 later on:
-/// LSMAOE, nTLSMD, SPAN, EIS, TSCXT, EOS. WXN and the pointer authentication enables stay off.
+/// SCTLR_EL1 with the MMU off (Arm ARM, D24.2). The bits that are RES1 in Armv8.0 are set, so that later CPUs behave as
+/// Armv8.0 does: LSMAOE, nTLSMD, SPAN, EIS, TSCXT, EOS. WXN and the pointer authentication enables stay off.
 const SCTLR_OFF: u64 = 1 << 29 | 1 << 28 | 1 << 23 | 1 << 22 | 1 << 20 | 1 << 11;
-/// M, C, SA and I besides.
+/// SCTLR_EL1 with the MMU on: M, C, SA and I are set in addition.
 const SCTLR_ON: u64 = SCTLR_OFF | 1 << 0 | 1 << 2 | 1 << 3 | 1 << 12;
-/// TCR_EL1 (Arm ARM, D24.2), IPS aside: 39 bits and a 4 KiB granule on both sides; tables write-back and shared.
+/// TCR_EL1 (Arm ARM, D24.2) without IPS. Both halves have 39 bits and a 4 KiB granule; table walks are write-back and
+/// shareable.
 const TCR: u64 = {
     let size = 64 - layout::VIRTUAL_BITS as u64;
     let tables = 0b01 << 8 | 0b01 << 10 | 0b11 << 12;
     (size | tables) | (size | tables) << 16 | 0b10 << 30
 };
-/// No translation through TTBR0.
+/// TCR_EL1.EPD0: no table walks through TTBR0.
 const TCR_EPD0: u64 = 1 << 7;
 /// HCR_EL2 (Arm ARM, D24.2): RW, and no traps of pointer authentication (API, APK).
 const HCR: u64 = 1 << 31 | 1 << 41 | 1 << 40;
-/// Level 3 tables for the image, 2 MiB each; linker.ld checks that it is enough.
+/// The number of level 3 tables for the image, 2 MiB each. linker.ld checks that they are enough.
 const IMAGE_TABLES: usize = 4;
 
 core::arch::global_asm!(
@@ -59,7 +60,7 @@ core::arch::global_asm!(
     CPU_ENTRY_EMERGENCY_STACK = const Entry::EMERGENCY_STACK,
 );
 
-/// Where a UART may be that can say that there is no device tree to tell where it is, by physical address.
+/// The physical addresses where a UART may be, for reporting that there is no device tree.
 const UARTS: [u64; 4] = [
     0x0900_0000,    // QEMU virt
     0x3f20_1000,    // Raspberry Pi 3
@@ -68,12 +69,15 @@ const UARTS: [u64; 4] = [
 ];
 
 unsafe extern "Rust" {
-    /// Defined by [`entry!`](crate::entry).
+    /// The first task, defined by [`entry!`](crate::entry).
     safe fn runtime_main();
 }
 
-/// Makes a function, `fn()`, the first task of a kernel, and gives it the heap: `runtime::entry!(main);`, once in an image. A
-/// kernel with an allocator of its own, a unit struct, names it after the function; it takes its memory from [`memory::Heap`].
+/// Makes a function of type `fn()` the first task of the kernel and defines the global allocator:
+/// `runtime::entry!(main);`.
+///
+/// Use it once in an image. A kernel with its own allocator, a unit struct, names it after the function. That allocator
+/// takes its memory from [`memory::Heap`].
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
@@ -90,14 +94,15 @@ macro_rules! entry {
     };
 }
 
-/// The first Rust code: at link addresses, with nothing mapped but the image, on the boot stack.
+/// The first Rust code. It runs at link addresses, on the boot stack, with only the image mapped.
 #[unsafe(no_mangle)]
 extern "C" fn runtime_boot(device_tree: u64, image: u64) -> ! {
-    // SAFETY: this is the CPU that boots, here for the first time, on a stack that linker.ld has laid out.
+    // SAFETY: this is the boot CPU, this is its first Rust code, and linker.ld has laid out its stack as `adopt_cpu`
+    // requires.
     unsafe { task::adopt_cpu(0) };
     memory::set_image(image);
     time::initialize();
-    // SAFETY: the only call.
+    // SAFETY: boot calls `map_device_tree` here and nowhere else.
     let tree = unsafe { memory::map_device_tree(device_tree) }.unwrap_or_else(|error| stop_without_tree(error));
     let mut machine = Machine::read(tree).unwrap_or_else(|error| stop_without_tree(error));
     if let Some(uart) = &machine.uart {
@@ -136,7 +141,7 @@ fn start_interrupts(machine: &Machine) -> Result<(), InterruptError> {
     }
 }
 
-/// Gives this CPU the stack on which the overflow of another is reported. For ever.
+/// Gives this CPU its emergency stack, on which the overflow of any other stack is reported. The stack is never freed.
 fn set_emergency_stack() -> Result<(), fallible::OutOfMemory> {
     let stack = Stack::allocate()?;
     TPIDRRO_EL0.set(stack.range().end as u64);
@@ -144,13 +149,14 @@ fn set_emergency_stack() -> Result<(), fallible::OutOfMemory> {
     Ok(())
 }
 
-/// Says what cannot be set up, and stops.
+/// Returns the value of `result`, or stops the machine with a message that `what` cannot be set up.
 fn or_stop<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| machine::stop(format_args!("cannot set up {what}: {error}")))
 }
 
-/// Nothing is known of this machine: looks for a UART where the supported ones have it. If there is nothing at one of
-/// these addresses, the access may end in an exception, and the report with it.
+/// Stops the machine because its device tree cannot be used. Looks for a UART at the addresses of the supported
+/// machines first. If nothing answers at an address, the access may raise an exception, and the exception's report ends
+/// the boot.
 fn stop_without_tree(error: DeviceTreeError) -> ! {
     machine::write_epitaph(format_args!("{error}"));
     let _ = UARTS.iter().any(|address| uart::probe(*address));

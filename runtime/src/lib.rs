@@ -1,23 +1,23 @@
-//! A small preemptive kernel for several CPUs: the way to try the engine, the reference for embedding it, and the bed that
-//! the on-target tests run in.
+//! A small preemptive kernel for several CPUs. It is the way to try the engine, the reference for embedding it, and the
+//! kernel that the on-target tests run in.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`device_tree`] | what machine this is |
+//! | [`device_tree`] | the description of the machine |
 //! | [`memory`] | translation tables, page frames, the heap, stacks, executable memory |
-//! | `boot` | the way to the first task |
-//! | [`smp`] | the other CPUs |
+//! | `boot` | the path from reset to the first task |
+//! | [`smp`] | starting the other CPUs, and holding them |
 //! | [`interrupt`], [`time`], [`uart`], [`power`], `virtio`, `broadcom` | devices |
-//! | [`block`] | disks, and the requests of tasks for their sectors |
-//! | [`network`] | network cards, and what is served there |
+//! | [`block`] | disks, and the tasks' requests for their sectors |
+//! | [`network`] | network cards, and the services on them |
 //! | [`machine`] | the end: panics, and the line that every failure ends with |
-//! | [`task`], [`sync`], [`per_cpu`] | who runs, and how they share |
-//! | [`exception`], [`backtrace`] | what went wrong, where, and who called whom |
-//! | `platform` | what the engine asks of a kernel |
-//! | `console`, `recording` | what the console asks of it, and the commands that are about it |
-//! | [`workload`] | what there is to trace |
+//! | [`task`], [`sync`], [`per_cpu`] | which task runs, and how tasks share data |
+//! | [`exception`], [`backtrace`] | reports of exceptions: what, where, and the chain of callers |
+//! | `platform` | the engine's `Platform` trait, implemented |
+//! | `console`, `recording` | what the console needs from a kernel, and the commands about this kernel |
+//! | [`workload`] | programs to trace |
 //!
-//! What needs no hardware also builds for the host, where it is tested.
+//! The modules that need no hardware also build for the host and are tested there.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,13 +1,19 @@
-//! The end: how the machine stops when it cannot go on.
+//! How the machine stops when it cannot go on.
 //!
-//! Whatever brings the end, a panic, an exception or a probe that there is no way back from, may be met again by the
-//! report of it. So a CPU counts the reports that it has begun: the first is a full one, the second, which the first
-//! has failed with, a line, and with the third it gives up.
+//! The cause may be a panic, an exception, or a probe hit that cannot be undone. The report itself may run into the
+//! same cause again. So each CPU counts the reports that it has begun. The first is a full report. The second begins
+//! because the first failed, and is one line. At the third, the CPU gives up.
 //!
-//! One CPU reports, the first that has something to report. It stops the others before it does: they wait forever, with
-//! interrupts masked, where their interrupt finds them, or where they have something to report themselves, or are held for
-//! a rendezvous, or want to write to the UART. A CPU that has interrupts masked and comes to none of these, as one that
-//! waits for a lock that will not be free any more, is named.
+//! The first CPU that has something to report is the only one that reports. Before it does, it stops the others. They
+//! wait forever, with interrupts masked. A CPU stops at the first of these:
+//!
+//! - the stop interrupt arrives;
+//! - it has something to report itself;
+//! - it is held for a rendezvous;
+//! - it is about to write to the UART.
+//!
+//! A CPU that has interrupts masked and reaches none of these is named in the report. An example is a CPU that spins on
+//! a lock that will never be free.
 
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
@@ -24,33 +30,35 @@ use crate::per_cpu::{MAX_CPUS, PerCpu};
 use crate::sync::IrqLock;
 use crate::{backtrace, power, println, smp, task, time, uart};
 
-/// How long the CPU that reports waits for the others to stop.
+/// How long the reporting CPU waits for the others to stop.
 const TIME_TO_STOP: Duration = Duration::from_secs(1);
 
-/// The reason for which the machine has stopped, for a debugger, where there was no UART to tell it.
+/// Why the machine stopped, for a debugger to read if no UART could print it.
 #[unsafe(no_mangle)]
 static MACHINE_EPITAPH: IrqLock<String<256>> = IrqLock::new(String::new());
 
-/// How many reports each CPU is in the middle of.
+/// The number of reports that each CPU has begun.
 static REPORTS: PerCpu<AtomicUsize> = PerCpu::new([const { AtomicUsize::new(0) }; MAX_CPUS]);
-/// The epitaph is written.
+/// Set once the epitaph has been written.
 static IS_WRITTEN: AtomicBool = AtomicBool::new(false);
-/// The dense number of the CPU that reports, plus 1; 0 while none does.
+/// The dense number of the CPU that reports, plus 1; 0 if no CPU reports.
 static REPORTER: AtomicUsize = AtomicUsize::new(0);
-/// Which CPUs have stopped, by their dense numbers. Not [`PerCpu`], whose access may panic.
+/// Which CPUs have stopped, by dense number. Not a [`PerCpu`], because indexing one may panic.
 static STOPPED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
-/// How much a report of a failure attempts.
+/// How much a report of a failure attempts to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Everything.
+    /// The whole report.
     Full,
-    /// The reason alone: a full report has failed.
+    /// Only the reason, because a full report has failed.
     Line,
 }
 
-/// Counts a report that this CPU begins, with interrupts masked, of a failure that it will not survive, and stops the
-/// others. Does not return where a short report has failed already, or another CPU reports.
+/// Counts the beginning of a report on this CPU and stops the other CPUs.
+///
+/// The caller has masked interrupts, and the failure is one that this CPU does not survive. Does not return if a
+/// one-line report has already failed on this CPU, or if another CPU reports.
 pub(crate) fn begin_report() -> Extent {
     stop_others();
     match REPORTS.here().fetch_add(1, Ordering::Relaxed) {
@@ -60,11 +68,12 @@ pub(crate) fn begin_report() -> Extent {
     }
 }
 
-/// Reports `machine stopped: REASON` and stops this CPU forever, with interrupts masked. A Raspberry Pi is reset then,
-/// for the next kernel, once its device tree is read.
+/// Prints `machine stopped: REASON` and stops this CPU forever, with interrupts masked.
+///
+/// A Raspberry Pi whose device tree has been read is then reset, so that its loader can take the next kernel.
 pub fn stop(reason: fmt::Arguments) -> ! {
     mask_all();
-    // SAFETY: interrupts were just masked, and this does not return.
+    // SAFETY: `mask_all` has just masked interrupts, and this function does not return.
     unsafe { exception::abandon_cpu() };
     stop_others();
     write_epitaph(reason);
@@ -74,10 +83,11 @@ pub fn stop(reason: fmt::Arguments) -> ! {
     halt()
 }
 
-/// Stops the machine on request, for a host that gets no other answer from it, and reports what this CPU was doing.
+/// Stops the machine because the host asked for it, and reports what this CPU was doing. The host uses this when it
+/// gets no other answer.
 pub(crate) fn stop_as_told(reason: fmt::Arguments) -> ! {
     mask_all();
-    // SAFETY: interrupts were just masked, and this does not return.
+    // SAFETY: `mask_all` has just masked interrupts, and this function does not return.
     unsafe { exception::abandon_cpu() };
     if begin_report() == Extent::Full {
         println!("\n{}", backtrace::current());
@@ -85,19 +95,19 @@ pub(crate) fn stop_as_told(reason: fmt::Arguments) -> ! {
     stop(reason)
 }
 
-/// Leaves the reason to a debugger, before the attempt to report it. The first reason counts: what fails while it is
-/// reported does not replace it.
+/// Stores the reason for a debugger, before the report is attempted. Only the first reason is stored: a failure during
+/// the report does not replace it.
 pub(crate) fn write_epitaph(reason: fmt::Arguments) {
     if !IS_WRITTEN.swap(true, Ordering::Relaxed)
         && let Some(mut epitaph) = MACHINE_EPITAPH.try_lock()
     {
-        // Of a text that is too long, as much as there is room for.
+        // A text that is too long is cut where the buffer ends.
         let _ = write!(epitaph, "{reason}");
     }
 }
 
-/// Makes this CPU the one that reports. Returns when the others have stopped, or when those that have not are named; and
-/// does not return where another one reports.
+/// Makes this CPU the one that reports, and stops the others. Returns when all of them have stopped, or after naming
+/// those that have not. Does not return if another CPU reports.
 fn stop_others() {
     let this = task::current_cpu();
     match REPORTER.compare_exchange(0, this + 1, Ordering::SeqCst, Ordering::Relaxed) {
@@ -113,18 +123,21 @@ fn stop_others() {
     still_running().for_each(|cpu| println!("\nCPU {cpu} does not stop: it has interrupts masked"));
 }
 
-/// The dense numbers of the CPUs that have not stopped, but for the one that reports: fewer with time, once it does.
+/// Returns the dense numbers of the CPUs that have not stopped, without the one that reports. The set shrinks as CPUs
+/// stop.
 pub fn still_running() -> impl Iterator<Item = usize> {
     let reporter = REPORTER.load(Ordering::Relaxed);
     smp::running().filter(move |cpu| cpu + 1 != reporter && !STOPPED[*cpu].load(Ordering::Acquire))
 }
 
-/// Whether a CPU reports.
+/// Returns whether a CPU has begun a report, so that the machine is about to stop.
 pub(crate) fn is_stopping() -> bool {
     REPORTER.load(Ordering::Relaxed) != 0
 }
 
-/// Stops this CPU, with the dense number `cpu`, if another one reports. With interrupts masked, and where no probe can be.
+/// Stops this CPU, whose dense number is `cpu`, if another CPU reports.
+///
+/// The caller has masked interrupts. This function is inlined so that code that cannot be probed can call it.
 #[inline(always)]
 pub(crate) fn stop_if_told(cpu: usize) {
     let reporter = REPORTER.load(Ordering::Relaxed);
@@ -133,7 +146,7 @@ pub(crate) fn stop_if_told(cpu: usize) {
     }
 }
 
-/// Stops this CPU, with the dense number `cpu`, forever, with interrupts masked: another one reports.
+/// Marks this CPU, whose dense number is `cpu`, as stopped, and waits forever with interrupts masked.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.machine_stopped")]
 fn stopped(cpu: usize) -> ! {
@@ -157,7 +170,7 @@ fn halt() -> ! {
     }
 }
 
-/// Takes this CPU out of use forever, without a word.
+/// Takes this CPU out of use forever, without a message.
 pub(crate) fn park() -> ! {
     mask_all();
     halt()
@@ -166,7 +179,7 @@ pub(crate) fn park() -> ! {
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     mask_all();
-    // SAFETY: interrupts were just masked, and this does not return.
+    // SAFETY: `mask_all` has just masked interrupts, and this function does not return.
     unsafe { exception::abandon_cpu() };
     let extent = begin_report();
     let Some(location) = info.location() else { stop(format_args!("panic")) };

@@ -1,4 +1,4 @@
-//! The kernel.
+//! The kernel with the console as its first task.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 

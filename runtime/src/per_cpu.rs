@@ -1,8 +1,9 @@
-//! Data of which every CPU has its own, so that CPUs neither contend for it nor see each other's.
+//! Data that every CPU has a copy of, so that CPUs neither contend for it nor see each other's.
 //!
-//! An array indexed by the dense CPU number. It gives shared references only: what changes in it is atomic or
-//! behind a lock, because another CPU may look (a listing, a wake-up) and because a task that reads its CPU's number
-//! with interrupts on may be elsewhere when it uses it.
+//! A [`PerCpu`] is an array indexed by the dense CPU number. It gives out shared references only, so mutable parts are
+//! atomic or behind a lock. There are two reasons. Another CPU may look at the value, for a listing or a wake-up. And a
+//! task that reads the number of its CPU with interrupts unmasked may run on another CPU by the time it uses the
+//! number.
 
 use crate::{smp, task};
 
@@ -12,26 +13,27 @@ pub use crate::device_tree::MAX_CPUS;
 pub struct PerCpu<T>([T; MAX_CPUS]);
 
 impl<T> PerCpu<T> {
-    /// From the values of all CPUs, in the order of their dense numbers.
+    /// Wraps the values of all CPUs, which are in the order of their dense numbers.
     pub const fn new(values: [T; MAX_CPUS]) -> Self {
         Self(values)
     }
 
-    /// The value of the CPU with the dense number `cpu`.
+    /// Returns the value of the CPU with the dense number `cpu`.
     ///
     /// # Panics
     ///
-    /// Where there is no CPU of that number.
+    /// Panics if `cpu` is [`MAX_CPUS`] or more.
     pub fn of(&self, cpu: usize) -> &T {
         &self.0[cpu]
     }
 
-    /// The value of the CPU that runs this. It stays that CPU's only as long as interrupts are masked.
+    /// Returns the value of the CPU that runs this code. The caller stays on that CPU only as long as interrupts or
+    /// preemption are masked.
     pub fn here(&self) -> &T {
         self.of(task::current_cpu())
     }
 
-    /// The values of all CPUs that may ever run, in the order of their dense numbers.
+    /// Iterates over the values of all CPUs that may ever run, in the order of their dense numbers.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().take(smp::possible())
     }

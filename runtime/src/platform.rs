@@ -1,4 +1,4 @@
-//! What the engine asks of a kernel, answered by this one.
+//! The implementation of the engine's `Platform` trait for this kernel.
 
 use core::fmt;
 use core::ops::Range;
@@ -12,14 +12,14 @@ use kprobes_console::symbol;
 use crate::per_cpu::MAX_CPUS;
 use crate::{exception, smp, task};
 
-/// This kernel.
+/// The kernel as the engine sees it.
 struct Runtime;
 
 aarch64_kprobes::platform!(Runtime);
 
-// SAFETY: breakpoint exceptions reach the engine by trampoline/vectors.S, on the stack of the interrupted code and with
-// PSTATE.DAIF masked, as the CPU does on every exception. TPIDR_EL1 points to the task that runs, which has the state of the
-// CPU that it runs on. The rest is as each function says.
+// SAFETY: trampoline/vectors.S passes breakpoint exceptions to the engine on the stack of the interrupted code, with
+// PSTATE.DAIF masked as the CPU does on every exception. TPIDR_EL1 points to the task that runs, which holds the state
+// of its CPU. The functions that the methods call keep the rest of the contract.
 unsafe impl Platform for Runtime {
     const CPUS: usize = MAX_CPUS;
     const CPU_OFFSET: usize = task::CPU_OFFSET;
@@ -71,7 +71,8 @@ unsafe impl Platform for Runtime {
         memory::stack::containing(pointer)
     }
 
-    /// A part of its caller in the engine, and so of the region that cannot be probed, as what it calls is.
+    /// This function and those that it calls are inlined into code that cannot be probed, or lie in that region
+    /// themselves.
     #[inline(always)]
     fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
         exception::fatal(frame, reason)

@@ -1,5 +1,5 @@
-//! Power, by PSCI (Arm DEN 0022): calls to the firmware or the hypervisor. Any CPU makes them. A machine without PSCI may
-//! have a watchdog that resets it.
+//! Power control by PSCI (Arm DEN 0022): calls to the firmware or the hypervisor. Any CPU can make them. A machine
+//! without PSCI may have a watchdog that resets it.
 
 use core::arch::asm;
 use core::fmt;
@@ -15,10 +15,10 @@ use crate::{machine, time, uart};
 const CPU_ON: u64 = 0xc400_0003;
 const SYSTEM_OFF: u64 = 0x8400_0008;
 const SYSTEM_RESET: u64 = 0x8400_0009;
-/// How long the watchdog may take.
+/// How long the watchdog may take to act.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What PSCI returns where it does not do what it is asked to: a negative number (DEN 0022, 5.2.2).
+/// An error code of PSCI, a negative number (DEN 0022, 5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PsciError(i32);
 
@@ -40,22 +40,24 @@ impl fmt::Display for PsciError {
     }
 }
 
-/// How PSCI is called, and whether it resets a machine that has stopped.
+/// How to call PSCI, and whether to reset a machine that has stopped.
 static PSCI: Once<(Conduit, bool)> = Once::new();
 
-/// Tells how PSCI is called here, and whether the machine has to come back by itself when it has stopped, as a board does that
-/// has a loader. A machine that a person watches, such as a virtual one, stays as it is.
+/// Stores how PSCI is called, and whether the machine is reset after it has stopped.
+///
+/// A board with a loader is reset so that the loader can take the next kernel. A virtual machine is watched by a
+/// person, and stays stopped.
 pub(crate) fn initialize(conduit: Conduit, resets_when_stopped: bool) {
     PSCI.call_once(|| (conduit, resets_when_stopped));
 }
 
-/// Calls a PSCI function. Returns what is in w0 then; None where there is no PSCI.
+/// Calls a PSCI function. Returns the outcome that w0 reports, or `None` if the machine has no PSCI.
 fn call(function: u64, arguments: [u64; 3]) -> Option<Result<(), PsciError>> {
     let result: u64;
     macro_rules! conduit {
         ($instruction:literal) => {
-            // SAFETY: the device tree says that PSCI answers this call; it changes x0 to x17 at most (Arm DEN 0028,
-            // 2.6), and memory only as the function called is documented to.
+            // SAFETY: the device tree says that PSCI answers this call. The call changes at most x0 to x17 (Arm DEN
+            // 0028, 2.6), and memory only as the PSCI function is documented to.
             unsafe {
                 asm!(
                     $instruction,
@@ -79,23 +81,26 @@ fn call(function: u64, arguments: [u64; 3]) -> Option<Result<(), PsciError>> {
     }
 }
 
-/// Has the CPU with this affinity begin at the physical address `entry`. None where there is no PSCI.
+/// Starts the CPU with this affinity at the physical address `entry`. Returns `None` if the machine has no PSCI.
 pub(crate) fn start_cpu(affinity: u64, entry: u64) -> Option<Result<(), PsciError>> {
     call(CPU_ON, [affinity, entry, 0])
 }
 
-/// Switches the machine off: by PSCI, or where there is none by the watchdog of a Raspberry Pi.
+/// Switches the machine off, by PSCI or by the watchdog of a Raspberry Pi. Stops the machine if neither works.
 pub fn off() -> ! {
     end("power off", SYSTEM_OFF, watchdog::off)
 }
 
-/// Resets the machine, which boots again; in the same ways.
+/// Resets the machine so that it boots again, by PSCI or by the watchdog of a Raspberry Pi. Stops the machine if
+/// neither works.
 pub fn reset() -> ! {
     end("reset", SYSTEM_RESET, watchdog::reset)
 }
 
-/// Has a board that has stopped reset, for its loader to bring the next kernel: by the watchdog, which takes a moment and cannot
-/// fail as a call can, and by PSCI. Returns before that, and on other machines.
+/// Begins to reset a board that has stopped, so that its loader can take the next kernel.
+///
+/// The watchdog goes first: it takes a moment and cannot fail as a call can. PSCI follows, if [`initialize`] was told
+/// to reset. Returns before the watchdog acts, and on machines that are not reset.
 pub(crate) fn reset_stopped() {
     watchdog::reset();
     if let Some((_, true)) = PSCI.get() {

@@ -1,7 +1,8 @@
-//! What the rings record leaves the machine while it goes on: a task takes pages out of them, and sends each as a frame to the host.
+//! Recording: streams the records in the rings to the host while the machine goes on. A task takes pages out of the
+//! rings and sends each as a frame.
 //!
-//! The frames go to a virtio console that carries nothing else, if the machine has one (Virtio 1.2, 5.3); otherwise, as marked text,
-//! over the UART, between the lines of the console.
+//! Frames go to a virtio console that carries nothing else, if the machine has one (Virtio 1.2, 5.3). Otherwise they go
+//! over the UART as marked text, between the lines of the console.
 
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -24,27 +25,29 @@ use crate::task::JoinHandle;
 use crate::virtio::{self, DeviceError, Found, Memory};
 use crate::{task, uart};
 
-/// How long the task sleeps where there is nothing to take: a hit cannot wake a task.
+/// How long the task sleeps when the rings are empty. A probe hit cannot wake a task, so the task polls.
 const PERIOD: Duration = Duration::from_millis(10);
-/// The same where a page that is not full takes as much of a slow line as one that is.
+/// The period when frames go over the UART. It is longer because a partly filled page takes as long on a slow line as a
+/// full one.
 const PERIOD_OF_UART: Duration = Duration::from_millis(200);
 
-/// The driver of the crate allocates for each byte that may come: nothing comes here, so this has a queue to send, and no other.
+/// The channel to the host, with a send queue only. The driver in `virtio-drivers` would also allocate for each byte
+/// that may arrive, and nothing arrives here.
 struct Channel {
     transport: MmioTransport<'static>,
     sending: VirtQueue<Memory, DEPTH>,
 }
 
-/// The queue to the host (Virtio 1.2, 5.3.2), and buffers in it: one is sent at a time.
+/// The queue to the host (Virtio 1.2, 5.3.2), and its size in buffers. One buffer is sent at a time.
 const TO_HOST: u16 = 1;
 const DEPTH: usize = 2;
-/// That the device keeps to the standard (Virtio 1.2, 6).
+/// The feature bit VIRTIO_F_VERSION_1 (Virtio 1.2, 6): the device conforms to the standard.
 const VERSION_1: u64 = 1 << 32;
 
 impl Channel {
-    /// Starts the device.
+    /// Initialises the device.
     fn new(mut transport: MmioTransport<'static>) -> virtio_drivers::Result<Self> {
-        // The order of Virtio 1.2, 3.1.1.
+        // The initialisation sequence of Virtio 1.2, 3.1.1.
         let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
         transport.set_status(DeviceStatus::empty());
         transport.set_status(known);
@@ -56,38 +59,38 @@ impl Channel {
         Ok(Self { transport, sending })
     }
 
-    /// Sends bytes that lie in the heap, and waits until the device has done with them.
+    /// Sends `bytes`, which lie in the heap, and waits until the device has consumed them.
     fn send(&mut self, bytes: &[u8]) -> virtio_drivers::Result {
         self.sending.add_notify_wait_pop(&[bytes], &mut [], &mut self.transport).map(drop)
     }
 }
 
-/// The channel, if the machine has one. Set once, at boot.
+/// The channel to the host, if the machine has one. Set at most once, at boot.
 static CHANNEL: Once<Mutex<Channel>> = Once::new();
 
-/// Takes the channel out of `devices`. Calls `complain` with what is wrong with one that cannot be used.
+/// Takes the channel out of `devices`. Calls `complain` with the error of each console that cannot be used.
 pub(crate) fn initialize(devices: &mut Vec<Found>, mut complain: impl FnMut(DeviceError)) {
     let taken = virtio::take(devices, DeviceType::Console, "channel", Channel::new, &mut complain);
-    // It is asked whether it has done with what it was given, and interrupts nothing.
+    // The driver polls the device for completion and uses no interrupt, so the interrupt is ignored.
     if let Some((channel, _)) = taken.into_iter().next() {
         CHANNEL.call_once(|| Mutex::new(channel));
     }
 }
 
-/// What a recording has come to.
+/// The result of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Records that were sent.
     pub records: u64,
-    /// Records that were overwritten, or found no room, before they could be taken.
+    /// Records that were lost: overwritten before they were taken, or dropped because the ring was full.
     pub lost: u64,
-    /// Frames that the channel has not taken.
+    /// Frames that the channel did not accept.
     pub unsent: u64,
-    /// There was no memory at the end for what was in the rings, which is still there.
+    /// Memory ran out when the recording ended, so the rings still hold records.
     pub is_short: bool,
 }
 
-/// A recording, which goes on until it is ended.
+/// A recording in progress. It goes on until [`end`](Self::end) is called.
 pub struct Recording {
     is_ending: Arc<AtomicBool>,
     outcome: Arc<PreemptLock<Outcome>>,
@@ -95,11 +98,11 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins with what is in the rings.
+    /// Starts a recording with the records that are already in the rings.
     ///
     /// # Errors
     ///
-    /// There is no memory for its task.
+    /// Returns an error if there is no memory for the task or its buffers.
     pub fn begin() -> Result<Self, OutOfMemory> {
         let is_ending = Arc::try_new(AtomicBool::new(false))?;
         let outcome = Arc::try_new(PreemptLock::new(Outcome::default()))?;
@@ -114,7 +117,7 @@ impl Recording {
         Ok(Self { is_ending, outcome, task })
     }
 
-    /// Sends what is in the rings by now, and ends.
+    /// Sends what is in the rings by now, and ends the recording.
     #[must_use]
     pub fn end(self) -> Outcome {
         self.is_ending.store(true, Ordering::Release);
@@ -125,13 +128,14 @@ impl Recording {
 
 /// The task's part of a recording.
 struct Sender {
-    /// Nothing, where frames go over the UART. It is held while the task sleeps, and nobody waits for it: another recording at
-    /// the same time would use the UART.
+    /// The channel, locked for the whole recording, also while the task sleeps. Nothing else waits for this lock: a
+    /// second recording uses the UART instead. `None` if frames go over the UART.
     channel: Option<MutexGuard<'static, Channel>>,
-    /// The frame that is sent: memory of the heap, which a device can be given.
+    /// The frame being sent, in heap memory, which a device can be given.
     frame: Vec<u8>,
     number: u32,
-    /// The tasks that have records, in ascending order of their numbers, and whether the host knows the name.
+    /// The tasks that have records, in ascending order of their numbers, each with its name and whether the host knows
+    /// the name.
     tasks: Vec<(u32, [u8; 16], bool)>,
     outcome: Outcome,
 }
@@ -167,12 +171,13 @@ impl Sender {
         }
     }
 
-    /// Sends what was in each ring when its turn came. Returns how many records there were.
+    /// Sends the records of each ring in turn. Returns how many records it took.
     fn take(&mut self) -> Result<u64, OutOfMemory> {
         let (rings, clock) = (tracing::rings(), kprobes_console::time::clock());
         let mut records = 0;
         for cpu in 0..rings.cpus() {
-            // A CPU that records as fast as this is sent is left after a round of its ring, so that the others have their turn.
+            // The budget for this ring is one round of it. So a CPU that records as fast as the task sends does not
+            // keep the other CPUs waiting.
             let mut left = rings.sizes().nth(cpu).unwrap_or(0);
             loop {
                 let tasks = &mut self.tasks;
@@ -190,7 +195,7 @@ impl Sender {
         Ok(records)
     }
 
-    /// Sends the names that the host does not know.
+    /// Sends the task names that the host does not know yet.
     fn send_tasks(&mut self) {
         for index in 0..self.tasks.len() {
             let mut text = Text::default();
@@ -208,7 +213,7 @@ impl Sender {
         let header = header(kind, cpu, self.number, payload);
         self.number = self.number.wrapping_add(1);
         self.frame.clear();
-        // There is room: no payload is longer than a page.
+        // The reserved room suffices, because no payload is longer than a page.
         self.frame.extend_from_slice(&header);
         self.frame.extend_from_slice(payload);
         match &mut self.channel {
@@ -218,7 +223,7 @@ impl Sender {
     }
 }
 
-/// Remembers the task of a record, and the newest of its names.
+/// Stores the task of a record and the newest of its names.
 fn note(tasks: &mut Vec<(u32, [u8; 16], bool)>, record: &Record<'_>) -> Result<(), OutOfMemory> {
     let task = record.task();
     match tasks.binary_search_by_key(&task, |(task, ..)| *task) {
@@ -237,7 +242,7 @@ fn note(tasks: &mut Vec<(u32, [u8; 16], bool)>, record: &Record<'_>) -> Result<(
     Ok(())
 }
 
-/// A page without the zeros at its end.
+/// Returns the page without the zeros at its end.
 fn used(page: &[u8]) -> &[u8] {
     let length = page.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     page.get(..length).unwrap_or(page)

@@ -1,10 +1,15 @@
-//! The console's UART, a PL011: polled output that works in any state of the kernel, interrupt-driven input.
+//! The console's UART, a PL011: polled output that works in any state of the kernel, and interrupt-driven input.
 //!
-//! All CPUs write to it in turn, a call of [`print!`](crate::print) each. A task yields until it has its turn. Code that runs
-//! with interrupts masked (handlers) waits for a moment only, as the task that has the turn may be the one that was interrupted;
-//! then it writes, even into the line of another task. So does [`urge`]. When the machine stops, the CPU that reports has the UART
-//! alone: others that want to write stop. A kernel that no longer answers still takes the quit key, if its interrupts come.
-//! Arm DDI 0183: PrimeCell UART (PL011) Technical Reference Manual.
+//! CPUs take turns to write, one call of [`print!`](crate::print) at a time:
+//!
+//! - A task yields until it has its turn.
+//! - Code that runs with interrupts masked, such as a handler, waits for a moment only, because it may have interrupted
+//!   the task that has the turn. Then it writes anyway, even into another task's line. [`urge`] does so too.
+//! - When the machine stops, the reporting CPU has the UART to itself. Other CPUs that want to write stop.
+//!
+//! A kernel that no longer answers still takes the quit key if its interrupts come.
+//!
+//! Section numbers are those of Arm DDI 0183, PrimeCell UART (PL011) Technical Reference Manual.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -22,40 +27,42 @@ use crate::memory::{MapError, Mmio};
 use crate::sync::{IrqMask, WaitQueue};
 use crate::{machine, task, time};
 
-/// Bytes that an interrupt takes at most: more than any FIFO holds (32), so all, unless they come as fast as they are
-/// taken.
+/// The most bytes that one interrupt takes. It exceeds every FIFO (32 bytes), so one interrupt empties the FIFO unless
+/// bytes arrive as fast as they are taken.
 const BURST: usize = 64;
 
-/// Bits in a second.
+/// Bits per second.
 const SPEED: u32 = 115_200;
 
-/// How long code that must go on waits for its turn: more than a line takes at 115,200 baud.
+/// How long code that must go on waits for its turn. It is longer than a line takes at 115,200 baud.
 const MOMENT: Duration = Duration::from_millis(10);
 
 static UART: Once<Mmio<Pl011>> = Once::new();
-/// A task has the turn to write.
+/// Whether some task has the turn to write.
 static WRITING: AtomicBool = AtomicBool::new(false);
 static READERS: WaitQueue = WaitQueue::new();
-/// What was written last was the end of a line.
+/// Whether the last output ended a line.
 static IS_LINE_DONE: AtomicBool = AtomicBool::new(true);
 
-/// How often the quit key was the last that came.
+/// How many quit keys have come in a row.
 static QUIT: AtomicU8 = AtomicU8::new(0);
 
-/// Maps the UART and makes it ready for output. Its speed becomes [`SPEED`] if the frequency of its clock in Hz is known;
-/// else it stays as the firmware has set it.
+/// Maps the UART and prepares it for output. `clock` is the frequency of its clock in Hz. If it is known, the speed
+/// becomes [`SPEED`]; otherwise the firmware's setting stays.
 pub(crate) fn initialize(device: &Device, clock: Option<u32>) -> Result<(), MapError> {
     // SAFETY: the device tree says that a PL011 has its registers there.
     start(unsafe { Mmio::map(device.registers.address)? }, clock);
     Ok(())
 }
 
-/// Looks for a UART at the physical address `address`, where there may be nothing, and uses it if it is one.
+/// Tries the physical address `address` for a UART, and uses it if it is a PL011. Returns whether it is.
 ///
-/// For the one case in which nothing tells where the UART is: there is no device tree, and that has to be said.
+/// Only the boot without a device tree calls this: the missing tree has to be reported, and only the tree would say
+/// where the UART is.
 pub(crate) fn probe(address: u64) -> bool {
-    // SAFETY: whether it is a PL011 is seen before anything but its identification registers (3.3.14, 3.3.15) is
-    // accessed; and no memory has an owner yet that could be there instead.
+    // SAFETY: the identification registers (3.3.14, 3.3.15) are read first, and the other registers are accessed only
+    // if they say that this is a PL011. No memory has an owner yet, so the access disturbs none if there is memory
+    // instead.
     let Ok(uart) = (unsafe { Mmio::<Pl011>::map(address) }) else { return false };
     let found = uart.is_identified();
     if found {
@@ -69,13 +76,14 @@ fn start(uart: Mmio<Pl011>, clock: Option<u32>) {
     UART.call_once(|| uart);
 }
 
-/// Makes input come by interrupt.
+/// Enables input by interrupt.
 pub(crate) fn enable_receive(device: &Device) -> Result<(), InterruptError> {
     let Some(uart) = UART.get() else { return Ok(()) };
     let interrupt = device.interrupt.ok_or(InterruptError::None("UART"))?;
     interrupt::register(interrupt, handle_interrupt)?;
     uart.interrupt_mask.modify(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
-    // What came before stands in the FIFO, and may be enough that no interrupt comes for it (3.4).
+    // Bytes that came earlier are in the FIFO. They may already exceed the level whose crossing raises the interrupt
+    // (3.4).
     receive(uart);
     Ok(())
 }
@@ -86,11 +94,13 @@ fn handle_interrupt() {
     }
 }
 
-/// Takes what is in the receive FIFO, up to [`BURST`] bytes: interrupts are masked meanwhile. Reading also withdraws the
-/// request, when few enough are left; if more are left, it stands, and comes again once other interrupts had their turn.
+/// Takes up to [`BURST`] bytes out of the receive FIFO. Interrupts are masked meanwhile. Reading also withdraws the
+/// interrupt request when few enough bytes are left. If more are left, the request stands, and the interrupt comes
+/// again after other interrupts had their turn.
 fn receive(uart: &Pl011) {
     if uart.flags.is_set(Flags::RECEIVE_EMPTY) {
-        // A request without bytes is not withdrawn by reading. Before the loop, which sees what comes meanwhile.
+        // Reading does not withdraw a request that has no bytes. The clear goes before the loop, which sees bytes that
+        // come meanwhile.
         uart.interrupt_clear.write(Interrupts::RECEIVE::SET + Interrupts::RECEIVE_TIMEOUT::SET);
     }
     for _ in 0..BURST {
@@ -102,12 +112,12 @@ fn receive(uart: &Pl011) {
         let quits = if byte == QUIT_KEY { QUIT.load(Ordering::Relaxed) + 1 } else { 0 };
         QUIT.store(quits, Ordering::Relaxed);
         if usize::from(quits) == QUITS {
-            // A command may wait for it that is to stop.
+            // The handler stops the machine itself: the task that would read the key may be the one that hangs.
             machine::stop_as_told(format_args!("the quit key, ^\\, came {QUITS} times in a row"));
         }
         if byte == PULSE_KEY {
-            // Only while nothing is sent: another CPU may have found the last place in the FIFO free, and not filled it yet. A
-            // pulse that finds the UART busy is not missed, as what is sent is a sign of life, too.
+            // Answer only while nothing is being sent. Otherwise another CPU may have seen the last free place in the
+            // FIFO and not filled it yet. A busy UART needs no pulse: its output is a sign of life, too.
             if !uart.flags.is_set(Flags::BUSY) && !machine::is_stopping() {
                 uart.data.write(Data::BYTE.val(PULSE.into()));
             }
@@ -132,7 +142,7 @@ fn write_byte(uart: &Pl011, byte: u8) {
     uart.data.write(Data::BYTE.val(byte.into()));
 }
 
-/// Writes text, each `\n` as `\r\n`.
+/// Writes text to the UART, each `\n` as `\r\n`.
 struct Output<'a>(&'a Pl011);
 
 impl Write for Output<'_> {
@@ -151,20 +161,20 @@ impl Write for Output<'_> {
     }
 }
 
-/// Whether what was written last was the end of a line.
+/// Returns whether the last output ended a line.
 #[must_use]
 pub fn is_line_done() -> bool {
     IS_LINE_DONE.load(Ordering::Relaxed)
 }
 
-/// What [`print!`](crate::print) calls.
+/// The implementation of [`print!`](crate::print).
 #[doc(hidden)]
 pub fn write(arguments: fmt::Arguments) {
     let turn = if DAIF.is_set(DAIF::I) { take_turn_within(MOMENT) } else { take_turn() };
     write_in_turn(turn, arguments);
 }
 
-/// Writes text for the host, which a terminal does not show: the line that it comes in goes on after it.
+/// Writes text for the host that a terminal does not show. The console line around it continues after it.
 pub(crate) fn write_aside(arguments: fmt::Arguments) {
     let turn = take_turn();
     let is_line_done = is_line_done();
@@ -173,7 +183,8 @@ pub(crate) fn write_aside(arguments: fmt::Arguments) {
     end_turn(turn);
 }
 
-/// Writes after a moment even if another task has the turn: for messages that must appear, perhaps about that task.
+/// Writes after a moment even if another task has the turn. For messages that must appear, perhaps about that very
+/// task.
 pub(crate) fn urge(arguments: fmt::Arguments) {
     write_in_turn(take_turn_within(MOMENT), arguments);
 }
@@ -185,7 +196,8 @@ fn write_in_turn(turn: bool, arguments: fmt::Arguments) {
 
 fn write_out(arguments: fmt::Arguments) {
     if let Some(uart) = UART.get() {
-        // Output gives no errors; one of the arguments' own formatting leaves its text incomplete.
+        // The UART reports no errors. An error can come only from formatting an argument, and leaves the text
+        // incomplete.
         let _ = Output(uart).write_fmt(arguments);
     }
 }
@@ -196,12 +208,13 @@ fn end_turn(turn: bool) {
     }
 }
 
-/// Takes the turn if it is free. Gives false where there are no turns, as this CPU alone writes.
+/// Takes the turn if it is free, and returns true. Returns false if there are no turns because this CPU alone writes,
+/// and `None` if another task has the turn.
 fn try_turn() -> Option<bool> {
     if reports_here() { Some(false) } else { (!WRITING.swap(true, Ordering::Acquire)).then_some(true) }
 }
 
-/// Whether this CPU is the one that reports that the machine stops. Does not return if another one is.
+/// Returns whether this CPU reports that the machine stops. Does not return if another CPU reports.
 fn reports_here() -> bool {
     let is_stopping = machine::is_stopping();
     if is_stopping {
@@ -211,7 +224,7 @@ fn reports_here() -> bool {
     is_stopping
 }
 
-/// Waits for the turn. Returns false if there are no turns.
+/// Waits for the turn. Returns true when the caller has it, and false if there are no turns.
 fn take_turn() -> bool {
     loop {
         match try_turn() {
@@ -221,7 +234,8 @@ fn take_turn() -> bool {
     }
 }
 
-/// The same, for `patience` at most; false also if it is over.
+/// Waits for the turn for `patience` at most. Returns true when the caller has it, and false if there are no turns or
+/// time is over.
 fn take_turn_within(patience: Duration) -> bool {
     let deadline = time::counter().saturating_add(time::ticks(patience));
     loop {
@@ -233,7 +247,7 @@ fn take_turn_within(patience: Duration) -> bool {
     }
 }
 
-/// Waits until everything that was written has left the UART.
+/// Waits until all output has left the UART.
 pub fn flush() {
     if let Some(uart) = UART.get() {
         uart.wait_until_sent();

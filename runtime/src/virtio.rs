@@ -1,7 +1,7 @@
-//! Virtio devices: where they are, and what the drivers of the crate `virtio-drivers` ask of a kernel.
+//! Virtio devices: finds them, and gives the drivers of the crate `virtio-drivers` the memory they need.
 //!
-//! They are reached by registers in memory (Virtio 1.2, 4.2), as the device tree lists them. A slot of the board may be
-//! empty: its device has the number 0.
+//! The devices have registers in memory (Virtio 1.2, 4.2), and the device tree lists them. A slot of the board may be
+//! empty; an empty slot has the device number 0.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,16 +15,16 @@ use crate::device_tree::{Device, Interrupt, Machine, Registers};
 use crate::interrupt::InterruptError;
 use crate::memory::{self, MapError, dma};
 
-/// Why a device cannot be used.
+/// Why a virtio device cannot be used. Addresses are the physical addresses of its registers.
 #[derive(Debug)]
 pub enum VirtioError {
-    /// It would not see what is in the caches of the CPUs; its registers are at this physical address.
+    /// The device would not see the contents of the CPUs' caches.
     NotCoherent(u64),
     /// Its registers cannot be mapped.
     Map(MapError),
-    /// It is no device that the driver knows how to reach.
+    /// The driver does not know this kind of register interface.
     Transport(u64, MmioError),
-    /// It does not come to terms with its driver.
+    /// The driver failed to initialise the device.
     Driver(u64, virtio_drivers::Error),
 }
 
@@ -43,16 +43,16 @@ impl fmt::Display for VirtioError {
     }
 }
 
-/// A device that is there, and no driver's yet.
+/// A device that is present and that no driver has taken yet.
 pub(crate) struct Found {
-    /// Where its registers are, a physical address.
+    /// The physical address of its registers.
     pub address: u64,
     pub interrupt: Option<Interrupt>,
     pub transport: MmioTransport<'static>,
 }
 
-/// Every device that is there, in the order of the device tree. Calls `complain` with what is wrong with those that cannot be
-/// used. Once, at boot.
+/// Returns every device that is present, in the order of the device tree. Calls `complain` with the error of each
+/// device that cannot be used. Called once, at boot.
 pub(crate) fn find(machine: &Machine, mut complain: impl FnMut(VirtioError)) -> Vec<Found> {
     let mut found = Vec::new();
     for device in &machine.virtio {
@@ -67,7 +67,7 @@ pub(crate) fn find(machine: &Machine, mut complain: impl FnMut(VirtioError)) -> 
     found
 }
 
-/// Why a device cannot be used by its driver.
+/// Why a driver cannot use its device.
 #[derive(Debug)]
 pub(crate) enum DeviceError {
     Virtio(VirtioError),
@@ -83,8 +83,8 @@ impl fmt::Display for DeviceError {
     }
 }
 
-/// Takes the devices of one kind, called `name`, out of `devices`: what `open` makes of each, with its interrupt. Calls
-/// `complain` with what is wrong with those that cannot be used.
+/// Takes the devices of one kind out of `devices`. Returns what `open` makes of each, with its interrupt. Calls
+/// `complain` with the error of each device that cannot be used; `name` is what errors call it.
 pub(crate) fn take<T>(
     devices: &mut Vec<Found>,
     kind: DeviceType,
@@ -106,12 +106,12 @@ pub(crate) fn take<T>(
     taken
 }
 
-/// The way to a device, or nothing where the slot is empty.
+/// Maps the registers of a device. Returns `None` if the slot is empty.
 fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioError> {
     let Registers { address, length } = device.registers;
     let header = memory::map_device(address, length).map_err(VirtioError::Map)?;
     let Some(header) = NonNull::new(core::ptr::with_exposed_provenance_mut(header)) else { return Ok(None) };
-    // SAFETY: the registers of a virtio device are mapped there, all of them, forever; each device is asked for once.
+    // SAFETY: `map_device` has mapped all registers of the device, forever. `find` asks for each device once.
     match unsafe { MmioTransport::new(header, length as usize) } {
         Ok(_) if !device.is_coherent => Err(VirtioError::NotCoherent(address)),
         Ok(transport) => Ok(Some(transport)),
@@ -120,21 +120,21 @@ fn transport(device: &Device) -> Result<Option<MmioTransport<'static>>, VirtioEr
     }
 }
 
-/// The memory of the kernel, as drivers use it.
+/// The kernel's memory, as the virtio drivers use it.
 pub(crate) struct Memory;
 
-// SAFETY: `dma_alloc` returns memory of the heap that has no other owner, zeroed and aligned to a page; no address is given
-// for registers of a PCI device.
+// SAFETY: `dma_alloc` returns heap memory without another owner, zeroed and aligned to a page. `mmio_phys_to_virt`
+// never returns, as no device is on a PCI bus.
 unsafe impl Hal for Memory {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         const { assert!(PAGE_SIZE == memory::layout::PAGE_SIZE) };
-        // The address 0 says that there is none.
+        // The address 0 reports that there is no memory.
         let none = (0, NonNull::dangling());
         dma::allocate(pages).and_then(|memory| Some((dma::physical(memory.addr().get())?, memory))).unwrap_or(none)
     }
 
     unsafe fn dma_dealloc(_: PhysAddr, memory: NonNull<u8>, pages: usize) -> i32 {
-        // SAFETY: the driver gives back what `dma_alloc` gave it, when the device has let go of it.
+        // SAFETY: the driver gives back memory from `dma_alloc`, after the device has finished with it.
         unsafe { dma::free(memory, pages) };
         0
     }

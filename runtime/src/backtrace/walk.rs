@@ -1,4 +1,4 @@
-//! The walk, on the target.
+//! The walk along the frame records, on the target.
 
 use core::fmt;
 use core::ops::Range;
@@ -13,11 +13,11 @@ use crate::memory::layout::{self, STACK_SIZE};
 use crate::task::{self, Task};
 use kprobes_console::symbol::{ReturnAddress, Symbolic};
 
-/// The deepest calls are dropped that do not fit.
+/// The number of calls that a backtrace keeps. Outer calls that do not fit are dropped.
 const CAPACITY: usize = 64;
 const RECORD_SIZE: usize = 16;
 
-/// The functions that are active, innermost first.
+/// The active functions, innermost first.
 #[derive(Clone, Debug)]
 pub struct Backtrace {
     entries: [Entry; CAPACITY],
@@ -27,33 +27,33 @@ pub struct Backtrace {
 
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    /// The address of the next instruction: of an interrupted function, or of one that does not run.
+    /// The address of the next instruction, in a function that was interrupted or whose task does not run.
     Next(usize),
     /// A return address.
     Return(usize),
 }
 
-/// Why there is no more.
+/// Why the backtrace ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The last record says that it is the last.
+    /// A record says that it is the last.
     Complete,
-    /// There may be more calls, but no room for them.
+    /// The backtrace is full; there may be more calls.
     Full,
-    /// The record at this virtual address cannot be one.
+    /// No frame record can be at this virtual address.
     Broken(usize),
 }
 
-/// Why there is no backtrace of a task.
+/// Why a task has no backtrace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceError {
-    /// There is no task of this number.
+    /// No task has this number.
     NoTask(u64),
-    /// The task runs on this CPU, so its registers are not known.
+    /// The task runs on another CPU, so its registers are not known.
     Running {
-        /// Its number.
+        /// The number of the task.
         task: u64,
-        /// The dense number of the CPU.
+        /// The dense number of the CPU that runs it.
         cpu: usize,
     },
 }
@@ -69,14 +69,14 @@ impl fmt::Display for TraceError {
 
 impl core::error::Error for TraceError {}
 
-/// The functions that are active in the caller, which is the first.
+/// Returns the functions that are active in the caller. The caller is the first of them.
 #[inline(never)]
 #[must_use]
 pub fn current() -> Backtrace {
     Walk::of_running_task().follow(FP.get() as usize)
 }
 
-/// The functions that were active when `frame` was saved on this CPU, by the task that is current.
+/// Returns the functions that were active when `frame` was saved on this CPU, in the current task.
 #[must_use]
 pub fn of_frame(frame: &TrapFrame) -> Backtrace {
     let mut walk = Walk::of_running_task();
@@ -84,11 +84,11 @@ pub fn of_frame(frame: &TrapFrame) -> Backtrace {
     walk.follow(record)
 }
 
-/// The functions that are active in the task with the number `id`.
+/// Returns the functions that are active in the task with the number `id`.
 ///
 /// # Errors
 ///
-/// Where there is no such task, or it is running on another CPU.
+/// Returns an error if there is no such task, or if it runs on another CPU.
 pub fn of_task(id: u64) -> Result<Backtrace, TraceError> {
     if id == task::current_task_number() {
         return Ok(current());
@@ -106,8 +106,8 @@ pub fn of_task(id: u64) -> Result<Backtrace, TraceError> {
 }
 
 impl Backtrace {
-    /// The addresses: of the next instruction in the functions that were interrupted or do not run, and return
-    /// addresses in all others.
+    /// Iterates over the addresses: that of the next instruction for functions that were interrupted or do not run, and
+    /// return addresses for all others.
     pub fn addresses(&self) -> impl Iterator<Item = usize> {
         self.entries[..self.length].iter().map(|entry| match *entry {
             Entry::Next(address) | Entry::Return(address) => address,
@@ -115,9 +115,10 @@ impl Backtrace {
     }
 }
 
-/// A line for each function: `  #0 0xffffffc000012345 sha2::sha256::compress256+0x1c/0x240`.
+/// Prints a line for each function: `  #0 0xffffffc000012345 sha2::sha256::compress256+0x1c/0x240`.
 impl Backtrace {
-    /// The same with the lines of source, for a report that may wait until their table has been checked.
+    /// Returns a value that prints the source lines, too. For reports that may wait until the line table has been
+    /// checked.
     pub fn with_lines(&self) -> impl fmt::Display + '_ {
         WithLines(self)
     }
@@ -131,11 +132,11 @@ impl Backtrace {
                 }
                 Entry::Return(address) => {
                     write!(f, "  #{number} {address:#018x} {}", ReturnAddress(address))?;
-                    // The call, after which the next line may begin.
+                    // The call itself: the next source line may begin after it.
                     address.wrapping_sub(4)
                 }
             };
-            // Not otherwise: a fault may be reported while the table is checked.
+            // Without `has_lines`, the table stays untouched: a fault may be reported while the table is being checked.
             match if has_lines { source_lines::at(from) } else { None } {
                 Some(line) => writeln!(f, " at {line}")?,
                 None => writeln!(f)?,
@@ -155,7 +156,7 @@ impl fmt::Display for Backtrace {
     }
 }
 
-/// See [`Backtrace::with_lines`].
+/// A backtrace that prints source lines: see [`Backtrace::with_lines`].
 struct WithLines<'a>(&'a Backtrace);
 
 impl fmt::Display for WithLines<'_> {
@@ -166,13 +167,13 @@ impl fmt::Display for WithLines<'_> {
 
 struct Walk<'a> {
     trace: Backtrace,
-    /// The current task, or one that is kept from running.
+    /// The task whose records are walked. It is the current task, or `task::inspect_stopped` keeps it from running.
     task: &'a Task,
-    /// Where records may lie: first on the emergency stack, then on the task's.
+    /// Where records may lie: first on the emergency stack, then on the task's stack.
     stacks: [Range<usize>; 2],
-    /// On which of them the last one lay.
+    /// The index in `stacks` of the stack that the last record lay on.
     stack: usize,
-    /// The end of the last one.
+    /// The end address of the last record.
     end: usize,
 }
 
@@ -188,7 +189,7 @@ impl<'a> Walk<'a> {
     }
 
     fn of_running_task() -> Self {
-        // Bit 0 says that it is in use (trampoline/vectors.S).
+        // Bit 0 flags the emergency stack as in use (trampoline/vectors.S).
         let emergency = TPIDRRO_EL0.get() as usize & !1;
         Self::of(task::current_task(), emergency.saturating_sub(STACK_SIZE)..emergency)
     }
@@ -203,9 +204,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes along the records from the one at `record`.
+    /// Follows the chain of records that begins at `record`.
     fn follow(mut self, mut record: usize) -> Backtrace {
-        // The address in the record before.
+        // The address in the record before this one.
         let mut from = 0;
         while self.trace.length < CAPACITY {
             if record == 0 {
@@ -236,7 +237,7 @@ impl<'a> Walk<'a> {
         self.trace
     }
 
-    /// The record at `record`, if one can be there.
+    /// Reads the record at `record`. Returns `None` if no record can be there.
     fn read(&mut self, record: usize) -> Option<[usize; 2]> {
         let end = record.checked_add(RECORD_SIZE)?;
         let is_within = |stack: &Range<usize>| stack.start <= record && end <= stack.end;
@@ -245,34 +246,38 @@ impl<'a> Walk<'a> {
             return None;
         }
         (self.stack, self.end) = (stack, end);
-        // SAFETY: aligned, and within a stack, which is mapped: the task's own, which the task or the lock in
-        // `task::inspect_stopped` keeps, or the CPU's emergency stack. What is there are integers.
+        // SAFETY: the address is aligned and within a stack, which is mapped. The stack is the task's own, which the
+        // task itself or the lock in `task::inspect_stopped` keeps mapped, or the CPU's emergency stack. Any bits are
+        // valid integers.
         Some(unsafe { (record as *const [usize; 2]).read_volatile() })
     }
 
-    /// The trap frame that ends with the record at `record`, which was read, if the record before it has the address `from`
-    /// and says that there is one.
+    /// Returns the trap frame that ends with the record at `record`, which `read` has read. `from` is the address in
+    /// the record before it. There is a trap frame only if `from` is in the exception vectors.
     fn trap_frame(&self, from: usize, record: usize) -> Option<TrapFrame> {
         if !is_vectors(from) {
             return None;
         }
         let frame = record.checked_sub(TrapFrame::RECORD)?;
-        // SAFETY: as for the record; the frame is aligned as its record is.
+        // SAFETY: the frame lies within the stack of its record, which `read` has checked. It is aligned as its record
+        // is.
         (frame >= self.stacks[self.stack].start).then(|| unsafe { (frame as *const TrapFrame).read_volatile() })
     }
 
-    /// Likewise the function that a probe has been hit in, at its beginning, without an exception, and the stack pointer then.
+    /// Returns the function that a probe was hit in, at its first instruction and without an exception, and the stack
+    /// pointer at that time. `from` and `record` are as for `trap_frame`.
     fn probed_entry(&self, from: usize, record: usize) -> Option<(usize, usize)> {
         if self.stacks[self.stack].end - record < size_of::<probe::Entry>() {
             return None;
         }
-        // SAFETY: aligned, and within a stack, as for the record. Only this task, or CPU, writes there.
+        // SAFETY: `read` has checked that the record is aligned and within a stack, and the entry fits below the
+        // stack's end. Only this task, or CPU, writes there.
         let entry = unsafe { probe::entry_at(from, record) }?;
         Some((entry.address(), entry.stack_pointer() as usize))
     }
 
-    /// Enters the function that was interrupted at `pc`, and its caller where there is no record of that yet. Returns where the
-    /// next record is.
+    /// Pushes the function that was interrupted at `pc`, and its caller if no record exists for the function yet.
+    /// Returns the address of the next record.
     fn push_interrupted(&mut self, frame: &TrapFrame, pc: usize) -> usize {
         let mut frame = *frame;
         frame.pc = pc as u64;
@@ -286,37 +291,37 @@ impl<'a> Walk<'a> {
         frame.x[29] as usize
     }
 
-    /// The doubleword at the virtual address `address`, if it is in a stack.
+    /// Returns the doubleword at the virtual address `address`, if it lies in a stack.
     fn word(&self, address: usize) -> Option<u64> {
         let is_within = |stack: &Range<usize>| stack.contains(&address) && stack.end - address >= size_of::<u64>();
         let is_readable = address.is_multiple_of(size_of::<u64>()) && self.stacks.iter().any(is_within);
-        // SAFETY: as for a record.
+        // SAFETY: the address is aligned and within a stack, which stays mapped as `read` explains.
         is_readable.then(|| unsafe { (address as *const u64).read_volatile() })
     }
 
-    /// Where a call returns to: `address`, or what the engine has put a trampoline in the place of. `floor` is
-    /// the lowest stack pointer that the function can have been entered with.
+    /// Returns where a call returns to: `address`, or the address that the engine has replaced with a trampoline.
+    /// `floor` is the lowest stack pointer that the function can have been entered with.
     fn true_return_address(&self, address: usize, floor: usize) -> usize {
         if !probe::is_trampoline(address) {
             return address;
         }
-        // SAFETY: as in `push_interrupted`.
+        // SAFETY: the task is the current one, or `task::inspect_stopped` keeps it from running.
         unsafe { probe::true_return_address(&self.task.calls, floor) }.unwrap_or(address)
     }
 }
 
-/// Whether the return address of what was interrupted at `pc`, with `link` in x30, is in x30.
+/// Returns whether code interrupted at `pc`, with `link` in x30, would return through x30.
 fn returns_by_link(pc: usize, link: usize) -> bool {
     let text = layout::text();
     if !text.contains(&pc) {
-        // A call that went astray; or else a return, to what was taken for the caller.
+        // Either a call went astray, and x30 is the caller; or a return did, and then x30 is `pc`.
         return link != pc;
     }
     is_caller_in_link(pc)
 }
 
-/// Whether `address`, a return address, is in the exception vectors, or in what takes their place where a probe is hit without
-/// an exception: the next record is then a trap frame's.
+/// Returns whether the return address `address` is in the exception vectors, or in the code that takes their place when
+/// a probe is hit without an exception. The next record is then a trap frame's.
 fn is_vectors(address: usize) -> bool {
     unsafe extern "C" {
         safe static exception_vectors: u8;
