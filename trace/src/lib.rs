@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`definition`] | the grammar: what a definition probes, and what it records at a hit |
 //! | [`format`](mod@format) | the layout of a record, and its fields |
-//! | [`hit`] | the code that runs at a hit: from a probe to a record in the ring of its CPU, with filters, triggers and histograms |
+//! | [`hit`] | the code at a hit: from a probe to a record in its CPU's ring, with filters, triggers and histograms |
 //! | [`ring`] | the rings: their layout, their readers and their changes |
 //! | [`functions`] | the index of function names for the hit path |
 //! | [`fetch`], [`recorder`] | an event as the hit path sees it: the values to fetch, and the record they go to |

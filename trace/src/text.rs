@@ -1,6 +1,6 @@
 //! Records and counts as text, in the layout of the files of Linux's tracefs.
 //!
-//! Who knows those files, or has a program that reads them, can read these.
+//! The layout is exact, so that people and programs that read those files can read these.
 
 use core::fmt::{self, Write};
 use core::str;
@@ -16,9 +16,9 @@ use crate::ring::Record;
 /// Why records or a histogram cannot be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShowError {
-    /// There is no memory for a copy.
+    /// There is no memory for a copy of the records or counts.
     OutOfMemory,
-    /// The place that it is written to gives an error.
+    /// The output returned an error.
     Write(fmt::Error),
 }
 
@@ -45,7 +45,7 @@ const COLUMNS: &str = "\
 #              | |         |   |||||     |         |
 ";
 
-/// The same without the state of the CPU.
+/// The column headings without the state of the CPU.
 const FEW_COLUMNS: &str = "\
 #           TASK-PID     CPU#     TIMESTAMP  FUNCTION
 #              | |         |         |         |
@@ -54,8 +54,8 @@ const FEW_COLUMNS: &str = "\
 /// The longest name of a task that is shown, in characters.
 const TASK_NAME_MAX: usize = 15;
 
-/// Writes what stands above the records in `trace`: `present` of `written` records follow; the machine has
-/// `cpus` CPUs.
+/// Writes the heading of `trace`: `present` of `written` records follow, from a machine with `cpus` CPUs. Writes
+/// nothing if [`Flag::ContextInfo`] is off.
 pub fn write_header(out: &mut dyn Write, present: u64, written: u64, cpus: usize, options: Options) -> fmt::Result {
     if !options.is(Flag::ContextInfo) {
         return Ok(());
@@ -70,12 +70,12 @@ pub fn write_lost(out: &mut dyn Write, cpu: usize, count: u64) -> fmt::Result {
     writeln!(out, "CPU:{cpu} [LOST {count} EVENTS]")
 }
 
-/// Writes the line of `record` in `trace`, after one that says how many are missing before it, if any are. `event` is the name
-/// and the format of its event, `None` if that is gone.
+/// Writes the line of `record` in `trace`, after a line with the number of records lost before it, if any. `event` is
+/// the name and the format of the event; `None` if the event was removed.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Returns the error of `out`.
 pub fn write_record(
     out: &mut dyn Write,
     record: &Record<'_>,
@@ -139,7 +139,7 @@ pub fn write_record(
     out.write_char('\n')
 }
 
-/// Writes the record of a synthetic event. Of a number with less than 32 bits Linux shows no sign.
+/// Writes the record of a synthetic event. As in Linux, numbers with less than 32 bits are printed without a sign.
 fn write_synthetic(
     out: &mut dyn Write,
     record: &Record<'_>,
@@ -159,7 +159,7 @@ fn write_synthetic(
             Base::Signed(Width::W64 | Width::W32) => write!(out, "{}", value as i64)?,
             Base::Signed(width) => write!(out, "{}", value & !(u64::MAX << width.bits()))?,
             Base::Hexadecimal(_) => {
-                // Flags have no names here.
+                // Linux prints names of flags in the parentheses; here flags have no names.
                 write!(out, "{value:x} (")?;
                 if value > 0 {
                     write!(out, "{value:#x}")?;
@@ -175,7 +175,7 @@ fn write_synthetic(
     out.write_char('\n')
 }
 
-/// Writes a text with where it was written: by a function, or to `trace_marker`.
+/// Writes a message with its origin: the function that wrote it, or `tracing_mark_write` for `trace_marker`.
 fn write_print(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, options: Options) -> fmt::Result {
     match record.word(8) {
         0 => out.write_str("tracing_mark_write")?,
@@ -193,7 +193,7 @@ fn write_print(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, 
     write_lossy(out, text.strip_suffix(&[0]).unwrap_or(text))
 }
 
-/// What the file `format` of [`PRINT_EVENT`] says.
+/// The contents of the file `format` for [`PRINT_EVENT`].
 pub const PRINT_FORMAT: &str = "\
 name: print
 ID: 5
@@ -209,12 +209,12 @@ format:
 print fmt: \"%ps: %s\", (void *)REC->ip, REC->buf
 ";
 
-/// Writes what the option `sym-addr` has after the name of a function.
+/// Writes the address after the name of a function, if the option `sym-addr` is on.
 fn write_address(out: &mut dyn Write, address: u64, options: Options) -> fmt::Result {
     if options.is(Flag::SymAddr) { write!(out, " <{address:016x}>") } else { Ok(()) }
 }
 
-/// Microseconds as Linux prints the time of a record.
+/// A time in microseconds, displayed as Linux prints the time of a record.
 pub(crate) struct Time(pub u64);
 
 impl fmt::Display for Time {
@@ -242,11 +242,11 @@ fn write_stack(out: &mut dyn Write, record: &Record<'_>, symbols: &dyn Symbols, 
     Ok(())
 }
 
-/// Writes the values of `field` in `record`: those of an array in braces.
+/// Writes the values of `field` in `record`; the values of an array are in braces.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Returns the error of `out`.
 pub fn write_values(out: &mut dyn Write, field: &Field, record: &[u8], symbols: &dyn Symbols) -> fmt::Result {
     if field.kind.count == 0 {
         return write_value(out, field, record, 0, symbols);
@@ -288,7 +288,7 @@ fn write_value(out: &mut dyn Write, field: &Field, record: &[u8], index: usize, 
     }
 }
 
-/// Writes `bytes` as text, with a replacement character for what is none.
+/// Writes `bytes` as text, with a replacement character for each sequence that is not UTF-8.
 pub(crate) fn write_lossy(out: &mut dyn Write, bytes: &[u8]) -> fmt::Result {
     bytes.utf8_chunks().try_for_each(|chunk| {
         out.write_str(chunk.valid())?;
@@ -301,7 +301,7 @@ pub fn write_profile(out: &mut dyn Write, event: &str, hits: u64, missed: u64) -
     writeln!(out, "  {event:<44} {hits:>15} {missed:>15}")
 }
 
-/// Writes `name+0xOFFSET/0xSIZE` of the function that contains `address`; the bare address if none does.
+/// Writes `name+0xOFFSET/0xSIZE` of the function that contains `address`; the bare address if no function does.
 pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
     match symbols.lookup(address) {
         Some(function) => {
@@ -311,17 +311,17 @@ pub fn write_offset(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) ->
     }
 }
 
-/// The function that an address of a stack is in: of a return address, the one that made the call, which may have been its last
-/// instruction.
+/// Returns the function that an address on a stack belongs to. For a return address this is the function that contains
+/// the call: the call may be its last instruction, and the return address then lies after its end.
 fn lookup_on_stack(address: u64, is_return: bool, symbols: &dyn Symbols) -> Option<Function<'_>> {
     symbols.lookup(if is_return { address.wrapping_sub(4) } else { address })
 }
 
-/// Writes an address of a stack as [`write_offset`] does, but in the function that made the call if it is a return address.
+/// Writes an address on a stack as [`write_offset`] does, but with the calling function for a return address.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Returns the error of `out`.
 pub fn write_on_stack(out: &mut dyn Write, address: u64, is_return: bool, symbols: &dyn Symbols) -> fmt::Result {
     match lookup_on_stack(address, is_return, symbols) {
         Some(function) => {
@@ -331,11 +331,11 @@ pub fn write_on_stack(out: &mut dyn Write, address: u64, is_return: bool, symbol
     }
 }
 
-/// Writes the name of the function that contains `address`; the bare address if none does.
+/// Writes the name of the function that contains `address`; the bare address if no function does.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Returns the error of `out`.
 pub fn write_name(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> fmt::Result {
     match symbols.lookup(address) {
         Some(function) => out.write_str(function.name),
@@ -343,7 +343,8 @@ pub fn write_name(out: &mut dyn Write, address: u64, symbols: &dyn Symbols) -> f
     }
 }
 
-/// What is left of a text, where what is written is taken off.
+/// A sink that compares: it removes each text written to it from the front of the expected text, and fails on a
+/// difference.
 struct Rest<'a>(&'a str);
 
 impl Write for Rest<'_> {
@@ -353,18 +354,18 @@ impl Write for Rest<'_> {
     }
 }
 
-/// Whether `value` is displayed as `text`.
+/// Whether `value` is displayed as exactly `text`.
 pub(crate) fn is_shown_as(value: &dyn fmt::Display, text: &str) -> bool {
     let mut rest = Rest(text);
     write!(rest, "{value}").is_ok() && rest.0.is_empty()
 }
 
-/// Whether both are displayed by the same text. Without memory to find out they are not.
+/// Whether both values are displayed as the same text. False if there is no memory to find out.
 pub(crate) fn are_shown_alike(one: &dyn fmt::Display, other: &dyn fmt::Display) -> bool {
     fallible::format(format_args!("{one}")).is_ok_and(|text| is_shown_as(other, &text))
 }
 
-/// The name of a task as far as it is text.
+/// Returns the name of a task: the part before the first zero that is valid UTF-8, at most [`TASK_NAME_MAX`] bytes.
 #[must_use]
 pub fn task_name(name: &[u8]) -> &str {
     let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
@@ -375,8 +376,8 @@ pub fn task_name(name: &[u8]) -> &str {
     }
 }
 
-/// The flags as five characters: dots, and a letter for what holds. The second, the fourth and the last, on what
-/// keeps tasks from being preempted and from migrating, are of Linux, and always dots here.
+/// The flags as five characters: a letter for a flag that is set, otherwise a dot. The second, fourth and fifth are
+/// about preemption and migration in Linux, and always dots here.
 struct FlagsText(Flags);
 
 impl fmt::Display for FlagsText {

@@ -1,7 +1,7 @@
-//! Fetch arguments: what of the probed code an event records.
+//! Fetch arguments: the values of the probed code that an event records.
 //!
-//! An argument is `[NAME=]EXPRESSION[:TYPE]`. The expression says how a 64-bit value is had; the type says how many of its bits
-//! count, or what it points to, and how that is printed.
+//! An argument is `[NAME=]EXPRESSION[:TYPE]`. The expression yields a 64-bit value. The type says how many of its bits
+//! count, or what the value points to, and how the result is printed.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,10 +21,10 @@ pub const ARGUMENTS_MAX: usize = 128;
 pub const ARGUMENT_MAX: usize = 63;
 /// The longest name of an argument, in bytes.
 pub const ARGUMENT_NAME_MAX: usize = 32;
-/// The largest number of values of an array.
+/// The largest number of values in an array.
 pub const ARRAY_MAX: u8 = 64;
 
-/// The fields that every event has, in Linux.
+/// The fields that every event has in Linux. No argument may have one of these names.
 const RESERVED: [&str; 8] = [
     "common_type",
     "common_flags",
@@ -39,13 +39,13 @@ const RESERVED: [&str; 8] = [
 /// One argument of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// The name before the value in the trace.
+    /// The name, which is printed before the value in the trace.
     pub name: String,
-    /// The expression and type as they were typed.
+    /// The expression and type as typed.
     pub text: String,
-    /// What is fetched.
+    /// The value to fetch.
     pub expression: Expression,
-    /// What is made of it, and how it is printed.
+    /// The type of the recorded value, which decides how it is printed.
     pub kind: Type,
 }
 
@@ -55,7 +55,7 @@ impl Argument {
         type_separator(&self.text).is_some()
     }
 
-    /// The argument of this name, to be recorded under it.
+    /// Makes the argument that records the function's argument `name` under the same name.
     pub(crate) fn of_name(name: &str) -> Result<Self, OutOfMemory> {
         let argument = Some(fallible::copy(name)?);
         let origin = Origin::Named(Named { argument, at: 0, fields: Vec::new() });
@@ -63,7 +63,7 @@ impl Argument {
         Ok(Self { name: fallible::copy(name)?, text: fallible::copy(name)?, expression, kind: Type::DEFAULT })
     }
 
-    /// `$arg*`, which stands for several.
+    /// Makes `$arg*`, which stands for all arguments of the function.
     fn all() -> Result<Self, OutOfMemory> {
         let expression = Expression { origin: Origin::Arguments, reads: Vec::new(), operations: 1 };
         Ok(Self { name: String::new(), text: fallible::copy(ALL)?, expression, kind: Type::DEFAULT })
@@ -79,11 +79,11 @@ impl fmt::Display for Argument {
     }
 }
 
-/// What stands for all arguments of the function.
+/// The argument that stands for all arguments of the function.
 const ALL: &str = "$arg*";
 
-/// Whether an argument that begins with `$arg` is at a place where there are any, and only one of them is `$arg*`: Linux looks at
-/// that before it reads the first.
+/// Checks the arguments that begin with `$arg`: they are refused inside a function, and `$arg*` may occur only once.
+/// Linux checks this before it parses the first argument.
 pub(super) fn check_all(tokens: &[Token<'_>], site: Site) -> Result<(), Fault> {
     let mut has_all = false;
     for token in tokens {
@@ -101,8 +101,8 @@ pub(super) fn check_all(tokens: &[Token<'_>], site: Site) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Reads the argument `token`, which follows `others`, of a probe at such a place, and says how many characters of it precede the
-/// expression.
+/// Parses the argument `token`, which follows `others`, of a probe at such a place. Also returns the number of
+/// characters of `token` before the expression.
 pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result<(Argument, usize), Fault> {
     if token.text == ALL {
         return Ok((Argument::all()?, 0));
@@ -139,10 +139,10 @@ pub(super) fn parse(token: Token<'_>, site: Site, others: &[Argument]) -> Result
     Ok((Argument { name, text: fallible::copy(body.text)?, expression, kind }, body.column - token.column))
 }
 
-/// Where the type is separated: at the first `:` that is none of the two in a path.
+/// Returns the position of the `:` before the type: the first one that is not half of a path's `::`.
 fn type_separator(text: &str) -> Option<usize> {
     if text.starts_with("\\\"") {
-        // A text can have any character.
+        // A text may contain any character, so look after its closing quote.
         return text.rfind('"').filter(|&at| at > 1).and_then(|at| Some(at + text[at..].find(':')?));
     }
     let bytes = text.as_bytes();
@@ -162,7 +162,7 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
         Some(kind) => split_array(kind)?,
         None => (None, 0),
     };
-    // Where an error about the type is shown.
+    // The token to which an error about the type points.
     let at = kind.unwrap_or(source);
     let is_literal = matches!(source.text, "$comm" | "$COMM") || source.text.starts_with("\\\"");
     let base = match name {
@@ -175,9 +175,9 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
     let constant =
         matches!(expression.origin, Origin::Immediate(_) | Origin::Symbol(..)) && expression.reads.is_empty();
     let is_memory = !expression.reads.is_empty();
-    // Whether it is in memory is known when its type is.
+    // Whether a named value is in memory is known only when its type is looked up.
     let is_named = matches!(expression.origin, Origin::Named(_) | Origin::ReturnValue);
-    // Linux has come to what is inside the outermost read by then.
+    // At this point Linux has parsed as far as the inside of the outermost read.
     let inside = source.text.find('(').filter(|_| is_memory).map_or(source, |open| source.skip(open + 1));
     let deep = |_: ()| inside.fault(Problem::TooDeep);
     match base {
@@ -185,7 +185,7 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
         Base::String if !is_memory && !constant && !is_literal && !is_named => return Err(at.fault(Problem::Text)),
         _ => {}
     }
-    // Linux replaces the last read by one that stores; everything else takes an operation more.
+    // In Linux a store replaces the last read; every other type needs one more operation.
     if !is_memory || base == Base::SymbolString || base == Base::String && count > 0 {
         expression.operate(1).ok_or(()).map_err(deep)?;
     }
@@ -207,7 +207,7 @@ fn parse_typed(source: Token<'_>, kind: Option<Token<'_>>, site: Site) -> Result
     Ok((expression, Type { base, bits, count }))
 }
 
-/// The name of a type, and the size of the array behind it; 0 without.
+/// Splits off an array suffix: returns the name of the type, and the number of values, or 0 for no array.
 fn split_array(kind: Token<'_>) -> Result<(Option<Token<'_>>, u8), Fault> {
     let Some((name, size)) = kind.split_once('[') else { return Ok((Some(kind), 0)) };
     let Some((size, behind)) = size.split_once(']') else {
@@ -224,7 +224,7 @@ fn split_array(kind: Token<'_>) -> Result<(Option<Token<'_>>, u8), Fault> {
     }
 }
 
-/// The type of this name; of a bitfield, the integer that it is in.
+/// Returns the type of this name; for a bitfield, the integer that contains it.
 fn find(name: &str) -> Option<Base> {
     if !name.starts_with('b') {
         return Base::of(name);
@@ -239,7 +239,7 @@ fn find(name: &str) -> Option<Base> {
     }))
 }
 
-/// `b<width>@<offset>/<size>`, where `base` is the integer of that size.
+/// Parses the range of a bitfield `b<width>@<offset>/<size>`. `base` is the integer of that size.
 fn bits(text: &str, base: Base) -> Option<Bits> {
     let (width, rest) = number::leading(text.strip_prefix('b')?);
     let start = rest.strip_prefix('@')?;

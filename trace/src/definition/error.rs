@@ -1,4 +1,4 @@
-//! What is wrong with a definition, and where.
+//! The problems of a definition, with their texts and their positions.
 
 use alloc::string::String;
 use core::fmt;
@@ -7,22 +7,23 @@ use fallible::OutOfMemory;
 
 use crate::errno::Errno;
 
-/// A definition that is refused.
+/// A refused definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
-    /// How many characters of the line precede the cause.
+    /// The number of characters of the line before the cause.
     pub column: usize,
-    /// The same in [`logged`](super::logged), the line as Linux's `error_log` shows it.
+    /// The number of characters before the cause in [`logged`](super::logged), the line as Linux's `error_log` shows
+    /// it.
     pub position: usize,
-    /// What is known besides.
+    /// Details that the text of the problem does not say, if there are any.
     pub reason: Option<String>,
 }
 
 macro_rules! problems {
     ($($(#[$comment:meta])* $name:ident = $text:literal;)*) => {
-        /// What can be wrong with a definition. `Display` writes the text of Linux's `error_log`.
+        /// A problem of a definition. `Display` writes the text of Linux's `error_log`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Problem {
@@ -30,7 +31,7 @@ macro_rules! problems {
         }
 
         impl Problem {
-            /// The text of Linux's `error_log`.
+            /// Returns the text of Linux's `error_log`.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -42,31 +43,31 @@ macro_rules! problems {
 }
 
 problems! {
-    /// The line is none of `p`, `r` and `-`, or has no place. Linux logs nothing then.
+    /// The line begins with none of `p`, `r` and `-`, or has no place. Linux logs nothing for it.
     NotADefinition = "Invalid argument";
-    /// What is to be removed is not there. Linux logs nothing.
+    /// The probe to remove does not exist. Linux logs nothing for it.
     NoSuchEvent = "No such file or directory";
-    /// What is to be removed is enabled. Linux logs nothing.
+    /// The probe to remove is enabled. Linux logs nothing for it.
     Busy = "Device or resource busy";
-    /// There is no memory. Linux logs nothing.
+    /// There is no memory. Linux logs nothing for it.
     OutOfMemory = "Cannot allocate memory";
-    /// A number of instances for a probe that needs none.
+    /// A number of instances for a probe that takes none.
     MaxactiveOnProbe = "Maxactive is not for kprobe";
-    /// The number of instances is 0, or no number.
+    /// The number of instances is 0 or not a number.
     Maxactive = "Invalid maxactive number";
     /// The number of instances is above [`MAXACTIVE_MAX`](super::MAXACTIVE_MAX).
     MaxactiveTooBig = "Maxactive is too big";
-    /// An event of another kind that Linux has. Linux logs nothing for it; here the log has the reason.
+    /// A kind of event that only Linux has. Linux logs nothing for it; here the log has the reason.
     UnsupportedKind = "Only kprobe (p) and kretprobe (r) events are supported";
-    /// No symbol and no address.
+    /// The place is neither a symbol nor an address.
     Place = "Invalid probed address or symbol";
-    /// No function has the name, or none is so long.
+    /// No function has the name, the function is shorter than the offset, or the source line does not exist.
     NoFunction = "Invalid probed address or symbol";
     /// Several functions have the name.
     Ambiguous = "The symbol is not unique";
     /// A return probe with an offset.
     ReturnOffset = "Retprobe address must be an function entry";
-    /// What follows `%` behind the symbol is not `return`.
+    /// The text after `%` is not `return`.
     PlaceSuffix = "Invalid probed address suffix";
     /// Nothing precedes the `/`.
     NoGroup = "Group name is not specified";
@@ -80,81 +81,82 @@ problems! {
     EventTooLong = "Event name is too long";
     /// The event is not an identifier of C.
     Event = "Event name must follow the same rules as C identifiers";
-    /// The group or the event has the name of a file of theirs.
+    /// The group or the event has the name of a file in their directories.
     ReservedName = "This name is the name of a file";
-    /// `$retval` before there is one.
+    /// `$retval` of a probe that is not at a return.
     ReturnValueOnProbe = "$retval is not available on probe";
-    /// `$stackN` further away than a stack is long.
+    /// `$stackN` with an N beyond the largest stack.
     StackNumber = "Invalid stack number";
-    /// `$argN` with an N that no function has.
+    /// `$argN` with an N that is 0 or beyond the largest stack.
     ArgumentNumber = "Invalid argument number";
-    /// No variable of that name, or not here.
+    /// No variable has the name, or it is not available here.
     Variable = "Invalid $-valiable specified";
-    /// An argument by its name where no function is called or has returned, or `$arg*` of a function whose arguments are not known.
+    /// An argument by name at a place that is neither the entry nor the return of a function, or `$arg*` of a function
+    /// without known arguments.
     NoTypes = "BTF is not available or not supported";
-    /// No argument of the function has the name, or where it is cannot be known.
+    /// No argument of the function has the name, or its location is unknown.
     NoArgumentOfName = "This variable is not found at this probe point";
     /// The arguments of the function are not known.
     NoSignature = "No BTF entry for this probe point";
     /// `$arg*` as a part of an argument.
     ArgumentsAlone = "$arg* must be an independent parameter without name etc.";
-    /// `$arg*`, or `$argN`, where no function is called or has returned.
+    /// `$arg*` or `$argN` at a place that is neither the entry nor the return of a function.
     ArgumentsInside = "$arg* can be used only on function entry or exit";
     /// `$arg*` twice.
     ArgumentsTwice = "$arg* can be used only once in the parameters";
     /// `$retval` of a function that returns nothing.
     NothingReturned = "This function returns 'void' type";
-    /// A field of what has none.
+    /// A field of a value that has no fields.
     NoStruct = "This is not a pointer to union/structure.";
-    /// A value that is no number, no pointer and no text.
+    /// A value that is not a number, a pointer or a text.
     NoOneValue = "Non pointer structure/union argument is not supported.";
-    /// A `-` in a name that no `>` follows.
+    /// A `-` in a name without a `>` after it.
     Hyphen = "Failed to parse single hyphen. Forgot '>'?";
-    /// No field of that name.
+    /// No field has the name.
     NoField = "This field is not found.";
-    /// The table of types contradicts itself, or a type leads on without end.
+    /// The table of types contradicts itself, or a type refers to itself without end.
     TypeInfo = "Failed to get BTF type info.";
-    /// A text that is asked for of what is none.
+    /// The type `string` for a value that is not a text.
     NoText = "This type does not fit for string.";
-    /// No register of that name.
+    /// No register has the name.
     Register = "Invalid register name";
-    /// `@` and a number that is none.
+    /// The text after `@` is not a number.
     Address = "Invalid memory address";
-    /// `\` and a number that is none.
+    /// The text after `\` is not a number.
     Immediate = "Invalid immediate value";
-    /// `\"` and no `"` at the end.
+    /// A `\"` without a closing `"`.
     UnclosedText = "String is not closed with '\"'";
-    /// `@+`, which is for files.
+    /// `@+`, which Linux has for offsets in files.
     FileOffset = "File offset is not available with kprobe";
-    /// More reads of memory, one in the other, than Linux has room for.
+    /// More nested reads of memory than Linux has room for.
     TooDeep = "Dereference is too much nested";
-    /// No `(` behind an offset.
+    /// No `(` after an offset.
     NoParenthesis = "Dereference needs a brace";
-    /// An offset that is no number.
+    /// An offset that is not a number.
     Offset = "Invalid dereference offset";
-    /// No `)`.
+    /// No closing `)`.
     Unclosed = "Dereference brace is not closed";
-    /// `$comm`, or a text, where an address is needed.
+    /// A read of memory at `$comm` or at a text, where an address is needed.
     TaskNameRead = "$comm can not be dereferenced";
-    /// None of the forms of an argument.
+    /// The argument has none of the known forms.
     Argument = "Invalid fetch argument";
-    /// No `]`.
+    /// No closing `]`.
     UnclosedArray = "Array is not closed";
-    /// Something behind the `]`.
+    /// Text after the `]`.
     ArraySuffix = "Array has wrong suffix";
-    /// The size of an array is 0, or no number.
+    /// The size of an array is 0 or not a number.
     ArraySize = "Invalid array size";
     /// The size of an array is above [`ARRAY_MAX`](super::ARRAY_MAX).
     ArrayTooBig = "Array number is too big";
-    /// No type of that name.
+    /// No type has the name.
     Type = "Unknown type is specified";
-    /// A text or an array of what is not in memory.
+    /// A text or an array of a value that is not in memory.
     Text = "String accepts only memory argument";
     /// `symstr` of a constant.
     SymbolText = "Symbol String doesn't accept data/userdata";
-    /// `$comm`, or a text, with another type than `string`.
+    /// `$comm` or a text with a type other than `string`.
     TextType = "$comm and immediate-string only accepts string type";
-    /// A bitfield that is malformed, or wider than its base.
+    /// A bitfield that is malformed, or does not fit into its base.
     Bits = "Invalid bitfield";
     /// The name of an argument is longer than [`ARGUMENT_NAME_MAX`](super::ARGUMENT_NAME_MAX).
     ArgumentNameTooLong = "Argument name is too long";
@@ -162,7 +164,7 @@ problems! {
     NoArgumentName = "Argument name is not specified";
     /// The name of an argument is not an identifier of C.
     ArgumentName = "Argument name must follow the same rules as C identifiers";
-    /// Two arguments of one name, or one with the name of a field that every event has.
+    /// Two arguments with one name, or an argument with the name of a field that every event has.
     UsedArgumentName = "This argument name is already used";
     /// An argument is longer than [`ARGUMENT_MAX`](super::ARGUMENT_MAX).
     ArgumentTooLong = "Argument expression is too long";
@@ -170,20 +172,20 @@ problems! {
     NoArgument = "No argument expression";
     /// The engine refuses the probe.
     Refused = "Failed to register probe event";
-    /// There is an event of this name, of the other kind.
+    /// An event of this name exists, with the other kind of probe.
     OtherKind = "Probe type is different from existing probe";
-    /// There is an event of this name, with other arguments.
+    /// An event of this name exists, with other arguments.
     OtherArguments = "Argument type or name is different from existing probe";
-    /// There is this event, with this probe.
+    /// The event already has exactly this probe.
     Same = "There is already the exact same probe event";
-    /// More than [`ARGUMENTS_MAX`](super::ARGUMENTS_MAX).
+    /// More than [`ARGUMENTS_MAX`](super::ARGUMENTS_MAX) arguments.
     TooManyArguments = "Too many arguments are specified";
-    /// The record would be larger than the rings take.
+    /// The record would be larger than the rings accept.
     TooBig = "Event too big (too many fields?)";
 }
 
 impl Problem {
-    /// The error of the write that it fails.
+    /// Returns the error number of the write that fails with this problem.
     #[must_use]
     pub const fn errno(self) -> Errno {
         match self {
@@ -200,13 +202,13 @@ impl Problem {
         }
     }
 
-    /// Whether `error_log` has it: of the others there is only the error of the write, as in Linux.
+    /// Whether `error_log` shows it. As in Linux, for some problems the error of the write is the only report.
     #[must_use]
     pub const fn is_logged(self) -> bool {
         !matches!(self, Self::NotADefinition | Self::NoSuchEvent | Self::Busy | Self::OutOfMemory)
     }
 
-    /// What would be right instead, where the text does not say it.
+    /// Returns how to correct the definition, if the text does not say it.
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {
         Some(match self {
@@ -247,12 +249,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The text of Linux, and what is known besides.
+/// The text of Linux, followed by the reason or an advice.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.problem.text();
         match self.reason.as_deref().or(self.problem.advice()) {
-            // Some of the texts end as sentences do.
+            // A text that ends with `?` is followed by a sentence of its own.
             Some(reason) if text.ends_with('?') => write!(f, "{text} {reason}"),
             Some(reason) => write!(f, "{}: {reason}", text.trim_end_matches('.')),
             None => f.write_str(text),

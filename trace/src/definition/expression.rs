@@ -1,4 +1,5 @@
-//! What of the probed code an argument fetches: `%REG`, `@ADDRESS`, `$VARIABLE`, `\IMMEDIATE`, and reads of memory around these.
+//! Expressions: the values that an argument can fetch. `%REG`, `@ADDRESS`, `$VARIABLE`, `\IMMEDIATE`, and reads of
+//! memory around these.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -11,69 +12,71 @@ use crate::fetch::Register;
 
 /// The largest N of `$stackN` and `$argN`, as in Linux: the words of a stack of 16 KiB.
 const STACK_WORDS: u64 = 2048;
-/// How many operations an argument can have in Linux, with the end. All that matters of it is which arguments are refused.
+/// The number of operations that an argument can have in Linux, including the end. It only decides which arguments are
+/// refused.
 const OPERATIONS: usize = 16;
 
-/// What kind of place is probed, which decides what is known there.
+/// The kind of place that is probed. It decides which values are available there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
-    /// A function is called.
+    /// The entry of a function.
     Entry,
-    /// An instruction further on, or at a bare address, is executed.
+    /// An instruction after the entry, or one at a bare address.
     Inside,
-    /// A function has returned.
+    /// The return of a function.
     Return,
 }
 
-/// Where a value begins.
+/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A register.
     Register(Register),
-    /// The so-and-so-many-th word of the stack, from 0.
+    /// A word of the stack, by its index from 0.
     Stack(u32),
-    /// The so-and-so-many-th argument of the function, from 0.
+    /// An argument of the function, by its index from 0.
     Argument(u32),
-    /// What the function returned.
+    /// The result of the function.
     ReturnValue,
-    /// An argument of the function by its name, or a field of one, or of what it returned.
+    /// An argument of the function by its name, or a field of one or of the result.
     Named(Named),
-    /// All arguments that can be recorded, by their names.
+    /// All arguments of the function that can be recorded, under their names.
     Arguments,
-    /// A number.
+    /// A constant.
     Immediate(u64),
-    /// The address of this symbol, and so many bytes.
+    /// The address of this symbol, plus an offset in bytes.
     Symbol(String, i64),
-    /// The name of the task.
+    /// The name of the current task.
     TaskName,
-    /// A text.
+    /// A constant text.
     Text(Box<[u8]>),
 }
 
-/// An expression.
+/// A parsed expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression {
-    /// Where the value begins.
+    /// Where the value comes from.
     pub origin: Origin,
     /// The offsets that are added before each read of memory, innermost first.
     pub reads: Vec<i64>,
-    /// How many operations Linux has used up.
+    /// The number of operations that Linux would need for it.
     pub(super) operations: usize,
 }
 
 impl Expression {
-    /// Whether it is a text by itself.
+    /// Whether the value is a text and not an address.
     pub(super) fn is_text(&self) -> bool {
         matches!(self.origin, Origin::TaskName | Origin::Text(_))
     }
 
-    /// Takes so many more operations, if there are so many.
+    /// Adds `count` operations. Returns `None` if that is more than Linux has room for.
     pub(super) fn operate(&mut self, count: usize) -> Option<()> {
         self.operations += count;
         (self.operations < OPERATIONS - 1).then_some(())
     }
 
-    /// Reads `token`, at a place of this kind, in an argument whose expression begins at the column `start`.
+    /// Parses `token` for a probe at a place of this kind, in an argument whose expression begins at the column
+    /// `start`.
     pub(super) fn parse(token: Token<'_>, site: Site, start: usize) -> Result<Self, Fault> {
         let plain = |origin| Self { origin, reads: Vec::new(), operations: 0 };
         let rest = || token.skip(1);
@@ -147,7 +150,7 @@ fn variable(name: &str, site: Site) -> Result<Origin, Problem> {
     }
 }
 
-/// `@ADDRESS` or `@SYMBOL[+|-OFFSET]`.
+/// Parses `@ADDRESS` or `@SYMBOL[+|-OFFSET]`.
 fn memory(token: Token<'_>) -> Result<Expression, Fault> {
     let place = token.skip(1);
     let (origin, operations) = match place.text.chars().next() {
@@ -165,7 +168,7 @@ fn memory(token: Token<'_>) -> Result<Expression, Fault> {
     Ok(Expression { origin, reads: fallible::collect([0])?, operations })
 }
 
-/// A symbol, and the offset behind it, which has a sign.
+/// Splits a symbol from the signed offset after it. Returns `None` if the offset is malformed.
 pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
     match find_outside(text, |character, _| matches!(character, '+' | '-')) {
         Some(at) => {
@@ -176,12 +179,13 @@ pub(super) fn split_offset(text: &str) -> Option<(&str, i64)> {
     }
 }
 
-/// `+OFFSET(…)`, `-OFFSET(…)`; a `u` behind the sign is for the memory of processes, which is the same here.
+/// Parses `+OFFSET(…)` or `-OFFSET(…)`. A `u` after the sign is for the memory of processes, which is the same memory
+/// here.
 fn read(token: Token<'_>, site: Site, start: usize) -> Result<Expression, Fault> {
-    // Parentheses are counted from the inside of the innermost, without recursion: a thousand of them are an error, and do not
-    // overflow the stack.
+    // Parentheses are resolved from the innermost outwards, without recursion, so that a thousand of them are an error
+    // and do not overflow the stack.
     let mut rest = token;
-    // The offset of each, and what is inside it.
+    // The offset of each level, and the text inside its parentheses.
     let mut levels = Vec::new();
     while let Some(sign @ ('+' | '-')) = rest.text.chars().next() {
         let after = rest.skip(1);
@@ -216,7 +220,7 @@ fn read(token: Token<'_>, site: Site, start: usize) -> Result<Expression, Fault>
     Ok(expression)
 }
 
-/// What follows the `\`: a number, or a text in quotes.
+/// Parses what follows the `\`: a number, or a text in quotes.
 fn immediate(token: Token<'_>) -> Result<Origin, Fault> {
     if let Some(text) = token.text.strip_prefix('"') {
         return match text.strip_suffix('"') {

@@ -11,13 +11,13 @@
 //!              \NUMBER, \"TEXT", NAME, NAME->FIELD, NAME.FIELD, $retval->FIELD
 //!              `$arg*` alone stands for the arguments of the function, each by its name
 //! TYPE         u8…u64, s8…s64, x8…x64, char, symbol, symstr, string, ustring, b<width>@<offset>/<size>;
-//!              [N] behind it makes an array
+//!              [N] after it makes an array
 //! ```
 //!
-//! `#` begins a comment, except in a name (`f#2`, `f::{closure#0}`). What is refused is refused with the texts of Linux's
-//! `error_log`, at the same place.
+//! `#` begins a comment, except in a name (`f#2`, `f::{closure#0}`). A refused definition gets the text of Linux's
+//! `error_log`, at the same column.
 //!
-//! Symbols are demangled paths, with their spaces, which are all inside brackets.
+//! Symbols are demangled paths. They may contain spaces, but only inside brackets.
 
 mod argument;
 mod error;
@@ -51,90 +51,93 @@ use token::Token;
 /// The largest number of instances of a return probe.
 pub const MAXACTIVE_MAX: u16 = 4096;
 
-/// What definitions of other kinds begin with in Linux: of functions, tracepoints, events, synthetic events and user space.
+/// First letters of the other kinds of definition in Linux: functions, tracepoints, events, synthetic events and user
+/// space.
 const UNSUPPORTED: [char; 5] = ['f', 't', 'e', 's', 'u'];
 
-/// The group of an event that names none.
+/// The group of an event whose definition names none.
 pub const DEFAULT_GROUP: &str = "kprobes";
 
-/// A line, read.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Define an event, or give it another probe.
+    /// Define an event, or add another probe to it.
     Define(Definition),
     /// Remove probes.
     Remove(Removal),
 }
 
-/// Which probes to remove.
+/// The probes to remove: those that match all three parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// Those of this group; of any if none is given.
+    /// The group; `None` matches any.
     pub group: Option<String>,
-    /// Those of this event; of every one if none is given.
+    /// The event; `None` matches any.
     pub event: Option<String>,
-    /// Those at this place, and with these first arguments, as they are listed.
+    /// The place and the first arguments, spelled as `kprobe_events` lists them.
     pub rest: Vec<String>,
 }
 
 /// The definition of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// What kind of probe.
+    /// The kind of probe.
     pub kind: Kind,
     /// The group of events that this one belongs to.
     pub group: String,
     /// The name, unique in the group.
     pub event: String,
-    /// Where the probe goes.
+    /// Where the probe is placed.
     pub place: Place,
-    /// What is recorded.
+    /// The arguments to record.
     pub arguments: Vec<Argument>,
-    /// Where the parts of the line begin, and where another would: by column, and by position in the line as it is logged.
+    /// The start of each part of the line, and last the start that a further part would have. Each is a column of the
+    /// line and a position in the line as it is logged.
     parts: Vec<(usize, usize)>,
-    /// Of each argument the part of the line that it is from, and how many characters of that precede its expression.
+    /// For each argument, the number of its part of the line, and the number of characters of that part before the
+    /// expression.
     pub(crate) bodies: Vec<(usize, usize)>,
 }
 
-/// What kind of probe an event has.
+/// The kind of probe that an event has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// On an instruction.
+    /// A probe on an instruction.
     Probe,
-    /// On a function, hit when it returns.
+    /// A probe on a function, hit when the function returns.
     Return {
-        /// How many calls may be in flight at once; the engine's choice if not given.
+        /// How many calls may be in flight at once; `None` leaves the number to the engine.
         maxactive: Option<u16>,
     },
-    /// None: a trigger of another event records it.
+    /// No probe: a trigger of another event records this one.
     Synthetic,
 }
 
-/// Where a probe goes, with the columns of the line at which this was said.
+/// Where a probe is placed, with the columns of the line that say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// A symbol or an address.
     pub base: Base,
     /// The number of bytes to add to it.
     pub offset: u64,
-    /// How many characters of the line precede the symbol or address.
+    /// The number of characters of the line before the symbol or address.
     pub column: usize,
-    /// How many characters of the line precede the offset; without an offset, the symbol.
+    /// The number of characters of the line before the offset, or before the symbol if there is no offset.
     pub offset_column: usize,
 }
 
-/// What a place is relative to.
+/// What the offset of a place is relative to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// The function of this demangled name.
+    /// The function with this demangled path.
     Symbol(String),
     /// A virtual address.
     Address(u64),
-    /// A line of the file of source that ends with this path.
+    /// A line of the source file whose path ends with this one.
     Line(String, u32),
 }
 
-/// What is wrong, and at which column.
+/// A problem, and the column of its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     problem: Problem,
@@ -147,7 +150,7 @@ impl From<OutOfMemory> for Fault {
     }
 }
 
-/// Whether `line` is meant as a definition: its first token is one that no command's name begins with.
+/// Whether `line` is meant as a definition: no command's name begins with its first token.
 #[must_use]
 pub fn is_definition(line: &str) -> bool {
     let first = line.split_whitespace().next().unwrap_or("");
@@ -160,11 +163,11 @@ pub fn is_definition(line: &str) -> bool {
     }
 }
 
-/// The line as Linux logs it: its parts, with one space between any two.
+/// Returns the line as Linux logs it: its parts, separated by single spaces.
 ///
 /// # Errors
 ///
-/// There is no memory for it.
+/// Fails if there is no memory for the copy.
 pub fn logged(line: &str) -> Result<String, OutOfMemory> {
     let mut logged = Text::default();
     for (number, token) in token::tokens(line)?.iter().enumerate() {
@@ -173,11 +176,11 @@ pub fn logged(line: &str) -> Result<String, OutOfMemory> {
     Ok(logged.0)
 }
 
-/// Reads a line. `Ok(None)` if nothing, or a comment, is in it.
+/// Parses a line. Returns `Ok(None)` if the line is empty or only a comment.
 ///
 /// # Errors
 ///
-/// What is wrong, with the place of it.
+/// Returns the problem, with the position of its cause.
 pub fn parse(line: &str) -> Result<Option<Command>, Error> {
     let tokens = token::tokens(line)?;
     let Some((&first, rest)) = tokens.split_first() else {
@@ -192,11 +195,11 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
     command.map(Some).map_err(|fault| place_error(&parts, fault, None))
 }
 
-/// Reads a place alone: `SYMBOL[+OFFSET]` or `0xADDRESS`, with white space around it.
+/// Parses a place alone: `SYMBOL[+OFFSET]` or `0xADDRESS`. White space around it is ignored.
 ///
 /// # Errors
 ///
-/// What is wrong, with the column of it; also where more than a place is given.
+/// Returns the problem, with the column of its cause. Text after the place is a problem, too.
 pub fn parse_place(text: &str) -> Result<Place, Error> {
     let line = fallible::format(format_args!("p {text}"))?;
     let tokens = token::tokens(&line)?;
@@ -229,13 +232,13 @@ fn parts(tokens: &[Token<'_>]) -> Result<Vec<(usize, usize)>, OutOfMemory> {
         (token.column, start)
     };
     let mut parts = fallible::collect(tokens.iter().map(part))?;
-    // Where another one would be.
+    // The start that a further part would have.
     let next = tokens.last().map(|last| (last.column + last.text.chars().count() + 1, position));
     fallible::extend(&mut parts, next)?;
     Ok(parts)
 }
 
-/// The error of `fault` in a line of these parts.
+/// Makes the error of `fault` in a line with these parts.
 fn place_error(parts: &[(usize, usize)], fault: Fault, reason: Option<String>) -> Error {
     let Fault { problem, column } = fault;
     let part = parts.iter().rev().find(|(start, _)| *start <= column);
@@ -255,7 +258,7 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     if let Some(&second) = arguments.first().filter(|_| arguments.len() > ARGUMENTS_MAX) {
         return Err(second.fault(Problem::TooManyArguments));
     }
-    // Where it ends would depend on what follows it, and no symbol is so.
+    // Where an unclosed bracket ends would depend on the rest of the line. No symbol has one, so refuse it.
     if !token::is_closed(place.text) {
         return Err(place.fault(Problem::Place));
     }
@@ -289,12 +292,12 @@ fn parse_definition(first: Token<'_>, rest: &[Token<'_>], parts: &[(usize, usize
     Ok(Definition { kind, group, event, place, arguments: parsed, parts, bodies })
 }
 
-/// Whether `text` is a letter, or one with a number behind it.
+/// Whether `text` is a letter, alone or followed by digits.
 fn is_kind(text: &str) -> bool {
     text.chars().skip(1).all(|character| character.is_ascii_digit())
 }
 
-/// `p`, `r` or `rN`.
+/// Parses `p`, `r` or `rN`.
 fn parse_kind(first: Token<'_>, before: Token<'_>) -> Result<Kind, Fault> {
     let letter = before.text.chars().next();
     match letter {
@@ -338,7 +341,7 @@ fn parse_removal(first: Token<'_>, rest: &[Token<'_>]) -> Result<Removal, Fault>
     Ok(Removal { group, event, rest: fallible::collect_results(rest.iter().map(|token| fallible::copy(token.text)))? })
 }
 
-/// `FILE.rs:LINE`: no symbol is called so.
+/// Parses `FILE.rs:LINE` or `FILE.S:LINE`. No symbol has this form.
 fn line(text: &str) -> Option<(&str, u32)> {
     let (file, line) = text.rsplit_once(':')?;
     let is_source = file.ends_with(".rs") || file.ends_with(".S");
@@ -346,7 +349,7 @@ fn line(text: &str) -> Option<(&str, u32)> {
     number.filter(|&number| is_source && number > 0).map(|number| (file, number))
 }
 
-/// A place, and whether `%return` follows it.
+/// Parses a place. The flag says whether `%return` follows it.
 fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
     if let Some(address) = number::unsigned(token.text) {
         let column = token.column;
@@ -364,7 +367,7 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
         return Ok((Place { base, offset: 0, column: place.column, offset_column: place.column }, is_return));
     }
     let (symbol, offset) = expression::split_offset(place.text).ok_or_else(|| token.fault(Problem::Place))?;
-    // What begins with a digit would be listed as an address, and an address takes no offset, as in Linux.
+    // A name that begins with a digit would be listed as an address. An address takes no offset, as in Linux.
     let is_name = !symbol.starts_with(|first: char| first.is_ascii_digit()) && !symbol.is_empty();
     let offset = u32::try_from(offset).ok().filter(|_| is_name).ok_or_else(|| token.fault(Problem::Place))?;
     let has_offset = symbol.len() < place.text.len();
@@ -374,20 +377,22 @@ fn parse_place_token(token: Token<'_>) -> Result<(Place, bool), Fault> {
 }
 
 impl Definition {
-    /// The error that part `part` of the line is the cause of; the event's name is 0, the place 1, the first argument 2.
+    /// Makes the error whose cause is part `part` of the line: 0 is the event's name, 1 the place, 2 the first
+    /// argument.
     pub(crate) fn error(&self, part: usize, problem: Problem, reason: Option<String>) -> Error {
         let (column, position) = self.parts.get(part).or(self.parts.last()).copied().unwrap_or_default();
         Error { problem, column, position, reason }
     }
 
-    /// The error that has its cause so many characters behind where the expression of an argument begins.
+    /// Makes the error whose cause is `at` characters after the start of the expression of argument `argument`.
     pub(crate) fn error_in(&self, argument: usize, at: usize, problem: Problem, reason: Option<String>) -> Error {
         let (part, before) = self.bodies.get(argument).copied().unwrap_or_default();
         let error = self.error(part, problem, reason);
         Error { column: error.column + before + at, position: error.position + before + at, ..error }
     }
 
-    /// Whether it can be a probe of the same event: part of the line that it differs in, if it cannot.
+    /// Compares the definition with that of another probe of one event. Returns the part of the line that differs, or
+    /// `None` if both can belong to the same event.
     pub(crate) fn differs(&self, other: &Self) -> Option<usize> {
         let same = |(one, other): (&Argument, &Argument)| {
             one.name == other.name && one.kind.base == other.kind.base && one.kind.count == other.kind.count
@@ -398,7 +403,8 @@ impl Definition {
 }
 
 impl Definition {
-    /// Of a synthetic event with this name: what is in its records is said by its format.
+    /// Makes the definition of a synthetic event with this name. It has no arguments: its format says what is in its
+    /// records.
     pub(crate) fn of_synthetic(name: String) -> Result<Self, OutOfMemory> {
         let place = Place { base: Base::Address(0), offset: 0, column: 0, offset_column: 0 };
         let (arguments, parts, bodies) = (Vec::new(), Vec::new(), Vec::new());
@@ -408,7 +414,7 @@ impl Definition {
 }
 
 impl Removal {
-    /// Whether it means the probe of `definition`.
+    /// Whether the probe of `definition` is one of those to remove.
     #[must_use]
     pub fn matches(&self, definition: &Definition) -> bool {
         let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
@@ -422,7 +428,7 @@ impl Removal {
     }
 }
 
-/// The definition as `kprobe_events` lists it: with everything that it leaves out filled in.
+/// The definition as `kprobe_events` lists it: with defaults filled in for the parts that were left out.
 impl fmt::Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {

@@ -7,17 +7,17 @@ use fallible::OutOfMemory;
 use super::token::Token;
 use super::{Base, Error, Fault, Kind, Place, Problem};
 
-/// Names of files that lie beside groups and events, or in their directories: they name no group and no event.
+/// Names of files in the directories of groups and events. No group and no event may have one of these names.
 const RESERVED: [&str; 8] = ["enable", "filter", "format", "header_event", "header_page", "hist", "id", "trigger"];
 
 /// The longest name of a group or an event, in characters.
 pub const NAME_MAX: usize = 63;
 
-/// Reads the name of an event alone: `[GROUP/]EVENT`, with the group if one is given.
+/// Parses the name of an event alone: `[GROUP/]EVENT`. Returns the group, if there is one, and the event.
 ///
 /// # Errors
 ///
-/// What is wrong, with the column of it.
+/// Returns the problem, with the column of its cause.
 pub fn parse_event_name(text: &str) -> Result<(Option<String>, String), Error> {
     let fault = match parse_name(Token { text, column: 0 }) {
         Ok((group, Some(event))) => return Ok((group, event)),
@@ -28,7 +28,7 @@ pub fn parse_event_name(text: &str) -> Result<(Option<String>, String), Error> {
     Err(Error { problem, column, position: column, reason: None })
 }
 
-/// `[GROUP/]EVENT` or `[GROUP.]EVENT`; `GROUP/` leaves the event to be named.
+/// Parses `[GROUP/]EVENT` or `[GROUP.]EVENT`; `GROUP/` leaves the name of the event to [`automatic_name`].
 pub(super) fn parse_name(name: Token<'_>) -> Result<(Option<String>, Option<String>), Fault> {
     let (group, event) = match name.split_once('/').or_else(|| name.split_once('.')) {
         Some((group, event)) => (Some(group), event),
@@ -59,15 +59,16 @@ fn check_name(name: Token<'_>, [absent, long, malformed]: [Problem; 3]) -> Resul
     Err(name.fault(problem))
 }
 
-/// Whether `text` is an identifier of C: what Linux asks of names.
+/// Whether `text` is an identifier of C, as Linux requires of names.
 pub(crate) fn is_identifier(text: &str) -> bool {
     !text.starts_with(|first: char| first.is_ascii_digit())
         && !text.is_empty()
         && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
 }
 
-/// The name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0` or `p_0xADDRESS`, with one `_` for each
-/// character that a name cannot have, cut at the end to the longest name. Linux does the same to `:` and `.`.
+/// Returns the name of an event whose definition gives none: `p_SYMBOL_OFFSET`, `r_SYMBOL_0`, `p_0xADDRESS` or
+/// `p_FILE_LINE`. Each character that a name cannot have becomes `_`, and the name is cut at the longest length. Linux
+/// replaces `:` and `.` in this way.
 pub(super) fn automatic_name(kind: Kind, place: &Place) -> Result<String, OutOfMemory> {
     let letter = match kind {
         Kind::Probe => 'p',
@@ -81,7 +82,7 @@ pub(super) fn automatic_name(kind: Kind, place: &Place) -> Result<String, OutOfM
     }?;
     let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
     let mut automatic = String::new();
-    // Each is one byte.
+    // Each character is one byte.
     automatic.try_reserve_exact(NAME_MAX)?;
     automatic.extend(name.chars().map(plain).take(NAME_MAX));
     Ok(automatic)

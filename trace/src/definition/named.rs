@@ -1,6 +1,6 @@
-//! Arguments and results by their names, as Linux has them of BTF: `NAME`, `NAME->FIELD.FIELD`, `$retval->FIELD`.
+//! Arguments and results by their names, as Linux has them from BTF: `NAME`, `NAME->FIELD.FIELD`, `$retval->FIELD`.
 //!
-//! What the names mean is not known before the function is: see [`events`](crate::events).
+//! The parser does not resolve names, because the function is not known yet; [`events`](crate::events) does.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,23 +8,23 @@ use alloc::vec::Vec;
 use super::token::Token;
 use super::{Fault, Problem};
 
-/// A value of the probed function, by its name.
+/// A value of the probed function, given by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// The argument of this name; what the function returns, without one.
+    /// The name of the argument; `None` for the result of the function.
     pub argument: Option<String>,
-    /// How many characters of the argument, after `NAME=`, precede it.
+    /// The number of characters of the argument, after `NAME=`, before the name.
     pub(crate) at: usize,
-    /// The fields that lead on from there, each with how many characters precede it.
+    /// The fields that follow, each with the number of characters before it.
     pub(crate) fields: Vec<(String, usize)>,
 }
 
-/// Whether `text` begins as a name does.
+/// Whether the first character of `text` can begin a name.
 pub(super) fn begins(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
 }
 
-/// Reads `token`, a name with fields behind it, of an argument whose expression begins at the column `start`.
+/// Parses `token`, a name followed by fields, in an argument whose expression begins at the column `start`.
 pub(super) fn parse(token: Token<'_>, start: usize) -> Result<Named, Fault> {
     let (name, mut rest) = split(token)?;
     let mut fields = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn parse(token: Token<'_>, start: usize) -> Result<Named, Fault> {
     Ok(Named { argument, at: token.column.saturating_sub(start), fields })
 }
 
-/// What precedes the first `->` or `.`, and what follows it.
+/// Splits at the first `->` or `.`.
 fn split(token: Token<'_>) -> Result<(Token<'_>, Option<Token<'_>>), Fault> {
     let Some(at) = token.text.find(['.', '-']) else { return Ok((token, None)) };
     let (name, rest) = token.split_at(at);

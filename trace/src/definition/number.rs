@@ -1,6 +1,7 @@
-//! Numbers as Linux reads them (`kstrtoull`, `simple_strtoul`): hexadecimal after `0x`, octal after another 0, else decimal.
+//! Numbers as Linux parses them (`kstrtoull`, `simple_strtoul`): hexadecimal after `0x`, octal after another 0,
+//! otherwise decimal.
 
-/// The base of a number, and its digits.
+/// Returns the base of a number, and its digits.
 fn digits(text: &str) -> (u32, &str) {
     let after_x = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     match after_x.filter(|rest| rest.starts_with(|first: char| first.is_ascii_hexdigit())) {
@@ -10,18 +11,18 @@ fn digits(text: &str) -> (u32, &str) {
     }
 }
 
-/// Digits of this base and nothing else.
+/// Parses digits of this base and nothing else.
 fn plain(text: &str, base: u32) -> Option<u64> {
     text.starts_with(|first: char| first.is_digit(base)).then(|| u64::from_str_radix(text, base).ok())?
 }
 
-/// A number without a sign, or with a `+`.
+/// Parses a number without a sign, or with a `+`.
 pub(crate) fn unsigned(text: &str) -> Option<u64> {
     let (base, digits) = digits(text.strip_prefix('+').unwrap_or(text));
     plain(digits, base)
 }
 
-/// A number with or without a sign.
+/// Parses a number with or without a sign.
 pub(crate) fn signed(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         Some(rest) => negative(rest),
@@ -29,24 +30,25 @@ pub(crate) fn signed(text: &str) -> Option<i64> {
     }
 }
 
-/// The number with this text behind a `-`.
+/// Parses the text after a `-`, and returns the negative number.
 pub(crate) fn negative(text: &str) -> Option<i64> {
     let (base, digits) = digits(text);
     let size = plain(digits, base)?;
     (size <= 1 << 63).then(|| (size as i64).wrapping_neg())
 }
 
-/// A number in decimal.
+/// Parses a number in decimal, without a sign or with a `+`.
 pub(crate) fn decimal(text: &str) -> Option<u64> {
     plain(text.strip_prefix('+').unwrap_or(text), 10)
 }
 
-/// A number as Linux reads it where a file is one by itself (`kstrtoul(…, 10)`): in decimal, with perhaps a line end behind it.
+/// Parses a number that is the contents of a file, as Linux does (`kstrtoul(…, 10)`): decimal, with an optional line
+/// end after it.
 pub fn whole(text: &str) -> Option<u64> {
     decimal(text.strip_suffix('\n').unwrap_or(text))
 }
 
-/// A boolean as Linux reads it where a file is one by itself (`kstrtobool`): only the beginning counts.
+/// Parses a boolean that is the contents of a file, as Linux does (`kstrtobool`): only the first characters count.
 pub fn boolean(text: &str) -> Option<bool> {
     match text.as_bytes() {
         [b'y' | b'Y' | b't' | b'T' | b'1', ..] | [b'o' | b'O', b'n' | b'N', ..] => Some(true),
@@ -55,8 +57,8 @@ pub fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// The number that `text` begins with, 0 if with none, and the rest. Of a number that is too large the value is some other that is
-/// large.
+/// Returns the number that `text` begins with, or 0 if it begins with none, and the rest. A number that is too large
+/// for a u64 becomes `u64::MAX`.
 pub(crate) fn leading(text: &str) -> (u64, &str) {
     let (base, rest) = digits(text);
     let end = rest.find(|character: char| !character.is_digit(base)).unwrap_or(rest.len());

@@ -1,5 +1,5 @@
-//! Synthetic events: what a trigger records that finds another event's hit under the same key. They are defined in the grammar of
-//! Linux's `synthetic_events` (Documentation/trace/histogram.rst, section 2.2.1).
+//! Synthetic events: records that a trigger writes when its event's hit finds another event's hit under the same key.
+//! Their definitions have the grammar of Linux's `synthetic_events` (Documentation/trace/histogram.rst, section 2.2.1).
 //!
 //! ```text
 //! NAME TYPE FIELD[;] TYPE FIELD …                   defines an event; `s:[synthetic/]NAME …` in `dynamic_events`
@@ -23,12 +23,12 @@ use crate::format::{Base, Width};
 
 /// The group of all synthetic events.
 pub const GROUP: &str = "synthetic";
-/// How many fields an event has at most (`SYNTH_FIELDS_MAX`).
+/// The largest number of fields of an event (`SYNTH_FIELDS_MAX`).
 const FIELDS_MAX: usize = 64;
-/// The room of a text of a fixed size in a record, and its largest size (`STR_VAR_LEN_MAX`).
+/// The space in a record for a text of fixed size, and the largest such size, in bytes (`STR_VAR_LEN_MAX`).
 pub(crate) const TEXT_SIZE: usize = 256;
 
-/// A line, read.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
     /// Define an event.
@@ -40,63 +40,63 @@ pub enum Command {
 /// The definition of a synthetic event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Synthetic {
-    /// Its name.
+    /// The name, unique among synthetic events.
     pub name: String,
-    /// What is in its records.
+    /// The fields of its records.
     pub fields: Vec<Field>,
 }
 
-/// A field.
+/// A field of a synthetic event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The name, as `format` shows it.
     pub name: String,
-    /// Its type, as `format` has it.
+    /// The name of the type, as `format` shows it.
     pub kind: String,
-    /// What it is.
+    /// The type, as records store it.
     pub base: Base,
-    /// Bytes of it, as `format` has them.
+    /// The size in bytes, as `format` shows it.
     pub size: usize,
-    /// Whether `format` says that it has a sign.
+    /// Whether `format` shows the field as signed.
     pub signed: bool,
 }
 
-/// A line that is refused.
+/// A refused line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
-    /// How many bytes of the line precede the cause.
+    /// The number of bytes of the line before the cause.
     pub column: usize,
 }
 
-/// What can be wrong with a line. `Display` writes the text of Linux's `error_log`.
+/// A problem of a line. `Display` writes the text of Linux's `error_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// It is no name of C.
+    /// A name is not an identifier of C.
     Name,
-    /// It is no definition.
+    /// The line is not a definition.
     Command,
-    /// The group is another one.
+    /// The group is not [`GROUP`].
     Group,
-    /// There is such an event.
+    /// An event of this name exists.
     Exists,
-    /// There are more than 64 fields, or more than a record can have.
+    /// There are more than 64 fields, or more than a record has room for.
     TooManyFields,
-    /// A type ends with `unsigned`.
+    /// A type ends after `unsigned`.
     IncompleteType,
-    /// There is no such type.
+    /// No type has the name.
     Type,
     /// A field has no name.
     Field,
-    /// What is in brackets is no size.
+    /// The text in brackets is not a size.
     Array,
-    /// There is no memory. Linux logs nothing.
+    /// There is no memory. Linux logs nothing for it.
     OutOfMemory,
 }
 
 impl Problem {
-    /// The error of the write.
+    /// Returns the error number of the write.
     #[must_use]
     pub fn errno(self) -> Errno {
         match self {
@@ -130,11 +130,12 @@ impl From<OutOfMemory> for Error {
     }
 }
 
-/// Reads a line of `synthetic_events`, without white space before it; `Ok(None)` if nothing is in it.
+/// Parses a line of `synthetic_events` that does not begin with white space. Returns `Ok(None)` if the line is empty.
 ///
 /// # Errors
 ///
-/// What is wrong, and where: Linux looks for its text in the line.
+/// Returns the problem and the position of its cause. As in Linux, that is the first place in the line where the text
+/// of the cause occurs.
 pub fn parse(line: &str) -> Result<Option<Command>, Error> {
     if line.is_empty() {
         return Ok(None);
@@ -146,11 +147,11 @@ pub fn parse(line: &str) -> Result<Option<Command>, Error> {
     define(line, line).map(Some)
 }
 
-/// Reads a definition in `dynamic_events`, which begins with `s:`.
+/// Parses a definition in `dynamic_events`, which begins with `s:`.
 ///
 /// # Errors
 ///
-/// As of [`parse`].
+/// Returns the same errors as [`parse`].
 pub fn parse_dynamic(line: &str) -> Result<Command, Error> {
     let error = |problem| Error { problem, column: 0 };
     let rest = line.strip_prefix("s:").ok_or_else(|| error(Problem::Command))?;
@@ -162,7 +163,7 @@ pub fn parse_dynamic(line: &str) -> Result<Command, Error> {
     }
 }
 
-/// Reads a definition that is the end of `line`.
+/// Parses a definition that is the end of `line`.
 fn define(line: &str, definition: &str) -> Result<Command, Error> {
     let command = Error { problem: Problem::Command, column: 0 };
     let first = definition.split(';').next().unwrap_or("");
@@ -187,7 +188,7 @@ fn define(line: &str, definition: &str) -> Result<Command, Error> {
     Ok(Command::Define(Synthetic { name: fallible::copy(name)?, fields: parsed }))
 }
 
-/// `problem`, with the caret where `text` is first in the line.
+/// Makes the error of `problem` with its cause where `text` first occurs in the line.
 fn error(line: &str, problem: Problem, text: &str) -> Error {
     Error { problem, column: line.find(text).unwrap_or(0) }
 }
@@ -225,7 +226,7 @@ fn parse_field<'a>(line: &str, first: &'a str, words: &mut impl Iterator<Item = 
     Ok(Field { name, kind: whole, base, size: base.size(), signed })
 }
 
-/// The size of a text from what is behind its bracket; 0 for any. `None` if it is none.
+/// Parses the size of a text from what follows its bracket; 0 for any size. `None` if it is malformed or too large.
 fn text_size(rest: &str) -> Option<usize> {
     let size = rest.strip_suffix(']').filter(|size| size.len() <= 3 && !size.contains(']'))?;
     if size.is_empty() {
@@ -250,7 +251,7 @@ fn integer(kind: &str) -> Option<Base> {
     })
 }
 
-/// The conversion of a field of this type in `print fmt`.
+/// Returns the conversion of a field of this type in `print fmt`.
 pub(crate) fn conversion(kind: &str) -> &'static str {
     match kind {
         "s64" => "%lld",

@@ -1,9 +1,9 @@
-//! Cuts a definition into tokens.
+//! Splits a definition into tokens.
 //!
-//! Linux separates the parts of a definition by white space, which is all that C symbols need. Demangled Rust
-//! paths contain white space themselves, but only inside brackets: `<T as Trait>::name`, `name::<[u8; 4]>`,
-//! `name::<fn(u8) -> u8>`. White space inside brackets therefore does not separate the second token, which is the place, so that
-//! whatever a symbol table prints can be typed back unchanged.
+//! Linux separates the parts of a definition by white space, because C symbols contain none. Demangled Rust paths
+//! contain white space, but only inside brackets: `<T as Trait>::name`, `name::<[u8; 4]>`, `name::<fn(u8) -> u8>`.
+//! Therefore white space inside brackets does not separate the second token, which is the place. A symbol can be typed
+//! exactly as a symbol table prints it.
 
 use alloc::vec::Vec;
 
@@ -11,51 +11,52 @@ use fallible::OutOfMemory;
 
 use super::{Fault, Problem};
 
-/// A part of a line, and the column at which it starts.
+/// A part of a line, and the column where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     /// The characters of the part.
     pub text: &'a str,
-    /// How many characters of the line precede it.
+    /// The number of characters of the line before it.
     pub column: usize,
 }
 
 impl<'a> Token<'a> {
-    /// Cuts at the byte position `at`, which must lie between two characters.
+    /// Splits at the byte position `at`, which must lie between two characters.
     pub fn split_at(self, at: usize) -> (Self, Self) {
         let (left, right) = self.text.split_at(at);
         let column = self.column + left.chars().count();
         (Self { text: left, ..self }, Self { text: right, column })
     }
 
-    /// Cuts at the first `separator`, which belongs to neither side.
+    /// Splits at the first `separator`, which belongs to neither side.
     pub fn split_once(self, separator: char) -> Option<(Self, Self)> {
         let (left, rest) = self.split_at(self.text.find(separator)?);
         Some((left, rest.skip(1)))
     }
 
-    /// What remains after the first `count` characters, which must be ASCII.
+    /// Returns what remains after the first `count` characters, which must be ASCII.
     pub fn skip(self, count: usize) -> Self {
         self.split_at(count).1
     }
 
-    /// What is wrong, with this token as the cause.
+    /// Makes the fault of `problem` with this token as the cause.
     pub fn fault(self, problem: Problem) -> Fault {
         Fault { problem, column: self.column }
     }
 }
 
-/// Follows brackets from character to character.
+/// Tracks the depth of brackets, character by character.
 #[derive(Default)]
 struct Brackets {
     depth: usize,
     previous: char,
-    /// Characters of a character literal that are still to come: `'('` and `'\''` open and close nothing.
+    /// The characters of a character literal that are still to come. In `'('` and `'\''` nothing opens or closes.
     literal: usize,
 }
 
 impl Brackets {
-    /// Takes the next character, with what follows it, and returns whether it lies outside all brackets.
+    /// Takes the next character, and the rest of the text after it. Returns whether the character lies outside all
+    /// brackets.
     fn outside(&mut self, character: char, rest: &str) -> bool {
         let arrow = self.previous == '-';
         self.previous = character;
@@ -74,10 +75,10 @@ impl Brackets {
     }
 }
 
-/// The characters that still belong to the character literal whose opening quote precedes `rest`; 0 if the
-/// quote begins a lifetime.
+/// Returns the number of characters that still belong to the character literal whose opening quote precedes `rest`; 0
+/// if the quote begins a lifetime.
 fn literal_length(rest: &str) -> usize {
-    /// As many characters as follow the `u` of the longest escape, `'\u{10FFFF}'`.
+    /// The number of characters after the `u` of the longest escape, `'\u{10FFFF}'`.
     const LONGEST: usize = 9;
     let mut characters = rest.chars();
     match characters.next() {
@@ -90,8 +91,8 @@ fn literal_length(rest: &str) -> usize {
     }
 }
 
-/// The tokens of `line` up to a comment. As in Linux, any `#` begins one, except within a name: `f#2` is the second function of
-/// the path `f`, and `f::{closure#0}` has its `#` in brackets.
+/// Returns the tokens of `line` up to a comment. As in Linux, any `#` begins a comment, except within a name: `f#2` is
+/// the second function with the path `f`, and `f::{closure#0}` has its `#` in brackets.
 pub(crate) fn tokens(line: &str) -> Result<Vec<Token<'_>>, OutOfMemory> {
     const PLACE: usize = 1;
     let mut tokens = Vec::new();
@@ -104,7 +105,7 @@ pub(crate) fn tokens(line: &str) -> Result<Vec<Token<'_>>, OutOfMemory> {
         }
         let ends =
             |character: char, after: &str| character.is_whitespace() || character == '#' && !starts_number(after);
-        // Brackets that are never closed are none.
+        // A bracket that is never closed does not join anything.
         let bracketed = if tokens.len() == PLACE { find_outside(rest.text, ends) } else { None };
         let anywhere = || with_rests(rest.text).find(|&(_, character, after)| ends(character, after));
         let is_unbracketed = tokens.len() != PLACE || !is_closed(rest.text);
@@ -120,7 +121,7 @@ fn starts_number(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// Each character of `text`, with its byte position before it and what follows it.
+/// Returns each character of `text`, with its byte position before it and the rest of the text after it.
 fn with_rests(text: &str) -> impl Iterator<Item = (usize, char, &str)> {
     text.char_indices().map(|(position, character)| (position, character, &text[position + character.len_utf8()..]))
 }
@@ -131,7 +132,8 @@ pub(crate) fn is_closed(text: &str) -> bool {
     with_rests(text).fold(true, |_, (_, character, rest)| brackets.outside(character, rest))
 }
 
-/// The byte position of the first character outside brackets in `text` that is `wanted`, which is told of what follows it, too.
+/// Returns the byte position of the first character outside brackets for which `wanted` holds. `wanted` also gets the
+/// rest of the text after the character.
 pub(crate) fn find_outside(text: &str, wanted: impl Fn(char, &str) -> bool) -> Option<usize> {
     let mut brackets = Brackets::default();
     let mut outside = with_rests(text).filter(|&(_, character, rest)| brackets.outside(character, rest));
