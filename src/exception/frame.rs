@@ -1,16 +1,16 @@
-//! The trap frame: everything that a handler may see or change of the code that was interrupted.
+//! The trap frame: everything that a handler may see or change of the interrupted code.
 //!
-//! It is the *whole* general register file. A frame without x19–x28 would be cheaper, and is what other
-//! systems save; but then an instruction that is simulated into one of those registers is lost on the way
-//! out, and a handler cannot show what the probed code had in them.
+//! It is the *whole* general register file. A frame without x19 to x28 would be cheaper, and other systems save only
+//! that. But then an instruction that is simulated into one of those registers is lost on the way out, and a handler
+//! cannot show what the probed code had in them.
 
 use core::mem::{offset_of, size_of};
 
 /// The registers of interrupted code, in the order in which `trampoline/frame.S` stores them.
 ///
-/// The frame lies on the stack of the interrupted code, directly below its stack pointer. Whatever is
-/// changed here takes effect when the exception returns, [`sp`](Self::sp) included: the frame is then moved
-/// to lie below the new stack pointer.
+/// The frame lies on the stack of the interrupted code, directly below its stack pointer. A change to any register
+/// takes effect when the exception returns. If [`sp`](Self::sp) changes, the frame is first moved to lie below the new
+/// stack pointer.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrapFrame {
@@ -18,15 +18,16 @@ pub struct TrapFrame {
     pub x: [u64; 31],
     /// The stack pointer (SP_EL1).
     pub sp: u64,
-    /// The address of the instruction that was interrupted, and at which execution resumes (ELR_EL1).
+    /// The address of the interrupted instruction, at which execution resumes (ELR_EL1).
     pub pc: u64,
-    /// The processor state in the layout of SPSR_EL1 (Arm ARM, C5.2.19). Where a probe was hit by a branch, or a function
-    /// has returned to the trampoline, it holds the mode, the condition flags and the interrupt masks alone.
+    /// The processor state in the layout of SPSR_EL1 (Arm ARM, C5.2.19). Where a branch led to the probe's stub, or a
+    /// function has returned to the trampoline, it holds only the mode, the condition flags and the interrupt masks.
     pub pstate: u64,
-    /// Whether a handler may have changed any of the above: not 0 then. For the engine; behind `pstate`, as both are
-    /// loaded together.
+    /// Not 0 if a handler may have changed any of the fields above. For the engine. It follows `pstate`, because the
+    /// assembly loads both together.
     pub(crate) written: u64,
-    /// The address of the `Watcher` whose handler runs, or of the `Instance` of a return probe's. For the engine.
+    /// The address of the `Watcher` whose handler runs, or of the `Instance` in a handler of a return probe. For the
+    /// engine.
     pub(crate) watcher: u64,
     /// A frame record (AAPCS64, section 6.4.6): the interrupted x29 and pc. While a handler runs, x29 points
     /// here, so that a backtrace continues in the interrupted code.
@@ -34,13 +35,13 @@ pub struct TrapFrame {
 }
 
 impl TrapFrame {
-    /// Size in bytes; a multiple of 16, as the stack pointer must stay aligned.
+    /// Size in bytes: a multiple of 16, because the stack pointer must stay aligned.
     pub const SIZE: usize = size_of::<Self>();
     /// Byte offset of [`sp`](Self::sp).
     pub const SP: usize = offset_of!(Self, sp);
     /// Byte offset of [`pc`](Self::pc); [`pstate`](Self::pstate) follows it.
     pub const PC: usize = offset_of!(Self, pc);
-    /// Byte offset of [`pstate`](Self::pstate); what the engine knows of writes follows it, and what it knows of the probe.
+    /// Byte offset of [`pstate`](Self::pstate); `written` and `watcher` follow it.
     pub(crate) const PSTATE: usize = offset_of!(Self, pstate);
     /// Byte offset of the frame record.
     pub const RECORD: usize = offset_of!(Self, record);
@@ -52,21 +53,21 @@ impl TrapFrame {
     /// The IRQ mask in [`pstate`](Self::pstate) (bit 7).
     pub const IRQ_MASKED: u64 = 1 << 7;
 
-    /// The type of the branch that led to [`pc`](Self::pc) (PSTATE.BTYPE, bits 11 and 10), which the instruction there is
-    /// checked against in a guarded page (Arm ARM, D8.4.1).
+    /// The type of the branch that led to [`pc`](Self::pc) (PSTATE.BTYPE, bits 11 and 10). In a guarded page the CPU
+    /// checks the instruction there against it (Arm ARM, D8.4.1).
     pub const BRANCH_TYPE: u64 = 0b11 << 10;
 
-    /// A frame of zeroes.
+    /// A frame in which every field is zero.
     pub const ZERO: Self = Self { x: [0; 31], sp: 0, pc: 0, pstate: 0, written: 0, watcher: 0, record: [0; 2] };
 
-    /// Shows the code as interrupted at `pc`, to what reads the frame and to what follows its record.
+    /// Shows the code as interrupted at `pc`, both in the frame and in its frame record.
     #[inline]
     pub(crate) fn set_interrupted(&mut self, pc: u64) {
         self.pc = pc;
         self.record[1] = pc;
     }
 
-    /// Register `number` as an instruction reads it: 31 is the zero register.
+    /// Returns the value of register `number` as an instruction reads it: 31 is the zero register.
     #[inline]
     #[must_use]
     pub fn register(&self, number: u8) -> u64 {

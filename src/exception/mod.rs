@@ -1,6 +1,6 @@
-//! The engine's end of the exception vector.
+//! The entry to the engine from the kernel's exception vector.
 //!
-//! A kernel's handler of synchronous exceptions from EL1 begins so:
+//! A kernel's handler of synchronous exceptions from EL1 begins like this:
 //!
 //! ```no_run
 //! use aarch64_kprobes::exception::{Outcome, TrapFrame, handle_sync};
@@ -12,8 +12,9 @@
 //! }
 //! ```
 //!
-//! It goes on with the syndrome and the address that `handle_sync` returns: where a simulated instruction has faulted, they are not
-//! those in the registers. Everything else the engine needs from an exception is in the [`TrapFrame`].
+//! The kernel continues with the syndrome and the address that `handle_sync` returns. After a fault of a simulated
+//! instruction, these differ from the values in the registers. Everything else that the engine needs from an exception
+//! is in the [`TrapFrame`].
 
 pub mod frame;
 pub mod nofault;
@@ -26,31 +27,32 @@ pub use frame::TrapFrame;
 use crate::insn::Fault;
 use crate::probe::hit::{self, Breakpoint};
 
-/// The immediate of the breakpoint at a probe point: `brk #0x4`, the one Linux uses (`asm/brk-imm.h`).
+/// The immediate of the breakpoint at a probe point: `brk #0x4`, as in Linux (`asm/brk-imm.h`).
 pub const BRK_KPROBE: u16 = 0x4;
-/// The immediate of the breakpoint behind an instruction in its slot: `brk #0x6`.
+/// The immediate of the breakpoint that follows an instruction in its slot: `brk #0x6`.
 pub const BRK_STEPPED: u16 = 0x6;
-/// The immediate of the breakpoint with which a hit that took no exception goes on elsewhere: `brk #0x5`.
+/// The immediate of the breakpoint with which a hit that took no exception resumes at another address or stack pointer:
+/// `brk #0x5`.
 pub const BRK_LEAVE: u16 = 0x5;
 
-/// What is to become of an exception.
+/// What the kernel has to do about an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// It has been dealt with: the kernel returns to the frame.
+    /// Nothing: the engine has handled the exception, and the kernel returns to the frame.
     Handled,
-    /// It is the kernel's own affair, and the frame tells the truth about it: an instruction that has faulted
-    /// in its slot, or while it was simulated, appears to have faulted at its own address, and this CPU's probe state
-    /// is clean. Should the kernel repair the fault and return to the frame, the probe is hit again. If it was a
-    /// handler that has faulted, or what it called, its hit goes on: the kernel must return to it on the same CPU.
+    /// The exception is the kernel's own, and the frame is correct for it. An instruction that faulted in its slot, or
+    /// while it was simulated, appears to have faulted at its own address, and this CPU's probe state is clean. If the
+    /// kernel repairs the fault and returns to the frame, the probe is hit again. If a handler faulted, or a function
+    /// that it called, its hit is still in progress: the kernel must return to it on the same CPU.
     ///
-    /// A debug exception (a hardware breakpoint or watchpoint, a software step) is no fault, but something to go on from: the frame
-    /// tells where it was taken, which may be in a slot or a stub, and [`probe::recover`](crate::probe::recover) what that stands
-    /// for.
+    /// A debug exception (a hardware breakpoint or watchpoint, a software step) is not a fault, and execution resumes
+    /// after it. The frame then shows where it was taken, which may be in a slot or a stub.
+    /// [`probe::recover`](crate::probe::recover) tells which probed code that stands for.
     Kernel {
-        /// ESR_EL1 as the instruction would have set it without a probe.
+        /// ESR_EL1, as the instruction would have set it without a probe.
         esr: u64,
-        /// FAR_EL1 as the instruction would have set it without a probe.
+        /// FAR_EL1, as the instruction would have set it without a probe.
         far: u64,
     },
 }
@@ -72,9 +74,9 @@ const ISS_BRK_COMMENT: u64 = 0xffff;
 ///
 /// # Safety
 ///
-/// This is the first thing that is called for a synchronous exception that EL1 has taken from EL1, with all of
-/// PSTATE.DAIF masked, on the stack of the interrupted code; `frame` holds all its registers, and they are loaded from
-/// there when this returns [`Outcome::Handled`]. `esr` is ESR_EL1 and `far` FAR_EL1.
+/// This is the first function called for a synchronous exception that EL1 has taken from EL1, with all of PSTATE.DAIF
+/// masked, on the stack of the interrupted code. `frame` holds all its registers, which are loaded from there when this
+/// returns [`Outcome::Handled`]. `esr` is the value of ESR_EL1, and `far` that of FAR_EL1.
 pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome {
     let own = Outcome::Kernel { esr, far };
     if esr >> EC_SHIFT & 0x3f == EC_BRK64 {
@@ -98,19 +100,20 @@ pub unsafe fn handle_sync(frame: &mut TrapFrame, esr: u64, far: u64) -> Outcome 
     own
 }
 
-/// Tells the engine that the kernel is about to report `frame` and to stop this CPU: call it first thing on every path
-/// that does, with interrupts masked.
+/// Tells the engine that the kernel is about to report `frame` and to stop this CPU. The kernel calls it first thing on
+/// every path that does so, with interrupts masked.
 ///
-/// Probes that the report runs into are executed from now on without handlers. If the exception was taken in a slot, or
-/// by the breakpoint behind the instruction there, `frame` is changed to tell of the probed instruction, or the one behind
-/// it, instead.
+/// From now on, probes that the report hits are executed without their handlers. If the exception was taken in a slot,
+/// or by the breakpoint that follows the instruction there, `frame` is changed to show the probed instruction, or the
+/// one after it, instead.
 ///
 /// # Safety
 ///
-/// Interrupts are masked, `frame` holds the registers of what was interrupted on this CPU, and nothing that was interrupted here
-/// goes on: a hit that is being handled is not ended, and no probe on this CPU is told of a hit again.
+/// Interrupts are masked, `frame` holds the registers of the code that was interrupted on this CPU, and no code that
+/// was interrupted on this CPU ever resumes: the hit being handled is never finished, and no handler runs on this CPU
+/// again.
 pub unsafe fn abandon(frame: &mut TrapFrame) {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees that interrupts are masked and that no interrupted code resumes (see # Safety).
     unsafe { hit::abandon(Some(frame)) };
 }
 
@@ -118,13 +121,13 @@ pub unsafe fn abandon(frame: &mut TrapFrame) {
 ///
 /// # Safety
 ///
-/// Interrupts are masked, and nothing that was interrupted on this CPU goes on.
+/// Interrupts are masked, and no code that was interrupted on this CPU resumes.
 pub unsafe fn abandon_cpu() {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees that interrupts are masked and that no interrupted code resumes (see # Safety).
     unsafe { hit::abandon(None) };
 }
 
-/// The exception that a simulated instruction would have taken.
+/// Returns the exception that a simulated instruction would have taken, as the kernel sees it.
 fn raised(fault: Fault, frame: &TrapFrame, far: u64) -> Outcome {
     match fault {
         Fault::Read { address, syndrome } => Outcome::Kernel { esr: syndrome, far: address },

@@ -1,19 +1,18 @@
-//! Reading memory that may not be there.
+//! Reads memory that may not be mapped.
 //!
-//! A handler follows pointers of the code that it watches, and these may be wrong; that must be an answer to
-//! the person who asks, not the end of the machine. The loads are single instructions in
-//! `trampoline/nofault.S`; an exception on one of them resumes at a common exit that reports failure. The
-//! authentication of pointers, on behalf of simulated branches, is done in the same way.
+//! A handler follows pointers of the code that it watches, and these may be wrong. A wrong pointer must give an answer,
+//! not stop the machine. The loads are single instructions in `trampoline/nofault.S`; an exception on one of them
+//! resumes at a common exit that reports the failure. Simulated branches authenticate pointers in the same way.
 
 use core::mem::MaybeUninit;
 
 use super::TrapFrame;
 use crate::insn::Key;
 
-/// The address cannot be read.
+/// An address cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The virtual address of the first byte that was asked for.
+    /// The virtual address of the first byte of the read.
     pub address: usize,
     /// ESR_EL1 of the data abort.
     pub syndrome: u64,
@@ -55,7 +54,7 @@ readable!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 /// Reads an integer at the virtual address `address`, in the byte order of the CPU.
 ///
-/// May be called from handlers. The address need not be aligned, but for device memory.
+/// Handlers may call it. The address need not be aligned, except for device memory.
 ///
 /// # Errors
 ///
@@ -63,7 +62,8 @@ readable!(u8, u16, u32, u64, i8, i16, i32, i64);
 ///
 /// # Safety
 ///
-/// The load has no effect, whatever its outcome: it reads no register of a device that is changed by being read.
+/// The load has no side effect, whether it succeeds or not: the address is not that of a device register that changes
+/// when it is read.
 #[inline]
 pub unsafe fn read<T: Readable>(address: usize) -> Result<T, Fault> {
     match load(address, T::SIZE) {
@@ -72,15 +72,16 @@ pub unsafe fn read<T: Readable>(address: usize) -> Result<T, Fault> {
     }
 }
 
-/// Fills `buffer` from the virtual address `address` on; returns how many bytes could be read, from the first on.
+/// Fills `buffer` with the bytes from the virtual address `address` on. Returns the number of bytes that could be read
+/// before the first that could not.
 ///
 /// # Safety
 ///
-/// As for [`read`], of every byte.
+/// No load of one of the bytes has a side effect: none is in a device register that changes when it is read.
 pub unsafe fn read_bytes(address: usize, buffer: &mut [MaybeUninit<u8>]) -> usize {
     let mut length = 0;
     for byte in buffer {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees that reading the byte has no side effect (see # Safety).
         let Ok(value) = (unsafe { read::<u8>(address.wrapping_add(length)) }) else { break };
         byte.write(value);
         length += 1;
@@ -92,8 +93,8 @@ pub unsafe fn read_bytes(address: usize, buffer: &mut [MaybeUninit<u8>]) -> usiz
 ///
 /// # Errors
 ///
-/// ESR_EL1 of the exception, if it takes one: the authentication has failed on a CPU with FEAT_FPAC, or the CPU has no
-/// pointer authentication.
+/// ESR_EL1 of the exception that the instruction takes: the authentication has failed on a CPU with FEAT_FPAC, or the
+/// CPU has no pointer authentication.
 #[inline]
 pub(crate) fn authenticate(key: Key, pointer: u64, modifier: u64) -> Result<u64, u64> {
     match try_authenticate(key, pointer, modifier) {
@@ -102,14 +103,15 @@ pub(crate) fn authenticate(key: Key, pointer: u64, modifier: u64) -> Result<u64,
     }
 }
 
-/// Whether the engine is told of this CPU's synchronous exceptions: executes a breakpoint that it takes back. If the kernel handles
-/// the exception instead, that is likely the end of it, at the symbol `kprobes_nofault_breakpoint`.
+/// Returns whether the engine receives this CPU's synchronous exceptions. It executes a breakpoint, from which the
+/// engine resumes at the failure exit. If the kernel handles that exception instead, the kernel most likely stops
+/// there, at the symbol `kprobes_nofault_breakpoint`.
 #[cfg(target_os = "none")]
 pub(crate) fn is_told_of_exceptions() -> bool {
     routines::kprobes_nofault_breakpoint().syndrome != 0
 }
 
-/// What a routine returns, in x0 and x1.
+/// The result of a routine, in x0 and x1.
 #[repr(C)]
 struct Outcome {
     value: u64,
@@ -137,16 +139,16 @@ mod routines {
     }
 }
 
-/// Called as the routines are written: they change no register but those of their contract, which spares the caller to save the
-/// others.
+/// Calls the load routine for `size` bytes. The call is written in assembly because the routines change only the
+/// registers of their contract, so the caller need not save the others.
 #[cfg(target_os = "none")]
 #[inline]
 fn load(address: usize, size: usize) -> Outcome {
     macro_rules! call {
         ($routine:ident) => {{
             let (value, syndrome);
-            // SAFETY: the routine may be given any address: it is one load, an abort of which is repaired by `fix_up`, and it
-            // changes no memory.
+            // SAFETY: the routine accepts any address: it is one load, `fix_up` repairs its abort, and it changes no
+            // memory.
             unsafe {
                 core::arch::asm!(
                     "bl {routine}",
@@ -154,7 +156,7 @@ fn load(address: usize, size: usize) -> Outcome {
                     inlateout("x0") address => value,
                     lateout("x1") syndrome,
                     lateout("x30") _,
-                    // A veneer that the linker puts in between may use these (AAPCS64, section 6.1.1).
+                    // A veneer that the linker inserts may use these (AAPCS64, section 6.1.1).
                     lateout("x16") _,
                     lateout("x17") _,
                     options(preserves_flags)
@@ -180,8 +182,8 @@ fn try_authenticate(key: Key, pointer: u64, modifier: u64) -> Outcome {
     }
 }
 
-/// Resumes a routine that has taken an exception, with the syndrome `esr`, at the exit for that. Returns false if
-/// it is none of them that has.
+/// Resumes a routine that has taken an exception with the syndrome `esr` at the failure exit. Returns false if the
+/// exception was not taken in one of the routines.
 #[cfg(target_os = "none")]
 pub(super) fn fix_up(frame: &mut TrapFrame, esr: u64) -> bool {
     use routines::*;
@@ -195,19 +197,19 @@ pub(super) fn fix_up(frame: &mut TrapFrame, esr: u64) -> bool {
     false
 }
 
-/// The host has no exceptions to repair: its tests pass addresses that are good, or null.
+/// Reads memory on the host, which has no exceptions to repair: its tests pass valid addresses, or null.
 #[cfg(not(target_os = "none"))]
 fn load(address: usize, size: usize) -> Outcome {
     if address == 0 {
         return Outcome { value: 0, syndrome: 1 };
     }
-    // SAFETY: the tests read only memory of their own, which is at least 8 bytes long.
+    // SAFETY: the tests read only memory of their own, of at least 8 bytes.
     let value = unsafe { core::ptr::read_unaligned(address as *const u64) };
     let bits = 8 * size as u32;
     Outcome { value: if bits == 64 { value } else { value & ((1 << bits) - 1) }, syndrome: 0 }
 }
 
-/// The host has no keys: no pointer is changed.
+/// Returns the pointer unchanged: the host has no keys.
 #[cfg(not(target_os = "none"))]
 fn try_authenticate(_key: Key, pointer: u64, _modifier: u64) -> Outcome {
     Outcome { value: pointer, syndrome: 0 }

@@ -1,4 +1,4 @@
-//! Executing an instruction on the trap frame, as the processor would have executed it in place.
+//! Executes an instruction on the trap frame, as the CPU would have executed it in place.
 //!
 //! It runs inside the breakpoint exception, in the closed region: it takes no lock, allocates nothing and has no
 //! path that panics. Register numbers go through the frame's accessors, which know the zero register.
@@ -6,12 +6,12 @@
 use super::TrapFrame;
 use crate::insn::{Indirect, Key, Literal, Modifier, Op};
 
-/// What executing an instruction needs of the machine, besides the frame.
+/// The parts of the machine that a simulated instruction needs besides the frame.
 pub trait Machine {
-    /// Whether branch targets are checked at the virtual address `pc`.
+    /// Returns whether branch targets are checked at the virtual address `pc`.
     fn guard(&self, pc: u64) -> Guard;
 
-    /// Whether the CPU implements BC.cond (FEAT_HBC).
+    /// Returns whether the CPU implements BC.cond (FEAT_HBC).
     fn has_consistent_branches(&self) -> bool;
 
     /// Reads the 32-bit word at virtual address `address` with one access.
@@ -33,15 +33,15 @@ pub trait Machine {
     ///
     /// # Errors
     ///
-    /// The syndrome (ESR_EL1) of the exception that a failed authentication takes. Where it takes none, the result is
-    /// a pointer that cannot be used.
+    /// The syndrome (ESR_EL1) of the exception that a failed authentication takes. On a CPU on which it takes none, the
+    /// result is a pointer that cannot be used.
     fn authenticate(&self, key: Key, pointer: u64, modifier: u64) -> Result<u64, u64>;
 }
 
-/// Branch target identification (FEAT_BTI) at an address.
+/// How branch target identification (FEAT_BTI) applies at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// The processor does not implement it, and PSTATE.BTYPE does not exist.
+    /// The CPU does not implement it, and PSTATE.BTYPE does not exist.
     Absent,
     /// The page is not guarded.
     Unguarded,
@@ -49,7 +49,7 @@ pub enum Guard {
     Guarded,
 }
 
-/// An exception that the instruction would have raised at its own address. The frame is as it was.
+/// An exception that the instruction would have raised at its own address. The frame is unchanged.
 // The tag is as wide as the fields, so that a value is moved by loads and stores, not by a call of memcpy, which can
 // be probed.
 #[repr(u64)]
@@ -64,9 +64,9 @@ pub enum Fault {
         /// ESR_EL1 of the abort.
         syndrome: u64,
     },
-    /// The instruction is undefined on this processor.
+    /// The instruction is undefined on this CPU.
     Undefined,
-    /// The authentication of a branch target has failed, or is undefined on this processor.
+    /// The authentication of a branch target has failed, or is undefined on this CPU.
     Authentication {
         /// ESR_EL1 of the exception.
         syndrome: u64,
@@ -85,14 +85,14 @@ const BTYPE_JUMP_ANYWHERE: u64 = 0b01 << 10;
 const BTYPE_CALL: u64 = 0b10 << 10;
 const BTYPE_JUMP: u64 = 0b11 << 10;
 
-/// Where PSTATE.DAIF lies in SPSR_EL1, and in the register form of MRS and MSR.
+/// The position of PSTATE.DAIF in SPSR_EL1, and in the register form of MRS and MSR.
 const DAIF_SHIFT: u32 = 6;
 
 impl Op {
-    /// Executes the instruction whose address is `frame.pc`, and leaves there the address of the next one.
+    /// Executes the instruction at `frame.pc`, and sets `frame.pc` to the address of the next one.
     ///
-    /// Like any instruction it clears PSTATE.BTYPE, but for the indirect branches, which set it (BTypeNext in
-    /// C6.2, BR, BLR and RET) if the processor has it.
+    /// Like any instruction, it clears PSTATE.BTYPE; an indirect branch sets it instead (BTypeNext in C6.2, BR, BLR and
+    /// RET), if the CPU has it.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Op {
                 }
             }
             Self::BranchRegister { kind, rn } => {
-                // Before the link is written: the two may be one register.
+                // Read before the link is written: the two may be the same register.
                 next = frame.register(rn);
                 btype = branch_indirectly(kind, rn, frame, machine);
             }
@@ -195,13 +195,13 @@ fn branch_indirectly(kind: Indirect, rn: u8, frame: &mut TrapFrame, machine: &im
     }
 }
 
-/// The immediate of DAIFSet and DAIFClr as bits of PSTATE.
+/// Converts the immediate of DAIFSet and DAIFClr to bits of PSTATE.
 const fn masks(immediate: u8) -> u64 {
     ((immediate as u64) << DAIF_SHIFT) & TrapFrame::DAIF
 }
 
-/// Whether a condition holds (C1.2.4 and ConditionHolds) with these flags, in the layout of SPSR_EL1: the last of its four bits
-/// negates, except that 1111 holds like 1110.
+/// Returns whether a condition holds (C1.2.4 and ConditionHolds) with the flags of `pstate`, in the layout of SPSR_EL1.
+/// The last of the condition's four bits negates, except that 1111 holds like 1110.
 #[must_use]
 pub const fn holds(condition: u8, pstate: u64) -> bool {
     let n = pstate & N != 0;

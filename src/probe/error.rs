@@ -1,4 +1,4 @@
-//! Why a probe was refused.
+//! The reasons why a probe was refused.
 
 use core::fmt;
 use core::ops::Range;
@@ -6,115 +6,117 @@ use core::ops::Range;
 use crate::embedding::EmbeddingError;
 use crate::insn::Reason;
 
-/// Why a probe could not be registered. Addresses are virtual.
-// As for `insn::Op`: results of registrations are moved by words.
+/// The reason why a probe could not be registered. Addresses are virtual.
+// 64-bit discriminant, as in `insn::Op`: results of registrations are moved word by word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// A64 instructions lie at multiples of four (Arm ARM, B1.4).
+    /// The address is not a multiple of 4, where A64 instructions lie (Arm ARM, B1.4).
     Misaligned {
-        /// What was asked for.
+        /// The requested address.
         address: usize,
     },
     /// The address is not in the text that the kernel has declared.
     NotText {
-        /// What was asked for.
+        /// The requested address.
         address: usize,
     },
-    /// No function is known to contain the address, so that it cannot be told whether it is an instruction,
-    /// nor whether it lies between a load-exclusive and its store.
+    /// No known function contains the address. So the engine cannot tell whether there is an instruction, nor whether
+    /// it lies between a load-exclusive and its store-exclusive.
     NoFunction {
-        /// What was asked for.
+        /// The requested address.
         address: usize,
     },
     /// The address lies in the part of the image that runs while a probe is being handled.
     Blacklisted {
-        /// What was asked for.
+        /// The requested address.
         address: usize,
     },
     /// The instruction itself cannot be probed.
     Instruction {
-        /// Where it is.
+        /// The address of the instruction.
         address: usize,
-        /// The instruction.
+        /// The instruction word.
         word: u32,
-        /// Why not.
+        /// Why it cannot be probed.
         reason: Reason,
     },
     /// The word is a literal or part of a table: the code that reads it would read the breakpoint.
     Data {
-        /// Where it is.
+        /// The address of the word.
         address: usize,
-        /// Where the instruction of the same function is that reads it; nothing if the
-        /// [kernel](crate::platform::Platform::has_data) says that it is data.
+        /// The instruction of the same function that reads the word; `None` if the
+        /// [kernel](crate::platform::Platform::has_data) says that the word is data.
         reader: Option<usize>,
     },
     /// The instruction lies between a load-exclusive and its store-exclusive: the breakpoint's exception would
     /// clear the monitor, and the store would fail forever (Arm ARM, B2.17).
     Exclusive {
-        /// Where the instruction is.
+        /// The address of the instruction.
         address: usize,
-        /// Where the load-exclusive is.
+        /// The address of the load-exclusive.
         load: usize,
     },
-    /// A return probe goes on the first instruction of a function, where x30 holds the return address.
+    /// The address is not the first instruction of a function. A return probe needs that one, because x30 holds the
+    /// return address there.
     NotEntry {
-        /// What was asked for.
+        /// The requested address.
         address: usize,
-        /// The function that contains it.
+        /// The addresses of the function that contains it.
         function: Range<usize>,
     },
     /// The function branches back to its first instruction: a return probe there could not tell a call from an
     /// iteration.
     EntryIsLoop {
-        /// The first instruction.
+        /// The address of the first instruction.
         address: usize,
-        /// The branch.
+        /// The address of the branch.
         branch: usize,
     },
-    /// The function returns with another stack pointer than it is called with, by which its return is told from others.
+    /// The function returns with another stack pointer than it was called with. The engine tells returns apart by the
+    /// stack pointer.
     MovesStack {
-        /// The function.
+        /// The address of the function.
         address: usize,
         /// How far the stack pointer has moved at the return, in bytes.
         moved: i64,
     },
-    /// What is in x30 at the entry of the function is not where it returns to. Parts of functions that are branched to are such,
-    /// as LLVM's machine outliner makes them of epilogues.
+    /// The function does not return to the address that is in x30 at its entry. This is the case for parts of functions
+    /// that are reached by a branch, such as the epilogues that LLVM's machine outliner makes.
     NotReturnAddress {
-        /// The function.
+        /// The address of the function.
         address: usize,
-        /// The instruction that writes x30, which nothing has read before.
+        /// The address of the instruction that writes x30 before any instruction has read it.
         writer: usize,
     },
-    /// A return probe needs room for one call at least, and can have at most [`MAX_ACTIVE`](super::MAX_ACTIVE).
+    /// The limit of calls in progress is not from 1 to [`MAX_ACTIVE`](super::MAX_ACTIVE).
     MaxActive {
-        /// What was asked for.
+        /// The requested limit.
         maxactive: u32,
     },
-    /// There is no memory for slots, or for the writable alias of the text.
+    /// There is no memory for the probe, for its slot or stub, or for the lists of a request.
     OutOfMemory {
-        /// What was to be probed.
+        /// The address that was to be probed.
         address: usize,
     },
-    /// Registering waits for other tasks and CPUs, so it cannot be done with interrupts masked, as they are in
-    /// a handler.
+    /// Interrupts are masked, as they are in a handler. Registering waits for other tasks and CPUs, so it cannot be
+    /// done then.
     InterruptsMasked {
-        /// What was to be probed.
+        /// The address that was to be probed.
         address: usize,
     },
-    /// The kernel embeds the engine in a way by which a probe would hang or corrupt it.
+    /// The kernel embeds the engine in a way in which a probe would hang or corrupt it.
     Embedding {
-        /// What was to be probed.
+        /// The address that was to be probed.
         address: usize,
-        /// What is wrong.
+        /// The mistake in the embedding.
         error: EmbeddingError,
     },
 }
 
 impl ProbeError {
-    /// The same, about a probe at `address`, where the reason is one for every probe.
+    /// Returns the error for another probe at `address`, if the reason concerns every probe; otherwise a copy.
     pub(super) fn about(&self, address: usize) -> Self {
         match self {
             Self::Embedding { error, .. } => Self::Embedding { address, error: error.clone() },

@@ -33,7 +33,7 @@ use super::{Mode, ProbeError, Registration};
 #[derive(Debug)]
 pub struct Kprobe(Registration);
 
-/// A kprobe that is not registered yet.
+/// A kprobe that has not been registered yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a probe does nothing until it is registered"]
 pub struct KprobeBuilder {
@@ -47,7 +47,7 @@ pub struct KprobeBuilder {
 }
 
 impl Kprobe {
-    /// A probe on the instruction at the virtual address `address`.
+    /// Makes a probe on the instruction at the virtual address `address`.
     pub const fn at(address: usize) -> KprobeBuilder {
         KprobeBuilder {
             address,
@@ -60,27 +60,27 @@ impl Kprobe {
         }
     }
 
-    /// Unregisters the probe. When this returns, no handler of it is running, and none will run.
+    /// Unregisters the probe. When this returns, none of its handlers is running, and none will run.
     ///
     /// # Panics
     ///
     /// If interrupts are masked.
     pub fn unregister(self) {}
 
-    /// Registers many probes at once: the other CPUs are held once for all of them, or few times. The results are in the
-    /// order of the probes, and those of [`KprobeBuilder::register`].
+    /// Registers many probes at once: the other CPUs are held once for all of them, or a few times. Returns one result
+    /// for each probe, in the order of the probes, as from [`KprobeBuilder::register`].
     ///
     /// # Errors
     ///
-    /// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
+    /// [`ProbeError::OutOfMemory`] if there is no memory for the lists of probes; nothing has changed then.
     pub fn register_all(
         probes: impl IntoIterator<Item = KprobeBuilder>,
     ) -> Result<Vec<Result<Self, ProbeError>>, ProbeError> {
         Registration::all(probes.into_iter().map(|probe| (probe.address, Ok(probe.request()))), Self)
     }
 
-    /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one. Returns how many hits they have
-    /// [missed](Registration::missed), up to the last.
+    /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one. Returns the total of the hits
+    /// that they have [missed](Registration::missed), up to the last one.
     ///
     /// # Panics
     ///
@@ -105,33 +105,38 @@ impl KprobeBuilder {
         self
     }
 
-    /// Calls `handler` before the instruction is executed, instead of what was given to [`pre`](Self::pre) or here before.
+    /// Calls `handler` before the instruction is executed, instead of the handler given earlier to [`pre`](Self::pre)
+    /// or to this function.
     ///
-    /// It sees what a call passes, and changes nothing, so that the first instruction of a function costs less:
-    /// [`Mode::Lean`]. What is in x9 to x17 and in the flags when the function is called is lost then, as the procedure call
-    /// standard allows (AAPCS64, section 6.1). All registers are saved as for [`pre`](Self::pre) where the code shows that this
-    /// function is none of that kind: a branch leads to its first instruction, or one by a register may do so
-    /// ([`NotEntry`](super::NotEntry)), or these registers are not known to be dead there ([`Live`](crate::insn::Live)).
+    /// The handler sees the registers that a call passes, and changes none. So a probe on the first instruction of a
+    /// function costs less: [`Mode::Lean`]. The values of x9 to x17 and of the flags at the call are then lost, as the
+    /// procedure call standard allows (AAPCS64, section 6.1).
+    ///
+    /// All registers are saved, as for [`pre`](Self::pre), if the code shows that this cannot be done: a branch leads
+    /// to the first instruction, or an indirect branch may do so ([`NotEntry`](super::NotEntry)), or these registers
+    /// are not known to be dead there ([`Live`](crate::insn::Live)).
     pub const fn entry(mut self, handler: ArgumentHandler) -> Self {
         self.pre = Pre::Entry(handler);
         self
     }
 
-    /// Has the probe's stub do what the snippet of `insertion` says instead of calling the handler that was given to
-    /// [`pre`](Self::pre) or [`entry`](Self::entry), in the usual case: where the code shows that it needs nothing of what the
-    /// snippet changes, and this is the only probe of the instruction, or beside a return probe that only follows the call
-    /// ([`Mode::Compiled`]). Elsewhere, and where the snippet leaves
-    /// it to the handler, that is called: it has to mean the same. A snippet [of returns](super::Snippet::of_returns) is not used.
+    /// Has the probe's stub run the snippet of `insertion` in the usual case, instead of calling the handler given to
+    /// [`pre`](Self::pre) or [`entry`](Self::entry).
     ///
-    /// What is hit in a handler of another probe is not missed by the snippet, which has nothing that another could disturb. To
-    /// disarm or unregister the probe waits for tasks that were interrupted in a snippet: they have to run until they are out of
-    /// it.
+    /// This is done if the code shows that it does not need what the snippet changes, and if this is the only probe on
+    /// the instruction, or shares it only with a return probe that does nothing but follow the call
+    /// ([`Mode::Compiled`]). Otherwise, and whenever the snippet takes its exit to the handler, the handler is called,
+    /// so the two must have the same meaning. A snippet [of returns](super::Snippet::of_returns) is not used.
+    ///
+    /// A hit in a handler of another probe is not missed by the snippet, because the snippet has no state that another
+    /// hit could disturb. Disarming or unregistering the probe waits for tasks that were interrupted in a snippet: they
+    /// have to run until they have left it.
     ///
     /// # Safety
     ///
-    /// `insertion` and its snippet stay where they are until the probe is unregistered. The snippet may be executed with the
-    /// operand of `insertion`. If the instruction faults, the kernel does not continue elsewhere in the function with the values of
-    /// x9 to x17 or of the flags.
+    /// `insertion` and its snippet stay at their addresses until the probe is unregistered. The snippet may be executed
+    /// with the operand of `insertion`. If the probed instruction faults, the kernel does not continue elsewhere in the
+    /// function with the values of x9 to x17 or of the flags.
     pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
         self.insertion = Some(InsertionRef::new(insertion));
         self
@@ -143,7 +148,7 @@ impl KprobeBuilder {
         self
     }
 
-    /// Gives `word` to the handlers, as [`Hit::data`](super::Hit::data).
+    /// Passes `word` to the handlers: [`Hit::data`](super::Hit::data).
     pub const fn data(mut self, word: usize) -> Self {
         self.data = word;
         self
@@ -155,8 +160,8 @@ impl KprobeBuilder {
         self
     }
 
-    /// Has the instruction executed in this mode, or a slower one, though a faster one may be possible: for comparison, and
-    /// for tests. Of several probes on an instruction, the one that allows least decides.
+    /// Executes the instruction in the mode `fastest` or a slower one, even if a faster one is possible. For
+    /// comparisons and tests. If several probes share an instruction, the slowest of their limits applies.
     pub const fn at_most(mut self, fastest: Mode) -> Self {
         self.fastest = fastest;
         self

@@ -15,16 +15,16 @@ use super::snippet::{Insertion, InsertionRef};
 use super::{MAX_ACTIVE, Mode, ProbeError, Registration};
 use crate::platform;
 
-/// A probe on the returns of a function. Dropping it unregisters it: calls in progress return as they would
+/// A probe on the returns of a function. Dropping it unregisters it: calls in progress then return as they would
 /// without it.
 ///
-/// Every call in progress takes an instance from a list that is filled when the probe is registered. A call
-/// that finds none is not followed, and counted by [`missed`](Registration::missed): hits and missed calls add up to
-/// the calls that have been made and have ended, less those that the entry handler has declined.
+/// Every call in progress takes an instance from a pool that is filled when the probe is registered. A call that finds
+/// no free instance is not followed, and [`missed`](Registration::missed) counts it. Hits and missed calls together are
+/// the calls that have been made and have ended, except those that the entry handler has declined.
 #[derive(Debug)]
 pub struct Kretprobe(Registration);
 
-/// A kretprobe that is not registered yet.
+/// A kretprobe that has not been registered yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a probe does nothing until it is registered"]
 pub struct KretprobeBuilder {
@@ -40,7 +40,7 @@ pub struct KretprobeBuilder {
 }
 
 impl Kretprobe {
-    /// A probe on the returns of the function at the virtual address `function`.
+    /// Makes a probe on the returns of the function at the virtual address `function`.
     pub const fn at(function: usize) -> KretprobeBuilder {
         KretprobeBuilder {
             function,
@@ -62,20 +62,20 @@ impl Kretprobe {
     /// If interrupts are masked.
     pub fn unregister(self) {}
 
-    /// Registers many probes at once: the other CPUs are held once for all of them, or few times. The results are in the
-    /// order of the probes, and those of [`KretprobeBuilder::register`].
+    /// Registers many probes at once: the other CPUs are held once for all of them, or a few times. Returns one result
+    /// for each probe, in the order of the probes, as from [`KretprobeBuilder::register`].
     ///
     /// # Errors
     ///
-    /// [`ProbeError::OutOfMemory`], about the lists of them; nothing has changed then.
+    /// [`ProbeError::OutOfMemory`] if there is no memory for the lists of probes; nothing has changed then.
     pub fn register_all(
         probes: impl IntoIterator<Item = KretprobeBuilder>,
     ) -> Result<Vec<Result<Self, ProbeError>>, ProbeError> {
         Registration::all(probes.into_iter().map(|probe| (probe.function, probe.request())), Self)
     }
 
-    /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one. Returns how many hits they have
-    /// [missed](Registration::missed), up to the last.
+    /// Unregisters many probes at once, as [`unregister`](Self::unregister) does one. Returns the total of the hits
+    /// that they have [missed](Registration::missed), up to the last one.
     ///
     /// # Panics
     ///
@@ -94,7 +94,7 @@ impl Deref for Kretprobe {
 }
 
 impl KretprobeBuilder {
-    /// Calls `handler` at the entry of the function; it may decline to follow the call.
+    /// Calls `handler` at the entry of the function. The handler may decline to follow the call.
     pub const fn entry(mut self, handler: EntryHandler) -> Self {
         self.entry = Some(handler);
         self
@@ -106,35 +106,39 @@ impl KretprobeBuilder {
         self
     }
 
-    /// Follows up to `calls` calls at a time, 1 to [`MAX_ACTIVE`]. By default twice as many as there are CPUs, as Linux does, and
-    /// not less than 64, since every task can be in one.
+    /// Follows up to `calls` calls at the same time, from 1 to [`MAX_ACTIVE`]. The default is twice the number of CPUs,
+    /// as in Linux, but at least 64, because every task can be in a call.
     pub const fn maxactive(mut self, calls: u32) -> Self {
         self.maxactive = Some(calls);
         self
     }
 
-    /// Gives each call `words` private words.
+    /// Gives each call `words` private words: [`Call::instance_data`](super::Call::instance_data).
     pub const fn data_words(mut self, words: usize) -> Self {
         self.data_words = words;
         self
     }
 
-    /// Gives `word` to the handlers, as [`Call::data`](super::Call::data).
+    /// Passes `word` to the handlers: [`Call::data`](super::Call::data).
     pub const fn data(mut self, word: usize) -> Self {
         self.data = word;
         self
     }
 
-    /// Has the code of a return do what the snippet of `insertion` says instead of calling the handler that was given to
-    /// [`handler`](Self::handler), in the usual case: where callers show that they need nothing that the function leaves in x9 to
-    /// x17 and in the flags, where this is the only probe of the instruction, or beside one with a snippet, and it asks for no more of the
-    /// entry than to follow the call. Elsewhere, and where the snippet leaves it to the handler, that is called: it has to mean the same. The snippet
-    /// finds all other registers as the function returned them.
+    /// Runs the snippet of `insertion` at a return in the usual case, instead of calling the handler given to
+    /// [`handler`](Self::handler).
+    ///
+    /// This is done if the callers show that they do not need what the function leaves in x9 to x17 and in the flags,
+    /// if this is the only probe on the instruction, or shares it with one that has a snippet, and if the probe does
+    /// nothing at the entry but follow the call. Otherwise, and whenever the snippet takes its exit to the handler, the
+    /// handler is called, so the two must have the same meaning. The snippet finds all other registers as the function
+    /// returned them.
     ///
     /// # Safety
     ///
-    /// `insertion` and its snippet stay where they are until the probe is unregistered. The snippet may be executed with the
-    /// operand of `insertion`, also for calls in progress while the probe is unregistered; after that it is not.
+    /// `insertion` and its snippet stay at their addresses until the probe is unregistered. The snippet may be executed
+    /// with the operand of `insertion`, also for calls in progress while the probe is being unregistered, but not after
+    /// that.
     pub const unsafe fn snippet(mut self, insertion: &Insertion) -> Self {
         self.insertion = Some(InsertionRef::new(insertion));
         self
@@ -146,8 +150,8 @@ impl KretprobeBuilder {
         self
     }
 
-    /// Has the first instruction executed in this mode, or a slower one, though a faster one may be possible: for
-    /// comparison, and for tests.
+    /// Executes the first instruction in the mode `fastest` or a slower one, even if a faster one is possible. For
+    /// comparisons and tests.
     pub const fn at_most(mut self, fastest: Mode) -> Self {
         self.fastest = fastest;
         self
@@ -177,7 +181,7 @@ impl KretprobeBuilder {
     }
 }
 
-/// A pool of `count` free instances with `data_words` words of data each, if there is memory for it.
+/// Makes a pool of `count` free instances with `data_words` words of private data each; `None` if there is no memory.
 pub(super) fn make_pool(count: u32, data_words: usize) -> Option<Pool> {
     let words = (count as usize).checked_mul(data_words)?;
     let instances = fallible::boxed_slice((0..count).map(|index| Instance::free(index, count))).ok()?;

@@ -1,11 +1,13 @@
 //! Probes: registering them, and what happens when they are hit.
 //!
-//! There are two halves, and the line between them is the one that keeps the engine sound. `hit` is what runs
-//! between a breakpoint, or the branch to a stub, and the return to probed code; it can be interrupted by nothing, waits
-//! for nothing but another CPU in the same half, and cannot be probed. The other modules run in tasks: they check that an
-//! address can be probed ([`check()`]), keep the list of all probes and patch the text (`registry`), and hand out
-//! the slots in which instructions are executed (`arena`, `stub_builder`). They publish to the hit path by storing a pointer,
-//! and free nothing that it may still be using.
+//! There are two halves, and the line between them keeps the engine sound.
+//!
+//! - `hit` runs between a breakpoint, or the branch to a stub, and the return to probed code. Nothing can interrupt it,
+//!   it waits for nothing but another CPU in the same half, and it cannot be probed.
+//! - The other modules run in tasks. They check that an address can be probed ([`check()`]), keep the list of all
+//!   probes and patch the text (`registry`), and hand out the slots and stubs in which instructions are executed
+//!   (`arena`, `stub_builder`). They publish to the hit path by storing a pointer, and free nothing that it may still
+//!   be using.
 
 mod aliasable;
 mod arena;
@@ -50,54 +52,55 @@ use crate::interrupts;
 use crate::text::{self, Word};
 use hit::{returns, trampoline};
 
-/// The largest number of calls that a return probe can follow at a time (the limit of Linux `kprobe_events`).
+/// The largest number of calls that one return probe can follow at the same time (the limit of Linux `kprobe_events`).
 pub const MAX_ACTIVE: u32 = 4096;
 
-/// A registered probe, as it is shown to people.
+/// A registered probe, as listings show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeInfo {
     /// The virtual address of the probed instruction.
     pub address: usize,
-    /// What kind of probe it is.
+    /// Whether it is a kprobe or a kretprobe.
     pub kind: ProbeKind,
-    /// How the probed instruction is executed; nothing while no probe there is armed.
+    /// How the probed instruction is executed; `None` while no probe on that instruction is armed.
     pub mode: Option<Mode>,
-    /// Why it is not executed in the fastest mode that its probes allow.
+    /// The reason why the instruction is not executed in the fastest mode that its probes allow; `None` if it is.
     pub fallback: Option<Fallback>,
-    /// Whether it is armed.
+    /// Whether the probe is armed.
     pub enabled: bool,
-    /// How many hits it has been told of.
+    /// The number of hits that the probe has reported: its handler was called, or its snippet ran.
     pub hits: u64,
-    /// How many hits it has not been told of.
+    /// The number of hits that the probe could not report.
     pub missed: u64,
-    /// The word that it was registered with.
+    /// The word that the probe was registered with.
     pub data: usize,
 }
 
-/// The kinds of probes.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeKind {
-    /// On one instruction.
+    /// A probe on one instruction.
     Kprobe,
-    /// On the returns of a function.
+    /// A probe on the returns of a function.
     Kretprobe,
 }
 
-/// How a probed instruction is executed, from the slowest way to the fastest.
+/// How a probed instruction is executed. Ordered from the slowest mode to the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// From a slot, with a second breakpoint behind it, so that post-handlers can be told: two exceptions.
+    /// From a slot, followed by a second breakpoint after which the post-handlers are called: two exceptions.
     Stepped,
-    /// On the saved registers, within the exception, since it would not do the same in a slot.
+    /// On the saved registers, within the exception, because the instruction would not do the same in a slot: one
+    /// exception.
     Simulated,
-    /// From a slot, with a branch to the next instruction behind it: one exception.
+    /// From a slot, followed by a branch to the next instruction: one exception.
     Boosted,
-    /// From a stub, to which a branch leads that stands in the place of the instruction: no exception.
+    /// From a stub; a branch to the stub replaces the instruction: no exception.
     Optimized,
-    /// The same, but from a stub that saves only what a call passes, for a handler that reads only that.
+    /// From a stub that saves only what a call passes, for a handler that reads nothing else: no exception.
     Lean,
-    /// The same, but what the probe does is a [`Snippet`] in its stub, or where the function returns to, and no handler is called
-    /// in the usual case.
+    /// From a stub that contains the probe's [`Snippet`], or with a snippet where the function returns to: no
+    /// exception, and no call of a handler in the usual case.
     Compiled,
 }
 
@@ -118,59 +121,62 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What the probes take, beside the general memory for the probes themselves.
+/// The memory that probes take, besides what the general allocator holds for the probes themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// How many instructions are probed.
+    /// The number of probed instructions.
     pub points: usize,
-    /// How many slots are in use.
+    /// The number of slots in use.
     pub slots: usize,
-    /// Bytes of executable memory that slots take, free ones included. It is never given back.
+    /// Bytes of executable memory allocated for slots, including free slots. It is never freed.
     pub slot_bytes: usize,
-    /// How many stubs are in use.
+    /// The number of stubs in use.
     pub stubs: usize,
-    /// Bytes of executable memory that stubs take, free ones included. It is never given back.
+    /// Bytes of executable memory allocated for stubs, including free stubs. It is never freed.
     pub stub_bytes: usize,
-    /// Bytes of the tables that lead from addresses to probes and back, and of the lists of what slots and stubs are free. It is
-    /// never given back.
+    /// Bytes of the tables that map addresses to probes and back, and of the free lists of slots and stubs. They are
+    /// never freed.
     pub table_bytes: usize,
-    /// Bytes of the counts of hits. They are never given back.
+    /// Bytes of the counts of hits. They are never freed.
     pub counter_bytes: usize,
 }
 
-/// Tells the engine that the task has ended and will not run again: calls of return-probed functions that it
-/// was in are counted as missed, and their instances are free for others.
+/// Tells the engine that a task has ended and will not run again. The calls of return-probed functions that it was in
+/// are counted as missed, and their instances become free for other calls.
 ///
-/// It waits for nothing: what unregistered probes have kept for such calls is freed when probes change next.
+/// It does not wait. Memory that unregistered probes have kept for such calls is freed at the next change of probes.
 ///
 /// # Safety
 ///
-/// The task whose calls these are does not run and never will again: a call that is still in progress would return to where another
+/// The task that owns `calls` does not run, and never will again: a call that is still in progress would return to the
+/// return address of another call.
 /// call came from.
 pub unsafe fn task_exited(calls: &TaskCalls) {
-    // SAFETY: by the caller; interrupts are masked.
+    // SAFETY: the caller guarantees that the task never runs again (see # Safety); `with_masked` masks interrupts.
     interrupts::with_masked(|| unsafe { returns::task_exited(calls) });
 }
 
-/// Waits until the hits that are being handled now, on any CPU, are over: what their handlers may have found before this was
-/// called, they use no more when it returns.
+/// Waits until the hits that are now being handled on any CPU are over. When it returns, no handler uses anything that
+/// it found before the call.
 ///
 /// # Panics
 ///
-/// If interrupts are masked, as they are in a handler, which would wait for itself.
+/// If interrupts are masked, as they are in a handler: it would wait for itself.
 pub fn synchronize() {
     assert!(!interrupts::are_masked(), "hits cannot be waited for with interrupts masked");
     text::patch::<arena::Used>(&[], &mut []);
 }
 
-/// Writes `words`, which are instructions and what these load, to the virtual address `address` and behind it, as probes are
-/// written, with all that makes instructions of them. A handler may begin there: a CPU has refetched when it comes to a probe that
-/// was armed since.
+/// Writes `words`, which are instructions and the literals that they load, at the virtual address `address` and after
+/// it, the way the engine writes its own code: with the cache maintenance that makes them executable.
+///
+/// The code may be the handler of a probe that is armed afterwards: every CPU refetches before it gets to that probe.
 ///
 /// # Safety
 ///
-/// `address` is a multiple of 4, in memory that [`Platform::allocate_executable`](crate::platform::Platform::allocate_executable)
-/// has mapped. The memory has room for all words, belongs to the caller, and no CPU executes it until this returns.
+/// `address` is a multiple of 4, in memory that
+/// [`Platform::allocate_executable`](crate::platform::Platform::allocate_executable) has mapped. The memory has room
+/// for all words and belongs to the caller, and no CPU executes it until this returns.
 pub unsafe fn write_instructions(address: usize, words: &[u32]) {
     let mut addresses = (address..).step_by(size_of::<u32>());
     for words in words.chunks(text::AT_ONCE) {
@@ -182,49 +188,49 @@ pub unsafe fn write_instructions(address: usize, words: &[u32]) {
     }
 }
 
-/// Whether the virtual address `address`, found as a return address, is that of the return-probe trampoline,
-/// which stands for the true one.
+/// Returns whether the virtual address `address`, found as a return address, is that of a return-probe trampoline,
+/// which stands for the true return address.
 #[inline(always)]
 #[must_use]
 pub fn is_trampoline(address: usize) -> bool {
     trampoline::is_kretprobe(address as u64)
 }
 
-/// Whether the virtual address `address`, found as a return address, is in a routine of the engine that calls handlers with
-/// x29 at the [record](crate::exception::TrapFrame::record) of a trap frame, as exception vectors do: a backtrace goes on in
-/// the code that was interrupted there.
+/// Returns whether the virtual address `address`, found as a return address, is in a routine of the engine that calls
+/// handlers with x29 at the [record](crate::exception::TrapFrame::record) of a trap frame, as exception vectors do. A
+/// backtrace continues there in the interrupted code.
 #[must_use]
 pub fn has_trap_frame(address: usize) -> bool {
     trampoline::with_trap_frame().contains(&address)
 }
 
-/// The call that a handler has been told of which has returned to the virtual address `address`, if that is in the routine
-/// of the engine that calls handlers with an [`Entry`], and x29 at its beginning: a backtrace goes on in the function that is
-/// called there, and then at the [return address](Entry::return_address).
+/// Returns the call that a handler is being told of, if the virtual address `address`, found as a return address, is in
+/// the routine of the engine that calls handlers with an [`Entry`] and with x29 at its beginning. A backtrace continues
+/// there in the called function, and after that at the [return address](Entry::return_address).
 ///
 /// # Safety
 ///
-/// `record` is the value of x29 in the frame record that has `address`; if `address` is what it was asked for, so many bytes as
-/// an [`Entry`] has can be read there, and change no more.
+/// `record` is the value of x29 in the frame record that contains `address`. If `address` is in that routine, the bytes
+/// of an [`Entry`] can be read at `record`, and do not change any more.
 #[must_use]
 pub unsafe fn entry_at<'a>(address: usize, record: usize) -> Option<&'a Entry> {
-    // SAFETY: the caller has promised it.
+    // SAFETY: the address is in the routine, so the caller guarantees that an `Entry` is at `record` (see # Safety).
     trampoline::with_entry().contains(&address).then(|| unsafe { &*(record as *const Entry) })
 }
 
-/// The true return address where a frame of the task of `calls` shows the trampoline.
+/// Returns the true return address of a function whose frame shows the trampoline, in the task that owns `calls`.
 ///
-/// `floor` is the lowest value that the stack pointer can have had when the function of that frame was entered:
-/// the virtual address behind its frame record; or the stack pointer, where the return address is still in x30.
+/// `floor` is the lowest value that the stack pointer can have had when the function was entered: the virtual address
+/// just after its frame record, or the stack pointer if the return address is still in x30.
 ///
 /// # Safety
 ///
-/// The task of `calls` is the one that runs on this CPU, or it is on no CPU until this returns, and what it did on the last one
-/// happens before this call. The list of calls of a task that runs elsewhere leads to instances that may have been freed.
+/// The task that owns `calls` runs on this CPU; or it runs on no CPU until this returns, and what it did last happens
+/// before this call. The call list of a task that runs elsewhere leads to instances that may have been freed.
 #[inline(always)]
 #[must_use]
 pub unsafe fn true_return_address(calls: &TaskCalls, floor: usize) -> Option<usize> {
-    // SAFETY: by the caller; interrupts are masked.
+    // SAFETY: the caller guarantees where the task runs (see # Safety); `with_masked` masks interrupts.
     let address = interrupts::with_masked(|| unsafe { returns::true_return_address(calls, floor as u64) });
     address.map(|address| address as usize)
 }

@@ -1,28 +1,29 @@
-//! Cache maintenance by address, for words that become instructions; the engine's own, and for the kernel that maps memory
-//! to be executed.
+//! Cache maintenance by address for words that become instructions. The engine uses it for its own writes, and a kernel
+//! for memory that it maps as executable.
 //!
-//! The instruction cache need not see what is in the data cache, nor notice that memory has changed. Before memory is
-//! executed that was written, the data cache is cleaned to the point of unification, then the instruction cache is
-//! invalidated, by the address that is executed, each completed by a barrier (Arm ARM, B2.4.4 and D7.5.9.4).
+//! The instruction cache need not see what is in the data cache, nor notice that memory has changed. So before memory
+//! that was written is executed, the data cache is cleaned to the point of unification; then the instruction cache is
+//! invalidated, by the address at which the memory is executed. A barrier completes each step (Arm ARM, B2.4.4 and
+//! D7.5.9.4).
 //!
-//! Line sizes come from CTR_EL0, and so does whether the maintenance is needed at all: where IDC or DIC is set,
-//! the hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.34), and the barriers
-//! alone remain.
+//! CTR_EL0 gives the line sizes, and tells whether the maintenance is needed at all: where IDC or DIC is set, the
+//! hardware keeps the caches coherent to the point of unification (Arm ARM, D24.2.34), and only the barriers remain.
 
 /// Cleans the data cache lines that hold the words at `offsets` from the virtual address `base` to the point of
-/// unification. They are mapped, there or at another address, and this one cleans what that one wrote: data caches are
-/// physically tagged. Words that follow one another in one line are cleaned together.
+/// unification. Consecutive words in one line are cleaned together.
+///
+/// The words may have been written through another virtual address: data caches are physically tagged.
 ///
 /// # Safety
 ///
-/// The words are mapped, and readable.
+/// The words are mapped and readable at `base`.
 #[cfg(target_os = "none")]
 #[inline(always)] // An iterator that is handed over may be moved by memcpy, which can be probed.
 pub unsafe fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_IDC == 0 {
         for line in lines(offsets.map(|offset| base + offset), data_line_of(type_register)) {
-            // SAFETY: cleaning changes no memory, and the address is mapped, by the caller.
+            // SAFETY: cleaning changes no memory, and the caller guarantees that the address is mapped (see # Safety).
             unsafe { core::arch::asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
     }
@@ -30,27 +31,28 @@ pub unsafe fn clean_data(base: usize, offsets: impl Iterator<Item = usize>) {
     unsafe { core::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
 }
 
-/// Invalidates the instruction cache lines that hold the words at these virtual addresses on all CPUs, and makes this one refetch.
+/// Invalidates the instruction cache lines of the words at these virtual addresses on all CPUs, and makes this CPU
+/// refetch.
 ///
 /// # Safety
 ///
-/// The words are mapped, and readable.
+/// The words are mapped and readable.
 #[cfg(target_os = "none")]
-#[inline(always)] // As above.
+#[inline(always)] // The iterator may be moved by memcpy, which can be probed.
 pub unsafe fn invalidate_instructions(addresses: impl Iterator<Item = usize>) {
     let type_register = cache_type();
     if type_register & CTR_DIC == 0 {
         for line in lines(addresses, 4 << (type_register & 0xf)) {
-            // SAFETY: invalidating loses nothing: instruction caches are never written back. The address is mapped, by the
-            // caller.
+            // SAFETY: invalidating loses nothing, because instruction caches are never written back. The caller
+            // guarantees that the address is mapped (see # Safety).
             unsafe { core::arch::asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
     }
     refetch();
 }
 
-/// Completes the invalidation, and has the following instructions fetched anew. A function of its own, so that a caller's loop
-/// over pages contains no ISB: the audit takes a loop with one for a loop that waits.
+/// Completes the invalidation, and has the following instructions fetched anew. It is a function of its own so that a
+/// caller's loop over pages contains no ISB: the audit takes a loop with an ISB for a loop that waits.
 #[cfg(target_os = "none")]
 #[inline(never)]
 fn refetch() {
@@ -58,14 +60,15 @@ fn refetch() {
     unsafe { core::arch::asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
-/// The bytes of the smallest data cache line.
+/// Returns the size of the smallest data cache line, in bytes.
 #[cfg(target_os = "none")]
 #[must_use]
 pub fn data_line() -> usize {
     data_line_of(cache_type())
 }
 
-/// The same, of the value of CTR_EL0: DminLine is log2 of the words in it.
+/// Returns the size of the smallest data cache line, in bytes, for this value of CTR_EL0. DminLine is log2 of the
+/// line's words.
 #[cfg(target_os = "none")]
 const fn data_line_of(type_register: u64) -> usize {
     4 << ((type_register >> CTR_DMIN_LINE) & 0xf)
@@ -89,27 +92,27 @@ fn cache_type() -> u64 {
     value
 }
 
-/// The addresses of the lines of `size` bytes that hold the words at `addresses`; each once where the words in it follow one
-/// another.
+/// Returns the addresses of the lines of `size` bytes that hold the words at `addresses`. Consecutive words in one line
+/// give it once.
 #[cfg(any(target_os = "none", test))]
 fn lines(addresses: impl Iterator<Item = usize>, size: usize) -> impl Iterator<Item = usize> {
     let mut last = None;
     addresses.map(move |address| address & !(size - 1)).filter(move |&line| last.replace(line) != Some(line))
 }
 
-/// The tests of the host write words that it does not execute.
+/// Does nothing: the host's tests do not execute the words that they write.
 ///
 /// # Safety
 ///
-/// It does nothing.
+/// It does nothing, so any argument is safe.
 #[cfg(not(target_os = "none"))]
 pub unsafe fn clean_data(_base: usize, _offsets: impl Iterator<Item = usize>) {}
 
-/// See [`clean_data`].
+/// Does nothing: the host's tests do not execute the words that they write.
 ///
 /// # Safety
 ///
-/// It does nothing.
+/// It does nothing, so any argument is safe.
 #[cfg(not(target_os = "none"))]
 pub unsafe fn invalidate_instructions(_addresses: impl Iterator<Item = usize>) {}
 

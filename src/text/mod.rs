@@ -1,7 +1,7 @@
-//! Changing instructions, some of which may be executing.
+//! Changes instructions that may be executing.
 //!
-//! The order is always the same, and each step is here because leaving it out fails on hardware, though not in
-//! an emulator without caches:
+//! The order is always the same. Each step is here because leaving it out fails on hardware, though not in an emulator
+//! without caches:
 //!
 //! 1. the new words are stored through a short-lived writable alias: each is one aligned store, so that a CPU that
 //!    fetches it meanwhile sees the old or the new one and nothing between (Arm ARM, B2.2.1);
@@ -10,13 +10,13 @@
 //! 4. barriers complete both, and this CPU refetches (Arm ARM, B2.4.4 "Concurrent modification and execution of
 //!    instructions", and the sequence in D7.5.9.4).
 //!
-//! That is all for memory that no CPU executes yet ([`write`]): it comes to an instruction there only through a context
-//! synchronization event, the exception of a breakpoint or the end of [`patch`].
+//! That is all for memory that no CPU executes yet ([`write`]). A CPU gets to an instruction there only through a
+//! context synchronization event: the exception of a breakpoint, or the end of [`patch`].
 //!
-//! A word may be replaced while another CPU executes it only if both the old and the new one are in the set that
-//! B2.4.4 names (B, BL, BRK, HVC, ISB, NOP, SMC, SVC). A probe point holds any instruction, so [`patch`] holds the
-//! other CPUs ([`platform::hold_cpus`]) during steps 1 to 4, and each executes a context synchronization event before it
-//! goes on. It does so for at most [`AT_ONCE`] words at a time, which bounds how long interrupts are masked.
+//! A word may be replaced while another CPU executes it only if both the old and the new one are in the set that B2.4.4
+//! names (B, BL, BRK, HVC, ISB, NOP, SMC, SVC). A probe point may hold any instruction, so [`patch`] holds the other
+//! CPUs ([`platform::hold_cpus`]) during steps 1 to 4, and each of them executes a context synchronization event before
+//! it resumes. It holds them for at most [`AT_ONCE`] words at a time, which bounds how long interrupts are masked.
 
 pub mod cache;
 
@@ -25,7 +25,7 @@ use core::ptr;
 
 use crate::{interrupts, platform};
 
-/// Words that follow one another in one page, and the virtual address, a multiple of 4, that the first is to be written to.
+/// Consecutive words in one page, and the virtual address, a multiple of 4, at which the first is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words<const N: usize> {
     pub(crate) address: usize,
@@ -34,9 +34,9 @@ pub(crate) struct Words<const N: usize> {
 
 pub(crate) type Word = Words<1>;
 
-/// The virtual addresses of all words of `group`, from number `index` of its first item on.
+/// Iterates over the virtual addresses of all words of `group`, from word `index` of its first item on.
 //
-// Written out: at some levels of optimization, ranges and the adapters of `core` are functions that can be probed.
+// Written by hand: at some levels of optimization, ranges and the adapters of `core` are functions that can be probed.
 struct Addresses<'a, const N: usize> {
     group: &'a [Words<N>],
     index: usize,
@@ -57,21 +57,21 @@ impl<const N: usize> Iterator for Addresses<'_, N> {
     }
 }
 
-/// A place that can be reused unless a CPU or a task was interrupted in it.
+/// Memory for code, such as a slot or a stub, that can be reused unless a CPU or a task was interrupted in it.
 pub(crate) trait Place {
-    /// Its virtual addresses.
+    /// Returns its virtual addresses.
     fn range(&self) -> Range<usize>;
 
-    /// A CPU or a task was interrupted in it. Called while the other CPUs are held.
+    /// Records that a CPU or a task was interrupted in it. Called while the other CPUs are held.
     fn occupy(&mut self);
 }
 
-/// How many words are written while the other CPUs are held.
+/// The largest number of words that are written while the other CPUs are held.
 pub(crate) const AT_ONCE: usize = 256;
 
 const PAGE: usize = 4096;
 
-/// Writes `words`, in this order, to memory that no CPU executes, and makes them instructions.
+/// Writes `words`, in this order, to memory that no CPU executes, and makes them executable.
 pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
     let mut rest = words;
     while let Some(&Words { address: first, .. }) = rest.first() {
@@ -83,33 +83,35 @@ pub(crate) fn write<const N: usize>(words: &[Words<N>]) {
             for Words { address, words } in group {
                 for (index, word) in words.iter().enumerate() {
                     let offset = (address & (PAGE - 1)) + 4 * index;
-                    // SAFETY: the alias is good for the page that the address is in, and aligned as it is. The store is
-                    // volatile so that it is one store of the whole word.
+                    // SAFETY: `with_writable` gave an alias for the whole page that contains the address, aligned like
+                    // the page. The store is volatile so that it is one store of the whole word.
                     unsafe { alias.add(offset).cast::<u32>().write_volatile(word.to_le()) };
                 }
             }
-            // SAFETY: they were just written there.
+            // SAFETY: the loop above has just written the words there, so they are mapped.
             unsafe { cache::clean_data(alias.addr(), addresses().map(|address| address & (PAGE - 1))) };
         });
-        // SAFETY: the callers have checked that the addresses lie in text, or have them from the kernel as executable memory.
+        // SAFETY: the callers have checked that the addresses lie in text, or got them from the kernel as executable
+        // memory.
         unsafe { cache::invalidate_instructions(addresses()) };
         rest = others;
     }
 }
 
-/// Replaces instructions that any CPU may be executing, with the other CPUs held. Marks those of `places`, sorted by address,
-/// in which a CPU or a task is interrupted while the CPUs are held for the last time, also if there are no words.
+/// Replaces instructions that any CPU may be executing, with the other CPUs held. Marks the items of `places`, sorted
+/// by address, in which a CPU or a task is interrupted while the CPUs are held for the last time; it does so even if
+/// there are no words.
 ///
-/// When this returns, every CPU has left the code that it ran with interrupts masked when this was called.
+/// When this returns, every CPU has left any code that it ran with interrupts masked at the time of the call.
 //
-// Inlined: it holds the other CPUs for tasks, and is no part of the closed region that this module is in.
+// Inlined: it holds the other CPUs on behalf of tasks, and is not part of the closed region that this module is in.
 #[inline(always)]
 pub(crate) fn patch<P: Place>(words: &[Word], places: &mut [P]) {
     let mut rest = words;
     loop {
         let (group, others) = rest.split_at_checked(AT_ONCE).unwrap_or((rest, &[]));
         platform::hold_cpus(&mut || {
-            // The kernel may have masked PSTATE.I alone, and a fast interrupt on this CPU may execute what is written.
+            // The kernel may have masked only PSTATE.I, and a fast interrupt on this CPU may execute what is written.
             interrupts::with_masked(|| write(group));
             if others.is_empty() && !places.is_empty() {
                 platform::interrupted(&mut |pc| mark(places, pc));
@@ -122,9 +124,10 @@ pub(crate) fn patch<P: Place>(words: &[Word], places: &mut [P]) {
     }
 }
 
-/// Marks the one of `places`, sorted by address, that the virtual address `pc` is in.
+/// Marks the item of `places`, sorted by address, that contains the virtual address `pc`, if there is one.
 fn mark(places: &mut [impl Place], pc: usize) {
-    // The first that does not lie below; by hand, as a search of `core` may be compiled to a function that can be probed.
+    // Finds the first place that does not lie below `pc`. By hand: a search of `core` may be compiled to a function
+    // that can be probed.
     let (mut from, mut to) = (0, places.len());
     while from < to {
         let middle = from.midpoint(to);
@@ -138,9 +141,9 @@ fn mark(places: &mut [impl Place], pc: usize) {
     }
 }
 
-/// The instruction at the virtual address `address`, which is aligned to 4 and in readable text.
+/// Reads the instruction at the virtual address `address`, which is a multiple of 4 and in readable text.
 pub(crate) fn read(address: usize) -> u32 {
-    // SAFETY: the callers have checked that the address lies in the text that the kernel has declared. Other
-    // tasks may write it, under the registry's lock and one whole word at a time, hence the volatile load.
+    // SAFETY: the callers have checked that the address lies in the text that the kernel has declared. Other tasks may
+    // write it, holding the registry's lock and one whole word at a time; hence the volatile load.
     u32::from_le(unsafe { ptr::with_exposed_provenance::<u32>(address).read_volatile() })
 }
