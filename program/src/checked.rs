@@ -1,4 +1,4 @@
-//! A program that has been checked: its code, and what of it is the language's.
+//! A checked program: its code, and the tables that give the code's numbers their meaning in the language.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,22 +10,22 @@ use crate::report::Piece;
 use crate::syntax::Probe;
 use kprobes_types::TypeId;
 
-/// A program, checked. Its text is a line for each op, to show what it was lowered to.
+/// A program that passed the checker. `Display` writes one line for each op, to show what the program was lowered to.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// What runs.
+    /// The code and the maps that [`kprobes_vm`] runs.
     pub code: Code,
-    /// Where each clause runs, in the order of the text.
+    /// The probes of each clause, in the order of the text.
     pub probes: Vec<Vec<Probe>>,
-    /// The actions that the code asks for by their numbers.
+    /// The actions that the code requests, indexed by their numbers.
     pub actions: Vec<Action>,
-    /// The formats of times, by their numbers.
+    /// The format strings of times, indexed by their numbers.
     pub formats: Vec<String>,
-    /// The types of the parts of tuples, by their numbers.
+    /// The part types of each tuple type, indexed by the number of the tuple type.
     pub tuples: Vec<Vec<Type>>,
-    /// What values of Rust are, by their numbers.
+    /// The Rust types of values, indexed by their numbers.
     pub known: Vec<Known>,
-    /// The blocks of values as a whole, by their numbers.
+    /// The blocks of Rust values that are captured as a whole, indexed by their numbers.
     pub images: Vec<Vec<Block>>,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Checked {
     }
 }
 
-/// The calls that write a text.
+/// The calls that write formatted text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     /// `printf`.
@@ -63,56 +63,56 @@ pub enum Said {
     Warning,
 }
 
-/// A value of Rust, and what of it the words of a value are.
+/// A Rust value, and how the words of a language value represent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// All of it, in one word.
+    /// The whole value, in one word.
     Whole(TypeId),
-    /// Which variant it is of an enum with fields: the distance of its tag from that of the first, or `u64::MAX` for the variant
-    /// that has all tags that no other has.
+    /// The variant of an enum with fields, as the distance of its tag from the first tag. The value is `u64::MAX` for
+    /// the variant that owns every tag that no other variant has.
     Variant {
         /// The enum.
         of: TypeId,
-        /// The tag of the first.
+        /// The tag of the first variant.
         first: u64,
     },
-    /// All of it, and what it refers to, in the blocks of this number.
+    /// The whole value and what it refers to, in the blocks of this number.
     Image(u8),
-    /// No value of Rust, but the address of an instruction, which stands for its line of source.
+    /// Not a Rust value: the address of an instruction, shown as its line of source.
     Line,
 }
 
-/// Bytes of a value, or of what a reference in one leads to.
+/// Bytes of a value, or of the memory that a reference in the value leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Which word of the value has how many bytes could be read; the bytes follow.
+    /// The index of the word that holds the number of bytes read. The bytes follow this word.
     pub at: u8,
-    /// Of which type it is, or its elements are.
+    /// The type of the value, or of its elements.
     pub of: TypeId,
-    /// How many bytes there is room for.
+    /// The size of the room for the value, in bytes.
     pub bytes: u32,
-    /// In which block the reference is; the first is the value itself.
+    /// The block that holds the reference. Block 0 is the value itself.
     pub parent: u8,
-    /// Where it is in that, in bytes.
+    /// The offset of the reference in that block, in bytes.
     pub offset: u32,
 }
 
-/// What is done by a task.
+/// Work that a task does for the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `printf`: the text between the values, and how each is shown.
+    /// `printf` and its relatives: the literal text, and a conversion for each value.
     Format {
-        /// In the order of the text.
+        /// The pieces of the format, in the order of the text.
         pieces: Vec<Piece>,
-        /// Which call it is.
+        /// The call that wrote the text.
         kind: Said,
     },
     /// `print` of a value.
     Print {
-        /// What it is.
+        /// The type of the value.
         of: Type,
     },
-    /// `print` of an entry of a map: its key, then its value.
+    /// `print` of an entry of a map: the key, then the value.
     PrintEntry {
         /// The number of the map.
         map: u8,
@@ -121,17 +121,17 @@ pub enum Action {
     PrintMap {
         /// The number of the map.
         map: u8,
-        /// How many entries, the greatest; all if 0.
+        /// The number of entries to print, greatest values first; 0 prints all.
         top: u64,
-        /// What the numbers are divided by, from 1.
+        /// The divisor for the numbers, at least 1.
         divisor: u64,
     },
-    /// `clear` of a map: no keys.
+    /// `clear` of a map: removes all keys.
     Clear {
         /// The number of the map.
         map: u8,
     },
-    /// `zero` of a map: all its keys, with zeros.
+    /// `zero` of a map: keeps all keys and sets their values to zero.
     Zero {
         /// The number of the map.
         map: u8,

@@ -1,4 +1,4 @@
-//! What is wrong with a program, and where: the user sees the place and a sentence.
+//! The problems a program can have, each with its place in the text. The user sees the marked line and a sentence.
 
 use core::fmt;
 
@@ -10,43 +10,44 @@ use unicode_width::UnicodeWidthStr;
 /// A part of the text of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// How many bytes precede it.
+    /// The byte offset of the first byte.
     pub start: usize,
-    /// How many bytes precede what follows it.
+    /// The byte offset after the last byte.
     pub end: usize,
 }
 
 impl Span {
-    /// From the start of this one to the end of `other`.
+    /// Returns the span from the start of this one to the end of `other`.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
         Self { start: self.start, end: other.end }
     }
 
-    /// The line of `source`, the text of the program, that this is in, and below it a mark: two lines, the last without its end.
+    /// Returns two lines to display: the line of `source`, the text of the program, that holds this span, and a line
+    /// that marks the span below it. The second line has no newline.
     #[must_use]
     pub fn mark(self, source: &str) -> Mark<'_> {
         Mark { span: self, source }
     }
 
-    /// This part of `source`, the text of the program.
+    /// Returns this part of `source`, the text of the program, or an empty string if the span is outside it.
     pub(crate) fn of(self, source: &str) -> &str {
         source.get(self.start..self.end).unwrap_or("")
     }
 
-    /// The error that `problem` is here.
+    /// Returns the error for `problem` at this span.
     #[must_use]
     pub fn error(self, problem: Problem) -> Error {
         Error { problem, span: self }
     }
 }
 
-/// A program that is refused: why, and the part of its text that is the cause.
+/// A refused program: the problem, and the part of the text that causes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
-    /// Where.
+    /// The part of the text that causes the problem.
     pub span: Span,
 }
 
@@ -63,14 +64,15 @@ impl From<OutOfMemory> for Problem {
 }
 
 impl Error {
-    /// Text that shows the line of `source`, the text of the program, with the cause marked below it, and the sentence.
+    /// Returns text that shows the line of `source`, the text of the program, marks the cause below it, and adds the
+    /// sentence.
     #[must_use]
     pub fn within<'a>(&self, source: &'a str) -> Marked<'a> {
         Marked { error: *self, source }
     }
 }
 
-/// An error within the text of its program: three lines, the last without its end.
+/// An error shown in the text of its program: three lines, the last without a newline.
 #[derive(Clone, Copy, Debug)]
 pub struct Marked<'a> {
     error: Error,
@@ -83,7 +85,7 @@ impl fmt::Display for Marked<'_> {
     }
 }
 
-/// A part of a program, marked in its line.
+/// A span of a program, marked in its line.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark<'a> {
     span: Span,
@@ -102,7 +104,8 @@ impl fmt::Display for Mark<'_> {
     }
 }
 
-/// What is as wide below a text as the text is: a character may have no columns of a terminal, or two. A tab is one, too.
+/// White space as wide as a text on a terminal, to put a mark below that text. A character takes 0, 1 or 2 columns.
+/// Tabs are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Indent<'a>(pub &'a str);
 
@@ -115,30 +118,30 @@ impl fmt::Display for Indent<'_> {
     }
 }
 
-/// What a value is, for a sentence.
+/// The noun for the type of a value in error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noun {
     /// A number.
     Integer,
-    /// The address of one.
+    /// The address of a number.
     Pointer,
     /// Text.
     Text,
-    /// An address that is shown as the function that it is in.
+    /// An address that is shown as the function that contains it.
     Symbol,
-    /// Where the kernel was called from.
+    /// A call stack of the kernel.
     Stack,
     /// A probe.
     Site,
     /// Bytes of memory.
     Bytes,
-    /// A time, shown by a format.
+    /// A time with its format.
     Time,
-    /// Values in a row.
+    /// A tuple.
     Tuple,
-    /// A value of Rust.
+    /// A Rust value.
     Known,
-    /// What a map collects.
+    /// An aggregation of a map.
     Aggregate,
     /// No value.
     Nothing,
@@ -180,21 +183,22 @@ impl fmt::Display for Noun {
     }
 }
 
-/// Names that there are, for a sentence. A problem is small, as each step of the reader returns one or none.
+/// Names to suggest in an error message. Listed by reference to the tables rather than copied, so that a [`Problem`]
+/// stays small: each step of the parser may return one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// These.
+    /// These names.
     Names(&'static [&'static str]),
-    /// Those of the arguments of the function at this virtual address.
+    /// The names of the arguments of the function at this virtual address.
     Arguments(&'static Types<'static>, u64),
-    /// Those of the fields of a struct.
+    /// The names of the fields of this struct.
     Fields(&'static Types<'static>, TypeId),
-    /// Those of the variants of an enum.
+    /// The names of the variants of this enum.
     Variants(&'static Types<'static>, TypeId),
 }
 
 impl Listed {
-    /// A name, by its number from 0 on.
+    /// Returns the name with this index, from 0.
     fn nth(self, number: usize) -> Option<&'static str> {
         match self {
             Self::Names(names) => names.get(number).copied(),
@@ -214,7 +218,7 @@ impl Listed {
 
 impl fmt::Display for Listed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// How many names a sentence lists.
+        /// The number of names that a sentence lists at most.
         const MOST: usize = 8;
         let mut before = "";
         for number in 0..MOST {
@@ -226,7 +230,7 @@ impl fmt::Display for Listed {
     }
 }
 
-/// What can be wrong with a program. `Display` writes a sentence without its full stop.
+/// A problem of a program. `Display` writes a sentence without its full stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
@@ -236,291 +240,292 @@ pub enum Problem {
     OpenComment,
     /// A string without its last quotation mark.
     OpenText,
-    /// `\` and something that is no escape.
+    /// `\` without a known escape.
     Escape,
     /// A string that is too long.
     LongText {
-        /// The most bytes.
+        /// The maximum, in bytes.
         most: usize,
     },
-    /// Digits that are no number, or one of more than 64 bits.
+    /// Digits that form no number, or a number of more than 64 bits.
     Number,
     /// `$` without a name.
     VariableName,
-    /// The text is longer than a program can be.
+    /// A program that is too long.
     LongProgram {
-        /// The most bytes.
+        /// The maximum, in bytes.
         most: usize,
     },
-    /// There is no memory to read or to check the program.
+    /// Not enough memory to parse or check the program.
     OutOfMemory,
-    /// There is no program.
+    /// An empty program.
     Empty,
-    /// The name of a probe begins with no kind of probe.
+    /// A probe whose name begins with no kind of probe.
     ProbeKind,
-    /// Nothing follows the kind of a probe.
+    /// A kind of probe with nothing after it.
     ProbeName,
-    /// A bracket in the name of a probe that is not closed.
+    /// An unclosed bracket in the name of a probe.
     OpenBracket,
-    /// An offset that is no number.
+    /// An offset that is not a number of bytes divisible by 4.
     Offset,
-    /// An offset, or copies, of more functions than one.
+    /// An offset, or `inline:` copies, for more than one function.
     GlobOffset,
-    /// Something other than a function, or a glob of them.
+    /// Something other than one function or one glob.
     OneGlob,
-    /// Something other than what `interval` takes.
+    /// An `interval` with an invalid unit or count.
     Interval,
     /// `inline` with neither `entry` nor `return`.
     InlineWhere,
-    /// Something other than a `{` behind the probes.
+    /// Something other than `{` after the probes.
     Block,
-    /// A block that is not closed.
+    /// A block without its `}`.
     OpenBlock,
-    /// Something other than this sign.
+    /// Something other than this token.
     Expected {
-        /// The sign.
+        /// The expected token.
         sign: &'static str,
     },
     /// Something other than a statement.
     Statement,
     /// Something other than a value.
     Value,
-    /// A predicate that is not ended by `/`.
+    /// A predicate without its closing `/`.
     OpenPredicate,
-    /// Brackets or blocks within each other, more than can be.
+    /// Brackets or blocks that are nested too deeply.
     Deep,
-    /// `++` or an assignment to something that cannot change.
+    /// `++` or an assignment to something that is not a variable or a map.
     NoTarget,
-    /// A value that is nothing done.
+    /// An expression statement without effect.
     Useless,
-    /// A word that is not known.
+    /// An unknown word.
     Word,
-    /// A function that is not known.
+    /// An unknown function.
     Function,
-    /// A name that bpftrace has.
+    /// A name of bpftrace's that this language does not support.
     Foreign {
         /// The name.
         name: &'static str,
-        /// Why it is not here, or what comes nearest.
+        /// Why the name is not supported, or the nearest replacement.
         why: &'static str,
     },
-    /// An argument in a register that there is none for.
+    /// An `argN` beyond the argument registers.
     ArgumentNumber,
-    /// Arguments where registers no longer hold them.
+    /// An argument at a probe where the registers no longer hold the arguments.
     ArgumentAway,
-    /// A return value where there is none.
+    /// A return value at a probe that is not at a return.
     NoReturnValue,
-    /// A value that only a hit has.
+    /// A value that exists only at a hit.
     NoHit,
-    /// A register that is not known.
+    /// An unknown register.
     Register,
-    /// The kind of a probe where there are several.
+    /// `probetype` in a clause whose probes are of several kinds.
     ProbeKinds,
-    /// Something other than what a loop goes through.
+    /// A `for` loop over something other than numbers or a map.
     LoopRange,
     /// `break` or `continue` outside a loop.
     NoLoop,
-    /// A loop through a map at a hit.
+    /// A loop over a map in a clause that runs at a hit.
     LoopAtHit,
-    /// How many keys a map has that each CPU collects in for itself.
+    /// The number of keys of a map that each CPU aggregates on its own.
     CollectedKeys,
-    /// A format of a time with a conversion that is not known.
+    /// An unknown conversion in the format of a time.
     TimeFormat,
-    /// More or fewer arguments than a function takes.
+    /// The wrong number of arguments.
     ArgumentCount {
-        /// The fewest.
+        /// The minimum.
         least: usize,
-        /// The most.
+        /// The maximum.
         most: usize,
     },
-    /// A value of another type than is wanted.
+    /// A value of the wrong type.
     Type {
-        /// What is wanted.
+        /// The expected type.
         wanted: Noun,
-        /// What is there.
+        /// The actual type.
         found: Noun,
     },
-    /// A choice between times whose formats differ.
+    /// A choice between times with different formats.
     Formats,
-    /// Values of two types that cannot be compared, or chosen from.
+    /// Values of two types that cannot be compared, or between which `?:` cannot choose.
     Types {
-        /// The one.
+        /// The type on the left.
         left: Noun,
-        /// The other.
+        /// The type on the right.
         right: Noun,
     },
-    /// A string where only equality is asked for.
+    /// A value that can be compared for equality only, with an operator that orders.
     Order,
-    /// A read through something that is no pointer.
+    /// A read through a value that is no pointer.
     NotAPointer,
-    /// A string that is not written out.
+    /// An argument that has to be a string literal.
     NotLiteral,
-    /// A number that is not known before the program runs.
+    /// A number that has to be constant.
     NotConstant,
-    /// A number that is out of its range.
+    /// A constant outside its range.
     Range {
-        /// The least.
+        /// The minimum.
         least: u64,
-        /// The most.
+        /// The maximum.
         most: u64,
     },
     /// A variable without a value yet.
     Unset,
     /// A map that is never given a value.
     UnknownMap,
-    /// A whole map as a value.
+    /// A map with keys, used as a value without a key.
     NoKey,
-    /// Something other than a map where only a map will do.
+    /// Something other than a map where a map is required.
     NotAMap,
-    /// A key of a map that has none, a whole map that has keys, or more or fewer parts of one.
+    /// A key with the wrong number of parts; 0 parts means that the map has no keys.
     KeyParts {
-        /// As many as the map has.
+        /// The number of parts of the map's key.
         wanted: usize,
     },
-    /// A part of a key of another type than elsewhere.
+    /// A part of a key whose type differs from other uses of the map.
     KeyType {
-        /// As elsewhere.
+        /// The type in the other uses.
         wanted: Noun,
-        /// Here.
+        /// The type here.
         found: Noun,
     },
-    /// A map that collects in two ways, or is both assigned and collected into.
+    /// A map that is used for two kinds of aggregation, or for both an aggregation and assigned values.
     MapKind,
-    /// A map that is shown as no number is.
+    /// An aggregation that has no single number, read as a number.
     NoNumber,
-    /// An aggregation anywhere but in `@map = …`.
+    /// An aggregation outside `@map = …`.
     AggregateAlone,
-    /// What only stands alone, as a value.
+    /// A call without a value, used as a value.
     NotAValue,
-    /// Bounds of a linear histogram that do not ascend, or more than so many rows.
+    /// Bounds of a linear histogram that do not ascend, or that have too many rows.
     Bounds {
-        /// The most rows.
+        /// The maximum number of rows.
         most: u64,
     },
-    /// A conversion in a format that is not known.
+    /// An unknown conversion in a format.
     Conversion,
-    /// As many conversions as arguments.
+    /// A number of conversions that differs from the number of arguments.
     Conversions {
-        /// The conversions.
+        /// The number of conversions.
         conversions: usize,
-        /// The arguments.
+        /// The number of arguments.
         arguments: usize,
     },
-    /// A conversion of another type of value.
+    /// A conversion that does not fit the type of its value.
     ConversionType {
-        /// What it is for.
+        /// The type that the conversion takes.
         wanted: Noun,
-        /// What is there.
+        /// The type of the value.
         found: Noun,
     },
-    /// A `.` without a name behind it.
+    /// A `.` without a name after it.
     FieldName,
-    /// A value of Rust, in an image that has no table of types.
+    /// A Rust value in an image without a table of types.
     NoTypes,
-    /// A value of Rust, at functions of which at least this one is not in the table of types.
+    /// A Rust value at a function that is not in the table of types.
     NoSignature,
-    /// An argument that a function has not.
+    /// An argument that the function does not have.
     NoArgument {
-        /// Those that it has.
+        /// The arguments that the function has.
         names: Listed,
     },
-    /// An argument or a result that several functions have, at different places or of different types.
+    /// An argument or a result whose place or type differs between the functions of the probe.
     Differs,
-    /// A line of source that is not to be had.
+    /// A line of source that cannot be probed.
     Line {
-        /// Why.
+        /// The reason.
         why: LineError<'static>,
     },
     /// A line of source without its number.
     LineNumber,
-    /// A value that is not known where the probe is.
+    /// A value that is not available at the probe.
     Unknown {
-        /// Why.
+        /// The reason.
         why: Unknown,
     },
-    /// A part of a value that the compiler has left out.
+    /// A part of a value that the compiler optimised out.
     Lost,
-    /// What a function returns, where it may go on in another, or has written it to memory, at an address told at its entry.
+    /// A result that is known at `kretprobe:` only: at `return:` the function may continue in another one by a tail
+    /// call, and the address of a result in memory is known only from the entry.
     KnownAtReturns,
-    /// A result of no bytes: of it the debugging information does not say which type it has.
+    /// A result without bytes. The debugging information does not give such a result a type.
     NothingReturned,
-    /// A field that a value has not.
+    /// A field that the value does not have.
     NoField {
         /// The type.
         of: &'static str,
         /// The fields that it has.
         names: Listed,
     },
-    /// A field of an enum, which depends on the variant.
+    /// A field of an enum, whose fields depend on its variant.
     FieldOfEnum {
         /// The type.
         of: &'static str,
     },
-    /// A number is wanted of a value that is none.
+    /// A Rust value that is no number, where a number is required.
     NotANumber {
         /// The type.
         of: &'static str,
     },
-    /// A value that is printed, of a type that cannot be.
+    /// A printed value whose layout is unknown, or that is too large.
     NotShown {
         /// The type.
         of: &'static str,
     },
-    /// A variant of something that is no enum.
+    /// A variant of a type that is no enum.
     NotAnEnum {
         /// The type.
         of: &'static str,
     },
-    /// A variant that an enum has not.
+    /// A variant that the enum does not have.
     NoVariant {
         /// The type.
         of: &'static str,
-        /// Those that it has.
+        /// The variants that the enum has.
         names: Listed,
     },
-    /// A path that is compared with nothing.
+    /// A path that is not compared with a value.
     Path,
-    /// The table of types is damaged.
+    /// A damaged table of types.
     DamagedTypes,
-    /// No function of that name.
+    /// No function has this name.
     NoSymbol,
-    /// No function and no static has this name.
+    /// No function or static has this name.
     NoAddress,
-    /// No function that a glob matches.
+    /// No function matches the glob.
     NoMatch,
-    /// No function that a name means, which may be meant for another one.
+    /// No function matches, but a similar name exists.
     NoMatchBut {
-        /// The other one.
+        /// The similar name.
         meant: &'static str,
     },
-    /// An offset that is no instruction of its function.
+    /// An offset past the end of the function.
     NoInstruction,
-    /// Functions that are never left.
+    /// Functions that never return.
     NoExit,
-    /// A probe on copies of a function, of which there are none.
+    /// An `inline:` probe on a function that has no inlined copies.
     NoInlined,
-    /// A probe on copies of a function, of which no instruction tells when control passes.
+    /// An `inline:` probe on a function in whose copies no instruction marks the entry or the return.
     UntoldInlined,
-    /// A probe on copies of a function, whose table takes more memory than is free.
+    /// An `inline:` probe whose table of copies needs more memory than is free.
     InlinedMemory {
-        /// How much it takes.
+        /// The size of the table, in bytes.
         bytes: usize,
     },
-    /// A probe on copies of a function, in an image whose table of them is damaged.
+    /// An `inline:` probe in an image whose table of copies is damaged.
     InlinedDamaged,
-    /// More instructions than a program can have.
+    /// A program of too many instructions.
     LongCode {
-        /// The most.
+        /// The maximum.
         most: usize,
     },
-    /// More values at a time than there is room for.
+    /// More live values than the frame has room for.
     Room {
-        /// The room, in words of 64 bits.
+        /// The size of the frame, in words of 64 bits.
         most: usize,
     },
-    /// More maps, outputs or clauses than there can be.
+    /// Too many maps, outputs or clauses.
     Many {
-        /// The most.
+        /// The maximum.
         most: usize,
     },
 }

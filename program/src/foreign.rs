@@ -1,13 +1,13 @@
-//! What bpftrace's reference guide has and this language has not, by name: whoever comes from there is told that the name is right,
-//! why it means nothing here, and what comes nearest.
+//! Names of bpftrace's reference guide that this language lacks. A user who knows bpftrace learns that the name is
+//! right, why it has no meaning here, and what the nearest replacement is.
 
 use crate::error::Problem;
 
 /// Names that are refused for the same reason.
 struct Refused {
-    /// Separated by blanks.
+    /// The names, separated by spaces.
     names: &'static str,
-    /// A clause of a sentence.
+    /// The reason, as a clause of a sentence.
     why: &'static str,
 }
 
@@ -15,7 +15,7 @@ const fn refused(names: &'static str, why: &'static str) -> Refused {
     Refused { names, why }
 }
 
-/// Statements, and what may precede the clauses.
+/// Statements, and directives that may precede the clauses.
 static KEYWORDS: [Refused; 4] = [
     refused("config", "sizes are options of the command, as in trace -k KEYS PROGRAM"),
     refused("macro import #include #define", "a program is clauses alone, of at most 4096 bytes"),
@@ -26,7 +26,7 @@ static KEYWORDS: [Refused; 4] = [
     refused("let", "a @map is known wherever it is named, and only a $variable is declared"),
 ];
 
-/// Values that are there, and functions: several are both.
+/// Builtin values and functions; several names are both.
 static VALUES: [Refused; 28] = [
     refused("args", "one is args.NAME, or arg0 to arg7 by its register; list-probes -v lists names"),
     refused("ctx", "registers are reg(\"x0\") to reg(\"x30\")"),
@@ -86,30 +86,31 @@ fn find(table: &'static [Refused], name: &str) -> Option<Problem> {
     })
 }
 
-/// What is wrong with `name` as the first word of a statement.
+/// Returns the problem with `name` as the first word of a statement.
 pub(crate) fn keyword(name: &str) -> Option<Problem> {
     find(&KEYWORDS, name)
 }
 
-/// What is wrong with `name` as a value or a function.
+/// Returns the problem with `name` as a value or a function.
 pub(crate) fn value(name: &str) -> Option<Problem> {
     find(&VALUES, name).or_else(|| keyword(name))
 }
 
-/// What is wrong with `name` in the place of a probe, with no `:` behind it: a short name is rather that of a function.
+/// Returns the problem with `name` where a probe is expected and no `:` follows. Names of one or two letters are
+/// skipped: they are more likely functions than bpftrace's abbreviations.
 pub(crate) fn probe_alone(name: &str) -> Option<Problem> {
     probe(name).filter(|_| name.len() > 2)
 }
 
-/// What is wrong with `name` as the kind of a probe, or in its place.
+/// Returns the problem with `name` as the kind of a probe.
 pub(crate) fn probe(name: &str) -> Option<Problem> {
     find(&PROBES, name).or_else(|| keyword(name))
 }
 
-/// What is wrong with `$1` and `$#`.
+/// The problem with positional parameters, `$1` and `$#`.
 pub(crate) const POSITIONAL: Problem = Problem::Foreign { name: "$1", why: "a value is written into the program" };
 
-/// What is wrong with a field, behind `sign`.
+/// Returns the problem with a field after `sign`, `.` or `->`.
 pub(crate) fn field(sign: &'static str) -> Problem {
     Problem::Foreign {
         name: sign,

@@ -1,27 +1,29 @@
-//! A language in which one line asks a running kernel: bpftrace's, as far as it makes sense without user space.
+//! A language in which one line asks a running kernel a question, after bpftrace's, as far as it makes sense without
+//! user space.
 //!
 //! ```text
 //! kprobe:blk::* /arg1 > 512/ { @[func] = hist(arg1); }
 //! ```
 //!
-//! The text is read into a tree, the tree is checked and becomes code for [`kprobes_vm`], which runs it at every hit. This crate is
-//! the language: it knows no kernel, and nothing of how code is run. What it needs of them are two traits.
+//! The text is parsed into a tree; the tree is checked and lowered to code for [`kprobes_vm`], which runs the code at
+//! every hit. This crate is the language only: it knows neither the kernel nor how code is executed. Two traits,
+//! [`check::Symbols`] and [`report::Names`], tell it what it needs to know of the image.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | [`syntax`] | the text and the tree |
 //! | [`check`](mod@check) | types, bounds, what each kind of probe allows; from the tree to code |
-//! | [`checked`] | what that makes: the code, where it runs, and what is done with what it puts out |
+//! | [`checked`] | a checked program: its code, its probes, and the actions for its output |
 //! | [`report`] | output and maps as text |
 //! | [`shortcut`] | names for usual programs |
 //! | [`error`] | what is wrong with a program, and where |
-//! | `foreign` | names of bpftrace's that mean nothing here, and what comes nearest |
+//! | `foreign` | bpftrace names that this language lacks, with the nearest replacement |
 //!
 //! # Use
 //!
-//! [`syntax::parse`] and [`check::check`] in a task; then the code runs, as [`kprobes_vm`] says. In a task, now and then,
-//! [`report::drain`] prints what the program has put out, and says when it has asked to end. [`report::write_maps`] prints what
-//! is left in its maps.
+//! Call [`syntax::parse`] and [`check::check`] in a task, then run the code as [`kprobes_vm`] describes. From a task,
+//! call [`report::drain`] now and then: it prints the output of the program and tells whether the program asked to
+//! exit. At the end [`report::write_maps`] prints what is left in the maps.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,16 +1,16 @@
-//! Numbers for tests: the same in every run, and for as many rounds as are asked for.
+//! Random numbers for tests. The sequence is the same in every run; an environment variable sets the number of rounds.
 
-/// A generator, xorshift64*.
+/// An xorshift64* generator.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that `seed` begins.
+    /// Creates a generator from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[expect(clippy::should_implement_trait, reason = "there is always a next one")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
@@ -19,25 +19,25 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`.
     ///
     /// # Panics
     ///
-    /// If it is.
+    /// Panics if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() >> 33) as usize % bound
     }
 
-    /// One of `all`.
+    /// Returns one element of `all`.
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// Panics if `all` is empty.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
-    /// A number that is small, or next to a power of 2, or anything.
+    /// Returns a small number, a number next to a power of 2, a small negative number, or any number.
     pub fn number(&mut self) -> u64 {
         match self.below(4) {
             0 => self.next() % 16,
@@ -48,7 +48,8 @@ impl Random {
     }
 }
 
-/// How many rounds a test goes: `usual`, times the number in the environment's `PROGRAM_ROUNDS`.
+/// Returns the number of rounds of a test: `usual` times the factor in the environment variable `PROGRAM_ROUNDS`. Miri
+/// runs a 500th of `usual`.
 #[cfg(test)]
 pub(crate) fn rounds(usual: u64) -> u64 {
     let factor = std::env::var("PROGRAM_ROUNDS").ok().and_then(|text| text.parse::<u64>().ok());

@@ -1,24 +1,24 @@
-//! Names for usual questions. Each stands for a program, which is printed, so that the user can go on from it.
+//! Names for frequent questions. Each stands for a program, which is printed so that the user can build on it.
 
 use alloc::string::String;
 
 use crate::error::{Error, Problem, Span};
 use crate::syntax::{Probe, Spanned, parse_probes};
 
-/// A usual question.
+/// A shortcut for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortcut {
-    /// `funccount GLOB`: how often each function that matches is called.
+    /// `funccount GLOB`: the number of calls of each matching function.
     FunctionCount,
-    /// `funclatency GLOB`: how long calls of the functions that match take, in nanoseconds, those included that a call makes of
-    /// another, or of itself.
+    /// `funclatency GLOB`: a histogram of the time that calls of the matching functions take, in nanoseconds. The time
+    /// includes calls that the function makes of others or of itself.
     FunctionLatency,
-    /// `stackcount FUNC`: where a function is called from, and how often.
+    /// `stackcount FUNC`: the call stacks that lead to a function, with counts.
     StackCount,
 }
 
 impl Shortcut {
-    /// The shortcut called `name`.
+    /// Returns the shortcut with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -29,11 +29,11 @@ impl Shortcut {
         }
     }
 
-    /// The program for the functions that match `glob`.
+    /// Returns the program for the functions that match `glob`.
     ///
     /// # Errors
     ///
-    /// What is wrong with `glob`, and where in it.
+    /// Returns the problem with `glob`, with its place in `glob`.
     pub fn program(self, glob: &str) -> Result<String, Error> {
         const KIND: &str = "kprobe:";
         let shift = |at: usize| at.saturating_sub(KIND.len()).min(glob.len());
@@ -47,8 +47,9 @@ impl Shortcut {
         Ok(match self {
             Self::FunctionCount => fallible::format(format_args!("kprobe:{glob} {{ @[func] = count(); }}")),
             Self::StackCount => fallible::format(format_args!("kprobe:{glob} {{ @[kstack] = count(); }}")),
-            // A call is known by its function and its stack pointer, which is the same when it returns, and lies on the stack
-            // of one task; if a tail call has entered the function once more meanwhile, by its number.
+            // A call is identified by its function and its stack pointer: the stack pointer is the same at the return,
+            // and lies on the stack of one task. If a tail call enters the function again in the meantime, the call is
+            // identified by a number, too.
             Self::FunctionLatency => fallible::format(format_args!(
                 "kprobe:{glob} {{ @calls[func, reg(\"sp\")]++; @start[func, reg(\"sp\"), @calls[func, reg(\"sp\")]] = nsecs; }} \
                  kretprobe:{glob} /@calls[func, reg(\"sp\")]/ {{ $now = nsecs; $sp = reg(\"sp\"); $call = @calls[func, $sp]; \
@@ -91,7 +92,8 @@ mod tests {
     const LATENCY: &str =
         "@nsecs:\n[1K, 2K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n";
 
-    /// What `funclatency` finds where calls begin (0) and end (1) at these times, in this function and with this stack pointer.
+    /// Runs `funclatency` on hits of (clause, time, function, stack pointer), with clause 0 for entries and 1 for
+    /// returns, and returns its output.
     fn latency(hits: &[(usize, u64, u64, u64)]) -> String {
         let bed = Bed::new(&Shortcut::FunctionLatency.program("blk::*").unwrap());
         for &(clause, time, function, stack_pointer) in hits {
@@ -107,7 +109,7 @@ mod tests {
             [1K, 2K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\
             [2K, 4K)               0 |                                                    |\n\
             [4K, 8K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n\n";
-        // Of another function, of itself, and as the last thing that it does: of either.
+        // The inner call is one of another function, a recursive one, or a tail call to either.
         for (inner, stack_pointer) in [(0x1100, 0x8010), (0x1000, 0x8010), (0x1100, 0x8020), (0x1000, 0x8020)] {
             let found = latency(&[
                 (0, 10_000, 0x1000, 0x8020),

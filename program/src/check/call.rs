@@ -1,4 +1,4 @@
-//! Compiles calls: what gives a value, what collects one, and what is done for itself.
+//! Compiles calls: functions with a value, aggregations, and actions.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,15 +16,15 @@ use crate::foreign;
 use crate::report::{self, Conversion, Piece, Shown};
 use crate::syntax::{Expression, ExpressionForm, MapReference, Spanned};
 
-/// How many words a string has whose length is not known.
+/// The room for a string of unknown length, in words.
 const TEXT_WORDS: u8 = 8;
 
-/// What collects.
+/// The aggregations.
 const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "stats", "hist", "lhist"];
-/// What is done for itself.
+/// The actions: calls without a value.
 const ACTIONS: [&str; 9] = ["printf", "errorf", "warnf", "time", "print", "clear", "zero", "delete", "exit"];
 
-/// Refuses more or fewer arguments.
+/// Refuses a wrong number of arguments.
 fn count(arguments: &[Expression], least: usize, most: usize, span: Span) -> Result<(), Error> {
     match (least..=most).contains(&arguments.len()) {
         true => Ok(()),
@@ -32,7 +32,7 @@ fn count(arguments: &[Expression], least: usize, most: usize, span: Span) -> Res
     }
 }
 
-/// A string that is written out.
+/// Returns the text of a string literal.
 fn written(argument: &Expression) -> Result<&str, Error> {
     match &*argument.form {
         ExpressionForm::Text(text) => Ok(text),
@@ -40,7 +40,7 @@ fn written(argument: &Expression) -> Result<&str, Error> {
     }
 }
 
-/// A map, or an entry of one.
+/// Returns the map of an expression, with its key if it has one.
 fn map(argument: &Expression) -> Result<&MapReference, Error> {
     match &*argument.form {
         ExpressionForm::Map(map) => Ok(map),
@@ -49,7 +49,7 @@ fn map(argument: &Expression) -> Result<&MapReference, Error> {
 }
 
 impl Clause<'_, '_> {
-    /// The number that `argument` is before the program runs, from `least` to `most`.
+    /// Returns the constant value of `argument`, which must be from `least` to `most`.
     fn known(&mut self, argument: &Expression, least: u64, most: u64) -> Result<u64, Error> {
         let value = self.value(argument)?;
         let value = number(value, argument.span)?;
@@ -60,7 +60,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// A call that gives a value.
+    /// Compiles a call with a value.
     pub fn call(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<Value, Error> {
         match (name.node.as_str(), arguments) {
             ("str", [pointer]) => self.text(pointer, None, span),
@@ -131,7 +131,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// The text of a string of Rust, or of bytes, of `most` bytes at most; nothing for another value.
+    /// Reads the text of a Rust string or byte sequence, at most `most` bytes; `None` for any other value.
     pub fn sequence_text(
         &mut self,
         value: Typed,
@@ -154,7 +154,7 @@ impl Clause<'_, '_> {
         Ok(Some(self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length: left }, span)?))
     }
 
-    /// `str`: a string in memory.
+    /// `str`: reads a string from memory.
     fn text(&mut self, pointer: &Expression, length: Option<&Expression>, span: Span) -> Result<Value, Error> {
         self.allow(self.allowed.hit, Problem::NoHit, span)?;
         if let Some(typed) = self.typed(pointer)? {
@@ -184,7 +184,7 @@ impl Clause<'_, '_> {
         self.give(Type::Text { words }, |to| Op::ReadText { to, words, address, length }, span)
     }
 
-    /// `len`: how many keys a map has, frames a stack, bytes a string or a buffer.
+    /// `len`: the number of keys of a map, frames of a stack, or bytes of a string or buffer.
     fn length(&mut self, what: &Expression, span: Span) -> Result<Value, Error> {
         if let ExpressionForm::Map(map) = &*what.form
             && map.keys.is_empty()
@@ -217,7 +217,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Where a string is, and how many words it has.
+    /// Returns the first word of a string, and its number of words.
     fn string(&mut self, text: &Expression) -> Result<(Word, u8), Error> {
         let value = self.value(text)?;
         let Type::Text { words } = value.of else {
@@ -226,14 +226,14 @@ impl Clause<'_, '_> {
         Ok((self.in_words(value, value.of, text.span)?, words))
     }
 
-    /// `strstr`: where a string is first in another, or -1.
+    /// `strstr`: the offset of the first occurrence of a string in another, or -1.
     fn find(&mut self, text: &Expression, part: &Expression, span: Span) -> Result<Value, Error> {
         let (text, text_words) = self.string(text)?;
         let (part, part_words) = self.string(part)?;
         self.give(SIGNED, |to| Op::Find { to, text, text_words, part, part_words }, span)
     }
 
-    /// `buf`: bytes in memory.
+    /// `buf`: reads bytes from memory.
     fn bytes(&mut self, pointer: &Expression, length: &Expression, span: Span) -> Result<Value, Error> {
         self.allow(self.allowed.hit, Problem::NoHit, span)?;
         let value = self.value(pointer)?;
@@ -252,7 +252,7 @@ impl Clause<'_, '_> {
         self.give(Type::Bytes { words }, |to| Op::ReadBytes { to, words, address, length }, span)
     }
 
-    /// The type of times that are shown by `format`.
+    /// Returns the type of times with this format.
     fn time_format(&mut self, format: &Expression) -> Result<Type, Error> {
         let text = written(format)?;
         if !report::is_time_format(text) {
@@ -261,7 +261,7 @@ impl Clause<'_, '_> {
         Ok(Type::Time { format: self.checker.format(text, format.span)? })
     }
 
-    /// `strncmp`: 0 if two strings are the same in their first bytes.
+    /// `strncmp`: 0 if the first bytes of two strings are equal.
     fn compare(
         &mut self,
         one: &Expression,
@@ -283,7 +283,7 @@ impl Clause<'_, '_> {
         self.give(SIGNED, |to| Op::Differ { to, left, right, bytes }, span)
     }
 
-    /// What is collected, and of what, if the call collects.
+    /// Returns the aggregation and its operand, if the call is an aggregation.
     pub fn aggregate(
         &mut self,
         name: &Spanned<String>,
@@ -317,7 +317,7 @@ impl Clause<'_, '_> {
         Ok(Some((Kept::Aggregate(aggregate), value.at)))
     }
 
-    /// The bounds of a linear histogram.
+    /// Reads the bounds of a linear histogram: first, last and step.
     fn bounds(&mut self, bounds: &[Expression]) -> Result<Aggregate, Error> {
         let mut numbers = [0; 3];
         for (place, bound) in numbers.iter_mut().zip(bounds) {
@@ -332,7 +332,7 @@ impl Clause<'_, '_> {
         Ok(Aggregate::Linear { least, most, step })
     }
 
-    /// A call that is done for itself.
+    /// Compiles an action.
     pub fn action(&mut self, name: &Spanned<String>, arguments: &[Expression], span: Span) -> Result<(), Error> {
         match (name.node.as_str(), arguments) {
             ("printf", [text, values @ ..]) => self.printf(Said::Printf, text, values, span),
@@ -364,7 +364,7 @@ impl Clause<'_, '_> {
                 self.is_kept(map, what.span)?;
                 self.push(Op::Delete { map, key }, span)
             }
-            // The key behind the map, instead of in its brackets.
+            // The key is an argument after the map, instead of in its brackets.
             ("delete", [what, key]) => {
                 let (map, key) = self.entry_behind(what, key)?;
                 self.push(Op::Delete { map, key }, span)
@@ -386,7 +386,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// The number of the map `what`, and where the key is that stands behind it.
+    /// Returns the number of the map `what` and the word of the key, where the key is an argument of its own.
     fn entry_behind(&mut self, what: &Expression, key: &Expression) -> Result<(u8, Word), Error> {
         let reference = map(what)?;
         if !reference.keys.is_empty() {
@@ -401,7 +401,7 @@ impl Clause<'_, '_> {
         if self.checker.learning { Ok(()) } else { self.kept(map, span).map(drop) }
     }
 
-    /// The number of a whole map.
+    /// Returns the number of a map that is named without a key.
     fn whole(&mut self, map: &MapReference, span: Span) -> Result<u8, Error> {
         if !map.keys.is_empty() {
             return Err(span.error(Problem::NotAMap));
@@ -458,7 +458,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Output by a format, of the call `kind`.
+    /// Compiles `printf`, `errorf` or `warnf`.
     fn printf(&mut self, kind: Said, text: &Expression, arguments: &[Expression], span: Span) -> Result<(), Error> {
         let (before, after) = match kind {
             Said::Printf | Said::Time => ("", ""),
@@ -502,7 +502,7 @@ impl Clause<'_, '_> {
     }
 }
 
-/// The register called `name`.
+/// Returns the register with this name.
 fn register(name: &str) -> Option<Register> {
     match name {
         "sp" => Some(Register::Sp),

@@ -14,50 +14,50 @@ use crate::syntax::{
     self, Expression, ExpressionForm, MapReference, Operator, Probe, Range, Spanned, Statement, StatementForm, Target,
 };
 
-/// The most that `unroll` repeats.
+/// The maximum number of repetitions of `unroll`.
 const UNROLL_MAX: u64 = 100;
 
 /// A clause that is being compiled.
 pub(super) struct Clause<'c, 's> {
     pub checker: &'c mut Checker<'s>,
     pub ops: Vec<Op>,
-    /// How many words of the frame are taken.
+    /// The number of words of the frame that are in use.
     pub free: usize,
     pub variables: Vec<Variable>,
-    /// What a map keeps has been guessed in this statement.
+    /// Whether this statement used a guess of what a map keeps.
     pub guessed: bool,
-    /// Jumps to the end.
+    /// The jumps to the end of the clause.
     pub ends: Vec<usize>,
-    /// The loops that are around.
     loops: Vec<Turns>,
     pub allowed: Allowed,
-    /// The kind of all probes, if they are of one.
+    /// The kind of the probes, if all have the same kind.
     pub kind: Option<&'static str>,
-    /// All probes.
+    /// The probes of the clause.
     pub probes: Vec<Spanned<Probe>>,
-    /// How many statements may still be compiled: those that become nothing are no ops that could be counted.
+    /// The number of statements that may still be compiled. It bounds the work for statements that produce no ops,
+    /// which the limit on ops does not count.
     fuel: usize,
 }
 
-/// Jumps out of a turn of a loop.
+/// The jumps out of one iteration of a loop.
 #[derive(Default)]
 struct Turns {
-    /// To the next one.
+    /// The jumps to the next iteration.
     continues: Vec<usize>,
-    /// To behind the loop.
+    /// The jumps to the op after the loop.
     breaks: Vec<usize>,
 }
 
-/// What all probes of a clause allow.
+/// The kinds of values that all probes of a clause allow.
 #[derive(Clone, Copy)]
 pub(super) struct Allowed {
-    /// Registers, functions and stacks.
+    /// Registers, functions and stacks, which exist only at a hit.
     pub hit: bool,
     /// Arguments.
     pub arguments: bool,
     /// A return value.
     pub result: bool,
-    /// More time than at a hit.
+    /// Loops over maps, which take too long at a hit.
     pub time: bool,
 }
 
@@ -77,7 +77,7 @@ fn copy(probe: &Spanned<Probe>) -> Result<Spanned<Probe>, OutOfMemory> {
     Ok(Spanned { node: probe.node.try_clone()?, span: probe.span })
 }
 
-/// The kind of all these probes, if they are of one.
+/// Returns the kind of these probes, if all have the same kind.
 fn kind(probes: &[Spanned<Probe>]) -> Option<&'static str> {
     let (first, rest) = probes.split_first()?;
     let kind = first.node.kind();
@@ -85,7 +85,7 @@ fn kind(probes: &[Spanned<Probe>]) -> Option<&'static str> {
 }
 
 impl<'c, 's> Clause<'c, 's> {
-    /// The ops of a clause.
+    /// Compiles a clause to ops.
     pub fn compile(checker: &'c mut Checker<'s>, clause: &syntax::Clause) -> Result<Vec<Op>, Error> {
         let mut compiled = Self {
             checker,
@@ -114,7 +114,7 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(compiled.ops)
     }
 
-    /// Makes the jumps numbered `jumps` go on here.
+    /// Makes the jumps at the indices `jumps` lead to the next op.
     pub fn land(&mut self, jumps: &[usize]) {
         let here = self.ops.len() as u16;
         for &jump in jumps {
@@ -124,7 +124,7 @@ impl<'c, 's> Clause<'c, 's> {
         }
     }
 
-    /// Adds a jump that [`land`](Self::land) lets go on somewhere.
+    /// Adds a jump, and returns its index for [`land`](Self::land), which sets its target.
     pub fn jump(&mut self, span: Span) -> Result<usize, Error> {
         self.push(Op::Jump { target: 0 }, span)?;
         Ok(self.ops.len() - 1)
@@ -141,7 +141,7 @@ impl<'c, 's> Clause<'c, 's> {
                 Err(error) if self.checker.ends_with(&error) => return Err(error),
                 _ => {}
             }
-            // A variable that is new lies where the first value of its statement has been.
+            // A new variable takes the place of the first value of its statement.
             self.free = match self.variables.get(count) {
                 Some(new) => usize::from(new.at.0) + usize::from(new.of.words()),
                 None => kept,
@@ -213,8 +213,8 @@ impl<'c, 's> Clause<'c, 's> {
         }
     }
 
-    /// The body of a loop whose turns begin at op `start`, and what ends a turn: one more in the word `counter`. `exits` are jumps
-    /// to behind the loop.
+    /// Compiles the body of a loop whose iteration begins at op `start`. The end of an iteration increments the word
+    /// `counter`. `exits` are jumps to the op after the loop.
     fn turn(
         &mut self,
         body: &[Statement],
@@ -238,7 +238,8 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(())
     }
 
-    /// `for ($name : first..end)`. The variable is another one in each turn, so a loop that changes it has as many.
+    /// `for ($name : first..end)`. Each iteration gets a fresh copy of the counter, so assigning the variable does not
+    /// change the number of iterations.
     fn numbers(
         &mut self,
         name: &str,
@@ -253,7 +254,7 @@ impl<'c, 's> Clause<'c, 's> {
         let value = self.value(end)?;
         let last = number(value, end.span)?;
         let of = Type::Integer { signed: join(&first, &last) };
-        // What they are computed of may be changed by the body.
+        // The bounds are copied, because the body may change the variables that they are computed from.
         let [counter, most, variable] = [self.room(1, span)?, self.room(1, span)?, self.room(1, span)?];
         self.push(Op::Set { to: counter, from: first.at }, span)?;
         self.push(Op::Set { to: most, from: last.at }, span)?;
@@ -310,7 +311,7 @@ impl<'c, 's> Clause<'c, 's> {
         outcome
     }
 
-    /// `$name = value`, or with an operator.
+    /// `$name = value`, or a compound assignment.
     fn assign_variable(
         &mut self,
         name: &str,
@@ -345,7 +346,7 @@ impl<'c, 's> Clause<'c, 's> {
         self.place(new, place, of, value.span)
     }
 
-    /// `let $name`, which is a new variable, whatever is outside this block.
+    /// `let $name`: a new variable of this block. It hides a variable of the same name outside the block.
     fn declare(&mut self, name: &str, value: Option<&Expression>, span: Span) -> Result<(), Error> {
         let start = self.free;
         let (new, declared) = match value {
@@ -368,7 +369,7 @@ impl<'c, 's> Clause<'c, 's> {
         Ok(fallible::push(&mut self.variables, Variable { name, at, of, declared })?)
     }
 
-    /// `@name[keys] = value`, or with an operator.
+    /// `@name[keys] = value`, or a compound assignment.
     fn assign_map(
         &mut self,
         map: &MapReference,
@@ -402,7 +403,7 @@ impl<'c, 's> Clause<'c, 's> {
     }
 }
 
-/// `value` as what `of` is: numbers become each other, and strings become longer, in tuples, too.
+/// Converts `value` to the type `of`. Numbers convert to each other, and strings to longer strings, also within tuples.
 fn convert(shapes: &mut Shapes, value: Value, of: Type, span: Span) -> Result<Value, Error> {
     let fits = match (value.of, of) {
         (Type::Integer { .. } | Type::Pointer { .. }, Type::Integer { .. } | Type::Pointer { .. }) => true,
@@ -414,7 +415,7 @@ fn convert(shapes: &mut Shapes, value: Value, of: Type, span: Span) -> Result<Va
             return Err(span.error(Problem::LongText { most: usize::from(most) * 8 - 8 }));
         }
         (Type::Bytes { .. }, Type::Bytes { .. }) => true,
-        // What is longer in a part of it would be merged to something else.
+        // A tuple with a longer string than `of` has would merge to a type other than `of`.
         (Type::Tuple { .. }, Type::Tuple { .. }) => shapes.merge(of, value.of)? == Some(of),
         (has, wants) => has == wants,
     };

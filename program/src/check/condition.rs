@@ -1,4 +1,4 @@
-//! Compiles conditions, as jumps where they only decide where to go on.
+//! Compiles conditions. Where a condition only selects the code to run, it becomes jumps rather than a value.
 
 use alloc::vec::Vec;
 
@@ -10,8 +10,8 @@ use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Unary};
 
 impl Clause<'_, '_> {
-    /// Code that jumps, by one of the jumps that are added to `exits`, if the truth of `condition` is `when`, and goes on
-    /// behind itself if not.
+    /// Compiles `condition` to jumps. If its truth is `when`, a jump that is added to `exits` is taken; otherwise
+    /// control continues with the next op.
     pub fn branch(&mut self, condition: &Expression, when: bool, exits: &mut Vec<usize>) -> Result<(), Error> {
         let span = condition.span;
         match &*condition.form {
@@ -40,7 +40,8 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// A jump, added to `exits`, that is taken if a comparison holds.
+    /// Adds a jump that is taken if the comparison holds, and records it in `exits`. A comparison of constants is
+    /// decided at compile time.
     pub fn branch_if(
         &mut self,
         how: Comparison,
@@ -60,7 +61,7 @@ impl Clause<'_, '_> {
         Ok(fallible::push(exits, self.ops.len() - 1)?)
     }
 
-    /// A comparison of two numbers that holds if `left operator right` does.
+    /// Returns a comparison of two numbers that holds exactly if `left operator right` does.
     pub fn comparison(
         &mut self,
         operator: Operator,
@@ -74,7 +75,7 @@ impl Clause<'_, '_> {
             }
         }
         let (one, other) = match (&*left.form, &*right.form) {
-            // A path stands for functions where one is compared with it.
+            // A string literal that is compared with an address names the functions that may contain the address.
             (ExpressionForm::Text(path), form) if !matches!(form, ExpressionForm::Text(_)) => {
                 let other = self.value(right)?;
                 if other.of == Type::Symbol {
@@ -122,8 +123,8 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// A comparison that holds if the function that contains `address` is, or is not, one of those that `path`, which is said at
-    /// `at`, means.
+    /// Returns a comparison that tells whether `address` is in one of the functions that the string `path` names. `at`
+    /// is the place of the string.
     fn within(
         &mut self,
         operator: Operator,
@@ -171,7 +172,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// 0 if two strings or buffers are the same, 1 if not.
+    /// Returns a value that is 0 if two strings or buffers are equal, and 1 otherwise.
     fn differ(&mut self, one: Value, other: Value, span: Span) -> Result<Value, Error> {
         let words = one.of.words().max(other.of.words());
         let of = Type::Text { words };
@@ -179,13 +180,13 @@ impl Clause<'_, '_> {
         self.give(SIGNED, |to| Op::Differ { to, left, right, bytes: words.saturating_mul(8) }, span)
     }
 
-    /// The address of the function called `path`.
+    /// Returns the address of the function or static called `path`.
     pub fn symbol(&self, path: &str, span: Span) -> Result<Value, Error> {
         let address = self.checker.symbols.address(path).ok_or(span.error(Problem::NoAddress))?;
         Ok(Value { at: Operand::Constant(address), of: Type::Symbol })
     }
 
-    /// 1 if `condition` holds, 0 if not.
+    /// Returns a value that is 1 if `condition` holds, and 0 otherwise.
     pub fn truth(&mut self, condition: &Expression) -> Result<Value, Error> {
         let span = condition.span;
         if let ExpressionForm::Binary { operator, left, right } = &*condition.form
@@ -208,7 +209,7 @@ impl Clause<'_, '_> {
     }
 }
 
-/// The comparison of an operator that compares, for values with a sign or without.
+/// Returns the comparison of a comparing operator, for signed or unsigned values.
 fn comparison(operator: Operator, signed: bool) -> Comparison {
     match operator {
         Operator::Unequal => Comparison::Unequal,

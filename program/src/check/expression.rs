@@ -10,11 +10,11 @@ use crate::error::{Error, Noun, Problem, Span};
 use crate::foreign;
 use crate::syntax::{Expression, ExpressionForm, Operator, Spanned, Target, TypeName, Unary};
 
-/// How many words a string has that is chosen from two.
+/// The room for a string that a `?:` chooses.
 const CHOSEN: Type = Type::Text { words: 8 };
 
 impl Clause<'_, '_> {
-    /// A value.
+    /// Compiles an expression to a value.
     pub fn value(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
         match &*expression.form {
@@ -94,7 +94,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// What a pointer points to.
+    /// Dereferences a pointer.
     fn read(&mut self, pointer: Value, span: Span) -> Result<Value, Error> {
         let Type::Pointer { signed, bytes } = pointer.of else {
             return Err(span.error(Problem::NotAPointer));
@@ -104,7 +104,7 @@ impl Clause<'_, '_> {
         self.give(Type::Integer { signed }, |to| Op::Read { to, address, bytes, signed }, span)
     }
 
-    /// Two numbers, computed with.
+    /// Computes with two numbers.
     pub fn binary(
         &mut self,
         operator: Operator,
@@ -179,7 +179,7 @@ impl Clause<'_, '_> {
                 Type::Integer { signed: join(&one, &other) }
             }
             (Type::Text { .. }, Type::Text { .. }) => room,
-            // A time is shown by the format that belongs to its type.
+            // The format of a time belongs to its type, so both branches need the same format.
             (one @ Type::Time { .. }, other) if one != other => {
                 return Err(span.error(Problem::Formats));
             }
@@ -218,7 +218,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Refuses what the probes of this clause do not allow.
+    /// Returns `problem` if the probes of this clause do not allow it.
     pub fn allow(&self, allowed: bool, problem: Problem, span: Span) -> Result<(), Error> {
         if allowed { Ok(()) } else { Err(span.error(problem)) }
     }
@@ -256,7 +256,7 @@ impl Clause<'_, '_> {
         self.give(of, |to| Op::Load { to, what }, span)
     }
 
-    /// The stack, of `frames` frames at most.
+    /// Adds an op that captures the stack, at most `frames` frames.
     pub fn stack(&mut self, frames: usize, span: Span) -> Result<Value, Error> {
         self.allow(self.allowed.hit, Problem::NoHit, span)?;
         self.checker.stack_frames = self.checker.stack_frames.max(frames);

@@ -1,4 +1,4 @@
-//! Reads the format of `printf`.
+//! Parses the format of `printf`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,10 +11,10 @@ use kprobes_vm::code::Type;
 use crate::error::{Noun, Problem};
 use crate::report::{Conversion, Piece, Shown};
 
-/// The widest field, and the longest precision, in characters.
+/// The maximum width and precision, in characters.
 const WIDTH_MAX: usize = 255;
 
-/// The pieces of a format; `None` if it has a conversion that is not known.
+/// Splits a format into pieces; `None` if it has an unknown conversion.
 pub(super) fn pieces(format: &str) -> Result<Option<Vec<Piece>>, OutOfMemory> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -40,7 +40,7 @@ pub(super) fn pieces(format: &str) -> Result<Option<Vec<Piece>>, OutOfMemory> {
     Ok(Some(pieces))
 }
 
-/// The conversion behind a `%`; `None` if it is not known.
+/// Parses the conversion after a `%`; `None` if it is unknown.
 fn conversion(rest: &mut Peekable<Chars<'_>>) -> Option<Conversion> {
     let mut conversion = Conversion::default();
     while let Some(flag) = rest.next_if(|c| "-0#+ ".contains(*c)) {
@@ -92,7 +92,7 @@ fn conversion(rest: &mut Peekable<Chars<'_>>) -> Option<Conversion> {
     Some(conversion)
 }
 
-/// Tells `conversion` what it shows, if it can.
+/// Records the type of the value in `conversion`, or refuses a type that the conversion cannot show.
 pub(super) fn fit(conversion: &mut Conversion, of: Type) -> Result<(), Problem> {
     let is_number = matches!(of, Type::Integer { .. } | Type::Pointer { .. });
     let (wanted, fits) = match conversion.shown {

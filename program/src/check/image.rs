@@ -1,8 +1,10 @@
-//! Values of Rust as a whole, to be printed: what is read at the hit, as it is another value later.
+//! Captures a Rust value as a whole, so that it can be printed. The bytes are read at the hit, because the memory may
+//! hold another value later.
 //!
-//! A value becomes *blocks* of words in a row: its own bytes, and behind them those that its references lead to, to a bounded depth
-//! and length. Each begins with how many bytes could be read. What a reference leads to that is in one variant of an enum only, is
-//! read only if the enum is that variant: otherwise none of its bytes are asked for.
+//! A captured value consists of *blocks* of consecutive words: its own bytes, followed by the bytes that its references
+//! lead to, to a bounded depth and length. The first word of each block is the number of bytes that could be read. A
+//! reference in one variant of an enum is followed only if the enum is that variant; otherwise 0 bytes are read for its
+//! block.
 
 use alloc::vec::Vec;
 
@@ -16,18 +18,20 @@ use crate::checked::{Block, Known};
 use crate::error::{Error, Problem, Span};
 use crate::syntax::Expression;
 
-/// The most words of a value.
+/// The maximum size of a captured value, in words.
 const WORDS_MAX: usize = 96;
-/// The most bytes of what a value has within, and of what a reference in it leads to.
+/// The maximum size of the value's own bytes, and of the bytes behind each reference.
 const OWN_MAX: u64 = 512;
 const REFERRED_MAX: u64 = 64;
-/// The most elements of a slice, that are no bytes of a string.
+/// The maximum number of elements that are read of a slice. Strings are bounded by their bytes instead.
 const ELEMENTS_MAX: u64 = 8;
-/// How many references are followed, and how many values within each other are looked into for more.
+/// The maximum number of references from the value to a block, and the maximum nesting of types that are searched for
+/// references.
 const REFERENCES_MAX: usize = 3;
 const NESTED_MAX: usize = 12;
 
-/// A tag that tells whether there is something: if it is `first`, or none of `span` from there on.
+/// A condition on the tag of an enum, under which a block is read: the tag is `first`, or, if `others` is set, it is
+/// not among that many numbers from `first` on.
 #[derive(Clone, Copy, Debug)]
 struct Guard {
     block: usize,
@@ -37,19 +41,20 @@ struct Guard {
     others: Option<u64>,
 }
 
-/// How a block is read that a reference leads to.
+/// How to read the block that a reference leads to.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// Of an enum in an enum there are two.
+    /// The tags that select the reference. An enum within an enum has two.
     guards: [Option<Guard>; 2],
-    /// Where the address is in the block that has it, and what is added to it.
+    /// The offset of the address in the parent block, and a distance that is added to the address.
     address: u32,
     behind: u32,
-    /// Where the number of elements is, and how many bytes one has.
+    /// The offset of the number of elements in the parent block, and the size of an element in bytes; `None` if the
+    /// reference is not to a slice.
     elements: Option<(u32, u64)>,
 }
 
-/// What is planned for a value.
+/// The blocks of a value, and how to read each.
 #[derive(Default)]
 struct Plan {
     blocks: Vec<Block>,
@@ -57,7 +62,7 @@ struct Plan {
     words: usize,
 }
 
-/// Where in the plan a value is that is being looked into.
+/// The position of a nested value during planning.
 #[derive(Clone, Copy)]
 struct Within {
     block: usize,
@@ -68,7 +73,7 @@ struct Within {
 }
 
 impl Plan {
-    /// Adds a block, if there is room for it.
+    /// Adds a block and returns its index; `None` if there is no room for it.
     fn push(&mut self, block: Block, reading: Option<Reading>) -> Result<Option<usize>, Error> {
         let words = 1 + (block.bytes as usize).div_ceil(8);
         if self.words + words > WORDS_MAX {
@@ -83,7 +88,7 @@ impl Plan {
 }
 
 impl Clause<'_, '_> {
-    /// A value where it is printed: all of it, as `{:?}` does it, if it is a value of Rust.
+    /// Compiles an argument of a print: a Rust value is captured as a whole, to be shown as `{:?}` shows it.
     pub fn printed(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
         let Some(typed) = self.typed(expression)? else { return self.value(expression) };
@@ -101,7 +106,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// The blocks of a value, read.
+    /// Plans the blocks of a value, and adds the ops that read them.
     fn image(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
         let of = self.rust(value.of, span)?;
         let too_large = span.error(Problem::NotShown { of: of.name });
@@ -125,7 +130,8 @@ impl Clause<'_, '_> {
         Ok(Value { at: Operand::Word(first), of })
     }
 
-    /// Adds the blocks that what is within a value leads to. What is still to be looked into is in a list: the stack has to do.
+    /// Plans the blocks for all references within a value. A list of pending values replaces recursion, to bound the
+    /// use of the stack.
     fn plan(&self, plan: &mut Plan, of: TypeId, within: Within, span: Span) -> Result<(), Error> {
         let mut pending = fallible::collect([(of, within)])?;
         while let Some((of, within)) = pending.pop() {
@@ -134,13 +140,14 @@ impl Clause<'_, '_> {
             }
             let count = pending.len();
             self.look_into(plan, &mut pending, of, Within { nested: within.nested + 1, ..within }, span)?;
-            // In the order of the fields, as there may be no room for all.
+            // The list is a stack: reversed, so that fields are handled in their order while there is room.
             pending.get_mut(count..).unwrap_or_default().reverse();
         }
         Ok(())
     }
 
-    /// Adds the block that a value leads to, if it is a reference, and what is within the value, or that block, to `pending`.
+    /// Adds the block that the value leads to, if it is a reference. Adds the parts of the value, or of that block, to
+    /// `pending`.
     fn look_into(
         &self,
         plan: &mut Plan,
@@ -203,7 +210,7 @@ impl Clause<'_, '_> {
         Ok(())
     }
 
-    /// Adds the block that a reference leads to, and what is in it to `pending`.
+    /// Adds the block that a reference leads to, and adds the values in it to `pending`.
     #[expect(clippy::too_many_arguments, reason = "a reference, where it is, and what is planned")]
     fn refer(
         &self,
@@ -240,7 +247,7 @@ impl Clause<'_, '_> {
         Ok(())
     }
 
-    /// Reads the bytes of a value itself to the word `first`, behind their number.
+    /// Reads the value's own bytes to the words after `first`, and their number to `first`.
     fn read_own(&mut self, value: Typed, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
         let words = 1 + bytes.div_ceil(8) as u8;
         let to = |number: u8| Word(first.0.saturating_add(number));
@@ -262,7 +269,7 @@ impl Clause<'_, '_> {
         self.push(Op::ReadBytes { to: first, words, address, length: Operand::Constant(bytes.into()) }, span)
     }
 
-    /// Puts the parts of a value that is passed in words where they would be in memory.
+    /// Assembles a value that is passed in registers: puts its parts where they would be in memory.
     fn gather(&mut self, spot: Spot, bytes: u32, first: Word, span: Span) -> Result<(), Error> {
         let Spot::Passed(place, from) = spot else { return Ok(()) };
         let parts = match place {
@@ -277,7 +284,7 @@ impl Clause<'_, '_> {
             let (start, stop) = (start.max(from), stop.min(end));
             let mut at = start;
             while at < stop {
-                // In pieces that a load has, and that are in one word.
+                // Loads pieces of 1, 2, 4 or 8 bytes, none of which crosses a word.
                 let to = at - from;
                 let piece = [8, 4, 2, 1].into_iter().find(|&size| at + size <= stop && to % 8 + size <= 8).unwrap_or(1);
                 let kept = self.free;
@@ -296,7 +303,7 @@ impl Clause<'_, '_> {
         Ok(())
     }
 
-    /// Reads a block that a reference in another leads to.
+    /// Adds the ops that read the block behind a reference.
     fn read_block(
         &mut self,
         plan: &Plan,
@@ -324,7 +331,7 @@ impl Clause<'_, '_> {
             }
         };
         if parent > 0 {
-            // What was not read leads nowhere.
+            // If nothing of the parent block was read, its reference is not followed: the length becomes 0.
             let at = plan.blocks.get(parent).map_or(0, |block| block.at);
             let (how, left) = (Comparison::Unequal, Operand::Word(Word(first.0.saturating_add(at))));
             let right = Operand::Constant(0);
@@ -351,7 +358,7 @@ impl Clause<'_, '_> {
         self.push(Op::ReadBytes { to, words, address, length }, span)
     }
 
-    /// The lower bytes of a word.
+    /// Returns the low `bytes` bytes of a word.
     fn cut(&mut self, value: Value, bytes: u8, span: Span) -> Result<Value, Error> {
         match bytes {
             8 => Ok(value),

@@ -1,4 +1,4 @@
-//! What is known of the maps of a program.
+//! The inferred types of the maps of a program, and the ops that access maps.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,23 +13,23 @@ use super::value::{SIGNED, Value, number};
 use crate::error::{Error, Noun, Problem, Span};
 use crate::syntax::{Expression, MapReference, Operator};
 
-/// A map, as far as it is known.
+/// A map with what is known of it so far.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Without `@`.
+    /// The name without `@`.
     pub name: String,
     pub keys: Option<Vec<Type>>,
     pub value: Option<Kept>,
 }
 
 impl Known {
-    /// The map, if all is known of it.
+    /// Returns the finished map; `None` if it is never given a value.
     pub fn finish(self) -> Option<Map> {
         Some(Map { name: self.name, keys: self.keys.unwrap_or_default(), value: self.value? })
     }
 }
 
-/// What is kept by both of two uses of a map, if something can be.
+/// Returns what a map keeps that has both of these uses; `None` if they conflict.
 fn merge(shapes: &mut Shapes, one: Kept, other: Kept) -> Result<Option<Kept>, OutOfMemory> {
     use Aggregate as A;
     Ok(match (one, other) {
@@ -50,7 +50,7 @@ fn merge(shapes: &mut Shapes, one: Kept, other: Kept) -> Result<Option<Kept>, Ou
 }
 
 impl Clause<'_, '_> {
-    /// The number of the map called `name`.
+    /// Returns the number of the map called `name`. A new name gets a new number.
     pub fn map_number(&mut self, name: &str, span: Span) -> Result<u8, Error> {
         let maps = &mut self.checker.maps;
         let number = maps.iter().position(|known| known.name == name).unwrap_or(maps.len());
@@ -62,7 +62,7 @@ impl Clause<'_, '_> {
         Ok(small)
     }
 
-    /// What the map keeps.
+    /// Returns what the map keeps.
     pub fn kept(&self, map: u8, span: Span) -> Result<Kept, Error> {
         let known = self.checker.maps.get(usize::from(map)).and_then(|known| known.value);
         known.ok_or(span.error(Problem::UnknownMap))
@@ -86,13 +86,13 @@ impl Clause<'_, '_> {
         Ok(())
     }
 
-    /// The number of a map, and where the key of its entry is.
+    /// Returns the number of a map, and the first word of the key of its entry.
     pub fn entry(&mut self, map: &str, keys: &[Expression], span: Span) -> Result<(u8, Word), Error> {
         let number = self.map_number(map, span)?;
         let mut parts = Vec::new();
         for key in keys {
             let value = self.shown(key)?;
-            // A tuple alone is a key of its parts.
+            // A tuple that is the only part is expanded: its parts become the parts of the key.
             match (value.of, value.at) {
                 (Type::Tuple { shape, .. }, Operand::Word(first)) if keys.len() == 1 => {
                     let mut at = first;
@@ -125,7 +125,7 @@ impl Clause<'_, '_> {
         Ok((number, first))
     }
 
-    /// The types of the parts of a key, learnt from this one, too.
+    /// Returns the types of the parts of a map's key, and learns from the key `parts`.
     fn key_types(&mut self, map: u8, parts: &[(Value, Span)], span: Span) -> Result<Vec<Type>, Error> {
         let here = fallible::collect(parts.iter().map(|(part, _)| part.of))?;
         let learns = self.checker.learning && !self.guessed;
@@ -156,7 +156,7 @@ impl Clause<'_, '_> {
         Ok(merged)
     }
 
-    /// The value of a map for a key.
+    /// Reads the value of a map at a key.
     pub fn read_map(&mut self, map: &MapReference, span: Span) -> Result<Value, Error> {
         let (number, key) = self.entry(&map.name, &map.keys, span)?;
         match self.kept(number, span) {
@@ -173,7 +173,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Computes with the value of a map.
+    /// Updates the value of a map by an operator. Returns the new value if `after`, and the old one otherwise.
     #[expect(clippy::too_many_arguments, reason = "an operation, its operands, and where each was said")]
     pub fn modify(
         &mut self,
@@ -205,7 +205,7 @@ impl Clause<'_, '_> {
     }
 }
 
-/// The computation of an operator that computes, for values with a sign or without.
+/// Returns the op of an arithmetic operator, for signed or unsigned values.
 pub(super) fn arithmetic(operator: Operator, signed: bool) -> Option<Arithmetic> {
     Some(match operator {
         Operator::Add => Arithmetic::Add,

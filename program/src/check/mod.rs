@@ -1,7 +1,7 @@
-//! From a tree to code: types and bounds are checked on the way, so that what becomes code may run.
+//! Lowers the tree to code. Types and bounds are checked on the way, so only code that may run is produced.
 //!
-//! What a map keeps is found out first, as text that reads a map may precede the text that gives it values: the program is
-//! gone through, without a result, until nothing new is learnt of its maps.
+//! The types of maps are inferred first, because a program may read a map before the text that assigns it: the program
+//! is compiled repeatedly, without a result, until a pass learns nothing new about its maps and variables.
 
 mod call;
 mod clause;
@@ -31,19 +31,20 @@ use shapes::Shapes;
 
 /// The functions of the image.
 pub trait Symbols {
-    /// The virtual address of the function whose demangled path is `path`, perhaps with its number behind it, as
-    /// [`numbered`](crate::syntax::numbered) reads it; the lowest, if there are several. Without such a function, of the static.
+    /// Returns the virtual address of the function whose demangled path is `path`, perhaps with a number after it, as
+    /// [`numbered`](crate::syntax::numbered) reads it. If several functions match, returns the lowest address. If no
+    /// function matches, returns the address of the static with this path.
     fn address(&self, path: &str) -> Option<u64>;
 
-    /// The virtual addresses of all functions that a probe on `path` means, none twice, and what stands for one that is only in
-    /// copies.
+    /// Returns the virtual address ranges of all functions that a probe on `path` means, none twice. A function that
+    /// exists only as inlined copies has a placeholder range in the list.
     ///
     /// # Errors
     ///
-    /// That cannot be found out, or there is no memory for a list of them.
+    /// The functions cannot be determined, or there is no memory for the list.
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem>;
 
-    /// The arguments of functions, and the types of Rust; nothing if the image does not tell.
+    /// Returns the table of function arguments and Rust types; `None` if the image has no such table.
     ///
     /// # Errors
     ///
@@ -53,11 +54,11 @@ pub trait Symbols {
     }
 }
 
-/// Checks a program, and makes code of it.
+/// Checks a program, and lowers it to code.
 ///
 /// # Errors
 ///
-/// What is wrong, and where.
+/// Returns the first problem, with its place.
 pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error> {
     let mut checker = Checker {
         symbols,
@@ -78,7 +79,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
     }
     while core::mem::take(&mut checker.changed) {
         for clause in &program.clauses {
-            // What else is wrong is found again below, and the first of it then.
+            // Other problems are found again below, in the order of the text.
             if let Err(error @ Error { problem: Problem::OutOfMemory, .. }) = Clause::compile(&mut checker, clause) {
                 return Err(error);
             }
@@ -107,7 +108,7 @@ pub fn check(program: &Program, symbols: &dyn Symbols) -> Result<Checked, Error>
     })
 }
 
-/// What is known of the whole program.
+/// The state of the checker that all clauses share.
 struct Checker<'a> {
     symbols: &'a dyn Symbols,
     maps: Vec<Known>,
@@ -116,22 +117,22 @@ struct Checker<'a> {
     shapes: Shapes,
     known: Vec<KnownValue>,
     images: Vec<Vec<Block>>,
-    /// What variables are that are declared without a value, by where their names are.
+    /// The types of variables that are declared without a value, by the positions of their names in the text.
     declared: Vec<(usize, Type)>,
     stack_frames: usize,
-    /// What maps keep, and variables are that are declared, is still being found out.
+    /// Whether the types of maps and declared variables are still being inferred.
     learning: bool,
-    /// Something has been.
+    /// Whether this pass has learned something new.
     changed: bool,
 }
 
 impl Checker<'_> {
-    /// Whether what is wrong ends the check at once: not while maps are being learnt of, unless there is no memory for that.
+    /// Returns whether `error` ends the check at once. While types are being inferred, only a lack of memory does.
     fn ends_with(&self, error: &Error) -> bool {
         !self.learning || error.problem == Problem::OutOfMemory
     }
 
-    /// The number of the format of a time.
+    /// Returns the number of the time format `format`; the same format has the same number.
     fn format(&mut self, format: &str, span: Span) -> Result<u8, Error> {
         let number = self.formats.iter().position(|other| other == format).unwrap_or(self.formats.len());
         if number == self.formats.len() {
@@ -140,7 +141,7 @@ impl Checker<'_> {
         u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
     }
 
-    /// Learns that the variable that is declared at `at` has a value that is `of`.
+    /// Learns that the variable declared at `at` is given a value of type `of`.
     fn declare(&mut self, at: usize, of: Type) -> Result<(), OutOfMemory> {
         match self.declared.iter_mut().find(|(other, _)| *other == at) {
             None => {
@@ -157,7 +158,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The number of these blocks.
+    /// Returns the number of these blocks; equal blocks have the same number.
     fn image(&mut self, blocks: Vec<Block>, span: Span) -> Result<u8, Error> {
         let number = self.images.iter().position(|other| *other == blocks).unwrap_or(self.images.len());
         if number == self.images.len() {
@@ -166,7 +167,7 @@ impl Checker<'_> {
         u8::try_from(number).map_err(|_| span.error(Problem::Many { most: MANY_MAX }))
     }
 
-    /// A value that `of` says what it is, in so many words.
+    /// Returns the type of a value of `words` words that represents the Rust value `of`.
     fn known(&mut self, of: KnownValue, words: u8, span: Span) -> Result<Type, Error> {
         let number = self.known.iter().position(|other| *other == of).unwrap_or(self.known.len());
         if number == self.known.len() {
@@ -176,7 +177,7 @@ impl Checker<'_> {
         Ok(Type::Known { shape, words })
     }
 
-    /// The number of `action`.
+    /// Returns the number of `action`; equal actions have the same number.
     fn action(&mut self, action: Action, span: Span) -> Result<u8, Error> {
         let number = self.actions.iter().position(|other| *other == action).unwrap_or(self.actions.len());
         if number == self.actions.len() && !self.learning {

@@ -1,16 +1,17 @@
-//! The types of tuples: a tuple has the number of the types of its parts, so that a type is small and can be copied.
+//! The types of tuples. A tuple type refers to the list of its part types by a number, so that a [`Type`] is small and
+//! can be copied.
 
 use alloc::vec::Vec;
 
 use fallible::OutOfMemory;
 use kprobes_vm::code::{MANY_MAX, Type};
 
-/// The types of the parts of tuples, by their numbers; none twice.
+/// The part types of each tuple type, indexed by number; no list occurs twice.
 #[derive(Debug, Default)]
 pub(super) struct Shapes(pub Vec<Vec<Type>>);
 
 impl Shapes {
-    /// The tuple of these parts; none if it has too many words, or if there are too many kinds.
+    /// Returns the tuple type with these parts; `None` if it has too many words, or if there are too many tuple types.
     pub fn tuple(&mut self, parts: Vec<Type>) -> Result<Option<Type>, OutOfMemory> {
         let words = parts.iter().map(|part| usize::from(part.words())).sum::<usize>();
         let number = self.0.iter().position(|shape| *shape == parts).unwrap_or(self.0.len());
@@ -22,12 +23,12 @@ impl Shapes {
         Ok(Some(Type::Tuple { shape, words }))
     }
 
-    /// The types of the parts of a tuple.
+    /// Returns the part types of a tuple type.
     pub fn parts(&self, shape: u8) -> &[Type] {
         self.0.get(usize::from(shape)).map_or(&[], Vec::as_slice)
     }
 
-    /// What is both `one` and `other`, if something can be: of two uses of a map or a variable.
+    /// Returns the type that holds values of both types, for two uses of a map or a variable; `None` if no type does.
     pub fn merge(&mut self, one: Type, other: Type) -> Result<Option<Type>, OutOfMemory> {
         use Type::{Bytes, Integer, Pointer, Text, Tuple};
         Ok(match (one, other) {

@@ -1,4 +1,4 @@
-//! What is refused, where, and why; and what becomes of what is not.
+//! The programs that the checker refuses, with the place and the reason; and the code of programs that it accepts.
 
 use std::string::{String, ToString};
 
@@ -7,7 +7,7 @@ use crate::error::{Noun, Problem, Span};
 use crate::syntax::parse;
 use crate::tests::Image;
 
-/// Asserts that `program` is refused where `marks` has its marks.
+/// Asserts that `program` is refused with `problem`, at the place that `marks` marks.
 #[track_caller]
 fn refuses(program: &str, marks: &str, problem: Problem) {
     let error = parse(program).and_then(|tree| check(&tree, &Image).map(|code| code.to_string())).expect_err(program);
@@ -15,7 +15,7 @@ fn refuses(program: &str, marks: &str, problem: Problem) {
     assert_eq!((shown.lines().nth(1), error.problem), (Some(marks), problem), "{shown}");
 }
 
-/// Asserts that `body`, on the entry of a function, is refused where `marks` has its marks.
+/// Asserts that `body`, at the entry of a function, is refused with `problem` at the place that `marks` marks.
 #[track_caller]
 fn refuses_body(body: &str, marks: &str, problem: Problem) {
     refuses(&format!("kprobe:f {{ {body} }}"), &format!("           {marks}"), problem);
@@ -193,7 +193,7 @@ fn programs_are_bounded() {
     assert_eq!(error.problem, Problem::Many { most: 256 });
 }
 
-/// The code of `program`.
+/// Returns the code of `program`.
 fn code(program: &str) -> String {
     let code = parse(program).and_then(|tree| check(&tree, &Image));
     code.unwrap_or_else(|error| panic!("{}", error.within(program))).to_string()

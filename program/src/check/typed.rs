@@ -1,7 +1,8 @@
-//! Values of Rust: arguments by their names, what a function returns, and fields, from the table of types.
+//! Rust values: arguments by their names, return values, and fields, resolved through the table of types.
 //!
-//! A value is followed without being read: it stays a place and a type until what is wanted of it is a number, a string or a
-//! variant, which is loaded as `*(u32 *)(arg0 + 8)` is. References are followed as Rust does it where a field is named.
+//! A value is not read while the checker walks through its fields: it stays a place and a type until a number, a string
+//! or a variant is needed. Then it is loaded in the same way as `*(u32 *)(arg0 + 8)`. A field access dereferences
+//! references automatically, as in Rust.
 
 use kprobes_types::{Argument, Flavor, Kind, Part, Place, Source, Type as RustType, TypeId, Types};
 use kprobes_vm::code::{Arithmetic, Builtin, Comparison, Op, Operand, Register, Type};
@@ -12,22 +13,22 @@ use crate::checked::Known;
 use crate::error::{Error, Listed, Problem, Span};
 use crate::syntax::{Expression, ExpressionForm, Operator, Probe};
 
-/// How many references and wrappers are followed to come to a field, at most: a type may lead to itself.
+/// The maximum number of references and wrappers that are followed to reach a field. Types may be recursive.
 const STEPS_MAX: usize = 16;
 
-/// A value of Rust that is not read yet.
+/// A Rust value that is not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Typed {
     pub of: TypeId,
     pub spot: Spot,
 }
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spot {
-    /// What a call passes, or returns: so many bytes from the start of it.
+    /// A value that a call passes or returns, with an offset in bytes.
     Passed(Place, u64),
-    /// In memory: so many bytes from an address.
+    /// A value in memory: an address, with an offset in bytes.
     Memory(Operand, u64),
 }
 
@@ -46,12 +47,13 @@ impl Clause<'_, '_> {
         types.ok_or(span.error(Problem::NoTypes))
     }
 
-    /// A type. The table was checked, so it has all types that it refers to.
+    /// Returns a type. Types refer only to types that are in the table, because the table was validated when it was
+    /// loaded.
     pub fn rust(&self, of: TypeId, span: Span) -> Result<RustType<'static>, Error> {
         self.types(span)?.get(of).ok_or(span.error(Problem::DamagedTypes))
     }
 
-    /// What all functions of the probes have that `find` finds in one.
+    /// Applies `find` to every function of the probes, and returns the result if it is the same for all.
     fn of_functions(
         &self,
         find: impl Fn(&kprobes_types::Function<'static>, u64) -> Result<Argument<'static>, Problem>,
@@ -80,7 +82,7 @@ impl Clause<'_, '_> {
         found.ok_or(span.error(Problem::NoSignature))
     }
 
-    /// An argument.
+    /// Returns an argument by its name.
     fn argument(&self, name: &str, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.arguments, Problem::ArgumentAway, span)?;
         let types = self.types(span)?;
@@ -92,12 +94,13 @@ impl Clause<'_, '_> {
         Ok(Typed { of: found.of, spot: Spot::Passed(found.place, 0) })
     }
 
-    /// Whether all functions have returned: where `return:` stands, they may go on in others.
+    /// Returns whether all probes are at completed returns. At `return:` the function may continue in another one by a
+    /// tail call.
     fn is_at_returns(&self) -> bool {
         self.probes.iter().all(|probe| matches!(probe.node, Probe::Return { .. }))
     }
 
-    /// What the functions return, if all are known to return the same.
+    /// Returns the return value of the functions, if it is the same for all.
     fn returned(&mut self, span: Span) -> Result<Typed, Error> {
         self.allow(self.allowed.result, Problem::NoReturnValue, span)?;
         let found = self.of_functions(|function, _| function.returned().ok_or(Problem::DamagedTypes), span)?;
@@ -112,12 +115,12 @@ impl Clause<'_, '_> {
         Ok(Typed { of: found.of, spot: Spot::Passed(found.place, 0) })
     }
 
-    /// The value of Rust that an expression stands for, if it does.
+    /// Returns the Rust value that an expression denotes; `None` if it denotes no Rust value.
     pub fn typed(&mut self, expression: &Expression) -> Result<Option<Typed>, Error> {
         let span = expression.span;
         Ok(Some(match &*expression.form {
             ExpressionForm::Builtin(name) if name == "retval" => match self.returned(span) {
-                // As a number it is what x0 has, where nothing better is known.
+                // Without type information, `retval` falls back to the number in x0.
                 Err(Error {
                     problem: Problem::NoTypes | Problem::NoSignature | Problem::Differs | Problem::NoMatch,
                     ..
@@ -148,7 +151,7 @@ impl Clause<'_, '_> {
                 let Some(array) = self.typed(pointer)? else { return Ok(None) };
                 let array = self.followed(array, pointer.span)?;
                 let of = self.rust(array.of, span)?;
-                // A raw pointer to integers is one.
+                // Indexing a raw pointer to integers is handled as for other pointers.
                 let Kind::Array { element, count } = of.kind else { return Ok(None) };
                 let number = self.value(index)?;
                 let number = super::value::constant(number, index.span)?;
@@ -162,7 +165,7 @@ impl Clause<'_, '_> {
         }))
     }
 
-    /// The field of this name, in the value or in what it leads to.
+    /// Returns the field of this name, in the value or in the value that it refers to.
     fn field(&mut self, value: Typed, name: &str, span: Span) -> Result<Typed, Error> {
         let mut value = value;
         for _ in 0..STEPS_MAX {
@@ -179,7 +182,8 @@ impl Clause<'_, '_> {
                     };
                     let only = members.find(has_bytes).filter(|_| !members.any(|member| has_bytes(&member)));
                     let only = only.ok_or(problem)?;
-                    // Of a struct around one value, the fields are those of the value; the end of the way is told above.
+                    // In a struct with one field that has bytes, fields are looked up in that field, too. A field that
+                    // has no fields itself is reported for the struct.
                     let inner = self.rust(only.of, span)?;
                     if !matches!(inner.kind, Kind::Struct { .. } | Kind::Pointer { .. } | Kind::Wrapper { .. }) {
                         return Err(problem);
@@ -200,7 +204,7 @@ impl Clause<'_, '_> {
         Err(span.error(Problem::Deep))
     }
 
-    /// What a pointer points to, or a wrapper has within; nothing for anything else.
+    /// Returns the target of a pointer, or the content of a wrapper; `None` for other values.
     fn inner(&mut self, value: Typed, span: Span) -> Result<Option<Typed>, Error> {
         Ok(match self.rust(value.of, span)?.kind {
             Kind::Pointer { target, at, .. } => {
@@ -212,7 +216,7 @@ impl Clause<'_, '_> {
         })
     }
 
-    /// What references, counted references and wrappers stand for.
+    /// Follows references, counted references and wrappers to the value behind them.
     pub fn followed(&mut self, value: Typed, span: Span) -> Result<Typed, Error> {
         let mut value = value;
         for _ in 0..STEPS_MAX {
@@ -226,7 +230,7 @@ impl Clause<'_, '_> {
         Err(span.error(Problem::Deep))
     }
 
-    /// A word that a call passes.
+    /// Returns a word that a call passes.
     pub fn source(&mut self, source: Source, span: Span) -> Result<Value, Error> {
         match source {
             Source::Lost => Err(span.error(Problem::Lost)),
@@ -243,7 +247,7 @@ impl Clause<'_, '_> {
         self.load(Spot::Memory(stack.at, distance), bytes, of, span)
     }
 
-    /// A number of so many bytes, which `of` says the sign of.
+    /// Loads a number of `bytes` bytes, with the signedness of `of`.
     pub fn load(&mut self, spot: Spot, bytes: u8, of: Type, span: Span) -> Result<Value, Error> {
         let signed = of == SIGNED;
         let (place, offset) = match spot {
@@ -268,7 +272,7 @@ impl Clause<'_, '_> {
                     u64::from(part.offset) <= offset && end <= u64::from(part.offset) + u64::from(part.bytes)
                 };
                 let part = [Some(first), second].into_iter().flatten().find(has);
-                // Bytes of two parts.
+                // Bytes that span two parts cannot be loaded.
                 let part = part.ok_or(span.error(Problem::Lost))?;
                 let distance = offset - u64::from(part.offset);
                 if let Source::Stack(stack) = part.source {
@@ -291,12 +295,12 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// A value where a number, a string or an address is wanted.
+    /// Reads a value where a number, a string or an address is needed.
     pub fn scalar(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
         self.scalar_within(value, STEPS_MAX, span)
     }
 
-    /// The same, after so many steps at most.
+    /// Does the work of [`scalar`](Self::scalar), through at most `steps` references and wrappers.
     fn scalar_within(&mut self, value: Typed, steps: usize, span: Span) -> Result<Value, Error> {
         let steps = steps.checked_sub(1).ok_or(span.error(Problem::Deep))?;
         let of = self.rust(value.of, span)?;
@@ -321,7 +325,7 @@ impl Clause<'_, '_> {
                     _ => (false, false),
                 };
                 match (flavor, is_simple, to.kind) {
-                    // A reference stands for what it leads to, if that is simple, and otherwise for its address.
+                    // A reference denotes its target if that is simple, and its address otherwise.
                     (Flavor::Reference | Flavor::Shared, true, _) => {
                         let value = self.followed(value, span)?;
                         self.scalar_within(value, steps, span)
@@ -347,7 +351,7 @@ impl Clause<'_, '_> {
                     |member: &kprobes_types::Member<'static>| types.get(member.of).is_some_and(|of| of.size > 0);
                 let only = members.find(has_bytes).filter(|_| !members.any(|member| has_bytes(&member)));
                 let only = only.ok_or(no_number)?;
-                // What is wrong is wrong with the whole.
+                // A field that is no number is reported for the whole struct.
                 let inner = Typed { of: only.of, spot: value.spot.at(only.offset.into()) };
                 match self.rust(only.of, span)?.kind {
                     Kind::Variants { .. } | Kind::Array { .. } | Kind::Unit | Kind::Opaque => Err(no_number),
@@ -358,7 +362,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Where the elements of a string or of a slice of bytes are, and how many there are; nothing for another value.
+    /// Returns the address and the number of elements of a string or a slice of bytes; `None` for other values.
     pub fn bytes_of(&mut self, value: Typed, span: Span) -> Result<Option<(Operand, Operand)>, Error> {
         let value = self.followed(value, span)?;
         let of = self.rust(value.of, span)?;
@@ -392,7 +396,7 @@ impl Clause<'_, '_> {
         })
     }
 
-    /// How many elements a value has, if it has any number of them.
+    /// Returns the number of elements of a slice, string or array; `None` for other values.
     pub fn count_of(&mut self, value: Typed, span: Span) -> Result<Option<Value>, Error> {
         let value = self.followed(value, span)?;
         Ok(match self.rust(value.of, span)?.kind {
@@ -402,8 +406,8 @@ impl Clause<'_, '_> {
         })
     }
 
-    /// A value where it is shown: as Rust names it, if it is a bool, a char or an enum, of which with fields the variant is shown;
-    /// otherwise as where a number is wanted.
+    /// Compiles a value that is shown. A `bool`, a `char` and an enum are shown as in Rust, with the variant only for
+    /// an enum with fields. Other values are read as numbers.
     pub fn shown(&mut self, expression: &Expression) -> Result<Value, Error> {
         let span = expression.span;
         let Some(typed) = self.typed(expression)? else { return self.value(expression) };
@@ -420,7 +424,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// Which variant an enum with fields is.
+    /// Returns the variant of an enum with fields.
     fn variant(&mut self, value: Typed, span: Span) -> Result<Value, Error> {
         let of = self.rust(value.of, span)?;
         let Kind::Variants { tag, variants } = of.kind else {
@@ -444,7 +448,7 @@ impl Clause<'_, '_> {
         Ok(Value { at: left, of: known })
     }
 
-    /// How far a tag is above another, in its bytes.
+    /// Returns the distance of a tag from the tag `first`, truncated to the size of the tag.
     pub fn distance(&mut self, tag: Value, bytes: u8, first: u64, span: Span) -> Result<Value, Error> {
         if first == 0 {
             return Ok(tag);
@@ -459,7 +463,8 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// A comparison with a variant, if `path` names one and `value` is a value of Rust: what holds then of which numbers.
+    /// Returns the comparison with a variant, if `path` names one and `value` is a Rust value. The result is a
+    /// comparison of two numbers that holds exactly if `value operator path` does.
     pub fn is_variant(
         &mut self,
         operator: Operator,
@@ -468,7 +473,7 @@ impl Clause<'_, '_> {
     ) -> Result<Option<(Comparison, Operand, Operand)>, Error> {
         let (name, is_path) = match &*path.form {
             ExpressionForm::Path(path) => (path.as_str(), true),
-            // No value that is there begins with a capital letter, but every variant does.
+            // Every variant begins with a capital letter, and no builtin value does.
             ExpressionForm::Builtin(name) => (name.as_str(), name.starts_with(|c: char| c.is_ascii_uppercase())),
             _ => return Ok(None),
         };
@@ -478,7 +483,7 @@ impl Clause<'_, '_> {
         let of = self.rust(value.of, span)?;
         let mut segments = name.rsplit("::").map(str::trim);
         let name = segments.next().unwrap_or("");
-        // What precedes the variant is the type, and modules that it is in.
+        // The segments before the variant are the type and the modules that contain it.
         let generic = of.name.split('<').next().unwrap_or("");
         let is_type = segments.next().is_none_or(|own| own == generic)
             && segments.zip(of.module.rsplit("::")).all(|(one, other)| one == other);
@@ -521,15 +526,15 @@ impl Clause<'_, '_> {
     }
 }
 
-/// The tags of variants: from which on, and how many up to the last, where the numbers of their size begin again behind the
-/// greatest.
+/// The smallest range that contains the tags of all variants: its first number, and its length. The range may wrap
+/// around at the size of the tag.
 pub(super) struct Tags {
     pub first: u64,
     pub span: u64,
 }
 
 impl Tags {
-    /// The fewest numbers in a row that have all `values`.
+    /// Returns the shortest such range that contains all `values`.
     pub fn of(bytes: u8, values: impl Iterator<Item = u64> + Clone) -> Self {
         let most = u64::MAX >> (64 - 8 * u32::from(bytes.clamp(1, 8)));
         let span = |first: u64| values.clone().map(|value| value.wrapping_sub(first) & most).max().unwrap_or(0);

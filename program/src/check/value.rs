@@ -1,4 +1,4 @@
-//! The values of a clause while it is compiled: what they are, and where in the frame.
+//! The values of a clause while it is compiled: their types, and their places in the frame.
 
 use alloc::string::String;
 
@@ -10,35 +10,33 @@ use crate::error::{Error, Noun, Problem, Span};
 /// A value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value {
-    /// Where it is; the first word of several.
+    /// The place of the value; its first word if it has several.
     pub at: Operand,
-    /// What it is.
     pub of: Type,
 }
 
-/// A number with a sign: what comparisons give.
+/// The type of signed numbers; comparisons have this type.
 pub(super) const SIGNED: Type = Type::Integer { signed: true };
-/// A number without.
+/// The type of unsigned numbers.
 pub(super) const UNSIGNED: Type = Type::Integer { signed: false };
 
 impl Value {
-    /// A number that is known.
+    /// Creates a number that is known at compile time.
     pub fn constant(value: u64, signed: bool) -> Self {
         Self { at: Operand::Constant(value), of: Type::Integer { signed } }
     }
 
-    /// Whether it has a sign.
     pub fn is_signed(&self) -> bool {
         matches!(self.of, Type::Integer { signed: true })
     }
 
-    /// Whether it is a number, or the address of one.
+    /// Returns whether the value is a number or a pointer.
     pub fn is_number(&self) -> bool {
         matches!(self.of, Type::Integer { .. } | Type::Pointer { .. })
     }
 }
 
-/// Whether what is computed of two numbers has a sign: if both have.
+/// Returns whether the result of a binary operation is signed: only if both operands are.
 pub(super) fn join(left: &Value, right: &Value) -> bool {
     left.is_signed() && right.is_signed()
 }
@@ -46,13 +44,13 @@ pub(super) fn join(left: &Value, right: &Value) -> bool {
 /// A variable.
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
-    /// Without `$`.
+    /// The name without `$`.
     pub name: String,
-    /// Where its value is.
+    /// The first word of its value.
     pub at: Word,
-    /// What it is.
     pub of: Type,
-    /// Where it is declared without a value: what it is was learnt from all that it is given.
+    /// The position of a declaration without a value, whose type is inferred from all assignments. `None` if the
+    /// declaration gives a value.
     pub declared: Option<usize>,
 }
 
@@ -65,7 +63,7 @@ impl Clause<'_, '_> {
         Ok(fallible::push(&mut self.ops, op)?)
     }
 
-    /// Words of the frame that are free, the first of them.
+    /// Reserves `words` words of the frame, and returns the first of them.
     pub fn room(&mut self, words: u8, span: Span) -> Result<Word, Error> {
         let problem = span.error(Problem::Room { most: FRAME_WORDS });
         if self.free + usize::from(words) > FRAME_WORDS {
@@ -76,14 +74,14 @@ impl Clause<'_, '_> {
         Ok(Word(first))
     }
 
-    /// The value, of one word or several, that `op` gives.
+    /// Adds the op that `op` returns for a new place in the frame, and returns the value at that place.
     pub fn give(&mut self, of: Type, op: impl FnOnce(Word) -> Op, span: Span) -> Result<Value, Error> {
         let to = self.room(of.words(), span)?;
         self.push(op(to), span)?;
         Ok(Value { at: Operand::Word(to), of })
     }
 
-    /// A value computed of two, at once if both are known.
+    /// Computes a value from two operands, at compile time if both are constants.
     pub fn compute(
         &mut self,
         how: Arithmetic,
@@ -98,7 +96,7 @@ impl Clause<'_, '_> {
         self.give(of, |to| Op::Compute { to, how, left, right }, span)
     }
 
-    /// Puts a value at `to`, which has room for what `of` is; a shorter string is filled up with zeros.
+    /// Adds ops that put a value at `to`, which has room for the type `of`. A shorter string is padded with zeros.
     pub fn place(&mut self, value: Value, to: Word, of: Type, span: Span) -> Result<(), Error> {
         if let (Type::Tuple { .. }, Type::Tuple { shape, .. }) = (value.of, of)
             && value.of != of
@@ -127,7 +125,7 @@ impl Clause<'_, '_> {
         Ok(())
     }
 
-    /// Where the value is, as words that are `of`: where it is already, if it is so.
+    /// Returns the first word of the value as the type `of`. A value that already fits is not copied.
     pub fn in_words(&mut self, value: Value, of: Type, span: Span) -> Result<Word, Error> {
         match value.at {
             Operand::Word(at) if value.of.fits_as(of) => Ok(at),
@@ -139,7 +137,7 @@ impl Clause<'_, '_> {
         }
     }
 
-    /// A part of a tuple, by its number from 0 on.
+    /// Returns the part of a tuple with this index, from 0.
     pub fn part(&mut self, tuple: Value, number: u64, span: Span) -> Result<Value, Error> {
         let (Type::Tuple { shape, .. }, Operand::Word(first)) = (tuple.of, tuple.at) else {
             return Err(span.error(Problem::Type { wanted: Noun::Tuple, found: tuple.of.into() }));
@@ -152,7 +150,7 @@ impl Clause<'_, '_> {
         Ok(Value { at: Operand::Word(Word(first.0.saturating_add(distance))), of })
     }
 
-    /// These values in a row.
+    /// Builds a tuple of these values.
     pub fn tuple(&mut self, values: &[(Value, Span)], span: Span) -> Result<Value, Error> {
         let types = fallible::collect(values.iter().map(|(value, _)| value.of))?;
         let of = self.checker.shapes.tuple(types)?.ok_or(span.error(Problem::Room { most: u8::MAX.into() }))?;
@@ -165,7 +163,7 @@ impl Clause<'_, '_> {
         Ok(Value { at: Operand::Word(first), of })
     }
 
-    /// A string that is written down.
+    /// Puts a string literal into the frame.
     pub fn literal(&mut self, text: &str, span: Span) -> Result<Value, Error> {
         let words = text_words(text.len()).ok_or(span.error(Problem::LongText { most: TEXT_MAX }))?;
         let first = self.room(words, span)?;
@@ -177,21 +175,21 @@ impl Clause<'_, '_> {
     }
 }
 
-/// The longest string as a value, in bytes.
+/// The maximum length of a string value, in bytes.
 pub(super) const TEXT_MAX: usize = 127;
 
-/// How many words a string of `bytes` has, with a zero behind it; `None` if it is too long.
+/// Returns the number of words of a string of `bytes` bytes and its terminating zero; `None` if the string is too long.
 pub(super) fn text_words(bytes: usize) -> Option<u8> {
     u8::try_from(bytes / 8 + 1).ok().filter(|_| bytes <= TEXT_MAX)
 }
 
-/// The words of a string, and zeros without end.
+/// Returns the words of a string, followed by zeros without end.
 fn words_of(text: &str) -> impl Iterator<Item = u64> + '_ {
     let mut bytes = text.bytes();
     core::iter::repeat_with(move || (0..8).fold(0, |word, at| word | u64::from(bytes.next().unwrap_or(0)) << (8 * at)))
 }
 
-/// `value` if it is a number, or the address of one.
+/// Returns `value` if it is a number or a pointer.
 pub(super) fn number(value: Value, span: Span) -> Result<Value, Error> {
     match value.is_number() {
         true => Ok(value),
@@ -199,7 +197,7 @@ pub(super) fn number(value: Value, span: Span) -> Result<Value, Error> {
     }
 }
 
-/// A number that is known before the program runs.
+/// Returns the value of a constant.
 pub(super) fn constant(value: Value, span: Span) -> Result<u64, Error> {
     match value.at {
         Operand::Constant(constant) => Ok(constant),

@@ -1,4 +1,4 @@
-//! Reads values, by how strongly operators bind.
+//! Parses expressions, by operator precedence.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,16 +10,16 @@ use super::tree::{Expression, ExpressionForm, MapReference, Operator, Spanned, T
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
-/// What may stand before a value.
+/// A prefix of a value.
 enum Prefix {
     Operator(Unary),
     Step { up: bool },
     Cast(TypeName),
 }
 
-// What is not on the way from a value to one within it is not inlined into it: the stack has to do for all of them.
+// Functions off the recursive path are not inlined into it, so that the stack frame of each recursion stays small.
 impl Parser<'_> {
-    /// A value.
+    /// Parses an expression.
     pub fn value(&mut self) -> Result<Expression, Error> {
         self.deeper(|parser| {
             let condition = parser.binary(Operator::WEAKEST)?;
@@ -27,7 +27,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The rest of a choice behind its condition.
+    /// Parses the rest of a `?:` after its condition.
     #[inline(never)]
     fn choice(&mut self, condition: Expression) -> Result<Expression, Error> {
         self.advance()?;
@@ -38,14 +38,14 @@ impl Parser<'_> {
         self.node(ExpressionForm::Choice { condition, then, otherwise }, start)
     }
 
-    /// The value that is `form`, from `start` to the last token.
+    /// Creates a node whose span is from `start` to the last token.
     #[inline(never)]
     pub fn node(&self, form: ExpressionForm, start: Span) -> Result<Expression, Error> {
         let value = Expression::new(form, start.to(self.last))?;
         if value.height + self.depth > DEPTH_MAX { Err(value.span.error(Problem::Deep)) } else { Ok(value) }
     }
 
-    /// Values between operators that bind at least as strongly as `weakest`.
+    /// Parses values with binary operators of precedence `weakest` or higher.
     fn binary(&mut self, weakest: u8) -> Result<Expression, Error> {
         let mut left = self.unary()?;
         while let Some(operator) = self.operator().filter(|operator| operator.strength() >= weakest) {
@@ -54,7 +54,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// The operator that is next. `value is Variant` is `value == Variant`.
+    /// Returns the binary operator that is the next token. `value is Variant` means `value == Variant`.
     fn operator(&self) -> Option<Operator> {
         match self.token {
             Token::Sign(sign) => Operator::of_sign(sign),
@@ -63,7 +63,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `left`, the operator that is next, and the value behind it.
+    /// Parses the next operator and its right operand, and joins them with `left`.
     #[inline(never)]
     fn behind(&mut self, operator: Operator, left: Expression) -> Result<Expression, Error> {
         self.advance()?;
@@ -80,7 +80,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands before the value that is next.
+    /// Parses a prefix: a unary operator, a step, or a cast.
     #[inline(never)]
     fn prefix(&mut self) -> Result<Option<Prefix>, Error> {
         let prefix = match self.token {
@@ -108,7 +108,7 @@ impl Parser<'_> {
         Ok(Some(prefix))
     }
 
-    /// The value behind `prefix`, with that.
+    /// Parses the operand of `prefix`, and applies the prefix to it.
     #[inline(never)]
     fn prefixed(&mut self, prefix: Prefix, start: Span) -> Result<Expression, Error> {
         let operand = self.deeper(Self::unary)?;
@@ -120,7 +120,7 @@ impl Parser<'_> {
         self.node(form, start)
     }
 
-    /// A value with what may follow it: `[i]`, `++`, `--`.
+    /// Parses a value with its suffixes: `[i]`, `.field`, `->`, `++`, `--`.
     fn postfix(&mut self) -> Result<Expression, Error> {
         let start = self.span;
         let mut value = match self.token {
@@ -134,7 +134,7 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    /// `value` with what follows it.
+    /// Parses one suffix of `value`.
     #[inline(never)]
     fn suffixed(&mut self, value: Expression, start: Span) -> Result<Expression, Error> {
         if self.accept("[")? {
@@ -181,7 +181,7 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    /// A map, a call, or a value that is there.
+    /// Parses a map, a call, or a builtin value.
     #[inline(never)]
     fn named(&mut self) -> Result<Expression, Error> {
         let start = self.span;
@@ -218,7 +218,7 @@ impl Parser<'_> {
         self.node(form, start)
     }
 
-    /// An integer, or a pointer to one.
+    /// Parses an integer type, or a pointer to one.
     pub fn type_name(&mut self) -> Result<TypeName, Error> {
         let Token::Word(word) = self.token else { return Err(self.here(Problem::Value)) };
         let unknown = self.here(foreign::keyword(word).unwrap_or(Problem::Word));
@@ -240,7 +240,7 @@ impl Parser<'_> {
         self.node(form, start)
     }
 
-    /// Values between commas, one at least, up to the sign `end`.
+    /// Parses at least one value, separated by commas, up to the token `end`.
     fn values(&mut self, end: &'static str) -> Result<Vec<Expression>, Error> {
         let mut values = fallible::collect([self.value()?])?;
         while self.accept(",")? {
@@ -251,7 +251,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a value can have fields that have names: an argument, a return value, and what is in them.
+/// Returns whether a value can have named fields: an argument, a return value, or a part of one.
 fn has_fields(value: &Expression) -> bool {
     match &*value.form {
         ExpressionForm::Builtin(name) => matches!(name.as_str(), "args" | "retval"),

@@ -1,4 +1,4 @@
-//! Programs that are made up by the grammar: what they say need not make sense, but reads back as it is written.
+//! Random programs that follow the grammar. They need not make sense, but their text parses back to the same tree.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -110,7 +110,7 @@ fn target(random: &mut Random, depth: usize) -> Spanned<Target> {
     one(if random.below(2) == 0 { Target::Variable(name(random)) } else { Target::Map(map(random, depth)) })
 }
 
-/// A value of numbers and arguments alone, that the checker cannot refuse on the entry of a function.
+/// Returns a random expression of numbers and arguments that the checker accepts at the entry of a function.
 pub fn pure(random: &mut Random, depth: usize) -> Expression {
     use ExpressionForm as Form;
     if depth == 0 || random.below(6) == 0 {
@@ -131,7 +131,7 @@ pub fn pure(random: &mut Random, depth: usize) -> Expression {
     })
 }
 
-/// Any value.
+/// Returns a random expression.
 fn expression(random: &mut Random, depth: usize) -> Expression {
     use ExpressionForm as Form;
     if depth == 0 || random.below(4) == 0 {
@@ -163,7 +163,7 @@ fn expression(random: &mut Random, depth: usize) -> Expression {
         },
         6 | 7 => Form::Cast { to: type_name(random), operand: expression(random, depth) },
         8 => {
-            // What follows a map in brackets is its key.
+            // Brackets after a map without a key would parse as its key.
             let pointer = expression(random, depth);
             match *pointer.form {
                 Form::Map(MapReference { ref keys, .. }) if keys.is_empty() => return pointer,
@@ -245,7 +245,7 @@ fn probe(random: &mut Random) -> Probe {
     }
 }
 
-/// Any program.
+/// Returns a random program.
 pub fn program(random: &mut Random) -> Program {
     let clauses = some(random, 1, 3, |random| Clause {
         probes: some(random, 1, 2, |random| one(probe(random))),

@@ -1,6 +1,6 @@
-//! Which functions a glob means. One function of the source may have several in the image: one for each type that it is
-//! generic over, and those that the compiler has split or copied. Whoever asks for it by its path wants them all; whoever
-//! writes the types or the suffix down wants that one.
+//! Matches globs against function names. One function of the source may have several functions in the image: one for
+//! each type that it is generic over, and the parts and copies that the compiler makes. A plain path names all of them;
+//! a path with the types or the suffix names one.
 
 use alloc::string::String;
 use core::str::Chars;
@@ -8,14 +8,14 @@ use core::str::Chars;
 use fallible::OutOfMemory;
 use kprobes_symbols::{glob_match, glob_match_chars};
 
-/// Whether `glob`, with `*` for any run of characters and `?` for one, matches the demangled path `name`, or the same
-/// without what tells the copies of one function apart: see [`plain_path`].
+/// Returns whether `glob` matches the demangled path `name`, or the plain path of `name`: see [`plain_path`]. `*`
+/// stands for any run of characters, and `?` for one character.
 #[must_use]
 pub fn matches(glob: &str, name: &str) -> bool {
     Glob::new(glob).matches(name)
 }
 
-/// A glob that is compared with many names.
+/// A glob that is matched against many names.
 #[derive(Clone, Copy, Debug)]
 pub struct Glob<'a> {
     text: &'a str,
@@ -23,32 +23,33 @@ pub struct Glob<'a> {
 }
 
 impl<'a> Glob<'a> {
-    /// That of this text.
+    /// Prepares the glob `text`.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
         let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
         Self { text, longest_word: words.max_by_key(|word| word.len()).unwrap_or_default().as_bytes() }
     }
 
-    /// As [`matches`].
+    /// Returns whether the glob matches `name`, as the function [`matches`] does.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         glob_match(self.text, name) || self.may_match_plain(name) && glob_match_chars(self.text, plain_chars(name))
     }
 
-    /// The same, of a name whose plain path is `plain`.
+    /// Returns whether the glob matches `name` or its plain path `plain`. Faster than [`matches`](Self::matches) where
+    /// the plain path is at hand.
     #[must_use]
     pub fn matches_either(&self, name: &str, plain: &str) -> bool {
         glob_match(self.text, name) || name.len() != plain.len() && glob_match(self.text, plain)
     }
 
-    /// Whether the plain path of `name` may match though `name` does not. Nearly always it cannot, which is told without making
-    /// that path: nothing is left out of `name`, or a word is not in it. No two words of a path become one by what is left out
-    /// between them.
+    /// Returns whether the plain path of `name` may match although `name` does not. This quick check rules out nearly
+    /// every name without computing its plain path: the plain path equals `name`, or a word of the glob is missing in
+    /// `name`. Stripping a name never joins two of its words into one.
     fn may_match_plain(&self, name: &str) -> bool {
         let word = self.longest_word;
         let (name, mut is_longer, mut has_word) = (name.as_bytes(), false, word.is_empty());
-        // Not by a search of `core`, which prepares more than it takes to look through one name.
+        // A loop rather than a search of `core`, whose preparation takes longer than a scan of one name.
         for (at, &byte) in name.iter().enumerate() {
             is_longer |= matches!(byte, b'<' | b'.');
             has_word |= word.first() == Some(&byte) && name.get(at..).is_some_and(|rest| rest.starts_with(word));
@@ -57,8 +58,8 @@ impl<'a> Glob<'a> {
     }
 }
 
-/// `path` without the `#N` that it may end with, and N: which one is meant of the functions that have the same path, from 1 on
-/// in the order of their addresses.
+/// Splits `path` at a `#N` at its end. N selects one of the functions with the same path: their number in the order of
+/// their addresses, from 1.
 #[must_use]
 pub fn numbered(path: &str) -> (&str, Option<usize>) {
     let number = |digits: &str| digits.parse().ok().filter(|&number| number > 0 && !digits.starts_with(['0', '+']));
@@ -66,8 +67,9 @@ pub fn numbered(path: &str) -> (&str, Option<usize>) {
     split.map_or((path, None), |(path, number)| (path, Some(number)))
 }
 
-/// The demangled path `name` without what tells the copies of one function apart: generic arguments, and suffixes like
-/// `.cold`. `<a::B<u8>>::f::<u32>` becomes `a::B::f`, and `<a::B<u8> as c::D<u8>>::f` becomes `<a::B as c::D>::f`.
+/// Returns the demangled path `name` without what distinguishes the copies of one function: generic arguments, and
+/// suffixes like `.cold`. `<a::B<u8>>::f::<u32>` becomes `a::B::f`, and `<a::B<u8> as c::D<u8>>::f` becomes `<a::B as
+/// c::D>::f`.
 ///
 /// # Errors
 ///
@@ -79,24 +81,25 @@ pub fn plain_path(name: &str) -> Result<String, OutOfMemory> {
     Ok(plain)
 }
 
-/// Passes the pieces of [`plain_path`] to `out`, in their order. No path is longer than its name.
+/// Passes the pieces of [`plain_path`] to `out`, in order. The plain path is never longer than `name`.
 pub fn plain_pieces<'a>(name: &'a str, out: &mut dyn FnMut(&'a str)) {
     strip(without_suffix(name), 0, out);
 }
 
-/// The characters of [`plain_path`]. They take no memory.
+/// Returns the characters of [`plain_path`], without an allocation.
 fn plain_chars(name: &str) -> impl Iterator<Item = char> + Clone {
     PlainChars { name: without_suffix(name), pieces: 0, piece: "".chars() }
 }
 
-/// The characters of a plain path, which consists of pieces of the name. A path has few of them, so each is looked for from the
-/// beginning: that takes no stack for the brackets that are open, and a copy of this is small.
+/// An iterator over the characters of a plain path, which consists of pieces of the name. A path has few pieces, so
+/// each is searched from the beginning of the name. That needs no stack of open brackets, and keeps the iterator small
+/// to clone.
 #[derive(Clone)]
 struct PlainChars<'a> {
     name: &'a str,
-    /// How many pieces have begun.
+    /// The number of pieces that have begun.
     pieces: usize,
-    /// The rest of the last of them.
+    /// The rest of the current piece.
     piece: Chars<'a>,
 }
 
@@ -121,7 +124,7 @@ impl Iterator for PlainChars<'_> {
     }
 }
 
-/// `name` up to the first `.` outside brackets.
+/// Returns `name` up to the first `.` outside brackets.
 fn without_suffix(name: &str) -> &str {
     let mut depth = 0_usize;
     let mut previous = ' ';
@@ -138,10 +141,10 @@ fn without_suffix(name: &str) -> &str {
     name
 }
 
-/// How deep types within types are followed; deeper ones stay as they are.
+/// The maximum nesting of types; types nested more deeply keep their generic arguments.
 const DEPTH_MAX: usize = 16;
 
-/// Passes `path` to `out` without generic arguments, piece by piece.
+/// Passes the pieces of `path` without generic arguments to `out`.
 fn strip<'a>(path: &'a str, depth: usize, out: &mut dyn FnMut(&'a str)) {
     let mut rest = path;
     while let Some(at) = rest.find('<') {
@@ -171,7 +174,7 @@ fn strip<'a>(path: &'a str, depth: usize, out: &mut dyn FnMut(&'a str)) {
     out(rest);
 }
 
-/// Where the bracket that `text` begins with is closed.
+/// Returns the offset at which the bracket at the start of `text` is closed.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut previous = ' ';
@@ -188,7 +191,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Where ` as ` stands in `text`, outside brackets.
+/// Returns the offset of ` as ` in `text`, outside brackets.
 fn find_as(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut previous = ' ';

@@ -1,4 +1,4 @@
-//! The text of a program, read into a tree; and the tree, written as text.
+//! Parses the text of a program into a tree, and writes the tree as text.
 //!
 //! ```text
 //! program    = clause…
@@ -10,8 +10,8 @@
 //! target     = $name | @name | @name[value, …]
 //! ```
 //!
-//! Values are those of C, with its operators and how strongly they bind. What [`parse`] returns, written by `Display`, reads
-//! back as the same tree.
+//! Values are C expressions, with C's operators and their precedence. The tree that [`parse`] returns, written by
+//! `Display`, parses back to an equal tree.
 
 mod expression;
 mod matching;
@@ -34,14 +34,15 @@ use crate::error::{Error, Problem, Span};
 /// The longest text of a program, in bytes.
 pub const PROGRAM_MAX: usize = 4096;
 
-/// How deep values and blocks may be nested, together. It bounds the stack that reading and checking take: less than 24 KiB.
+/// The maximum nesting depth of values and blocks together. It bounds the stack that parsing and checking take to less
+/// than 24 KiB.
 pub const DEPTH_MAX: usize = 16;
 
-/// Reads the text of a program.
+/// Parses the text of a program.
 ///
 /// # Errors
 ///
-/// What is wrong, and where.
+/// Returns the first problem, with its place.
 pub fn parse(text: &str) -> Result<Program, Error> {
     if text.len() > PROGRAM_MAX {
         return Err(Span { start: 0, end: 0 }.error(Problem::LongProgram { most: PROGRAM_MAX }));
@@ -49,11 +50,11 @@ pub fn parse(text: &str) -> Result<Program, Error> {
     parser::program(text)
 }
 
-/// Reads probes alone, separated by commas, as a list of what there is takes them.
+/// Parses a list of probes, separated by commas, without a program. The commands that list probes take such a list.
 ///
 /// # Errors
 ///
-/// What is wrong, and where; also if something follows them.
+/// Returns the first problem, with its place; text after the probes is a problem, too.
 pub fn parse_probes(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
     parser::probes_alone(text)
 }

@@ -1,4 +1,4 @@
-//! Reads clauses and statements.
+//! Parses clauses and statements.
 
 use alloc::vec::Vec;
 
@@ -8,19 +8,18 @@ use super::{DEPTH_MAX, Expression, probe};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
-/// What is being read: one token is known ahead.
+/// The state of the parser, with a lookahead of one token.
 pub(super) struct Parser<'a> {
     pub cursor: Cursor<'a>,
-    /// The next token.
     pub token: Token<'a>,
-    /// Where it is.
+    /// The place of the next token.
     pub span: Span,
-    /// Where the one before it is.
+    /// The place of the token before it.
     pub last: Span,
     pub depth: usize,
 }
 
-/// Reads all clauses.
+/// Parses a program.
 pub(super) fn program(text: &str) -> Result<Program, Error> {
     let mut cursor = Cursor { text, position: 0 };
     let mut clauses = Vec::new();
@@ -46,7 +45,7 @@ pub(super) fn program(text: &str) -> Result<Program, Error> {
     }
 }
 
-/// Reads probes, and nothing else.
+/// Parses a list of probes without a program.
 pub(super) fn probes_alone(text: &str) -> Result<Vec<Spanned<Probe>>, Error> {
     let mut cursor = Cursor { text, position: 0 };
     let mut probes = Vec::new();
@@ -75,25 +74,25 @@ impl<'a> Parser<'a> {
         Ok(Self { cursor, token, span, last: span, depth: 0 })
     }
 
-    /// The error that the next token is.
+    /// Returns the error for `problem` at the next token.
     pub fn here(&self, problem: Problem) -> Error {
         self.span.error(problem)
     }
 
-    /// Moves behind the next token.
+    /// Moves past the next token.
     pub fn advance(&mut self) -> Result<(), Error> {
         self.last = self.span;
         (self.token, self.span) = self.cursor.token()?;
         Ok(())
     }
 
-    /// The token behind the next one.
+    /// Returns the token after the next one.
     pub fn second(&self) -> Result<Token<'a>, Error> {
         let mut ahead = self.cursor;
         Ok(ahead.token()?.0)
     }
 
-    /// Moves behind `sign` if it is next.
+    /// Moves past `sign` if it is the next token, and returns whether it was.
     pub fn accept(&mut self, sign: &'static str) -> Result<bool, Error> {
         let is_next = self.token == Token::Sign(sign);
         if is_next {
@@ -102,12 +101,12 @@ impl<'a> Parser<'a> {
         Ok(is_next)
     }
 
-    /// Moves behind `sign`, which has to be next.
+    /// Moves past `sign`, or returns an error if it is not the next token.
     pub fn expect(&mut self, sign: &'static str) -> Result<(), Error> {
         if self.accept(sign)? { Ok(()) } else { Err(self.here(Problem::Expected { sign })) }
     }
 
-    /// Does `read` one level deeper.
+    /// Runs `read` one nesting level deeper.
     pub fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.depth == DEPTH_MAX {
             return Err(self.here(Problem::Deep));
@@ -134,8 +133,8 @@ impl<'a> Parser<'a> {
         Ok(Some(value))
     }
 
-    /// Statements in braces, and how many bytes precede what follows them. The token behind the last brace is not read
-    /// for a clause, as what follows it may be the name of a probe.
+    /// Parses statements in braces, and returns them with the offset after the last brace. The token after the brace of
+    /// a clause is not read, because it may begin the name of a probe.
     fn block(&mut self) -> Result<(Vec<Statement>, usize), Error> {
         let open = self.span;
         self.expect("{")?;
@@ -168,7 +167,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A block within a block.
+    /// Parses a block within a block.
     fn inner_block(&mut self) -> Result<Vec<Statement>, Error> {
         let (body, _) = self.block()?;
         self.expect("}")?;
@@ -211,7 +210,7 @@ impl<'a> Parser<'a> {
         Ok(Spanned { node: form, span: start.to(self.last) })
     }
 
-    /// `for ($name : range)`, with its parentheses or without, and what is done.
+    /// Parses `for ($name : range)`, with or without the parentheses, and its body.
     fn each(&mut self) -> Result<StatementForm, Error> {
         self.advance()?;
         let is_open = self.accept("(")?;
@@ -236,7 +235,7 @@ impl<'a> Parser<'a> {
         Ok(StatementForm::For { name, range, body: self.inner_block()? })
     }
 
-    /// `let $name`, with a type or a value, or without.
+    /// Parses `let $name`, with an optional type and value.
     fn variable(&mut self) -> Result<StatementForm, Error> {
         let start = self.span;
         self.advance()?;
@@ -277,7 +276,7 @@ impl<'a> Parser<'a> {
         Ok(StatementForm::If { condition, then, otherwise })
     }
 
-    /// An assignment, or a value for what it does.
+    /// Parses an assignment, or an expression statement.
     fn action(&mut self) -> Result<StatementForm, Error> {
         let value = self.value()?;
         let operator = match self.token {
@@ -301,7 +300,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What `value` names, to be given another value.
+/// Converts an expression to the target of an assignment.
 pub(super) fn target(value: Expression) -> Result<Spanned<Target>, Error> {
     let span = value.span;
     let node = match *value.form {

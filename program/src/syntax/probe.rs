@@ -1,5 +1,5 @@
-//! Reads where something is done. What a probe is called is taken as it stands: demangled paths have white space,
-//! commas, braces and slashes in them, but only inside brackets.
+//! Parses probes. The name in a probe is not split into tokens: a demangled path may contain white space, commas,
+//! braces and slashes, but only inside brackets.
 
 use alloc::string::String;
 
@@ -10,8 +10,8 @@ use super::tree::{Probe, Spanned, Unit};
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
-/// The bytes of the name of a probe: up to white space, `,`, `/` or `{` outside brackets. A `{` behind `::` belongs to the name.
-/// The inner error is where a bracket is that is not closed.
+/// Returns the length of the name of a probe, in bytes: up to white space, `,`, `/`, `;` or `{` outside brackets. A `{`
+/// after `::` belongs to the name. The inner error is the offset of an unclosed bracket.
 fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
     let mut open = alloc::vec::Vec::new();
     let mut previous = ' ';
@@ -34,10 +34,11 @@ fn name_length(text: &str) -> Result<Result<usize, usize>, OutOfMemory> {
     })
 }
 
-/// What the names of files of source end with.
+/// The suffixes of source files.
 const SOURCE: [&str; 2] = [".rs", ".S"];
 
-/// Whether the `/` at `at` is in the path of a file of source, as in `net/tcp.rs:12`, and begins no predicate.
+/// Returns whether the `/` at `at` is part of the path of a source file, as in `net/tcp.rs:12`, and not the start of a
+/// predicate.
 fn is_in_path(text: &str, at: usize) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || "_-./".contains(c);
     let rest = text.get(at + 1..).unwrap_or("");
@@ -46,12 +47,12 @@ fn is_in_path(text: &str, at: usize) -> bool {
     behind.starts_with(':') && is_source(path)
 }
 
-/// Whether this is the path of a file of source: no function has such a name.
+/// Returns whether this is the path of a source file. No function has such a name.
 fn is_source(path: &str) -> bool {
     SOURCE.iter().any(|ending| path.ends_with(ending))
 }
 
-/// Where `separator` last is in `text`, outside brackets, and as no part of a `::`.
+/// Returns the offset of the last `separator` in `text` that is outside brackets and not part of a `::`.
 fn last_outside(text: &str, separator: char) -> Option<usize> {
     let mut depth = 0_usize;
     let mut found = None;
@@ -62,7 +63,7 @@ fn last_outside(text: &str, separator: char) -> Option<usize> {
             '<' | '(' | '[' | '{' => depth += 1,
             '>' if at > 0 && bytes.get(at - 1) == Some(&b'-') => {}
             '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            // A `:` beside another is part of a path.
+            // A `:` next to another belongs to a path.
             _ if c == separator && depth == 0 && (c != ':' || !(beside(at.checked_sub(1)) || beside(Some(at + 1)))) => {
                 found = Some(at);
             }
@@ -72,7 +73,7 @@ fn last_outside(text: &str, separator: char) -> Option<usize> {
     found
 }
 
-/// A part of a name, and where it is.
+/// A part of a probe, with its place.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     text: &'a str,
@@ -84,19 +85,19 @@ impl<'a> Part<'a> {
         Span { start: self.start, end: self.start + self.text.len() }
     }
 
-    /// What precedes the separator at `at`, and what follows it.
+    /// Splits the part around the separator at `at`.
     fn cut(self, at: usize) -> (Self, Self) {
         let before = self.text.get(..at).unwrap_or("");
         let after = self.text.get(at + 1..).unwrap_or("");
         (Self { text: before, ..self }, Self { text: after, start: self.start + at + 1 })
     }
 
-    /// A function, or several by `*` and `?`.
+    /// Returns the part as a function or a glob.
     fn glob(self) -> Result<String, Error> {
         if self.text.is_empty() { Err(self.span().error(Problem::ProbeName)) } else { Ok(fallible::copy(self.text)?) }
     }
 
-    /// One function.
+    /// Returns the part as one function.
     fn function(self) -> Result<String, Error> {
         if self.text.contains(['*', '?']) {
             return Err(self.span().error(Problem::GlobOffset));
@@ -104,13 +105,13 @@ impl<'a> Part<'a> {
         self.glob()
     }
 
-    /// Bytes from the entry of a function.
+    /// Returns the part as an offset from the entry of a function, in bytes.
     fn offset(self) -> Result<u64, Error> {
         number(self.text).filter(|offset| offset % 4 == 0).ok_or(self.span().error(Problem::Offset))
     }
 }
 
-/// Reads the name of a probe at `cursor`, and moves behind it.
+/// Parses the probe at `cursor`, and moves past it.
 pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Spanned<Probe>, Error> {
     cursor.skip_blank()?;
     let start = cursor.position;
@@ -173,7 +174,7 @@ fn read(whole: Part<'_>) -> Result<Probe, Error> {
     }
 }
 
-/// `s:N` and the like, or a time.
+/// Parses `s:N` with any unit, or a time such as `5ms`.
 fn interval(text: &str) -> Option<Probe> {
     let (count, unit) = match text.split_once(':') {
         Some((name, count)) => (number(count)?, Unit::ALL.into_iter().find(|unit| unit.name() == name)?),

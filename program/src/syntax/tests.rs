@@ -1,16 +1,16 @@
-//! Texts, and the trees or errors that they are.
+//! Parses texts, and compares the trees or errors.
 
 use std::string::ToString;
 
 use super::{Glob, Probe, Unit, matches, numbered, parse, parse_probes, plain_path};
 use crate::error::Problem;
 
-/// The text that `program` reads as.
+/// Parses `program`, and returns the tree as text.
 fn read(program: &str) -> String {
     parse(program).unwrap_or_else(|error| panic!("{}", error.within(program))).to_string()
 }
 
-/// Asserts that `program` is refused where `marks` has its marks.
+/// Asserts that `program` is refused with `problem`, at the place that `marks` marks.
 #[track_caller]
 fn refuses(program: &str, marks: &str, problem: Problem) {
     let error = parse(program).expect_err(program);
@@ -108,7 +108,7 @@ fn names_of_probes_are_taken_as_they_stand() {
     assert_eq!(parse_probes("kprobe:f {").unwrap_err().problem, Problem::Expected { sign: "," });
 }
 
-/// Every kind of probe that the reference lists reads as one.
+/// Every kind of probe in the table of the reference parses.
 #[test]
 fn the_reference_lists_probes_that_there_are() {
     let reference = include_str!("../../../docs/language.md");

@@ -1,4 +1,4 @@
-//! Writes a tree as text, on one line, with no more parentheses than it needs to read back as the same tree.
+//! Writes a tree as text, on one line, with no more parentheses than are needed to parse it back to the same tree.
 
 use core::fmt::{self, Display, Formatter, Write};
 
@@ -17,7 +17,7 @@ impl Display for Clause {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         separated(f, &self.probes, ", ", |probe, f| probe.node.fmt(f))?;
         if let Some(predicate) = &self.predicate {
-            // A `/*` would begin a comment.
+            // A `*` right after the `/` would begin a comment.
             let is_read = begins_with_read(predicate);
             write!(f, " /{}{predicate}/", if is_read { " " } else { "" })?;
         }
@@ -123,7 +123,7 @@ impl Display for Expression {
     }
 }
 
-/// Whether the text of `value` begins with `*`.
+/// Returns whether the text of `value` begins with `*`.
 fn begins_with_read(value: &Expression) -> bool {
     match &*value.form {
         ExpressionForm::Unary { operator, .. } => *operator == Unary::Read,
@@ -135,7 +135,7 @@ fn begins_with_read(value: &Expression) -> bool {
     }
 }
 
-/// How strongly what is no operator between two values binds.
+/// The precedence of prefix and postfix expressions, above that of every binary operator.
 const PREFIX: u8 = 20;
 const POSTFIX: u8 = 21;
 
@@ -148,7 +148,7 @@ fn strength(value: &Expression) -> u8 {
     }
 }
 
-/// Writes `value`, in parentheses if it binds less than `least`.
+/// Writes `value`, in parentheses if its precedence is below `least`.
 fn write_value(f: &mut Formatter<'_>, value: &Expression, least: u8) -> fmt::Result {
     if strength(value) < least {
         f.write_char('(')?;
@@ -177,7 +177,7 @@ fn write_form(f: &mut Formatter<'_>, form: &ExpressionForm) -> fmt::Result {
                 Unary::Not => "!",
                 Unary::Read => "*",
             })?;
-            // Two minus signs in a row are another operator.
+            // Two minus signs in a row would be the operator `--`.
             let is_minus = |value: &Expression| {
                 matches!(
                     *value.form,

@@ -1,4 +1,4 @@
-//! Cuts the text of a program into tokens, one at a time: what a probe is called is not made of tokens, and only the
+//! Splits the text of a program into tokens, on demand. The name of a probe does not consist of tokens, and only the
 //! parser knows where such a name begins.
 
 use alloc::string::String;
@@ -8,15 +8,15 @@ use fallible::OutOfMemory;
 use crate::error::{Error, Problem, Span};
 use crate::foreign;
 
-/// The longest string in a program, in bytes.
+/// The maximum length of a string in a program, in bytes.
 const TEXT_MAX: usize = 255;
 
-/// What a token is.
+/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// A number.
     Integer(u64),
-    /// What stands in quotation marks, with its escapes resolved.
+    /// The content of a quoted string, with its escapes resolved.
     Text(String),
     /// A word: a keyword, a built-in value, a function, or a type.
     Word(&'a str),
@@ -32,34 +32,34 @@ pub(super) enum Token<'a> {
     End,
 }
 
-/// All signs, those first that begin with another.
+/// All tokens that are operators or brackets. A token precedes every prefix of it.
 static SIGNS: [&str; 47] = [
     "<<=", ">>=", "->", "..", ".", "::", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=",
     "/=", "%=", "&=", "|=", "^=", "(", ")", "{", "}", "[", "]", ";", ",", "?", ":", "<", ">", "=", "+", "-", "*", "/",
     "%", "&", "|", "^", "!", "~",
 ];
 
-/// A place in the text of a program.
+/// A position in the text of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
-    /// The whole text.
+    /// The text of the program.
     pub text: &'a str,
-    /// How many bytes of it are behind.
+    /// The offset of the position in the text, in bytes.
     pub position: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// What lies ahead.
+    /// Returns the text from the position on.
     pub fn rest(&self) -> &'a str {
         self.text.get(self.position..).unwrap_or("")
     }
 
-    /// The span from the byte `start` to here.
+    /// Returns the span from the offset `start` to the position.
     pub fn since(&self, start: usize) -> Span {
         Span { start, end: self.position }
     }
 
-    /// Moves over white space and comments.
+    /// Skips white space and comments.
     pub fn skip_blank(&mut self) -> Result<(), Error> {
         loop {
             let rest = self.rest();
@@ -79,7 +79,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next token, and where it is.
+    /// Reads the next token, and returns it with its place.
     pub fn token(&mut self) -> Result<(Token<'a>, Span), Error> {
         self.skip_blank()?;
         let start = self.position;
@@ -119,14 +119,14 @@ impl<'a> Cursor<'a> {
         Ok((token, self.since(start)))
     }
 
-    /// Whether a `{` is next.
+    /// Returns whether a `{` is next.
     fn is_before_block(&self) -> Result<bool, Error> {
         let mut ahead = *self;
         ahead.skip_blank()?;
         Ok(ahead.rest().starts_with('{'))
     }
 
-    /// Letters, digits and `_`, as many as there are.
+    /// Reads a run of ASCII letters, digits and `_`.
     fn word(&mut self) -> &'a str {
         let rest = self.rest();
         let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -134,14 +134,14 @@ impl<'a> Cursor<'a> {
         rest.get(..length).unwrap_or("")
     }
 
-    /// A number: decimal, `0x…`, or `1e6`, with `_` between digits; or a time.
+    /// Reads a number: decimal, `0x…`, or `1e6`, with `_` between digits; or a time.
     fn integer(&mut self) -> Result<u64, Error> {
         let start = self.position;
         let word = self.word();
         number(word).or_else(|| time(word)).ok_or_else(|| self.since(start).error(Problem::Number))
     }
 
-    /// A string, from its first quotation mark to its last.
+    /// Reads a string in quotation marks.
     fn quoted(&mut self) -> Result<String, Error> {
         let start = self.position;
         let mut text = String::new();
@@ -185,7 +185,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The number that `word` is, if it is one that fits into 64 bits.
+/// Parses `word` as a number of 64 bits.
 pub(super) fn number(word: &str) -> Option<u64> {
     let digits = |text: &str, radix: u32| {
         text.starts_with(|c: char| c.is_digit(radix)).then_some(())?;
@@ -209,7 +209,7 @@ pub(super) fn number(word: &str) -> Option<u64> {
     }
 }
 
-/// The units of time, in nanoseconds; those first whose names end with another.
+/// The units of time, in nanoseconds. A unit precedes every unit whose name is a suffix of it.
 static UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -220,7 +220,7 @@ static UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// The nanoseconds that `word` is, if it is a number with a unit: `5ms`.
+/// Parses `word` as a number with a unit of time, such as `5ms`, and returns it in nanoseconds.
 pub(super) fn time(word: &str) -> Option<u64> {
     let (count, unit) = UNITS.iter().find_map(|&(name, unit)| Some((word.strip_suffix(name)?, unit)))?;
     if count.starts_with("0x") { None } else { number(count)?.checked_mul(unit) }

@@ -1,5 +1,4 @@
-//! What a program says, as a tree. Each node knows where it was said; nodes that say the same are equal wherever that
-//! was.
+//! The syntax tree of a program. Each node knows its place in the text; equality ignores the place.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -9,12 +8,12 @@ use fallible::{OutOfMemory, TryClone};
 
 use crate::error::Span;
 
-/// Something that was said at a place.
+/// A node with its place in the text.
 #[derive(Clone, Debug)]
 pub struct Spanned<T> {
-    /// What.
+    /// The node.
     pub node: T,
-    /// Where.
+    /// Its place in the text.
     pub span: Span,
 }
 
@@ -29,76 +28,77 @@ impl<T: Eq> Eq for Spanned<T> {}
 /// A program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// What it does, in the order of the text; never empty.
+    /// The clauses, in the order of the text; never empty.
     pub clauses: Vec<Clause>,
 }
 
-/// What is done where.
+/// A block of statements, with the probes at which it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clause {
-    /// Where; never empty.
+    /// The probes; never empty.
     pub probes: Vec<Spanned<Probe>>,
-    /// Nothing is done where this is 0.
+    /// The condition: the body runs only if the value is not 0.
     pub predicate: Option<Expression>,
-    /// What is done.
+    /// The statements.
     pub body: Vec<Statement>,
 }
 
-/// Where something is done. Globs and functions are over demangled paths: see [`matches`](crate::syntax::matches).
+/// A place where a clause runs. Globs and function names are matched against demangled paths: see
+/// [`matches`](crate::syntax::matches).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// `BEGIN`: once, before all others.
+    /// `BEGIN`: once, before all other probes.
     Begin,
-    /// `END`: once, after all others.
+    /// `END`: once, after all other probes.
     End,
-    /// `interval:s:N` and the like: periodically.
+    /// `interval:s:N` and other units: periodically.
     Interval {
-        /// How many, not 0.
+        /// The number of units, not 0.
         count: u64,
-        /// Of what.
+        /// The unit.
         unit: Unit,
     },
-    /// `kprobe:GLOB`: on the entry of every function that matches.
+    /// `kprobe:GLOB`: at the entry of every function that matches.
     Entry {
-        /// The functions.
+        /// The glob for the functions.
         glob: String,
     },
-    /// `kretprobe:GLOB`: where every call of a function that matches comes back to.
+    /// `kretprobe:GLOB`: at the address to which a call of a matching function returns.
     Return {
-        /// The functions.
+        /// The glob for the functions.
         glob: String,
     },
-    /// `return:GLOB`: on every instruction that leaves a function that matches.
+    /// `return:GLOB`: at every instruction that leaves a matching function.
     Exit {
-        /// The functions.
+        /// The glob for the functions.
         glob: String,
     },
-    /// `kprobe:FUNC+OFF`: on an instruction.
+    /// `kprobe:FUNC+OFF`: at one instruction.
     Offset {
         /// The function.
         function: String,
-        /// Bytes from its entry.
+        /// The offset from the entry, in bytes.
         offset: u64,
     },
-    /// `kprobe:FILE.rs:LINE`: on every instruction that begins a line of source.
+    /// `kprobe:FILE.rs:LINE`: at every instruction that begins a line of source.
     Line {
         /// The file, or the end of its path.
         file: String,
-        /// The number of the line.
+        /// The line number, from 1.
         line: u32,
     },
-    /// `insn:FUNC:OFF`, or `insn:FUNC:*`.
+    /// `insn:FUNC:OFF` or `insn:FUNC:*`: at one instruction, or at each.
     Instruction {
         /// The function.
         function: String,
-        /// Bytes from its entry; every instruction of it if not given.
+        /// The offset from the entry, in bytes; `None` for every instruction of the function.
         offset: Option<u64>,
     },
-    /// `inline:FUNC:entry` and `inline:FUNC:return`: on every copy of a function that the compiler has put into others.
+    /// `inline:FUNC:entry` and `inline:FUNC:return`: at every inlined copy of a function.
     Inline {
         /// The function.
         function: String,
-        /// Where it is left, instead of where it is entered.
+        /// Whether the probe is at the exits of the copies instead of their entries.
         exit: bool,
     },
 }
@@ -122,7 +122,7 @@ impl TryClone for Probe {
     }
 }
 
-/// What an interval is counted in.
+/// The unit of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// `us`.
@@ -131,15 +131,15 @@ pub enum Unit {
     Milliseconds,
     /// `s`.
     Seconds,
-    /// `hz`: how many intervals a second has.
+    /// `hz`: intervals per second.
     Hertz,
 }
 
 impl Unit {
-    /// All, the longest time first.
+    /// All units, the longest first.
     pub const ALL: [Self; 4] = [Self::Seconds, Self::Milliseconds, Self::Microseconds, Self::Hertz];
 
-    /// Its name.
+    /// Returns the name of the unit in a program.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -150,7 +150,7 @@ impl Unit {
         }
     }
 
-    /// The nanoseconds of one unit; none for [`Hertz`](Self::Hertz).
+    /// Returns the nanoseconds of one unit; `None` for [`Hertz`](Self::Hertz).
     #[must_use]
     pub fn nanoseconds(self) -> Option<u64> {
         match self {
@@ -161,7 +161,8 @@ impl Unit {
         }
     }
 
-    /// The nanoseconds of an interval of `count`, if there is one, from a microsecond on.
+    /// Returns the period for `count` units, in nanoseconds. Returns `None` on overflow and for periods below a
+    /// microsecond.
     #[must_use]
     pub fn period(self, count: u64) -> Option<u64> {
         let period = match self.nanoseconds() {
@@ -173,7 +174,7 @@ impl Unit {
 }
 
 impl Probe {
-    /// What it is, as `probetype` says.
+    /// Returns the kind of the probe, as the builtin `probetype` gives it.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -192,91 +193,91 @@ impl Probe {
 /// A map, or an entry of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapReference {
-    /// Without `@`; may be empty.
+    /// The name without `@`; may be empty.
     pub name: String,
-    /// The parts of the key; none for a map that has no keys, or a whole map.
+    /// The parts of the key; empty for a map without keys, and for a whole map.
     pub keys: Vec<Expression>,
 }
 
-/// What is done.
+/// A statement with its place in the text.
 pub type Statement = Spanned<StatementForm>;
 
-/// What is done, wherever it is said.
+/// A statement without its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatementForm {
-    /// `target = value`, or `target += value` and the like.
+    /// `target = value`, or `target += value` with any arithmetic operator.
     Assign {
-        /// What becomes the value.
+        /// The variable or map that is assigned.
         target: Spanned<Target>,
-        /// What is done with the old value and the new one, if not only the new one counts.
+        /// The operator that combines the old value with the new one; `None` for plain assignment.
         operator: Option<Operator>,
         /// The new value.
         value: Expression,
     },
-    /// `let $name`, `let $name = value`: a variable of this block.
+    /// `let $name`, `let $name = value`: declares a variable of this block.
     Let {
-        /// Without `$`.
+        /// The name without `$`.
         name: String,
-        /// Its first value, if not zeros.
+        /// The initial value; `None` initializes with zeros.
         value: Option<Expression>,
     },
-    /// A call, or `++` and `--`, for what it does.
+    /// A call, `++` or `--` as a statement.
     Do(Expression),
     /// `if (condition) { … } else { … }`.
     If {
-        /// Not 0 for the first.
+        /// The condition; any value but 0 selects `then`.
         condition: Expression,
-        /// What is done then.
+        /// The statements for a true condition.
         then: Vec<Statement>,
-        /// What is done otherwise.
+        /// The statements of the `else` branch; may be empty.
         otherwise: Vec<Statement>,
     },
-    /// `unroll (count) { … }`: the same, several times.
+    /// `unroll (count) { … }`: the body, repeated at compile time.
     Unroll {
-        /// How many times.
+        /// The number of repetitions, a constant.
         count: Expression,
-        /// What.
+        /// The body.
         body: Vec<Statement>,
     },
     /// `while (condition) { … }`.
     While {
-        /// Not 0 for another turn.
+        /// The condition for another iteration, false if 0.
         condition: Expression,
-        /// What is done in each.
+        /// The body.
         body: Vec<Statement>,
     },
     /// `for ($name : range) { … }`.
     For {
-        /// Without `$`.
+        /// The name of the loop variable, without `$`.
         name: String,
-        /// What it is in turn.
+        /// The values of the loop variable.
         range: Range,
-        /// What is done for each.
+        /// The body.
         body: Vec<Statement>,
     },
-    /// `break`: no more turns of the innermost loop.
+    /// `break`: leaves the innermost loop.
     Break,
-    /// `continue`: the next turn of the innermost loop.
+    /// `continue`: goes on with the next iteration of the innermost loop.
     Continue,
-    /// `return`: no more of this clause.
+    /// `return`: ends this clause.
     Return,
 }
 
-/// What a loop goes through.
+/// The range of a `for` loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// `first..end`: the numbers from the first up to one before the end.
+    /// `first..end`: the numbers from `first` to one before `end`.
     Numbers {
-        /// The first.
+        /// The first number.
         first: Expression,
-        /// One behind the last.
+        /// The number after the last.
         end: Expression,
     },
-    /// `@name`: the keys and values of a map, as tuples. The name is without `@`.
+    /// `@name`: the entries of a map, as tuples of key and value. The name has no `@`.
     Map(Spanned<String>),
 }
 
-/// What can be given a value.
+/// The left side of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// `$name`, without the `$`.
@@ -285,14 +286,14 @@ pub enum Target {
     Map(MapReference),
 }
 
-/// A value, how it is computed.
+/// An expression.
 #[derive(Clone, Debug)]
 pub struct Expression {
-    /// How.
+    /// The operation and its operands.
     pub form: Box<ExpressionForm>,
-    /// Where it is said.
+    /// The place in the text.
     pub span: Span,
-    /// The longest way down, in nodes.
+    /// The height of the tree, in nodes.
     pub height: usize,
 }
 
@@ -304,7 +305,7 @@ impl PartialEq for Expression {
 
 impl Eq for Expression {}
 
-/// How a value is computed, wherever it is said.
+/// An expression without its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpressionForm {
     /// A number.
@@ -315,89 +316,89 @@ pub enum ExpressionForm {
     Variable(String),
     /// A map, or an entry of one.
     Map(MapReference),
-    /// A value that is there: `arg0`, `comm`.
+    /// A builtin value such as `arg0` or `comm`.
     Builtin(String),
     /// `name(arguments)`.
     Call {
         /// The function.
         name: Spanned<String>,
-        /// What it is given.
+        /// The arguments.
         arguments: Vec<Expression>,
     },
-    /// `-x` and the like.
+    /// `-x`, `!x`, `~x` or `*x`.
     Unary {
-        /// What is done with it.
+        /// The operator.
         operator: Unary,
-        /// The value.
+        /// The operand.
         operand: Expression,
     },
-    /// `x++` and the like.
+    /// `x++`, `++x`, `x--` or `--x`.
     Step {
-        /// What is stepped.
+        /// The variable or map that is stepped.
         target: Spanned<Target>,
-        /// Up instead of down.
+        /// Whether the step is `++`.
         up: bool,
-        /// The value is the one after the step, instead of the one before.
+        /// Whether the value is the one after the step (`++x`), instead of the one before (`x++`).
         first: bool,
     },
-    /// `a + b` and the like.
+    /// `a + b` with any binary operator.
     Binary {
-        /// What is done with them.
+        /// The operator.
         operator: Operator,
-        /// The value before the operator.
+        /// The left operand.
         left: Expression,
-        /// The value behind it.
+        /// The right operand.
         right: Expression,
     },
     /// `condition ? then : otherwise`.
     Choice {
-        /// Not 0 for the first.
+        /// The condition; any value but 0 selects `then`.
         condition: Expression,
-        /// The value then.
+        /// The value for a true condition.
         then: Expression,
-        /// The value otherwise.
+        /// The value for a false condition.
         otherwise: Expression,
     },
     /// `(type)x`.
     Cast {
-        /// What it becomes.
+        /// The type to convert to.
         to: TypeName,
-        /// The value.
+        /// The value to convert.
         operand: Expression,
     },
-    /// `(a, b)`: two at least.
+    /// `(a, b)`: a tuple of at least two values.
     Tuple(Vec<Expression>),
     /// `t.0`.
     Part {
-        /// A tuple.
+        /// The tuple.
         tuple: Expression,
-        /// Which part of it.
+        /// The index of the part, from 0.
         number: u64,
     },
-    /// `args.name`: a field of a value of Rust, or an argument.
+    /// `args.name`: an argument of the probed function, or a field of a Rust value.
     Field {
-        /// What has it.
+        /// The value that has the field.
         of: Expression,
-        /// Its name.
+        /// The name of the field.
         name: String,
     },
-    /// `State::Idle`: what a value of Rust is compared with.
+    /// `State::Idle`: a path to a variant, compared with a Rust value.
     Path(String),
     /// `p[i]`.
     Index {
-        /// A pointer.
+        /// The pointer or array.
         pointer: Expression,
-        /// How many elements behind it.
+        /// The index of the element.
         index: Expression,
     },
 }
 
 impl Expression {
-    /// An expression at `span`.
+    /// Creates an expression at `span`.
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// There is no memory for the node.
     pub fn new(form: ExpressionForm, span: Span) -> Result<Self, OutOfMemory> {
         use ExpressionForm as Form;
         let of = |map: &MapReference| map.keys.iter().map(|key| key.height).max().unwrap_or(0);
@@ -425,17 +426,16 @@ impl Expression {
 /// The name of a type: an integer, or a pointer to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeName {
-    /// It has a sign.
+    /// Whether the integer is signed.
     pub signed: bool,
-    /// 8, 16, 32 or 64.
+    /// The width of the integer: 8, 16, 32 or 64.
     pub bits: u8,
-    /// It is a pointer to that.
+    /// Whether this is a pointer to the integer.
     pub pointer: bool,
 }
 
 impl TypeName {
-    /// The integer type called `name`, in one of its spellings: `u32`, `uint32`, `s32`, `i32`, `int32`, with `_t` or
-    /// without.
+    /// Parses the name of an integer type: `u32`, `uint32`, `s32`, `i32`, `int32`, with `_t` or without.
     #[must_use]
     pub fn integer(name: &str) -> Option<Self> {
         let name = name.strip_suffix("_t").unwrap_or(name);
@@ -456,7 +456,7 @@ impl TypeName {
     }
 }
 
-/// What is done with one value.
+/// A unary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
     /// `-x`.
@@ -469,7 +469,7 @@ pub enum Unary {
     Read,
 }
 
-/// What is done with two values.
+/// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `||`.
@@ -510,7 +510,8 @@ pub enum Operator {
     Remainder,
 }
 
-/// Every operator with its sign, and how strongly it binds. Not copied to the stack, which values within values need.
+/// Every operator with its token and its precedence. A `static`, so that the recursive parser does not copy it to the
+/// stack.
 static OPERATORS: [(Operator, &str, u8); 18] = [
     (Operator::Or, "||", 1),
     (Operator::And, "&&", 2),
@@ -533,41 +534,41 @@ static OPERATORS: [(Operator, &str, u8); 18] = [
 ];
 
 impl Operator {
-    /// How strongly any operator binds, at least.
+    /// The lowest precedence of any operator.
     pub const WEAKEST: u8 = 1;
 
-    /// The operator of this sign.
+    /// Returns the operator with this token.
     #[must_use]
     pub fn of_sign(sign: &str) -> Option<Self> {
         OPERATORS.iter().find(|(_, of, _)| *of == sign).map(|&(operator, ..)| operator)
     }
 
-    /// The operator that `sign` assigns with: that of `+` for `+=`.
+    /// Returns the operator of a compound assignment token: `+` for `+=`.
     #[must_use]
     pub fn of_assignment(sign: &str) -> Option<Self> {
         let operator = Self::of_sign(sign.strip_suffix('=')?)?;
         operator.is_arithmetic().then_some(operator)
     }
 
-    /// Its sign.
+    /// Returns the token.
     #[must_use]
     pub fn sign(self) -> &'static str {
         OPERATORS.iter().find(|(of, ..)| *of == self).map_or("", |(_, sign, _)| sign)
     }
 
-    /// How strongly it binds.
+    /// Returns the precedence; a higher number binds more strongly.
     #[must_use]
     pub fn strength(self) -> u8 {
         OPERATORS.iter().find(|(of, ..)| *of == self).map_or(0, |(.., strength)| *strength)
     }
 
-    /// Whether it compares.
+    /// Returns whether the operator compares.
     #[must_use]
     pub fn is_comparison(self) -> bool {
         matches!(self.strength(), 6 | 7)
     }
 
-    /// Whether it computes: neither compares nor combines conditions.
+    /// Returns whether the operator computes a number: it neither compares nor combines conditions.
     #[must_use]
     pub fn is_arithmetic(self) -> bool {
         matches!(self.strength(), 3..=5 | 8..)

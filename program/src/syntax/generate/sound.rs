@@ -1,4 +1,4 @@
-//! Programs that are made up so that the checker takes them, with all that a program can do at the entry of a function.
+//! Random programs that the checker accepts. They use everything that a program can do at the entry of a function.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,7 +9,7 @@ use crate::error::Problem;
 use crate::random::Random;
 use crate::syntax::parse;
 
-/// Where memory can be read in part, as programs have it that are made up.
+/// The address of the partly readable memory that generated programs refer to.
 pub const MEMORY: u64 = 0x8000;
 
 const VARIABLES: [&str; 4] = ["$a", "$b", "$c", "$d"];
@@ -37,7 +37,7 @@ const OPERATORS: [&str; 18] =
     ["||", "&&", "|", "^", "&", "==", "!=", "<", "<=", ">", ">=", "<<", ">>", "+", "-", "*", "/", "%"];
 const CASTS: [&str; 8] = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"];
 
-/// A number, of what is known in every clause.
+/// Returns a random number expression that is valid in every clause.
 fn number(random: &mut Random, depth: usize) -> String {
     if depth == 0 || random.below(5) == 0 {
         return match random.below(5) {
@@ -100,12 +100,12 @@ fn number(random: &mut Random, depth: usize) -> String {
     }
 }
 
-/// A number that is often the same.
+/// Returns a random number expression with few possible values.
 fn small(random: &mut Random, depth: usize) -> String {
     format!("({}) % {}", number(random, depth), 1 + random.below(40))
 }
 
-/// An address that can be read, or one near it, or anything.
+/// Returns a random address that is readable, near readable memory, or arbitrary.
 fn address(random: &mut Random, depth: usize) -> String {
     match random.below(6) {
         0 => number(random, depth),
@@ -122,7 +122,7 @@ fn text(random: &mut Random, depth: usize) -> String {
     }
 }
 
-/// What collects, in a map of this name.
+/// Returns an aggregation for the map called `name`.
 fn collected(random: &mut Random, name: &str, depth: usize) -> String {
     let value = number(random, depth);
     match name {
@@ -195,7 +195,8 @@ fn statements(random: &mut Random, depth: usize) -> String {
     all.join(" ")
 }
 
-/// A program of one clause on the entry of a function, `kprobe:f`, that the checker takes unless it is too long.
+/// Returns a program of one clause at the entry of a function, `kprobe:f`. The checker accepts it unless it is too
+/// long.
 pub fn sound(random: &mut Random) -> String {
     loop {
         let program = program(random);
@@ -205,7 +206,7 @@ pub fn sound(random: &mut Random) -> String {
     }
 }
 
-/// The same, unless it is too deep.
+/// Returns such a program, which may be nested too deeply.
 fn program(random: &mut Random) -> String {
     let predicate = match random.below(3) {
         0 => format!("/{}/ ", pure(random, 3)),
@@ -216,7 +217,7 @@ fn program(random: &mut Random) -> String {
         body.push_str(&statement(random, 2));
         body.push(' ');
     }
-    // What the maps keep, where nothing else says so.
+    // These statements give the maps their types where the rest of the program does not.
     let maps = "if (0) { @v = 0; @n = (u64)0; @k[0] = 0; @kk[0, 0] = 0; @c = count(); @s = sum(0); @a = avg(0); \
                 @l = min((s64)0); @g = max((s64)0); @h = hist(0); @c1[0] = count(); @h1[0] = hist(0); @pair = (0, (\"\", 0)); }";
     format!("kprobe:f {predicate}{{ {body}{maps} }}")
