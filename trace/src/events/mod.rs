@@ -1,12 +1,14 @@
-//! Events: what was defined, the probes that were made for it, and what they have counted.
+//! Events: the definitions, their probes, and what the probes have counted.
 //!
-//! As in Linux, an event does nothing until it is enabled, and cannot be removed while it is. Several definitions of one name,
-//! with the same arguments at several places, are several probes of one event; they are listed and counted each for itself.
-//! What is needed to print records is kept as long as there are records in the rings, so that they can be printed after
-//! the event has gone.
+//! As in Linux, an event does nothing until it is enabled, and it cannot be removed while it is enabled. Several
+//! definitions under one name, with the same arguments at several places, are several probes of one event. Each of them
+//! is listed and counted on its own.
 //!
-//! The probes are behind a trait, [`Armed`], and so are the symbols: everything here but the probing itself is
-//! tested on the host.
+//! The name and the format of a removed event are kept as long as the rings hold records of it, so that the records can
+//! still be printed.
+//!
+//! The probes are behind the trait [`Armed`], and the symbols behind [`Symbols`]. Therefore everything here except the
+//! probing itself is tested on the host.
 
 mod resolve;
 mod typed;
@@ -36,30 +38,33 @@ use crate::ring::{Counts, Pages, RECORD_HEADER, RECORD_MAX, Record, Rings, Snaps
 use crate::text::{self, ShowError};
 use crate::trigger::Plan;
 
-/// What a probe is to save of the registers.
+/// The registers that a probe saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// What a function is called with: the probe is at its entry, and asks for no more.
+    /// Only the registers that a function is called with. The probe is at a function's entry, and its event uses no
+    /// other register.
     Call,
-    /// All of them.
+    /// All registers.
     Full,
 }
 
-/// A registered probe. Dropping it unregisters it, after which its recorder is not used any more.
+/// A registered probe. Dropping it unregisters it; after that, nothing uses its recorder any more.
 pub trait Armed: Sized {
     /// Why a probe is refused.
     type Error: fmt::Display;
 
-    /// Places a probe of `kind` at the virtual address `address`, which has this `form`, records with `recorder`, and is not armed.
-    /// Where it can, its stub does what `insertion` says, instead.
+    /// Registers a probe of `kind` and `form` at the virtual address `address`, which records with `recorder` and is
+    /// not armed. If the engine can, it compiles `insertion` into the stub, which then does its work instead of the
+    /// handler.
     ///
     /// # Errors
     ///
-    /// The probe is refused; nothing has changed then.
+    /// Returns why the probe is refused. Then nothing has changed.
     ///
     /// # Safety
     ///
-    /// `recorder` and `insertion`, which is for it, stay in place until the probe has been dropped.
+    /// `recorder` and `insertion` must neither move nor be dropped until the probe has been dropped. `insertion` must
+    /// be made for `recorder`.
     unsafe fn register(
         kind: Kind,
         form: Form,
@@ -68,14 +73,14 @@ pub trait Armed: Sized {
         insertion: Option<&Insertion>,
     ) -> Result<Self, Self::Error>;
 
-    /// Disarms this probe and arms `after`, at the same place: each hit is one of this or one of the other.
+    /// Disarms this probe and arms `after`, which is at the same place. Each hit is reported by exactly one of the two.
     ///
     /// # Errors
     ///
-    /// The engine could not; nothing has changed then.
+    /// Returns why the engine could not. Then nothing has changed.
     fn exchange(&self, after: &Self) -> Result<(), Self::Error>;
 
-    /// Where the kernel keeps what stubs record; nothing if there are no stubs.
+    /// Returns where the kernel keeps the values that stubs record; `None` if there are no stubs.
     fn offsets() -> Option<Offsets> {
         None
     }
@@ -84,30 +89,30 @@ pub trait Armed: Sized {
     ///
     /// # Errors
     ///
-    /// The engine could not; nothing has changed then.
+    /// Returns why the engine could not. Then nothing has changed.
     fn set_enabled(&self, enabled: bool) -> Result<(), Self::Error>;
 
     /// Whether the probe is armed.
     fn is_enabled(&self) -> bool;
 
-    /// How many hits were recorded.
+    /// Returns the number of recorded hits.
     fn hits(&self) -> u64;
 
-    /// How many hits were not recorded.
+    /// Returns the number of hits that were not recorded.
     fn missed(&self) -> u64;
 }
 
 /// A probe of an event.
 #[derive(Debug)]
 pub struct Event<P> {
-    /// Dropped first: what follows is then not used any more. A synthetic event has none.
+    /// Dropped first: afterwards nothing uses the fields below. A synthetic event has no probe.
     probe: Option<P>,
-    /// What its stub does, where it can.
+    /// The code for the stub of the probe, if there is any.
     compiled: Option<Compiled>,
-    /// The triggers that record a synthetic event have it, too.
+    /// Shared with the triggers that record a synthetic event.
     recorder: Arc<Recorder>,
     form: Form,
-    /// Hits of the probes that were in its place, and hits that they have missed.
+    /// The hits and missed hits of the probes that this one has replaced.
     before: [u64; 2],
     number: u16,
     address: u64,
@@ -115,15 +120,16 @@ pub struct Event<P> {
     format: Format,
 }
 
-/// A probe for the place of another one of the same event; and then that one.
+/// A probe to exchange with that of an event; after the exchange, the probe that the event had before.
 #[derive(Debug)]
 pub(crate) struct OtherProbe<P> {
-    /// Dropped first.
+    /// Dropped first, because it uses the code.
     probe: P,
     compiled: Option<Compiled>,
 }
 
-/// What a stub does for `recorder` at the virtual address `address`, where it has this `plan`, if stubs can do it.
+/// Compiles the code for the stub of `recorder` at the virtual address `address` with this `plan`. `None` if a stub
+/// cannot do it, or if there are no stubs.
 fn code<P: Armed>(recorder: &Recorder, plan: Option<&Plan>, address: u64) -> Result<Option<Code>, OutOfMemory> {
     match P::offsets() {
         Some(offsets) => compiled::code(recorder, plan, address, offsets),
@@ -132,7 +138,8 @@ fn code<P: Armed>(recorder: &Recorder, plan: Option<&Plan>, address: u64) -> Res
 }
 
 impl<P: Armed> Event<P> {
-    /// A probe, not armed, for the place of this one, if with this `plan` its stub is to do something else.
+    /// Registers a probe to exchange with this one, not armed, if this `plan` needs other code in the stub. `None` if
+    /// the code stays.
     pub(crate) fn other_probe(&self, plan: Option<&Plan>) -> Result<Option<OtherProbe<P>>, OutOfMemory> {
         if self.probe.is_none() {
             return Ok(None);
@@ -144,13 +151,14 @@ impl<P: Armed> Event<P> {
         }
         let compiled = code.map(Compiled::new).transpose()?;
         let insertion = compiled.as_ref().and_then(Compiled::insertion);
-        // SAFETY: the recorder is dropped after the probe, as the code is.
+        // SAFETY: the caller keeps the returned probe with its code, and exchanges or drops it while this event exists.
+        // Both [`OtherProbe`] and `Event` drop the probe before the code, and `Event` drops it before the recorder.
         let probe = unsafe { P::register(kind, self.form, self.address, &self.recorder, insertion) };
-        // There is one already, so nothing else is in its way.
+        // The place has a probe already, so lack of memory is the only reason left.
         probe.map(|probe| Some(OtherProbe { probe, compiled })).map_err(|_| OutOfMemory)
     }
 
-    /// Has `other` take the place of the probe, and be armed if that is.
+    /// Exchanges the probe with `other`, and arms `other` if the probe was armed.
     pub(crate) fn exchange(&mut self, other: &mut OtherProbe<P>) -> Result<(), P::Error> {
         let Some(probe) = &mut self.probe else { return Ok(()) };
         if probe.is_enabled() {
@@ -161,81 +169,81 @@ impl<P: Armed> Event<P> {
         Ok(())
     }
 
-    /// Has a probe take the place of this one, which is not armed, that keeps no memory of a trigger; if there is memory for it.
-    /// Returns the one that was there.
+    /// Replaces the probe, which is not armed, by one without code, if its code refers to memory of a trigger. Returns
+    /// the old probe; `None` if there was nothing to replace or no memory.
     pub(crate) fn drop_code(&mut self) -> Option<OtherProbe<P>> {
         self.compiled.as_ref().filter(|compiled| compiled.counts())?;
-        // SAFETY: as in `other_probe`.
+        // SAFETY: the recorder is dropped after the probe, as in `other_probe`; there is no code.
         let probe = unsafe { P::register(self.definition.kind, self.form, self.address, &self.recorder, None) };
         let mut other = OtherProbe { probe: probe.ok()?, compiled: None };
         self.exchange(&mut other).ok().map(|()| other)
     }
 
-    /// Drops a probe that was in the place of the present one. What it has counted stays.
+    /// Drops a probe that this event had before, and adds its counts to those of the event.
     pub(crate) fn retire(&mut self, other: OtherProbe<P>) {
         let counts = [other.probe.hits(), other.probe.missed()];
         self.before.iter_mut().zip(counts).for_each(|(before, more)| *before += more);
     }
 
-    /// How many hits the probe was told of, whatever its filter has made of them.
+    /// Returns the number of hits that were reported to the probe, whether its filter accepted them or not.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.before[0] + self.probe.as_ref().map_or(0, P::hits)
     }
 
-    /// How many hits were missed.
+    /// Returns the number of hits that the probe missed.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.before[1] + self.probe.as_ref().map_or(0, P::missed)
     }
 
-    /// What was typed.
+    /// Returns the definition.
     #[must_use]
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// How its records are laid out.
+    /// Returns the layout of the records.
     #[must_use]
     pub fn format(&self) -> &Format {
         &self.format
     }
 
-    /// The number of the event, as in its file `id`, and in its records.
+    /// Returns the number of the event, as its file `id` and its records show it.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// The virtual address of the probe.
+    /// Returns the virtual address of the probe; 0 for a synthetic event.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// The probe, if the event is not synthetic.
+    /// Returns the probe; `None` for a synthetic event.
     #[must_use]
     pub fn probe(&self) -> Option<&P> {
         self.probe.as_ref()
     }
 
-    /// Whether triggers of other events record it.
+    /// Whether the event is recorded by triggers of other events, and has no probe.
     #[must_use]
     pub fn is_synthetic(&self) -> bool {
         self.definition.kind == Kind::Synthetic
     }
 
-    /// Whether it can be hit.
+    /// Whether the event can be hit; for a synthetic event, whether triggers may record it.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.probe.as_ref().map_or_else(|| self.recorder.armed.load(Relaxed), P::is_enabled)
     }
 
-    /// Arms or disarms it.
+    /// Arms or disarms the event.
     ///
     /// # Errors
     ///
-    /// Those of [`Armed::set_enabled`].
+    /// Returns the errors of [`Armed::set_enabled`].
     pub fn set_enabled(&self, enabled: bool) -> Result<(), P::Error> {
         match &self.probe {
             Some(probe) => probe.set_enabled(enabled),
@@ -246,18 +254,18 @@ impl<P: Armed> Event<P> {
         }
     }
 
-    /// What the hit path has of it.
+    /// Returns the recorder, the form of the event that the hit path uses.
     #[must_use]
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// The same, for a trigger that records it.
+    /// Returns the recorder to share with a trigger that records the event.
     pub(crate) fn shared_recorder(&self) -> &Arc<Recorder> {
         &self.recorder
     }
 
-    /// The word that the probe was registered with, by which a listing of all probes tells it.
+    /// Returns the word that the probe was registered with. A listing of all probes identifies the event by it.
     #[must_use]
     pub fn data(&self) -> usize {
         (&raw const *self.recorder).addr()
@@ -273,44 +281,45 @@ impl<P: Armed> Event<P> {
     }
 }
 
-/// The numbers up to this one are no event's that is defined.
+/// The largest number that no defined event has.
 const FIXED: u16 = PRINT_EVENT;
 
-/// All events, and the rings that they are recorded in.
+/// All events, and the rings that hold their records.
 #[derive(Debug)]
 pub struct Events<P> {
     events: Vec<Event<P>>,
-    /// Events that are gone, while there are records of them: number, name, format.
+    /// Events that were removed while there are records of them: number, name, format.
     removed: Vec<(u16, String, Format)>,
     last: u16,
     rings: &'static Rings,
-    /// Of all CPUs, and of each: what was taken for `trace_pipe`, and for `per_cpu/cpuN/trace_pipe`.
+    /// The records that readers of `trace_pipe` (first) and of each `per_cpu/cpuN/trace_pipe` have taken out of the
+    /// rings.
     pipes: Box<[Mutex<Pipe>]>,
-    /// The file `snapshot`.
+    /// The contents of the file `snapshot`.
     kept: Mutex<Kept>,
-    /// How records are printed. Whether they are overwritten is the rings'.
+    /// How records are printed. [`Flag::Overwrite`] is kept by the rings instead.
     options: Options,
-    /// Made for the first event that records names.
+    /// The index of function names, made for the first event that records names.
     functions: Option<Arc<Functions>>,
 }
 
-/// What was taken away from the rings to be written as `trace_pipe`.
+/// Records that were taken out of the rings for a `trace_pipe`.
 #[derive(Debug, Default)]
 struct Pipe {
     taken: Snapshot,
-    /// How many records of it were written. The others are, when `trace_pipe` is written next.
+    /// The number of records already written. The next read of the file writes the rest.
     written: usize,
 }
 
-/// What is in the file `snapshot`.
+/// The contents of the file `snapshot`.
 #[derive(Debug, Default)]
 struct Kept {
-    /// The file has been written to, or a trigger has acted, and it has not been freed since.
+    /// Whether the file was written to, or a trigger has filled it, and it was not freed since.
     is_allocated: bool,
     snapshot: Snapshot,
 }
 
-/// What the file `snapshot` says where it has no records.
+/// The text of the file `snapshot` if it has no records.
 const SNAPSHOT_HELP: &str = "\
 # Snapshot commands:
 # echo 0 > snapshot : Clears and frees snapshot buffer
@@ -325,11 +334,11 @@ const SNAPSHOT_HELP: &str = "\
 type MakePlan<'a> = dyn Fn(&Recorder, u64) -> Result<Option<Box<Plan>>, OutOfMemory> + 'a;
 
 impl<P: Armed> Events<P> {
-    /// No events, which will be recorded in `rings`.
+    /// Makes a list without events, whose records will go to `rings`.
     ///
     /// # Errors
     ///
-    /// No memory for what readers of each ring have taken.
+    /// Fails if there is no memory for the state of the readers.
     pub fn new(rings: &'static Rings) -> Result<Self, OutOfMemory> {
         Ok(Self {
             events: Vec::new(),
@@ -343,28 +352,28 @@ impl<P: Armed> Events<P> {
         })
     }
 
-    /// The rings.
+    /// Returns the rings.
     #[must_use]
     pub fn rings(&self) -> &'static Rings {
         self.rings
     }
 
-    /// Defines an event, which is then disabled; or gives one that there is another probe, which is armed if the others are, and
-    /// all of whose hits are recorded then.
+    /// Defines an event, which is then disabled. If the event exists, adds another probe to it, which is armed if the
+    /// other probes are. The new probe records every hit.
     ///
     /// # Errors
     ///
-    /// Why not, with the place in the definition's line; nothing has changed then.
+    /// Returns why not, with the position in the definition's line. Then nothing has changed.
     pub fn define(&mut self, definition: Definition, symbols: &dyn Symbols) -> Result<(), Error> {
         self.define_with(definition, symbols, &|_, _| Ok(None))
     }
 
-    /// The same, where what is done at a hit besides recording it is what `plan` says for the recorder, and the virtual address
-    /// of the probe: from its first hit on.
+    /// Defines an event as [`define`](Self::define) does, but with a plan: `plan` makes it from the recorder and the
+    /// virtual address of the probe. The plan applies from the first hit on.
     ///
     /// # Errors
     ///
-    /// As of [`define`](Self::define).
+    /// Returns the errors of [`define`](Self::define).
     pub fn define_with(
         &mut self,
         mut definition: Definition,
@@ -392,7 +401,7 @@ impl<P: Armed> Events<P> {
         let refuse = |Refusal { problem, reason }| definition.error(1, problem, reason);
         let address = resolve(&definition.place, symbols).map_err(refuse)?;
         let arguments = resolve::arguments(&definition, symbols).map_err(refuse)?;
-        // One function and one static can be spelled in several ways.
+        // Two definitions may spell one function or static differently, so compare what they resolve to.
         for event in siblings.filter(|event| event.address == address && event.format == format) {
             if resolve::arguments(&event.definition, symbols).map_err(refuse)? == arguments {
                 return Err(definition.error(0, Problem::Same, None));
@@ -415,15 +424,15 @@ impl<P: Armed> Events<P> {
         let plan = plan(&recorder, address)?;
         let code = code::<P>(&recorder, plan.as_deref(), address)?;
         let compiled = code.map(Compiled::new).transpose()?;
-        // There was none before.
+        // The recorder is new, so there is no old plan.
         drop(recorder.plan().replace(plan));
         self.events.try_reserve(1).map_err(OutOfMemory::from)?;
-        // So that an event can be removed without memory.
+        // Reserved now, so that removing an event needs no memory.
         self.removed.try_reserve(self.events.len() + 1).map_err(OutOfMemory::from)?;
         let form = if recorder.is_of_a_call() && symbols.is_call(address) { Form::Call } else { Form::Full };
         let insertion = compiled.as_ref().and_then(Compiled::insertion);
-        // SAFETY: the recorder is shared, and dropped after the probe: in `Event` it stands after it, and `remove`, which
-        // takes both out, keeps the order. So it is with the code.
+        // SAFETY: the recorder is behind an `Arc`, and the code is boxed, so neither moves. Both are dropped after the
+        // probe: `Event` declares them after it, and `remove`, which takes all three out, keeps the order.
         let probe = unsafe { P::register(definition.kind, form, address, &recorder, insertion) }
             .and_then(|probe| match sibling {
                 Some((_, true)) => probe.set_enabled(true).map(|()| probe),
@@ -438,7 +447,7 @@ impl<P: Armed> Events<P> {
         Ok(())
     }
 
-    /// A number that no event has, nor a record.
+    /// Returns a number that neither an event nor a record has.
     fn free_number(&self) -> Option<u16> {
         let is_free = |number: &u16| {
             self.events.iter().all(|event| event.number != *number)
@@ -447,20 +456,21 @@ impl<P: Armed> Events<P> {
         (self.last.saturating_add(1)..=u16::MAX).chain(FIXED + 1..=self.last).find(is_free)
     }
 
-    /// Removes the probes that `removal` means. Returns how many.
+    /// Removes the probes that `removal` matches. Returns how many there were.
     ///
     /// # Errors
     ///
-    /// [`Problem::Busy`]: the last probe of an event that is enabled is not removed, nor what would come after it.
+    /// Returns [`Problem::Busy`] at the last probe of an event that is enabled. That probe and those after it are not
+    /// removed.
     pub fn remove(&mut self, removal: &Removal) -> Result<usize, Problem> {
         self.remove_unless(removal, &Event::is_enabled)
     }
 
-    /// The same, where it is told otherwise whether an event is enabled.
+    /// Removes probes as [`remove`](Self::remove) does, but asks `is_enabled` whether an event is enabled.
     ///
     /// # Errors
     ///
-    /// As of [`remove`](Self::remove).
+    /// Returns the errors of [`remove`](Self::remove).
     pub fn remove_unless(
         &mut self,
         removal: &Removal,
@@ -479,11 +489,11 @@ impl<P: Armed> Events<P> {
                 return Err(Problem::Busy);
             }
             let Event { probe, compiled, recorder, number, definition, format, .. } = self.events.remove(at);
-            // Hits use the recorder and the code until the probe is unregistered.
+            // A hit may use the recorder and the code until the probe is unregistered.
             drop(probe);
             drop((compiled, recorder));
             if others == 0 {
-                // `define_with` has made room for it.
+                // `define_with` has reserved room for it.
                 self.removed.push((number, definition.event, format));
             }
             count += 1;
@@ -492,11 +502,11 @@ impl<P: Armed> Events<P> {
         Ok(count)
     }
 
-    /// Removes all events.
+    /// Removes all events that are not synthetic.
     ///
     /// # Errors
     ///
-    /// [`Problem::Busy`]: one is enabled. None is removed then.
+    /// Returns [`Problem::Busy`] if one is enabled. Then none is removed.
     pub fn remove_all(&mut self) -> Result<(), Problem> {
         if self.events.iter().any(|event| !event.is_synthetic() && event.is_enabled()) {
             return Err(Problem::Busy);
@@ -504,9 +514,9 @@ impl<P: Armed> Events<P> {
         self.remove(&Removal { group: None, event: None, rest: Vec::new() }).map(|_| ())
     }
 
-    /// Forgets events of which there is no record any more.
+    /// Drops the formats of removed events without records.
     fn forget(&mut self) {
-        // Without memory for a look they stay.
+        // If there is no memory to find the records, the formats stay.
         if self.removed.is_empty() {
             return;
         }
@@ -516,9 +526,9 @@ impl<P: Armed> Events<P> {
         }
     }
 
-    /// The numbers of the events of which there are records.
+    /// Returns the numbers of the events that have records, one for each record.
     fn recorded(&mut self) -> Result<Vec<u16>, OutOfMemory> {
-        // What a reader has found parted is in neither.
+        // Records that a reader has found split off are in neither place until they are moved to the file.
         self.keep_snapshot(false)?;
         let mut numbers = Vec::new();
         fallible::extend(&mut numbers, self.rings.snapshot()?.records()?.map(|record| record.event()))?;
@@ -530,20 +540,20 @@ impl<P: Armed> Events<P> {
         Ok(numbers)
     }
 
-    /// Enables or disables the events of this group, if one is given, and name. Returns how many probes there are.
+    /// Enables or disables the events of this name, in this group or in any. Returns the number of their probes.
     ///
     /// # Errors
     ///
-    /// Those of [`Armed::set_enabled`], for the first probe that has one.
+    /// Returns the error of [`Armed::set_enabled`] for the first probe that fails.
     pub fn set_enabled(&self, group: Option<&str>, event: &str, enabled: bool) -> Result<usize, P::Error> {
         self.enable(group, Some(event), enabled)
     }
 
-    /// Enables or disables all events, or all of one group. Returns how many probes there are.
+    /// Enables or disables all events of one group, or of all. Returns the number of their probes.
     ///
     /// # Errors
     ///
-    /// Those of [`Armed::set_enabled`], for the first probe that has one.
+    /// Returns the error of [`Armed::set_enabled`] for the first probe that fails.
     pub fn set_all_enabled(&self, group: Option<&str>, enabled: bool) -> Result<usize, P::Error> {
         self.enable(group, None, enabled)
     }
@@ -557,7 +567,7 @@ impl<P: Armed> Events<P> {
         Ok(count)
     }
 
-    /// The probe of this number, in the order in which they were defined.
+    /// Returns the probe at this index, in the order of definition.
     pub(crate) fn get(&self, number: usize) -> Option<&Event<P>> {
         self.events.get(number)
     }
@@ -566,7 +576,7 @@ impl<P: Armed> Events<P> {
         self.events.get_mut(number)
     }
 
-    /// The probes of all events, in the order in which they were defined.
+    /// Returns the probes of all events, in the order of definition.
     pub fn iter(&self) -> impl Iterator<Item = &Event<P>> + Clone {
         self.events.iter()
     }
@@ -579,12 +589,13 @@ impl<P: Armed> Events<P> {
         self.forget();
     }
 
-    /// Puts aside what a trigger `snapshot` has parted, before the rings are changed. Without memory for it, it is lost with them.
+    /// Moves the records that a trigger `snapshot` has split off out of the rings, before the rings are changed. If
+    /// there is no memory for them, they are lost with the rings' contents.
     pub fn keep_parted(&self) {
         let _ = self.keep_snapshot(false);
     }
 
-    /// Puts aside what a trigger `snapshot` has parted, or all that is in the rings `now`.
+    /// Moves the records that a trigger `snapshot` has split off into the file; with `now`, all records of the rings.
     fn keep_snapshot(&self, now: bool) -> Result<(), OutOfMemory> {
         let mut kept = self.kept.lock();
         if let Some(snapshot) = self.rings.split_off(now)? {
@@ -593,15 +604,15 @@ impl<P: Armed> Events<P> {
         Ok(())
     }
 
-    /// Does what a number that is written to `snapshot` means: 0 frees it, 1 takes one, all others empty it.
+    /// Acts on a number that is written to `snapshot`: 0 frees the snapshot, 1 takes one, any other number empties it.
     ///
     /// # Errors
     ///
-    /// There is no memory for the records.
+    /// Fails if there is no memory for the records.
     pub fn set_snapshot(&mut self, number: u64) -> Result<(), OutOfMemory> {
         match number {
             1 => self.keep_snapshot(true)?,
-            // Memory is given back without any.
+            // Freeing must not fail for lack of memory.
             _ => self.keep_parted(),
         }
         let kept = self.kept.get_mut();
@@ -614,11 +625,11 @@ impl<P: Armed> Events<P> {
         Ok(())
     }
 
-    /// Writes `snapshot`, of a machine that runs `cpus` CPUs.
+    /// Writes the file `snapshot`, for a machine with `cpus` CPUs.
     ///
     /// # Errors
     ///
-    /// As of [`write_trace`](Self::write_trace).
+    /// Returns the errors of [`write_trace`](Self::write_trace).
     pub fn write_snapshot(
         &self,
         out: &mut dyn Write,
@@ -647,7 +658,7 @@ impl<P: Armed> Events<P> {
         self.forget();
     }
 
-    /// What is set about the text of the trace.
+    /// Returns the options of the trace.
     #[must_use]
     pub fn options(&self) -> Options {
         let mut options = self.options;
@@ -663,16 +674,17 @@ impl<P: Armed> Events<P> {
         }
     }
 
-    /// Has `saved_cmdlines` name so many tasks.
+    /// Sets the number of tasks that `saved_cmdlines` names.
     pub fn set_names(&mut self, names: usize) {
         self.options.names = names;
     }
 
-    /// Writes `saved_cmdlines`: the number and the newest name of each task in the trace, of the last [`Options::names`] that came.
+    /// Writes the file `saved_cmdlines`: the number and the newest name of each task in the trace, for at most
+    /// [`Options::names`] tasks. The tasks that appeared first are left out.
     ///
     /// # Errors
     ///
-    /// As of [`write_trace`](Self::write_trace).
+    /// Returns the errors of [`write_trace`](Self::write_trace).
     pub fn write_names(&self, out: &mut dyn Write) -> Result<(), ShowError> {
         let snapshot = self.rings.snapshot()?;
         let mut tasks: Vec<(u32, [u8; 16])> = Vec::new();
@@ -687,18 +699,18 @@ impl<P: Armed> Events<P> {
         Ok(shown.try_for_each(|(task, name)| writeln!(out, "{task} {}", text::task_name(name)))?)
     }
 
-    /// Has records another clock. As in Linux they are forgotten, also if the clock is the one that they have.
+    /// Sets the clock of the records. As in Linux, all records are dropped, even if the clock stays the same.
     pub fn set_clock(&mut self, clock: TraceClock) {
         self.options.clock = clock;
         self.clear_trace();
         self.kept.get_mut().snapshot = Snapshot::default();
     }
 
-    /// Writes `kprobe_events`: the definitions, each as it could be typed.
+    /// Writes the file `kprobe_events`: each definition in a form that can be typed again.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write_definitions(&self, out: &mut dyn Write) -> fmt::Result {
         self.events
             .iter()
@@ -706,11 +718,11 @@ impl<P: Armed> Events<P> {
             .try_for_each(|event| writeln!(out, "{}", event.definition))
     }
 
-    /// Writes `synthetic_events`: the name and the fields of each synthetic event.
+    /// Writes the file `synthetic_events`: the name and the fields of each synthetic event.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write_synthetic(&self, out: &mut dyn Write) -> fmt::Result {
         self.events.iter().filter(|event| event.is_synthetic()).try_for_each(|event| {
             write!(out, "{}\t", event.definition.event)?;
@@ -719,11 +731,11 @@ impl<P: Armed> Events<P> {
         })
     }
 
-    /// Writes `dynamic_events`: all definitions.
+    /// Writes the file `dynamic_events`: all definitions.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write_all_definitions(&self, out: &mut dyn Write) -> fmt::Result {
         self.events.iter().try_for_each(|event| {
             write!(out, "{}", event.definition)?;
@@ -739,7 +751,7 @@ impl<P: Armed> Events<P> {
     ///
     /// # Errors
     ///
-    /// There is one of this name, or its records would be too large; or there is no memory.
+    /// Fails if a synthetic event has this name, if its records would be too large, or if there is no memory.
     pub fn define_synthetic(&mut self, definition: Synthetic) -> Result<(), synthetic::Problem> {
         if self.events.iter().any(|event| event.is_synthetic() && event.definition.event == definition.name) {
             return Err(synthetic::Problem::Exists);
@@ -767,11 +779,11 @@ impl<P: Armed> Events<P> {
         Ok(Ok(()))
     }
 
-    /// Removes the synthetic event of this name, or all. Returns how many there were.
+    /// Removes the synthetic event of this name; `None` removes all. Returns how many there were.
     ///
     /// # Errors
     ///
-    /// [`Problem::Busy`]: one `is_busy`; then none is removed.
+    /// Returns [`Problem::Busy`] if one of them `is_busy`. Then none is removed.
     pub fn remove_synthetic(
         &mut self,
         name: Option<&str>,
@@ -785,7 +797,7 @@ impl<P: Armed> Events<P> {
         let mut count = 0;
         while let Some(at) = self.events.iter().position(is_meant) {
             let Event { number, definition, format, .. } = self.events.remove(at);
-            // It was made room for when it was defined.
+            // The definition has reserved room for it.
             self.removed.push((number, definition.event, format));
             count += 1;
         }
@@ -793,11 +805,11 @@ impl<P: Armed> Events<P> {
         Ok(count)
     }
 
-    /// Writes `kprobe_profile`: each probe with its hits and the hits that were missed.
+    /// Writes the file `kprobe_profile`: each probe with its hits and its missed hits.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write_profile(&self, out: &mut dyn Write) -> fmt::Result {
         self.events
             .iter()
@@ -805,11 +817,11 @@ impl<P: Armed> Events<P> {
             .try_for_each(|event| text::write_profile(out, &event.definition.event, event.hits(), event.missed()))
     }
 
-    /// Writes `trace`: the newest `limit` records, oldest first, of a machine that runs `cpus` CPUs.
+    /// Writes the file `trace`: the newest `limit` records, oldest first, for a machine with `cpus` CPUs.
     ///
     /// # Errors
     ///
-    /// Those of `out`; also where there is no memory for a copy of the records.
+    /// Returns the error of `out`, or fails if there is no memory for a copy of the records.
     pub fn write_trace(
         &self,
         out: &mut dyn Write,
@@ -826,11 +838,11 @@ impl<P: Armed> Events<P> {
         records.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
     }
 
-    /// Writes `per_cpu/cpuN/trace`: the records of `cpu`.
+    /// Writes the file `per_cpu/cpuN/trace`: the records of `cpu`.
     ///
     /// # Errors
     ///
-    /// As of [`write_trace`](Self::write_trace).
+    /// Returns the errors of [`write_trace`](Self::write_trace).
     pub fn write_trace_of(
         &self,
         out: &mut dyn Write,
@@ -847,16 +859,17 @@ impl<P: Armed> Events<P> {
         records.try_for_each(|record| Ok(self.write_record(out, &record, symbols, clock)?))
     }
 
-    /// Writes `per_cpu/cpuN/stats` of `cpu`, at `now` of the system counter.
+    /// Writes the file `per_cpu/cpuN/stats` of `cpu`; `now` is the system counter.
     ///
     /// # Errors
     ///
-    /// As of [`write_trace`](Self::write_trace).
+    /// Returns the errors of [`write_trace`](Self::write_trace).
     pub fn write_stats(&self, out: &mut dyn Write, cpu: usize, clock: Clock, now: u64) -> Result<(), ShowError> {
         self.keep_snapshot(false)?;
         let snapshot = self.rings.snapshot()?;
         let Stats { entries, overrun, dropped, read, bytes, oldest } = snapshot.stats().nth(cpu).unwrap_or_default();
-        // What interrupts a recording is counted as dropped.
+        // A hit that interrupts the recording of another one is counted as dropped, so Linux's "commit overrun" is
+        // always 0.
         writeln!(out, "entries: {entries}\noverrun: {overrun}\ncommit overrun: 0\nbytes: {bytes}")?;
         let oldest = clock.microseconds(oldest.unwrap_or(clock.origin));
         match self.options.clock {
@@ -873,22 +886,22 @@ impl<P: Armed> Events<P> {
         Ok(writeln!(out, "dropped events: {dropped}\nread events: {read}")?)
     }
 
-    /// Takes what is in the rings away, and writes it as `trace_pipe` does: without a header. Returns how many records it has
-    /// written.
+    /// Takes all records out of the rings, and writes them as `trace_pipe` does: without a header. Returns the number
+    /// of records written.
     ///
     /// # Errors
     ///
-    /// Those of `out`: the record that it has not taken whole comes first when this is called next. Also where there is no memory
-    /// for the records.
+    /// Returns the error of `out`: the record that was not written completely comes first in the next call. Fails also
+    /// if there is no memory for the records.
     pub fn write_pipe(&self, out: &mut dyn Write, symbols: &dyn Symbols, clock: Clock) -> Result<usize, ShowError> {
         self.write_pipe_of(out, None, symbols, clock)
     }
 
-    /// The same for the records of `cpu` alone, if it is given.
+    /// Writes records as [`write_pipe`](Self::write_pipe) does, but only those of `cpu`, unless that is `None`.
     ///
     /// # Errors
     ///
-    /// As of [`write_pipe`](Self::write_pipe).
+    /// Returns the errors of [`write_pipe`](Self::write_pipe).
     pub fn write_pipe_of(
         &self,
         out: &mut dyn Write,
@@ -913,11 +926,12 @@ impl<P: Armed> Events<P> {
         Ok(count)
     }
 
-    /// Takes the oldest records of `cpu` away, as pages of `trace_pipe_raw`; what was taken for `trace_pipe` stays there.
+    /// Takes the oldest records of `cpu` out of its ring, as pages of `trace_pipe_raw`. Records that were taken for
+    /// `trace_pipe` are not among them.
     ///
     /// # Errors
     ///
-    /// There is no memory for them, and nothing was taken away.
+    /// Fails if there is no memory for them. Then nothing was taken.
     pub fn take_pages(&self, cpu: usize, clock: Clock) -> Result<Pages, ShowError> {
         Ok(self.rings.take_pages(cpu, clock, &mut |_| Ok(()))?)
     }
@@ -932,7 +946,7 @@ impl<P: Armed> Events<P> {
         text::write_record(out, record, self.described(record.event()), symbols, clock, self.options)
     }
 
-    /// The name and the format of the event with this number.
+    /// Returns the name and the format of the event with this number; `None` if it was removed and its format dropped.
     #[must_use]
     pub fn described(&self, number: u16) -> Option<(&str, &Format)> {
         let present = self.events.iter().map(|event| (event.number, &event.definition.event, &event.format));

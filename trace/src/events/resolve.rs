@@ -1,4 +1,4 @@
-//! From names to addresses, and from what was typed to what is fetched.
+//! Resolves definitions: names to addresses, and typed arguments to what the hit path fetches.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,17 +13,17 @@ use crate::fetch::{Fetch, Register, Source, Taken};
 use crate::host::{Function, Symbols};
 pub(super) use crate::recorder::Kept;
 
-/// Why a name leads nowhere.
+/// Why a name or a place cannot be resolved.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
-    /// What is known besides, for those who do not know what the problem is about.
+    /// Details beyond the text of the problem, for readers who need them.
     pub reason: Option<String>,
 }
 
 impl Refusal {
-    /// Without memory for the reason, the problem alone.
+    /// Makes a refusal with a reason. If there is no memory for the reason, the problem stands alone.
     pub(super) fn new(problem: Problem, reason: impl fmt::Display) -> Self {
         Self { problem, reason: fallible::format(format_args!("{reason}")).ok() }
     }
@@ -42,14 +42,16 @@ impl From<OutOfMemory> for Refusal {
     }
 }
 
-/// The registers that hold arguments (AAPCS64, section 6.8.2, stage C.9). Those behind are on the stack, if each has a word.
+/// The number of registers that hold arguments (AAPCS64, section 6.8.2, stage C.9). Further arguments are on the stack,
+/// if each takes a word.
 const ARGUMENT_REGISTERS: u32 = 8;
 
-/// The virtual address of `place`, which may be beyond the end of its function, but not in another one.
+/// Returns the virtual address of `place`. It may lie beyond the end of its function, but not in another function.
 ///
 /// # Errors
 ///
-/// No function, or more than one, has the name; or the offset leads to another function, or to no instruction.
+/// Fails if no function has the name, or several have it; if the offset leads into another function; or if no
+/// instruction begins there.
 pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let name = match &place.base {
         Base::Address(address) => return Ok(address.wrapping_add(place.offset)),
@@ -69,7 +71,7 @@ pub fn resolve(place: &Place, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     Ok(address)
 }
 
-/// The virtual address of the one instruction that begins a line of source.
+/// Returns the virtual address of the only instruction that begins a source line.
 fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let mut all = Vec::new();
     let mut outcome = Ok(());
@@ -94,7 +96,7 @@ fn line(file: &str, line: u32, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     }
 }
 
-/// An address as a place is given.
+/// An address, displayed in the form in which a place is typed.
 struct At<'a>(u64, Option<Function<'a>>);
 
 impl fmt::Display for At<'_> {
@@ -106,14 +108,14 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// The one function of this name.
+/// Returns the only function of this name.
 fn function<'a>(name: &str, symbols: &'a dyn Symbols) -> Result<Function<'a>, Refusal> {
     let mut found = Found::default();
     symbols.find(name, &mut |function| found.add(function));
     found.only(name, "function", &|| symbols.nearest(name))
 }
 
-/// The virtual address of the one function or static of this name.
+/// Returns the virtual address of the only function or static of this name.
 fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     let mut found = Found::default();
     symbols.find(name, &mut |function| found.add(function.address));
@@ -121,7 +123,7 @@ fn symbol(name: &str, symbols: &dyn Symbols) -> Result<u64, Refusal> {
     found.only(name, "function or static", &|| symbols.nearest(name).or_else(|| symbols.nearest_static(name)))
 }
 
-/// What has a name: the first, and how many there are.
+/// The matches of a name: the first, and their number.
 struct Found<T>(Option<T>, usize);
 
 impl<T> Default for Found<T> {
@@ -136,7 +138,7 @@ impl<T> Found<T> {
         self.1 += 1;
     }
 
-    /// The only one that was found of this name; if there is none, `nearest` may know which was meant.
+    /// Returns the only match. If there is none, `nearest` may suggest a name for the error.
     fn only<'a>(self, name: &str, noun: &str, nearest: &dyn Fn() -> Option<&'a str>) -> Result<T, Refusal> {
         let no = Problem::NoFunction;
         Err(match self {
@@ -153,7 +155,7 @@ impl<T> Found<T> {
     }
 }
 
-/// What the arguments of `definition` fetch, and what of that is kept at the entry of a function.
+/// Returns what the arguments of `definition` fetch, and the values of these that are saved at the entry of a function.
 pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Result<(Vec<Fetch>, Vec<Kept>), Refusal> {
     let mut kept = Vec::new();
     let is_return = matches!(definition.kind, Kind::Return { .. });
@@ -174,7 +176,7 @@ pub(super) fn arguments(definition: &Definition, symbols: &dyn Symbols) -> Resul
     Ok((fetches, kept))
 }
 
-/// What has been kept of `place` at the entry of the function.
+/// Returns the source of `place` as saved at the entry of the function, and adds it to `kept` if it is not there yet.
 pub(super) fn keep(place: Kept, kept: &mut Vec<Kept>) -> Result<Source, OutOfMemory> {
     let index = kept.iter().position(|other| *other == place).unwrap_or(kept.len());
     if index == kept.len() {
@@ -193,7 +195,7 @@ fn source(origin: &Origin, is_return: bool, kept: &mut Vec<Kept>, symbols: &dyn 
         Origin::TaskName => Source::TaskName,
         Origin::Text(text) => Source::Text(fallible::boxed_slice(text.iter().copied())?),
         Origin::Symbol(name, offset) => Source::Immediate(symbol(name, symbols)?.wrapping_add_signed(*offset)),
-        // `settle` has put others in their place.
+        // `settle` has replaced these, so they are unreachable.
         Origin::Named(_) | Origin::Arguments => return Err(Refusal { problem: Problem::Argument, reason: None }),
         Origin::Argument(number) => {
             let place = match number.checked_sub(ARGUMENT_REGISTERS) {

@@ -1,8 +1,9 @@
-//! What names mean in the arguments of an event: where the table of types has the values, and which types of `kprobe_events` they
-//! have. Linux has this of BTF.
+//! The names in the arguments of an event: where the table of types locates their values, and which types of
+//! `kprobe_events` the values get. Linux takes this from BTF.
 //!
-//! A value is followed without being read, as in programs: fields are found through references, pointers, `Box`, `Rc`, `Arc`, `Pin`
-//! and structs around one value, so that `->` and `.` mean the same. What there is in the end is what `+OFFSET(%REG)` would fetch.
+//! A path is followed as in a program, without reading the value. Fields are found through references, pointers, `Box`,
+//! `Rc`, `Arc`, `Pin` and structs around a single value, so `->` and `.` mean the same. The result is what
+//! `+OFFSET(%REG)` would fetch.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -18,12 +19,14 @@ use crate::fetch::{Extract, Fetch, Register, Source, Taken};
 use crate::format::{Base, Type, Width};
 use crate::host::Symbols;
 
-/// How many pointers and wrappers are followed to come to a value, at most: a type may lead to itself.
+/// The largest number of pointers and wrappers that are followed to a value. The limit is needed because a type may
+/// lead to itself.
 const STEPS_MAX: usize = 16;
-/// The registers that `$argN` can name without an argument there: beyond them is the stack of the caller.
+/// The number of registers that `$argN` may always name, even if the function has fewer arguments. Beyond them is the
+/// caller's stack.
 const REGISTERS: u32 = 8;
 
-/// Why a name is refused, and how many characters of the expression precede the cause.
+/// Why a name is refused, and the number of characters of the expression before the cause.
 #[derive(Debug)]
 pub(super) struct Fault {
     refusal: Refusal,
@@ -52,19 +55,19 @@ impl From<fallible::OutOfMemory> for Fault {
     }
 }
 
-/// What the table says of a function.
+/// The signature of a function, from the table of types.
 pub(super) struct Signature<'a> {
     types: Types<'a>,
     function: Function<'a>,
     is_return: bool,
 }
 
-/// Where a value is.
+/// Where a value is located.
 #[derive(Debug)]
 enum Spot {
-    /// What a call passes, or returns: so many bytes from the start of it.
+    /// In what a call passes or returns, at this byte offset.
     Passed(Place, u64),
-    /// In memory: so many bytes from the address that these reads lead to.
+    /// In memory, at this byte offset from the address that the reads yield.
     Memory(Source, Vec<i64>, u64),
 }
 
@@ -86,24 +89,24 @@ impl Spot {
     }
 }
 
-/// A value that is not read yet.
+/// A value that is located but not read yet.
 struct Value {
     of: TypeId,
     spot: Spot,
 }
 
-/// What a value is to an event.
+/// A value in the form that an event can record.
 enum Scalar {
-    /// A number of so many bytes, and its own type.
+    /// A number: its location, its size in bytes, and the type that it gets.
     Number(Spot, u64, Base),
-    /// A text: where its address and its length are.
+    /// A text: the locations of its address and of its length.
     Text(Spot, Spot),
-    /// None of these.
+    /// Neither a number nor a text.
     Other(Value),
 }
 
-/// Gives each argument that is asked for by name the type that the table has of it, if the definition gives none, and puts the
-/// arguments of the function in the place of `$arg*`.
+/// Gives each argument by name its type from the table, unless the definition has one, and replaces `$arg*` by the
+/// arguments of the function.
 pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Result<(), Error> {
     let asks = |argument: &Argument| match argument.expression.origin {
         Origin::Named(_) | Origin::Arguments | Origin::ReturnValue => true,
@@ -132,8 +135,8 @@ pub(super) fn settle(definition: &mut Definition, symbols: &dyn Symbols) -> Resu
     Ok(())
 }
 
-/// Puts the arguments of the function in the place of `$arg*`. What cannot be recorded, as it is no single value, or nowhere, is
-/// left out.
+/// Replaces `$arg*` by the arguments of the function. It leaves out arguments that are not a single value or have no
+/// known location.
 fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Result<(), Error> {
     let is_all = |argument: &Argument| argument.expression.origin == Origin::Arguments;
     let Some(at) = definition.arguments.iter().position(is_all) else { return Ok(()) };
@@ -167,7 +170,7 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
     if definition.arguments.len() - 1 + arguments.len() > ARGUMENTS_MAX {
         return Err(definition.error_in(at, 0, Problem::TooManyArguments, None));
     }
-    // The numbers of those that follow, which have no names of their own, count those that have come in.
+    // Later arguments without a name of their own are numbered, and the inserted ones count.
     let more = arguments.len() - 1;
     for number in at + 1..definition.arguments.len() {
         let is_named = definition.bodies.get(number).is_some_and(|&(_, before)| before > 0);
@@ -188,14 +191,15 @@ fn expand(definition: &mut Definition, signature: Option<&Signature<'_>>) -> Res
     }
 }
 
-/// Puts `others` in the place of one of `all`.
+/// Replaces one element of `all` by `others`.
 fn replace<T>(all: &mut Vec<T>, at: usize, others: Vec<T>) -> Result<(), fallible::OutOfMemory> {
     all.try_reserve(others.len())?;
     drop(all.splice(at..=at, others));
     Ok(())
 }
 
-/// Makes what a function returns a value by its name, where that is one that an event can have. Otherwise it is what x0 holds.
+/// Turns `$retval` into a value by name, if its type is one that an event can record. Otherwise `$retval` stays the
+/// value of x0.
 fn name_result(argument: &mut Argument, signature: Option<&Signature<'_>>) -> Result<(), fallible::OutOfMemory> {
     let is_alone = argument.expression.origin == Origin::ReturnValue && argument.expression.reads.is_empty();
     let is_number = argument.has_type() && argument.kind.base != Base::String;
@@ -211,7 +215,7 @@ fn name_result(argument: &mut Argument, signature: Option<&Signature<'_>>) -> Re
     Ok(())
 }
 
-/// The type that an argument of the definition has, if the table says it.
+/// Returns the type of an argument according to the table; `None` if the table does not determine it.
 fn kind(argument: &Argument, signature: Option<&Signature<'_>>) -> Result<Option<Type>, Fault> {
     let mut kept = Vec::new();
     Ok(match (&argument.expression.origin, signature) {
@@ -232,7 +236,7 @@ fn kind(argument: &Argument, signature: Option<&Signature<'_>>) -> Result<Option
     })
 }
 
-/// What an argument by name fetches, and of what type that is.
+/// Returns what an argument by name fetches, and the type of the result.
 pub(super) fn fetch(
     argument: &Argument,
     signature: Option<&Signature<'_>>,
@@ -251,7 +255,7 @@ pub(super) fn fetch(
 }
 
 impl<'a> Signature<'a> {
-    /// What the table says of the function that `definition` is about; nothing for an address.
+    /// Returns the signature of the probed function; `None` for an address, or if the table does not have the function.
     pub fn of(definition: &Definition, symbols: &'a dyn Symbols) -> Result<Option<Self>, Refusal> {
         let crate::definition::Base::Symbol(_) = definition.place.base else { return Ok(None) };
         let address = resolve::resolve(&definition.place, symbols)?;
@@ -263,23 +267,23 @@ impl<'a> Signature<'a> {
         self.types.get(of).ok_or_else(|| Fault::bare(Problem::TypeInfo, 0))
     }
 
-    /// Whether the function returns a value in memory.
+    /// Whether the function returns its result in memory.
     fn is_in_memory(&self) -> bool {
         self.function.returned().is_some_and(|returned| matches!(returned.place, Place::At(_)))
     }
 
-    /// How many words the arguments take at most.
+    /// Returns the largest number of words that the arguments can take.
     fn most_words(&self) -> Result<u32, Fault> {
         let mut words = REGISTERS;
         for (number, Passed { of, .. }) in self.function.arguments().enumerate() {
-            // Of two words at most; one of 128 bits may leave one out.
+            // An argument takes two words at most. One with 128 bits may also skip a word for alignment.
             let most = if self.get(of)?.size > 8 { 3 } else { 1 };
             words = if number == 0 { most } else { words.saturating_add(most) };
         }
         Ok(words.max(REGISTERS))
     }
 
-    /// The value that `named` leads to.
+    /// Locates the value that `named` leads to.
     fn named(&self, named: &Named, kept: &mut Vec<Kept>) -> Result<Value, Fault> {
         let mut value = match &named.argument {
             Some(name) => {
@@ -296,7 +300,7 @@ impl<'a> Signature<'a> {
                     return Err(Fault::bare(Problem::NothingReturned, named.at));
                 }
                 let spot = match returned.place {
-                    // The address is told at the entry.
+                    // The caller passes the address at the entry.
                     Place::At(source) => Spot::Memory(self.source(source, true, named.at, kept)?, Vec::new(), 0),
                     place => Spot::Passed(place, 0),
                 };
@@ -309,7 +313,8 @@ impl<'a> Signature<'a> {
         Ok(value)
     }
 
-    /// A word that a call passes, or returns.
+    /// Returns the source of a word that a call passes or returns. In a return probe, a word passed `at_entry` is saved
+    /// there.
     fn source(
         &self,
         source: kprobes_types::Source,
@@ -333,7 +338,8 @@ impl<'a> Signature<'a> {
         })
     }
 
-    /// The word that has `bytes` bytes from `offset` on of what is at `place`, and at which bit of it they begin.
+    /// Returns the word that contains `bytes` bytes at `offset` of the value at `place`, and the bit of the word at
+    /// which they begin.
     fn word(
         &self,
         place: Place,
@@ -360,7 +366,7 @@ impl<'a> Signature<'a> {
         }
     }
 
-    /// Where a value is that is not in registers: what a call passes the address of is in memory.
+    /// Turns the location of a value that is passed by address into one in memory. Other locations stay.
     fn memory(&self, spot: Spot, named: &Named, kept: &mut Vec<Kept>) -> Result<Spot, Fault> {
         Ok(match spot {
             Spot::Passed(Place::At(source), offset) => {
@@ -370,7 +376,7 @@ impl<'a> Signature<'a> {
         })
     }
 
-    /// Where what the pointer at `spot` points to is.
+    /// Locates the target of the pointer at `spot`, `behind` bytes after the address that the pointer holds.
     fn pointed(&self, spot: Spot, behind: u64, named: &Named, kept: &mut Vec<Kept>) -> Result<Spot, Fault> {
         Ok(match self.memory(spot, named, kept)? {
             Spot::Passed(place, offset) => {
@@ -384,14 +390,14 @@ impl<'a> Signature<'a> {
         })
     }
 
-    /// The one member of a struct that has bytes.
+    /// Returns the member of a struct that has a size, if there is exactly one.
     fn only(&self, of: &Rust<'a>) -> Option<kprobes_types::Member<'a>> {
         let Shape::Struct { members, .. } = of.kind.clone() else { return None };
         let mut sized = members.filter(|member| self.types.get(member.of).is_some_and(|member| member.size > 0));
         sized.next().filter(|_| sized.next().is_none())
     }
 
-    /// The field of this name, in the value or in what it leads to.
+    /// Locates the field of this name, in the value or in what the value leads to.
     fn field(&self, value: Value, name: &str, named: &Named, at: usize, kept: &mut Vec<Kept>) -> Result<Value, Fault> {
         let Value { mut of, mut spot } = value;
         let whole = self.get(of)?;
@@ -416,7 +422,7 @@ impl<'a> Signature<'a> {
                     (of, spot) = (inner.of, spot.at(inner.offset.into()));
                 }
                 Shape::Sequence { data, length, .. } => {
-                    // As the compiler names them. The type of an address or a length is that of any word.
+                    // The names are those of the compiler. The type of an address or a length is that of any word.
                     return match name {
                         "data_ptr" => {
                             Ok(Value { of, spot: spot.at(data.into()) }).and_then(|value| self.as_word(value, at))
@@ -445,8 +451,8 @@ impl<'a> Signature<'a> {
         Err(Fault::bare(Problem::TypeInfo, at))
     }
 
-    /// A word of its own, as the address and the length of a slice are: of the type `usize` of the table, which anything that has a
-    /// slice has.
+    /// Gives a value the type of a word, for the address and the length of a slice. The type is `usize` from the table,
+    /// which every program with a slice has.
     fn as_word(&self, value: Value, at: usize) -> Result<Value, Fault> {
         let word = (0..self.types.len()).map(|number| TypeId(number as u32)).find(|&of| {
             let is_word = |of: Rust<'_>| of.size == 8 && matches!(of.kind, Shape::Integer { signed: false });
@@ -455,7 +461,7 @@ impl<'a> Signature<'a> {
         Ok(Value { of: word.ok_or_else(|| Fault::bare(Problem::TypeInfo, at))?, ..value })
     }
 
-    /// What a value is to an event.
+    /// Reduces a value to the form that an event can record.
     fn scalar(&self, value: Value, named: &Named, kept: &mut Vec<Kept>) -> Result<Scalar, Fault> {
         let Value { mut of, mut spot } = value;
         let unsigned = |bytes| width(bytes).map(Base::Unsigned);
@@ -519,7 +525,7 @@ impl<'a> Signature<'a> {
         false
     }
 
-    /// Why a value of this type is none that an event can have.
+    /// Returns the error for a value of this type, which an event cannot record.
     fn no_value(&self, of: &Rust<'a>, id: TypeId, at: usize) -> Fault {
         let no = |reason: &dyn fmt::Display| Fault::new(Problem::NoOneValue, at, reason);
         let name = of.name;
@@ -535,7 +541,8 @@ impl<'a> Signature<'a> {
         }
     }
 
-    /// What is fetched of a value for an argument, which has the type that is `wanted`, or else that of the value.
+    /// Returns what is fetched of a value for an argument. The argument has the `wanted` type, or otherwise that of the
+    /// value.
     fn taken(
         &self,
         argument: &Argument,
@@ -613,17 +620,18 @@ impl<'a> Signature<'a> {
         Ok((Fetch { source, reads, taken }, kind))
     }
 
-    /// Whether a type is a byte, of which texts of C consist.
+    /// Whether a type is a byte, the element of a C string.
     fn is_byte(&self, of: TypeId) -> bool {
         self.types.get(of).is_some_and(|of| of.size == 1 && matches!(of.kind, Shape::Integer { .. }))
     }
 
-    /// The word, and the reads from there, that have so many bytes, from their first bit on.
+    /// Returns the source and the reads that yield the first `bytes` bytes at `spot`, from the lowest bit of the result
+    /// on.
     fn read(&self, spot: Spot, bytes: u64, named: &Named, kept: &mut Vec<Kept>) -> Result<(Source, Vec<i64>), Fault> {
         self.read_part(spot, bytes, named, kept).map(|(source, reads, _)| (source, reads))
     }
 
-    /// The same, and at which bit of the word they begin.
+    /// Returns the source and the reads for `bytes` bytes at `spot`, and the bit of the result at which they begin.
     fn read_part(
         &self,
         spot: Spot,
@@ -644,7 +652,7 @@ impl<'a> Signature<'a> {
     }
 }
 
-/// The width of so many bytes.
+/// Returns the width of this number of bytes; `None` if no integer has it.
 fn width(bytes: u64) -> Option<Width> {
     Some(match bytes {
         1 => Width::W8,
@@ -655,12 +663,12 @@ fn width(bytes: u64) -> Option<Width> {
     })
 }
 
-/// An offset as reads have it.
+/// Converts an offset to the form that reads have.
 fn small(offset: u64) -> Result<i64, Fault> {
     i64::try_from(offset).map_err(|_| Fault::bare(Problem::TypeInfo, 0))
 }
 
-/// Names in a row.
+/// Names, displayed with commas between them.
 struct Names<I>(I);
 
 impl<'a, I: Iterator<Item = &'a str> + Clone> fmt::Display for Names<I> {

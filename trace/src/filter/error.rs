@@ -1,50 +1,50 @@
-//! What can be wrong with a filter, in the words of Linux.
+//! The problems of a filter, in the words of Linux.
 
 use core::fmt;
 
 use fallible::OutOfMemory;
 
-/// Why a filter is refused.
+/// A refused filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
-    /// Where the caret stands: so many bytes of the filter precede it.
+    /// The number of bytes of the filter before the caret.
     pub column: usize,
 }
 
-/// What is wrong with a filter.
+/// A problem of a filter. `Display` writes the text of Linux's `error_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Behind a field there is no operator.
+    /// No operator follows a field.
     InvalidOperator,
-    /// A `(` is not closed.
+    /// A `(` without its `)`.
     TooManyOpen,
-    /// A `)` closes nothing.
+    /// A `)` without its `(`.
     TooManyClosed,
-    /// A quote is not closed.
+    /// A quote without its partner.
     MissingQuote,
     /// A string or a number is too long.
     OperandTooLong,
-    /// A string is compared with a number.
+    /// A field that is a string is compared with a number.
     ExpectString,
-    /// A number is compared with a string.
+    /// A field that is a number is compared with a string.
     ExpectDigit,
-    /// The operator is not one of this kind of field.
+    /// The operator does not apply to this kind of field.
     IllegalOperation,
     /// The event has no such field.
     FieldNotFound,
     /// The number cannot be read.
     IllegalInteger,
-    /// Tests do not follow from one another.
+    /// Two tests without an operator between them.
     TooManyTests,
-    /// What is compared with is neither a number nor a string.
+    /// The right side of a test is neither a number nor a string.
     InvalidValue,
-    /// There is nothing in the filter, or a name is missing in it.
+    /// The filter is empty, or a test lacks its field.
     NoFilter,
-    /// It was set for all events of a group, and this one cannot have it.
+    /// The filter was set for all events of a group, and this event cannot have it.
     OfGroup,
-    /// There is no memory. Linux logs nothing.
+    /// There is no memory. Linux logs nothing for it.
     OutOfMemory,
 }
 

@@ -9,10 +9,10 @@
 //! VALUE       a number, in decimal, octal (0…) or hexadecimal (0x…); a string in '…' or "…"
 //! ```
 //!
-//! A filter is compiled when it is written to the file: fields become offsets into the record, and the operators become
-//! tests that each say which one is next, always a later one. So the hit path
-//! (`hit::action`) looks no name up, and ends after as many tests as there are at most. What is wrong with a
-//! filter is said with the words and at the columns of Linux.
+//! A filter is compiled when it is written to the file: fields become offsets into the record, and operators become
+//! tests. Each test names the next test for either answer, which is always a later one. So the hit path (`hit::action`)
+//! looks up no name, and takes at most as many steps as there are tests. Problems of a filter are reported with the
+//! words and at the columns of Linux.
 
 mod error;
 pub(crate) mod parse;
@@ -34,10 +34,10 @@ use crate::host::Clock;
 
 /// The longest filter, in bytes.
 pub const LENGTH_MAX: usize = 4095;
-/// Strings in filters are shorter than this, in bytes.
+/// The limit for strings in filters, in bytes; a string must be shorter.
 pub const STRING_LIMIT: usize = 256;
 
-/// A filter, as it was written and as it is carried out.
+/// A filter: its text, and the tests that it was compiled to.
 #[derive(Debug)]
 pub struct Filter {
     text: String,
@@ -45,18 +45,18 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads a filter of an event with these `fields`.
+    /// Parses a filter for an event with these `fields`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and where.
+    /// Returns the problem and its position.
     pub fn parse(text: &str, fields: &[Field]) -> Result<Self, Error> {
         let text = text.trim_matches(|character: char| character.is_ascii_whitespace());
         let tests = parse::parse(text, fields)?;
         Ok(Self { text: fallible::copy(text)?, tests })
     }
 
-    /// The same filter with its numbers had from elsewhere.
+    /// Returns a copy of the filter with `number` applied to each number that it tests.
     pub(crate) fn map(&self, number: impl Fn(Number) -> Number) -> Result<Self, OutOfMemory> {
         let mut mapped = self.try_clone()?;
         for test in &mut mapped.tests {
@@ -67,12 +67,12 @@ impl Filter {
         Ok(mapped)
     }
 
-    /// Whether it was written in the same way.
+    /// Whether both filters have the same text.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.text == other.text
     }
 
-    /// Whether it looks at the record.
+    /// Whether a test looks at the record.
     pub(crate) fn needs_record(&self) -> bool {
         self.tests.iter().any(|test| match &test.question {
             Question::Number { number, .. } => number.needs_record(),
@@ -80,7 +80,7 @@ impl Filter {
         })
     }
 
-    /// The same tests, if they look at nothing but words.
+    /// Returns the tests in a form that needs only words; `None` if a test looks at anything else.
     pub(crate) fn words(&self) -> Result<Option<Box<[Test<WordQuestion>]>>, OutOfMemory> {
         let of = |Test { question, yes, no }: &Test| {
             let Question::Number { number, range } = question else { return None };
@@ -90,7 +90,7 @@ impl Filter {
         words().all(|test| test.is_some()).then(|| fallible::boxed_slice(words().flatten())).transpose()
     }
 
-    /// The tests, of which the first is carried out first.
+    /// Returns the tests, which start with the first.
     pub(crate) fn tests(&self) -> &[Test] {
         &self.tests
     }
@@ -113,40 +113,40 @@ impl TryClone for Filter {
     }
 }
 
-/// The filter as it was written, without the space around it.
+/// The text of the filter, without white space around it.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// The number of a test in its filter; or what is known without another one.
+/// The number of the next test of a filter, or the outcome: [`ACCEPT`] or [`REJECT`].
 pub(crate) type Next = u16;
-/// The hit counts.
+/// Outcome: the hit counts.
 pub(crate) const ACCEPT: Next = Next::MAX;
-/// The hit does not count.
+/// Outcome: the hit does not count.
 pub(crate) const REJECT: Next = Next::MAX - 1;
 
-/// A question, and where its answers lead.
+/// A question, and the next test for each answer.
 #[derive(Debug)]
 pub(crate) struct Test<Q = Question> {
     pub(crate) question: Q,
-    /// What is next if the answer is yes.
+    /// The next test if the answer is yes.
     pub(crate) yes: Next,
-    /// What is next if it is no.
+    /// The next test if the answer is no.
     pub(crate) no: Next,
 }
 
-/// What is asked of a record.
+/// A question about a hit.
 #[derive(Debug)]
 pub(crate) enum Question {
-    /// Of a number: whether it is in the range.
+    /// Whether a number is in the range.
     Number { number: Number, range: Range },
-    /// Of a string: whether `pattern` matches it.
+    /// Whether `pattern` matches a string.
     Text { text: Text, pattern: Pattern },
 }
 
-/// What is asked of a word of the hit itself: whether it is in the range.
+/// Whether a word of the hit itself, not of its record, is in the range.
 #[derive(Clone, Debug)]
 pub(crate) struct WordQuestion {
     pub(crate) word: Word,
@@ -156,34 +156,35 @@ pub(crate) struct WordQuestion {
 /// A number of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
-    /// In the record itself: at this offset, this many bytes (1, 2, 4 or 8), signed or not. It could not be read if the record has
-    /// this bit set among its faults.
+    /// A number in the record: at this offset, with this size (1, 2, 4 or 8 bytes), signed or not. If the record's
+    /// faults have the bit `fault`, the number could not be read.
     Field { offset: u16, size: u8, signed: bool, fault: Option<u8> },
-    /// A whole register: where a field has nothing else, and nothing else of the record is needed, that is not even made.
+    /// A whole register. It replaces a field that holds nothing else: if no other part of the record is needed, the
+    /// record is not made.
     Register { register: Register, signed: bool },
-    /// The task, as `common_pid` has it.
+    /// The number of the task, as `common_pid` shows it.
     Task,
-    /// The CPU.
+    /// The number of the CPU.
     Cpu,
-    /// When it was: never in a filter.
+    /// The time of the hit; never in a filter.
     Time(Time),
 }
 
-/// A time of a hit.
+/// The time of a hit in a unit of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Time {
     pub(crate) clock: Clock,
-    /// In microseconds, and not in nanoseconds.
+    /// Whether the unit is microseconds; otherwise nanoseconds.
     pub(crate) microseconds: bool,
 }
 
 impl Number {
-    /// Whether it is in the record.
+    /// Whether the number is in the record.
     pub(crate) fn needs_record(self) -> bool {
         matches!(self, Self::Field { .. })
     }
 
-    /// Whether it is compared as a signed number.
+    /// Whether the number is compared as a signed one.
     pub(crate) fn is_signed(self) -> bool {
         match self {
             Self::Field { signed, .. } | Self::Register { signed, .. } => signed,
@@ -192,7 +193,7 @@ impl Number {
         }
     }
 
-    /// What is to be fetched, if it is not in the record.
+    /// Returns the word to fetch; `None` if the number is not a register.
     pub(crate) fn word(self) -> Option<Word> {
         match self {
             Self::Register { register, .. } => Some(Word { register, is_memory: false, offset: 0 }),
@@ -201,25 +202,25 @@ impl Number {
     }
 }
 
-/// A string in a record.
+/// A string of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
-    /// At this offset there is a word that says where it is: the length in the upper half, the offset in the lower.
+    /// A string at a place that a u32 at this offset tells: the length in its upper half, the offset in its lower half.
     Located { offset: u16 },
-    /// At this offset, in so many bytes, filled up with zeros.
+    /// A string at this offset with this fixed size in bytes, padded with zeros.
     Fixed { offset: u16, size: u16 },
     /// The name of the task.
     Task,
 }
 
 impl Text {
-    /// Whether it is in the record.
+    /// Whether the string is in the record.
     pub(crate) fn needs_record(self) -> bool {
         !matches!(self, Self::Task)
     }
 }
 
-/// How numbers are compared.
+/// The comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Equal,
@@ -228,17 +229,17 @@ pub(crate) enum Comparison {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-    /// A bit is set in both.
+    /// A bit is set in both numbers.
     Bits,
 }
 
-/// What a string is compared with.
+/// The right side of a test of a string.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) bytes: Box<[u8]>,
-    /// The bytes are a pattern, and not just a string.
+    /// Whether the bytes are a pattern; otherwise they are a plain string.
     pub(crate) is_glob: bool,
-    /// The answer is the opposite.
+    /// Whether the answer is inverted.
     pub(crate) negated: bool,
 }
 

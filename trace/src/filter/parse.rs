@@ -1,9 +1,9 @@
-//! From the text of a filter to its tests.
+//! Compiles the text of a filter to its tests.
 //!
-//! Operators wait on a stack until their right side is complete. A part of the filter that is complete is a [`Part`]: where
-//! its tests begin, and the open ends, from which it is not yet known where to go on. `a && b` sends the ends of `a` that
-//! hold to `b`; `!a` exchanges the two kinds of ends. Nothing is recursive: the depth of parentheses costs memory, and no
-//! stack.
+//! Operators wait on a stack until their right side is complete. A complete part of the filter is a [`Part`]: the
+//! number of its first test, and its open ends, which are the answers without a next test so far. `a && b` connects the
+//! "yes" ends of `a` to `b`; `!a` swaps the two kinds of ends. Nothing is recursive: nested parentheses cost memory,
+//! not stack.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ enum Operator {
     Compare(Comparison),
 }
 
-/// What waits for its right side.
+/// An operator or parenthesis that waits for its right side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiting {
     Open,
@@ -46,14 +46,14 @@ enum Waiting {
     Not,
 }
 
-/// A part of the filter: its first test, and the answers that lead out of it.
+/// A complete part of the filter: its first test, and the answers that lead out of it.
 struct Part {
     first: usize,
     yes: Vec<End>,
     no: Vec<End>,
 }
 
-/// An answer of the test with this number.
+/// An answer of a test: the number of the test, and which answer.
 #[derive(Clone, Copy)]
 struct End {
     test: usize,
@@ -96,7 +96,7 @@ pub(super) fn parse(text: &str, fields: &[Field]) -> Result<Box<[Test]>, Error> 
     compiler.finish(bytes.len())
 }
 
-/// Looks for quotes and parentheses that have no partner.
+/// Checks that quotes and parentheses have partners.
 fn check_pairs(bytes: &[u8]) -> Result<(), Error> {
     let mut open = Vec::new();
     let mut quote = None;
@@ -127,7 +127,7 @@ impl Compiler {
         fallible::push(&mut self.parts, Part { first: test, yes: end(true)?, no: end(false)? })
     }
 
-    /// Reads what follows a test: `)` as often as it comes, and then `&&`, `||` or the end.
+    /// Parses what follows a test: any number of `)`, and then `&&`, `||` or the end.
     fn behind_test(&mut self, bytes: &[u8], mut at: usize) -> Result<usize, Error> {
         loop {
             match (bytes.get(at), bytes.get(at + 1)) {
@@ -135,7 +135,7 @@ impl Compiler {
                 (Some(byte), _) if byte.is_ascii_whitespace() => at += 1,
                 (Some(b')'), _) => {
                     self.join(Waiting::Or)?;
-                    // `check_pairs` has found its partner; a `!` before that is for the whole.
+                    // `check_pairs` has found its partner. A `!` before the parenthesis negates the whole part.
                     self.waiting.pop();
                     self.negate();
                     at += 1;
@@ -155,7 +155,7 @@ impl Compiler {
         }
     }
 
-    /// Applies every `!` that waits.
+    /// Applies each waiting `!`.
     fn negate(&mut self) {
         while self.waiting.last() == Some(&Waiting::Not) {
             self.waiting.pop();
@@ -165,7 +165,7 @@ impl Compiler {
         }
     }
 
-    /// Applies what waits and binds at least as tightly as `least`.
+    /// Applies each waiting operator that binds at least as tightly as `least`.
     fn join(&mut self, least: Waiting) -> Result<(), OutOfMemory> {
         self.negate();
         while let Some(&operator) = self.waiting.last() {
@@ -204,15 +204,15 @@ impl Compiler {
                 self.lead(&part.no, REJECT);
                 Ok(fallible::boxed_slice(self.tests)?)
             }
-            // Nothing at all, or an operator without its right side.
+            // The filter is empty, or an operator lacks its right side.
             _ => Err(Error { problem: Problem::NoFilter, column: length }),
         }
     }
 }
 
-/// Reads the test that begins at `at`: what it asks, and where it ends.
+/// Parses the test that begins at `at`. Returns its question, and the position after it.
 ///
-/// Linux counts the columns of a test from behind its first byte.
+/// Columns of a test are one too large, as in Linux, which counts them from after the first byte.
 fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize), Error> {
     let bytes = text.as_bytes();
     let error = |problem, column: usize| Error { problem, column: (column + 1).min(bytes.len()) };
@@ -270,23 +270,23 @@ fn question(text: &str, at: usize, fields: &[Field]) -> Result<(Question, usize)
     }
 }
 
-/// The number of the CPU, whatever the fields of an event are called.
+/// The name that always means the number of the CPU, even if an event has a field `cpu`.
 pub(crate) const CPU: &str = "common_cpu";
 
-/// What a test asks about.
+/// The left side of a test.
 enum Operand {
     Number(Number),
     Text(Text),
 }
 
 impl Operand {
-    /// What `name` stands for in an event with these fields.
+    /// Returns what `name` stands for in an event with these fields.
     fn find(name: &str, fields: &[Field]) -> Option<Self> {
         let of_field = |field: &Field| match text(field) {
             Some(text) => Some(Self::Text(text)),
             None => number(field).map(Self::Number),
         };
-        // An argument may be called `cpu`, and then is meant by that.
+        // An argument may have the name `cpu`; then the name means the argument.
         match fields.iter().find(|field| field.name == name && name != CPU) {
             Some(field) => of_field(field),
             None => match name {
@@ -298,13 +298,13 @@ impl Operand {
     }
 }
 
-/// The number that is in `field`, if it is one.
+/// Returns the number in `field`; `None` if the field is not one number.
 pub(crate) fn number(field: &Field) -> Option<Number> {
     let Field { offset, size, signed, fault, .. } = *field;
     field.is_number().then_some(Number::Field { offset: offset as u16, size: size as u8, signed, fault })
 }
 
-/// The string that is in `field`, if it is one.
+/// Returns the string in `field`; `None` if the field is not a text.
 pub(crate) fn text(field: &Field) -> Option<Text> {
     let offset = field.offset as u16;
     field.is_text().then_some(match field.kind.base {
@@ -313,12 +313,12 @@ pub(crate) fn text(field: &Field) -> Option<Text> {
     })
 }
 
-/// The stack that is in `field`, if it is one: its bytes lie where a text would.
+/// Returns the stack in `field`, whose bytes are located like a text; `None` if the field is not a stack.
 pub(crate) fn stack(field: &Field) -> Option<Text> {
     field.is_stack().then_some(Text::Located { offset: field.offset as u16 })
 }
 
-/// A number with its sign, in the base that its beginning says, as strtoull reads it.
+/// Parses a number with an optional sign, in the base that its prefix tells, as `strtoull` does.
 fn integer(text: &str, signed: bool) -> Option<u64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -338,7 +338,7 @@ fn integer(text: &str, signed: bool) -> Option<u64> {
     }
 }
 
-/// `value` as a number of the width of `number` holds it: Linux brings it to that.
+/// Truncates `value` to the width of `number`, as Linux does.
 fn narrow(number: Number, value: u64) -> u64 {
     let (size, signed) = match number {
         Number::Field { size, signed, .. } => (u32::from(size), signed),

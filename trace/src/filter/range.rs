@@ -1,12 +1,12 @@
-//! Which numbers a test of a filter is true of, in the form that takes least to find out.
+//! The numbers that a test of a filter accepts, in the form that is cheapest to check.
 //!
-//! All numbers of 64 bits are a circle. Whatever a number can be compared for, with a sign or without, is true of one stretch
-//! of it, or of none; and a test of bits, of what a mask leaves of it: so the hit path subtracts and compares once, and does not
-//! ask what was meant.
+//! The 64-bit numbers form a circle. Every comparison, signed or unsigned, accepts one arc of the circle, or nothing; a
+//! test of bits accepts an arc after a mask. So the hit path masks, subtracts and compares once, whatever the operator
+//! was.
 
 use super::Comparison;
 
-/// Numbers of which, when only the bits in `mask` are left, and `low` is taken away, no more than `span` remains.
+/// The numbers for which, after masking with `mask` and subtracting `low`, at most `span` remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) mask: u64,
@@ -15,12 +15,12 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Of no number.
+    /// The empty range.
     const NONE: Self = Self { mask: 0, low: 1, span: 0 };
 
-    /// The numbers that compare to `value` in this way; as signed ones, or not.
+    /// Returns the numbers that compare to `value` in this way, as signed or unsigned numbers.
     pub(crate) fn of(comparison: Comparison, value: u64, signed: bool) -> Self {
-        // The first of all in their order, and the last, which precedes it on the circle.
+        // The smallest number in this order, and the largest, which precedes it on the circle.
         let first = if signed { 1 << 63 } else { 0 };
         let last = u64::wrapping_sub(first, 1);
         let from = |low: u64, high: u64| Self { mask: u64::MAX, low, span: high.wrapping_sub(low) };
@@ -37,7 +37,7 @@ impl Range {
         }
     }
 
-    /// Whether `number` is one of them.
+    /// Whether `number` is in the range.
     #[inline(always)]
     pub(crate) fn has(&self, number: u64) -> bool {
         (number & self.mask).wrapping_sub(self.low) <= self.span
