@@ -1,4 +1,5 @@
-//! Lets the linker scripts of kernels have `INCLUDE kprobes.x`, and the engine know how it is compiled.
+//! Lets the linker scripts of kernels say `INCLUDE kprobes.x`, and tells the engine whether it is compiled without
+//! optimization.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(kprobes_unoptimized)");

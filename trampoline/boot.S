@@ -1,22 +1,23 @@
-// From the boot loader to Rust: the arm64 image header and the code that turns the MMU on, of the CPU that the boot
-// loader starts and of those that the kernel starts after it.
+// From the boot loader to Rust: the arm64 image header, and the code that turns the MMU on, for the CPU that the boot
+// loader starts and for those that the kernel starts after it.
 //
-// The contract at both entries is that of Linux (Documentation/arch/arm64/booting.rst): a CPU at EL2 or EL1, MMU and
-// data cache off, all interrupts masked, the loaded image cleaned to the point of coherency; at the first, x0 = physical
-// address of the device tree. The image may lie at any physical address that is a multiple of 4096: until boot_switch
-// every address comes from ADR or ADRP, and is physical.
+// The contract at both entries is that of Linux (Documentation/arch/arm64/booting.rst): the CPU is at EL2 or EL1, its
+// MMU and data cache are off, all interrupts are masked, and the loaded image is cleaned to the point of coherency. At
+// the first entry, x0 = the physical address of the device tree. The image may lie at any physical address that is a
+// multiple of 4096: before boot_switch, every address comes from ADR or ADRP, and is physical.
 //
-// All of it lies with the code that refuses probes: it runs without vectors, and with the MMU off it is fetched from
-// memory, where a breakpoint that is still in a cache need not have come.
+// All of this code lies in the region without probes: it runs without vectors, and with the MMU off the CPU fetches it
+// from memory, which a breakpoint that is still in a cache may not have reached.
 //
-// Constants: IMAGE_BASE, VIRTUAL_BITS, TEXT, RODATA, DATA (page descriptors without address), TABLE (the same of a
-// table), IMAGE_TABLES (level 3 tables for the image), MAIR, TCR, TCR_EPD0, SCTLR_OFF, SCTLR_ON, HCR, STACK_SIZE,
-// AFFINITY (the affinity fields of MPIDR_EL1), MAX_CPUS, and of runtime/src/smp/start.rs: CPU_ENTRY_SIZE, and
-// CPU_ENTRY_AFFINITY, CPU_ENTRY_STACK and CPU_ENTRY_EMERGENCY_STACK, offsets. A symbol: SMP_ENTRIES, the entries.
+// Constants: IMAGE_BASE, VIRTUAL_BITS; TEXT, RODATA, DATA (page descriptors without an address), TABLE (a table
+// descriptor without an address); IMAGE_TABLES (the number of level 3 tables for the image); MAIR, TCR, TCR_EPD0,
+// SCTLR_OFF, SCTLR_ON, HCR, STACK_SIZE, AFFINITY (the affinity fields of MPIDR_EL1), MAX_CPUS; and from
+// runtime/src/smp/start.rs: CPU_ENTRY_SIZE, and the offsets CPU_ENTRY_AFFINITY, CPU_ENTRY_STACK and
+// CPU_ENTRY_EMERGENCY_STACK. Symbol: SMP_ENTRIES, the array of these entries.
 //
-// Registers that hold from boot_start to boot_upper: x19 = physical address of the device tree, x20 = that of the image.
+// From boot_start to boot_upper: x19 = physical address of the device tree, x20 = physical address of the image.
 
-// What linker.ld checks itself against.
+// linker.ld checks the image against these.
     .global boot_image_base
     .set    boot_image_base, {IMAGE_BASE}
     .global boot_image_limit
@@ -43,7 +44,7 @@ boot_header:
 
     .section .kprobes.text.boot, "ax"
 
-// In: as above. Does not return. Stack: none before boot_upper.
+// In: the contract of both entries. Does not return. Stack: none before boot_upper.
     .balign 4
     .type   boot_start, %function
 boot_start:
@@ -54,8 +55,8 @@ boot_start:
     bl      boot_enter_el1
     bl      boot_control_registers
 
-    // What is written below with the cache off must not be hidden, nor later overwritten, by lines that are in the
-    // cache from before; and what the CPU has fetched speculatively meanwhile is stale (Arm ARM, B2.8, D7.5).
+    // What is written below with the cache off must not be hidden, nor later overwritten, by older lines in the cache.
+    // The lines that the CPU has fetched speculatively in the meantime are stale (Arm ARM, B2.8, D7.5).
     adrp    x0, __bss_start
     adrp    x1, __image_end
     bl      boot_invalidate
@@ -74,10 +75,10 @@ boot_start:
     b       boot_switch
     .size   boot_start, . - boot_start
 
-// The entry of a CPU that the kernel starts, by PSCI or from a spin table. It takes no argument: a spin table passes none.
-// What it needs while its MMU is off is in the image as it was loaded; the tables are read with the attributes of TCR_EL1,
-// so through the caches that they were written in.
-// In: as above. Does not return. Stack: none before boot_secondary_upper.
+// The entry of a CPU that the kernel starts, by PSCI or from a spin table. It takes no argument, because a spin table
+// passes none. What it needs while its MMU is off is in the image as it was loaded. The table walks use the attributes
+// of TCR_EL1, so they read the tables through the caches in which they were written.
+// In: the contract of both entries. Does not return. Stack: none before boot_secondary_upper.
     .balign 4
     .global boot_secondary
     .type   boot_secondary, %function
@@ -90,8 +91,8 @@ boot_secondary:
     b       boot_switch
     .size   boot_secondary, . - boot_secondary
 
-// Comes down to EL1 if the CPU is at EL2, with nothing trapped to EL2.
-// In: x30 = where to go on. Out: EL1h, PSTATE.DAIF masked. Clobbers: x0, x1. Stack: none.
+// Drops to EL1 if the CPU is at EL2, with nothing trapped to EL2.
+// In: x30 = the address to go on at. Out: EL1h, PSTATE.DAIF masked. Clobbers: x0, x1. Stack: none.
     .type   boot_enter_el1, %function
 boot_enter_el1:
     mrs     x0, currentel
@@ -100,9 +101,9 @@ boot_enter_el1:
     b.ne    1f
     ret
 1:  cmp     x0, #2
-    b.ne    boot_park                       // EL3 has no place here, and there is no UART to say so on yet
+    b.ne    boot_park                       // EL3 is not supported, and no UART is known yet to say so
 
-    ldr     x0, ={HCR}                        // EL1 is AArch64; E2H off, so that the EL2 registers have the layouts below
+    ldr     x0, ={HCR}                        // EL1 is AArch64; E2H off, so that EL2 registers are laid out as below
     msr     hcr_el2, x0
     isb
     mov     x0, #0x33ff                     // CPTR_EL2: the RES1 bits of a CPU without SVE; nothing else trapped
@@ -167,7 +168,7 @@ boot_park:
     b       boot_park
     .size   boot_park, . - boot_park
 
-// Gives the EL1 system registers that are unknown at reset a value, and the translation its parameters.
+// Sets the EL1 system registers that are unknown at reset, and the parameters of the translation.
 // In: EL1, MMU off. Clobbers: x0, x1. Stack: none.
     .type   boot_control_registers, %function
 boot_control_registers:
@@ -194,7 +195,7 @@ boot_control_registers:
     ret
     .size   boot_control_registers, . - boot_control_registers
 
-// Drops the data cache lines of memory, without writing them back.
+// Invalidates data cache lines without writing them back.
 // In: x0, x1 = start and end, physical, MMU off, multiples of the line size. Clobbers: x0, x2, x3. Stack: none.
     .type   boot_invalidate, %function
 boot_invalidate:
@@ -244,7 +245,7 @@ boot_tables:
     adrp    x1, __boot_stack_end
     bl      boot_map
 
-    adrp    x0, boot_switch                 // its physical address, and in TTBR0 its virtual address too
+    adrp    x0, boot_switch                 // mapped at its physical address, by TTBR0
     adrp    x1, boot_identity_table
     adrp    x2, boot_identity_table + 4096
     adrp    x4, boot_identity_table + 8192
@@ -276,8 +277,8 @@ boot_map:
     ret
     .size   boot_map, . - boot_map
 
-// Turns the MMU and the caches on. Lies within one page, the one that is mapped at its physical address.
-// In: x30 = the link address to go to; tables written and visible. Clobbers: x0. Stack: none.
+// Turns the MMU and the caches on. It lies within one page, which is mapped at its physical address.
+// In: x30 = the link address to go on at; tables written and visible. Clobbers: x0. Stack: none.
     .balign 64
     .type   boot_switch, %function
 boot_switch:
@@ -299,13 +300,13 @@ boot_sctlr_on:
     .quad   {SCTLR_ON}
     .size   boot_switch, . - boot_switch
 
-// The first code at link addresses.
+// The first code at link addresses, on the CPU that the boot loader has started.
     .type   boot_upper, %function
 boot_upper:
     bl      boot_leave_lower_half
     adrp    x0, __boot_stack_end
     mov     sp, x0
-    msr     tpidrro_el0, x0                 // until there is an emergency stack, the boot stack from its top
+    msr     tpidrro_el0, x0                 // the boot stack serves as emergency stack until there is one
     mov     x29, #0                         // backtraces end here
     mov     x0, x19
     mov     x1, x20
@@ -313,8 +314,8 @@ boot_upper:
     b       runtime_boot
     .size   boot_upper, . - boot_upper
 
-// The same of a CPU that the kernel has started: it finds its number and its stacks by its affinity. Who is not expected
-// stays here.
+// The first code at link addresses, on a CPU that the kernel has started. The CPU finds its number and its stacks by
+// its affinity. A CPU that is not expected parks.
     .type   boot_secondary_upper, %function
 boot_secondary_upper:
     bl      boot_leave_lower_half
@@ -324,7 +325,7 @@ boot_secondary_upper:
     adrp    x2, {SMP_ENTRIES}
     add     x2, x2, :lo12:{SMP_ENTRIES}
     mov     x0, #0
-1:  ldr     x3, [x2, #{CPU_ENTRY_STACK}]    // 0: no CPU enters by this one
+1:  ldr     x3, [x2, #{CPU_ENTRY_STACK}]    // 0: no CPU uses this entry
     cbz     x3, 2f
     ldr     x4, [x2, #{CPU_ENTRY_AFFINITY}]
     cmp     x4, x1
@@ -342,7 +343,7 @@ boot_secondary_upper:
     b       runtime_boot_secondary
     .size   boot_secondary_upper, . - boot_secondary_upper
 
-// Ends the use of the lower half of the addresses, and takes exceptions to where they are handled.
+// Ends the use of the lower half of the address space, and sets the exception vectors.
 // In: the MMU on, at link addresses. Clobbers: x0. Stack: none.
     .type   boot_leave_lower_half, %function
 boot_leave_lower_half:

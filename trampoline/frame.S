@@ -1,12 +1,13 @@
-// The trap frame, saved and restored: shared by the exception vectors, the stubs of optimized probes and the return-probe
-// trampoline.
+// Saves and restores the trap frame. Shared by the exception vectors, the stubs of optimized probes and the
+// return-probe trampoline.
 //
-// The layout is that of `TrapFrame` in src/exception/frame.rs; the constants come from there:
+// The layout is that of `TrapFrame` in src/exception/frame.rs, which also gives the constants:
 //   FRAME_SIZE FRAME_SP FRAME_PC FRAME_RECORD
-// They are operands of `global_asm!`, hence the braces. x0–x30 lie at 0, 8, … 240, so that x30 and sp, and pc and pstate, are stored as pairs.
+// They are operands of `global_asm!`, hence the braces. x0–x30 lie at 0, 8, … 240, so that x30 and sp, and pc and
+// pstate, are stored as pairs.
 //
-// May be included several times: where a host is optimized as a whole (`lto = "fat"`), its assembly and the engine's are one
-// file to the assembler. Every name here and in hit.S has the prefix of the engine for the same reason.
+// It may be included several times: if an image is optimized as a whole (`lto = "fat"`), its assembly and the engine's
+// are one file to the assembler. For the same reason every name here and in hit.S has the prefix of the engine.
 
     .ifndef kprobes_frame_is_included
     .set    kprobes_frame_is_included, 1
@@ -67,7 +68,8 @@
     ldp     x0, x1, [sp], #{FRAME_SIZE}
 .endm
 
-// Loads x2–x21: all that a call may have changed but x0, x1, x29 and x30, and x19–x21, which the routines of hits use.
+// Loads x2–x21: all registers that a call may change, except x0, x1, x29 and x30; and x19–x21, which the hit routines
+// use.
 // In: sp = the frame.
 .macro kprobes_frame_load_from_x2_to_x21
     ldp     x20, x21, [sp, #160]
@@ -92,8 +94,8 @@
     add     x29, sp, #{FRAME_RECORD}
 .endm
 
-// Goes to `\moved` with the wanted sp in x0 where a handler has changed it: the frame must then be moved
-// before it can be left, as it has to lie directly below the stack pointer that it restores.
+// Goes to `\moved` with the wanted sp in x0 if a handler has changed it. The frame must then be moved before it can be
+// left, because it has to lie directly below the stack pointer that it restores.
 // In: sp = the frame. Clobbers: x0, x1, flags.
 .macro kprobes_frame_check_stack_pointer moved
     ldr     x0, [sp, #{FRAME_SP}]
@@ -102,9 +104,9 @@
     b.ne    \moved
 .endm
 
-// Moves the frame to lie below the stack pointer in x0, and sp with it. The two places may overlap. What lies
-// below the frame is dead by now, so the copy may run over it; nothing may be stored below sp at any moment,
-// since an interrupt would push its own frame there.
+// Moves the frame to lie below the stack pointer in x0, and sets sp to it. The old and the new place may overlap. The
+// memory below the frame is dead by now, so the copy may overwrite it. But nothing may be stored below sp at any time,
+// because an interrupt would push its own frame there.
 // In: sp = the frame, x0 = the wanted sp. Out: sp = the frame. Clobbers: x0–x5, flags.
 .macro kprobes_frame_move
     sub     x0, x0, #{FRAME_SIZE}
@@ -118,7 +120,7 @@
     subs    x2, x2, #16
     b.ne    1b
     b       3f
-2:  sub     x2, x2, #16             // upwards: copy from the highest address down, then let go of the old room
+2:  sub     x2, x2, #16             // upwards: copy from the highest address down, then free the old room
     add     x5, x1, x2
     ldp     x3, x4, [x5]
     add     x5, x0, x2

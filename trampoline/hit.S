@@ -1,37 +1,44 @@
-// The usual hits of probes, in as few instructions as they take, and where the stubs of optimized probes lead.
+// The usual hits of probes, in as few instructions as possible, and the common routines of the stubs of optimized
+// probes.
 //
 // Included after frame.S. Constants:
-//   FRAME_*        of frame.S, and FRAME_PSTATE, which FRAME_WRITTEN and FRAME_WATCHER follow
-//   POINT_*        of `Point`, at whose beginning are the handler and the counts of its first watcher; of that the address,
-//                  which the post-handler follows; FULL and LEAN, each a handler and counts; the shortcut, which the slot
-//                  follows; and the operands
-//   INSTANCE_*     of `Instance`: the return address follows the stack pointer, what is known of the hit the link, and the slots the
-//                  owner
-//   SLOT_SHIFT     log2 of the distance between the slots of two CPUs, the first of which is at the beginning of a `ReturnProbe`
-//   TABLE_*        of `Table`; the number of its pages follows its base
-//   ENTRY_*        of `Entry`: the arguments, and what follows them; cpu and watcher; link and masks
-//   CPU_STEP       in `Cpu`, at whose beginning are `busy` and the number: stepping, slot, told, interrupt_masks; CPU_STEPPING what `busy` is
-//                  while they are good, and a post-handler is told
-//   FULL_CELL      from where a full stub is returned to, to the address of the cell that has the point
-//   FULL_COPY      from where a full stub is returned to, to the copy of the instruction
-//   LEAN_CELL      as FULL_CELL, of a lean stub, and of one that follows
-//   FOLLOW_SIZE    bytes that a stub makes room for which follows
-//   kprobes_cpu_offset, kprobes_calls_offset, absolute symbols: where, from the address in TPIDR_EL1, the address of the CPU's
-//                  state is, and the newest call that the task is in
+//   FRAME_*        offsets in the frame, from frame.S; also FRAME_PSTATE, which FRAME_WRITTEN and FRAME_WATCHER follow
+//   POINT_*        offsets in `Point`. At its beginning are the handler and the counts of its first watcher.
+//                  POINT_ADDRESS is that watcher's address, which the post-handler follows. FULL and LEAN are each a
+//                  handler and its counts. The slot follows SHORTCUT. OPERANDS are three doublewords.
+//   INSTANCE_*     offsets in `Instance`: the return address follows STACK_POINTER, `hit` follows NEXT, and the slots
+//                  follow OWNER
+//   SLOT_SHIFT     log2 of the distance between the slots of two CPUs; the slots are in the order of the CPUs' numbers
+//   TABLE_*        offsets in `Table`: the number of pages follows BASE
+//   ENTRY_*        offsets in `Entry`: ARGUMENTS and the registers after them; CPU, then the watcher; LINK, then the
+//                  masks
+//   CPU_STEP       offset in `Cpu` of: stepping, slot, told, interrupt_masks. `busy` and the number are at its
+//                  beginning
+//   CPU_STEPPING   the value of `busy` while a step is in progress after which a post-handler is called
+//   FULL_CELL      distance from the return address of a full stub's call to the word with the address of the point's
+//                  cell
+//   FULL_COPY      distance from the return address of a full stub's call to the copy of the instruction
+//   LEAN_CELL      like FULL_CELL, for a lean stub and for a stub that follows
+//   FOLLOW_SIZE    bytes of stack that a stub that follows makes room for
+//   kprobes_cpu_offset, kprobes_calls_offset   absolute symbols: offsets from the address in TPIDR_EL1 of the word with
+//                                              the address of the CPU's state, and of the word with the newest call of
+//                                              the task
 //
-// What differs from the usual is left to Rust: src/probe/hit/mod.rs is the reference for what happens here.
+// The unusual cases are left to Rust. src/probe/hit/mod.rs is the reference for what happens here.
 //
-// Handlers are `extern "C"` functions of one pointer, which is in x0 (AAPCS64, section 6.8.2).
+// Handlers are `extern "C"` functions that take one pointer, in x0 (AAPCS64, section 6.8.2).
 
-// ESR_EL1 of `brk #0x4` and `brk #0x6` (Arm ARM, D24.2.40: EC = 0x3c in bits 31 to 26, IL in bit 25, the immediate below),
-// rotated so that the immediate is above the rest: then it is one of an instruction.
+// ESR_EL1 of `brk #0x4` and `brk #0x6` (Arm ARM, D24.2.40: EC = 0x3c in bits 31 to 26, IL in bit 25, the immediate in
+// the low bits), rotated so that the immediate is above the rest: the result fits the immediate of a CMP.
     .set    kprobes_syndrome_hit, 0x4 << 7 | 0x3c << 1 | 1
     .set    kprobes_syndrome_stepped, 0x6 << 7 | 0x3c << 1 | 1
 
 // Counts a hit, and calls a handler.
-// In: \point = the point, kept, and not x9 or x11; at \point + \pair the handler and the counts; sp = the frame, PSTATE.DAIF masked.
-// Out: x20 = this CPU's state, and `written` in the frame; or at `\busy`, where a hit is being handled already, with nothing
-// done. Clobbers: what a call may.
+// In: \point = the point, in a register other than x9, x11, x12 and x20, which is not changed; at \point + \pair, the
+// handler and the counts; sp = the frame; PSTATE.DAIF masked.
+// Out: x20 = this CPU's state, and `written` in the frame. Goes to `\busy`, with nothing done, if a hit is already
+// being handled.
+// Clobbers: what a call may.
 .macro kprobes_hit_call point, pair, busy
     mrs     x20, tpidr_el1
     ldr     x20, [x20, #:lo12:kprobes_cpu_offset]
@@ -48,8 +55,8 @@
     str     xzr, [x20]
 .endm
 
-// Returns from the exception to the pc in x9, with the pstate in x1, and all else as the frame has it.
-// In: sp = the frame, x22 to x28 as the frame has them, which handlers preserve.
+// Returns from the exception to the pc in x9, with the pstate in x1, and with all other registers as in the frame.
+// In: sp = the frame; x22 to x28 as in the frame, because handlers preserve them.
 .macro kprobes_hit_leave
     msr     elr_el1, x9
     msr     spsr_el1, x1
@@ -60,8 +67,8 @@
 .endm
 
 // Takes the instance out of this CPU's slot of a return probe.
-// In: x10 = its slots, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the address in TPIDR_EL1; or at `\none`, where
-// the slot is empty, or a hit is being handled, with nothing done. Clobbers: x10, x13.
+// In: x10 = the slots of the probe, PSTATE.DAIF masked. Out: x11 = the instance, x12 = the address in TPIDR_EL1. Goes
+// to `\none`, with nothing taken, if the slot is empty or a hit is being handled. Clobbers: x10, x13.
 .macro kprobes_returns_take none
     mrs     x12, tpidr_el1
     ldr     x11, [x12, #:lo12:kprobes_cpu_offset]
@@ -74,8 +81,9 @@
     cbnz    w13, 9b
 .endm
 
-// Makes that instance the one of the newest call of the task. It is the only one of the hit, which a zero says.
-// In: x11, x12 as above, x13 = what is in x30, x10 = the stack pointer. Out: x13 = what x30 is to be.
+// Makes the taken instance the newest call of the task. It is the hit's only instance, as the zero in `hit` says.
+// In: x11, x12 from kprobes_returns_take, x13 = the value of x30, x10 = the stack pointer. Out: x13 = the new value of
+// x30.
 .macro kprobes_returns_follow
     stp     x10, x13, [x11, #{INSTANCE_STACK_POINTER}]
     ldr     x13, [x12, #:lo12:kprobes_calls_offset]
@@ -86,12 +94,13 @@
 
     .pushsection .kprobes.text.hit, "ax"
 
-// A synchronous exception from EL1, for the vectors of a kernel to call before anything else is done about it: the usual
-// hits of probes, and the usual ends of instructions that were stepped, for one probe.
-// In: sp = the complete frame, x1 = its pc, x2 = its pstate, PSTATE.DAIF masked. Out: returns from the exception, where it
-// has dealt with it; returns if not, with nothing done: `handle_sync` is to be called. Clobbers: x9 to x13, x20, x21.
+// Handles a synchronous exception from EL1, if it is the usual hit of a probe, or the usual end of a stepped
+// instruction with a single probe. The vectors of a kernel call it before they do anything else about the exception.
+// In: sp = the complete frame, x1 = its pc, x2 = its pstate, PSTATE.DAIF masked. Out: returns from the exception if it
+// has handled it. Otherwise returns to the caller with nothing done, and the caller calls `handle_sync`.
+// Clobbers: x9 to x13, x20, x21.
 //
-// From the handler on x19 is `written`, x9 where to go on, and x1 with what pstate.
+// After the handler: x19 = `written`, x9 = the pc to resume at, x1 = the pstate to resume with.
     .balign 64
     .global kprobes_exception
     .type   kprobes_exception, %function
@@ -108,8 +117,8 @@ kprobes_exception:
     cmp     x11, x12
     b.hs    kprobes_exception_unusual
     ldr     x10, [x10, #{TABLE_PAGES}]
-    cbz     x10, kprobes_exception_unusual  // the first registration is under way: nothing orders it after the length
-    ldr     x10, [x10, x11, lsl #3]         // what is loaded from an address that was loaded comes after it (B2.3.2)
+    cbz     x10, kprobes_exception_unusual  // null while the first registration is under way: no order with the length
+    ldr     x10, [x10, x11, lsl #3]         // a load from a loaded address is ordered after that load (B2.3.2)
     cbz     x10, kprobes_exception_unusual
     ubfx    x9, x9, #2, #{PAGE_SHIFT} - 2
     ldr     x21, [x10, x9, lsl #3]
@@ -122,7 +131,7 @@ kprobes_exception:
     cbnz    x19, kprobes_hit_written
     tbz     x12, #0, kprobes_hit_go_on
     kprobes_hit_leave
-// At the entry of a function: calls no handler, and follows the call to its return, as `function_entered` in
+// The entry of a function, where no handler is called but the call is followed to its return, as `function_entered` in
 // src/probe/hit/returns.rs does.
 kprobes_exception_entry:
     ldr     x9, [x21, #{POINT_ENTRY}]
@@ -141,7 +150,7 @@ kprobes_exception_entry:
 kprobes_exception_unusual:
     ret
 
-// x12 = the shortcut, which is not to a slot with a branch behind it.
+// In: x12 = the shortcut, which is not BOOSTED.
 kprobes_hit_go_on:
     ldp     x10, x11, [x21, #{POINT_OPERANDS}]
     tbnz    x12, #2, kprobes_hit_step
@@ -149,16 +158,17 @@ kprobes_hit_go_on:
     tbnz    x12, #4, kprobes_hit_condition
     tbnz    x12, #5, kprobes_hit_test
     tbnz    x12, #1, kprobes_hit_register
-// x10 = the address of what is loaded, a word unless bit 6 of the shortcut is set; x11 = where in the frame it goes.
+// In: x10 = the address to load from, a word unless bit 6 of the shortcut is set; x11 = the offset of the destination
+// in the frame.
     tbnz    x12, #6, kprobes_hit_load_doubleword
     ldr     w10, [x10]
     b       kprobes_hit_set
 kprobes_hit_load_doubleword:
     ldr     x10, [x10]
-// x10 = the value, x11 = where in the frame it goes: to whichever register.
+// In: x10 = the value, x11 = the offset of the destination in the frame, which may be any register.
 kprobes_hit_set:
     str     x10, [sp, x11]
-    and     x1, x1, #~(0b11 << 10)          // PSTATE.BTYPE: what every other instruction than a branch clears
+    and     x1, x1, #~(0b11 << 10)          // PSTATE.BTYPE: every instruction but a branch clears it
     cbnz    x19, kprobes_hit_go_on_written
     ldp     x22, x23, [sp, #176]
     ldp     x24, x25, [sp, #192]
@@ -175,7 +185,8 @@ kprobes_hit_step:
 kprobes_hit_finish:
     cbnz    x19, kprobes_hit_go_on_written
     kprobes_hit_leave
-// x9 = where to go on if the bit of x10 is set whose number the flags are, x11 = where else.
+// In: x10 = a bit for each value of the flags, x9 = the pc if the bit of the current flags is set, x11 = the pc
+// otherwise.
 kprobes_hit_condition:
     ubfx    x12, x1, #28, #4
     lsr     x10, x10, x12
@@ -183,7 +194,7 @@ kprobes_hit_condition:
     csel    x9, x9, x11, ne
     and     x1, x1, #~(0b11 << 10)
     b       kprobes_hit_finish
-// x9 = where to go on if a bit of x10 is set in a register, x11 = where else.
+// In: x10 = a bit, x9 = the pc if that bit is set in the register at the third operand, x11 = the pc otherwise.
 kprobes_hit_test:
     ldr     x12, [x21, #{POINT_OPERANDS} + 16]
     ldr     x12, [sp, x12]
@@ -191,7 +202,7 @@ kprobes_hit_test:
     csel    x9, x9, x11, ne
     and     x1, x1, #~(0b11 << 10)
     b       kprobes_hit_finish
-// x9 = the link, x10 = where in the frame is where to go on, x11 = PSTATE.BTYPE then.
+// In: x9 = the link, x10 = the offset in the frame of the register with the target, x11 = PSTATE.BTYPE at the target.
 kprobes_hit_register:
     ldr     x12, [x21, #{POINT_OPERANDS} + 16]
     ldr     x10, [sp, x10]
@@ -201,7 +212,7 @@ kprobes_hit_register:
     orr     x1, x1, x11
     b       kprobes_hit_finish
 
-// A handler may have changed anything. If the pc is the same, the instruction is still to be executed.
+// A handler may have changed any register. If the pc is unchanged, the instruction is still to be executed.
 kprobes_hit_written:
     ldr     x10, [sp, #{FRAME_PC}]
     ldr     x11, [x21, #{POINT_ADDRESS}]
@@ -212,7 +223,7 @@ kprobes_hit_go_on_written:
     stp     x9, x1, [sp, #{FRAME_PC}]
     b       kprobes_return
 kprobes_hit_elsewhere:
-    // Where a handler goes on is no target of the branch that led here.
+    // The address that a handler sends execution to is not the target of the branch that led here.
     and     x1, x1, #~(0b11 << 10)
     str     x1, [sp, #{FRAME_PSTATE}]
     b       kprobes_return
@@ -232,13 +243,13 @@ kprobes_exception_not_a_hit:
     cmp     x10, x1
     b.ne    kprobes_exception_unusual
     ldp     x9, x11, [x20, #{CPU_STEP} + 16]
-    cmp     x9, x21                         // not in a hit of a handler, which has no post-handlers
+    cmp     x9, x21                         // not after a hit within a handler: it has no post-handlers
     b.ne    kprobes_exception_unusual
     ldp     x9, x10, [x21, #{POINT_ADDRESS}] // and the post-handler
     and     x2, x2, #~0x3c0
     add     x9, x9, #4
     orr     x2, x2, x11
-    str     x21, [x20]                      // busy, no longer stepping
+    str     x21, [x20]                      // busy: not 0, and bit 0 clear
     stp     x9, x2, [sp, #{FRAME_PC}]
     str     x9, [sp, #{FRAME_RECORD} + 8]   // the vectors have stored an address in the slot there
     stp     xzr, x21, [sp, #{FRAME_WRITTEN}]
@@ -257,13 +268,14 @@ kprobes_stepped_written:
     b       kprobes_return
     .size   kprobes_exception, . - kprobes_exception
 
-// The common part of all full stubs (src/probe/hit/stub.rs has the other).
-// In: sp = a frame with x0, x1, x30 and sp stored; x0 = DAIF, x30 = the end of the way in, PSTATE.DAIF masked.
-// Out: returns to there with x0 = the DAIF to be restored, and all registers but x0 and x1 those of the frame; or not at
-// all, where a handler has moved the stack pointer or the pc.
+// The common part of all full stubs (src/probe/hit/stub.rs has the other part).
+// In: sp = a frame in which x0, x1, x30 and sp are stored; x0 = DAIF, x30 = the return address in the stub, PSTATE.DAIF
+// masked.
+// Out: returns to the stub with x0 = the DAIF to restore, and all registers but x0 and x1 as in the frame. Does not
+// return if a handler has changed the stack pointer or the pc: it goes on at `kprobes_leave`.
 //
-// The frame's pstate has the mode, the flags and the masks. What a handler has not asked to write is not restored where the
-// calls have preserved it.
+// The frame's pstate holds only the mode, the flags and the masks. Unless a handler has asked to write the frame, only
+// the registers that calls may change are restored.
     .balign 64
     .global kprobes_optimized
     .type   kprobes_optimized, %function
@@ -274,7 +286,7 @@ kprobes_optimized:
     ldr     x10, [x10]
     mrs     x21, nzcv
     orr     x0, x0, x21
-    cbz     x10, kprobes_optimized_restore  // disarmed since this CPU came to the stub: there is no handler
+    cbz     x10, kprobes_optimized_restore  // disarmed since this CPU got to the stub: there is no handler
     add     x0, x0, #0b0101                 // M = EL1h (Arm ARM, C5.2.19); ORR has no such immediate
     ldr     x1, [x10, #{POINT_ADDRESS}]
     stp     x1, x0, [sp, #{FRAME_PC}]
@@ -289,7 +301,7 @@ kprobes_optimized:
     ldp     x29, x30, [sp, #232]
     kprobes_frame_load_from_x2_to_x21
     ret     x1
-// A handler is running on this CPU: every probe of the point misses the hit.
+// A handler is already running on this CPU: every probe of the point misses the hit.
 kprobes_optimized_busy:
     mov     x0, x10
     bl      kprobes_missed
@@ -298,16 +310,16 @@ kprobes_optimized_busy:
 kprobes_optimized_written:
     ldp     x1, x2, [sp, #{FRAME_SP}]       // sp and pc
     ldr     x3, [sp, #{FRAME_WATCHER}]
-    ldr     x3, [x3, #{POINT_ADDRESS}]      // of any watcher of the point, the first of which lies at its beginning
+    ldr     x3, [x3, #{POINT_ADDRESS}]      // of any watcher of the point; the first is at the point's beginning
     add     x4, sp, #{FRAME_SIZE}
     cmp     x2, x3
     b.ne    kprobes_leave
     cmp     x1, x4
     b.eq    kprobes_optimized_restore
-    add     x2, x19, #{FULL_COPY}           // another stack pointer only: the instruction is still to be executed
+    add     x2, x19, #{FULL_COPY}           // only the stack pointer differs: the instruction is still to be executed
     str     x2, [sp, #{FRAME_PC}]
     b       kprobes_leave
-// In: x0 = the flags and the masks, x19 = the end of the way in.
+// In: x0 = the flags and the masks, x19 = the return address in the stub.
 kprobes_optimized_restore:
     and     x1, x0, #0xf0000000
     and     x0, x0, #0x3c0
@@ -320,7 +332,8 @@ kprobes_optimized_restore:
     .global kprobes_optimized_end
 kprobes_optimized_end:
 
-// To go on elsewhere, or on another stack, takes an exception: only its return loads all there is at once.
+// Goes on at another address, or on another stack. This takes an exception, because only an exception return loads all
+// of the state at once.
 // In: sp = the frame, which the engine takes over.
     .global kprobes_leave
     .type   kprobes_leave, %function
@@ -328,7 +341,7 @@ kprobes_leave:
     brk     #{BRK_LEAVE}
     .size   kprobes_leave, . - kprobes_leave
 
-// Leaves an exception: loads everything from the frame and returns to it.
+// Leaves an exception: loads all registers from the frame, and returns to the interrupted code.
 // In: sp = the frame, PSTATE.DAIF masked. Out: the interrupted code goes on.
     .balign 64
     .global kprobes_return
@@ -344,16 +357,17 @@ kprobes_return_move:
     .size   kprobes_return, . - kprobes_return
 
 // The common part of all lean stubs.
-// In: sp = an `Entry` with x29 and x30 stored; x9 = DAIF, x30 = the end of the way in, PSTATE.DAIF masked.
-// Out: returns to x30 with x9 = the DAIF to be restored, and x0 to x8, x18 and x19 to x28 those of the probed code; x29 and x30
-// are left to be loaded from the `Entry`, where a handler of the engine may have replaced x30. Clobbers: x10 to x17, flags.
+// In: sp = an `Entry` in which x29 and x30 are stored; x9 = DAIF, x30 = the return address in the stub, PSTATE.DAIF
+// masked.
+// Out: returns to x30 with x9 = the DAIF to restore, and x0 to x8 and x18 to x28 as in the probed code. The stub loads
+// x29 and x30 from the `Entry`, in which a handler of the engine may have replaced x30. Clobbers: x10 to x17, flags.
     .balign 64
     .global kprobes_lean
     .type   kprobes_lean, %function
 kprobes_lean:
     ldr     x10, [x30, #{LEAN_CELL}]
     ldr     x10, [x10]
-    cbz     x10, kprobes_lean_nobody        // disarmed since this CPU came to the stub
+    cbz     x10, kprobes_lean_nobody        // disarmed since this CPU got to the stub
     mrs     x11, tpidr_el1
     ldr     x11, [x11, #:lo12:kprobes_cpu_offset]
     stp     x0, x1, [sp, #{ENTRY_ARGUMENTS}]
@@ -361,7 +375,7 @@ kprobes_lean:
     stp     x4, x5, [sp, #{ENTRY_ARGUMENTS} + 32]
     stp     x6, x7, [sp, #{ENTRY_ARGUMENTS} + 48]
     stp     x8, x18, [sp, #{ENTRY_ARGUMENTS} + 64]
-    stp     x11, x10, [sp, #{ENTRY_CPU}]    // the point is that of its first watcher
+    stp     x11, x10, [sp, #{ENTRY_CPU}]    // the point's address is also that of its first watcher
     stp     x30, x9, [sp, #{ENTRY_LINK}]
     mov     x29, sp
     ldr     x12, [x11]
@@ -384,7 +398,7 @@ kprobes_lean_restore:
     ldp     x8, x18, [sp, #{ENTRY_ARGUMENTS} + 64]
 kprobes_lean_nobody:
     ret
-// A handler is running on this CPU.
+// A handler is already running on this CPU: every probe of the point misses the hit.
 kprobes_lean_busy:
     mov     x0, x10
     bl      kprobes_missed
@@ -394,10 +408,11 @@ kprobes_lean_busy:
 kprobes_lean_end:
 
 // The common part of all stubs that follow calls to their returns, and call no handler.
-// In: sp = room for x9 to x14 and x30, with x9 and x30 stored first; x9 = DAIF, x30 = the end of the way in, PSTATE.DAIF masked.
-// Out: returns to x30 with all registers but x9 and x30 as they were, and the flags; those two are left to be loaded. In the
-// place of x30 is the address of a trampoline, if the call is followed. What is not usual is left to
-// `kprobes_entered` in src/probe/hit/returns.rs.
+// In: sp = room for x9 to x14 and x30, of which x9 and x30 are stored first; x9 = DAIF, x30 = the return address in the
+// stub, PSTATE.DAIF masked.
+// Out: returns to x30 with all registers but x9 and x30, and the flags, as they were. The stub loads those two. If the
+// call is followed, the stored x30 is the address of a trampoline. Unusual cases are left to `kprobes_entered` in
+// src/probe/hit/returns.rs.
     .balign 64
     .global kprobes_follow
     .type   kprobes_follow, %function
@@ -406,9 +421,9 @@ kprobes_follow:
     stp     x12, x13, [sp, #32]
     ldr     x11, [x30, #{LEAN_CELL}]
     ldr     x11, [x11]
-    cbz     x11, kprobes_follow_nobody      // disarmed since this CPU came to the stub
+    cbz     x11, kprobes_follow_nobody      // disarmed since this CPU got to the stub
     ldr     x10, [x11, #{POINT_RETURNS}]
-    cbz     x10, kprobes_follow_unusual     // there is more to do at the point since then
+    cbz     x10, kprobes_follow_unusual     // the point has more to do than when this CPU got to the stub
     kprobes_returns_take kprobes_follow_unusual
     ldr     x13, [sp, #8]
     add     x10, sp, #{FOLLOW_SIZE}
@@ -418,7 +433,7 @@ kprobes_follow_nobody:
     ldp     x12, x13, [sp, #32]
     ldp     x10, x11, [sp, #16]
     ret
-// Saves what a call may clobber: x0 to x18, of which some are saved, the flags, and x30.
+// Saves what a call may clobber and the stub has not saved: x0 to x8, x14 to x18, the flags, x29 and x30.
 kprobes_follow_unusual:
     mrs     x10, nzcv
     stp     x29, x30, [sp, #-160]!

@@ -1,29 +1,31 @@
-// Where a return-probed function returns to.
+// The trampolines that return-probed functions return to.
 //
-// Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* of `Instance`, RETURNS_* of `ReturnProbe`,
-// LEAN_DISTANCE between the two entries, of which only one bit is set, and what hit.S says.
+// Included after frame.S and hit.S. Constants: FRAME_* of frame.S, INSTANCE_* in `Instance`, RETURNS_* in
+// `ReturnProbe`, CPU_NUMBER in `Cpu`, LEAN_DISTANCE between the two trampolines, in which only one bit is set, and
+// those of hit.S.
 //
-// The entry probe has put the address of one of the entries in the place of the true return address, so a RET
-// arrives here with the caller's stack pointer. The whole register file is saved, the true return address is found (it
-// goes to frame.pc, and to frame.x30, where a RET leaves it), the handlers run, and the registers go back. What is done here
-// is the usual: the newest call of the task has returned, and it alone. The rest is left to `kprobes_function_returned`
-// in src/probe/hit/returns.rs, which is the reference.
+// The entry probe has replaced the true return address by the address of one of the trampolines, so a RET arrives here
+// with the caller's stack pointer. `kretprobe_trampoline` saves the whole register file, finds the true return address
+// (which goes to frame.pc, and to frame.x30, where a RET leaves it), runs the handlers, and restores the registers. The
+// assembly handles the usual case: the newest call of the task has returned, and no other. It leaves the rest to
+// `kprobes_function_returned` in src/probe/hit/returns.rs, which is the reference.
 //
-// A function whose return probe has code of its own may return to `kretprobe_lean` instead, which saves nothing.
+// A function whose return probe has a snippet may return to `kretprobe_lean` instead, which saves nothing.
 //
-// No exception return is used: that would have to compose all of PSTATE, with fields that only some CPUs can read.
-// Flags and interrupt masks are put back by hand instead, and the rest of PSTATE is never touched.
+// No exception return is used: it would have to compose all of PSTATE, including fields that only some CPUs can read.
+// Flags and interrupt masks are restored individually instead, and the rest of PSTATE is never touched.
 
     .pushsection .kprobes.text.kretprobe, "ax"
 
-// Where a function returns to whose return probe has code (`probe::snippet`) that is executed there, if its callers need nothing
-// that it leaves in x9 to x17 and the flags. The call stays in the list of the task until the code is done: what is unusual goes
-// on at `kretprobe_trampoline`, which finds all as it would have without this.
+// The trampoline of a return probe with a snippet (`probe::snippet`), which is executed here if the function's callers
+// need nothing that the function leaves in x9 to x17 and the flags. The call stays in the list of the task until the
+// snippet is done: unusual cases continue at `kretprobe_trampoline`, which finds everything as if this had not run.
 //
-// In: sp and all registers as the function returned them. Out: in the code, x9 = this CPU's state, x14 = the slots of the
-// return probe, x15 = the instance, x16 = the address in TPIDR_EL1, x17 = DAIF, interrupts masked. The code goes on at `kretprobe_lean_leave` or at
-// `kretprobe_lean_unusual`, with x9 and x17 as they were, and nothing changed but x10 to x16 and the flags; or, with x14 to x16 as
-// they were, too, at `kretprobe_lean_leave_kept`. Clobbers: x9 to x17, the flags.
+// In: sp and all registers as the function returned them. Out: at the snippet, with x9 = this CPU's state, x14 = the
+// slots of the return probe, x15 = the instance, x16 = the address in TPIDR_EL1, x17 = DAIF, interrupts masked. The
+// snippet goes on at `kretprobe_lean_leave` or at `kretprobe_lean_unusual`, with x9 and x17 unchanged, having changed
+// only x10 to x16 and the flags. If it has not changed x14 to x16 either, it goes on at `kretprobe_lean_leave_kept`.
+// Clobbers: x9 to x17, flags.
     .balign 256
     .global kretprobe_lean
     .type   kretprobe_lean, %function
@@ -39,7 +41,7 @@ kretprobe_lean:
     ldp     x12, x14, [x15, #{INSTANCE_OWNER}]
     ldr     x9, [x16, #:lo12:kprobes_cpu_offset]
     ldr     x12, [x12, #{RETURNS_CODE}]
-    ret     x12                             // not BR: that would set PSTATE.BTYPE
+    ret     x12                             // RET, because BR would set PSTATE.BTYPE
     .global kretprobe_lean_unusual
 kretprobe_lean_unusual:
     msr     daif, x17
@@ -84,19 +86,20 @@ kretprobe_lean_recycle:
     .size   kretprobe_lean, . - kretprobe_lean
     .org    kretprobe_lean + {LEAN_DISTANCE}
 
-// In: sp and all registers as the function returned them. Out: the same at the true return address, but for what
-// handlers have changed. Where a handler has changed frame.pc to other than frame.x30, x16 is lost, as it may be
-// across any procedure call (AAPCS64, section 6.1.1). What a handler has not asked to write is not restored where the calls
-// have preserved it.
+// The trampoline of all other return probes.
+// In: sp and all registers as the function returned them. Out: at the true return address, with the same registers
+// except those that handlers have changed. If a handler has set frame.pc to another value than frame.x30, x16 is lost,
+// as it may be across any procedure call (AAPCS64, section 6.1.1). Unless a handler has asked to write the frame, only
+// the registers that calls may change, and those used here, are restored.
 //
-// Handlers are `fn(&mut Call)`, which are called as those in hit.S.
+// Handlers are `fn(&mut Call)`, and are called like those in hit.S.
     .global kretprobe_trampoline
     .type   kretprobe_trampoline, %function
 kretprobe_trampoline:
     stp     x0, x1, [sp, #-{FRAME_SIZE}]!
     kprobes_frame_store_registers_from_x2
     mrs     x20, daif
-    msr     daifset, #0b1111                // the engine's state is this CPU's: no interrupt, no migration
+    msr     daifset, #0b1111                // the engine's state is per CPU: no interrupt, no migration
     .global kretprobe_entered
 kretprobe_entered:
     mrs     x21, nzcv
@@ -111,12 +114,12 @@ kretprobe_entered:
     cmp     x4, x0
     b.ne    kretprobe_unusual
     sub     x4, x3, x1
-    tst     x4, #~{LEAN_DISTANCE}           // one or the other
+    tst     x4, #~{LEAN_DISTANCE}           // one trampoline or the other
     b.eq    kretprobe_unusual
     ldr     x4, [x19, #{INSTANCE_NEXT}]
     mov     x30, x1
     kprobes_frame_store_state
-    str     x4, [x22, #:lo12:kprobes_calls_offset] // the frame tells the true return address from here on
+    str     x4, [x22, #:lo12:kprobes_calls_offset] // from here on the frame has the true return address
     ldr     x24, [x22, #:lo12:kprobes_cpu_offset]
     ldp     x10, x23, [x19, #{INSTANCE_OWNER}]
     ldr     x9, [x10, #{RETURNS_HANDLER}]
@@ -136,12 +139,12 @@ kretprobe_give_back:
     stlr    xzr, [x19]                      // its stack pointer, last: a reader of 0 sees what the handler has stored
     ldr     x9, [x23]
     cbnz    x9, kretprobe_recycle
-    stlr    x19, [x23]                      // the slot stays empty meanwhile: other CPUs do not fill it
+    stlr    x19, [x23]                      // the slot is still empty: other CPUs do not fill it
 kretprobe_reported:
     ldr     x9, [sp, #{FRAME_WRITTEN}]
     cbnz    x9, kretprobe_written
-// From here to `kretprobe_left` the frame is complete, and sp at it, up to the returns. x29 and x30 are those of the caller before an
-// interrupt can be taken, which pushes its frame below this one.
+// From here to `kretprobe_left` the frame is complete and sp points to it, until a RET. x29 and x30 are those of the
+// caller before the CPU can take an interrupt, whose frame goes below this one.
     .global kretprobe_leaving
 kretprobe_leaving:
     ldp     x29, x30, [sp, #232]
@@ -169,7 +172,7 @@ kretprobe_divert:
     kprobes_frame_load_registers_from_x2
     mov     x16, x0
     ldp     x0, x1, [sp], #{FRAME_SIZE}
-    ret     x16                             // not BR: that would set PSTATE.BTYPE
+    ret     x16                             // RET, because BR would set PSTATE.BTYPE
     .global kretprobe_left
 kretprobe_left:
 kretprobe_retired:
@@ -179,7 +182,8 @@ kretprobe_recycle:
     mov     x0, x19
     bl      kprobes_recycle
     b       kretprobe_reported
-// In: sp = the frame, but for its state, x0 = the stack pointer, x2 = the state, x3 = this routine.
+// In: sp = the frame, complete except for its state; x0 = the stack pointer, x2 = the pstate, x3 =
+// `kretprobe_trampoline`.
 kretprobe_unusual:
     mov     x1, x3                          // pc: the engine replaces it and the frame record's copy
     kprobes_frame_store_state

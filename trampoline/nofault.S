@@ -1,7 +1,7 @@
-// Instructions that may fault in the hit path: a wild address gives an answer, not a crash.
+// Instructions that may fault in the hit path: a wild address gives an error, not a crash.
 //
-// An exception between kprobes_nofault_start and kprobes_nofault_end is resumed at kprobes_nofault_failed, with its
-// syndrome in x1, by src/exception/nofault.rs. Every routine is one instruction, so there is nothing to undo.
+// After an exception between kprobes_nofault_start and kprobes_nofault_end, src/exception/nofault.rs resumes at
+// kprobes_nofault_failed, with the syndrome in x1. Every routine is one instruction, so there is nothing to undo.
 
     .pushsection .kprobes.text.nofault, "ax"
 
@@ -20,7 +20,7 @@ kprobes_nofault_\name:
     .balign 16
     .global kprobes_nofault_start
 kprobes_nofault_start:
-// In: x0 = a virtual address. Result: what is there, zero extended.
+// In: x0 = a virtual address. Result: the value at that address, zero extended.
     kprobes_nofault load1, ldrb w0, [x0]
     kprobes_nofault load2, ldrh w0, [x0]
     kprobes_nofault load4, ldr w0, [x0]
@@ -29,7 +29,7 @@ kprobes_nofault_start:
 // words, since the target is Armv8.0.
     kprobes_nofault authenticate_a, .inst 0xdac11020    // autia x0, x1
     kprobes_nofault authenticate_b, .inst 0xdac11420    // autib x0, x1
-// Result: whatever was in x0, unless the engine handles the breakpoint.
+// Result: the old value of x0, unless the engine handles the breakpoint.
     kprobes_nofault breakpoint, brk #0x5
     .global kprobes_nofault_end
 kprobes_nofault_end:

@@ -1,11 +1,11 @@
-// Stores and loads the registers that a call leaves as they are (AAPCS64, section 6.1.1), except the frame pointer, for code that
-// switches tasks or uses all of them. May be included several times, as frame.S.
+// Stores and loads the registers that a call preserves (AAPCS64, section 6.1.1), except the frame pointer, for code
+// that switches tasks or uses all of these registers. Like frame.S, it may be included several times.
 
     .ifndef kprobes_preserved_is_included
     .set    kprobes_preserved_is_included, 1
 
 // Stores x19–x28, in 80 bytes.
-// In: \base, a register, with \offset bytes added = where to.
+// In: \base + \offset = the address to store at; \base is a register.
 .macro kprobes_preserved_store base, offset
     stp     x19, x20, [\base, #(\offset)]
     stp     x21, x22, [\base, #(\offset + 16)]
@@ -14,7 +14,7 @@
     stp     x27, x28, [\base, #(\offset + 64)]
 .endm
 
-// Loads x19–x28 from where they were stored.
+// Loads x19–x28 from the 80 bytes at \base + \offset.
 .macro kprobes_preserved_load base, offset
     ldp     x19, x20, [\base, #(\offset)]
     ldp     x21, x22, [\base, #(\offset + 16)]

@@ -1,21 +1,21 @@
-// The EL1 exception vector table (Arm ARM, D1.4.1), and the way in and out of an exception.
+// The EL1 exception vector table (Arm ARM, D1.4.1), and the entry to and exit from an exception.
 //
 // Included after frame.S. Constants: FRAME_* of frame.S, STACK_SHIFT (log2 of a stack's size in bytes).
 //
-// The kernel runs at EL1 on SP_EL1, so what is expected comes through the second group: synchronous exceptions
-// (breakpoints among them), interrupts and fast interrupts. Everything else is reported, and the machine stops.
+// The kernel runs at EL1 on SP_EL1, so the expected exceptions use the second group of vectors: synchronous exceptions
+// (including breakpoints), interrupts and fast interrupts. Every other exception is reported, and the machine stops.
 //
-// Every stack is the upper half of a window twice its size and aligned to it, and the lower half is not mapped:
-// bit STACK_SHIFT of a good stack pointer is set. It is tested before the first store, since a store through a
-// stack pointer that has run into the guard would fault, and come here again, forever.
+// Every stack is the upper half of a window that is twice its size and aligned to that, and the lower half is not
+// mapped: bit STACK_SHIFT of a good stack pointer is set. The bit is tested before the first store, because a store
+// through a stack pointer in the guard would fault, and come here again, forever.
 //
-// System registers taken, as nothing else uses them at EL1:
+// System registers that the vectors use, because nothing else uses them at EL1:
 //   TPIDR_EL0    scratch, within these vectors
-//   SP_EL0       scratch, the stack pointer that has overflowed
-//   TPIDRRO_EL0  the top of this CPU's emergency stack, a stack as above (set when the CPU starts); bit 0 is set when
-//                the stack is in use
+//   SP_EL0       scratch, the overflowed stack pointer
+//   TPIDRRO_EL0  the top of this CPU's emergency stack, a stack like every other (set when the CPU starts); bit 0 is
+//                set while the stack is in use
 //
-// Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code:
+// Called, all as `extern "C"`, with PSTATE.DAIF masked, on the stack of the interrupted code unless it says otherwise:
 //   kprobes_exception                                              the engine's, in hit.S: the usual hits of probes
 //   runtime_el1_sync(frame: *mut TrapFrame, esr: u64, far: u64)    returns to resume at the frame
 //   runtime_el1_irq(frame: *mut TrapFrame)                         returns to resume at the frame, perhaps after other tasks
@@ -25,8 +25,8 @@
 
     .section .kprobes.text.vectors, "ax"
 
-// One entry: make room, test the stack pointer, save x0–x29, go on at `\handler` with the number of the vector in x0. At most
-// 32 instructions.
+// One entry: makes room, tests the stack pointer, saves x0–x29, and goes on at `\handler` with the number of the vector
+// in x0. At most 32 instructions.
 .macro vectors_entry number handler
     .balign 128
     sub     sp, sp, #{FRAME_SIZE}
@@ -36,7 +36,7 @@
     mrs     x0, tpidr_el0
     kprobes_frame_store_registers
 .if \number == 4
-    vectors_store_state                     // the way of most probes, which goes no further
+    vectors_store_state                     // the path of most probe hits, which go no further
     bl      kprobes_exception
 .else
     mov     x0, #\number
@@ -112,9 +112,9 @@ vectors_unexpected:
     bl      runtime_unexpected
     .size   vectors_unexpected, . - vectors_unexpected
 
-// The stack pointer has left its stack. Reports on this CPU's emergency stack, from which there is no return: who comes
-// here again has overflowed that one too, and stops without a word.
-// In: x0 = the bad stack pointer less FRAME_SIZE, TPIDR_EL0 = the interrupted x0, PSTATE.DAIF masked.
+// Reports that the stack pointer has left its stack, on this CPU's emergency stack. It does not return. If the
+// emergency stack is already in use, that one has overflowed too, and the CPU stops without a report.
+// In: x0 = the bad stack pointer minus FRAME_SIZE, TPIDR_EL0 = the interrupted x0, PSTATE.DAIF masked.
     .type   vectors_overflow, %function
 vectors_overflow:
     msr     sp_el0, x0
@@ -140,6 +140,6 @@ vectors_park:
     b       vectors_park
     .size   vectors_overflow, . - vectors_overflow
 
-// The end of all code that has a trap frame's record in x29 when it calls: a backtrace knows the frame by that.
+// The end of all code that calls with a trap frame's record in x29. A backtrace recognizes the frame by this range.
     .global exception_vectors_end
 exception_vectors_end:
