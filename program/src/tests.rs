@@ -1,4 +1,4 @@
-//! Whole programs: what they become, and what they print for hits that are made up.
+//! Whole programs: the code they compile to, and the output they print for simulated hits.
 
 mod compiled;
 mod foreign;

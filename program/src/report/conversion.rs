@@ -1,4 +1,4 @@
-//! How `printf` shows a value: the conversions of C, of whole 64 bits unless told otherwise.
+//! The conversions of `printf`, as in C. Numbers have 64 bits unless a length modifier says otherwise.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -6,37 +6,37 @@ use core::fmt::{self, Write};
 use kprobes_vm::code::Type;
 use kprobes_vm::hit::extend;
 
-/// Text, and the value behind it.
+/// Literal text, with the conversion of the value that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// As it is written.
+    /// The literal text.
     pub text: String,
-    /// How the value is shown, if there is one.
+    /// The conversion of the value; `None` if no value follows.
     pub conversion: Option<Conversion>,
 }
 
-/// How a value is shown.
+/// A conversion of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
-    /// The letter.
+    /// The kind of conversion, from its letter.
     pub shown: Shown,
-    /// How many characters, at least.
+    /// The minimum width, in characters.
     pub width: usize,
-    /// How many digits at least, or characters of a string at most.
+    /// The minimum number of digits, or the maximum length of a string in characters.
     pub precision: Option<usize>,
-    /// How many bits of a number count: 8, 16 or 64.
+    /// The number of bits of the value that are used: 8, 16 or 64.
     pub bits: u8,
-    /// `-`: filled up on the right.
+    /// `-`: padded on the right.
     pub left: bool,
-    /// `0`: filled up with zeros.
+    /// `0`: padded with zeros.
     pub zeros: bool,
-    /// `#`: with a prefix that says the base.
+    /// `#`: with a prefix for the base.
     pub prefix: bool,
-    /// `+`: with a sign in any case.
+    /// `+`: with a sign for positive numbers, too.
     pub plus: bool,
-    /// ` `: with a space in the place of a sign.
+    /// ` `: with a space in place of a plus sign.
     pub space: bool,
-    /// What is shown.
+    /// The type of the value.
     pub of: Type,
 }
 
@@ -57,7 +57,7 @@ impl Default for Conversion {
     }
 }
 
-/// The letter of a conversion.
+/// The kind of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// `%d` and `%i`.
@@ -68,7 +68,7 @@ pub enum Shown {
     Octal,
     /// `%x` and `%X`.
     Hexadecimal {
-        /// In capital letters.
+        /// Whether the digits are capital letters.
         upper: bool,
     },
     /// `%p`.
@@ -79,15 +79,15 @@ pub enum Shown {
     Text,
     /// `%r`, `%rx` and `%rh`.
     Bytes {
-        /// Characters of ASCII as they are.
+        /// Whether printable ASCII characters are shown as they are.
         characters: bool,
-        /// Others as `\x00`, instead of as `00`, with spaces between them.
+        /// Whether other bytes are shown as `\x00`, instead of as `00` separated by spaces.
         escaped: bool,
     },
 }
 
 impl Conversion {
-    /// Writes the number `value`, or `text` if a string is shown.
+    /// Writes `value`, or `text` if the conversion shows a string.
     pub(super) fn write(&self, value: u64, text: &str, out: &mut dyn Write) -> fmt::Result {
         let extended = |signed| if self.bits < 64 { extend(value, self.bits, signed) } else { value };
         let unsigned = extended(false);
@@ -108,7 +108,7 @@ impl Conversion {
                 (sign, fallible::format(format_args!("{}", signed.unsigned_abs()))?)
             }
             Shown::Unsigned => ("", fallible::format(format_args!("{unsigned}"))?),
-            // The prefix is a digit: one more, if the first is not 0 anyway.
+            // The prefix is itself a digit, and is added unless the number is 0.
             Shown::Octal if self.prefix && unsigned != 0 => ("", fallible::format(format_args!("0{unsigned:o}"))?),
             Shown::Octal => ("", fallible::format(format_args!("{unsigned:o}"))?),
             Shown::Hexadecimal { upper: false } => {
@@ -124,7 +124,7 @@ impl Conversion {
             None if self.zeros && !self.left => self.width.saturating_sub(sign.len()),
             None => 0,
         };
-        // C shows 0 with a precision of 0 as no digit at all, but for `%#o`.
+        // C shows 0 with a precision of 0 as no digits, except for `%#o`.
         let is_shown = self.precision != Some(0)
             || digits != "0"
             || self.shown == Shown::Pointer
@@ -133,7 +133,7 @@ impl Conversion {
         self.pad(&fallible::format(format_args!("{sign}{digits:0>fill$}"))?, out)
     }
 
-    /// Writes `text`, filled up with spaces.
+    /// Writes `text`, padded with spaces.
     fn pad(&self, text: &str, out: &mut dyn Write) -> fmt::Result {
         let width = self.width;
         if self.left { write!(out, "{text:<width$}") } else { write!(out, "{text:>width$}") }

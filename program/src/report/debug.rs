@@ -1,4 +1,4 @@
-//! Values of Rust as text, as `{:?}` writes them where `Debug` is derived.
+//! Writes Rust values as text, as `{:?}` does for a derived `Debug`.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -9,21 +9,21 @@ use kprobes_vm::hit::extend;
 use super::{Names, line};
 use crate::checked::{Block, Known};
 
-/// The most values within each other.
+/// The maximum nesting of values.
 const NESTED_MAX: usize = 16;
-/// What stands for what was not read, as there is too much.
+/// Replaces a part that was not captured because there is too much.
 const MORE: &str = "…";
-/// What stands for what could not be read.
+/// Replaces a part that could not be read.
 const FAULT: &str = "(fault)";
 
-/// What is needed to write values.
+/// The context for writing values.
 pub(super) struct Values<'a> {
     pub types: Types<'static>,
     pub images: &'a [Vec<Block>],
     pub names: &'a dyn Names,
 }
 
-/// Writes a value of which `words` are what `known` says.
+/// Writes the Rust value that `words` represent, as described by `known`.
 pub(super) fn write(values: &Values<'_>, known: Known, words: &[u64], out: &mut dyn Write) -> fmt::Result {
     let word = words.first().copied().unwrap_or(0);
     match known {
@@ -39,14 +39,14 @@ pub(super) fn write(values: &Values<'_>, known: Known, words: &[u64], out: &mut 
     }
 }
 
-/// A value as a whole.
+/// A value that was captured as a whole.
 struct Image<'a> {
     values: &'a Values<'a>,
     blocks: &'a [Block],
     words: &'a [u64],
 }
 
-/// Where in an image a value is.
+/// The place of a value in a captured image.
 #[derive(Clone, Copy)]
 struct At {
     block: usize,
@@ -55,19 +55,19 @@ struct At {
 }
 
 impl At {
-    /// A value within this one.
+    /// Returns the place of a value within this one.
     fn inner(self, offset: u64) -> Self {
         Self { offset: self.offset.saturating_add(offset), nested: self.nested + 1, ..self }
     }
 }
 
 impl Image<'_> {
-    /// How many bytes of a block could be read.
+    /// Returns the number of bytes of a block that could be read.
     fn found(&self, block: usize) -> u64 {
         self.blocks.get(block).and_then(|block| self.words.get(usize::from(block.at))).copied().unwrap_or(0)
     }
 
-    /// A byte.
+    /// Returns the byte at `number` from `at`, or the text that replaces it.
     fn byte(&self, at: At, number: u64) -> Result<u8, &'static str> {
         let block = self.blocks.get(at.block).ok_or(MORE)?;
         let offset = at.offset.saturating_add(number);
@@ -81,7 +81,7 @@ impl Image<'_> {
         Ok((word >> (8 * (offset % 8))) as u8)
     }
 
-    /// A number of so many bytes, 16 at most.
+    /// Returns a number of `bytes` bytes, at most 16.
     fn number(&self, at: At, bytes: u64) -> Result<u128, &'static str> {
         (0..bytes.min(16)).try_fold(0, |number, byte| Ok(number | u128::from(self.byte(at, byte)?) << (8 * byte)))
     }
@@ -90,7 +90,8 @@ impl Image<'_> {
         self.number(at.inner(offset), bytes).map(|number| number as u64)
     }
 
-    /// The block that the reference at a place leads to, which is of this type. Of variants at one place, one at most was read.
+    /// Returns the block that the reference at `at`, to a value of type `of`, leads to. Several variants may have
+    /// references at one place; at most one of their blocks was read.
     fn referred(&self, at: At, of: TypeId) -> Option<usize> {
         let is_it = |block: &Block| {
             usize::from(block.parent) == at.block && u64::from(block.offset) == at.offset && block.of == of
@@ -101,7 +102,7 @@ impl Image<'_> {
         all.find(|&block| self.found(block) > 0).or(first)
     }
 
-    // What is not on the way from a value to one within it is not inlined into it: the stack has to do for all of them.
+    // Functions off the recursive path are not inlined into it, so that the stack frame of each recursion stays small.
     fn value(&self, of: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
         let Some(of) = self.values.types.get(of).filter(|_| at.nested < NESTED_MAX).map(|found| (of, found.kind))
         else {
@@ -118,7 +119,7 @@ impl Image<'_> {
         }
     }
 
-    /// Writes a value that has none within.
+    /// Writes a value that contains no other values.
     #[inline(never)]
     fn simple(&self, id: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
         let types = &self.values.types;
@@ -197,7 +198,7 @@ impl Image<'_> {
         }
     }
 
-    /// Writes the fields of a struct or a variant of this name.
+    /// Writes `name` and the fields of a struct or a variant.
     #[inline(never)]
     fn fields(
         &self,
@@ -227,7 +228,7 @@ impl Image<'_> {
         }
     }
 
-    /// Writes what the reference at a place leads to.
+    /// Writes the value that the reference at `at` leads to.
     #[inline(never)]
     fn refer(&self, target: TypeId, at: At, out: &mut dyn Write) -> fmt::Result {
         let nested = at.nested + 1;
@@ -240,10 +241,10 @@ impl Image<'_> {
         }
     }
 
-    /// Writes `count` elements, of which the first is there.
+    /// Writes `count` elements, the first of which is at `first`.
     #[inline(never)]
     fn elements(&self, of: TypeId, count: u64, first: Option<At>, out: &mut dyn Write) -> fmt::Result {
-        /// More are not written, if they have no bytes.
+        /// The maximum number of elements that have no bytes.
         const MOST: u64 = 64;
         let bytes = self.values.types.get(of).map_or(0, |of| of.size);
         out.write_char('[')?;
@@ -267,7 +268,7 @@ impl Image<'_> {
         out.write_char(']')
     }
 
-    /// Writes a string of `count` bytes, of which the first is there.
+    /// Writes a string of `count` bytes, the first of which is at `first`.
     #[inline(never)]
     fn text(&self, count: u64, first: Option<At>, out: &mut dyn Write) -> fmt::Result {
         let mut bytes = Vec::new();
@@ -284,13 +285,13 @@ impl Image<'_> {
         out.write_char('"')?;
         for chunk in bytes.utf8_chunks() {
             for character in chunk.valid().chars() {
-                // As `str` does it: a `'` needs no escape in it.
+                // In a string a `'` is not escaped, as `Debug` for `str` does it.
                 match character {
                     '\'' => out.write_char(character)?,
                     _ => write!(out, "{}", character.escape_debug())?,
                 }
             }
-            // What is cut within a character ends before it.
+            // A character that is cut off at the end of the captured bytes is left out.
             if !chunk.invalid().is_empty() && end != MORE {
                 out.write_char(char::REPLACEMENT_CHARACTER)?;
             }
@@ -328,7 +329,7 @@ fn scalar(types: &Types<'_>, of: TypeId, word: u64, out: &mut dyn Write) -> fmt:
     }
 }
 
-/// Writes which variant an enum with fields is, without its fields.
+/// Writes the name of a variant of an enum with fields, without its fields.
 fn variant(types: &Types<'_>, of: TypeId, distance: u64, first: u64, out: &mut dyn Write) -> fmt::Result {
     let Some(Kind::Variants { tag, mut variants }) = types.get(of).map(|of| of.kind) else {
         return write!(out, "{distance:#x}");
@@ -353,7 +354,7 @@ fn variant(types: &Types<'_>, of: TypeId, distance: u64, first: u64, out: &mut d
     }
 }
 
-/// Writes that no variant has this number.
+/// Writes that no variant has this tag.
 fn invalid(number: u64, out: &mut dyn Write) -> fmt::Result {
     write!(out, "<invalid discriminant {number}>")
 }

@@ -1,4 +1,4 @@
-//! The entries of a map as text, in ascending order of their values.
+//! Writes the entries of a map, in ascending order of their values.
 
 use core::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ use kprobes_vm::store::Entries;
 use super::{OutputFormat, Reporter, histogram, line, split};
 use crate::checked::Known;
 
-/// The number by which an entry is sorted.
+/// Returns the number by which an entry is sorted.
 fn order(kept: Kept, value: &[u64]) -> i128 {
     let first = value.first().copied().unwrap_or(0);
     match kept {
@@ -26,7 +26,7 @@ fn order(kept: Kept, value: &[u64]) -> i128 {
     }
 }
 
-/// Whether what is collected has a sign.
+/// Returns whether an aggregation is signed.
 pub(super) fn is_signed(aggregate: Aggregate) -> bool {
     match aggregate {
         Aggregate::Statistics { signed } => signed,
@@ -56,8 +56,8 @@ impl Reporter<'_> {
         Ok(())
     }
 
-    /// The entries of map `number`. What is collected for several addresses of one function, or of one line, is put together, as it is
-    /// shown by that.
+    /// Returns the entries of map `number`. Aggregations for several addresses of one function or one line are merged,
+    /// because they are shown under the same name.
     fn entries(&self, number: usize, of: &Map) -> Result<Entries, OutOfMemory> {
         let mut entries = self.store.read(number, of.value, self.masked)?;
         if let Kept::Aggregate(_) = of.value {
@@ -66,7 +66,8 @@ impl Reporter<'_> {
         Ok(entries)
     }
 
-    /// Makes keys equal that are shown the same: a function stands for its addresses, and so does a line.
+    /// Maps keys that are shown alike to equal keys: replaces addresses by the start of their function, or by their
+    /// line.
     fn unify(&self, of: &Map, key: &mut [u64]) {
         let mut rest = key;
         for part in &of.keys {
@@ -84,7 +85,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// Writes what has been collected for a key of map `number`, which is more than a number, as a line.
+    /// Writes the aggregation for a key of map `number`, if it is more than a single number, as one entry.
     pub(super) fn collected(&self, number: usize, of: &Map, key: &[u64], out: &mut dyn Write) -> fmt::Result {
         let mut wanted = fallible::collect(key.iter().copied())?;
         self.unify(of, &mut wanted);
@@ -102,7 +103,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// Writes the name of a map, and a key of it.
+    /// Writes the name of a map, and a key in brackets.
     pub(super) fn key(&self, of: &Map, key: &[u64], out: &mut dyn Write) -> fmt::Result {
         write!(out, "@{}", of.name)?;
         if of.keys.is_empty() {
@@ -118,7 +119,7 @@ impl Reporter<'_> {
         out.write_char(']')
     }
 
-    /// Writes what a map keeps for a key.
+    /// Writes the value for a key.
     fn entry(&self, kept: Kept, value: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let aggregate = match kept {
             Kept::Value(of) => {

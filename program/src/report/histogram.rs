@@ -1,4 +1,4 @@
-//! Histograms as text: a row for each range, with a bar. Both forms of output have the rows and their bounds from here.
+//! Histograms as text: a row for each range, with a bar. Text and JSON take the rows and their bounds from this module.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -6,11 +6,11 @@ use core::ops::RangeInclusive;
 
 use fallible::{OutOfMemory, format};
 
-/// The longest bar, in characters.
+/// The maximum length of a bar, in characters.
 const BAR: usize = 52;
 
-/// Writes the rows of `counts` from the first that is not 0 to the last, each named by `label`; the counts are divided by
-/// `divisor`.
+/// Writes the rows of `counts` from the first that is not 0 to the last that is not 0. `label` names a row. The counts
+/// are divided by `divisor`.
 fn write(
     counts: &[u64],
     divisor: u64,
@@ -27,13 +27,14 @@ fn write(
     Ok(())
 }
 
-/// The rows that are shown: from the first that is not 0 to the last.
+/// Returns the rows to show: from the first that is not 0 to the last that is not 0.
 pub(super) fn shown(counts: &[u64]) -> Option<RangeInclusive<usize>> {
     let first = counts.iter().position(|&count| count > 0)?;
     Some(first..=counts.iter().rposition(|&count| count > 0)?)
 }
 
-/// The least number in row `row` of a histogram by powers of two, and the least above it.
+/// Returns the bounds of row `row` of a histogram by powers of two: the least number in the row, and the least above
+/// it.
 pub(super) fn powers(row: usize) -> (Option<i128>, Option<i128>) {
     let power = |exponent: usize| 1_i128.checked_shl(exponent as u32);
     match row {
@@ -43,7 +44,8 @@ pub(super) fn powers(row: usize) -> (Option<i128>, Option<i128>) {
     }
 }
 
-/// The same of a linear histogram with so many `words`.
+/// Returns the bounds of row `row` of a linear histogram of `words` rows: the least number in the row, and the least
+/// above it.
 pub(super) fn linear(row: usize, words: usize, least: i64, most: i64, step: i64) -> (Option<i128>, Option<i128>) {
     let rows = words.saturating_sub(2);
     let bound = |steps: usize| i128::from(least) + i128::from(step) * steps as i128;
@@ -64,7 +66,7 @@ pub(super) fn write_powers(counts: &[u64], divisor: u64, out: &mut dyn Write) ->
     write(counts, divisor, label, out)
 }
 
-/// 2 to the power of the exponent.
+/// A power of 2, by its exponent.
 struct Power(usize);
 
 impl fmt::Display for Power {
@@ -94,7 +96,7 @@ pub(super) fn write_linear(
     write(counts, divisor, label, out)
 }
 
-/// A bound, shortened if the steps are whole multiples of 1024.
+/// A bound, abbreviated with a suffix if the steps are multiples of 1024.
 struct Bound {
     bound: i128,
     step: i64,

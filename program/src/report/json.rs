@@ -1,6 +1,7 @@
-//! Output and maps as JSON, an object a line, for programs of the host: the objects that `bpftrace -f json` prints.
+//! Output and maps as JSON, an object on each line, for programs on the host. The objects are those that `bpftrace -f
+//! json` prints.
 //!
-//! bpftrace writes numbers that a double cannot hold as strings, because many readers of JSON keep all numbers in doubles.
+//! bpftrace writes numbers that a double cannot hold as strings, because many JSON readers keep all numbers in doubles.
 
 use core::fmt::{self, Write};
 
@@ -10,14 +11,14 @@ use kprobes_vm::hit::{total, wide};
 use super::entries::is_signed;
 use super::{Reporter, bytes_of, histogram, split, string, time};
 
-/// Writes a string, with its quotes.
+/// Writes a JSON string with its quotes.
 pub(super) fn quoted(text: &str, out: &mut dyn Write) -> fmt::Result {
     out.write_char('"')?;
     Escaped(out).write_str(text)?;
     out.write_char('"')
 }
 
-/// What is written to this is the inner part of a string.
+/// Escapes the text that is written to it for a JSON string.
 pub(super) struct Escaped<'a>(pub(super) &'a mut dyn Write);
 
 impl Write for Escaped<'_> {
@@ -53,21 +54,21 @@ pub(super) fn count(kind: &str, name: &str, count: u64, out: &mut dyn Write) -> 
     writeln!(out, "{{\"type\": \"{kind}\", \"count\": {count}, \"data\": {{\"{name}\": {count}}}}}")
 }
 
-/// Writes a number: in quotes, if a double cannot hold it.
+/// Writes a number, in quotes if a double cannot hold it.
 fn number(value: i128, out: &mut dyn Write) -> fmt::Result {
-    // The digits of a double between the highest and the lowest that is set.
+    // The number of bits in the significand of a double, from the highest set bit to the lowest.
     const PRECISION: u32 = 53;
     let magnitude = value.unsigned_abs();
     let digits = u128::BITS - magnitude.leading_zeros() - magnitude.trailing_zeros().min(u128::BITS - 1);
     if magnitude == 0 || digits <= PRECISION { write!(out, "{value}") } else { write!(out, "\"{value}\"") }
 }
 
-/// The value of a word that may have a sign.
+/// Widens a word that may be signed.
 fn widened(word: u64, signed: bool) -> i128 {
     if signed { word.cast_signed().into() } else { word.into() }
 }
 
-/// The type of the object for a map.
+/// Returns the `type` of the object for a map.
 fn kind(kept: Kept) -> &'static str {
     match kept {
         Kept::Aggregate(Aggregate::Histogram | Aggregate::Linear { .. }) => "hist",
@@ -77,7 +78,7 @@ fn kind(kept: Kept) -> &'static str {
 }
 
 impl Reporter<'_> {
-    /// Writes the object of a map with these entries, each a key and what is kept for it; nothing without entries.
+    /// Writes the object of a map with these entries of key and value. Writes nothing without entries.
     pub(super) fn json_map<'a>(
         &self,
         of: &Map,
@@ -108,7 +109,7 @@ impl Reporter<'_> {
         })
     }
 
-    /// Writes the parts of a key as text, with commas between them.
+    /// Writes the parts of a key as text, separated by commas.
     fn json_parts(&self, parts: impl Iterator<Item = Type>, key: &[u64], out: &mut dyn Write) -> fmt::Result {
         let mut rest = key;
         for (number, part) in parts.enumerate() {
@@ -129,7 +130,7 @@ impl Reporter<'_> {
         Ok(())
     }
 
-    /// Writes what a map keeps for a key.
+    /// Writes the value for a key.
     fn json_kept(&self, kept: Kept, value: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let aggregate = match kept {
             Kept::Value(of) => return self.json_value(of, value, divisor, out),
@@ -196,7 +197,8 @@ impl Reporter<'_> {
     }
 }
 
-/// Writes the rows of a histogram, from the first that is not 0 to the last, each with its bounds, both of which are in it.
+/// Writes the rows of a histogram, from the first that is not 0 to the last that is not 0, each with its bounds, both
+/// inclusive.
 fn rows(
     counts: &[u64],
     divisor: u64,

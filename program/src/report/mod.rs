@@ -1,6 +1,7 @@
-//! What a program has put out, and what its maps keep, as text, in bpftrace's layout, or as JSON, in bpftrace's form.
+//! Writes the output and the maps of a program, as text in bpftrace's layout or as JSON in bpftrace's form.
 //!
-//! It runs in a task, allocates, and takes its time. Without memory it gives the error of a writer, and has written what precedes.
+//! This code runs in a task: it allocates, and its time is not bounded. Without memory it returns the error of a
+//! writer; what precedes has been written then.
 
 mod conversion;
 mod debug;
@@ -23,47 +24,48 @@ pub(crate) use time::is_known as is_time_format;
 
 use crate::checked::{Action, Checked, Said};
 
-/// What the line of `errorf` begins with.
+/// The start of a line that `errorf` writes.
 pub(crate) const ERROR: &str = "ERROR: ";
-/// What the line of `warnf` begins with.
+/// The start of a line that `warnf` writes.
 pub(crate) const WARNING: &str = "WARNING: ";
 
-/// The names of what a program has met.
+/// The names of the addresses, probes and types in a program's output.
 pub trait Names {
-    /// The demangled path of the function that contains the virtual address `address`, and the address that it begins at.
+    /// Returns the demangled path of the function that contains the virtual address `address`, and the virtual address
+    /// at which it begins.
     fn symbol(&self, address: u64) -> Option<(&str, u64)>;
 
-    /// Which one that is of the functions that have the same path, from 1 on in the order of their addresses; 0 if there is no
-    /// other.
+    /// Returns the number of that function among the functions with the same path, in the order of their addresses,
+    /// from 1. Returns 0 if no other function has its path.
     fn number(&self, _address: u64) -> usize {
         0
     }
 
-    /// The types of Rust that values are of, if there is a table of them.
+    /// Returns the table of Rust types; `None` if the image has none.
     fn types(&self) -> Option<Types<'static>> {
         None
     }
 
-    /// Writes the name of the probe of that number, as in `kprobe:f`.
+    /// Writes the name of the probe with this number, as in `kprobe:f`.
     fn site(&self, number: u64, out: &mut dyn Write) -> fmt::Result;
 }
 
-/// What the output of a program looks like.
+/// The form of a program's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// For programs: an object of JSON a line, as `bpftrace -f json` prints them.
+    /// JSON for programs: an object on each line, as `bpftrace -f json` prints them.
     Json,
 }
 
 impl OutputFormat {
-    /// Writes how many probes a program has, where bpftrace does: in JSON only.
+    /// Writes the number of probes of a program, which bpftrace reports in JSON only.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write_attached(self, probes: usize, out: &mut dyn Write) -> fmt::Result {
         match self {
             Self::Text => Ok(()),
@@ -71,11 +73,11 @@ impl OutputFormat {
         }
     }
 
-    /// Writes a sentence about what has failed while a program ran.
+    /// Writes a sentence about a failure while a program ran.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write_failure(self, sentence: &str, out: &mut dyn Write) -> fmt::Result {
         match self {
             Self::Text => writeln!(out, "{sentence}"),
@@ -84,7 +86,7 @@ impl OutputFormat {
     }
 }
 
-/// What is needed to write values of a program.
+/// The context for writing values of a program.
 #[derive(Clone, Copy)]
 struct Reporter<'a> {
     program: &'a Checked,
@@ -94,13 +96,14 @@ struct Reporter<'a> {
     format: OutputFormat,
 }
 
-/// Writes what `program` has put out since the last time and before this one, and does what it has asked for: prints and clears
-/// its maps, with steps of that within calls of `masked`. What one CPU has put out is in its order; what several have, in that of
-/// time, as far as it is there. Returns whether it has asked to end; nothing that it has put out after that is written.
+/// Writes the output that `program` has produced since the last call and before this one, and carries out the actions
+/// it requested: prints and clears its maps, in steps within calls of `masked`. Output of one CPU is in its order.
+/// Output of several CPUs is merged by time as far as it is available. Returns whether the program asked to exit;
+/// output after that request is not written.
 ///
 /// # Errors
 ///
-/// Those of `out`; what was being written is lost then.
+/// Returns the errors of `out`; the record that was being written is lost then.
 pub fn drain(
     program: &Checked,
     store: &Store,
@@ -110,7 +113,7 @@ pub fn drain(
     out: &mut dyn Write,
 ) -> Result<bool, fmt::Error> {
     let reporter = Reporter { program, store, names, masked, format };
-    // Writing may be what the program is about, and put out more: that is for the next time.
+    // The program may trace the writing itself and produce more output: that is left to the next call.
     let ends = store.output_ends()?;
     while let Some(record) = store.take_record(&ends)? {
         match program.actions.get(usize::from(record.action)) {
@@ -124,12 +127,12 @@ pub fn drain(
     Ok(false)
 }
 
-/// Writes all maps that have keys, as at the end of a program, in the order of their names, which it reads within calls of
-/// `masked`; then, a line each, what has been lost and has failed.
+/// Writes all maps that have entries, in the order of their names, as at the end of a program. Maps are read within
+/// calls of `masked`. After the maps, writes a line for each kind of loss and failure.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_maps(
     program: &Checked,
     store: &Store,
@@ -236,7 +239,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// The text of a value that is printed by itself: a string as it is.
+    /// Returns the text of a value that is printed alone. A string is not escaped.
     fn text(&self, of: Type, words: &[u64]) -> Result<String, fmt::Error> {
         if let Type::Text { .. } = of {
             return Ok(string(words)?);
@@ -246,7 +249,8 @@ impl Reporter<'_> {
         Ok(text.0)
     }
 
-    /// Writes the function that contains `address` and has the path `name`, as [`numbered`](crate::syntax::numbered) reads it.
+    /// Writes the path `name` of the function that contains `address`, with its number in the form that
+    /// [`numbered`](crate::syntax::numbered) reads.
     fn function(&self, name: &str, address: u64, out: &mut dyn Write) -> fmt::Result {
         out.write_str(name)?;
         match self.names.number(address) {
@@ -255,8 +259,8 @@ impl Reporter<'_> {
         }
     }
 
-    /// Writes a value; a number divided by `divisor`, and of a string the control characters as in a literal of Rust: a key is on
-    /// one line, and does nothing to the terminal.
+    /// Writes a value. Numbers are divided by `divisor`. Control characters of strings are escaped as in a Rust
+    /// literal, so that a key stays on one line and cannot control the terminal.
     fn value(&self, of: Type, words: &[u64], divisor: u64, out: &mut dyn Write) -> fmt::Result {
         let word = words.first().copied().unwrap_or(0);
         match of {
@@ -305,7 +309,7 @@ impl Reporter<'_> {
             Type::Stack => {
                 out.write_char('\n')?;
                 for (depth, frame) in self.store.stack(word).enumerate() {
-                    // Behind a call that does not return, the return address may be that of the next function.
+                    // After a call that does not return, the return address may belong to the next function.
                     let within = if depth == 0 { frame } else { frame.wrapping_sub(1) };
                     match self.names.symbol(within) {
                         Some((name, start)) => {
@@ -322,20 +326,20 @@ impl Reporter<'_> {
     }
 }
 
-/// The line of `errorf` or `warnf` without what it begins and ends with.
+/// Returns the text of an `errorf` or `warnf` line, without its prefix and newline.
 fn said<'a>(line: &'a str, before: &str) -> &'a str {
     let text = line.strip_prefix(before).unwrap_or(line);
     text.strip_suffix('\n').unwrap_or(text)
 }
 
-/// The bytes in these words, which begin with how many they are.
+/// Returns the bytes in these words. The first word is their number.
 fn bytes_of(words: &[u64]) -> impl Iterator<Item = u8> {
     let (&count, words) = words.split_first().unwrap_or((&0, &[]));
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     words.iter().flat_map(|word| word.to_le_bytes()).take(count)
 }
 
-/// Writes the bytes in these words, which begin with how many they are.
+/// Writes the bytes in these words. The first word is their number.
 fn bytes(words: &[u64], characters: bool, escaped: bool, out: &mut dyn Write) -> fmt::Result {
     for (number, byte) in bytes_of(words).enumerate() {
         match byte {
@@ -347,13 +351,13 @@ fn bytes(words: &[u64], characters: bool, escaped: bool, out: &mut dyn Write) ->
     Ok(())
 }
 
-/// The string in these words.
+/// Returns the string in these words.
 fn string(words: &[u64]) -> Result<String, OutOfMemory> {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0);
     lossy(&fallible::collect(bytes)?)
 }
 
-/// `bytes` as text, with a replacement character for what is none.
+/// Returns `bytes` as text, with a replacement character for invalid UTF-8.
 fn lossy(bytes: &[u8]) -> Result<String, OutOfMemory> {
     let mut text = Text::default();
     for chunk in bytes.utf8_chunks() {
@@ -363,7 +367,7 @@ fn lossy(bytes: &[u8]) -> Result<String, OutOfMemory> {
     Ok(text.0)
 }
 
-/// The words of a value at the start of `words`, and the rest.
+/// Splits `words` into the words of a value of type `of`, and the rest.
 fn split(words: &[u64], of: Type) -> (&[u64], &[u64]) {
     words.split_at_checked(of.words().into()).unwrap_or((words, &[]))
 }

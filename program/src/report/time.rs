@@ -1,4 +1,5 @@
-//! Times by a format of `strftime`. The kernel has no calendar: the machine starts when 1970 does.
+//! Formats times as `strftime` does. The kernel has no calendar: the start of the machine is shown as the start of
+//! 1970.
 
 use core::fmt::{self, Write};
 
@@ -18,14 +19,14 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Whether every conversion of `format` is known.
+/// Returns whether every conversion of `format` is known.
 pub(crate) fn is_known(format: &str) -> bool {
     format.split("%%").all(|text| {
         text.split('%').skip(1).all(|rest| rest.starts_with(|c| "aAbBcCdDeFfHhIjklmMnpRsStTuwxXyYzZ".contains(c)))
     })
 }
 
-/// Writes `nanoseconds` since the start of the machine by `format`, all of whose conversions are [known](is_known).
+/// Writes `nanoseconds` since the start of the machine by `format`. All its conversions must be [known](is_known).
 pub(super) fn write(format: &str, nanoseconds: u64, out: &mut dyn Write) -> fmt::Result {
     let seconds = nanoseconds / 1_000_000_000;
     let (minutes, hours, days) = (seconds / 60 % 60, seconds / 3600 % 24, seconds / 86_400);
@@ -111,7 +112,7 @@ mod tests {
         };
         assert_eq!(shown("%H:%M:%S", 3_723), "01:02:03");
         assert_eq!(shown("%a %A %b %B %e %j %u %w", 0), "Thu Thursday Jan January  1 001 4 4");
-        // As GNU date prints it.
+        // The output of GNU date.
         assert_eq!(
             shown("%F %T %a %j %y %C %D %I %p %k %l %R %s", 951_827_696),
             "2000-02-29 12:34:56 Tue 060 00 20 02/29/00 12 PM 12 12 12:34 951827696"

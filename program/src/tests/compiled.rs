@@ -1,4 +1,5 @@
-//! What programs become, as an independent decoder reads it. What it does is tested on the target.
+//! The machine code that programs compile to, as an independent decoder reads it. The target tests check what the code
+//! does.
 
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -40,7 +41,7 @@ fn compiled(code: &Code, store: &Store) -> Compiled {
     compile(code, 0, store, &Directory::new(store).unwrap(), &KERNEL).unwrap()
 }
 
-/// The instructions, one by one.
+/// Disassembles the instructions.
 fn decoded(compiled: &Compiled) -> Vec<String> {
     let text = |word: &u32| {
         let bytes = word.to_le_bytes();
@@ -49,14 +50,15 @@ fn decoded(compiled: &Compiled) -> Vec<String> {
     compiled.words[..compiled.instructions].iter().map(text).collect()
 }
 
-/// The instructions of a program up to its last RET; what is aside is behind.
+/// Returns the instructions of a program up to its last RET. The rare paths follow that RET.
 fn usual(program: &str) -> String {
     let mut others = Vec::new();
     loop {
         let bed = Bed::new(program);
         let lines = decoded(&compiled(&bed.program.code, &bed.store));
         let end = lines.iter().rposition(|line| line == "ret").unwrap();
-        // Two instructions make an address that ends in 16 zeros, as that of a directory may; the next bed has another.
+        // The address of a directory takes two instructions if it ends in 16 zero bits. Another bed has another
+        // address.
         if !lines.iter().any(|line| line.starts_with("movk x9,")) {
             return lines[..=end].join("\n");
         }
@@ -64,14 +66,14 @@ fn usual(program: &str) -> String {
     }
 }
 
-/// Finds this CPU's table of the first of one map.
+/// Finds the table of this CPU for the first map of the program.
 const OWN: &str =
     "mrs x1, s3_0_c13_c0_4\nldr x1, [x1, #0x18]\nldr x9, $+LITERAL\nadd x1, x9, x1, lsl #4\nldr x9, [x1, #0x8]\n";
-/// Holds the bucket.
+/// Locks the bucket.
 const HOLD: &str = "ldaxr x10, [x9]\ncbnz x10, $+ASIDE\nstxr w14, x9, [x9]\ncbnz w14, $+ASIDE\nldr x11, [x9, #0x8]\n";
 const RELEASE: &str = "stlr xzr, [x9]\nret";
 
-/// `listing` with the distances of what leads out of it left open.
+/// Returns `listing` with names in place of the distances of branches and literals that lead out of it.
 fn open(listing: &str) -> String {
     let line = |line: &str| {
         let Some((start, distance)) = line.split_once("$+0x") else { return line.to_string() };
@@ -179,7 +181,7 @@ fn random_programs_become_instructions_that_keep_the_rules() {
         let code = checked.unwrap_or_else(|error| panic!("{}", error.within(&program))).code;
         let store = Store::new(&code, &limits, 0).unwrap();
         let compiled = compiled(&code, &store);
-        // A decoder knows them all, and none touches floating point.
+        // The decoder knows every instruction, and none uses floating-point registers.
         let lines = decoded(&compiled);
         let is_vector =
             |name: &str| name.len() > 1 && name.starts_with(['d', 'q', 's', 'v']) && name[1..].parse::<u8>().is_ok();

@@ -1,4 +1,4 @@
-//! Each name of bpftrace's reference guide is known here, or refused by name.
+//! Each name of bpftrace's reference guide is either known or refused by name.
 
 use std::format;
 use std::string::ToString;
@@ -18,11 +18,11 @@ const VALUES: &str = "args cgroup comm pcomm leader_comm cpid has_cpid cpu ncpus
     signal_thread skboutput socket_cookie str str_concat strcap strlen strncmp strstr strcontains strerror strftime syscall_name \
     system time uaddr unwatch write_user zero avg count hist lhist max min stats sum tseries";
 
-/// Its keywords, and what precedes the clauses, docs/language.md.
+/// bpftrace's keywords, and directives that precede the clauses, docs/language.md.
 const KEYWORDS: &str =
     "break config continue for if import let macro return struct union enum unroll while #include #define";
 
-/// Its kinds of probes, with their short names.
+/// bpftrace's kinds of probes, with their short names.
 const PROBES: &str = "BEGIN END begin end self test bench hardware h interval i iter it fentry fexit f fr kprobe kretprobe k kr profile \
     p rawtracepoint rt software s tracepoint t uprobe uretprobe u ur usdt U watchpoint w asyncwatchpoint aw";
 
@@ -62,7 +62,7 @@ fn every_kind_of_probe_of_the_guide_is_known_or_refused_by_name() {
     for name in PROBES.split_whitespace() {
         for probe in [format!("{name}:main {{ }}"), format!("{name} {{ }}")] {
             let problem = error(&probe).map(|error| error.problem);
-            // What these would be is said by the sentence of the kinds of probes.
+            // For these, the sentence about kinds of probes says enough.
             let is_half = match name {
                 "BEGIN" | "END" | "begin" | "end" => probe.contains(':'),
                 "kprobe" | "kretprobe" | "interval" => !probe.contains(':'),

@@ -1,5 +1,5 @@
-//! What is written down of sessions with the console shows every error and every construct. That the console replies so is for
-//! tests with a machine; here it is seen to that nothing is missing, and what the errors are is found out at once.
+//! The recorded console sessions show every error and every construct. Tests with a machine check that the console
+//! replies as recorded; these tests check that nothing is missing, and that the recorded errors are current.
 
 use std::format;
 use std::string::{String, ToString};
@@ -17,7 +17,7 @@ const PROGRAMS: &str = include_str!("../../../tests/console/programs.txt");
 const REFERENCE: &str = include_str!("../../../docs/language.md");
 const PROMPT: &str = "kprobes> ";
 
-/// One of each kind of problem; if one is missing, this does not compile.
+/// Lists one of each kind of problem. A missing kind does not compile.
 macro_rules! each_problem {
     ($($problem:ident $({ $($field:ident: $value:expr),* })?,)*) => {{
         const fn _is_listed(problem: Problem) {
@@ -156,8 +156,8 @@ fn every_error_is_shown() {
     for problem in all {
         let line = format!("error: {problem}");
         let is_shown = ERRORS.lines().any(|shown| shown == line);
-        // The console takes no line that is long enough for the first two; others are of a machine that is not whole, or of
-        // functions that are another way with each compiler.
+        // The console takes no line that is long enough for the first two. Other problems need a damaged image, too
+        // little memory, or functions that each compiler version compiles differently.
         let cannot_be_shown = matches!(
             problem,
             Problem::LongProgram { .. }
@@ -185,7 +185,7 @@ fn errors_that_no_line_of_the_console_is_long_enough_for() {
     assert_eq!(refused(&"BEGIN{}".repeat(257)), "^^^^^\nthere are at most 256 of these");
 }
 
-/// The lines that are typed, and the replies.
+/// Returns the lines that were typed, each with its reply.
 fn exchanges(session: &str) -> impl Iterator<Item = (&str, String)> {
     let after_prompts = session.split(PROMPT).skip(1);
     after_prompts.filter_map(|text| text.split_once('\n')).map(|(typed, reply)| (typed, reply.to_string()))
@@ -198,7 +198,7 @@ fn errors_are_shown_as_they_are() {
         let Some(program) = typed.strip_prefix("trace ").filter(|program| !program.contains("' -")) else { continue };
         let program = program.strip_prefix('\'').and_then(|quoted| quoted.strip_suffix('\'')).unwrap_or(program);
         let Err(error) = parse(program).and_then(|tree| check(&tree, &Image)) else { continue };
-        // What is wrong with values of the image is not known of the one that is made up.
+        // Problems with Rust values in the real image do not occur in the test image.
         if reply.contains("  Command: ") || error.problem == Problem::NoMatch || program.contains("retval.") {
             continue;
         }
@@ -210,7 +210,7 @@ fn errors_are_shown_as_they_are() {
     assert!(refused > 50, "{refused}");
 }
 
-/// The words of `text`.
+/// Returns the words of `text`.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
@@ -223,7 +223,7 @@ fn every_construct_of_the_reference_is_shown() {
     let mut count = 0;
     for cell in tables.lines().filter_map(|line| line.strip_prefix("| `")?.split('|').next()) {
         for span in format!("`{cell}").split('`').skip(1).step_by(2) {
-            // What collects is behind a map.
+            // An aggregation stands after a map and `=`.
             let name = words(span.split_once("= ").map_or(span, |(_, value)| value)).next().unwrap_or("");
             if ["x", "value", "target"].contains(&name) || name.is_empty() {
                 continue;

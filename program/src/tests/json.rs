@@ -1,4 +1,4 @@
-//! The output in bpftrace's JSON: what it is to the byte, that it parses, and that it says what the text says.
+//! The JSON output: its exact bytes, that it parses, and that it agrees with the text output.
 
 use std::format;
 use std::string::String;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::machine::{Bed, Task};
 use crate::report::OutputFormat;
 
-/// What is put out by `program` for hits of its first clause with these arguments.
+/// Returns the output of `program` for hits of its first clause with these arguments.
 fn json(program: &str, hits: &[&[u64]]) -> String {
     let bed = Bed { format: OutputFormat::Json, ..Bed::new(program) };
     for arguments in hits {
@@ -18,7 +18,7 @@ fn json(program: &str, hits: &[&[u64]]) -> String {
     bed.finish()
 }
 
-/// The same of one hit and the body of a clause.
+/// Returns the output of a clause with the body `body` for one hit.
 fn once(body: &str) -> String {
     json(&format!("kprobe:f {{ {body} }}"), &[&[10, 3, u64::MAX, 0x8000]])
 }
@@ -27,7 +27,7 @@ fn parsed(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect()
 }
 
-/// The forms are those of bpftrace's own tests, `tests/runtime/outputs/*.json`.
+/// The expected forms are from bpftrace's own tests, `tests/runtime/outputs/*.json`.
 #[test]
 fn each_object_is_that_of_bpftrace() {
     for (body, expected) in [
@@ -104,7 +104,7 @@ fn what_does_not_fit_is_an_object_of_its_own() {
     assert_eq!(last["data"]["events"], last["count"]);
 }
 
-/// Both forms have the same entries, in the same order, with the same numbers.
+/// Text and JSON have the same entries, in the same order, with the same numbers.
 #[test]
 fn it_says_what_the_text_says() {
     let program = "kprobe:f { @n[arg0, func] = count(); @s[arg0] = sum(arg1); }";
@@ -119,7 +119,7 @@ fn it_says_what_the_text_says() {
     let mut lines = text.lines();
     for object in &objects {
         for (name, entries) in object["data"].as_object().unwrap() {
-            // The map of serde_json is sorted by its keys: what is compared is each entry.
+            // serde_json sorts maps by key, so entries are compared one by one.
             for (key, value) in entries.as_object().unwrap() {
                 let line = format!("{name}[{}]: {value}", key.replace(',', ", "));
                 assert!(text.lines().any(|other| other == line), "{line}\n{text}");

@@ -1,4 +1,4 @@
-//! A machine that is made up: a memory, an image with functions, and hits.
+//! A simulated machine: memory, an image with functions, and hits.
 
 use std::fmt::{self, Write};
 use std::ops::Range;
@@ -18,20 +18,20 @@ use crate::error::Problem;
 use crate::report::{Names, OutputFormat, drain, write_maps};
 use crate::syntax::{matches, numbered, parse};
 
-/// The functions of the image, with their addresses; each is 0x100 long.
+/// The functions of the image, with their addresses; each is 0x100 bytes long.
 pub(crate) const IMAGE: [(&str, u64); 8] = [
     ("blk::submit", 0x1000),
     ("blk::read", 0x1100),
     ("net::send", 0x1200),
     ("main", 0x1300),
-    // Two instances of a generic function, and two functions of one path.
+    // Two instances of a generic function, and two functions with the same path.
     ("net::check::<u32>", 0x1400),
     ("net::twin", 0x1500),
     ("net::check::<u64>", 0x1600),
     ("net::twin", 0x1700),
 ];
 
-/// The names of the image.
+/// The symbol table of the image.
 pub(crate) struct Image;
 
 impl Symbols for Image {
@@ -46,7 +46,7 @@ impl Symbols for Image {
 
     fn functions(&self, path: &str) -> Result<Vec<Range<u64>>, Problem> {
         let (path, wanted) = numbered(path);
-        // The memory that the image takes to answer is not that of the program.
+        // Memory for the answers of the image does not count against the program's.
         with_memory(usize::MAX, || {
             let meant = IMAGE.iter().filter(|(name, _)| matches(path, name));
             let meant = meant.filter(|&&(_, start)| wanted.is_none_or(|wanted| self.number(start).max(1) == wanted));
@@ -79,7 +79,7 @@ impl Names for Image {
     }
 }
 
-/// A hit.
+/// The state of the machine at a hit.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub registers: [u64; 31],
@@ -91,12 +91,12 @@ pub(crate) struct Task {
     pub comm: &'static str,
     pub time: u64,
     pub stack: &'static [u64],
-    /// What lies from address 0x8000 on; nothing else can be read.
+    /// The memory from address 0x8000 on. Other addresses cannot be read.
     pub memory: [u8; 64],
 }
 
 impl Task {
-    /// A hit of `blk::submit` with these arguments.
+    /// Creates a hit of `blk::submit` with these arguments.
     pub fn with(arguments: &[u64]) -> Self {
         let mut registers = [0; 31];
         registers[..arguments.len()].copy_from_slice(arguments);
@@ -174,12 +174,12 @@ impl Machine for Task {
     }
 }
 
-/// What a task masks interrupts with, where there are none.
+/// Stands for masking interrupts, on a machine without interrupts.
 pub(crate) fn masked(action: &mut dyn FnMut()) {
     action();
 }
 
-/// A program that is loaded, on four CPUs.
+/// A program that is loaded on a machine with four CPUs.
 pub(crate) struct Bed {
     pub program: Checked,
     pub store: Store,
@@ -188,12 +188,12 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Loads a program that is right.
+    /// Loads a valid program.
     pub fn new(program: &str) -> Self {
         Self::within(program, &Limits::usual(4))
     }
 
-    /// Loads a program that is right, within `limits`.
+    /// Loads a valid program within `limits`.
     pub fn within(program: &str, limits: &Limits) -> Self {
         let loaded = parse(program).and_then(|tree| check(&tree, &Image));
         let checked = loaded.unwrap_or_else(|error| panic!("{}", error.within(program)));
@@ -208,12 +208,12 @@ impl Bed {
         self
     }
 
-    /// Takes what has been put out; whether the program has asked to end.
+    /// Drains the output. Returns whether the program asked to exit.
     pub fn drain(&mut self) -> bool {
         drain(&self.program, &self.store, &Image, &masked, self.format, &mut self.text).unwrap()
     }
 
-    /// All that is printed, to the end.
+    /// Returns everything that is printed, up to and including the maps at the end.
     pub fn finish(mut self) -> String {
         self.drain();
         write_maps(&self.program, &self.store, &Image, &|action| action(), self.format, &mut self.text).unwrap();
@@ -221,7 +221,7 @@ impl Bed {
     }
 }
 
-/// What `program` prints for hits of its first clause with these arguments.
+/// Returns what `program` prints for hits of its first clause with these arguments.
 pub(super) fn printed(program: &str, hits: &[&[u64]]) -> String {
     let bed = Bed::new(program);
     for arguments in hits {
@@ -230,7 +230,7 @@ pub(super) fn printed(program: &str, hits: &[&[u64]]) -> String {
     bed.finish()
 }
 
-/// Why `program` is refused: the marks below its line, and the sentence.
+/// Returns why `program` is refused: the mark below its line, and the sentence.
 pub(super) fn refused(program: &str) -> String {
     match parse(program).and_then(|tree| check(&tree, &Image)) {
         Ok(code) => panic!("{program} is not refused:\n{code}"),

@@ -1,4 +1,4 @@
-//! What each construct does, by what it prints.
+//! The behavior of each construct, by its output.
 
 use std::fmt::{self, Write};
 use std::format;
@@ -9,12 +9,12 @@ use kprobes_vm::store::Limits;
 use super::machine::{Bed, Image, Task, masked, printed, refused};
 use crate::report::{OutputFormat, drain};
 
-/// What `kprobe:f { body }` prints for one hit with these arguments.
+/// Returns what `kprobe:f { body }` prints for one hit with these arguments.
 fn once(body: &str, arguments: &[u64]) -> String {
     printed(&format!("kprobe:f {{ {body} }}"), &[arguments])
 }
 
-/// What a value is shown as by `print`, for arg0 to arg3 of 10, 3, -1 and 0x8000.
+/// Returns what `print` shows for an expression, with arg0 to arg3 being 10, 3, -1 and 0x8000.
 fn value(expression: &str) -> String {
     once(&format!("print({expression});"), &[10, 3, u64::MAX, 0x8000]).trim_end().into()
 }
@@ -222,7 +222,7 @@ fn maps_keep_values_by_key() {
     bed.drain();
     bed.hit(0, &Task::with(&[3]));
     assert_eq!(bed.finish(), "1\n2\n1\n");
-    // What each CPU collects counts for all, and a part of a key may be anything.
+    // Keys are found whichever CPU collected them, and a part of a key may be any value.
     let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
     bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
     bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });
@@ -310,7 +310,7 @@ fn there_is_room_for_as_many_keys_and_stacks_as_are_asked_for() {
         bed.hit(0, &Task { stack, memory, ..Task::with(&[]) });
     }
     assert_eq!((bed.store.stacks_dropped(), bed.store.dropped(0), bed.store.dropped(1)), (0, 0, 0));
-    // What it takes is known before.
+    // The memory for a program is computed before it is loaded.
     assert!(Limits::usual(1).bytes(&bed.program.code) < limits.bytes(&bed.program.code) / 8);
 }
 
@@ -394,7 +394,7 @@ fn printf_converts_as_c_does() {
         ("[%5d] [%-5d] [%05d] [%+d] [% d]", "42, 42, -42, 42, 42", "[   42] [42   ] [-0042] [+42] [ 42]"),
         ("[%.3d] [%8.3d]", "7, 7", "[007] [     007]"),
         ("%c%c", "104, 105", "hi"),
-        // The byte that C writes is no text: it is shown like one in a string.
+        // The byte that C writes is not valid UTF-8: it is shown as in a string.
         ("%c%c", "255, 0x141", "\u{fffd}A"),
         ("%p %p", "arg3, func", "0x8000 0x1000"),
         ("[%s] [%8s] [%-8s] [%.3s]", "comm, comm, comm, comm", "[worker] [  worker] [worker  ] [wor]"),
@@ -426,7 +426,7 @@ fn what_is_collected_for_a_key_is_printed() {
     assert_eq!(linear, once("@l[7] = lhist(5, 0, 10, 5);", &[0]));
     let statistics = once("@s[1] = stats(5); @s[1] = stats(7); print(@s[1]); print(@s[2]); clear(@s);", &[0]);
     assert_eq!(statistics, "@s[1]: count 2, average 6, total 12\n@s[2]: count 0, average 0, total 0\n");
-    // A function is one key, whatever address of it was collected for.
+    // A function is one key, whichever of its addresses were recorded.
     let function = once("@h[func] = hist(5); print(@h[func]); clear(@h);", &[0]);
     assert_eq!(function, once("@h[func] = hist(5);", &[0]));
 }
@@ -571,7 +571,7 @@ fn keys_are_counted_and_asked_for() {
     bed.drain();
     bed.hit(0, &Task::with(&[3]));
     assert_eq!(bed.finish(), "1\n2\n1\n");
-    // What each CPU collects counts for all.
+    // Keys are found whichever CPU collected them.
     let mut bed = Bed::new("kprobe:f { @c[comm] = count(); print(has_key(@c, \"worker\")); }");
     bed.hit(0, &Task { cpu: 1, comm: "other", ..Task::with(&[]) }).hit(0, &Task { cpu: 2, ..Task::with(&[]) });
     bed.hit(0, &Task { cpu: 3, comm: "other", ..Task::with(&[]) });
@@ -641,7 +641,7 @@ fn tuples_are_values_keys_and_parts() {
         delete(@x, (1, 2)); delete(@x[$k]); @x[7, 8] = 1;";
     assert_eq!(once(body, &[]), "@x[1, 2]: 4\n1\n@x[7, 8]: 1\n");
     assert_eq!(once("@n[1, (2, \"a\")] = count();", &[]), "@n[1, (2, a)]: 1\n");
-    // The longest string that is given to a map or a declared variable counts.
+    // The longest string that is assigned to a map or a declared variable determines the type.
     assert_eq!(
         once("@t = (1, \"a\"); @t = (2, \"much longer\"); print(@t.1);", &[]),
         "much longer\n@t: (2, much longer)\n"

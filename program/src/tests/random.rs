@@ -1,4 +1,5 @@
-//! Programs that are made up, by their grammar and by damage: they are refused, or they run, and values are right.
+//! Random programs, from the grammar and by damaging valid ones: each is refused, or runs and computes the right
+//! values.
 
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -12,8 +13,8 @@ use crate::random::{Random, rounds};
 use crate::report::{OutputFormat, drain, write_maps};
 use crate::syntax::{Expression, ExpressionForm, Operator, Unary, generate, parse};
 
-/// What `expression` is for `arguments`, and whether it has a sign: computed with numbers that cannot overflow, without a
-/// look at how the checker does it.
+/// Evaluates `expression` for `arguments`, and tells whether the result is signed. An independent implementation, with
+/// numbers that cannot overflow.
 fn evaluate(expression: &Expression, arguments: &[u64]) -> (u64, bool) {
     let wide = |(value, signed): (u64, bool)| if signed { i128::from(value.cast_signed()) } else { i128::from(value) };
     let truth = |holds: bool| (u64::from(holds), true);
@@ -101,7 +102,7 @@ fn values_are_what_a_simple_evaluator_makes_of_them() {
     }
 }
 
-/// Checks and runs `text`, if it is right; whether it is.
+/// Checks and runs `text` if it is valid. Returns whether it is.
 fn survives(text: &str, random: &mut Random) -> bool {
     let tree = match parse(text) {
         Ok(tree) => tree,
@@ -154,7 +155,7 @@ fn programs_of_the_grammar_read_back_and_are_refused_or_run() {
     assert!(right > rounds(10_000) / 50, "{right}");
 }
 
-/// Programs that are right, to be damaged.
+/// Valid programs, to be damaged.
 const RIGHT: [&str; 8] = [
     "kprobe:blk::* /arg1 > 512/ { @[func] = hist(arg1); }",
     "BEGIN { @start = nsecs; @x = 1; } interval:s:1 { print(@x); clear(@x); } END { zero(@start); }",
@@ -193,9 +194,9 @@ fn damaged_programs_are_refused_or_run() {
     }
 }
 
-/// Every character of Latin-1 in every place of a program, put in or put in the place of another: what is read as the same program
-/// differs from it in blanks, empty statements, and how numbers, `s32` and `tid` are written: nothing that was typed is passed
-/// over.
+/// Inserts every Latin-1 character at every position of a program, and replaces every character by it. A text that
+/// parses to the same program may differ from it only in white space, empty statements, and the spelling of numbers,
+/// `s32` and `tid`: no other input is silently ignored.
 #[test]
 fn every_character_in_every_place_is_understood_or_refused() {
     let without = |text: &str| {

@@ -1,4 +1,5 @@
-//! Whichever allocation fails: a program is read, checked, loaded and reported on, or there is the error of no memory.
+//! For every allocation that may fail: a program is parsed, checked, loaded and reported on, or there is an
+//! out-of-memory error.
 
 use std::string::String;
 
@@ -42,7 +43,7 @@ fn a_program_is_read_and_checked_or_refused() {
     }
 }
 
-/// What is wrong is never taken for right, and no other error for it.
+/// An invalid program is never accepted, and never refused for another reason than its own or a lack of memory.
 #[test]
 fn what_is_wrong_is_said_or_there_is_no_memory() {
     for text in [
@@ -77,7 +78,7 @@ fn what_a_program_keeps_is_there_or_it_is_not_loaded() {
     }
 }
 
-/// What there is no memory to write is written later, or is said to be lost by an error.
+/// Output that there is no memory to write is written later, or an error reports its loss.
 #[test]
 fn a_report_is_whole_or_an_error() {
     for (text, format) in PROGRAMS.iter().flat_map(|&text| [(text, OutputFormat::Text), (text, OutputFormat::Json)]) {
@@ -91,7 +92,7 @@ fn a_report_is_whole_or_an_error() {
         };
         let (program, expected) = (bed().program, bed().finish());
         let kept = bed();
-        // What has been drained is gone, so it is drained with all memory; the maps can be written again.
+        // Drained output cannot be drained again, so it is drained with enough memory. Maps can be written repeatedly.
         let mut put_out = String::new();
         drain(&program, &kept.store, &Image, &masked, format, &mut put_out).unwrap();
         let (maps, _) = each_allocation(

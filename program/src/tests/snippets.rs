@@ -1,4 +1,4 @@
-//! What clauses become in stubs, step by step. What it does is tested on the target.
+//! The steps that clauses compile to for stubs. The target tests check what the steps do.
 
 use std::boxed::Box;
 use std::string::{String, ToString};
@@ -13,7 +13,7 @@ use yaxpeax_arm::armv8::a64::InstDecoder;
 use super::compiled::KERNEL;
 use super::machine::Bed;
 
-/// Words that are nowhere: the first is 256 bytes from what stands for the CPU.
+/// Words at no real address: the first is 256 bytes from the state of the CPU.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -27,7 +27,7 @@ impl Words for Nowhere {
     }
 }
 
-/// The steps of a program's first clause, a line each; nothing if it has no snippet.
+/// Returns the steps of a program's first clause, one on each line; `None` if the clause has no snippet.
 fn steps(program: &str, atomics: bool) -> Option<Vec<String>> {
     steps_at(program, At::Instruction, atomics)
 }
@@ -142,7 +142,7 @@ fn what_takes_a_call_or_a_table_has_no_snippet() {
         "kprobe:f { @ = count(); if (@ > 5) { @b = count(); } }",
         "kprobe:f { @a[func] = count(); @b[probe] = count(); }",
         "kprobe:f { $a = arg0; }",
-        // What may be left to the handler stands behind what has been done.
+        // A step that may fall back to the handler would come after steps with effects.
         "kprobe:f { @x[arg0] = 1; @y[arg0] = 2; }",
         "kprobe:f { @ = count(); @y[arg0] = 2; }",
         "kprobe:f { $n = @x[arg0]; delete(@x[arg1]); delete(@x[arg0]); @ = sum($n); } kprobe:g { @x[0] = 1; }",
@@ -155,11 +155,11 @@ fn what_takes_a_call_or_a_table_has_no_snippet() {
     }
 }
 
-/// The start and the end of what is measured most.
+/// The start and the end of the most common measurement.
 const LATENCY: &str =
     "kprobe:f { @start[tid] = nsecs; } kretprobe:f { @ = hist(nsecs - @start[tid]); delete(@start[tid]); }";
 
-/// Finds the home of the key in x13, holds it, and finds which of its slots are taken.
+/// Finds the home bucket of the key in x13, locks it, and loads which of its slots are in use.
 const HOLD: [&str; 7] = [
     "mul x12, x13, x11",
     "eor x12, x12, x12, lsr #32",

@@ -1,7 +1,7 @@
-//! Programs as snippets, executed step by step on the store itself: they leave in maps what the interpreter does.
+//! Executes programs as snippets, step by step on the real store, and compares the maps with those of the interpreter.
 //!
-//! The machine here is a small one, of the instructions that snippets have. What may go on elsewhere is held against the rules: a
-//! bucket that is held is let go of, and nothing is changed before all is left to the handler.
+//! The simulated CPU knows the instructions that snippets use. It also checks the rules for leaving a snippet: a locked
+//! bucket is unlocked, and nothing is changed before a hit is left to the handler.
 
 use std::boxed::Box;
 use std::format;
@@ -20,7 +20,7 @@ use super::compiled::KERNEL;
 use super::machine::{Bed, Task};
 use crate::random::{Random, rounds};
 
-/// Words from the state of the CPU on.
+/// Words that follow the state of the CPU.
 #[derive(Debug, Clone)]
 struct Near(Arc<[AtomicU64]>);
 
@@ -34,33 +34,35 @@ impl Words for Near {
     }
 }
 
-/// The registers of a hit, and what system registers say.
+/// The registers at a hit, and the values of system registers.
 struct Cpu {
     x: [u64; 32],
     sp: u64,
-    /// N, Z, C and V, from bit 3 on.
+    /// N, Z, C and V, from bit 3 down to bit 0.
     flags: u8,
     thread: u64,
     counter: u64,
-    /// Words that were stored to, but for one that is held.
+    /// The number of stores, except those that lock a bucket.
     stores: usize,
     held: Option<u64>,
 }
 
-/// The word at an address.
+/// Returns a pointer to the word at `address`.
 fn word(address: u64) -> *mut u64 {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
 impl Cpu {
     fn load(&self, address: u64) -> u64 {
-        // SAFETY: steps load what the store has, or the thread.
+        // SAFETY: steps load only from memory of the store, and from the thread's state, both of which are valid while
+        // the test runs.
         unsafe { word(address).read() }
     }
 
     fn store(&mut self, address: u64, value: u64) {
         self.stores += 1;
-        // SAFETY: steps store to what the store has, or to the words near the CPU.
+        // SAFETY: steps store only to memory of the store, and to the words near the CPU, both of which are valid while
+        // the test runs.
         unsafe { word(address).write(value) };
     }
 
@@ -117,7 +119,7 @@ impl Cpu {
             _ if word & !31 == 0xd53b_e040 => return self.set(d, self.counter),
             _ if word & 0xffff_fc00 == 0xc89f_fc00 => {
                 assert_eq!((self.held.take(), d), (Some(one), 31), "lets go of what it does not hold");
-                // SAFETY: it was held before, by a store to it.
+                // SAFETY: the bucket was locked by a store to it, so the address is valid.
                 return unsafe { super::stepped::word(one).write(0) };
             }
             _ if word & 0xffe0_fc1f == 0xf820_001f => {
@@ -151,7 +153,7 @@ impl Cpu {
                 self.store(at, x(d));
                 return self.store(at + 8, second);
             }
-            // SAFETY: as for `load`.
+            // SAFETY: as in `load`, steps load only from memory of the store and from the thread's state.
             0x3940_0000 => return self.set(d, unsafe { super::stepped::word(address).cast::<u8>().read() }.into()),
             0x9100_0000 => return self.set(d, address.wrapping_add(immediate)),
             0xd100_0000 => return self.set(d, address.wrapping_sub(immediate)),
@@ -200,7 +202,7 @@ impl Cpu {
         }
     }
 
-    /// Executes the steps; whether all has been left to the handler.
+    /// Executes the steps. Returns whether the hit was left to the handler.
     fn run(&mut self, steps: &[Step]) -> bool {
         let mut at = 0;
         while let Some(step) = steps.get(at) {
@@ -219,7 +221,7 @@ impl Cpu {
                     let bucket = self.x[usize::from(base)];
                     assert_eq!(self.held.replace(bucket), None);
                     assert_eq!(self.load(bucket), 0);
-                    // SAFETY: it is in a table.
+                    // SAFETY: the bucket is in a table of the store.
                     unsafe { word(bucket).write(1) };
                     self.set(was.into(), 0);
                 }
@@ -250,7 +252,7 @@ fn number(random: &mut Random, depth: usize) -> String {
     }
 }
 
-/// A key, of words that are often the same.
+/// Returns a random key whose value is often the same.
 fn key(random: &mut Random) -> String {
     random.of(&["arg0", "arg1", "arg2", "arg3", "tid", "(arg0 & 3)", "$b"]).into()
 }
@@ -291,7 +293,7 @@ fn statement(random: &mut Random, depth: usize) -> String {
     }
 }
 
-/// What ops there are in a clause that are done on tables.
+/// Returns which kinds of table ops a clause has.
 fn kinds(ops: &[Op]) -> [bool; 5] {
     let has = |is: fn(&Op) -> bool| ops.iter().any(is);
     [
@@ -303,7 +305,7 @@ fn kinds(ops: &[Op]) -> [bool; 5] {
     ]
 }
 
-/// A program twice: interpreted, and with its first clause as steps.
+/// A program twice: one copy interpreted, and one with its first clause as steps.
 struct Both {
     oracle: Bed,
     bed: Bed,
@@ -312,7 +314,7 @@ struct Both {
     clock: Clock,
 }
 
-/// Clocks of 62.5 MHz and 1 GHz, and of one whose ticks are no whole nanoseconds.
+/// Clocks of 62.5 MHz and 1 GHz, and one whose ticks are not a whole number of nanoseconds.
 const CLOCKS: [Clock; 3] = [
     Clock { start: 0x4000, per_tick: 16 << 32 },
     Clock { start: 0, per_tick: 1 << 32 },
@@ -320,7 +322,7 @@ const CLOCKS: [Clock; 3] = [
 ];
 
 impl Both {
-    /// Nothing if the clause has no snippet.
+    /// Loads the program twice; returns `None` if its first clause has no snippet.
     fn new(program: &str, atomics: bool, clock: Clock) -> Option<Self> {
         let kernel = Kernel { nanoseconds: Some(clock), ..KERNEL };
         let limits = Limits { entries: 16, table_bytes: 1 << 10, ..Limits::usual(4) };
@@ -332,13 +334,14 @@ impl Both {
         Some(Self { oracle, bed, steps, near, clock })
     }
 
-    /// Another clause than the first.
+    /// Interprets a clause other than the first, in both copies.
     fn interpret(&self, clause: usize, hit: &Task) {
         self.oracle.hit(clause, hit);
         self.bed.hit(clause, hit);
     }
 
-    /// The first clause, where the counter says the time of `hit`. Whether all was left to the handler.
+    /// Runs the first clause in both copies, with the counter at the time of `hit`. Returns whether the snippet left
+    /// the hit to the handler.
     fn hit(&self, hit: &Task) -> bool {
         let (counter, Clock { start, per_tick }) = (hit.time, self.clock);
         let ticks = u128::from(counter.wrapping_sub(start));
@@ -364,7 +367,7 @@ impl Both {
         is_left
     }
 
-    /// What both print at the end.
+    /// Returns what both copies print at the end.
     fn finish(self) -> [String; 2] {
         [self.oracle.finish(), self.bed.finish()]
     }
@@ -374,7 +377,8 @@ impl Both {
 #[cfg_attr(miri, ignore = "it loads and stores at numbers")]
 fn snippets_leave_in_maps_what_the_interpreter_does() {
     let mut random = Random::new(7);
-    // How many programs had a snippet with an op of each kind, and how many hits were dealt with by that, or left to the handler.
+    // The number of programs whose snippet has an op of each kind, and the number of hits that snippets completed or
+    // left to the handler.
     let (mut seen, mut hits) = ([0; 5], [0, 0]);
     for round in 0..rounds(6_000) {
         let mut body = format!("$a = 5; $b = arg{}; ", random.below(3));
@@ -385,7 +389,7 @@ fn snippets_leave_in_maps_what_the_interpreter_does() {
         for _ in 0..=random.below(3) {
             body += &statement(&mut random, 1);
         }
-        // Maps have types where nothing is kept in them, too.
+        // These clauses give the maps a type even if the first clause assigns nothing.
         let rest = "kprobe:g { @one[arg0] = arg1; @two[arg0, arg1] = arg2; @x = arg3; }";
         let program = format!("kprobe:f {predicate}{{ {body} }} {rest}");
         let Some(both) = Both::new(&program, round % 2 == 0, random.of(&CLOCKS)) else { continue };
@@ -409,7 +413,7 @@ fn snippets_leave_in_maps_what_the_interpreter_does() {
     assert!(hits[0] > hits[1] && hits[1] > rounds(6_000), "{hits:?}");
 }
 
-/// Keys that did not find room in their homes stay behind those when they are empty again.
+/// A key that found no room in its home bucket stays in a later one, even when its home is empty again.
 #[test]
 #[cfg_attr(miri, ignore = "it loads and stores at numbers")]
 fn a_key_behind_its_home_is_found_there() {

@@ -1,4 +1,4 @@
-//! Arguments by name, fields, variants, and what is refused of them.
+//! Arguments by name, fields, variants, and the errors about them.
 
 use std::string::{String, ToString};
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use kprobes_types::{Flavor, Form, Kind, Part, Place, Row, Source, Tag, Types, Un
 use super::Task;
 use super::machine::{Bed, refused};
 
-/// Where types are in the table.
+/// The indices of the types in the table.
 const U32: usize = 0;
 const I16: usize = 1;
 const BOOL: usize = 2;
@@ -116,7 +116,7 @@ fn pair(number: u8) -> Place {
     Place::Words { first: part(0, number), second: Some(part(8, number + 1)) }
 }
 
-/// Lines of `blk::submit`.
+/// The lines of `blk::submit`.
 fn lines() -> Contents {
     let row = |address, line| Row { address, file: 0, line, is_statement: true };
     let rows = vec![row(0x1000, 3), row(0x1008, 4), row(0x1010, 3), row(0x1014, 0)];
@@ -153,7 +153,7 @@ fn a_type_that_leads_to_itself_is_refused() {
     }
 }
 
-/// The table of the image that is made up.
+/// The table of types of the test image.
 pub(super) fn table() -> &'static Types<'static> {
     static TABLE: OnceLock<Types<'static>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -202,7 +202,7 @@ pub(super) fn table() -> &'static Types<'static> {
             u32::from_ne_bytes(word)
         };
         let words: &'static [u32] = bytes.chunks(4).map(word).collect::<Vec<u32>>().leak();
-        // SAFETY: words are bytes.
+        // SAFETY: every word consists of initialized bytes, and the words are leaked, so they live forever.
         Types::parse(unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 4 * words.len()) }).unwrap()
     })
 }
@@ -217,7 +217,7 @@ fn call() -> Task {
     task
 }
 
-/// What `body` prints on the entry of `blk::submit`.
+/// Returns what `body` prints at the entry of `blk::submit`.
 fn printed(body: &str) -> String {
     printed_at("kprobe:blk::submit", body, &call())
 }
@@ -315,7 +315,7 @@ fn values_are_printed_as_debug_does() {
     let mut task = call();
     task.registers[5] = 0x1234_0000_0004;
     assert_eq!(printed_at("kprobe:blk::submit", "print(args.message);", &task), "Move { x: 4660 }\n");
-    // What leads to itself ends; what cannot be read says so, and is counted.
+    // A self-referential value is cut off. A part that cannot be read is shown as a fault, and counted.
     task.memory[9] = 0x80;
     let once = |inner: &str| header.replace("None", &std::format!("Some({inner})"));
     let text = printed_at("kprobe:blk::submit", "print(args.header);", &task);
@@ -329,7 +329,7 @@ fn values_are_printed_as_debug_does() {
     task.registers[4] = 0x2_0000_0001;
     assert_eq!(printed_at("kprobe:blk::read", "print(args.pair);", &task), "(1, 2)\n");
     assert_eq!(printed_at("kprobe:blk::submit", "printf(\"%r %r\", args.level, args.header.len);", &task), "-2 300");
-    // A length beyond reason is cut, and marked.
+    // An excessive length is cut, and marked.
     task.registers[2] = u64::MAX;
     let text = printed_at("kprobe:blk::read", "print(args.data);", &task);
     assert_eq!(text, "[110, 101, 116, 48, 32, 117, 112, 33, …]\n");
@@ -346,12 +346,12 @@ fn what_is_returned_has_its_type() {
     assert_eq!(printed_at("kretprobe:blk::submit", "@[retval] = count();", &call()), "@[Some(..)]: 1\n");
     let text = "Some(Header { len: 300, level: -2, state: Gone, last: true, next: None })\n";
     assert_eq!(printed_at("kretprobe:blk::submit", "print(retval);", &call()), text);
-    // What was written to memory is where the entry was told.
+    // A result in memory is read at the address that the entry was given.
     assert_eq!(
         printed_at("kretprobe:blk::read", "print(retval); print(retval.1);", &call()),
         "(4294836735, 300)\n300\n"
     );
-    // Of several functions, or unknown ones, it is a number.
+    // For several functions, or unknown ones, `retval` is a number.
     assert_eq!(printed_at("kretprobe:main", "print(retval);", &task), "44031\n");
     assert_eq!(printed_at("kretprobe:blk::submit, kretprobe:net::send", "print(retval);", &task), "44031\n");
 }
