@@ -1,10 +1,10 @@
-//! What went wrong, as the one sentence with which the machine stops. Pure.
+//! The cause of an exception as one sentence, with which the machine stops. Pure, so that it is tested on the host.
 
 use core::fmt;
 
 use super::syndrome::{Abort, Access, FaultKind, Syndrome};
 
-/// The highest address, exclusive, that a report takes for a null pointer with an offset.
+/// The end, exclusive, of the addresses that a report takes for a null pointer plus an offset.
 const NULL_POINTERS: u64 = 4096;
 
 /// A synchronous exception or an SError, as the registers describe it.
@@ -12,11 +12,12 @@ const NULL_POINTERS: u64 = 4096;
 pub struct Cause {
     /// ESR_EL1.
     pub syndrome: Syndrome,
-    /// FAR_EL1: a virtual address, where the syndrome says that it is one.
+    /// FAR_EL1: a virtual address, if the syndrome says that the register holds one.
     pub far: u64,
 }
 
-/// As in `write to read-only memory at 0xffffffc000001000 by`, so that it goes on with a place in the code.
+/// Prints, for example, `write to read-only memory at 0xffffffc000001000 by`. A place in the code follows in the
+/// sentence.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Some(Abort { access, status, address_valid }) = self.syndrome.abort() else {

@@ -1,8 +1,8 @@
-//! What the vectors call. All of it runs with PSTATE.DAIF masked.
+//! The functions that the exception vectors call. All of them run with PSTATE.DAIF masked.
 //!
-//! What ends in a report lies with the code of the engine that refuses probes, up to where the engine has been told
-//! that this CPU leaves the probes behind: a probe before that could be hit while the instruction of another is in its
-//! slot, which leads here again.
+//! The functions that end in a report lie in the engine's section that refuses probes, up to the point where they have
+//! told the engine that this CPU abandons its probes. An earlier probe could be hit while another probe's instruction
+//! is in its slot, and that hit would lead here again.
 
 use aarch64_kprobes::exception::{Outcome, TrapFrame, abandon, handle_sync};
 
@@ -22,51 +22,52 @@ core::arch::global_asm!(
     STACK_SHIFT = const layout::STACK_SHIFT,
 );
 
-/// A synchronous exception from the kernel itself: the engine's, or a defect. A probe on it would be hit by its own
-/// breakpoint, so it lies with the code of the engine that refuses probes.
+/// Handles a synchronous exception from the kernel itself: the engine's breakpoint, or a defect. A probe on this
+/// function would hit its own breakpoint, so the function lies in the section that refuses probes.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.runtime_el1_sync")]
 extern "C" fn runtime_el1_sync(frame: &mut TrapFrame, esr: u64, far: u64) {
-    // SAFETY: trampoline/vectors.S calls this so: DAIF is masked, the frame is complete, and is returned to.
+    // SAFETY: trampoline/vectors.S calls this with DAIF masked and a complete frame, and returns to the frame.
     let Outcome::Kernel { esr, far } = (unsafe { handle_sync(frame, esr, far) }) else { return };
     if FAULT_HANDLER.get().is_some_and(|handler| handler(frame, esr, far)) {
         return;
     }
-    // SAFETY: the vectors have called this with DAIF masked and the complete frame, and the report does not return.
+    // SAFETY: the vectors have called this with DAIF masked and a complete frame, and the report does not return.
     unsafe { abandon(frame) };
     report::unexpected(frame, SYNCHRONOUS, esr, far)
 }
 
-/// Repairs faults of the kernel itself: it is given the registers, ESR_EL1 and FAR_EL1, and returns whether execution
-/// is to resume at the frame.
+/// A function that repairs faults of the kernel itself. It takes the registers, ESR_EL1 and FAR_EL1, and returns
+/// whether execution is to resume at the frame.
 pub type FaultHandler = fn(&mut TrapFrame, u64, u64) -> bool;
 
 static FAULT_HANDLER: Once<FaultHandler> = Once::new();
 
-/// Has `handler` called for every synchronous exception that the engine does not handle, before it is reported. The
-/// first handler stays.
+/// Registers `handler` for every synchronous exception that the engine does not handle. It is called before the
+/// exception is reported. Only the first handler is kept.
 ///
 /// # Safety
 ///
-/// The interrupted code must be able to go on with every frame that `handler` returns true for.
+/// The interrupted code must be able to go on with every frame for which `handler` returns true.
 pub unsafe fn set_fault_handler(handler: FaultHandler) {
     FAULT_HANDLER.call_once(|| handler);
 }
 
-/// The number of the vector of synchronous exceptions from EL1 on SP_EL1.
+/// The number of the vector for synchronous exceptions from EL1 with SP_EL1.
 const SYNCHRONOUS: u64 = 4;
 
-/// An interrupt.
+/// Handles an interrupt, then lets another task run if one is due.
 #[unsafe(no_mangle)]
 extern "C" fn runtime_el1_irq(frame: &mut TrapFrame) {
     interrupt::dispatch(frame.pc as usize);
     task::preempt(frame.pc as usize);
 }
 
-/// The number of the vector of fast interrupts from EL1 on SP_EL1.
+/// The number of the vector for fast interrupts from EL1 with SP_EL1.
 const FAST: u64 = 6;
 
-/// A fast interrupt. No hit is being handled, and no instruction stepped: both mask it.
+/// Handles a fast interrupt. No hit is being handled and no instruction is being stepped, because both mask fast
+/// interrupts.
 #[unsafe(no_mangle)]
 extern "C" fn runtime_el1_fiq(frame: &mut TrapFrame) {
     if !interrupt::fast::dispatch(frame) {
@@ -74,20 +75,20 @@ extern "C" fn runtime_el1_fiq(frame: &mut TrapFrame) {
     }
 }
 
-/// An exception that there is no reason for, by the vector with the number `vector`, from 0 to 15.
+/// Reports an exception that has no expected cause. It came by the vector with the number `vector`, from 0 to 15.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.runtime_unexpected")]
 extern "C" fn runtime_unexpected(frame: &mut TrapFrame, vector: u64, esr: u64, far: u64) -> ! {
-    // SAFETY: the vectors have called this with DAIF masked and the complete frame, and the report does not return.
+    // SAFETY: the vectors have called this with DAIF masked and a complete frame, and the report does not return.
     unsafe { abandon(frame) };
     report::unexpected(frame, vector, esr, far)
 }
 
-/// An exception whose trap frame had no room below the stack pointer. It runs on the emergency stack.
+/// Reports an exception whose trap frame does not fit below the stack pointer. Runs on the emergency stack.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".kprobes.text.runtime_stack_overflow")]
 extern "C" fn runtime_stack_overflow(frame: &mut TrapFrame, esr: u64, far: u64) -> ! {
-    // SAFETY: the vectors have called this with DAIF masked and the complete frame, and the report does not return.
+    // SAFETY: the vectors have called this with DAIF masked and a complete frame, and the report does not return.
     unsafe { abandon(frame) };
     report::stack_overflow(frame, esr, far)
 }

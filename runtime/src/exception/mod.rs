@@ -1,9 +1,9 @@
-//! Exceptions, from where `trampoline/vectors.S` has saved the registers.
+//! Exception handling, after `trampoline/vectors.S` has saved the registers.
 //!
-//! Two kinds are expected. Interrupts run their handler and may switch to another task. Synchronous exceptions belong
-//! to the probe engine, which is asked first. Everything else is a defect: it is reported in full, and the machine
-//! stops. A report must come out whatever is broken, so it takes no lock that the interrupted code may hold, needs no
-//! memory, and follows no pointer that it has not checked.
+//! Two kinds of exception are expected. An interrupt runs its handler and may switch to another task. A synchronous
+//! exception goes to the probe engine first. Every other exception is a defect: the kernel reports it in full, and the
+//! machine stops. A report must come out whatever is broken. So it takes no lock that the interrupted code may hold,
+//! needs no memory, and follows no pointer that it has not checked.
 
 #[cfg(any(target_os = "none", test))]
 mod cause;

@@ -1,4 +1,5 @@
-//! PSTATE in words, from the layout in which SPSR_EL1 saves it (Arm ARM, C5.2.19). Pure.
+//! PSTATE in words, from the layout in which SPSR_EL1 saves it (Arm ARM, C5.2.19). Pure, so that it is tested on the
+//! host.
 
 use core::fmt;
 
@@ -12,7 +13,8 @@ impl ProcessorState {
     }
 }
 
-/// As in `nZCv dAIf EL1h`: a letter is large when its bit is set. Of the other bits, those are named that are set.
+/// Prints, for example, `nZCv dAIf EL1h`. A letter is upper case if its bit is set. Other bits are named only if they
+/// are set.
 impl fmt::Display for ProcessorState {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         for (highest, names) in [(31, "nzcv"), (9, "daif")] {

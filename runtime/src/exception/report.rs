@@ -1,7 +1,7 @@
-//! The report of a defect: what happened, where, with which registers, in which task, called by whom.
+//! The report of a defect: what happened, where, with which registers, in which task, and the chain of callers.
 //!
-//! A report runs into probes, if there are any on what it prints with. The CPU that begins one has told the engine to leave
-//! them behind on this CPU before anything is called that can be probed.
+//! The functions that a report prints with may have probes on them. So before a CPU that reports calls anything that
+//! can be probed, it tells the engine that it abandons its probes.
 
 use core::fmt;
 
@@ -36,7 +36,7 @@ pub(super) fn stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
     let task = task::current();
     let stack = task.stack();
     let sp = frame.sp as usize;
-    // From where the guard begins to where a frame would begin to fit.
+    // From the start of the guard to where a frame would begin to fit.
     let is_overflow = (stack.start - STACK_SIZE..stack.start + TrapFrame::SIZE).contains(&sp);
     machine::stop(format_args!(
         "{} at {}: sp is {sp:#018x} and the stack from {:#018x} to {:#018x}",
@@ -47,12 +47,12 @@ pub(super) fn stack_overflow(frame: &TrapFrame, esr: u64, far: u64) -> ! {
     ))
 }
 
-/// Reports `reason` with the registers in `frame`, which were saved on this CPU, and stops the machine. It lies with the
-/// code that refuses probes, as it is called where a probe that is hit leads back here.
+/// Reports `reason` with the registers in `frame`, which were saved on this CPU, and stops the machine. Lies in the
+/// section that refuses probes, because a probe that is hit here would lead back here.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.runtime_fatal")]
 pub fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
-    // SAFETY: the report ends with the machine, and this is called with interrupts masked, as the hit is.
+    // SAFETY: the machine ends with the report. Interrupts are masked, because they are masked during a hit.
     unsafe { exception::abandon_cpu() };
     begin(frame, reason);
     println!("fatal: {reason}");
@@ -60,7 +60,7 @@ pub fn fatal(frame: &TrapFrame, reason: &dyn fmt::Display) -> ! {
     machine::stop(format_args!("{reason}, at {}", Place(frame)))
 }
 
-/// Begins a report, or ends the one that has failed.
+/// Begins a report. If a report on this CPU has failed already, stops the machine with one line instead.
 fn begin(frame: &TrapFrame, reason: &dyn fmt::Display) {
     if machine::begin_report() == Extent::Line {
         machine::stop(format_args!("another exception in a report: {reason} {:#018x}", frame.pc));
@@ -96,14 +96,14 @@ fn print_row(first: usize, registers: &[u64]) {
     println!();
 }
 
-/// Why the machine stops, to go on with a place in the code.
+/// Why the machine stops. A place in the code follows in the sentence.
 struct Reason {
     vector: u64,
     cause: Cause,
 }
 
 impl Reason {
-    /// IRQ and FIQ have no syndrome; what ESR_EL1 holds is that of an earlier exception.
+    /// IRQ and FIQ have no syndrome: ESR_EL1 still holds that of an earlier exception.
     fn is_interrupt(&self) -> bool {
         matches!(self.vector % 4, 1 | 2)
     }
@@ -115,13 +115,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Where the interrupted code is, and whose it is: `runtime::foo+0x1c/0x40 (task 3 main)`.
+/// The place of the interrupted code and its task: `runtime::foo+0x1c/0x40 (task 3 main)`.
 struct Place<'a>(&'a TrapFrame);
 
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let task = task::current();
-        // After a jump to nowhere pc says nothing; x30 tells who made it, as it was a call in all likelihood.
+        // After a jump to nowhere, pc says nothing. x30 then names the likely culprit, as the jump was most likely a
+        // call.
         let pc = self.0.pc as usize;
         if layout::text().contains(&pc) {
             write!(f, "{}", Symbolic(pc))?;
@@ -132,7 +133,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// What a vector is for (Arm ARM, D1.4.1).
+/// The name of a vector by its number (Arm ARM, D1.4.1).
 struct VectorName(u64);
 
 impl fmt::Display for VectorName {

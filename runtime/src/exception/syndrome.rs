@@ -1,4 +1,4 @@
-//! What ESR_EL1 says, in words: readers of a report do not know the encodings by heart.
+//! ESR_EL1 in words, so that readers of a report need not know the encodings.
 //!
 //! Pure, so that it is tested on the host. Names and encodings: Arm ARM, D24.2.40 (ESR_EL1).
 
@@ -8,10 +8,10 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Syndrome(pub u64);
 
-/// What an abort was about, as far as the syndrome tells.
+/// What a syndrome tells about an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort {
-    /// What the access was.
+    /// The kind of access.
     pub access: Access,
     /// The fault status code (DFSC or IFSC).
     pub status: FaultStatus,
@@ -32,31 +32,31 @@ pub enum Access {
     Maintenance,
 }
 
-/// A fault status code: DFSC of a data abort, IFSC of an instruction abort. They share their encoding.
+/// A fault status code: DFSC of a data abort or IFSC of an instruction abort. Both have the same encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultStatus(u8);
 
-/// The faults that a sentence about an abort tells apart.
+/// The kinds of fault that a sentence about an abort distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// No valid translation table entry.
+    /// The address has no valid translation table entry.
     Translation,
     /// The translation does not permit the access.
     Permission,
     /// The address is not aligned as the access requires.
     Alignment,
-    /// Anything else; its name says what.
+    /// Any other fault; the name of its status says which.
     Other,
 }
 
 impl Syndrome {
-    /// The exception class, bits 31 to 26.
+    /// Returns the exception class, bits 31 to 26.
     #[must_use]
     pub const fn class(self) -> u8 {
         (self.0 >> 26 & 0x3f) as u8
     }
 
-    /// The abort, if the exception is a data or instruction abort.
+    /// Returns the abort, if the exception is a data or instruction abort.
     #[must_use]
     pub const fn abort(self) -> Option<Abort> {
         let access = match self.class() {
@@ -67,11 +67,11 @@ impl Syndrome {
             _ => return None,
         };
         let status = FaultStatus((self.0 & 0x3f) as u8);
-        // FnV means something for one status only: a synchronous external abort that is not on a table walk.
+        // FnV has a meaning for one status only: a synchronous external abort that is not on a table walk.
         Some(Abort { access, status, address_valid: !(status.0 == 0b01_0000 && self.bit(10)) })
     }
 
-    /// Whether FAR_EL1 holds an address: for aborts, PC alignment faults, watchpoints (Arm ARM, D24.2.42).
+    /// Returns whether FAR_EL1 holds an address: for aborts, PC alignment faults and watchpoints (Arm ARM, D24.2.42).
     #[must_use]
     pub const fn has_address(self) -> bool {
         match self.abort() {
@@ -80,7 +80,7 @@ impl Syndrome {
         }
     }
 
-    /// The name of the exception class.
+    /// Returns the name of the exception class.
     #[must_use]
     pub const fn class_name(self) -> &'static str {
         match self.class() {
@@ -146,7 +146,7 @@ impl Syndrome {
 }
 
 impl FaultStatus {
-    /// The kind of fault.
+    /// Returns the kind of fault.
     #[must_use]
     pub const fn kind(self) -> FaultKind {
         match self.0 {
@@ -157,7 +157,7 @@ impl FaultStatus {
         }
     }
 
-    /// What the code is called, and the level of the table walk that it belongs to, where there is one.
+    /// Returns the name of the code, and the level of the table walk that it belongs to, if any.
     const fn name(self) -> (&'static str, Option<i8>) {
         let level = Some((self.0 & 0b11) as i8);
         match self.0 {
@@ -200,7 +200,7 @@ impl fmt::Display for FaultStatus {
     }
 }
 
-/// The class and what its syndrome bits say, as in `data abort: write, permission fault, level 3`.
+/// Prints the class and the meaning of its syndrome bits: `data abort: write, permission fault, level 3`.
 impl fmt::Display for Syndrome {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(self.class_name())?;
@@ -223,7 +223,7 @@ impl fmt::Display for Syndrome {
         match self.class() {
             0x0d => write!(f, ": BTYPE {}", self.field(1, 0)),
             0x15..=0x17 | 0x3c => write!(f, ": immediate {:#x}", self.field(15, 0)),
-            // The register in the form that assemblers take for any register (Arm ARM, C5.1.2).
+            // The register in the form that assemblers accept for any register (Arm ARM, C5.1.2).
             0x18 => write!(
                 f,
                 ": {} S{}_{}_C{}_C{}_{}",
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(text(0xbe00_0011), "SError interrupt: asynchronous external abort");
         assert_eq!(text(0xbf00_0042), "SError interrupt: implementation defined 0x42");
         assert_eq!(text(0x7200_0001), "pointer authentication failure: instruction key B");
-        // MRS x0, SCTLR_EL1, and MSR with a number in which every field is another.
+        // MRS x0, SCTLR_EL1, and an MSR whose fields all have different values.
         let system = "trapped MSR, MRS or system instruction";
         assert_eq!(text(0x6200_0000 | 3 << 20 | 1 << 10 | 1), format!("{system}: read of S3_0_C1_C0_0"));
         let esr = 0x6200_0000 | 2 << 20 | 7 << 17 | 5 << 14 | 15 << 10 | 14 << 1;

@@ -1,20 +1,20 @@
-//! Masked interrupts as a value: who has one runs without being interrupted or preempted, and drops it to go back.
+//! Masked interrupts as a value: while an [`IrqMask`] lives, its task is neither interrupted nor preempted.
 //!
 //! The values nest in any order: `let a = A.lock(); let b = B.lock(); drop(a);` leaves interrupts masked for `b`. So no
-//! value knows what it goes back to. It is counted how many there are, and the last to be dropped restores the masks
-//! that the first found.
+//! value can store the state to go back to. Instead, the task counts its values. Dropping the last one restores the
+//! masks that the first one found.
 //!
 //! The count and the masks belong to the task. An exception that comes while there are values runs in the name of the
-//! same task, and drops those that it makes before it returns, so it finds a count and leaves it. A switch finds
-//! exactly one value, that of the code that switches: every other one would be masking interrupts for a lock that
-//! the next task might wait for in vain. It is left in the task that is left, with the masks to be restored on that
-//! task's way out, be they those of a call or of an interrupt; and the next task finds its own. A new task has none: it
-//! runs with interrupts masked by the switch to it until it unmasks them itself, as the idle task does at the end of
-//! the boot.
+//! same task. It drops the values that it makes before it returns, so it leaves the count as it found it.
 //!
-//! That the count is the task's is right where tasks move between CPUs, because a task moves only while it does not run:
-//! with interrupts masked it keeps its CPU, and the count that is left in it at a switch is that one of the code that
-//! switches, which goes on with it on whatever CPU.
+//! A switch finds exactly one value, that of the code that switches. Any other value would mask interrupts for a lock
+//! that the next task might wait for in vain. The one value stays with the task that is left, with the masks to restore
+//! on that task's way out of its call or interrupt. The next task finds its own value. A new task has none: the switch
+//! to it leaves interrupts masked, and the task unmasks them itself, as the idle task does at the end of the boot.
+//!
+//! A count per task is right although tasks move between CPUs, because a task moves only while it does not run. With
+//! interrupts masked, it keeps its CPU. The count that a switch leaves in the task is the one of the code that
+//! switches, and that code goes on with it on whichever CPU runs the task next.
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -23,30 +23,31 @@ use aarch64_cpu::registers::{DAIF, Readable, Writeable};
 
 use crate::task;
 
-/// What a task has to know to unmask interrupts.
+/// The state that a task needs to unmask interrupts.
 ///
-/// Touched by the task itself and by the exceptions that it takes. All that a breakpoint could find half done, it
-/// leaves as it was: the masks are written when the count says that they are taken, and read while it still does.
+/// Only the task itself and the exceptions that it takes access it. A breakpoint may come between any two accesses, and
+/// it restores whatever it finds half done: the masks are written after the count says that they are taken, and read
+/// while it still says so.
 pub(crate) struct Nesting {
-    /// How many [`IrqMask`]s there are.
+    /// The number of [`IrqMask`]s that live.
     depth: AtomicU32,
     /// PSTATE.DAIF before the first of them.
     found: AtomicU64,
 }
 
 impl Nesting {
-    /// Of a task that has no [`IrqMask`].
+    /// Creates the state of a task that has no [`IrqMask`].
     pub(crate) const fn new() -> Self {
         Self { depth: AtomicU32::new(0), found: AtomicU64::new(0) }
     }
 
-    /// How many [`IrqMask`]s there are. It is that of the current task only.
+    /// Returns the number of [`IrqMask`]s that live. Correct for the current task only.
     pub(crate) fn depth(&self) -> u32 {
         self.depth.load(Ordering::Relaxed)
     }
 }
 
-/// Interrupts are masked on this CPU as long as this lives, and until all others that live have been dropped.
+/// Masks interrupts on this CPU until this value and all others that live have been dropped.
 ///
 /// PSTATE belongs to the CPU and the code that runs on it, so the value cannot be sent to another task.
 pub struct IrqMask {
@@ -56,16 +57,16 @@ pub struct IrqMask {
 
 impl IrqMask {
     /// Masks interrupts.
-    // Not inlined, as every lock would be larger by it; and with the code that refuses probes, as text is written with
-    // interrupts masked.
+    // Not inlined, because that would enlarge every lock. In the section that refuses probes, because instructions are
+    // patched with interrupts masked.
     #[inline(never)]
     #[unsafe(link_section = ".kprobes.text.irq_mask_new")]
     #[must_use]
     pub fn new() -> Self {
         let found = DAIF.get();
         DAIF.set(found | DAIF::I::Masked.value);
-        // The register accesses do not tell the compiler that memory is concerned: nothing that belongs after them
-        // may be moved before.
+        // The compiler does not know that the register accesses concern memory. The fence keeps memory accesses from
+        // moving before them.
         compiler_fence(Ordering::SeqCst);
         let nesting = &task::current_task().irq_nesting;
         let depth = nesting.depth();
@@ -77,15 +78,15 @@ impl IrqMask {
         Self { was_enabled: found & DAIF::I::Masked.value == 0, _not_send: PhantomData }
     }
 
-    /// Whether interrupts were unmasked before.
+    /// Returns whether interrupts were unmasked before this value was made.
     #[inline]
     #[must_use]
     pub fn was_enabled(&self) -> bool {
         self.was_enabled
     }
 
-    /// Lets SErrors, interrupts and fast interrupts come, whatever was masked: the first thing that a task does. It has
-    /// no [`IrqMask`].
+    /// Unmasks SErrors, interrupts and fast interrupts, whatever was masked. A new task calls this first, without any
+    /// [`IrqMask`].
     #[inline]
     pub(crate) fn enable_all() {
         compiler_fence(Ordering::SeqCst);
@@ -100,7 +101,7 @@ impl Default for IrqMask {
 }
 
 impl IrqMask {
-    /// Drops this without the compiler's function that drops a value, which may be one by itself that can be probed.
+    /// Drops this value without the compiler's drop function, which may be a separate function that can be probed.
     #[inline(always)]
     pub(crate) fn end(self) {
         core::mem::forget(self);

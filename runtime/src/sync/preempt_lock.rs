@@ -1,4 +1,4 @@
-//! The lock for data that only tasks share, and no interrupt handler touches.
+//! The lock for data that only tasks share and that no interrupt handler accesses.
 
 use core::ops::{Deref, DerefMut};
 
@@ -7,34 +7,34 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 use super::PreemptMask;
 use crate::task;
 
-/// A spin lock that forbids preemption on its CPU while it is held, and while it is waited for.
+/// A spin lock that masks preemption on its CPU while it is held, and while a task waits for it.
 ///
-/// A task that preempted the holder and asked for the same lock would spin until its quantum is over, and tasks on other
-/// CPUs as long. That cannot happen; but interrupts come, so a CPU that waits can be held in a rendezvous, and one that
-/// holds the lock may do so for longer than interrupts can be masked. Interrupt handlers and probe handlers must not
-/// take one, nor what runs while other CPUs are held.
+/// A task that preempted the holder and asked for the same lock would spin until its quantum is over, and tasks on
+/// other CPUs would spin as long. Masked preemption prevents that. Interrupts still come, so a CPU that waits can be
+/// held in a rendezvous, and the lock may be held for longer than interrupts can be masked. Interrupt handlers, probe
+/// handlers and code that runs while other CPUs are held must not take one.
 pub struct PreemptLock<T> {
     data: SpinMutex<T>,
 }
 
-/// Access to the data of a [`PreemptLock`], until dropped.
+/// Access to the data of a [`PreemptLock`] until it is dropped.
 pub struct PreemptGuard<'a, T> {
-    // Fields drop in the order of their declaration: the lock is free before the task can be preempted.
+    // Fields drop in the order of their declaration: the lock is released before the task can be preempted.
     data: SpinMutexGuard<'a, T>,
     _mask: PreemptMask,
 }
 
 impl<T> PreemptLock<T> {
-    /// A free lock around `data`.
+    /// Creates a free lock around `data`.
     pub const fn new(data: T) -> Self {
         Self { data: SpinMutex::new(data) }
     }
 
-    /// Forbids preemption and waits for the lock.
+    /// Masks preemption and waits for the lock.
     ///
     /// # Panics
     ///
-    /// Where there is an [`IrqMask`](super::IrqMask): see [`sync`](super).
+    /// Panics if there is an [`IrqMask`](super::IrqMask): see the order of locks in [`sync`](super).
     #[inline]
     pub fn lock(&self) -> PreemptGuard<'_, T> {
         let depth = task::current_task().irq_nesting.depth();

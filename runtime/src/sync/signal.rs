@@ -1,33 +1,34 @@
-//! How a task that has deadlines of its own is told of something before.
+//! Wakes a task that sleeps until a deadline of its own.
 
 use fallible::Arc;
 
 use super::IrqLock;
 use crate::task::{Task, scheduler};
 
-/// A signal to one task, which waits for it until a deadline. It stays set until the task has seen it, so none is lost; several
-/// that come before are one.
+/// A signal to one task, which waits for it until a deadline. The signal stays set until the task has seen it, so none
+/// is lost. Signals that are set again before that are merged into one.
 ///
-/// The task is among the sleepers of its CPU, and known here, from before the lock is free: who sets the signal finds it set
-/// by no CPU and the task asleep, or on its way there, on another CPU; or the task finds the signal. And the task is
-/// forgotten before it returns, under the lock that is held while it is woken: it is not woken from another sleep.
+/// A task that waits enters the sleepers of its CPU and the state of the signal before it releases the lock. So code
+/// that sets the signal later finds the task: it is asleep, or on its way to sleep on another CPU. If the signal was
+/// set earlier, the task finds it set. The task leaves the state before `wait_until` returns, under the lock that is
+/// held while it is woken. So a signal never wakes it from another sleep.
 pub struct Signal {
     state: IrqLock<State>,
 }
 
 struct State {
     is_set: bool,
-    /// The task that waits.
+    /// The task that waits, if one does.
     sleeper: Option<Arc<Task>>,
 }
 
 impl Signal {
-    /// A signal that is not set.
+    /// Creates a signal that is not set.
     pub const fn new() -> Self {
         Self { state: IrqLock::new(State { is_set: false, sleeper: None }) }
     }
 
-    /// Sets it. Interrupt handlers may call it.
+    /// Sets the signal and wakes the task that waits for it. Interrupt handlers may call this.
     pub fn set(&self) {
         let mut state = self.state.lock();
         state.is_set = true;
@@ -36,12 +37,12 @@ impl Signal {
         }
     }
 
-    /// Returns when it is set, at once if it is already, or when the counter reads `deadline`. It is not set then. One task
-    /// alone may wait.
+    /// Waits until the signal is set, or until the counter reads `deadline`. Returns at once if the signal is set
+    /// already. Clears the signal. Only one task may wait.
     ///
     /// # Panics
     ///
-    /// Where interrupts or preemption are masked, so in a handler or under a lock: neither can wait.
+    /// Panics if interrupts or preemption are masked, as in a handler or under a lock: such code cannot wait.
     pub fn wait_until(&self, deadline: u64) {
         let mask = scheduler::mask_to_switch();
         let mut state = self.state.lock();

@@ -7,10 +7,11 @@ use core::ptr;
 
 use super::Task;
 
-/// What a procedure call preserves (AAPCS64, section 6.1.1): a switch is a call, so nothing else lives across it.
+/// The registers that a procedure call preserves (AAPCS64, section 6.1.1). A switch is a call, so no other register
+/// lives across it.
 ///
-/// There is no SIMD and floating-point state: the image is built without. The interrupt masks are not part of it
-/// either: a switch happens with interrupts masked, and each task restores, on its own way out, what it had.
+/// There is no SIMD and floating-point state, because the image is built without it. The interrupt masks are not part
+/// of it either: a switch happens with interrupts masked, and each task restores its own masks on its way out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
@@ -26,15 +27,15 @@ pub struct Context {
 /// The saved registers of a task. They belong to the scheduler; backtraces read them.
 pub struct ContextCell(UnsafeCell<Context>);
 
-// SAFETY: written by the switch away from the task and read by the switch to it, which the scheduler keeps apart;
-// others read them, of a task that does not run, by `read`, and take what they see as a hint.
+// SAFETY: the switch away from the task writes the registers and the switch to it reads them; the scheduler's locks
+// order the two. `read` may race with a switch; its callers take the values as a hint.
 unsafe impl Sync for ContextCell {}
 
 unsafe extern "C" {
-    /// Saves the registers in the context of the task `from`, takes those of the task `to`, and makes that the
-    /// current task.
+    /// Saves the registers in the context of the task `from`, loads those of the task `to`, and makes `to` the current
+    /// task.
     fn context_switch(from: *const c_void, to: *const c_void);
-    /// Where a new task begins; not a function to call.
+    /// The entry point of a new task. Not a function to call.
     fn context_first_entry();
 }
 
@@ -46,12 +47,12 @@ core::arch::global_asm!(
 );
 
 impl ContextCell {
-    /// Of a task that is running: the first switch away from it fills it.
+    /// Creates the context of a task that is running. The first switch away from the task fills it.
     pub const fn running() -> Self {
         Self(UnsafeCell::new(Context { callee_saved: [0; 10], frame_pointer: 0, link: 0, stack_pointer: 0 }))
     }
 
-    /// Of a task that has yet to run, on a stack whose highest address is `top`.
+    /// Creates the context of a task that has yet to run, on a stack that ends at the address `top`, exclusive.
     pub fn new(top: usize) -> Self {
         Self(UnsafeCell::new(Context {
             callee_saved: [0; 10],
@@ -61,21 +62,22 @@ impl ContextCell {
         }))
     }
 
-    /// The registers as they were saved last; of use only while the task does not run.
+    /// Returns the registers as they were saved last. They are valid only while the task does not run.
     pub fn read(&self) -> Context {
-        // SAFETY: plain integers, always initialised. A task that is switched out meanwhile may tear them, and the
-        // walk that starts from them checks every address.
+        // SAFETY: the context holds plain integers that are always initialised. If the task is switched meanwhile, the
+        // values may be torn; the walk that starts from them checks every address.
         unsafe { self.0.get().read_volatile() }
     }
 }
 
-/// Switches from the current task to `to`; returns when the task is switched to again.
+/// Switches from the current task to `to`. Returns when the current task is switched to again.
 ///
 /// # Safety
 ///
-/// Interrupts are masked. `from` is the current task. `to` is not running on any CPU, its context is complete, and
-/// it and its stack stay until it is switched away from.
+/// Interrupts are masked. `from` is the current task. `to` is not running on any CPU, and its context is complete. `to`
+/// and its stack live until it is switched away from.
 pub unsafe fn switch(from: &Task, to: &Task) {
-    // SAFETY: the caller's promise; both contexts lie where the assembly is told by TASK_CONTEXT.
+    // SAFETY: the caller guarantees the state of both tasks (see # Safety). TASK_CONTEXT tells the assembly where their
+    // contexts lie.
     unsafe { context_switch(ptr::from_ref(from).cast(), ptr::from_ref(to).cast()) }
 }

@@ -1,4 +1,4 @@
-//! What the kernel keeps of a task.
+//! The task control block: all data that the kernel keeps for a task.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -22,57 +22,57 @@ use crate::sync::{IrqLock, IrqNesting, PreemptNesting, WaitQueue};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// It could run, and another does.
+    /// The task could run, and another task does.
     Ready,
-    /// It runs.
+    /// The task has a CPU.
     Running,
-    /// It waits for a deadline.
+    /// The task waits for a deadline.
     Sleeping,
-    /// It waits in a [`WaitQueue`].
+    /// The task waits in a [`WaitQueue`].
     Waiting,
-    /// It has run.
+    /// The task has ended.
     Exited,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A task. `cpu_state`, `calls`, `id`, `cpu` and `short_name` come first: they are what a probe hit uses. Cache lines of its own,
-/// as its CPU writes to it.
+/// A task. `cpu_state`, `calls`, `id`, `cpu` and `short_name` come first because a probe hit uses them. The task has
+/// cache lines of its own because its CPU writes to it.
 #[repr(C, align(64))]
 pub struct Task {
-    /// What the engine keeps for `cpu`, and changes with it.
+    /// The engine's state for `cpu`. It changes whenever `cpu` changes.
     cpu_state: AtomicPtr<CpuState>,
-    /// What the engine keeps of it.
+    /// The engine's state for this task: the calls whose returns it follows.
     pub(crate) calls: TaskCalls,
     id: AtomicU64,
-    /// The dense number of the CPU that runs it, or has run it last, or is to run it first. It changes only while the
-    /// registers are saved and no CPU runs it, under the lock of the CPU that it leaves.
+    /// The dense number of the CPU that runs the task, or ran it last, or is to run it first. It changes only while the
+    /// registers are saved and no CPU runs the task, under the lock of the CPU that the task leaves.
     cpu: AtomicUsize,
-    /// The beginning of the name, filled up with zeros.
+    /// The first bytes of the name, padded with zeros.
     short_name: [u8; 16],
     pub(super) context: ContextCell,
     pub(super) link: Link,
     pub(super) name: Cow<'static, str>,
     state: AtomicU8,
-    /// Its masking of interrupts.
+    /// The state of its [`IrqMask`](crate::sync::IrqMask)s.
     pub(crate) irq_nesting: IrqNesting,
-    /// Its masking of preemption.
+    /// The state of its [`PreemptMask`](crate::sync::PreemptMask)s.
     pub(crate) preempt_nesting: PreemptNesting,
-    /// Whether it stays on its CPU.
+    /// Whether the task must stay on its CPU.
     pub(super) is_pinned: bool,
-    /// Where an interrupt has preempted it, a virtual address; 0 while it runs, and if it gave up its CPU in a call.
+    /// The virtual address at which an interrupt preempted the task. 0 if it runs, or gave up its CPU in a call.
     preempted_at: AtomicUsize,
-    /// The counter when it became ready, of a task that is.
+    /// The counter when the task became ready. Valid while it is ready.
     ready_since: AtomicU64,
-    /// The counter at which a sleeper wakes.
+    /// The counter at which the task wakes. Valid while it sleeps.
     pub(super) deadline: AtomicU64,
-    /// For how many ticks of the counter it has run, until it was last switched away from.
+    /// The counter ticks for which the task has run, up to when it was last switched away from.
     pub(super) run_ticks: AtomicU64,
-    /// How often it has been switched to.
+    /// How often the task has been switched to.
     pub(super) turns: AtomicU64,
-    /// The lowest address of the stack. It remains when the stack is gone.
+    /// The lowest address of the stack. It stays set after the stack has been freed.
     stack_base: AtomicUsize,
-    /// None for the idle tasks, which do not own theirs, and once the task is released.
+    /// `None` for idle tasks, which do not own their stacks, and after the task has been released.
     pub(super) stack: IrqLock<Option<Stack>>,
     pub(super) body: IrqLock<Option<Box<dyn FnOnce() + Send>>>,
     pub(super) is_released: AtomicBool,
@@ -80,7 +80,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The idle task of a CPU, before it is adopted.
+    /// Creates the idle task of a CPU, before the CPU adopts it.
     pub const fn idle() -> Self {
         Self {
             cpu_state: AtomicPtr::new(ptr::null_mut()),
@@ -108,7 +108,8 @@ impl Task {
         }
     }
 
-    /// A task that is to run `body`: on the CPU with the dense number `cpu` alone, or on any.
+    /// Creates a task that is to run `body`: only on the CPU with the dense number `cpu`, or on any CPU if `cpu` is
+    /// `None`.
     pub fn new(name: String, cpu: Option<usize>, stack: Stack, body: Box<dyn FnOnce() + Send>) -> Self {
         let bounds = stack.range();
         let mut short_name = [0; 16];
@@ -129,57 +130,59 @@ impl Task {
         task
     }
 
-    /// Its number.
+    /// Returns the task's number, which no other task ever has.
     #[inline(always)]
     pub fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// The dense number of the CPU that it belongs to.
+    /// Returns the dense number of the CPU that the task belongs to.
     #[inline(always)]
     pub fn cpu(&self) -> usize {
         self.cpu.load(Ordering::Relaxed)
     }
 
-    /// Makes it belong to the CPU with the dense number `cpu`. No CPU runs it, and the caller has the lock of the CPU that
-    /// it has belonged to, or has just made it.
+    /// Moves the task to the CPU with the dense number `cpu`. No CPU runs the task. The caller holds the lock of the
+    /// CPU that the task has belonged to, or has just created the task.
     pub(super) fn set_cpu(&self, cpu: usize) {
         self.cpu.store(cpu, Ordering::Relaxed);
         self.cpu_state.store(ptr::from_ref(CpuState::of(cpu)).cast_mut(), Ordering::Relaxed);
     }
 
-    /// It has become ready when the counter read `now`.
+    /// Marks the task as ready since the counter read `now`.
     pub(super) fn set_ready(&self, now: u64) {
         self.ready_since.store(now, Ordering::Relaxed);
         self.set_state(State::Ready);
     }
 
-    /// The counter when it became ready, of a task that is.
+    /// Returns the counter when the task became ready. Valid while it is ready.
     pub(super) fn ready_since(&self) -> u64 {
         self.ready_since.load(Ordering::Relaxed)
     }
 
-    /// Where an interrupt has preempted it, a virtual address; 0 while it runs, and if it gave up its CPU in a call.
+    /// Returns the virtual address at which an interrupt preempted the task. 0 if it runs, or gave up its CPU in a
+    /// call.
     pub(super) fn preempted_at(&self) -> usize {
         self.preempted_at.load(Ordering::Relaxed)
     }
 
-    /// Says where it is about to be preempted. It is its own, with interrupts masked.
+    /// Stores the virtual address at which the task is about to be preempted. Only the task itself calls this, with
+    /// interrupts masked.
     pub(super) fn set_preempted_at(&self, pc: usize) {
         self.preempted_at.store(pc, Ordering::Relaxed);
     }
 
-    /// The counter at which it wakes, of a sleeper.
+    /// Returns the counter at which the task wakes. Valid while it sleeps.
     pub fn deadline(&self) -> u64 {
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// Says what it is doing from now on.
+    /// Sets the state, with release ordering.
     pub fn set_state(&self, state: State) {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// What it is doing.
+    /// Returns the state, with acquire ordering.
     pub fn state(&self) -> State {
         match self.state.load(Ordering::Acquire) {
             0 => State::Ready,
@@ -190,19 +193,19 @@ impl Task {
         }
     }
 
-    /// Gives an idle task its CPU, its number and the lowest address of the stack that it is running on.
+    /// Gives an idle task its CPU, its number, and the lowest address of the stack that it is running on.
     pub fn adopt(&self, cpu: usize, stack_base: usize) {
         self.set_cpu(cpu);
         self.id.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.stack_base.store(stack_base, Ordering::Relaxed);
     }
 
-    /// The saved registers, of use while it does not run.
+    /// Returns the saved registers. They are valid only while the task does not run.
     pub fn context(&self) -> Context {
         self.context.read()
     }
 
-    /// The virtual addresses of its stack.
+    /// Returns the virtual addresses of the stack.
     pub fn stack_bounds(&self) -> Range<usize> {
         let base = self.stack_base.load(Ordering::Relaxed);
         base..base + STACK_SIZE

@@ -1,4 +1,4 @@
-//! What a CPU does when there is nothing to do: the context that it was started in.
+//! The idle task of a CPU: the context that the CPU was started in, which runs when no task is ready.
 
 use aarch64_cpu::registers::{Readable, SP, TPIDR_EL1, Writeable};
 
@@ -9,46 +9,45 @@ use crate::sync::IrqMask;
 
 static IDLE: PerCpu<Task> = PerCpu::new([const { Task::idle() }; MAX_CPUS]);
 
-/// The idle task of the CPU with the dense number `cpu`.
+/// Returns the idle task of the CPU with the dense number `cpu`.
 pub fn of(cpu: usize) -> &'static Task {
     IDLE.of(cpu)
 }
 
-/// The idle tasks of all CPUs that have been started.
+/// Iterates over the idle tasks of all CPUs that have been started.
 pub fn all() -> impl Iterator<Item = &'static Task> {
     IDLE.iter().filter(|task| task.id() != 0)
 }
 
-/// Makes what this CPU executes its idle task, so that everything that asks for the current task or CPU has an
-/// answer: the first thing that a CPU does in Rust.
+/// Makes the running code the idle task of this CPU, so that the CPU has a current task and a number. A CPU calls this
+/// before any other Rust code.
 ///
 /// # Safety
 ///
-/// `cpu` is the dense number of this CPU, and it is called once for each. The stack is the upper half of a window
-/// of twice its size, as all stacks are.
+/// `cpu` is the dense number of this CPU, and this is the only call for it. The stack is the upper half of a window of
+/// twice its size, as all stacks are.
 pub unsafe fn adopt_cpu(cpu: usize) {
     let task = IDLE.of(cpu);
     task.adopt(cpu, SP.get() as usize & !(STACK_SIZE - 1));
     TPIDR_EL1.set((&raw const *task) as u64);
 }
 
-/// Ends the boot of the first CPU: starts the reaper, and the task `name` that runs `main`; and is the idle task from
-/// then on.
+/// Ends the boot of the first CPU: spawns the reaper, and the task `name` that runs `main`. Then becomes the idle task.
 pub fn start(name: &str, main: fn()) -> ! {
     spawn("reaper", reaper::reap);
     spawn(name, main);
     run_idle()
 }
 
-/// Ends the boot of a CPU: lets interrupts come, and is the idle task from then on.
+/// Ends the boot of a CPU: unmasks interrupts, then becomes the idle task.
 pub(crate) fn run_idle() -> ! {
     IrqMask::enable_all();
     run()
 }
 
-/// What an idle task does. The first call looks for tasks, and tells the others that this CPU is idle. From then on an
-/// interrupt that is due to a task switches to it before the loop goes on, so there is no moment at which a ready task is
-/// overlooked and the CPU waits.
+/// Runs the idle task. The first `preempt_now` looks for tasks, and tells the other CPUs that this CPU is idle. From
+/// then on, an interrupt that makes a task due switches to it before the loop goes on. So the CPU never waits while it
+/// overlooks a ready task.
 fn run() -> ! {
     loop {
         preempt_now();

@@ -1,4 +1,4 @@
-//! How tasks begin and end, and what a task does with itself in between.
+//! The life of a task: spawning, yielding, sleeping and exiting.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -10,22 +10,23 @@ use crate::memory::stack::Stack;
 use crate::sync::IrqMask;
 use crate::{smp, time};
 
-/// A task that was spawned. To drop it leaves the task to itself.
+/// A handle to a spawned task. Dropping the handle detaches the task.
 pub struct JoinHandle {
     task: Arc<Task>,
 }
 
 impl JoinHandle {
-    /// The number of the task.
+    /// Returns the number of the task.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.task.id()
     }
 
-    /// Waits until the task has exited and all memory that it had is free again.
+    /// Waits until the task has exited and all its memory has been freed.
     pub fn join(self) {
         self.task.released.wait_until(|| self.task.is_released.load(Ordering::Acquire).then_some(()));
-        // The reaper still has it, for a moment, and so may a list of tasks. The last reference that is dropped frees it.
+        // The reaper still holds a reference for a moment, and a task list may. Dropping the last reference frees the
+        // task.
         while Arc::strong_count(&self.task) > 1 {
             yield_now();
         }
@@ -36,29 +37,29 @@ impl JoinHandle {
 ///
 /// # Panics
 ///
-/// Where there is no memory for the task, and where interrupts or preemption are masked.
+/// Panics if there is no memory for the task, or if interrupts or preemption are masked.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle {
     try_spawn(name, body).unwrap_or_else(|error| panic!("the task {name:?} cannot be started: {error}"))
 }
 
-/// The same, where memory may be scarce.
+/// Starts a task that runs `body` and exits. For callers that can handle a lack of memory.
 ///
 /// # Errors
 ///
-/// There is no memory for the task, or for its stack.
+/// Returns an error if there is no memory for the task or for its stack.
 ///
 /// # Panics
 ///
-/// Where interrupts or preemption are masked.
+/// Panics if interrupts or preemption are masked.
 pub fn try_spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle, OutOfMemory> {
     start(name, None, body)
 }
 
-/// Starts a task that runs `body` on the CPU with the dense number `cpu`, and there alone, and exits.
+/// Starts a task that runs `body`, only on the CPU with the dense number `cpu`, and exits.
 ///
 /// # Panics
 ///
-/// Where that CPU does not run, and as [`spawn`] does.
+/// Panics if that CPU does not run, if there is no memory for the task, or if interrupts or preemption are masked.
 pub fn spawn_on(cpu: usize, name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle {
     assert!(smp::is_running(cpu), "there is no CPU {cpu} for a new task {name:?}");
     start(name, Some(cpu), body).unwrap_or_else(|error| panic!("the task {name:?} cannot be started: {error}"))
@@ -72,10 +73,10 @@ fn start(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -
     Ok(JoinHandle { task })
 }
 
-/// Where a task begins, from `trampoline/context.S`, with interrupts masked.
+/// The first function of a task. `trampoline/context.S` calls it with interrupts masked.
 #[unsafe(no_mangle)]
 extern "C" fn task_main() -> ! {
-    // SAFETY: the task has just been switched to for the first time.
+    // SAFETY: a switch has just led here for the first time, and left this CPU's lock locked.
     unsafe { scheduler::finish_switch() };
     IrqMask::enable_all();
     let body = current_task().body.lock().take();
@@ -85,7 +86,7 @@ extern "C" fn task_main() -> ! {
     exit()
 }
 
-/// Lets the other tasks that are ready run first.
+/// Lets other ready tasks run before the current task goes on.
 pub fn yield_now() {
     scheduler::reschedule(&scheduler::mask_to_switch());
 }
@@ -95,7 +96,7 @@ pub fn sleep(duration: Duration) {
     scheduler::sleep_until(time::counter().saturating_add(time::ticks(duration)));
 }
 
-/// Ends the current task. Values that its functions own are not dropped.
+/// Ends the current task. The values that its functions own are not dropped.
 pub fn exit() -> ! {
     let mask = scheduler::mask_to_switch();
     drop(scheduler::leave_for(State::Exited, &mask));

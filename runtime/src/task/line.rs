@@ -1,26 +1,29 @@
-//! Who runs next, and where a new task goes: the decisions, apart from what they are applied to. Pure.
+//! The order of ready tasks, and the CPU for a new task: the decisions as pure functions, apart from the data they
+//! apply to.
 //!
-//! All ready tasks of the machine stand in one line, in the order in which they became ready. That each CPU has a queue of
-//! its own is how the line is kept, so that CPUs seldom meet at a lock; it is no order of its own. A CPU that picks takes
-//! the task that has been ready longest: the first in its own queue, unless the first in another has been so for longer.
+//! All ready tasks of the machine form one line, ordered by when they became ready. Each CPU has its own queue only so
+//! that CPUs seldom contend for a lock; the queues are how the line is stored, not an order of their own. A CPU that
+//! picks takes the task that has been ready longest: the first in its own queue, unless the first in another queue has
+//! been ready for longer.
 //!
-//! **What follows.** A ready task is overtaken by none that became ready later. So tasks that compute get the same share,
-//! however many there are and wherever they were put: between two turns of one, every other has one turn. Where all
-//! queues are of the same length, none is taken from another: the first in a queue has been ready for as many quanta as
-//! the queue is long when its CPU picks, and the firsts of the others for at most that. Where the lengths differ, tasks
-//! move at every quantum, and share the difference.
+//! **What follows.** No task that became ready later overtakes a ready task. So tasks that compute get equal shares,
+//! however many there are and wherever they started: between two turns of one task, every other task has one turn. If
+//! all queues are equally long, no task is taken from another queue: when a CPU picks, the first task in its queue has
+//! been ready for as many quanta as the queue is long, and the first tasks in other queues for at most that. If the
+//! lengths differ, tasks move at every quantum, and share the difference.
 
-/// Published for a queue that no task is in.
+/// The ready time that is published for a queue without a task.
 pub const NOBODY: u64 = u64::MAX;
 
-/// The CPU whose first task has been ready longest, if it has been for longer than since `own`. `others` are CPUs, and since
-/// when the first tasks in their queues have been ready.
+/// Returns the CPU whose first task has been ready longest, if it became ready before `own`. `others` are CPUs, each
+/// with the time since when the first task in its queue has been ready.
 pub fn first_in_line(own: u64, others: impl Iterator<Item = (usize, u64)>) -> Option<usize> {
     let first = others.min_by_key(|(_, since)| *since).filter(|(_, since)| *since < own);
     first.map(|(cpu, _)| cpu)
 }
 
-/// The CPU that has the fewest tasks, the first of several. `loads` are CPUs and how many tasks they have.
+/// Returns the CPU that has the fewest tasks, the first such CPU of several. `loads` are CPUs with their numbers of
+/// tasks.
 pub fn least_loaded(loads: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     loads.min_by_key(|(_, load)| *load).map(|(cpu, _)| cpu)
 }
@@ -47,7 +50,7 @@ mod tests {
         assert_eq!(least_loaded(core::iter::empty()), None);
     }
 
-    /// CPUs on which tasks compute. The quanta of CPU n end n ticks after those of CPU 0.
+    /// A model of CPUs on which tasks compute. The quanta of CPU n end n ticks after those of CPU 0.
     struct Model {
         queues: Vec<VecDeque<(u64, usize)>>,
         running: Vec<Option<usize>>,
@@ -59,7 +62,7 @@ mod tests {
     const QUANTUM: u64 = 16;
 
     impl Model {
-        /// `tasks` tasks that have all become ready on CPU 0.
+        /// Creates a model in which `tasks` tasks have become ready on CPU 0.
         fn new(cpus: usize, tasks: usize) -> Self {
             let mut queues = vec![VecDeque::new(); cpus];
             queues[0] = (0..tasks).map(|task| (task as u64, task)).collect();

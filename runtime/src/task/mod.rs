@@ -1,9 +1,10 @@
-//! Kernel tasks: threads of the kernel, each with its own stack, that take turns on a CPU.
+//! Kernel tasks: threads of the kernel, each with its own stack, that take turns on the CPUs.
 //!
-//! **Life.** [`spawn`] makes a task: a number that is never given again, a name, a stack that is not mapped below, and
-//! a closure. It is ready, on the CPU that has the fewest tasks, or on one that it is pinned to ([`spawn_on`]). It runs, and
-//! may sleep, or wait in a [`WaitQueue`](crate::sync::WaitQueue); when its closure returns, or it calls [`exit`], it has
-//! exited. The next task on its CPU hands it to the reaper, which frees its stack; [`JoinHandle::join`] returns after that.
+//! **Life.** [`spawn`] makes a task. It has a number that is never reused, a name, a stack with unmapped memory below
+//! it, and a closure. It is ready on the CPU that has the fewest tasks, or on the CPU that it is pinned to
+//! ([`spawn_on`]). It runs, and may sleep, or wait in a [`WaitQueue`](crate::sync::WaitQueue). When its closure
+//! returns, or it calls [`exit`], it has exited. The next task on its CPU hands it to the reaper, which frees its
+//! stack. [`JoinHandle::join`] returns after that.
 //!
 //! ```text
 //!             spawn                  wake / deadline
@@ -16,35 +17,37 @@
 //!                               +--> exited --> (reaper) --> released
 //! ```
 //!
-//! **Running.** Ready tasks run in turn, on whichever CPU is free first, for a quantum of 4 ms each while others are ready.
-//! A switch takes place when a task gives up its CPU in a call (yield, sleep, wait, exit), or at the end of an interrupt
-//! ([`preempt`]). Interrupts are masked from before the decision until after the switch. Code that must not be preempted
-//! says so by a value: [`IrqMask`], where interrupts must not come either, or [`PreemptMask`](crate::sync::PreemptMask).
+//! **Running.** Ready tasks run in turn, on whichever CPU is free first. While others are ready, each runs for a
+//! quantum of 4 ms. A switch takes place when a task gives up its CPU in a call (yield, sleep, wait, exit), or at the
+//! end of an interrupt ([`preempt`]). Interrupts are masked from before the decision until after the switch. Code that
+//! must not be preempted holds a value: an [`IrqMask`] if interrupts must not come either, otherwise a
+//! [`PreemptMask`](crate::sync::PreemptMask).
 //!
-//! **Moving.** A task can be on another CPU after each of its instructions, unless interrupts or preemption are masked. So
-//! the number of a CPU, and what [`PerCpu::here`](crate::per_cpu::PerCpu::here) gives, are of use only while they are.
+//! **Moving.** A task can move to another CPU after any instruction, unless interrupts or preemption are masked. So the
+//! number of a CPU, and the result of [`PerCpu::here`](crate::per_cpu::PerCpu::here), are valid only while they are
+//! masked.
 //!
-//! **The current task** is where TPIDR_EL1 points. That register changes with the stack pointer, so that whatever a
-//! CPU executes, be it a probe handler, finds the task and the CPU by two instructions and without a lock. A task may be
-//! moved after it has read the register, and before it uses what it has read: but what is read is the same on every CPU
-//! that runs the task. And the number of the CPU, which is kept in the task, is changed only while no CPU runs it.
+//! **The current task** is the one that TPIDR_EL1 points to. The register changes together with the stack pointer. So
+//! any code on a CPU, even a probe handler, finds the task and the CPU with two instructions and without a lock. A task
+//! may move between reading the register and using the value. That is harmless: the value is the same on every CPU that
+//! runs the task, and the CPU number, which is kept in the task, changes only while no CPU runs it.
 //!
-//! **The idle task** of a CPU is what booted it: it needs no memory, is there before the allocator is, and once
-//! [`start`] was called does nothing but wait for interrupts. It is in no queue and never waits.
+//! **The idle task** of a CPU is the context that booted it. It needs no memory, and exists before the allocator does.
+//! After [`start`], it only waits for interrupts. It is in no queue and never blocks.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `current` | the task that calls |
-//! | `life` | how tasks begin and end, and what one does with itself |
-//! | `control_block` | what is kept of a task |
-//! | `line` | who is next: the decisions |
+//! | `current` | the current task |
+//! | `life` | spawning, yielding, sleeping and exiting |
+//! | `control_block` | the data of a task |
+//! | `line` | the decisions which task is next |
 //! | `run_queue` | the tasks of a CPU |
-//! | `scheduler` | who runs on a CPU, and when another does |
+//! | `scheduler` | when a CPU switches, and to which task |
 //! | `context` | the switch |
-//! | `queue` | tasks in a row |
-//! | `idle` | a CPU without a task |
-//! | `reaper` | the end of a task |
-//! | `registry` | which tasks there are |
+//! | `queue` | linked queues of tasks |
+//! | `idle` | the idle tasks |
+//! | `reaper` | freeing of exited tasks |
+//! | `registry` | the list of all tasks |
 
 #[cfg(any(target_os = "none", test))]
 mod line;

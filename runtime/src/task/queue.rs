@@ -1,7 +1,7 @@
-//! A queue of tasks that needs no memory: the tasks themselves are linked.
+//! A queue of tasks that needs no memory of its own: the tasks themselves are linked.
 //!
-//! A task may be queued by an interrupt handler, or by a caller of the allocator; neither may allocate. A queue has no
-//! lock of its own: it lies within the data of one.
+//! Interrupt handlers and callers of the allocator put tasks into queues, and neither may allocate. A queue has no lock
+//! of its own. It is part of data that a lock protects.
 
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -10,64 +10,64 @@ use fallible::Arc;
 
 use super::Task;
 
-/// Tasks, first in first out, or ordered by the user of [`insert`](Self::insert).
+/// Tasks in order: first in, first out, or as the callers of [`insert`](Self::insert) order them.
 ///
-/// A task is in one queue at most. The queue shares the ownership of its tasks.
+/// A task is in at most one queue. The queue shares ownership of its tasks.
 pub struct Queue {
     first: Option<Arc<Task>>,
-    /// The last task, if there is a first.
+    /// The last task. Valid if `first` is `Some`.
     last: *const Task,
     length: usize,
 }
 
-// SAFETY: `last` points to a task that the queue itself keeps alive, and tasks may be used by any CPU.
+// SAFETY: `last` points to a task that this queue keeps alive, and any CPU may use a task.
 unsafe impl Send for Queue {}
 
-/// The part of a task that belongs to the queue it is in.
+/// The part of a task that belongs to the queue that the task is in.
 pub struct Link {
     next: UnsafeCell<Option<Arc<Task>>>,
     queued: AtomicBool,
 }
 
-// SAFETY: `next` is accessed only by the queue that has set `queued`, under its `&mut self`.
+// SAFETY: only the queue that has set `queued` accesses `next`, under its `&mut self`.
 unsafe impl Sync for Link {}
 
 impl Link {
-    /// Of a task that is in no queue.
+    /// Creates the link of a task that is in no queue.
     pub const fn new() -> Self {
         Self { next: UnsafeCell::new(None), queued: AtomicBool::new(false) }
     }
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub const fn new() -> Self {
         Self { first: None, last: ptr::null(), length: 0 }
     }
 
-    /// Whether there is no task in it.
+    /// Returns whether the queue has no task.
     pub const fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// How many tasks are in it.
+    /// Returns the number of tasks in the queue.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// The first task.
+    /// Returns the first task.
     pub fn first(&self) -> Option<&Task> {
         self.first.as_deref()
     }
 
-    /// Adds `task` behind all others.
+    /// Adds `task` after all others. Panics if it is in a queue already.
     pub fn push(&mut self, task: Arc<Task>) {
         task.link.claim();
         let address = Arc::as_ptr(&task);
         let place = if self.is_empty() {
             &mut self.first
         } else {
-            // SAFETY: `last` is in this queue, which keeps it alive and has its link to itself.
+            // SAFETY: `last` is in this queue, which keeps it alive and alone accesses its link.
             unsafe { &mut *(*self.last).link.next.get() }
         };
         *place = Some(task);
@@ -75,7 +75,7 @@ impl Queue {
         self.length += 1;
     }
 
-    /// Adds `task` before the first one that is `later`, so behind those that are not.
+    /// Adds `task` before the first task that is `later`, or at the end. Panics if it is in a queue already.
     pub fn insert(&mut self, task: Arc<Task>, later: impl Fn(&Task) -> bool) {
         let (place, _) = self.find(later);
         if place.is_none() {
@@ -83,7 +83,7 @@ impl Queue {
         }
         task.link.claim();
         let rest = place.take();
-        // SAFETY: claimed just now, so no other queue touches the link.
+        // SAFETY: `claim` has just reserved the link, so no other queue accesses it.
         unsafe { *task.link.next.get() = rest };
         *place = Some(task);
         self.length += 1;
@@ -92,7 +92,7 @@ impl Queue {
     /// Removes and returns the first task.
     pub fn pop(&mut self) -> Option<Arc<Task>> {
         let task = self.first.take()?;
-        // SAFETY: the task was in this queue until now, and is released below.
+        // SAFETY: the task was in this queue until now, and `queued` is cleared only below.
         self.first = unsafe { (*task.link.next.get()).take() };
         task.link.queued.store(false, Ordering::Release);
         self.length -= 1;
@@ -103,7 +103,7 @@ impl Queue {
     pub fn remove(&mut self, task: &Task) -> Option<Arc<Task>> {
         let (place, previous) = self.find(|other| ptr::eq(other, task));
         let task = place.take()?;
-        // SAFETY: the task was in this queue until now, and is released below.
+        // SAFETY: the task was in this queue until now, and `queued` is cleared only below.
         *place = unsafe { (*task.link.next.get()).take() };
         if place.is_none() {
             self.last = previous;
@@ -113,14 +113,16 @@ impl Queue {
         Some(task)
     }
 
-    /// The place of the first task that is `wanted`, or that behind all others; and the task before it, or null.
+    /// Finds the slot of the first task that is `wanted`, or the empty slot at the end. Also returns the task before
+    /// it, or null.
     fn find(&mut self, wanted: impl Fn(&Task) -> bool) -> (&mut Option<Arc<Task>>, *const Task) {
         let mut previous = ptr::null();
         let mut place = &mut self.first;
         while place.as_deref().is_some_and(|other| !wanted(other)) {
             if let Some(other) = place {
                 previous = Arc::as_ptr(other);
-                // SAFETY: `other` is in this queue, which has its link to itself, and `place` moves on to it.
+                // SAFETY: `other` is in this queue, which alone accesses its link, and `place` no longer borrows the
+                // earlier slot.
                 place = unsafe { &mut *other.link.next.get() };
             }
         }

@@ -1,8 +1,8 @@
-//! The end of tasks.
+//! The reaper, which frees the memory of tasks that have exited.
 //!
-//! A task cannot free the stack that it stands on. Once it has left its CPU forever it is handed to the reaper, a
-//! task like any other, on any CPU, which releases what it had and lets those go on that join it. After a join all memory of
-//! the task is free again: the task that joins waits until it holds the last reference.
+//! A task cannot free the stack that it runs on. So after it has left its CPU forever, the scheduler hands it to the
+//! reaper. The reaper is a task like any other, on any CPU. It frees the stack and wakes the tasks that join. A join
+//! returns when the joining task holds the last reference, so that all memory of the task is free again after it.
 
 use core::sync::atomic::Ordering;
 use fallible::Arc;
@@ -13,18 +13,18 @@ use crate::sync::{IrqLock, WaitQueue};
 static DEAD: IrqLock<Queue> = IrqLock::new(Queue::new());
 static DEATHS: WaitQueue = WaitQueue::new();
 
-/// Takes over a task that has exited and whose stack its CPU has left. Interrupts may be masked.
+/// Takes over a task that has exited and whose stack its CPU has left. Callers may have interrupts masked.
 pub fn bury(task: Arc<Task>) {
     DEAD.lock().push(task);
     DEATHS.wake_one();
 }
 
-/// What the reaper does.
+/// The body of the reaper task. Never returns.
 #[inline(never)]
 pub fn reap() {
     loop {
         let task = DEATHS.wait_until(|| DEAD.lock().pop());
-        // SAFETY: it has exited and left its CPU forever before it was buried: calls that it was in will never return.
+        // SAFETY: the task exited and left its CPU forever before it was buried, so none of its calls will ever return.
         unsafe { aarch64_kprobes::probe::task_exited(&task.calls) };
         let stack = task.stack.lock().take();
         drop(stack);

@@ -1,4 +1,4 @@
-//! The tasks that exist.
+//! The list of all tasks.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,24 +9,24 @@ use super::{State, Task, idle, scheduler};
 use crate::sync::IrqLock;
 use crate::time;
 
-/// Every task that has been spawned and not been released, sorted by number. The lock masks interrupts, as
-/// [`preempted_pcs`] takes it while other CPUs are held; and goes through them, which must not panic.
+/// Every task that has been spawned and not released, sorted by number. The lock masks interrupts because
+/// [`preempted_pcs`] takes it while other CPUs are held. That function iterates over the list, which must not panic.
 static TASKS: IrqLock<Vec<Arc<Task>>> = IrqLock::new(Vec::new());
 
-/// How many tasks have room in the list from the start: up to there, what memory is in use does not depend on how many
-/// tasks existed at a time, which on several CPUs is a matter of chance.
+/// The initial capacity of the list. Up to that many tasks, the memory in use does not depend on how many tasks existed
+/// at the same time, which is a matter of chance on several CPUs.
 const ROOM: usize = 128;
 
-/// Where the task with the number `id` is among `tasks`, or would be.
+/// Returns where the task with the number `id` is in `tasks`, or the index where it would be inserted.
 fn place(tasks: &[Arc<Task>], id: u64) -> Result<usize, usize> {
     tasks.binary_search_by_key(&id, |task| task.id())
 }
 
-/// Makes a new task known.
+/// Adds a new task.
 ///
 /// # Errors
 ///
-/// There is no memory for a longer list.
+/// Returns an error if there is no memory for a longer list.
 pub fn add(task: Arc<Task>) -> Result<(), OutOfMemory> {
     let mut tasks = TASKS.lock();
     let more = if tasks.capacity() == 0 { ROOM } else { 1 };
@@ -37,37 +37,37 @@ pub fn add(task: Arc<Task>) -> Result<(), OutOfMemory> {
     Ok(())
 }
 
-/// Forgets a task that is released.
+/// Removes a task that is being released.
 pub fn remove(task: &Task) {
     let mut tasks = TASKS.lock();
     let removed = place(&tasks, task.id()).ok().map(|index| tasks.remove(index));
-    // The task is freed when the lock is.
+    // The lock is released first, because dropping the reference may free the task.
     drop(tasks);
     drop(removed);
 }
 
-/// What [`list`] tells of a task.
+/// What [`list`] returns about a task.
 #[derive(Clone, Debug)]
 pub struct TaskInfo {
-    /// Its number.
+    /// The task's number, which is never reused.
     pub id: u64,
-    /// Its name.
+    /// The task's full name.
     pub name: String,
-    /// What it is doing.
+    /// The state at the time of the listing.
     pub state: State,
-    /// The dense number of the CPU that it belongs to.
+    /// The dense number of the CPU that the task belongs to.
     pub cpu: usize,
-    /// For how long it has run, in nanoseconds, interrupts that it was interrupted by included.
+    /// The run time in nanoseconds, including the interrupts that the task took.
     pub run_time_ns: u64,
-    /// How often it has been switched to.
+    /// How often the task has been switched to.
     pub turns: u64,
 }
 
-/// All tasks that have not been released, the idle ones included, by number.
+/// Returns all tasks that have not been released, including the idle tasks, sorted by number.
 ///
 /// # Errors
 ///
-/// There is no memory for the list.
+/// Returns an error if there is no memory for the list.
 pub fn list() -> Result<Vec<TaskInfo>, OutOfMemory> {
     let tasks = fallible::collect(TASKS.lock().iter().cloned())?;
     let infos = idle::all().map(Task::info).chain(tasks.iter().map(|task| task.info()));
@@ -76,8 +76,9 @@ pub fn list() -> Result<Vec<TaskInfo>, OutOfMemory> {
     Ok(list)
 }
 
-/// Calls `f` with the task with the number `id`, if there is one, or returns the dense number of the CPU that it runs on. While `f`
-/// runs, the task's stack is not freed, the task does not run, and interrupts are masked.
+/// Calls `f` with the task with the number `id` while the task does not run. Returns `None` if there is no such task,
+/// and the dense number of its CPU as the error if the task runs. While `f` runs, the task's stack is not freed, the
+/// task does not run, and interrupts are masked.
 pub(crate) fn inspect_stopped<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<Result<R, usize>> {
     if let Some(task) = idle::all().find(|task| task.id() == id) {
         return Some(scheduler::while_stopped(task, f));
@@ -90,9 +91,11 @@ pub(crate) fn inspect_stopped<R>(id: u64, f: impl FnOnce(&Task) -> R) -> Option<
     stack.as_ref().map(|_| scheduler::while_stopped(&task, f))
 }
 
-/// Calls `each` with the virtual address of the next instruction of every task that was preempted by an interrupt, not one
-/// that gave up its CPU in a call. To be called while all other CPUs are held in a rendezvous: it takes a lock that none
-/// of them can have, and allocates nothing. It lies with the code that refuses probes.
+/// Calls `each` with the virtual address of the next instruction of every task that an interrupt preempted. Skips tasks
+/// that gave up their CPU in a call.
+///
+/// The caller holds all other CPUs in a rendezvous. This function takes a lock that none of them can hold, allocates
+/// nothing, and lies in the section that refuses probes.
 #[inline(never)]
 #[unsafe(link_section = ".kprobes.text.task_preempted_pcs")]
 pub fn preempted_pcs(each: &mut dyn FnMut(usize)) {

@@ -1,8 +1,8 @@
-//! What a CPU runs, and the tasks that are to run on it.
+//! The running task of a CPU and its queues.
 //!
-//! The tasks are behind a lock that is held across a switch; beside it stands what other CPUs read without the lock. That
-//! is out of date when it is read, and so decides only whose lock is worth taking, and whether a CPU has to be told
-//! ([`scheduler`](super::scheduler)).
+//! The queues are protected by a lock that is held across a switch. Beside the lock are copies of a few values that
+//! other CPUs read without it. The copies may be out of date when they are read. So they only decide whose lock is
+//! worth taking, and whether a CPU has to be told ([`scheduler`](super::scheduler)).
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,19 +18,19 @@ use crate::{smp, time};
 /// How long a task runs while others are ready.
 pub const QUANTUM: Duration = Duration::from_millis(4);
 
-/// After which time an idle task that was interrupted in the stub of a probe has left it.
+/// The time after which an idle task that was interrupted in a probe's stub has left the stub.
 pub const LEAVE_STUB: Duration = Duration::from_micros(50);
 
-/// A CPU, as far as tasks go. Cache lines of its own, as it is written at every switch.
+/// The scheduler's data of a CPU. It has cache lines of its own because every switch writes to it.
 #[repr(align(128))]
 pub struct Cpu {
     queues: MaskedLock<Queues>,
-    /// Since when the first of the tasks that other CPUs may take is ready; [`NOBODY`] if there is none.
+    /// The counter when the first of the movable tasks became ready; [`NOBODY`] if there is none.
     first: AtomicU64,
-    /// How many tasks are ready or run here.
+    /// The number of tasks that are ready or running here.
     load: AtomicUsize,
-    /// Whether to switch at the end of the interrupt that is being handled, or at once. This CPU's own, with interrupts
-    /// masked. True at first: a CPU begins with a look around.
+    /// Whether to switch at the end of the interrupt that is being handled, or at once. Only this CPU accesses it, with
+    /// interrupts masked. Initially true: a CPU first looks for tasks.
     pub is_due: AtomicBool,
 }
 
@@ -45,61 +45,61 @@ static CPUS: PerCpu<Cpu> = PerCpu::new(
     }; MAX_CPUS],
 );
 
-/// The tasks of a CPU.
+/// The queues of a CPU.
 pub struct Queues {
-    /// Ready, in the order in which they became so.
+    /// Ready tasks that other CPUs may take, in the order in which they became ready.
     movable: Queue,
-    /// The tasks that are ready and may run on this CPU alone.
+    /// Ready tasks that may run only on this CPU, in the order in which they became ready.
     pinned: Queue,
-    /// Ordered by deadline.
+    /// Sleeping tasks, ordered by deadline.
     sleepers: Queue,
-    /// The task that runs; none when it is the idle task.
+    /// The running task; `None` when the idle task runs.
     pub running: Option<Arc<Task>>,
-    /// The task that ran before, if it has exited: it cannot be released before the CPU has left its stack.
+    /// The task that ran before, if it has exited. It cannot be released before the CPU has left its stack.
     pub departed: Option<Arc<Task>>,
     /// The counter when the running task was switched to.
     pub since: u64,
-    /// The counter at the end of its quantum.
+    /// The counter at the end of the running task's quantum.
     pub quantum_end: u64,
 }
 
 impl Cpu {
-    /// The CPU with the dense number `number`.
+    /// Returns the CPU with the dense number `number`.
     pub fn of(number: usize) -> &'static Self {
         CPUS.of(number)
     }
 
-    /// This CPU and its number, for as long as interrupts are masked.
+    /// Returns this CPU's number and data. They are valid as long as interrupts are masked.
     pub fn here(_masked: &IrqMask) -> (usize, &'static Self) {
         let number = current_cpu();
         (number, CPUS.of(number))
     }
 
-    /// Waits for the lock. No CPU holds two of them.
+    /// Waits for the lock. No CPU holds two of them at a time.
     pub fn lock<'a>(&'a self, masked: &'a IrqMask) -> MaskedGuard<'a, Queues> {
         self.queues.lock(masked)
     }
 
-    /// The lock itself, for a switch.
+    /// Returns the lock itself, for unlocking it after a switch.
     pub fn across_switch(&self) -> &MaskedLock<Queues> {
         &self.queues
     }
 
-    /// Since when the first of the tasks that other CPUs may take is ready.
+    /// Returns the counter when the first of the movable tasks became ready; [`NOBODY`] if there is none.
     pub fn first(&self) -> u64 {
         self.first.load(Ordering::SeqCst)
     }
 
-    /// How many tasks are ready or run here.
+    /// Returns the number of tasks that are ready or running here.
     pub fn load(&self) -> usize {
         self.load.load(Ordering::Relaxed)
     }
 
-    /// Tells other CPUs of a change to the queues.
+    /// Publishes the state of `queues` to other CPUs.
     pub fn publish(&self, queues: &Queues) {
         let load = queues.movable.len() + queues.pinned.len() + usize::from(queues.running.is_some());
         self.load.store(load, Ordering::Relaxed);
-        // Before a look at which CPUs are idle: see `scheduler`.
+        // This store precedes the read of the idle CPUs: see `scheduler`.
         self.first.store(queues.movable.first().map_or(NOBODY, Task::ready_since), Ordering::SeqCst);
     }
 }
@@ -117,7 +117,8 @@ impl Queues {
         }
     }
 
-    /// Whether `task`, one of this CPU or its idle task, has the CPU: its registers are not saved.
+    /// Returns whether `task`, which belongs to this CPU or is its idle task, has the CPU. Its registers are not saved
+    /// then.
     pub fn runs(&self, task: &Task) -> bool {
         match &self.running {
             Some(running) => ptr::eq(Arc::as_ptr(running), task),
@@ -125,25 +126,25 @@ impl Queues {
         }
     }
 
-    /// Whether a task is ready here.
+    /// Returns whether any task is ready here.
     pub fn has_ready(&self) -> bool {
         !(self.movable.is_empty() && self.pinned.is_empty())
     }
 
-    /// Since when the task is ready that is next here; [`NOBODY`] if there is none.
+    /// Returns the counter when the next task of this CPU became ready; [`NOBODY`] if there is none.
     pub fn next_since(&self) -> u64 {
         let since = |queue: &Queue| queue.first().map_or(NOBODY, Task::ready_since);
         since(&self.movable).min(since(&self.pinned))
     }
 
-    /// Adds a task that is ready and belongs to this CPU, in its place in the line.
+    /// Adds a ready task that belongs to this CPU, in the order of its ready time.
     pub fn push(&mut self, task: Arc<Task>) {
         let since = task.ready_since();
         let queue = if task.is_pinned { &mut self.pinned } else { &mut self.movable };
         queue.insert(task, |other| other.ready_since() > since);
     }
 
-    /// Removes the task that is next here.
+    /// Removes the task that has been ready longest.
     pub fn pop(&mut self) -> Option<Arc<Task>> {
         let pinned = self.pinned.first().map_or(NOBODY, Task::ready_since);
         if self.movable.first().is_some_and(|task| task.ready_since() <= pinned) {
@@ -164,18 +165,18 @@ impl Queues {
         self.sleepers.insert(task, |other| other.deadline() > deadline);
     }
 
-    /// Removes a sleeper whose deadline is not after `now`, in the order of the deadlines.
+    /// Removes the sleeper with the earliest deadline, if that is not after `now`.
     pub fn pop_sleeper(&mut self, now: u64) -> Option<Arc<Task>> {
         self.sleepers.first().filter(|task| task.deadline() <= now)?;
         self.sleepers.pop()
     }
 
-    /// Removes `task`, if it sleeps here.
+    /// Removes `task` if it sleeps here.
     pub fn remove_sleeper(&mut self, task: &Task) -> Option<Arc<Task>> {
         self.sleepers.remove(task)
     }
 
-    /// Programs the timer for what is to happen next. They must be the queues of this CPU.
+    /// Programs the timer for the next event. These must be the queues of the CPU that runs this.
     pub fn program_timer(&self) {
         let somebody_may_wait = self.has_ready() || smp::running().nth(1).is_some();
         let quantum = (self.running.is_some() && somebody_may_wait).then_some(self.quantum_end);

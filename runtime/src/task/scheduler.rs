@@ -1,42 +1,46 @@
-//! Which task runs on a CPU, and when another does.
+//! The scheduler: which task runs on a CPU, and when another one does.
 //!
-//! Every CPU has its own queues of tasks ([`run_queue`](super::run_queue)); together they are one line
-//! ([`line`](super::line)). A ready task is in the queue of the CPU that it ran on last, or that it was started on, and
-//! goes to another when that one picks it. So there is no other balancing: a CPU that would be idle takes the task that waits
-//! longest anywhere, and one that computes looks at the end of every quantum.
+//! Every CPU has its own queues of tasks ([`run_queue`](super::run_queue)). Together they are one line
+//! ([`line`](super::line)). A ready task is in the queue of the CPU that it ran on last, or that it was started on. It
+//! moves when another CPU picks it. There is no other balancing: a CPU that would be idle takes the task that has
+//! waited longest anywhere, and a CPU that computes looks at the end of every quantum.
 //!
 //! # A task does not run on two CPUs
 //!
-//! The lock of a CPU is held across a switch: the task that leaves takes it, and the one that comes unlocks it, when the
+//! The lock of a CPU is held across a switch. The task that leaves takes it. The task that comes releases it, after the
 //! registers of the first are saved. Code that moves a task first takes the lock of the CPU that the task was on last:
 //!
-//! - A task that is *ready* is found in the queue of a CPU, under its lock. It was put there by itself, before its switch,
-//!   in which case the lock was free again only after that; or by who woke it.
-//! - A task that *waits* is woken only by the code that has taken it out of the queue that it waited in. That may be
-//!   before it has left its CPU: it puts itself into that queue, and switches later, with interrupts masked in between. So
-//!   [`wake`] takes the lock of its CPU. Either the task still has the CPU; then its state is set back, under the lock
-//!   under which [`reschedule`] is going to look, and it stays. Or it has not; then its switch is over.
+//! - A task that is *ready* is found in the queue of a CPU, under that CPU's lock. If the task put itself there before
+//!   its switch, the lock became free only after the switch. Otherwise, the code that woke the task put it there.
+//! - A task that *waits* is woken only by the code that has taken it out of its wait queue. That may happen before the
+//!   task has left its CPU: it puts itself into the wait queue first and switches later, with interrupts masked in
+//!   between. So [`wake`] takes the lock of the task's CPU. If the task still has the CPU, [`wake`] sets its state back
+//!   to running. It does so under the lock under which [`reschedule`] is going to read the state, so the task stays. If
+//!   the task does not have the CPU, its switch is over.
 //!
-//! So when a CPU finds a task to run, the release of that lock by the CPU that saved the registers happens before its own
-//! acquisition, and the registers are seen: no barrier but those of the locks is needed.
+//! So when a CPU finds a task to run, the CPU that saved the registers has released that lock before. The release
+//! happens before the acquisition, so the registers are visible. No barriers are needed except those of the locks.
 //!
 //! # A ready task is not overlooked by an idle CPU
 //!
-//! A CPU is told of a task only if it is idle: others look at the end of their quantum. Who adds a task first publishes it
-//! in the queue, and then reads which CPUs are idle; a CPU that is about to be idle first says so, and then reads what is
-//! published. These four accesses are sequentially consistent, so at least one of the two sees the other. (What only one CPU
-//! may run is in its own queue, which it looks into under its lock, and so either finds, or is idle before it is added.) Who
-//! sees an idle CPU takes its bit, so that it is told once, and interrupts it; the interrupt comes before the CPU waits, and
-//! then it looks again at the end of that, or it ends the wait.
+//! Only an idle CPU is told of a new task; a busy one looks at the end of its quantum. The code that adds a task first
+//! publishes it in the queue, and then reads which CPUs are idle. A CPU that is about to be idle first sets its bit,
+//! and then reads what is published. These four accesses are sequentially consistent, so at least one side sees the
+//! other. (A pinned task is in its CPU's own queue, which that CPU reads under its lock. So the CPU either finds the
+//! task, or is marked as idle before the task is added.)
+//!
+//! The code that sees an idle CPU clears the CPU's bit, so that the CPU is told only once, and interrupts it. If the
+//! interrupt comes before the CPU waits, the CPU looks again at the end of the interrupt. Otherwise, the interrupt ends
+//! the wait.
 //!
 //! # Preemption
 //!
-//! The timer is programmed for the next thing that is to happen: the end of the running task's quantum, where a task may
-//! wait, or the first sleeper's deadline, whichever comes first. It is silent on an idle CPU where no task sleeps, and on a
-//! machine of one CPU where one task computes.
+//! The timer is programmed for the next event: the end of the running task's quantum, if another task may wait, or the
+//! first sleeper's deadline, whichever comes first. It is silent on an idle CPU without sleepers, and on a machine with
+//! one CPU where one task computes.
 //!
-//! The state of a task says what becomes of it when it leaves the CPU: code that wants it to wait says so there before
-//! it calls [`reschedule`], with interrupts masked in between.
+//! The state of a task says what becomes of it when it leaves the CPU. Code that wants the task to wait sets the state
+//! before it calls [`reschedule`], with interrupts masked in between.
 
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -49,25 +53,26 @@ use crate::interrupt::{self, Ipi};
 use crate::sync::{IrqMask, MaskedGuard, MaskedLock};
 use crate::{smp, time};
 
-/// One bit for each CPU that is idle and has not been told of a task, by its dense number.
+/// A bit for each CPU, by dense number, that is idle and has not been told of a task.
 static IDLE: AtomicUsize = AtomicUsize::new(0);
 
-/// Masks interrupts for a task that is about to give up its CPU by itself.
+/// Masks interrupts for a task that is about to give up its CPU voluntarily.
 ///
 /// # Panics
 ///
-/// Where they are masked already: the code above holds a lock, or is an interrupt handler, and must not wait.
+/// Panics if interrupts are masked already: the caller holds a lock or is an interrupt handler, and must not wait.
 pub(crate) fn mask_to_switch() -> IrqMask {
     let mask = IrqMask::new();
     assert!(mask.was_enabled(), "a task gave up its CPU with interrupts masked");
     mask
 }
 
-/// Says that the current task is about to leave the CPU for `state`, and returns it for the queue that it waits in.
+/// Records that the current task is about to leave the CPU for `state`. Returns the task, for the queue that it waits
+/// in.
 ///
 /// # Panics
 ///
-/// In an idle task: it has nowhere to go.
+/// Panics in an idle task, which cannot wait.
 pub(crate) fn leave_for(state: State, mask: &IrqMask) -> Arc<Task> {
     let (_, here) = Cpu::here(mask);
     let task = here.lock(mask).running.clone().expect("the idle task of a CPU cannot wait");
@@ -75,12 +80,13 @@ pub(crate) fn leave_for(state: State, mask: &IrqMask) -> Arc<Task> {
     task
 }
 
-/// Says that the current task is about to leave the CPU until the counter reads `deadline`, and returns it for whoever may
-/// [`wake_sleeper`] before.
+/// Records that the current task is about to sleep until the counter reads `deadline`. Returns the task, for code that
+/// may call [`wake_sleeper`] earlier.
 pub(crate) fn leave_until(deadline: u64, mask: &IrqMask) -> Arc<Task> {
     let task = leave_for(State::Sleeping, mask);
     task.deadline.store(deadline, Ordering::Relaxed);
-    // Of this CPU, whose timer wakes it: not before the switch, as interrupts are masked.
+    // The sleepers of this CPU, whose timer wakes the task. The timer cannot do so before the switch, as interrupts are
+    // masked.
     Cpu::here(mask).1.lock(mask).push_sleeper(task.clone());
     task
 }
@@ -92,7 +98,7 @@ pub(super) fn sleep_until(deadline: u64) {
     reschedule(&mask);
 }
 
-/// Starts a new task, on its CPU if it is pinned to one, else where the fewest are.
+/// Starts a new task: on its CPU if it is pinned to one, otherwise on the CPU with the fewest tasks.
 pub(super) fn start(task: Arc<Task>) {
     let mask = IrqMask::new();
     if !task.is_pinned {
@@ -103,25 +109,25 @@ pub(super) fn start(task: Arc<Task>) {
     make_ready(task, queues, &mask);
 }
 
-/// Makes `task` ready, which has been taken out of the queue that it waited in.
+/// Makes `task` ready. The caller has taken it out of the queue that it waited in.
 pub(crate) fn wake(task: Arc<Task>) {
     let mask = IrqMask::new();
-    // A task that waits does not move.
+    // A task that waits does not move, so its CPU stays the same.
     let queues = Cpu::of(task.cpu()).lock(&mask);
     stay_or_make_ready(task, queues, &mask);
 }
 
-/// Makes `task` ready before its deadline, if it sleeps. Where it does not, its deadline has come.
+/// Makes `task` ready before its deadline, if it still sleeps. Otherwise its deadline has come already.
 pub(crate) fn wake_sleeper(task: &Task) {
     let mask = IrqMask::new();
-    // A task that sleeps does not move; one that has moved is not found.
+    // A task that sleeps does not move. A task that has moved is no longer asleep, and is not found.
     let mut queues = Cpu::of(task.cpu()).lock(&mask);
     if let Some(task) = queues.remove_sleeper(task) {
         stay_or_make_ready(task, queues, &mask);
     }
 }
 
-/// Lets `task` keep the CPU, if it has not left it yet, or makes it ready. It is in no queue any more.
+/// Lets `task` keep the CPU if it has not left it yet; otherwise makes it ready. The task is in no queue any more.
 fn stay_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
     if queues.runs(&task) {
         task.set_state(State::Running);
@@ -130,7 +136,7 @@ fn stay_or_make_ready(task: Arc<Task>, queues: MaskedGuard<'_, Queues>, mask: &I
     }
 }
 
-/// Adds `task`, which does not run, to the `queues` of its CPU, and sees that it is not overlooked.
+/// Adds `task`, which does not run, to the `queues` of its CPU, and makes sure that no idle CPU overlooks it.
 fn make_ready(task: Arc<Task>, mut queues: MaskedGuard<'_, Queues>, mask: &IrqMask) {
     let (number, is_pinned) = (task.cpu(), task.is_pinned);
     task.set_ready(time::counter());
@@ -143,7 +149,8 @@ fn make_ready(task: Arc<Task>, mut queues: MaskedGuard<'_, Queues>, mask: &IrqMa
     rouse(number, is_pinned, mask);
 }
 
-/// Has an idle CPU, if there is one, look for tasks: rather the one with the number `preferred`, or `only` that.
+/// Tells an idle CPU, if there is one, to look for tasks. The CPU with the number `preferred` comes first; with `only`,
+/// no other CPU is told.
 fn rouse(preferred: usize, only: bool, mask: &IrqMask) {
     let candidates = if only { 1 << preferred } else { usize::MAX };
     loop {
@@ -164,18 +171,18 @@ fn rouse(preferred: usize, only: bool, mask: &IrqMask) {
     }
 }
 
-/// Handles the interrupt by which another CPU says that there is a task for this one.
+/// Handles the interrupt by which another CPU announces a task for this one.
 pub(crate) fn reschedule_interrupt() {
     let mask = IrqMask::new();
     let (_, here) = Cpu::here(&mask);
-    // Where a task runs, it has been found meanwhile, or has been taken by another.
+    // If a task runs here, the announced task has been found meanwhile, or another CPU has taken it.
     if here.lock(&mask).running.is_none() {
         here.is_due.store(true, Ordering::Relaxed);
     }
 }
 
-/// The CPU with the number `this` takes a task out of the queue of another CPU, if one has been ready there for longer than
-/// all that are ready here. Nobody has it then but the caller.
+/// Takes a task out of the queue of another CPU, for the CPU with the number `this`. Takes it only if it has been ready
+/// for longer than all tasks that are ready here. Only the caller holds the task then.
 fn take_from_another(this: usize, mask: &IrqMask) -> Option<Arc<Task>> {
     let own = Cpu::of(this).lock(mask).next_since();
     let other = first_in_line(own, others(this).map(|(cpu, other)| (cpu, other.first())))?;
@@ -183,7 +190,7 @@ fn take_from_another(this: usize, mask: &IrqMask) -> Option<Arc<Task>> {
     let mut queues = other.lock(mask);
     let task = queues.pop_movable()?;
     other.publish(&queues);
-    // Under the lock of the one, so that it is not sought there any more.
+    // Still under the lock of the other CPU, so that no code looks for the task there any more.
     task.set_cpu(this);
     Some(task)
 }
@@ -192,15 +199,15 @@ fn others(this: usize) -> impl Iterator<Item = (usize, &'static Cpu)> {
     smp::running().filter(move |cpu| *cpu != this).map(|cpu| (cpu, Cpu::of(cpu)))
 }
 
-/// Whether a task is published that this CPU could take from another.
-// Not inlined: a probe can then make the time long between this look and what it leads to.
+/// Returns whether another CPU has published a task that this CPU could take.
+// Not inlined, so that a test can place a probe here and prolong the time between this look and its consequence.
 #[inline(never)]
 fn somebody_waits_elsewhere(this: usize) -> bool {
     others(this).any(|(_, other)| other.first() != NOBODY)
 }
 
-/// Locks the queues of this CPU when a task is ready there, or `previous` goes on, or nobody waits anywhere and the others
-/// know that this CPU is idle.
+/// Locks the queues of this CPU when the next task can be decided. That is the case when a task is ready here, when
+/// `previous` goes on, or when no task waits anywhere and the other CPUs know that this CPU is idle.
 fn lock_to_pick<'a>(this: usize, here: &'a Cpu, previous: &Task, mask: &'a IrqMask) -> MaskedGuard<'a, Queues> {
     loop {
         let taken = take_from_another(this, mask);
@@ -221,13 +228,13 @@ fn lock_to_pick<'a>(this: usize, here: &'a Cpu, previous: &Task, mask: &'a IrqMa
     }
 }
 
-/// Gives the CPU to the next ready task. Returns when the current task, in whose name it is called, runs again, on whatever
-/// CPU; at once if that is the next one.
+/// Gives the CPU to the next ready task. Returns when the current task, which calls this, runs again, on whichever CPU.
+/// Returns at once if the current task is the next one.
 ///
 /// # Panics
 ///
-/// Where there is another [`IrqMask`] than the caller's, or a [`PreemptMask`](crate::sync::PreemptMask): a lock is held, for
-/// which the next task might wait.
+/// Panics if there is an [`IrqMask`] other than the caller's, or a [`PreemptMask`](crate::sync::PreemptMask): a lock is
+/// held then, and the next task might wait for it.
 pub(crate) fn reschedule(mask: &IrqMask) {
     let previous = current_task();
     let locks = previous.irq_nesting.depth() - 1 + previous.preempt_nesting.depth();
@@ -249,7 +256,8 @@ pub(crate) fn reschedule(mask: &IrqMask) {
         }
         (State::Running, None) => previous.set_state(State::Ready),
         (State::Exited, leaving) => queues.departed = leaving,
-        // The registry has it, and others do: the queue that it waits in, or whoever has taken it from there.
+        // Other references remain: the registry has one, and so has the wait queue, or the code that took the task out
+        // of it.
         (State::Ready | State::Sleeping | State::Waiting, leaving) => drop(leaving),
     }
     queues.running = queues.pop();
@@ -260,41 +268,42 @@ pub(crate) fn reschedule(mask: &IrqMask) {
     here.publish(queues);
     queues.program_timer();
     if here.first() != NOBODY {
-        // The task that leaves waits now, and would not have to where a CPU is idle. That one waits for the lock.
+        // The task that leaves waits now. It would not have to if another CPU is idle. That CPU, once told, waits for
+        // this lock.
         rouse(this, false, mask);
     }
-    // SAFETY: a running task is kept alive by the registry until the reaper has it, and the idle tasks are static.
+    // SAFETY: the registry keeps a running task alive until the reaper has it, and idle tasks are static.
     let next = unsafe { &*next };
     next.set_state(State::Running);
     MaskedLock::keep(guard);
     if !ptr::eq(previous, next) {
         next.turns.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: interrupts are masked by the caller. `next` comes from a queue of this CPU, under its lock, so its
-        // registers are saved and no other CPU has it (see above); or is this CPU's idle task, left by this CPU. The next
-        // task unlocks, in `finish_switch`.
+        // SAFETY: `mask` shows that interrupts are masked. `next` is this CPU's idle task, which this CPU left, or
+        // comes from a queue of this CPU, under its lock. So its registers are saved and no other CPU has it (see the
+        // module header). The next task unlocks in `finish_switch`.
         unsafe { context::switch(previous, next) };
     }
-    // SAFETY: the lock of the CPU that this task has been switched to was left locked by the task that it had before.
+    // SAFETY: the previous task on this CPU, or this task itself if it is the next one, has left the CPU's lock locked.
     unsafe { finish_switch() };
 }
 
-/// The first thing that a task does when it runs again, on its own stack: unlocks the queues of its CPU, and hands over the
-/// task before it, if that has exited. Interrupts are masked.
+/// Completes a switch. A task that runs again calls this first, on its own stack and with interrupts masked. Unlocks
+/// the queues of its CPU, and hands the previous task to the reaper if that has exited.
 ///
 /// # Safety
 ///
-/// The lock of this CPU was left locked by the switch to the current task.
+/// The switch to the current task has left the lock of this CPU locked.
 pub(super) unsafe fn finish_switch() {
     let task = current_task();
     let here = Cpu::of(task.cpu());
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the switch left the lock locked (see # Safety).
     let departed = unsafe { here.across_switch().unlock(|queues| queues.departed.take()) };
     if let Some(task) = departed {
         reaper::bury(task);
     }
 }
 
-/// Handles the interrupt of this CPU's timer.
+/// Handles the interrupt of this CPU's timer: wakes sleepers and ends quanta.
 pub fn timer_interrupt() {
     let mask = IrqMask::new();
     let (this, here) = Cpu::here(&mask);
@@ -313,8 +322,8 @@ pub fn timer_interrupt() {
     queues.program_timer();
 }
 
-/// Lets other tasks run, if an interrupt has given a reason to; called at the end of every interrupt, which the current task
-/// took before the instruction at the virtual address `pc`. The interrupted code had interrupts unmasked.
+/// Switches to another task if one is due. Called at the end of every interrupt. The current task took the interrupt
+/// before the instruction at the virtual address `pc`, with interrupts unmasked.
 pub fn preempt(pc: usize) {
     let task = current_task();
     if !task.preempt_nesting.permits() {
@@ -326,12 +335,13 @@ pub fn preempt(pc: usize) {
         && ptr::eq(task, idle::of(this))
         && aarch64_kprobes::probe::origin(pc).is_some()
     {
-        // Who takes a probe away waits until nobody is in its stub, and where another task is always ready, an idle one that was
-        // switched from there would not run again.
+        // Code that removes a probe waits until no task is in the probe's stub. If this idle task were switched away
+        // from inside the stub while other tasks are always ready, it would not run again. So the switch is delayed
+        // until it has left.
         time::set_event(time::counter() + time::ticks(LEAVE_STUB));
         return;
     }
-    // Of the CPU that the task is on then.
+    // In a loop, because the task may come back on another CPU, whose flag counts then.
     while Cpu::here(&mask).1.is_due.load(Ordering::Relaxed) {
         task.set_preempted_at(pc);
         reschedule(&mask);
@@ -339,19 +349,19 @@ pub fn preempt(pc: usize) {
     }
 }
 
-/// The same for a task that gives up its CPU in a call, if it is due.
+/// Switches to another task if one is due, for a task that gives up its CPU in a call.
 pub(crate) fn preempt_now() {
     preempt(0);
 }
 
-/// Calls `f` while `task` is on no CPU, or returns the dense number of the CPU that it runs on. A task that is about to wait is
-/// waited for.
+/// Calls `f` while `task` is on no CPU. Returns the dense number of its CPU as the error if the task runs. Waits for a
+/// task that is about to block.
 pub(super) fn while_stopped<R>(task: &Task, f: impl FnOnce(&Task) -> R) -> Result<R, usize> {
     let mask = IrqMask::new();
     loop {
         let cpu = task.cpu();
         let queues = Cpu::of(cpu).lock(&mask);
-        // Under this lock it moves to no other CPU, and is not switched to or from.
+        // Under this lock, the task moves to no other CPU, and no switch to or from it happens.
         if task.cpu() == cpu && !queues.runs(task) {
             return Ok(f(task));
         }
@@ -363,7 +373,7 @@ pub(super) fn while_stopped<R>(task: &Task, f: impl FnOnce(&Task) -> R) -> Resul
     }
 }
 
-/// For how many ticks of the counter `task` has run.
+/// Returns the counter ticks for which `task` has run, including its current turn.
 pub(super) fn run_ticks(task: &Task) -> u64 {
     let mask = IrqMask::new();
     let queues = Cpu::of(task.cpu()).lock(&mask);
