@@ -2,11 +2,11 @@
 //!
 //! Each lock type keeps something away from the holder's CPU while it is held:
 //!
-//! | lock | masks | for data that | waits by | to be held for |
+//! | lock | masks | for data accessed by | waits by | held for |
 //! |---|---|---|---|---|
-//! | [`IrqLock`] | interrupts | interrupt handlers, the scheduler or the rendezvous also access | spinning | a few instructions |
-//! | [`PreemptLock`] | preemption | only tasks access | spinning, interruptibly | as long as an interrupt may take, or longer |
-//! | `MaskedLock` | nothing: the caller has masked interrupts | the scheduler of a CPU owns, even during a switch | spinning | a switch |
+//! | [`IrqLock`] | interrupts | also handlers, the scheduler or the rendezvous | spinning | a few instructions |
+//! | [`PreemptLock`] | preemption | only tasks | spinning, interruptibly | as long as an interrupt may take, or longer |
+//! | `MaskedLock` | nothing: the caller has masked interrupts | a CPU's scheduler | spinning | a switch |
 //!
 //! No lock can be held by a task that does not run: another CPU would spin for as long as that task waits for its turn.
 //! So all three keep the holder on its CPU. A wait that takes longer does not spin. [`WaitQueue`] puts a task to sleep

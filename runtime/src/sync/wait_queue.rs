@@ -21,9 +21,9 @@ impl WaitQueue {
         Self { waiting: IrqLock::new(Queue::new()) }
     }
 
-/// Returns the value of `condition`: at once if it returns one, otherwise after waiting until it does.
-///
-/// `condition` is called with interrupts masked and the queue locked; it may take other locks.
+    /// Returns the value of `condition`: at once if it returns one, otherwise after waiting until it does.
+    ///
+    /// `condition` is called with interrupts masked and the queue locked; it may take other locks.
     ///
     /// # Panics
     ///
