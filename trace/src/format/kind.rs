@@ -1,37 +1,38 @@
-//! The types of values: what an argument's type is called, how many bytes it has in a record, and how it is printed.
+//! The types of values: the name of an argument's type, its size in a record, and how it is printed.
 //!
-//! They are those of Linux's `kprobe_events` (Documentation/trace/kprobetrace.rst, "Types"). A type has three texts: the one
-//! that is typed, `x64`; that of the field in `format`, `u64`; and the conversion in the `print fmt` of that file, `0x%Lx`.
+//! The types are those of Linux's `kprobe_events` (Documentation/trace/kprobetrace.rst, "Types"). Each has three texts:
+//! the one that is typed, as `x64`; the one of the field in `format`, as `u64`; and the conversion in the `print fmt`
+//! of that file, as `0x%Lx`.
 
 use alloc::borrow::Cow;
 use core::fmt;
 
 use fallible::OutOfMemory;
 
-/// What one value is, apart from how many there are.
+/// The type of a single value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// `u8` to `u64`, printed in decimal.
     Unsigned(Width),
-    /// `s8` to `s64`, printed in decimal with its sign.
+    /// `s8` to `s64`, printed in decimal with a sign.
     Signed(Width),
     /// `x8` to `x64`, printed in hexadecimal.
     Hexadecimal(Width),
     /// `char`: a byte, printed as a character.
     Char,
-    /// `symbol`: an address, printed as the function that it is in.
+    /// `symbol`: an address, printed as the function that contains it.
     Symbol,
-    /// `string` and `ustring`: text that ends with a zero, kept behind the fields.
+    /// `string` and `ustring`: a text up to a zero, recorded after the fields.
     String,
     /// `symstr`: an address, recorded as the text of `symbol`.
     SymbolString,
-    /// `char[N]`: text of a fixed size, among the fields.
+    /// `char[N]`: a text of fixed size, recorded among the fields.
     Characters,
-    /// `long[]`: the return addresses of a stack, kept behind the fields up to one that is 0.
+    /// `long[]`: the return addresses of a stack, recorded after the fields and ended by a 0.
     Stack,
 }
 
-/// How many bits an integer has.
+/// The width of an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// 8 bits.
@@ -44,28 +45,28 @@ pub enum Width {
     W64,
 }
 
-/// Which bits of an integer count: `b<width>@<offset>/<size>`.
+/// A bitfield of an integer: `b<width>@<offset>/<size>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// How many, not 0.
+    /// The number of bits; not 0.
     pub width: u8,
-    /// How many lower ones do not.
+    /// The number of lower bits before them.
     pub offset: u8,
 }
 
-/// A type.
+/// The type of an argument: one value or an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Type {
-    /// Of each value.
+    /// The type of each value.
     pub base: Base,
-    /// The bits that count, where not all do.
+    /// The bitfield, if the argument is one.
     pub bits: Option<Bits>,
-    /// How many values there are; 0 for one that is no array.
+    /// The number of values of an array; 0 if the argument is not an array.
     pub count: u8,
 }
 
 impl Width {
-    /// In bytes.
+    /// Returns the width in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -76,13 +77,13 @@ impl Width {
         }
     }
 
-    /// In bits.
+    /// Returns the width in bits.
     #[must_use]
     pub const fn bits(self) -> u32 {
         8 * self.bytes() as u32
     }
 
-    /// The width of so many bits, given in decimal.
+    /// Returns the width for a decimal number of bits; `None` if it is not 8, 16, 32 or 64.
     #[must_use]
     pub fn of(bits: &str) -> Option<Self> {
         Some(match bits {
@@ -96,7 +97,7 @@ impl Width {
 }
 
 impl Base {
-    /// The type of this name.
+    /// Returns the type of this name, as it is typed.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         Some(match name {
@@ -117,7 +118,8 @@ impl Base {
         })
     }
 
-    /// Bytes of a value in a record; of text, those of the word that says where it is.
+    /// Returns the size of a value in a record, in bytes; for a text after the fields, the size of its `__data_loc`
+    /// word.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -128,19 +130,19 @@ impl Base {
         }
     }
 
-    /// Whether `format` says that it has a sign. It does so of text.
+    /// Whether `format` shows the type as signed. Linux shows texts as signed, too.
     #[must_use]
     pub const fn is_signed(self) -> bool {
         matches!(self, Self::Signed(_) | Self::String | Self::SymbolString)
     }
 
-    /// Whether it is text, kept behind the fields.
+    /// Whether the type is a text that is recorded after the fields.
     #[must_use]
     pub const fn is_text(self) -> bool {
         matches!(self, Self::String | Self::SymbolString)
     }
 
-    /// Its name in `format`.
+    /// Returns the name of the type in `format`.
     #[must_use]
     pub const fn field_text(self) -> &'static str {
         match self {
@@ -158,7 +160,7 @@ impl Base {
         }
     }
 
-    /// Its conversion in `print fmt`.
+    /// Returns the conversion in `print fmt`.
     #[must_use]
     pub const fn conversion(self) -> &'static str {
         match self {
@@ -177,32 +179,32 @@ impl Base {
 }
 
 impl Type {
-    /// What an argument without a type is: `x64`.
+    /// The type of an argument that gives none: `x64`.
     pub const DEFAULT: Self = Self::one(Base::Hexadecimal(Width::W64));
 
-    /// One value of `base`.
+    /// Makes the type of one value of `base`.
     #[must_use]
     pub const fn one(base: Base) -> Self {
         Self { base, bits: None, count: 0 }
     }
 
-    /// How many values a record has.
+    /// Returns the number of values in a record.
     #[must_use]
     pub const fn values(self) -> usize {
         if self.count == 0 { 1 } else { self.count as usize }
     }
 
-    /// Bytes of all values in a record, without what text has behind the fields.
+    /// Returns the size of all values in a record, in bytes, without texts after the fields.
     #[must_use]
     pub const fn size(self) -> usize {
         self.base.size() * self.values()
     }
 
-    /// The text of the type in `format`: with the number of values behind it, if it is an array.
+    /// Returns the text of the type in `format`, followed by the number of values if it is an array.
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// Fails if there is no memory for the text.
     pub fn field_text(self) -> Result<Cow<'static, str>, OutOfMemory> {
         Ok(match self.count {
             0 => Cow::Borrowed(self.base.field_text()),

@@ -1,7 +1,7 @@
-//! How the record of an event is laid out: what a file `format` says, and all that is needed to make sense of a record.
+//! The layout of an event's record: the contents of its file `format`, and everything needed to interpret a record.
 //!
-//! The bytes are those that Linux has, so that its `format` text is true of them: 8 bytes that every event has, then where the
-//! probe was hit, then the arguments, one behind the other without gaps (so a field need not be aligned), then texts.
+//! The bytes are laid out as in Linux, so that its `format` text is true of them: first the 8 bytes that every event
+//! has, then where the probe was hit, then the arguments without gaps (so a field may be unaligned), then texts.
 //!
 //! ```text
 //!  0  u16  common_type            the number of the event, as in its file `id`
@@ -10,14 +10,14 @@
 //!  4  s32  common_pid             the number of the task
 //!  8  u64  __probe_ip             of a probe: the address of the instruction
 //!  8  u64  __probe_func           of a return probe: the address of the function, and
-//! 16  u64  __probe_ret_ip         the address that it returned to
+//! 16  u64  __probe_ret_ip         the return address
 //! ```
 //!
-//! A text has a word among the fields that says where it is, `__data_loc`: in the low half at which byte of the record, in the
-//! high half how many bytes with the zero at its end. A length of 0 is a text that could not be read. Behind the last field, and in
-//! no `format`, each array of numbers has a word that says which of them could not be read.
+//! A text has a `__data_loc` word among the fields: its low half is the offset of the text in the record, its high half
+//! the length including the zero at the end. A length of 0 means that the text could not be read. After the last field,
+//! each array of numbers has a word that says which of its values could not be read; `format` does not show it.
 //!
-//! Everything that looks at records, be it to filter, to count or to print, works on [`Field`]s and the bytes alone.
+//! Code that filters, counts or prints records uses only the [`Field`]s and the bytes.
 
 mod kind;
 
@@ -31,52 +31,52 @@ pub use kind::{Base, Bits, Type, Width};
 
 use crate::definition::synthetic::{self, Synthetic};
 
-/// Bytes of the word that says which values of an array could not be read.
+/// The size in bytes of the word that says which values of an array could not be read.
 const UNREAD: usize = 8;
-/// Bytes of a field of a synthetic event.
+/// The size in bytes of a field of a synthetic event, except texts of fixed size.
 const WORD: usize = 8;
 
 /// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The name.
     pub name: Cow<'static, str>,
-    /// Its type, as `format` says it: `unsigned long`, `u64`, `u8[4]`, `__data_loc char[]`.
+    /// The type, as `format` shows it: `unsigned long`, `u64`, `u8[4]`, `__data_loc char[]`.
     pub text: Cow<'static, str>,
-    /// The first byte of it.
+    /// The offset in the record, in bytes.
     pub offset: usize,
-    /// How many bytes it has; of a text, without the text.
+    /// The size in bytes; for a text after the fields, the size of its `__data_loc` word.
     pub size: usize,
-    /// Whether `format` says that it has a sign.
+    /// Whether `format` shows the field as signed.
     pub signed: bool,
-    /// What is in these bytes, and how it is printed.
+    /// The type of the value, which decides how it is printed.
     pub kind: Type,
-    /// Of an array of numbers: the first byte of the word that says which of them could not be read, bit 0 for the first.
+    /// For an array of numbers: the offset of the word that says which values could not be read, bit 0 for the first.
     pub(crate) unread: Option<usize>,
-    /// Of an argument: the bit of a record's faults that says that it could not be read, if it has one of its own.
+    /// For an argument: the bit of the record's faults that says that it could not be read, if it has a bit of its own.
     pub(crate) fault: Option<u8>,
 }
 
-/// Arguments from this one on have one bit of a record's faults in common.
+/// The number of arguments with a fault bit of their own; all further arguments share one bit.
 pub(crate) const FAULTS: usize = 31;
 
-/// Which fields an event has before its arguments.
+/// The kind of event, which decides the fields before its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Of a probe: `__probe_ip`.
+    /// A probe: `__probe_ip`.
     Probe,
-    /// Of a return probe: `__probe_func` and `__probe_ret_ip`.
+    /// A return probe: `__probe_func` and `__probe_ret_ip`.
     Return,
-    /// Of a synthetic event: none.
+    /// A synthetic event: no fields.
     Synthetic,
 }
 
 /// The record of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// What precedes the arguments.
+    /// The kind of event.
     pub shape: Shape,
-    /// All fields: the [`COMMON`](Self::COMMON) ones, where the probe was hit, the arguments.
+    /// All fields: the [`COMMON`](Self::COMMON) ones, those of the shape, and the arguments.
     pub fields: Vec<Field>,
 }
 
@@ -94,8 +94,8 @@ impl Field {
         }
     }
 
-    /// Value `index` in `record`, from the first on, extended to 64 bits with its sign if it has one; of a text the word that says
-    /// where it is. `None` if the field has not so many, or the record is too short.
+    /// Returns the value `index` of the field in `record`, extended to 64 bits according to its sign. For a text, this
+    /// is its `__data_loc` word. `None` if the field has fewer values, or if the record is too short.
     #[must_use]
     pub fn value(&self, record: &[u8], index: usize) -> Option<u64> {
         let size = self.kind.base.size();
@@ -109,7 +109,8 @@ impl Field {
         })
     }
 
-    /// Text `index` in `record`, without the zero at its end. `None` if it is none, or could not be read.
+    /// Returns the text `index` of the field in `record`, without the zero at its end. `None` if the field is not a
+    /// text after the fields, or if the text could not be read.
     #[must_use]
     pub fn bytes<'a>(&self, record: &'a [u8], index: usize) -> Option<&'a [u8]> {
         let place = self.is_located().then(|| self.value(record, index))?? as usize;
@@ -117,19 +118,19 @@ impl Field {
         record.get(offset..offset + length.checked_sub(1)?)
     }
 
-    /// Whether what it is lies behind the fields.
+    /// Whether the value lies after the fields, where a `__data_loc` word says.
     fn is_located(&self) -> bool {
         self.kind.base.is_text() || self.kind.base == Base::Stack
     }
 
-    /// The return addresses in `record`, if it is a stack.
+    /// Returns the return addresses in `record`, if the field is a stack; otherwise none.
     pub fn stack<'a>(&self, record: &'a [u8]) -> impl Iterator<Item = u64> + use<'a> {
         let bytes = if self.kind.base == Base::Stack { self.bytes(record, 0) } else { None };
         let words = bytes.unwrap_or(&[]).as_chunks().0.iter();
         words.map(|word| u64::from_le_bytes(*word)).take_while(|&address| address != 0)
     }
 
-    /// The text in `record` that has a fixed size, without the zeros that fill it up.
+    /// Returns the text of fixed size in `record`, without the padding zeros.
     #[must_use]
     pub fn characters<'a>(&self, record: &'a [u8]) -> &'a [u8] {
         let bytes = record.get(self.offset..).unwrap_or(&[]);
@@ -137,7 +138,7 @@ impl Field {
         bytes.split(|&byte| byte == 0).next().unwrap_or(bytes)
     }
 
-    /// Which values of an array could not be read: bit 0 for the first.
+    /// Returns which values of an array could not be read: bit 0 for the first.
     #[must_use]
     pub fn unread(&self, record: &[u8]) -> u64 {
         if self.kind.base.is_text() {
@@ -148,19 +149,19 @@ impl Field {
         word.map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Whether filters and histograms can take it for one number.
+    /// Whether the field is one number to filters and histograms.
     #[must_use]
     pub fn is_number(&self) -> bool {
         self.kind.count == 0 && !self.is_text() && !self.is_stack()
     }
 
-    /// Whether histograms can take it for a stack.
+    /// Whether the field is a stack to histograms.
     #[must_use]
     pub fn is_stack(&self) -> bool {
         self.kind.base == Base::Stack
     }
 
-    /// Whether filters and histograms can take it for one text.
+    /// Whether the field is one text to filters and histograms.
     #[must_use]
     pub fn is_text(&self) -> bool {
         self.kind.count == 0 && (self.kind.base.is_text() || self.kind.base == Base::Characters)
@@ -168,14 +169,14 @@ impl Field {
 }
 
 impl Format {
-    /// How many of the fields every event has.
+    /// The number of fields that every event has.
     pub const COMMON: usize = 4;
 
-    /// The record of an event with these arguments, each a name and a type.
+    /// Makes the format of an event with these arguments, each a name and a type.
     ///
     /// # Errors
     ///
-    /// There is no memory for the fields.
+    /// Fails if there is no memory for the fields.
     pub fn new<'a>(shape: Shape, arguments: impl IntoIterator<Item = (&'a str, Type)>) -> Result<Self, OutOfMemory> {
         const UNSIGNED_LONG: Base = Base::Unsigned(Width::W64);
         let mut fields = Self::common()?;
@@ -223,11 +224,12 @@ impl Format {
         ])
     }
 
-    /// The record of a synthetic event. As in Linux, each of its fields has a word, and a text of a fixed size 256 bytes.
+    /// Makes the format of a synthetic event. As in Linux, each field takes a word, and a text of fixed size takes 256
+    /// bytes.
     ///
     /// # Errors
     ///
-    /// There is no memory for the fields.
+    /// Fails if there is no memory for the fields.
     pub fn of_synthetic(definition: Synthetic) -> Result<Self, OutOfMemory> {
         let mut fields = Self::common()?;
         let mut offset = Shape::Synthetic.size();
@@ -240,7 +242,7 @@ impl Format {
         Ok(Self { shape: Shape::Synthetic, fields })
     }
 
-    /// The arguments.
+    /// Returns the fields of the arguments.
     #[must_use]
     pub fn arguments(&self) -> &[Field] {
         let before = Self::COMMON
@@ -252,13 +254,13 @@ impl Format {
         self.fields.get(before..).unwrap_or(&[])
     }
 
-    /// The field of this name.
+    /// Returns the field of this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Bytes of the fields and of what is said about them, without texts.
+    /// Returns the size of the fields in bytes, with the words about arrays and without texts.
     #[must_use]
     pub fn size(&self) -> usize {
         let arrays = self.fields.iter().filter(|field| field.unread.is_some()).count();
@@ -270,11 +272,11 @@ impl Format {
         self.fields.last().map_or(0, end) + UNREAD * arrays
     }
 
-    /// Writes the file `format` of the event numbered `id`.
+    /// Writes the contents of the file `format` for the event numbered `id`.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write(&self, out: &mut dyn fmt::Write, event: &str, id: u16) -> fmt::Result {
         writeln!(out, "name: {event}\nID: {id}\nformat:")?;
         for (number, field) in self.fields.iter().enumerate() {
@@ -323,7 +325,7 @@ impl Format {
 }
 
 impl Format {
-    /// Writes what a synthetic event has in `print fmt`, from the first field on.
+    /// Writes the `print fmt` of a synthetic event, from the first field on.
     fn write_synthetic(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         for (number, field) in self.arguments().iter().enumerate() {
             let before = if number > 0 { ", " } else { "" };
@@ -345,7 +347,7 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Returns the error of `out`.
     pub fn write_fields(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         for (number, field) in self.arguments().iter().enumerate() {
             let text = field.text.strip_prefix("__data_loc ").unwrap_or(&field.text);
@@ -356,7 +358,7 @@ impl Format {
 }
 
 impl Shape {
-    /// Bytes before the arguments.
+    /// Returns the number of bytes before the arguments.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -367,7 +369,7 @@ impl Shape {
     }
 }
 
-/// Writes a line of `format`: of an array, the number of values stands behind the name, as in C.
+/// Writes a line of `format`. The number of values of an array follows the name, as in C.
 fn write_field(out: &mut dyn fmt::Write, field: &Field) -> fmt::Result {
     let Field { name, text, offset, size, signed, .. } = field;
     let (text, dimension) = match text.find('[') {

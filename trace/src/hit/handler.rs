@@ -1,7 +1,7 @@
-//! The handlers that the engine calls. The data of their probes is the address of a [`Recorder`].
+//! The handlers that the engine calls. The data word of each probe is the address of its [`Recorder`].
 //!
-//! What is unusual about a hit is left to a function of its own, as the last thing that is done: what it saves on the stack, the
-//! usual hit does not.
+//! Work for an unusual hit is in a function of its own, which is called last. So a usual hit does not save the
+//! registers that this function would need on the stack.
 
 use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe::{Call, Decision, Entry, Hit};
@@ -11,30 +11,30 @@ use super::write::Moment;
 use crate::host::Context;
 use crate::recorder::{Kept, Recorder};
 
-/// What the engine shows to a handler.
+/// A hit, as the engine shows it to a handler.
 trait Seen {
-    /// The word that the probe was registered with.
+    /// Returns the word that the probe was registered with.
     fn data(&self) -> usize;
-    /// The registers of the probed code.
+    /// Returns the registers of the probed code.
     fn registers(&self) -> Registers<'_>;
-    /// What else there is to record, where this is what was kept at the entry of the function.
+    /// Returns the rest of the hit, with `kept` as the values saved at the entry of the function.
     fn moment<'a>(&self, kept: &'a [u64]) -> Moment<'a>;
 
-    /// What was kept at the entry of the function.
+    /// Returns the values saved at the entry of the function; none for a probe.
     #[inline(always)]
     fn kept(&self) -> &[u64] {
         &[]
     }
 }
 
-/// The recorder of a probe that was registered with `data`.
+/// Returns the recorder of a probe that was registered with `data`.
 ///
 /// # Safety
 ///
-/// `data` is the address of one, which stays as long as the reference is used.
+/// `data` must be the address of a [`Recorder`] that lives as long as the returned reference.
 #[inline(always)]
 unsafe fn recorder<'a>(data: usize) -> &'a Recorder {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees that `data` is the address of a living recorder (see # Safety).
     unsafe { &*(data as *const Recorder) }
 }
 
@@ -106,7 +106,7 @@ pub(crate) extern "C" fn hit(hit: &mut Hit<'_>) {
     record(&*hit);
 }
 
-/// Records that a function is called. Only for recorders that ask for no register but those of a call.
+/// Records that a function is called. Only for recorders whose arguments use no other registers than those of a call.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_called")]
 pub(crate) extern "C" fn called(entry: &Entry) {
     record(entry);
@@ -118,16 +118,18 @@ pub(crate) extern "C" fn returned(call: &mut Call<'_>) {
     record(&*call);
 }
 
-/// Keeps what is asked for when the function returns.
+/// Saves the values that the record at the return needs from the entry.
 #[unsafe(link_section = ".kprobes.text.handlers.trace_entered")]
 pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
-    // SAFETY: as in `record`.
+    // SAFETY: `crate::engine` registered this handler with the address of a recorder that outlives the probe (see
+    // `record`).
     let recorder = unsafe { recorder(call.data()) };
     for (index, &kept) in recorder.entry.iter().enumerate() {
         let value = match kept {
             Kept::Register(from) => call.registers().get(from),
             Kept::Stack(offset) => {
-                // SAFETY: above the stack pointer of a function that has been called lies its caller's part of the stack.
+                // SAFETY: the probe is at a function's entry, so the caller's part of the stack lies above the stack
+                // pointer. Loads from a stack have no side effect.
                 unsafe { nofault::read(call.frame().sp.wrapping_add(offset.into()) as usize) }.unwrap_or(0)
             }
         };
@@ -140,10 +142,12 @@ pub(crate) extern "C" fn entered(call: &mut Call<'_>) -> Decision {
 
 #[inline(always)]
 fn record(seen: &impl Seen) {
-    // SAFETY: only `crate::engine` registers handlers of this module, which nobody else can name, with the address of a recorder
-    // that outlives the probe, as the caller of `Armed::register` promises; and there is the probe while its handler runs.
+    // SAFETY: only `crate::engine` can name the handlers of this module. It registers them with the address of a
+    // recorder that outlives the probe, as # Safety of `Armed::register` demands, and the probe exists while its
+    // handler runs.
     let recorder = unsafe { recorder(seen.data()) };
-    // SAFETY: this is a hit of its probe, and the moment is that of the hit. What was kept is no word of the hit itself.
+    // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and `moment` describes that
+    // hit. It lacks the words saved at the entry: a program of words, the only kind recorded quickly, uses none of them.
     if !unsafe { recorder.record_quickly(seen.registers(), || seen.moment(&[])) } {
         record_unusually(seen);
     }
@@ -151,10 +155,11 @@ fn record(seen: &impl Seen) {
 
 #[inline(never)]
 fn record_unusually(seen: &impl Seen) {
-    // SAFETY: as above.
+    // SAFETY: `data` is the address of a recorder that outlives the probe, for the reason given in `record`.
     let recorder = unsafe { recorder(seen.data()) };
     if !recorder.tallies(seen.registers(), Context::cpu_here()) {
-        // SAFETY: as above.
+        // SAFETY: the engine calls this handler at a hit of this probe, with interrupts masked, and `moment` describes
+        // that hit.
         unsafe { recorder.record(seen.registers(), &seen.moment(seen.kept())) };
     }
 }

@@ -1,14 +1,15 @@
-//! The hit path: what happens between a probe and its record in the ring.
+//! The hit path: the code between a probe and its record in the ring.
 //!
-//! Everything in this module and below runs while a probe is handled, with interrupts masked: no lock, no
-//! allocation, no panic, no loop without a bound, and no call out of the closed region of the image. The linker script places it
-//! there by its path, so only functions of the hit path are here, and none of the types that others are generic over.
+//! Everything in this module and below runs while a probe is handled, with interrupts masked: no lock, no allocation,
+//! no panic, no unbounded loop, and no call out of the region that is closed to probes. The linker script finds this
+//! code by its module path. Therefore only functions of the hit path are here, and no types over which other code is
+//! generic.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `handler` | what the engine calls, for the bare-metal target only |
-//! | [`write`](mod@write) | a record, in the ring of this CPU |
-//! | `action` | filters, triggers and histograms, carried out |
+//! | `handler` | the handlers that the engine calls; only for the bare-metal target |
+//! | [`write`](mod@write) | writing a record to the ring of this CPU |
+//! | `action` | carrying out filters, triggers and histograms |
 //! | `registers` | the registers of the probed code |
 
 pub(crate) mod action;

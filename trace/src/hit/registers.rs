@@ -1,7 +1,7 @@
-//! The registers of the probed code, in whichever form the engine shows them.
+//! The registers of the probed code, in either form in which the engine shows them.
 //!
-//! A hit is recorded, filtered and counted in the same way whether the engine has saved all registers or only what a call passes.
-//! The functions here are inlined, so that a handler, which knows the form that it is given, does not ask for it.
+//! Recording, filtering and counting do not depend on whether the engine saved all registers or only those of a call.
+//! The functions here are inlined. A handler knows its form at compile time, so no check is left at run time.
 
 use core::ptr;
 
@@ -10,21 +10,22 @@ use aarch64_kprobes::probe::Entry;
 
 use crate::fetch::{Register, Word};
 
-/// What the values of a hit are had from.
+/// The registers that the values of a hit come from.
 #[derive(Clone, Copy, Debug)]
 pub enum Registers<'a> {
     /// All registers.
     Frame(&'a TrapFrame),
-    /// Those of a call. No other is asked for: that is seen to when the probe is registered.
+    /// The registers of a call. Registration makes sure that the event uses no others.
     Entry(&'a Entry),
 }
 
 impl Registers<'_> {
-    /// The value of `register`; 0 if it is not one of a call, where only these are.
+    /// Returns the value of `register`; 0 if only the registers of a call were saved and it is not one of them.
     #[inline(always)]
     pub(crate) fn get(self, register: Register) -> u64 {
         match self {
-            // SAFETY: x0 to x30, sp, pc and pstate lie one behind the other, and a register is one of them.
+            // SAFETY: the frame begins with x0 to x30, sp, pc and pstate as consecutive words, and a `Register` is the
+            // index of one of them.
             Self::Frame(frame) => unsafe { *ptr::from_ref(frame).cast::<u64>().add(register.place()) },
             Self::Entry(entry) => match (entry.arguments().get(register.place()), register) {
                 (Some(argument), _) => *argument,
@@ -34,12 +35,12 @@ impl Registers<'_> {
         }
     }
 
-    /// The word, if it can be read.
+    /// Returns the value of `word`; `None` if its memory cannot be read.
     #[inline(always)]
     pub(crate) fn fetch(self, word: &Word) -> Option<u64> {
         let value = self.get(word.register);
         if word.is_memory {
-            // SAFETY: the one who defines an event answers for what its arguments read (README.md, Limits).
+            // SAFETY: the user who defines an event answers for the memory that its arguments read (README.md, Limits).
             return unsafe { nofault::read(value.wrapping_add_signed(word.offset.into()) as usize) }.ok();
         }
         Some(value)
@@ -55,7 +56,7 @@ impl Registers<'_> {
     }
 }
 
-/// The registers of a call that are seldom asked for.
+/// Returns a register of a call other than the arguments and sp. These are rarely used.
 #[inline(always)]
 fn rest(entry: &Entry, register: Register) -> u64 {
     if register == Register::LINK {

@@ -1,10 +1,10 @@
-//! Filters, carried out.
+//! Filters at a hit: the tests of a filter are evaluated here.
 
 use super::{Moment, load};
 use crate::filter::{ACCEPT, Pattern, Question, Test, WordQuestion};
 use crate::hit::Registers;
 
-/// Whether the tests accept the record. No test of what could not be read holds.
+/// Whether the tests accept the record. A test of a value that could not be read is false.
 #[inline]
 pub(super) fn accepts(tests: &[Test], record: &[u8], moment: &Moment<'_>) -> bool {
     walk(tests, |question| match question {
@@ -17,14 +17,15 @@ pub(super) fn accepts(tests: &[Test], record: &[u8], moment: &Moment<'_>) -> boo
     })
 }
 
-/// The same for tests of words, for which nothing but the registers is needed. A word that cannot be read is 0, as in the record.
+/// Whether tests of words accept the hit, from its registers alone. A word that cannot be read counts as 0, as in the
+/// record.
 #[inline(always)]
 pub(super) fn accepts_words(tests: &[Test<WordQuestion>], registers: Registers<'_>) -> bool {
     walk(tests, |question| question.range.has(registers.fetch(&question.word).unwrap_or(0)))
 }
 
-/// Whether the tests, begun with the first, lead to [`ACCEPT`]. Each leads to a later one, so there are at most as many steps as
-/// tests.
+/// Whether the tests, from the first on, lead to [`ACCEPT`]. Each test leads to a later one, so there are at most as
+/// many steps as tests.
 #[inline(always)]
 fn walk<Q>(tests: &[Test<Q>], answer: impl Fn(&Q) -> bool) -> bool {
     let mut next = 0;
@@ -39,13 +40,13 @@ fn matches(pattern: &Pattern, text: &[u8]) -> bool {
     found != pattern.negated
 }
 
-/// Byte by byte: a comparison of slices would be a call out of the region.
+/// Compares byte by byte: a comparison of slices would be a call out of the region.
 fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
 }
 
-/// Whether `pattern` matches the whole `text`. When something does not fit, the last `*` takes one byte more: the steps are
-/// at most the product of the lengths, of which both are bounded.
+/// Whether `pattern` matches the whole `text`. On a mismatch, the last `*` takes one more byte. The number of steps is
+/// at most the product of the two lengths, which are both bounded.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -71,13 +72,13 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// The length of the element of `pattern` at `at`, if it matches `byte`.
+/// Returns the length of the element of `pattern` at `at`, if the element matches `byte`.
 fn element(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match *pattern.get(at)? {
         b'?' => Some(1),
         b'[' => match class(pattern, at, byte) {
             Some((length, found)) => found.then_some(length),
-            // Nothing closes it, so it is itself.
+            // A `[` without a `]` stands for itself.
             None => (byte == b'[').then_some(1),
         },
         b'\\' if at + 1 < pattern.len() => (pattern.get(at + 1) == Some(&byte)).then_some(2),
@@ -85,7 +86,7 @@ fn element(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     }
 }
 
-/// The length of the class that begins at `at`, and whether `byte` is in it. `None` if nothing closes it.
+/// Returns the length of the class that begins at `at`, and whether `byte` is in it. `None` if the class is not closed.
 fn class(pattern: &[u8], at: usize, byte: u8) -> Option<(usize, bool)> {
     let negated = pattern.get(at + 1) == Some(&b'!');
     let start = at + 1 + usize::from(negated);

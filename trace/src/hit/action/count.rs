@@ -1,7 +1,7 @@
-//! Histograms: a hit is counted in the table of its CPU.
+//! Histograms at a hit: the hit is counted in the table of its CPU.
 //!
-//! A number is looked up as it is. A longer key is written to the room of the entry that would be next, and looked up from there:
-//! if it is new, it is already in its place. Hits are stored last: they publish what is counted.
+//! A single number is looked up directly. A longer key is written to the unused entry at the end of the table and
+//! looked up from there, so a new key is already in place. The number of hits is stored last: this publishes the entry.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -13,12 +13,12 @@ use crate::histogram::{Cell, Histogram, Key, Keys, MULTIPLIER, Numbers, Source, 
 use crate::hit::Registers;
 use crate::trigger::{Bound, Plan};
 
-/// What is counted under a key: hits, and the sums of the values.
+/// The counters under a key: hits, and the sums of the values.
 type Sums<'a> = (&'a AtomicU64, &'a [AtomicU64]);
 
 impl Plan {
-    /// Counts a hit on the CPU numbered `cpu`, if that is all there is to do, and nothing has to be known but words. Whether it
-    /// was.
+    /// Counts a hit on the CPU numbered `cpu`, if the plan does nothing else and needs only words. Returns whether the
+    /// plan was of this kind; then there is nothing left to do.
     #[inline(always)]
     pub(crate) fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
         let [Bound { tally: Some(tally), trigger, .. }] = &*self.triggers else { return false };
@@ -45,13 +45,13 @@ impl Tally {
 }
 
 impl Histogram {
-    /// The table of a CPU, if there is one.
+    /// Returns the table of a CPU; `None` for a CPU without one.
     #[inline(always)]
     fn table(&self, cpu: usize) -> Option<&Table> {
         self.tables.get(cpu)
     }
 
-    /// Counts a hit.
+    /// Counts a hit of the event of `bound`.
     pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
         if bound.trigger.is_paused() {
             return;
@@ -78,7 +78,7 @@ impl Histogram {
 }
 
 impl Store {
-    /// The cell of a number.
+    /// Returns the cell of a number; `None` if there is no room for it.
     #[inline(always)]
     fn cell(&self, number: u64, transform: Transform) -> Option<&Cell> {
         match self {
@@ -97,7 +97,7 @@ impl Cell {
 }
 
 impl Numbers {
-    /// The cell of `key`, or the one that it has from now on; `None` if there are as many as there may be.
+    /// Returns the cell of `key`, which is made if it is new. `None` if the table is full.
     #[inline(always)]
     fn cell(&self, key: u64) -> Option<&Cell> {
         let found = search(&self.cells, key.wrapping_mul(MULTIPLIER), |cell| {
@@ -108,7 +108,7 @@ impl Numbers {
         if is_free { self.begin(cell, key) } else { Some(cell) }
     }
 
-    /// Makes a free cell that of `key`, if there may be one more.
+    /// Gives a free cell to `key`, unless the table is full.
     #[cold]
     #[inline(never)]
     fn begin<'a>(&self, cell: &'a Cell, key: u64) -> Option<&'a Cell> {
@@ -123,7 +123,7 @@ impl Numbers {
 }
 
 impl Keys {
-    /// What is counted under the keys of a hit; `None` if they are new, and there are as many as there may be.
+    /// Returns the counters under the keys of a hit, which are made if the keys are new. `None` if the table is full.
     #[inline(always)]
     fn sums(&self, keys: &[Key], plan: &Plan, record: &[u8], moment: &Moment<'_>) -> Option<Sums<'_>> {
         let used = self.used.load(Relaxed);
@@ -156,14 +156,14 @@ impl Keys {
         Some((hits, values))
     }
 
-    /// Entry `number`, of which there is one more than are used at most.
+    /// Returns entry `number`. There is one entry more than can be used.
     #[inline(always)]
     fn entry(&self, number: u32) -> Option<&[AtomicU64]> {
         let start = number as usize * self.stride;
         self.words.get(start..start + self.stride)
     }
 
-    /// Looks for an entry of this key, or for the slot that it would have.
+    /// Looks up the entry of this key, or the free slot for it.
     #[inline(always)]
     fn find(&self, key: &[AtomicU64], hash: u64) -> Option<Found<'_>> {
         search(&self.slots, hash, |slot| {
@@ -180,8 +180,8 @@ enum Found<'a> {
     Free(&'a AtomicU32),
 }
 
-/// What `look` finds in the first of these, from the place of this hash on, in which it finds something. Of a power of two half
-/// are free, so that is before all have been looked at.
+/// Calls `look` on each slot, from the place of this hash on, and returns its first result. The number of slots is a
+/// power of two, and half of them stay free, so the search ends before it has seen all.
 #[inline(always)]
 fn search<'a, S, F>(all: &'a [S], hash: u64, look: impl Fn(&'a S) -> Option<F>) -> Option<F> {
     let count = all.len();
@@ -195,14 +195,14 @@ fn search<'a, S, F>(all: &'a [S], hash: u64, look: impl Fn(&'a S) -> Option<F>) 
     None
 }
 
-/// The hash of what has `hash` so far, and a word more.
+/// Returns the hash of a sequence of words that has `hash` so far, with one word more.
 #[inline(always)]
 pub(super) fn mix(hash: u64, word: u64) -> u64 {
     let hash = (hash ^ word).wrapping_mul(MULTIPLIER);
     hash ^ hash >> 32
 }
 
-/// The place that a key with this hash has among `count`, a power of two, if it is free: the upper bits.
+/// Returns the preferred place of a key with this hash among `count` slots, a power of two: the upper bits of the hash.
 #[inline(always)]
 pub(super) fn place(hash: u64, count: usize) -> usize {
     hash.wrapping_shr(count.leading_zeros() + 1) as usize
@@ -211,7 +211,8 @@ pub(super) fn place(hash: u64, count: usize) -> usize {
 /// Adds a hit with these values.
 #[inline(always)]
 //
-// Not by `map` and `zip`: at some levels of optimization they are calls of functions of `core`, which can be probed.
+// A loop, not `map` and `zip`: at some levels of optimization those are calls of functions in `core`, which can be
+// probed.
 fn add<T>((hits, mut sums): Sums<'_>, values: &[T], number: impl Fn(&T) -> u64) {
     for value in values {
         let [sum, rest @ ..] = sums else { break };
@@ -221,7 +222,7 @@ fn add<T>((hits, mut sums): Sums<'_>, values: &[T], number: impl Fn(&T) -> u64) 
     hits.store(hits.load(Relaxed).wrapping_add(1), Release);
 }
 
-/// Only this CPU writes it: here, and in stubs, with interrupts masked.
+/// Adds to a counter. Only this CPU writes it, here and in stubs, with interrupts masked.
 #[inline(always)]
 fn increment(sum: &AtomicU64, by: u64) {
     sum.store(sum.load(Relaxed).wrapping_add(by), Relaxed);
@@ -238,7 +239,7 @@ impl Transform {
     }
 }
 
-/// The exponent of the next power of two.
+/// Returns the exponent of the smallest power of two that is not below the number.
 #[inline(always)]
 fn exponent(number: u64) -> u64 {
     u64::from(64 - number.saturating_sub(1).leading_zeros())
@@ -259,7 +260,7 @@ pub(super) fn write_key(key: &Key, words: &[AtomicU64], plan: &Plan, record: &[u
     }
 }
 
-/// Stores the addresses of the stack, as many as there is room for.
+/// Stores the addresses of the stack, as many as fit, and pads with zeros.
 #[inline(always)]
 pub(super) fn write_stack(words: &[AtomicU64], plan: &Plan, moment: &Moment<'_>) {
     let mut walk = plan.walk(moment);
@@ -270,7 +271,7 @@ pub(super) fn write_stack(words: &[AtomicU64], plan: &Plan, moment: &Moment<'_>)
     }
 }
 
-/// Stores text, filled up with zeros. What does not fit is cut off.
+/// Stores a text, padded with zeros. A text that does not fit is cut.
 pub(super) fn write_text(words: &[AtomicU64], text: &[u8]) {
     let mut bytes = text.iter();
     for word in words {

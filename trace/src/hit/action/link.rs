@@ -1,4 +1,4 @@
-//! Histograms with variables: what is set at one event, and read at another under the same key.
+//! Histograms with variables: a variable is set at one event and read at another under the same key.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -13,16 +13,17 @@ use crate::histogram::{
 };
 use crate::trigger::{Bound, Plan};
 
-/// What the variables are that a hit refers to: each a number, or the place of its words in the table that it is in. They are no
-/// array of this CPU's stack, which the compiler would fill by a call of `memset`.
+/// The variables that a hit refers to: for each, its number, or the index of its first word in the table that contains
+/// it. The buffer is preallocated per CPU, not an array on the stack, which the compiler would clear by a call of
+/// `memset`.
 type Read = [AtomicU64];
 
 /// The words of an entry.
 type Entry<'a> = &'a [AtomicU64];
 
 impl Link {
-    /// Counts a hit on a CPU, and sets variables. A hit that refers to a variable that is not set under its key is not counted, as
-    /// in Linux.
+    /// Counts a hit on a CPU, and sets variables. As in Linux, a hit is not counted if a variable that it refers to is
+    /// not set under its key.
     pub(super) fn count(&self, bound: &Bound, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
         let table = &self.table;
         let Some((room, number)) = table.room(moment.context.cpu) else { return table.drop_hit() };
@@ -48,7 +49,7 @@ impl Link {
         self.act(entry, read, plan, record, moment);
     }
 
-    /// What is referred to under the key in `room`; `None` if one is not set.
+    /// Reads the variables that are referred to, under the key in `room`. `None` if one of them is not set.
     fn read(&self, room: Entry<'_>, cpu: usize) -> Option<&Read> {
         let start = cpu * self.references.len();
         let read = self.reads.get(start..start + self.references.len())?;
@@ -73,7 +74,8 @@ impl Link {
         Some(read)
     }
 
-    /// What an action sends: of a variable of this histogram, or of one that is referred to. A number that was read is in `read`.
+    /// Returns the words that an action sends: a variable of this histogram, or one that is referred to. A number that
+    /// was read is in `read`.
     pub(crate) fn sent<'a>(&'a self, from: From, entry: Entry<'a>, read: &'a Read) -> Option<Entry<'a>> {
         match from {
             From::Own(number) => {
@@ -90,7 +92,7 @@ impl Link {
         }
     }
 
-    /// Carries the actions out.
+    /// Carries out the actions.
     fn act(&self, entry: Entry<'_>, read: &Read, plan: &Plan, record: &[u8], moment: &Moment<'_>) {
         for Act { handler, watched, deed, latest, rings } in &self.actions {
             let mut now = 0;
@@ -131,7 +133,7 @@ impl Link {
         }
     }
 
-    /// Sets these variables, and returns a bit for each.
+    /// Sets these variables. Returns a mask with a bit for each.
     fn set_all(
         &self,
         settings: &[Setting],
@@ -167,7 +169,7 @@ impl Link {
         bits
     }
 
-    /// The words of a variable that is referred to, and no number.
+    /// Returns the words of a variable that is referred to and is not a number.
     fn copied(&self, reference: u8, read: &Read) -> Option<Entry<'_>> {
         let Reference { histogram, variable, .. } = self.references.get(usize::from(reference))?;
         let link = histogram.link.as_ref()?;
@@ -208,7 +210,7 @@ fn compute(ops: &[Op], read: &Read, record: &[u8], moment: &Moment<'_>) -> u64 {
 }
 
 impl Handler {
-    /// Whether something is to be done where a variable is this, and was that.
+    /// Whether the action is due when the watched variable changes from `before` to `now`.
     fn wants(self, now: u64, before: u64) -> bool {
         match self {
             Self::Match => true,
@@ -219,7 +221,7 @@ impl Handler {
 }
 
 impl Shared {
-    /// The number of an entry of this table, from 1 on.
+    /// Returns the number of an entry of this table, from 1.
     fn number(&self, entry: Entry<'_>) -> u64 {
         let before = entry.as_ptr().addr().wrapping_sub(self.words.as_ptr().addr()) / size_of::<AtomicU64>();
         before.checked_div(self.stride).unwrap_or(0) as u64 + 1
@@ -229,7 +231,7 @@ impl Shared {
         self.dropped.fetch_add(1, Relaxed);
     }
 
-    /// How many words of an entry are the key.
+    /// Returns the number of words of an entry that are the key.
     #[inline(always)]
     fn key(&self) -> usize {
         let mut words = 0;
@@ -239,7 +241,7 @@ impl Shared {
         words
     }
 
-    /// The room of a CPU, and its number.
+    /// Returns the room of a CPU, and its entry number. `None` if no entry is left for it.
     fn room(&self, cpu: usize) -> Option<(Entry<'_>, u32)> {
         let number = self.rooms.get(cpu)?.load(Relaxed);
         if number == NO_ROOM {
@@ -248,15 +250,15 @@ impl Shared {
         Some((self.at(number)?, number))
     }
 
-    /// Entry `number`.
+    /// Returns entry `number`, from 0.
     #[inline(always)]
     fn at(&self, number: u32) -> Option<Entry<'_>> {
         let start = number as usize * self.stride;
         self.words.get(start..start + self.stride)
     }
 
-    /// The entry of the key that is in `room`, and whether it is new: then it is the room, which has this `number`. `None` if it
-    /// would be new, and there are as many as there may be.
+    /// Returns the entry for the key in `room`, and whether it is new. A new entry is the room itself, which has this
+    /// `number`. `None` if the key would be new and the table is full.
     #[inline(never)]
     fn entry(&self, room: Entry<'_>, number: u32, cpu: usize) -> Option<(Entry<'_>, bool)> {
         let key = room.get(..self.key())?;
@@ -289,7 +291,7 @@ impl Shared {
         None
     }
 
-    /// Gives this CPU another room, as the one that it had is in the table.
+    /// Gives this CPU another room, because its old one is now in the table.
     fn leave_room(&self, cpu: usize) {
         self.used.fetch_add(1, Relaxed);
         let next = self.next.fetch_add(1, Relaxed);
@@ -299,8 +301,8 @@ impl Shared {
         }
     }
 
-    /// Where the entry begins, in words, whose key is what `room` begins with, as far as this table has as many parts. A text may
-    /// have another size there: it is filled up with zeros.
+    /// Returns the first word of the entry whose key equals the start of the key in `room`, which has these `parts`;
+    /// this table may have fewer. A text may have another size in this table, because it is padded with zeros.
     #[inline(never)]
     fn find_like(&self, parts: &[usize], room: Entry<'_>) -> Option<usize> {
         let mut hash = 0;
@@ -324,8 +326,8 @@ impl Shared {
         None
     }
 
-    /// Shows each word that a key of this table has that is like the one in `room`, which has these `parts`, with its place. False
-    /// if there is none, or `each` says so.
+    /// Calls `each` for each word of the key in `room`, which has these `parts`, as a key of this table would contain
+    /// it, with its index there. Returns false if this table cannot have such a key, or if `each` does.
     #[inline(always)]
     fn each_word(&self, parts: &[usize], room: Entry<'_>, mut each: impl FnMut(u64, usize) -> bool) -> bool {
         let (mut start, mut at) = (0, 0);
@@ -363,7 +365,7 @@ fn is_same(key: &[AtomicU64], entry: Entry<'_>) -> bool {
 }
 
 impl Histogram {
-    /// The part about variables, if it has one, and hits are counted.
+    /// Returns the part about variables; `None` if the histogram has none.
     #[inline(always)]
     pub(super) fn link(&self) -> Option<&Link> {
         self.link.as_ref()

@@ -1,10 +1,10 @@
-//! Numbers and texts from a record.
+//! Loads numbers and texts from a record.
 
 use super::Moment;
 use crate::filter::{Number, Text, Time};
 
-/// The number in the record, extended to 64 bits; `None` if it could not be read. 0 where the record has no such place: it is too
-/// short for its format.
+/// Returns a number of a hit, extended to 64 bits; `None` if it could not be read. Returns 0 if the record is too short
+/// for the field.
 #[inline]
 pub(super) fn number(number: Number, record: &[u8], moment: &Moment<'_>) -> Option<u64> {
     let (offset, size, signed) = match number {
@@ -27,7 +27,8 @@ pub(super) fn number(number: Number, record: &[u8], moment: &Moment<'_>) -> Opti
     Some(if signed { ((value << unused) as i64 >> unused) as u64 } else { value })
 }
 
-/// What [`Clock`](crate::host::Clock) makes of `ticks`, without the division of 128 bits, which is a call out of the region.
+/// Converts `ticks` as [`Clock`](crate::host::Clock) does, but without 128-bit division, which would be a call out of
+/// the region.
 #[inline]
 fn time(Time { clock, microseconds }: Time, ticks: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
@@ -39,19 +40,20 @@ fn time(Time { clock, microseconds }: Time, ticks: u64) -> u64 {
     if microseconds { nanoseconds.wrapping_add(500) / 1000 } else { nanoseconds }
 }
 
-/// The same to count by, where one that could not be read is 0.
+/// Returns a number of a hit for counting: 0 if it could not be read.
 #[inline]
 pub(super) fn counted(number: Number, record: &[u8], moment: &Moment<'_>) -> u64 {
     self::number(number, record, moment).unwrap_or(0)
 }
 
-/// Eight bytes, which mostly are aligned: then by one load, where the target has none that need not be.
+/// Loads eight bytes. If they are aligned, as they mostly are, this is one load even on a target that requires
+/// alignment.
 #[inline(always)]
 fn word(record: &[u8], offset: usize) -> Option<u64> {
     let bytes: [u8; 8] = bytes(record, offset)?;
     let place = record.as_ptr().wrapping_add(offset).cast::<u64>();
     if place.is_aligned() {
-        // SAFETY: aligned, and eight bytes of the record, which were just found to be there.
+        // SAFETY: `place` is aligned, and `bytes` has just found eight bytes of the record there.
         return Some(unsafe { place.read() }.to_le());
     }
     Some(u64::from_le_bytes(bytes))
@@ -62,14 +64,14 @@ fn bytes<const N: usize>(record: &[u8], offset: usize) -> Option<[u8; N]> {
     record.get(offset..)?.first_chunk().copied()
 }
 
-/// The bytes before the first that is zero.
+/// Returns the bytes before the first zero.
 #[inline(always)]
 fn until_zero(bytes: &[u8]) -> &[u8] {
     let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     bytes.get(..length).unwrap_or(bytes)
 }
 
-/// The bytes of a text, without the zero at its end; `None` if it could not be read.
+/// Returns the bytes of a text, without the zero at its end; `None` if it could not be read.
 #[inline]
 pub(super) fn text<'a>(text: Text, record: &'a [u8], moment: &Moment<'a>) -> Option<&'a [u8]> {
     let offset = match text {

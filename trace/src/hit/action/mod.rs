@@ -1,7 +1,7 @@
-//! What is done at a hit beside recording it: the part of filters, triggers and histograms that is in the hit path.
+//! What a hit does besides recording: the parts of filters, triggers and histograms that run in the hit path.
 //!
-//! A hit is handled by one CPU from its beginning to its end, and no other hit on the same CPU comes between: what each CPU
-//! has of its own is changed here without atomic read-modify-write.
+//! A CPU handles one hit from beginning to end, without another hit on the same CPU in between. Therefore per-CPU data
+//! is changed here without atomic read-modify-write operations.
 
 mod accept;
 mod count;
@@ -19,39 +19,40 @@ use crate::host::Context;
 use crate::ring::Rings;
 use crate::trigger::{Action, Bound, Plan, PlanCell, Switch, Trigger};
 
-/// What is known of a hit besides its record.
+/// Everything about a hit that is not in its record.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     /// The registers of the probed code.
     pub registers: Registers<'a>,
-    /// Where it ran.
+    /// Where and when the hit was.
     pub context: &'a Context,
-    /// The virtual address of the probe; of a return, the address that is returned to.
+    /// The virtual address of the probe; in a return probe, the return address.
     pub address: u64,
-    /// Which arguments in the record could not be read, bit 0 for the first.
+    /// The arguments in the record that could not be read, bit 0 for the first.
     pub faults: u32,
 }
 
-/// What becomes of the record of a hit.
+/// What the plan decides about the record of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// It stays in the ring.
+    /// Whether the record stays in the ring.
     pub keep: bool,
-    /// It, or its place, is followed by a record of the stack.
+    /// Whether a record of the stack follows, even if the record itself is dropped.
     pub stack: bool,
 }
 
 impl PlanCell {
-    /// What is to be done besides recording, if anything. It stays for as long as the hit is being handled.
+    /// Returns the plan; `None` means record every hit. The reference is valid while the hit is handled.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&Plan> {
-        // SAFETY: what is here came from a box, and is dropped, when it was replaced, only after hits that may have found it.
+        // SAFETY: the pointer is null or came from a box. A replaced plan is dropped only after all hits that may have
+        // loaded it.
         unsafe { self.0.load(Acquire).as_ref() }
     }
 }
 
 impl Plan {
-    /// The addresses of the stack at a hit of this event.
+    /// Starts a walk along the stack at a hit of this event.
     pub(crate) fn walk<'a>(&self, moment: &Moment<'a>) -> Walk<'a> {
         Walk::new(moment, self.in_link)
     }
@@ -62,15 +63,16 @@ impl Plan {
         self.filter.as_ref().is_none_or(|filter| accept::accepts(filter.tests(), record, moment))
     }
 
-    /// Whether a hit with these registers is to be recorded, if that is all there is to do, and nothing else need be known.
+    /// Decides a hit from its registers alone, if filtering by words is all that the plan does: returns whether to
+    /// record the hit. `None` if the plan needs more.
     #[inline(always)]
     pub(crate) fn keeps_quickly(&self, registers: Registers<'_>) -> Option<bool> {
         let tests = self.words.as_deref()?;
         Some(accept::accepts_words(tests, registers) && self.recording.is_on())
     }
 
-    /// Carries the triggers of the event out, and says what becomes of `record`, which has not been made if nothing looks at it.
-    /// `tracing` says whether anything is recorded, which triggers may change.
+    /// Fires the triggers of the event, and decides what happens to `record`. The record is empty if no trigger or
+    /// filter looks at it. `tracing` is the switch for all recording, which triggers may change.
     #[inline]
     pub(crate) fn run(&self, record: &[u8], moment: &Moment<'_>, tracing: &Switch) -> Verdict {
         let was_on = tracing.is_on();
@@ -85,7 +87,7 @@ impl Plan {
 }
 
 impl Bound {
-    /// Carries the trigger out if it wants this hit. Whether it wants a record of the stack.
+    /// Fires the trigger if its filter accepts the hit. Returns whether the trigger wants a record of the stack.
     #[inline(always)]
     fn fire(&self, plan: &Plan, record: &[u8], moment: &Moment<'_>) -> bool {
         if let Some(filter) = &self.filter
@@ -112,25 +114,26 @@ impl Bound {
 }
 
 impl Rings {
-    /// Parts what is in the rings from what will be, for whoever reads them next.
+    /// Separates the present records from later ones, for the next reader.
     //
-    // Not inlined: with a barrier in it, a function that counts atomically, as its caller does, looks to the audit like one that
-    // takes a lock.
+    // Not inlined: a function that counts atomically, as its caller does, looks to the audit like one that takes a lock
+    // if it also contains a barrier.
     #[cold]
     #[inline(never)]
     pub(super) fn split(&self) {
         for ring in &self.rings {
-            // A reader may load this at once, for an earlier hit, and finds all records in front of it.
+            // A reader may load this position at once, because of an earlier hit. It then finds all records before the
+            // position.
             ring.split.store(ring.position.load(Acquire), Release);
         }
-        // A reader that finds the word below finds these positions.
+        // Release: a reader that finds the word below finds these positions.
         fence(AcqRel);
         self.splits.store(1, Relaxed);
     }
 }
 
 impl Trigger {
-    /// Whether the trigger has not been carried out as often as it is to be. It is counted.
+    /// Counts a firing. Returns false if the trigger has fired as often as its limit allows.
     fn take(&self) -> bool {
         self.taken.fetch_add(1, Relaxed) < self.limit
     }

@@ -1,8 +1,9 @@
-//! Who called what was hit: return addresses along the frame records of the interrupted code.
+//! Stack traces: the return addresses along the frame records of the interrupted code.
 //!
-//! Nothing is believed: every word is read where it may fault, a record has to be aligned and to lie above the one before
-//! it, and there are at most as many as are asked for. A function that has a return probe returns to the engine, which knows
-//! where it goes from there. The function that was hit at its entry has no record yet: its caller is in x30.
+//! The walk trusts nothing. Every word is read by a load that may fault. A record must be aligned and lie above the one
+//! before it, and the caller limits the number of addresses. A function with a return probe returns to the engine,
+//! which supplies the original return address. A function that was hit at its entry has no record yet: its caller is in
+//! x30.
 
 use aarch64_kprobes::exception::nofault;
 use aarch64_kprobes::probe;
@@ -11,53 +12,55 @@ use super::Moment;
 use crate::fetch::Register;
 use crate::hit::Registers;
 
-/// The addresses of a stack, from what was hit outwards.
+/// The addresses on a stack, from the innermost outwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk<'a> {
     registers: Registers<'a>,
-    /// What was hit.
+    /// The address that was hit.
     address: u64,
-    /// The caller of what was hit is in x30, and comes next.
+    /// Whether the next address is the one in x30.
     in_link: bool,
-    /// The virtual address of the next record.
+    /// The virtual address of the next frame record; 0 at the end.
     record: usize,
 }
 
 impl<'a> Walk<'a> {
-    /// `in_link`: what was hit has not made its frame record yet, and its caller is in x30.
+    /// Starts a walk. `in_link` says that the probed function has not made its frame record yet, so its caller is in
+    /// x30.
     #[must_use]
     pub fn new(moment: &Moment<'a>, in_link: bool) -> Self {
         let Moment { registers, address, .. } = *moment;
         Self { registers, address, in_link, record: registers.get(Register::FRAME) as usize }
     }
 
-    /// The address that comes first, whatever follows.
+    /// Returns the first address of the stack: the one that was hit.
     #[must_use]
     pub fn first(&self) -> u64 {
         self.address
     }
 
-    /// The next return address behind the first.
+    /// Returns the next return address; `None` at the end of the stack.
     #[inline]
     pub fn step(&mut self) -> Option<u64> {
         if self.in_link {
             self.in_link = false;
             let (link, floor) = (self.registers.get(Register::LINK), self.registers.get(Register::SP));
-            // SAFETY: the registers are those of the probed code.
+            // SAFETY: the return address is still in x30, and the floor is the stack pointer of the probed code.
             return Some(unsafe { probe::address_here(link as usize, floor as usize) as u64 });
         }
         let record = self.record;
         if record == 0 || !record.is_multiple_of(16) {
             return None;
         }
-        // SAFETY: frame records lie on stacks; what code that uses x29 otherwise has there is read, too (README.md, Limits).
+        // SAFETY: frame records lie on stacks, whose loads have no side effect. Code that uses x29 for something else makes
+        // this read whatever x29 points to (README.md, Limits).
         let (next, address): (u64, u64) = unsafe { (nofault::read(record).ok()?, nofault::read(record + 8).ok()?) };
-        // The last record of a task has no next one, and its address leads nowhere.
+        // The last record of a task has no next one, and its address is not a return address.
         if next == 0 {
             return None;
         }
         self.record = if next as usize > record { next as usize } else { 0 };
-        // SAFETY: the record ends there.
+        // SAFETY: the address comes from a frame record of the task on this CPU, and the record ends at `record + 16`.
         Some(unsafe { probe::address_here(address as usize, record + 16) as u64 })
     }
 }
