@@ -1,4 +1,4 @@
-//! Changes to the rings that readers make: they are emptied, and get another number of pages.
+//! Changes to the rings that their readers make: emptying them, and changing the number of pages.
 
 use core::fmt;
 use core::mem;
@@ -8,19 +8,19 @@ use fallible::OutOfMemory;
 
 use super::{PAGE, Page, Reader, Ring, Rings, make_pages, page_count};
 
-/// Why the rings stay as they are.
+/// Why the rings keep their size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResizeError {
-    /// They would need more memory than there is for them.
+    /// The rings would need more memory than is free for them.
     TooLarge {
-        /// How many there are, one for each CPU.
+        /// The number of rings to resize, one for each CPU.
         cpus: usize,
-        /// Bytes that all of them would need, beside those that they have.
+        /// The bytes that all these rings need, in addition to the present ones.
         needed: usize,
-        /// Bytes that there are.
+        /// The bytes that are free.
         free: usize,
     },
-    /// There is that much memory, but not in pieces that are large enough.
+    /// There is enough free memory, but not in pieces that are large enough.
     Memory(OutOfMemory),
 }
 
@@ -46,64 +46,64 @@ impl From<OutOfMemory> for ResizeError {
 }
 
 impl Rings {
-    /// Empties the rings. Records that are written meanwhile stay, or are gone, one or the other.
+    /// Empties the rings. A record that is written meanwhile may stay or be dropped.
     pub fn clear(&self) {
         self.clear_of(None);
     }
 
-    /// The same for the ring of `cpu` alone, if it is given.
+    /// Empties the ring of `cpu`; `None` empties all.
     pub fn clear_of(&self, cpu: Option<usize>) {
         for (_, ring) in self.rings.iter().enumerate().filter(|(number, _)| cpu.is_none_or(|cpu| cpu == *number)) {
             let mut reader = ring.reader.lock();
             let position = ring.position.load(Ordering::Acquire);
-            // Records that came between the two loads are taken for cleared; they are shown none the less.
+            // A record written between the two loads is counted as cleared, but readers still find it.
             let (number, missing) = ring.next_number();
             *reader = Reader { position, number: number + missing, ..Reader::default() };
             ring.taken.store(position, Ordering::Release);
         }
     }
 
-    /// Bytes of the ring of each CPU.
+    /// Returns the size of each CPU's ring, in bytes.
     pub fn sizes(&self) -> impl Iterator<Item = usize> {
         self.rings.iter().map(Ring::bytes)
     }
 
-    /// Bytes of the ring of the first CPU.
+    /// Returns the size of the first CPU's ring, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.sizes().next().unwrap_or(0)
     }
 
-    /// Gives each ring at least `bytes` bytes, if all together take no more than `free` bytes of memory, or less than now: the old
-    /// ones are given back when the new ones are there. The newest records stay, as many as there is room for.
+    /// Gives each ring at least `bytes` bytes, if the new pages take no more than `free` bytes in total or if the rings
+    /// shrink. The old pages are freed after the new ones are in use. The newest records stay, as many as fit.
     ///
     /// # Errors
     ///
-    /// No memory: nothing has changed.
+    /// Fails if there is not enough memory. Then nothing has changed.
     ///
     /// # Safety
     ///
-    /// `hold` calls what it is given once, while nothing is recorded: with every other CPU held outside the hit path, and
-    /// interrupts masked on this one.
+    /// `hold` must call its argument exactly once, while nothing is recorded: every other CPU is held outside the hit
+    /// path, and interrupts are masked on this CPU.
     pub unsafe fn resize(
         &self,
         bytes: usize,
         free: usize,
         hold: &mut dyn FnMut(&mut dyn FnMut()),
     ) -> Result<(), ResizeError> {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees that `hold` keeps all CPUs from recording (see # Safety).
         unsafe { self.resize_of(None, bytes, free, hold) }
     }
 
-    /// The same for the ring of `cpu` alone, if it is given.
+    /// Resizes the ring of `cpu` as [`resize`](Self::resize) does; `None` resizes all.
     ///
     /// # Errors
     ///
-    /// As of [`resize`](Self::resize).
+    /// Returns the errors of [`resize`](Self::resize).
     ///
     /// # Safety
     ///
-    /// As of [`resize`](Self::resize).
+    /// The contract of [`resize`](Self::resize) applies.
     pub unsafe fn resize_of(
         &self,
         cpu: Option<usize>,
@@ -111,7 +111,7 @@ impl Rings {
         free: usize,
         hold: &mut dyn FnMut(&mut dyn FnMut()),
     ) -> Result<(), ResizeError> {
-        // What an allocator may add to a page, or lose by its alignment, is not more than this.
+        // An upper bound for what an allocator adds to a page or loses by alignment, in bytes.
         const OVERHEAD: usize = 64;
         let of_a_page = PAGE + mem::size_of::<Page>() + OVERHEAD;
         let count = page_count(bytes);
@@ -119,7 +119,8 @@ impl Rings {
         let rings = || self.rings.iter().enumerate().filter(|(number, _)| is_meant(*number)).map(|(_, ring)| ring);
         let cpus = rings().count();
         let needed = count.saturating_mul(of_a_page).saturating_mul(cpus);
-        // Smaller ones leave more memory than there was, though for a moment there are both.
+        // Shrinking leaves more free memory in the end, although both sets of pages exist for a moment. So only growth
+        // is checked.
         if rings().any(|ring| count > page_count(ring.bytes())) && needed > free {
             return Err(ResizeError::TooLarge { cpus, needed, free });
         }
@@ -127,9 +128,10 @@ impl Rings {
         for (ring, mut pages) in rings().zip(all) {
             let mut reader = ring.reader.lock();
             let mut oldest = 0;
-            // SAFETY: nothing is recorded, by the caller, and the lock of the reader is held.
+            // SAFETY: the caller guarantees that nothing is recorded while `hold` runs this (see # Safety), and the
+            // lock of the reader is held.
             hold(&mut || oldest = unsafe { ring.exchange(&mut pages) });
-            // Of what was overwritten before there is no trace in the new pages.
+            // The new pages do not contain what was overwritten before.
             if reader.position < oldest {
                 reader.position = oldest;
             }
@@ -141,7 +143,7 @@ impl Rings {
 impl Ring {
     fn bytes(&self) -> usize {
         let _reader = self.reader.lock();
-        // SAFETY: only the holder of the reader's lock changes pages.
+        // SAFETY: only the holder of the reader's lock changes pages, and this function holds it.
         unsafe { &*self.pages.get() }.len() * PAGE
     }
 }

@@ -1,30 +1,31 @@
-//! The rings that records are written to, one for every CPU: how they are laid out, and what may be changed about them.
-//! They are written by handlers ([`hit`](crate::hit)) and by stubs, and read by [`snapshot`].
+//! The rings that hold the records, one for every CPU: their layout, and what may be changed about them. Handlers
+//! ([`hit`](crate::hit)) and stubs write them; [`snapshot`] reads them.
 //!
-//! A ring is written by its own CPU only, and can be read from any other at any time. Nothing waits. It is made of pages. A
-//! **position** counts the bytes that were ever written, the rest of a page that a record did not fit in included: so it tells
-//! the page, of which there is a new one every [`PAGE`] bytes, and the place in it. A page begins with the number of the
-//! record that is first in it. Records follow, each of them whole, up to the next position, or to a word that is 0.
+//! Only its own CPU writes a ring. Any CPU can read it at any time. Nothing waits. A ring is made of pages. A
+//! **position** counts all bytes ever written, including the rest of a page that a record did not fit in. So a position
+//! tells the page, of which a new one begins every [`PAGE`] bytes, and the offset in the page. A page begins with the
+//! number of its first record. Whole records follow, up to the next position or to a word that is 0.
 //!
 //! ```text
 //! page      number of the first record │ record │ record │ … │ 0
 //! record    size, faults │ time │ name of the task, 16 bytes │ the record's own bytes, see `format` │ up to 7 bytes
 //! ```
 //!
-//! The writer fills a record in and then moves the position past it (release); a reader that has the position (acquire) finds
-//! everything below it complete. Before it begins a page the writer says so in `begun`, and separates that from the words by a
-//! release fence: the page that had the same place is gone. A reader copies a page, and looks after an acquire fence whether
-//! it was gone by then. That is the order of a sequence lock in the memory model of Rust; all words are atomic.
+//! The writer fills a record and then moves the position past it (release). A reader that loads the position (acquire)
+//! finds everything below it complete. Before the writer begins a page, it announces the page in `begun`, followed by a
+//! release fence before the words: the page that had the same place is then gone. A reader copies a page, and after an
+//! acquire fence checks whether the page was gone by then. This is the order of a sequence lock in Rust's memory model;
+//! all words are atomic.
 //!
-//! Records are numbered, also those that find no room: where the numbers of two that follow each other have a gap, records are
-//! missing, and a reader says how many, and where.
+//! Records are numbered, including those that find no room. If the numbers of two consecutive records have a gap,
+//! records are missing there, and a reader reports how many and where.
 //!
-//! Interrupts are masked while a record is written, and no probe can be in the code that writes it. A handler that interrupts the
-//! recording of another one all the same, should that ever happen, finds the ring `busy`, and its record is counted as one that has
-//! found no room. Stubs make no calls, and do not ask.
+//! Interrupts are masked while a record is written, and the code that writes it cannot be probed. Should a handler
+//! interrupt the recording of another one all the same, it finds the ring `busy`, and its record is counted as one
+//! without room. Stubs make no calls and do not check.
 //!
-//! **Modes.** When all pages are full, the oldest is overwritten, or what comes is discarded until a reader has taken
-//! something away.
+//! **Modes.** When all pages are full, either the oldest is overwritten, or new records are dropped until a reader has
+//! taken some.
 
 mod change;
 mod pages;
@@ -48,86 +49,89 @@ pub use change::ResizeError;
 pub use pages::{Pages, RAW_PAGE};
 pub use snapshot::{Record, Snapshot, Stats};
 
-/// Bytes of a page. In models small enough for two records.
+/// The size of a page, in bytes. In models, a page has room for two records.
 pub(crate) const PAGE: usize = if cfg!(all(test, loom)) { 128 } else { 4096 };
 const WORDS: usize = PAGE / 8;
-/// Bytes before the first record of a page.
+/// Bytes of a page before its first record.
 pub(crate) const PAGE_HEADER: usize = 8;
-/// Bytes of a record before what is its own.
+/// Bytes of a record before the event's own bytes.
 pub(crate) const RECORD_HEADER: usize = 32;
-/// The largest record, in bytes, header included.
+/// The size of the largest record, in bytes, header included.
 pub const RECORD_MAX: usize = PAGE - PAGE_HEADER;
 
 pub(crate) type Page = Box<[AtomicU64]>;
 
-/// The records of one CPU, in cache lines of its own: no hit waits for those of other CPUs.
+/// The records of one CPU, in cache lines of their own, so that hits on different CPUs do not wait for each other.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Ring {
-    /// The next position. Page 0 is never written, so that 0 is the end of a page, as for every page that is full.
+    /// The next position. Page 0 is never written, so that the first position is the end of a page, as it is for every
+    /// full page.
     pub(crate) position: AtomicU64,
-    /// The page that the position is in.
+    /// The page of the position.
     pub(crate) page: UnsafeCell<*const AtomicU64>,
     /// The number of the next record that finds room.
     pub(crate) number: AtomicU64,
-    /// Whether this CPU is in an interrupt handler; what the kernel says where there is a kernel.
+    /// Whether this CPU is in an interrupt handler, if the kernel says so.
     pub(crate) interrupt: &'static AtomicBool,
     /// Not 0 while a record is being written.
     pub(crate) busy: AtomicU64,
-    /// The newest page that was begun: pages that many before it as there are were overwritten.
+    /// The number of the newest page that was begun. Pages as far before it as the ring has pages were overwritten.
     pub(crate) begun: AtomicU64,
-    /// Not 0 if what finds no room is to be discarded.
+    /// Not 0 if new records are dropped when the ring is full.
     pub(crate) discard: AtomicU64,
-    /// Up to where a reader has taken records away; they may be overwritten in either mode.
+    /// The position up to which a reader has taken the records. Records before it may be overwritten in either mode.
     pub(crate) taken: AtomicU64,
-    /// How many records have found no room since a page was begun. Then they are added to `number`.
+    /// The number of records that found no room since the current page was begun. They are added to `number` when the
+    /// next page begins.
     pub(crate) refused: AtomicU64,
-    /// How many have found a hit that was recording, likewise.
+    /// The number of hits that found the ring busy since the current page was begun. They are added to `number` in the
+    /// same way.
     pub(crate) interrupting: AtomicU64,
     pub(crate) pages: UnsafeCell<Vec<Page>>,
-    /// Where the hit that is recording composes its record.
+    /// The buffer in which the hit that is recording composes its record.
     pub(crate) bench: Box<Bench>,
-    /// Records of synthetic events that are to be recorded when the hit has been.
+    /// Records of synthetic events that are written when the record of the hit is done.
     pub(crate) pending: Pending,
-    /// The position at the last hit of a trigger `snapshot`.
+    /// The position at the last firing of a trigger `snapshot`.
     pub(crate) split: AtomicU64,
     reader: Mutex<Reader>,
 }
 
-// SAFETY: `page` is the writer's, which is one CPU at a time, and `pages` is changed only while no CPU writes, by the one that
-// has `reader`; everything else is atomic.
+// SAFETY: only the hit that has entered the ring accesses `page`, on the ring's own CPU. `pages` changes only while no
+// CPU writes, by the holder of `reader`. Everything else is atomic.
 unsafe impl Sync for Ring {}
-// SAFETY: as above; the pointer leads into `pages`.
+// SAFETY: the only part that is not `Send` is the pointer `page`, which points into `pages` and moves with it.
 unsafe impl Send for Ring {}
 
-/// What a hit puts aside: each its recorder, its size in bytes, and its words.
+/// The records that a hit keeps for later: for each, its recorder, its size in bytes, and its words.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) words: Box<[AtomicU64]>,
-    /// How many of them are used.
+    /// The number of words in use.
     pub(crate) used: AtomicU64,
 }
 
 impl Pending {
-    /// Room for one of any size, or for several.
+    /// Makes a buffer for one record of the largest size, or for several smaller ones.
     fn new() -> Result<Self, OutOfMemory> {
         let words = fallible::boxed_slice((0..2 * WORDS).map(|_| AtomicU64::new(0)))?;
         Ok(Self { words, used: AtomicU64::new(0) })
     }
 }
 
-/// What is known of a ring to those who read it.
+/// The state of a ring's reader.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reader {
-    /// Up to where records were taken away or cleared.
+    /// The position up to which records were taken or cleared.
     position: u64,
-    /// The number of the record there.
+    /// The number of the record at that position.
     number: u64,
-    /// How many were missing before that, since the ring was cleared.
+    /// The number of records before that one that were lost since the ring was cleared.
     lost: u64,
-    /// How many of these were overwritten.
+    /// The number of these that were overwritten.
     overwritten: u64,
-    /// How many were taken away since the ring was cleared.
+    /// The number of records that were taken since the ring was cleared.
     read: u64,
 }
 
@@ -135,24 +139,24 @@ struct Reader {
 #[derive(Debug)]
 pub struct Rings {
     pub(crate) rings: Box<[Ring]>,
-    /// Whether hits are recorded.
+    /// The switch for recording.
     pub(crate) on: Arc<Switch>,
-    /// The virtual address of each ring, to its CPU.
+    /// The virtual address of each CPU's ring, for the stubs on that CPU.
     places: CpuWords,
-    /// That of CPUs that have none: it has no room.
+    /// The ring of CPUs without one: it has no pages, so no record finds room.
     none: Box<Ring>,
-    /// Not 0 if a trigger `snapshot` was hit since anybody has asked.
+    /// Not 0 if a trigger `snapshot` has fired since the last check.
     pub(crate) splits: AtomicU64,
-    /// Records that a reader has found split off by a trigger `snapshot`, until [`split_off`](Self::split_off) returns them.
+    /// Records that a reader has split off for a trigger `snapshot`, until [`split_off`](Self::split_off) returns them.
     parted: Mutex<Option<Snapshot>>,
 }
 
-/// How many records there were since a ring was cleared.
+/// The counts of records since a ring was cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// That are in the ring, and were not taken away.
+    /// Records that are in the ring and were not taken.
     pub present: u64,
-    /// That were overwritten, or have found no room, before anybody has taken them away.
+    /// Records that were overwritten before they were taken, or found no room.
     pub lost: u64,
 }
 
@@ -180,22 +184,23 @@ impl Ring {
 }
 
 impl Ring {
-    /// The number of the next record that finds room, and how many before it have found none and are not in it yet.
+    /// Returns the number of the next record that finds room, and the number of records without room that are not added
+    /// to it yet.
     fn next_number(&self) -> (u64, u64) {
         let number = self.number.load(Ordering::Relaxed);
-        // Those that are in the number are not counted any more.
+        // Acquire: records that are added to `number` are not counted a second time.
         fence(Ordering::Acquire);
         (number, self.refused.load(Ordering::Relaxed) + self.interrupting.load(Ordering::Relaxed))
     }
 }
 
 impl Rings {
-    /// Rings for the CPUs numbered below `cpus`, of at least `bytes` bytes each: all that can be hit, as a hit on another is not
-    /// recorded. `interrupts` says of each CPU whether it is in an interrupt handler; of one that is not in it, it never is.
+    /// Makes rings of at least `bytes` bytes each for the CPUs numbered below `cpus`. A hit on any other CPU is not
+    /// recorded. `interrupts` says for each CPU whether it is in an interrupt handler; a CPU beyond its end never is.
     ///
     /// # Errors
     ///
-    /// No memory.
+    /// Fails if there is no memory for the rings.
     pub fn new(cpus: usize, bytes: usize, interrupts: &'static [AtomicBool]) -> Result<Self, OutOfMemory> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         let mut rings = Vec::new();
@@ -215,7 +220,7 @@ impl Rings {
         })
     }
 
-    /// How far from what stands for a CPU in a stub the word is that has the virtual address of its ring.
+    /// Returns the distance from a stub's per-CPU base to the word that holds the virtual address of the CPU's ring.
     pub(crate) fn distance(&'static self) -> u64 {
         for cpu in 0..platform::cpus() {
             let ring = self.rings.get(cpu).unwrap_or(&self.none);
@@ -224,18 +229,18 @@ impl Rings {
         self.places.distance(0)
     }
 
-    /// The virtual address of the byte that says whether hits are recorded.
+    /// Returns the virtual address of the byte that turns recording on.
     pub(crate) fn switch_address(&self) -> u64 {
         core::ptr::from_ref(&self.on.0).expose_provenance() as u64
     }
 
-    /// How many CPUs have a ring.
+    /// Returns the number of CPUs with a ring.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.rings.len()
     }
 
-    /// What has hits recorded, or not.
+    /// Returns the switch for recording.
     #[must_use]
     pub fn switch(&self) -> &Arc<Switch> {
         &self.on
@@ -247,24 +252,25 @@ impl Rings {
         self.on.0.load(Ordering::Relaxed)
     }
 
-    /// Has hits recorded from now on, or not.
+    /// Turns recording on or off.
     pub fn set_on(&self, on: bool) {
         self.on.0.store(on, Ordering::Relaxed);
     }
 
-    /// Whether the oldest records are overwritten when a ring is full, rather than new ones discarded.
+    /// Whether a full ring overwrites its oldest records; otherwise it drops new ones.
     #[must_use]
     pub fn overwrites(&self) -> bool {
         self.rings.iter().all(|ring| ring.discard.load(Ordering::Relaxed) == 0)
     }
 
-    /// Has the oldest records overwritten when a ring is full, or new ones discarded.
+    /// Sets whether a full ring overwrites its oldest records; otherwise it drops new ones.
     pub fn set_overwrites(&self, overwrites: bool) {
         self.rings.iter().for_each(|ring| ring.discard.store(u64::from(!overwrites), Ordering::Relaxed));
     }
 }
 
-/// How many pages there are for `bytes` bytes, at least two: the one that is being written can always be told from the oldest.
+/// Returns the number of pages for `bytes` bytes. There are at least two, so that the page being written differs from
+/// the oldest.
 fn page_count(bytes: usize) -> usize {
     bytes.div_ceil(PAGE).max(2)
 }

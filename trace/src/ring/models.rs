@@ -1,4 +1,4 @@
-//! A ring is read while its CPU writes it, in every order.
+//! Models of a ring that is read while its CPU writes it, in every order.
 
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
@@ -9,15 +9,15 @@ use super::*;
 
 static NEVER: [AtomicBool; 1] = [AtomicBool::new(false)];
 
-/// Two records fill a page.
+/// The size of a record of which two fill a page.
 const SIZE: usize = RECORD_HEADER + 16;
 
 fn rings() -> Rings {
     Rings::new(1, 2 * PAGE, &NEVER).unwrap()
 }
 
-/// Writes a record whose numbers are `number`: two, as loom tries for each what it may be loaded as; where there is room in the
-/// page that is begun, as hits are recorded that are not unusual. Whether there was room.
+/// Writes a record that contains `number` twice, because loom tries every value for each load. As for a usual hit, the
+/// record goes into the current page if that has room. Returns whether there was room.
 fn record(rings: &Rings, number: u64) -> bool {
     let ring = &rings.rings[0];
     let room = ring.reserve_here(SIZE).or_else(|| {
@@ -26,7 +26,7 @@ fn record(rings: &Rings, number: u64) -> bool {
     });
     let is_written = room.is_some();
     if let Some(room) = room {
-        // SAFETY: there is room for six words.
+        // SAFETY: the reserved room has six words.
         unsafe {
             room.set(0, SIZE as u64);
             room.set(4, number);
@@ -38,7 +38,8 @@ fn record(rings: &Rings, number: u64) -> bool {
     is_written
 }
 
-/// The numbers of the records, each of which is whole, and how many are said to be missing before.
+/// Returns the number in each record, after checking that the record is whole, and the number of records missing before
+/// it.
 fn numbers(snapshot: &Snapshot) -> Vec<(u64, u64)> {
     let number = |record: Record<'_>| {
         assert_eq!(record.word(0), record.word(8), "a record is torn");
@@ -47,7 +48,7 @@ fn numbers(snapshot: &Snapshot) -> Vec<(u64, u64)> {
     snapshot.records().unwrap().map(number).collect()
 }
 
-/// Of what is written, a reader finds each record whole, or is told that it is missing.
+/// Checks that a reader finds each written record whole, or learns that it is missing.
 fn check(taken: &[(u64, u64)], next: &mut u64) {
     for &(number, lost) in taken {
         assert_eq!(number, *next + lost);
@@ -55,7 +56,7 @@ fn check(taken: &[(u64, u64)], next: &mut u64) {
     }
 }
 
-/// Records are overwritten while they are read: what is copied is whole and in order, and what is missing is counted.
+/// Records are overwritten while they are read: the copies are whole and in order, and missing records are counted.
 fn overwriting() -> Model {
     Model::new(|| {
         let rings = Arc::new(rings());
@@ -73,7 +74,7 @@ fn overwriting() -> Model {
     .preempted_at_most(3)
 }
 
-/// What is not taken away is not overwritten.
+/// In the mode without overwriting, only taken records are replaced.
 fn discarding() -> Model {
     Model::new(|| {
         let rings = Arc::new(rings());
@@ -93,7 +94,7 @@ fn discarding() -> Model {
     .preempted_at_most(3)
 }
 
-/// What was cleared is not said to be missing, also where it had found no room.
+/// Cleared records are not reported as missing, even if they had found no room.
 fn clearing() -> Model {
     Model::new(|| {
         let rings = Arc::new(rings());
@@ -114,8 +115,8 @@ fn clearing() -> Model {
 
 #[test]
 fn records_are_whole_or_said_to_be_missing() {
-    // These order the loads of a reader before the stores of the writer that has seen them to be over: in loom no load returns
-    // what is stored later.
+    // These order the loads of a reader before the stores of a writer that has seen the reader finish. In loom, no load
+    // returns a value that is stored later, so the weaker orders go unnoticed.
     let unnoticed = [
         "trace/src/hit/write/room.rs: load: Acquire to Relaxed",
         "trace/src/ring/snapshot.rs: store: Release to Relaxed",

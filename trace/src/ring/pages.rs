@@ -1,13 +1,13 @@
-//! The records of a ring as the pages that Linux's `trace_pipe_raw` gives out: what `events/header_page` and `events/header_event`
-//! describe, so that programs which read Linux's rings read these (kernel/trace/ring_buffer.c).
+//! The records of a ring as pages of Linux's `trace_pipe_raw`, in the layout that `events/header_page` and
+//! `events/header_event` describe. Programs that read Linux's rings can read these pages (kernel/trace/ring_buffer.c).
 //!
 //! ```text
 //! page   u64 time in ns │ u64 commit: bytes of data, flags │ event │ event │ … │ [u64 how many are missing before it] │ 0
 //! event  u32: bits 0–4 type_len, bits 5–31 ns since the event before │ [u32 length] │ the record's own bytes
 //! ```
 //!
-//! They are made when they are read: the task's name, which a page has no place for, goes where the caller has it. The time is that of
-//! the clock `local`, whatever `trace_clock` is.
+//! The pages are made when they are read. A page has no place for the name of the task, so the caller gets each record
+//! to note the name. The time is that of the clock `local`, whatever `trace_clock` is set to.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -17,41 +17,41 @@ use fallible::OutOfMemory;
 use super::{PAGE, Reader, Record, Rings};
 use crate::host::Clock;
 
-/// Bytes of a page.
+/// The size of a page, in bytes.
 pub const RAW_PAGE: usize = 4096;
 /// Bytes of a page before its data.
 const HEADER: usize = 16;
-/// Of `commit`: events are missing before the first one.
+/// Flag of `commit`: events are missing before the first one.
 const MISSING: u64 = 1 << 31;
-/// Of `commit`: after the data stands how many.
+/// Flag of `commit`: the number of missing events follows the data.
 const COUNTED: u64 = 1 << 30;
-/// The largest `type_len` that is a length, in words of 32 bits.
+/// The largest `type_len` that is a length, in 32-bit words.
 const TYPE_LEN_MAX: usize = 28;
-/// The `type_len` of an event that is time only: the upper bits of its nanoseconds are in the next word.
+/// The `type_len` of an event that only extends the time: the next word has the upper bits of its nanoseconds.
 const TIME_EXTEND: u32 = 30;
 const DELTA_BITS: u32 = 27;
 const DELTA_MASK: u64 = (1 << DELTA_BITS) - 1;
-/// Pages of a ring that are taken away at a time: as many as there is memory for in any case.
+/// The number of a ring's pages that are taken at a time, so small that there is always memory for them.
 const AT_ONCE: u64 = 16;
 
-/// What was taken away.
+/// The pages that one call takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
-    /// Whole pages.
+    /// The bytes of whole pages.
     pub bytes: Vec<u8>,
-    /// How many records are in them.
+    /// The number of records in them.
     pub records: u64,
-    /// How many are missing between them, and before them.
+    /// The number of records missing between and before them.
     pub lost: u64,
 }
 
 impl Rings {
-    /// Takes the oldest records of the ring of `cpu` away, as pages; none, if there are none. `named` is told of each record.
-    /// What a trigger `snapshot` asks for is split off first.
+    /// Takes the oldest records out of the ring of `cpu`, as pages; no page if there are no records. Calls `named` for
+    /// each record. Records that a trigger `snapshot` wants are split off first.
     ///
     /// # Errors
     ///
-    /// There is no memory for them, or for `named`. Nothing was taken away.
+    /// Fails if there is no memory for the pages, or if `named` fails. Then nothing was taken.
     pub fn take_pages(
         &self,
         cpu: usize,
@@ -62,7 +62,7 @@ impl Rings {
         let Some(ring) = self.rings.get(cpu) else { return Ok(Pages::default()) };
         self.keep_parted()?;
         let mut reader = ring.reader.lock();
-        // SAFETY: only the holder of the reader's lock changes pages.
+        // SAFETY: only the holder of the reader's lock changes pages, and this function holds it.
         let count = unsafe { &*ring.pages.get() }.len() as u64;
         let oldest = (ring.begun.load(Ordering::Relaxed) + 1).saturating_sub(count);
         let end = ((reader.position / BYTES).max(oldest) + AT_ONCE) * BYTES;
@@ -80,15 +80,15 @@ impl Rings {
     }
 }
 
-/// Pages that are being made.
+/// Pages in the making.
 #[derive(Default)]
 struct Draft {
     done: Pages,
-    /// The data of the last page, and its length.
+    /// The length of the data in the last page, in bytes.
     used: usize,
-    /// The time of the last event.
+    /// The time of the last event, in nanoseconds.
     last: u64,
-    /// How many are missing before the last page.
+    /// The number of records missing before the last page.
     lost: u64,
 }
 
@@ -97,7 +97,7 @@ impl Draft {
         let words = record.bytes.len().div_ceil(4);
         let is_long = words > TYPE_LEN_MAX || words == 0;
         let length = 4 + if is_long { 4 } else { 0 } + 4 * words;
-        // A clock that goes back gives an event the time of the one before.
+        // If the clock goes back, the event gets the time of the one before it.
         let delta = time.saturating_sub(self.last);
         let extension = if delta > DELTA_MASK { 8 } else { 0 };
         let is_first = self.done.bytes.is_empty();
@@ -118,13 +118,13 @@ impl Draft {
         self.event(record, if extension > 0 { 0 } else { delta as u32 }, words, is_long)
     }
 
-    /// Appends an event, for which there is room.
+    /// Appends an event; the page must have room for it.
     fn event(&mut self, record: &Record<'_>, delta: u32, words: usize, is_long: bool) -> Result<(), OutOfMemory> {
         self.word(delta << 5 | if is_long { 0 } else { words as u32 });
         if is_long {
             self.word(4 + 4 * words as u32);
         }
-        // The room is reserved, so nothing is allocated.
+        // The space is reserved, so nothing is allocated.
         let end = self.done.bytes.len() + 4 * words;
         self.done.bytes.extend_from_slice(record.bytes);
         self.done.bytes.resize(end, 0);
@@ -145,7 +145,7 @@ impl Draft {
         }
     }
 
-    /// Fills up the last page.
+    /// Pads the last page and writes its `commit` word.
     fn close(&mut self) {
         let Some(start) = self.done.bytes.len().checked_sub(HEADER + self.used) else { return };
         if self.done.bytes.is_empty() {
@@ -175,10 +175,11 @@ mod tests {
 
     use super::*;
 
-    /// An event of a page: its time, what is missing before it, and its bytes, which may have more at their end than the record.
+    /// An event of a page: its time, the number of events missing before it, and its bytes, which may be padded at the
+    /// end.
     type Event = (u64, u64, Vec<u8>);
 
-    /// Reads pages as ring_buffer.c describes them.
+    /// Parses pages as ring_buffer.c describes them.
     fn read(bytes: &[u8]) -> Vec<Event> {
         assert_eq!(bytes.len() % RAW_PAGE, 0);
         let mut events = Vec::new();
@@ -271,7 +272,7 @@ mod tests {
         let full = [(5, 9, std::vec![1; 4056])];
         let made = pages(&full);
         assert_eq!(read(&made.bytes)[0].1, 9);
-        // There is no room for the count in a page that is full.
+        // A full page has no room for the count.
         let filled: Vec<Event> = (0..340).map(|number| (5, if number == 0 { 9 } else { 0 }, std::vec![1; 8])).collect();
         assert_eq!(read(&pages(&filled).bytes).first().map(|(_, lost, _)| *lost), Some(1));
         assert_eq!(pages(&[]), Pages::default());

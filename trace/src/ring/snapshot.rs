@@ -1,4 +1,4 @@
-//! Reading the rings: a copy of what is in them, since printing takes long and may be probed itself.
+//! Reading the rings: records are copied first, because printing takes long and may be probed itself.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -10,73 +10,73 @@ use crate::atomic::{AtomicU64, fence};
 use crate::format::FAULTS;
 use crate::recorder::Flags;
 
-/// One record.
+/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The CPU.
+    /// The number of the CPU that wrote it.
     pub cpu: usize,
-    /// How many of this CPU are missing before it.
+    /// The number of this CPU's records that are missing before it.
     pub lost: u64,
     /// The system counter at the hit.
     pub time: u64,
-    /// How many records of all CPUs precede it, those that are missing included.
+    /// The number of records on all CPUs before it, including missing ones.
     pub count: u64,
-    /// The name of the task, filled up with zeros.
+    /// The name of the task, padded with zeros.
     pub name: [u8; 16],
-    /// Which arguments could not be read: bit 0 for the first, up to 31.
+    /// The arguments that could not be read: bit 0 for the first, up to bit 31.
     pub faults: u32,
-    /// What its format describes.
+    /// The event's own bytes, which its format describes.
     pub bytes: &'a [u8],
 }
 
-/// A copy of what was in the rings.
+/// A copy of the rings' contents.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     cpus: Vec<Copied>,
 }
 
-/// A copy of what was in a ring.
+/// A copy of one ring's contents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Copied {
-    /// Records, one behind the other, without what is between them in pages.
+    /// The records, one after the other, without page headers and unused ends.
     bytes: Vec<u8>,
-    /// At which byte of them others are missing, and how many.
+    /// Where records are missing: the offset in `bytes`, and how many.
     gaps: Vec<(usize, u64)>,
     pub(super) counts: Counts,
-    /// The number of the first record, or of the first that is missing before it.
+    /// The number of the first record, or of the first one missing before it.
     first: u64,
     /// The number of the next record.
     next: u64,
-    /// Records that were overwritten.
+    /// The number of overwritten records.
     overwritten: u64,
-    /// Records that were taken away before, since the ring was cleared.
+    /// The number of records taken earlier, since the ring was cleared.
     read: u64,
 }
 
-/// What `per_cpu/cpuN/stats` says of a ring.
+/// The statistics of a ring in `per_cpu/cpuN/stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Records that are in the ring.
+    /// The number of records in the ring.
     pub entries: u64,
-    /// Records that were overwritten before anybody has taken them away.
+    /// The number of records that were overwritten before they were taken.
     pub overrun: u64,
-    /// Records that have found no room.
+    /// The number of records that found no room.
     pub dropped: u64,
-    /// Records that were taken away.
+    /// The number of records that were taken.
     pub read: u64,
-    /// Bytes of the records that are in the ring.
+    /// The size of the records in the ring, in bytes.
     pub bytes: u64,
     /// The system counter at the oldest record in the ring.
     pub oldest: Option<u64>,
 }
 
 impl Rings {
-    /// Copies what is in the rings. What is missing before the first record of a CPU is in the counts alone: there is nothing that
-    /// it would be missing behind.
+    /// Copies the contents of the rings. Records missing before the first record of a CPU appear only in the counts,
+    /// because no record precedes the gap.
     ///
     /// # Errors
     ///
-    /// No memory for the copy.
+    /// Fails if there is no memory for the copy.
     pub fn snapshot(&self) -> Result<Snapshot, OutOfMemory> {
         self.read(None, |ring| {
             let (mut copied, _) = ring.copy(*ring.reader.lock())?;
@@ -85,20 +85,20 @@ impl Rings {
         })
     }
 
-    /// Takes what is in the rings away.
+    /// Takes all records out of the rings.
     ///
     /// # Errors
     ///
-    /// No memory for it; of some CPUs, records may be gone then, and are counted as lost.
+    /// Fails if there is no memory for the copy. Then the records of some CPUs may be gone, and are counted as lost.
     pub fn take(&self) -> Result<Snapshot, OutOfMemory> {
         self.take_of(None)
     }
 
-    /// The same for the ring of `cpu` alone, if it is given.
+    /// Takes all records out of the ring of `cpu`; `None` takes those of all CPUs.
     ///
     /// # Errors
     ///
-    /// As of [`take`](Self::take).
+    /// Returns the errors of [`take`](Self::take).
     pub fn take_of(&self, cpu: Option<usize>) -> Result<Snapshot, OutOfMemory> {
         self.read(cpu, |ring| {
             let mut reader = ring.reader.lock();
@@ -109,20 +109,21 @@ impl Rings {
         })
     }
 
-    /// Takes away what was in the rings at the last hit of a trigger `snapshot`, if there was one since this was last called; or what
-    /// is in them `now`. What has come since then is all that there is in the rings, as if they were other ones.
+    /// Takes the records that were in the rings when a trigger `snapshot` last fired; `None` if none has fired since
+    /// the last call. With `now`, takes all present records. Afterwards the rings contain only later records, as if
+    /// they were new rings.
     ///
     /// # Errors
     ///
-    /// No memory for it; of some CPUs, records may be gone then.
+    /// Fails if there is no memory for the copy. Then the records of some CPUs may be gone.
     pub fn split_off(&self, now: bool) -> Result<Option<Snapshot>, OutOfMemory> {
         let mut parted = self.parted.lock();
         let newest = self.part(now)?;
         Ok(newest.or(parted.take()))
     }
 
-    /// Splits off what a trigger `snapshot` asks for, and keeps it for [`split_off`](Self::split_off). A reader that takes records
-    /// away calls this first, so that it takes none of them.
+    /// Splits off the records that a trigger `snapshot` wants, and keeps them for [`split_off`](Self::split_off). A
+    /// reader that takes records calls this first, so that it does not take those.
     pub(super) fn keep_parted(&self) -> Result<(), OutOfMemory> {
         let mut parted = self.parted.lock();
         if let Some(newest) = self.part(false)? {
@@ -131,7 +132,7 @@ impl Rings {
         Ok(())
     }
 
-    /// The caller holds `parted`, so that no reader takes records away while they are split off.
+    /// Splits the records off. The caller holds the lock of `parted`, so that no reader takes records meanwhile.
     fn part(&self, now: bool) -> Result<Option<Snapshot>, OutOfMemory> {
         let splits = self.splits.swap(0, Ordering::Acquire);
         if splits == 0 && !now {
@@ -150,7 +151,7 @@ impl Rings {
             Ok(copied)
         });
         if taken.is_err() && splits != 0 {
-            // The positions are still there.
+            // The positions are still stored, so the next call can try again.
             self.splits.store(splits, Ordering::Relaxed);
         }
         taken.map(Some)
@@ -168,24 +169,24 @@ impl Rings {
 }
 
 impl Ring {
-    /// Copies what is in the ring from where `reader` is, and where it is then.
+    /// Copies the ring's contents from the position of `reader` on. Returns the copy and the reader's next state.
     fn copy(&self, reader: Reader) -> Result<(Copied, Reader), OutOfMemory> {
         self.copy_to(reader, None)
     }
 
-    /// The same, as far as position `until`, if it is given.
+    /// Copies the ring's contents from the position of `reader` up to the position `until`; `None` means all.
     pub(super) fn copy_to(&self, mut reader: Reader, until: Option<u64>) -> Result<(Copied, Reader), OutOfMemory> {
         const BYTES: u64 = PAGE as u64;
         let counts = Counts { lost: reader.lost, ..Counts::default() };
         let (first, overwritten, read) = (reader.number, reader.overwritten, reader.read);
         let mut copied = Copied { counts, first, overwritten, read, ..Copied::default() };
-        // Up to here everything is complete, whatever is written meanwhile.
+        // Everything below this position is complete, whatever is written meanwhile.
         let end = until.unwrap_or_else(|| self.position.load(Ordering::Acquire));
         // SAFETY: only the holder of the reader's lock changes pages, and the caller holds it.
         let pages = unsafe { &*self.pages.get() };
         let count = pages.len() as u64;
         let first = (reader.position / BYTES).max((self.begun.load(Ordering::Relaxed) + 1).saturating_sub(count));
-        // Records of the pages before the next one were overwritten, if some are missing there; otherwise they have found no room.
+        // Says why records are missing before the next page: they were overwritten, or otherwise they found no room.
         let mut is_overwritten = first > reader.position / BYTES;
         for number in first..end.div_ceil(BYTES) {
             let Some(page) = pages.get((number % count) as usize) else { break };
@@ -194,7 +195,7 @@ impl Ring {
             copied.bytes.try_reserve(length)?;
             let skipped = if reader.position / BYTES == number { (reader.position % BYTES) as usize } else { 0 };
             let (head, records) = copy_page(page, length, skipped.max(PAGE_HEADER), &mut copied.bytes);
-            // After the words; if they are those of a later page, that was begun.
+            // Acquire, after the words: if one of them belongs to a later page, that page is visible in `begun`.
             fence(Ordering::Acquire);
             if number + count <= self.begun.load(Ordering::Relaxed) {
                 copied.bytes.truncate(start);
@@ -215,7 +216,8 @@ impl Ring {
             copied.counts.present += records;
         }
         (reader.lost, reader.overwritten) = (copied.counts.lost, copied.overwritten);
-        // These are in front of no record yet; when they are, they are found there. The reader may have cleared some of them.
+        // These records precede no record yet. Once they do, the gap appears there. The reader may have cleared some of
+        // them.
         let (number, missing) = if until.is_some() { (reader.number, 0) } else { self.next_number() };
         copied.counts.lost += missing.min((number + missing).saturating_sub(reader.number));
         copied.next = reader.number.max(number + missing);
@@ -224,14 +226,14 @@ impl Ring {
     }
 }
 
-/// Copies the records of `page` from byte `from` on up to `end`, or to a word that is 0. Returns the number that the page begins
-/// with, and how many records there are.
+/// Copies the records of `page` from byte `from` up to `end`, or to a word that is 0. Returns the number at the page's
+/// start, and the number of copied records.
 fn copy_page(page: &[AtomicU64], end: usize, from: usize, out: &mut Vec<u8>) -> (u64, u64) {
     let word = |at: usize| page.get(at / 8).map_or(0, |word| word.load(Ordering::Relaxed));
     let (mut at, mut records) = (from, 0);
     while at < end {
         let head = word(at);
-        // What is being overwritten can be anything.
+        // A page that is being overwritten can contain anything.
         let size = usize::from(head as u16).next_multiple_of(8);
         if size < RECORD_HEADER || at + size > end {
             break;
@@ -245,31 +247,32 @@ fn copy_page(page: &[AtomicU64], end: usize, from: usize, out: &mut Vec<u8>) -> 
 }
 
 impl Record<'_> {
-    /// The number of the event.
+    /// Returns the number of the event.
     #[must_use]
     pub fn event(&self) -> u16 {
         self.word(0) as u16
     }
 
-    /// The state of the CPU.
+    /// Returns the state of the CPU at the hit.
     #[must_use]
     pub fn flags(&self) -> Flags {
         Flags((self.word(0) >> 16) as u8)
     }
 
-    /// The number of the task.
+    /// Returns the number of the task.
     #[must_use]
     pub fn task(&self) -> u32 {
         (self.word(0) >> 32) as u32
     }
 
-    /// The word that begins at byte `at`; 0 behind the end.
+    /// Returns the word at byte `at`; 0 beyond the end.
     #[must_use]
     pub fn word(&self, at: usize) -> u64 {
         self.bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Whether argument `number`, from 0, could not be read. Of those behind the 31st it is known only that one could not.
+    /// Whether argument `number`, from 0, could not be read. The arguments after the 31st share a bit, so this is false
+    /// for them.
     #[must_use]
     pub fn is_fault(&self, number: usize) -> bool {
         number < FAULTS && self.faults & 1 << number != 0
@@ -277,11 +280,11 @@ impl Record<'_> {
 }
 
 impl Snapshot {
-    /// The records, oldest first.
+    /// Returns the records of all CPUs, oldest first.
     ///
     /// # Errors
     ///
-    /// There is no memory to merge those of several CPUs.
+    /// Fails if there is no memory to merge the records of several CPUs.
     pub fn records(&self) -> Result<impl Iterator<Item = Record<'_>>, OutOfMemory> {
         let cpus = self.cpus.iter().enumerate();
         let mut next = fallible::collect(cpus.map(|(cpu, copied)| copied.records(cpu).peekable()))?;
@@ -295,18 +298,18 @@ impl Snapshot {
         }))
     }
 
-    /// How many records of each CPU there were since its ring was cleared.
+    /// Returns the counts of each CPU's records since its ring was cleared.
     pub fn counts(&self) -> impl Iterator<Item = Counts> {
         self.cpus.iter().map(|copied| copied.counts)
     }
 
-    /// How many records of all CPUs there were up to its end, those that are missing included.
+    /// Returns the number of records on all CPUs up to the end of the snapshot, including missing ones.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.cpus.iter().map(|copied| copied.next).sum()
     }
 
-    /// What there is to say of each ring.
+    /// Returns the statistics of each ring.
     pub fn stats(&self) -> impl Iterator<Item = Stats> {
         self.cpus.iter().map(|copied| {
             let Counts { present, lost } = copied.counts;
@@ -321,13 +324,13 @@ impl Snapshot {
         })
     }
 
-    /// How many records are in it.
+    /// Returns the number of records in the snapshot.
     #[must_use]
     pub fn present(&self) -> u64 {
         self.counts().map(|counts| counts.present).sum()
     }
 
-    /// How many records were written, or should have been, since the rings were cleared, without those that were taken away.
+    /// Returns the number of records since the rings were cleared, including lost ones and without taken ones.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.counts().map(|counts| counts.present + counts.lost).sum()
@@ -335,7 +338,7 @@ impl Snapshot {
 }
 
 impl Copied {
-    /// What is missing before the first record is in the counts alone: there is nothing that it would be missing behind.
+    /// Removes a gap before the first record: no record precedes it, so it appears only in the counts.
     fn drop_first_gap(&mut self) {
         if let Some(&(0, lost)) = self.gaps.first() {
             self.first += lost;

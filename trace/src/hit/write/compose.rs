@@ -1,4 +1,5 @@
-//! Records that are more than words: composed aside, field by field, and copied to the ring.
+//! Composed records: records that are more than words. They are composed field by field in a buffer, and then copied to
+//! the ring.
 
 use aarch64_kprobes::exception::nofault;
 
@@ -12,22 +13,22 @@ use crate::recorder::{COMPOSED, Recorder, STACK_EVENT, STACK_HEADER, STACK_MAX, 
 use crate::ring::{RECORD_HEADER, Ring};
 use crate::trigger::Plan;
 
-/// A record that is being composed.
+/// A record in the making.
 struct Draft<'a> {
     words: &'a mut [u64; COMPOSED],
-    /// How many bytes there are: fields, and texts so far.
+    /// The length so far, in bytes: the fields, and the texts appended after them.
     length: usize,
     faults: u32,
-    /// How long the next text is that does not end with a zero.
+    /// The length of the next text without a terminating zero, in bytes.
     slice: Option<u64>,
 }
 
 impl Recorder {
-    /// Records a hit, if `plan` does not have it otherwise, by composing the record aside.
+    /// Records a hit, unless `plan` drops it, by composing the record in the buffer of the ring.
     ///
     /// # Safety
     ///
-    /// This hit has entered the ring.
+    /// The caller must have entered the ring.
     #[inline(never)]
     pub(super) unsafe fn record_composed(
         &self,
@@ -36,7 +37,7 @@ impl Recorder {
         registers: Registers<'_>,
         moment: &Moment<'_>,
     ) {
-        // SAFETY: there is one for each ring, and nobody else records there, as the caller has entered.
+        // SAFETY: each ring has its own buffer. The caller has entered the ring, so no other hit uses the buffer.
         let words = unsafe { &mut *ring.bench.0.get() };
         let context = &moment.context;
         let [common, address, return_address, ..] = words;
@@ -71,9 +72,9 @@ impl Recorder {
     ///
     /// # Safety
     ///
-    /// As of [`record_composed`](Self::record_composed).
+    /// The caller must have entered the ring.
     pub(super) unsafe fn record_stack(&self, ring: &Ring, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
-        // SAFETY: as above.
+        // SAFETY: each ring has its own buffer. The caller has entered the ring, so no other hit uses the buffer.
         let words = unsafe { &mut *ring.bench.0.get() };
         let mut draft = Draft { words, length: 0, faults: 0, slice: None };
         draft.stack(self.common(ring, registers, &moment.context), plan.walk(&self.known(registers, moment)));
@@ -82,14 +83,15 @@ impl Recorder {
 }
 
 impl Draft<'_> {
-    /// What there is of the record.
+    /// Returns the bytes of the record so far.
     fn bytes(&self) -> &[u8] {
         let length = self.length.min(8 * COMPOSED);
-        // SAFETY: they are bytes of the words, in the order that a record has on every target of this crate.
+        // SAFETY: the pointer and the length stay within `words`. The bytes are in the order of a record because every
+        // target of this crate is little-endian.
         unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), length) }
     }
 
-    /// Fills in words from `first` on.
+    /// Stores the values of `words`, from the word `first` on.
     fn fill(&mut self, words: &[Word], first: usize, registers: Registers<'_>) {
         for (index, (word, place)) in words.iter().zip(self.words.iter_mut().skip(first)).enumerate() {
             let value = registers.fetch(word);
@@ -100,7 +102,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Makes it the record of a stack instead.
+    /// Turns the draft into the record of a stack.
     fn stack(&mut self, common: u64, mut walk: Walk<'_>) {
         const FIRST: usize = STACK_HEADER / 8;
         let mut depth = 0;
@@ -120,17 +122,18 @@ impl Draft<'_> {
     }
 
     fn carry_out(&mut self, ops: &Ops, registers: Registers<'_>, moment: &Moment<'_>) {
-        // What an argument begins with is always good; what cannot be read is nothing from then on.
+        // Every argument begins with an operation that succeeds. Once a read fails, the value stays `None` until the
+        // end of the argument.
         let mut value = Some(0);
         for op in &ops.list {
             value = self.carry_out_one(op, value, ops, registers, moment);
         }
     }
 
-    /// Carries one operation out on `value`, and returns what that is then.
+    /// Carries out one operation on `value`, and returns the value after it.
     //
-    // Not inlined into the loop, out of which the compiler would move the address of the table of jumps, away from the jump: the
-    // audit finds it only there.
+    // Not inlined: in the loop, the compiler would move the address of the jump table away from the jump, and the audit
+    // could no longer find the table.
     #[inline(never)]
     fn carry_out_one(
         &mut self,
@@ -183,7 +186,7 @@ impl Draft<'_> {
         self.faults |= 1 << (target.argument & 31);
     }
 
-    /// Stores a byte of the record; one that has no place is dropped.
+    /// Stores a byte of the record. A byte beyond the buffer is dropped.
     #[inline(always)]
     fn byte(&mut self, at: usize, byte: u8) {
         if let Some(word) = self.words.get_mut(at / 8) {
@@ -208,7 +211,7 @@ impl Draft<'_> {
         self.put(target.at.into(), width, value.unwrap_or(0));
     }
 
-    /// Stores the values of an array, and returns which of them could not be read, bit 0 for the first.
+    /// Stores the values of an array. Returns a mask of those that could not be read, bit 0 for the first.
     fn array(&mut self, target: Target, width: Width, count: u8, start: Option<u64>, shift: Shift) -> u64 {
         let mut unread = 0;
         for index in 0..usize::from(count) {
@@ -221,7 +224,7 @@ impl Draft<'_> {
         unread
     }
 
-    /// Appends the text at `address`, up to its zero, and says at `target` where it is.
+    /// Appends the text at `address`, up to its zero, and stores its location at `target`.
     #[inline(never)]
     fn text(&mut self, target: Target, address: Option<u64>) {
         let (start, end) = self.room();
@@ -245,7 +248,7 @@ impl Draft<'_> {
         self.locate(target, length);
     }
 
-    /// Appends the text at `address` that has as many bytes as was said before, and says at `target` where it is.
+    /// Appends the text at `address`, whose length [`Op::Length`] has set, and stores its location at `target`.
     #[inline(never)]
     fn slice(&mut self, target: Target, address: Option<u64>) {
         let (start, end) = self.room();
@@ -276,20 +279,20 @@ impl Draft<'_> {
         }
     }
 
-    /// Where a text can be appended: its first byte, and the end of what it can take with its zero.
+    /// Returns the range in which a text can be appended, with space for its zero.
     fn room(&self) -> (usize, usize) {
         let start = self.length;
         (start, start + (8 * COMPOSED).saturating_sub(start).min(TEXT_MAX))
     }
 
-    /// Ends the text that was appended up to `at`, where there is room for the zero, and says at `target` where it is.
+    /// Ends the text that was appended up to `at` with a zero, which must fit, and stores its location at `target`.
     fn end_text(&mut self, target: Target, at: usize) {
         self.byte(at, 0);
         self.locate(target, at + 1 - self.length);
     }
 
-    /// Appends what contains `address`, as [`text::write_offset`](crate::text::write_offset) writes it: `name+0xOFFSET/0xSIZE`, or
-    /// the bare address where no function is.
+    /// Appends the symbol that contains `address`, in the form of [`text::write_offset`](crate::text::write_offset):
+    /// `name+0xOFFSET/0xSIZE`, or the bare address if no function contains it.
     #[inline(never)]
     fn symbol(&mut self, target: Target, address: Option<u64>, functions: Option<&Functions>) {
         let (start, end) = self.room();
@@ -306,7 +309,7 @@ impl Draft<'_> {
         self.end_text(target, at);
     }
 
-    /// Writes bytes of the record from `at` on, as far as `end`, and returns where they end.
+    /// Writes bytes of the record from `at`, but not beyond `end`. Returns the position after them.
     fn write(&mut self, mut at: usize, end: usize, bytes: &[u8]) -> usize {
         for &byte in bytes.iter().take(end.saturating_sub(at)) {
             self.byte(at, byte);
@@ -315,7 +318,7 @@ impl Draft<'_> {
         at
     }
 
-    /// Writes `prefix` and a number in hexadecimal, as [`write`](Self::write) does.
+    /// Writes `prefix` and a number in hexadecimal. Cuts and returns as [`write`](Self::write) does.
     fn write_number(&mut self, at: usize, end: usize, prefix: &[u8], number: u64) -> usize {
         let mut at = self.write(at, end, prefix);
         let mut digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
@@ -342,8 +345,8 @@ impl Draft<'_> {
         self.locate(target, length + 1);
     }
 
-    /// The last `length` bytes that were appended are the text that is said to be at `target`; none are one that could not be
-    /// read.
+    /// Stores the location of the last `length` appended bytes at `target`. A length of 0 marks a text that could not
+    /// be read.
     fn locate(&mut self, target: Target, length: usize) {
         if length == 0 {
             self.fault(target);
@@ -357,7 +360,7 @@ impl Draft<'_> {
         const FIRST: usize = RECORD_HEADER / 8;
         let words = self.length.div_ceil(8);
         let Some(room) = ring.reserve(8 * (FIRST + words)) else { return };
-        // SAFETY: there is room for the header, and so many words.
+        // SAFETY: the reserved room has `FIRST + words` words, and the header takes the first of them.
         unsafe {
             room.set(0, (RECORD_HEADER + self.length) as u64 | u64::from(self.faults) << 32);
             room.set(1, context.time);
@@ -368,7 +371,7 @@ impl Draft<'_> {
             if index >= words {
                 break;
             }
-            // SAFETY: as above.
+            // SAFETY: `index` is below `words`, and the reserved room has `FIRST + words` words.
             unsafe { room.set(FIRST + index, word) };
         }
         room.commit();
@@ -376,9 +379,9 @@ impl Draft<'_> {
 }
 
 impl Functions {
-    /// The function that contains the virtual address `address`: of several names for it, the first.
+    /// Returns the function that contains the virtual address `address`; the first of several names for it.
     //
-    // Written out: a search of the standard library's would be a call out of the region.
+    // Written out: the standard library's binary search would be a call out of the region.
     #[inline(always)]
     fn containing(&self, address: u64) -> Option<&Function<'static>> {
         let begins = |index: usize| self.all.get(index).is_some_and(|function| function.address <= address);
@@ -400,7 +403,7 @@ impl Functions {
 }
 
 impl Shift {
-    /// The bits that remain of `value`.
+    /// Returns the bitfield of `value`.
     #[inline(always)]
     fn apply(self, value: u64) -> u64 {
         let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
@@ -410,7 +413,7 @@ impl Shift {
 }
 
 impl Extract {
-    /// The number that these bits of `value` are.
+    /// Returns the number that this range of bits of `value` is.
     #[inline(always)]
     fn apply(self, value: u64) -> u64 {
         let unused = 64_u32.wrapping_sub(self.width.bits()) & 63;
@@ -419,7 +422,7 @@ impl Extract {
     }
 }
 
-/// What is `offset` bytes from where `value` points to.
+/// Dereferences: loads a number at `value + offset`. `None` if `value` is, or if the memory cannot be read.
 #[inline(always)]
 fn follow(value: Option<u64>, offset: i64, width: Width) -> Option<u64> {
     read(value?.wrapping_add_signed(offset), width)
@@ -428,7 +431,7 @@ fn follow(value: Option<u64>, offset: i64, width: Width) -> Option<u64> {
 #[inline(never)]
 fn read(address: u64, width: Width) -> Option<u64> {
     let address = address as usize;
-    // SAFETY: the one who defines an event answers for what its arguments read (README.md, Limits).
+    // SAFETY: the user who defines an event answers for the memory that its arguments read (README.md, Limits).
     unsafe {
         match width {
             Width::W8 => nofault::read::<u8>(address).ok().map(u64::from),

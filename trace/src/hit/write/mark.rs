@@ -1,4 +1,5 @@
-//! Records of texts, which tasks write. They are made here, where nothing is probed: a hit in between would find the ring busy.
+//! Records of messages, which tasks write. This code is in the region that is closed to probes: a hit inside it would
+//! find the ring busy.
 
 use core::sync::atomic::Ordering;
 
@@ -7,12 +8,14 @@ use crate::recorder::{Flags, PRINT_EVENT, PRINT_HEADER};
 use crate::ring::{RECORD_HEADER, Ring};
 
 impl Ring {
-    /// Records `text`, of at most [`PRINT_MAX`](crate::recorder::PRINT_MAX) bytes, with an end of line if it has none, and a zero;
-    /// as one that is written at the virtual address `place`. What finds no room is counted.
+    /// Records the message `text`, of at most [`PRINT_MAX`](crate::recorder::PRINT_MAX) bytes, as written at the
+    /// virtual address `place`. Adds a line end if the text has none, and a zero. A message without room is counted as
+    /// dropped.
     ///
     /// # Safety
     ///
-    /// This runs on the CPU of the ring, which is that of `context`, with interrupts masked. They were `masked` before.
+    /// The caller must run on the CPU of the ring, which is that of `context`, with interrupts masked. `masked` must
+    /// say whether they were masked before.
     #[inline(never)]
     pub(crate) unsafe fn mark(&self, context: &Context, masked: bool, place: u64, text: &[u8]) {
         const FIRST: usize = RECORD_HEADER / 8;
@@ -27,7 +30,7 @@ impl Ring {
             let interrupt = self.interrupt.load(Ordering::Relaxed);
             let flags = u64::from(masked) << Flags::IRQS_OFF.trailing_zeros()
                 | u64::from(interrupt) << Flags::INTERRUPT.trailing_zeros();
-            // SAFETY: there is room for the header, and so many words.
+            // SAFETY: the reserved room has `FIRST + words` words, and these are the first of them.
             unsafe {
                 room.set(0, (RECORD_HEADER + length) as u64);
                 room.set(1, context.time);
@@ -44,7 +47,7 @@ impl Ring {
                 };
                 let at = 8 * (index - TEXT);
                 let word = (0..8).fold(0, |word, byte_of| word | u64::from(byte(at + byte_of)) << (8 * byte_of));
-                // SAFETY: as above.
+                // SAFETY: `index` is below `FIRST + words`, the size of the reserved room in words.
                 unsafe { room.set(index, word) };
             }
             room.commit();

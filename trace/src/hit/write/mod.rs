@@ -1,8 +1,8 @@
-//! From a hit to its record in the ring of its CPU.
+//! Writing records: from a hit to its record in the ring of its CPU.
 //!
-//! Most hits are dealt with in one stretch, without a call: by `record_quickly`, which tells a hit that is filtered out before
-//! anything else is known of it, and fills a record of words in where it will stay. It leaves the others to
-//! [`record`](Recorder::record), which does the same for all.
+//! Most hits are handled in one stretch, without a call, by `record_quickly`. It drops a hit that the filter rejects
+//! before it looks at anything else, and writes a record of words straight into its final place. It leaves all other
+//! hits to [`record`](Recorder::record), which handles every kind.
 
 use core::sync::atomic::Ordering;
 
@@ -21,29 +21,30 @@ mod mark;
 mod pending;
 mod room;
 
-/// A hit, as far as it is not its registers.
+/// A hit, apart from its registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
-    /// Where and when.
+    /// Where and when the hit was.
     pub context: Context,
-    /// The virtual address of the probe; of the function that returned.
+    /// The virtual address of the probe; in a return probe, of the function that returned.
     pub address: u64,
-    /// The virtual address that the function returned to, of an event that is one of returns.
+    /// The return address, if the event is one of returns.
     pub return_address: Option<u64>,
-    /// What was kept at the entry of the function.
+    /// The values that were saved at the entry of the function.
     pub entry: &'a [u64],
 }
 
 impl Recorder {
-    /// Records a hit, of whose `registers` those that are asked for were looked at when this returns.
+    /// Records a hit. When this returns, the needed ones of the `registers` have been read.
     ///
     /// # Safety
     ///
-    /// The hit is being handled, on the CPU of `moment`, and with interrupts masked; and `moment` has a return address if the
-    /// event is one of returns, and only then.
+    /// The caller must be handling the hit, on the CPU of `moment`, with interrupts masked. `moment` must have a return
+    /// address exactly if the event is one of returns.
     #[inline(never)]
     pub unsafe fn record(&self, registers: Registers<'_>, moment: &Moment<'_>) {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees that the hit is being handled on this CPU and that `moment` fits the event (see
+        // # Safety).
         unsafe {
             match self.plan.get() {
                 None if self.rings.is_on() => self.enter(None, registers, moment),
@@ -59,36 +60,36 @@ impl Recorder {
         }
     }
 
-    /// Does what `plan` says, which looks at no record; it does so also while nothing is recorded.
+    /// Carries out a `plan` that does not look at the record. The plan applies even while recording is off.
     ///
     /// # Safety
     ///
-    /// As of [`record`](Self::record).
+    /// The contract of [`record`](Self::record) applies.
     #[inline(always)]
     unsafe fn act(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
         let Verdict { keep, stack } = plan.run(&[], &self.known(registers, moment), &self.rings.on);
         if keep {
-            // SAFETY: by the caller.
+            // SAFETY: the caller upholds the contract of `record` (see # Safety).
             unsafe { self.enter(None, registers, moment) };
         }
         if stack {
-            // SAFETY: by the caller.
+            // SAFETY: the caller upholds the contract of `record` (see # Safety).
             unsafe { self.enter_stack(plan, registers, moment) };
         }
     }
 
-    /// What filters and triggers know of a hit besides its record.
+    /// Returns what filters and triggers can know of a hit besides its record.
     #[inline(always)]
     fn known<'a>(&self, registers: Registers<'a>, moment: &'a Moment<'_>) -> action::Moment<'a> {
         let address = moment.return_address.unwrap_or(moment.address);
         action::Moment { registers, context: &moment.context, address, faults: 0 }
     }
 
-    /// Records the hit, unless `plan` has it otherwise.
+    /// Records the hit, unless `plan` drops it.
     ///
     /// # Safety
     ///
-    /// As of [`record`](Self::record).
+    /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
     unsafe fn enter(&self, plan: Option<&Plan>, registers: Registers<'_>, moment: &Moment<'_>) {
         let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
@@ -98,12 +99,12 @@ impl Recorder {
         match (&self.program, plan) {
             (Program::Words(words), None) => {
                 if let Some(room) = ring.reserve(self.size) {
-                    // SAFETY: the room is that of a record, and the moment is one of the event.
+                    // SAFETY: the room was reserved for `self.size` bytes, and `moment` fits the event (see # Safety).
                     unsafe { self.fill(ring, &room, words, registers, moment) };
                     room.commit();
                 }
             }
-            // SAFETY: it has been entered above.
+            // SAFETY: `ring` was entered above, so no other hit uses its buffer.
             (_, plan) => unsafe { self.record_composed(ring, plan, registers, moment) },
         }
         ring.leave();
@@ -113,19 +114,19 @@ impl Recorder {
     ///
     /// # Safety
     ///
-    /// As of [`record`](Self::record).
+    /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
     unsafe fn enter_stack(&self, plan: &Plan, registers: Registers<'_>, moment: &Moment<'_>) {
         let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
         if ring.enter() {
-            // SAFETY: it has been entered just now.
+            // SAFETY: `ring` was just entered, so no other hit uses its buffer.
             unsafe { self.record_stack(ring, plan, registers, moment) };
             ring.leave();
         }
     }
 
-    /// The same as [`record`](Self::record), where there is nothing to do but to count the hit under a word. Returns false
-    /// otherwise, and nothing was done.
+    /// Handles a hit whose plan only counts under a word. Returns false, and has done nothing, if the plan is another
+    /// one.
     #[inline(always)]
     pub fn tallies(&self, registers: Registers<'_>, cpu: usize) -> bool {
         match self.plan.get() {
@@ -134,12 +135,12 @@ impl Recorder {
         }
     }
 
-    /// The same as [`record`](Self::record), where nothing is unusual: there is nothing to do but to filter by words, the record is
-    /// one of words, and there is room in the page. Returns false otherwise, and nothing was done.
+    /// Records a hit if nothing about it is unusual: the plan only filters by words, the record consists of words, and
+    /// the page has room. Otherwise returns false, and has done nothing.
     ///
     /// # Safety
     ///
-    /// As of [`record`](Self::record).
+    /// The contract of [`record`](Self::record) applies.
     #[inline(always)]
     pub unsafe fn record_quickly<'a>(&self, registers: Registers<'_>, moment: impl FnOnce() -> Moment<'a>) -> bool {
         match self.plan.get().map(|plan| plan.keeps_quickly(registers)) {
@@ -154,7 +155,7 @@ impl Recorder {
         let moment = moment();
         let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return true };
         let Some(room) = ring.reserve_here(self.size) else { return false };
-        // SAFETY: as in `enter`.
+        // SAFETY: the room was reserved for `self.size` bytes, and `moment` fits the event (see # Safety).
         unsafe { self.fill(ring, &room, words, registers, &moment) };
         room.commit();
         ring.leave();
@@ -165,13 +166,15 @@ impl Recorder {
     ///
     /// # Safety
     ///
-    /// `room` is for `size` bytes, and `moment` has a return address if the event is one of returns, and only then.
+    /// `room` must have been reserved for `size` bytes. `moment` must have a return address exactly if the event is one
+    /// of returns.
     #[inline(always)]
     unsafe fn fill(&self, ring: &Ring, room: &Room<'_>, words: &[Word], registers: Registers<'_>, moment: &Moment<'_>) {
         const FIRST: usize = RECORD_HEADER / 8;
         let context = &moment.context;
-        // SAFETY: of the size of a record of words these are the first, and its fields are the others, one for each word; an event
-        // of returns has one more, as the caller knows.
+        // SAFETY: `size` covers the header (words 0 to 3), the common fields, the address, and one word for each of
+        // `words`. An event of returns has one word more, for the return address, which the caller guarantees `moment`
+        // to have.
         unsafe {
             room.set(1, context.time);
             room.set(2, context.name[0]);
@@ -182,7 +185,7 @@ impl Recorder {
         let first = match moment.return_address {
             None => FIRST + 2,
             Some(address) => {
-                // SAFETY: as above.
+                // SAFETY: an event of returns has this word (see above).
                 unsafe { room.set(FIRST + 2, address) };
                 FIRST + 3
             }
@@ -193,14 +196,14 @@ impl Recorder {
             if value.is_none() {
                 faults |= 1 << (number & 31);
             }
-            // SAFETY: as above.
+            // SAFETY: `size` covers a word for each of `words` (see above).
             unsafe { room.set(first + number, value.unwrap_or(0)) };
         }
-        // SAFETY: as above.
+        // SAFETY: word 0 is part of the header.
         unsafe { room.set(0, self.size as u64 | faults << 32) };
     }
 
-    /// The fields that every event has.
+    /// Returns the fields that every event has, as one word.
     #[inline(always)]
     fn common(&self, ring: &Ring, registers: Registers<'_>, context: &Context) -> u64 {
         const SHIFT: u32 = 16;

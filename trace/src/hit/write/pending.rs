@@ -1,6 +1,7 @@
-//! Records of synthetic events. A trigger makes one while the record of its own event may still be in the making, so it is put
-//! aside, and recorded when that is: what its event does at a hit is done then, and can put others aside. There is room for so
-//! many; what finds none is counted with what finds the ring busy.
+//! Pending records of synthetic events. A trigger makes such a record while the record of its own event may still be in
+//! the making. Therefore the record is kept in a buffer, and written when that of the event is done. Only then does the
+//! synthetic event's own plan run, which may add further records to the buffer. A record that finds no room in the
+//! buffer is counted together with the hits that find the ring busy.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -11,18 +12,18 @@ use crate::hit::action::Verdict;
 use crate::recorder::Recorder;
 use crate::ring::{Pending, RECORD_HEADER, Ring};
 
-/// Words before a record that is put aside: its recorder, and how many bytes it has.
+/// Words before a pending record: the address of its recorder, and its size in bytes.
 const HEADER: usize = 2;
 
 impl Pending {
-    /// The words from `start` on.
+    /// Returns the words from `start` on; `None` if `start` is beyond the buffer.
     fn from(&self, start: usize) -> Option<&[AtomicU64]> {
         self.words.get(start..)
     }
 }
 
 impl Link {
-    /// Puts a record of a synthetic event aside, with what is `sent`, under the key of `entry`.
+    /// Adds a pending record of a synthetic event, with the values `sent` from the variables in `entry` and in `read`.
     pub(crate) fn emit(&self, recorder: &Recorder, sent: &[Sent], entry: &[AtomicU64], read: &[AtomicU64], cpu: usize) {
         if !recorder.armed.load(Relaxed) {
             return;
@@ -33,7 +34,7 @@ impl Link {
         }
     }
 
-    /// `None` if there is no room.
+    /// Composes a pending record. `None` if there is no room for it.
     fn compose(
         &self,
         pending: &Pending,
@@ -46,7 +47,7 @@ impl Link {
         let all = pending.from(start)?;
         let (header, words) = all.split_at_checked(HEADER)?;
         let fixed = (recorder.size - RECORD_HEADER) / 8;
-        // The text that comes next begins behind this word.
+        // The index of the word after the last text: the next text begins there.
         let mut end = fixed;
         words.get(..fixed)?;
         for Sent { from, at, form } in sent {
@@ -68,7 +69,7 @@ impl Link {
                     end += room.len();
                 }
                 Form::Stack => {
-                    // The address that ends it, 0, goes with it.
+                    // The addresses end with a 0, which is copied, too.
                     let count = depth(from) + 1;
                     let room = words.get(end..end + count)?;
                     copy(from, room, 8 * count + 1);
@@ -87,12 +88,12 @@ impl Link {
 
 const TEXT_WORDS: usize = crate::definition::synthetic::TEXT_SIZE / 8;
 
-/// Bytes of a text before its zero.
+/// Returns the number of bytes of a text before its zero.
 fn length(words: &[AtomicU64]) -> usize {
     let mut length = 0;
     for word in words {
         let word = word.load(Relaxed);
-        // The lowest byte that is zero has its upper bit set here, and none below it.
+        // Sets the top bit of the lowest zero byte, and no bit below it.
         let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
         if zeros != 0 {
             return length + zeros.trailing_zeros() as usize / 8;
@@ -102,7 +103,7 @@ fn length(words: &[AtomicU64]) -> usize {
     length
 }
 
-/// How many return addresses there are.
+/// Returns the number of return addresses before the first 0.
 fn depth(words: &[AtomicU64]) -> usize {
     let mut depth = 0;
     for word in words {
@@ -114,7 +115,7 @@ fn depth(words: &[AtomicU64]) -> usize {
     depth
 }
 
-/// Copies a text, filled up with zeros, of which so many bytes end with one.
+/// Copies a text, padded with zeros and cut so that its `size` bytes end with a zero.
 fn copy(from: &[AtomicU64], to: &[AtomicU64], size: usize) {
     let mut left = 8 * size.saturating_sub(1);
     let mut from = from.iter();
@@ -130,11 +131,11 @@ fn copy(from: &[AtomicU64], to: &[AtomicU64], size: usize) {
 }
 
 impl Recorder {
-    /// Records what was put aside on this CPU.
+    /// Records the pending records of this CPU.
     ///
     /// # Safety
     ///
-    /// As of [`record`](Self::record).
+    /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
     pub(super) unsafe fn drain(&self, registers: Registers<'_>, moment: &Moment<'_>) {
         let Some(ring) = self.rings.rings.get(moment.context.cpu) else { return };
@@ -142,22 +143,23 @@ impl Recorder {
         while at < ring.pending.used.load(Relaxed) as usize {
             let Some([recorder, size, words @ ..]) = ring.pending.from(at) else { break };
             let size = size.load(Relaxed) as usize;
-            // SAFETY: `emit` has put it there at this hit, and the trigger that had it stays as long as the hit is being handled.
+            // SAFETY: `emit` stored the address at this hit. The trigger that owns the recorder is not dropped before
+            // the hit has been handled.
             let recorder = unsafe { &*core::ptr::with_exposed_provenance::<Recorder>(recorder.load(Relaxed) as usize) };
             at += HEADER + size / 8;
             if let Some(words) = words.get(..size / 8) {
-                // SAFETY: by the caller.
+                // SAFETY: the caller upholds the contract of `record` (see # Safety).
                 unsafe { recorder.record_pending(ring, words, registers, moment) };
             }
         }
         ring.pending.used.store(0, Relaxed);
     }
 
-    /// Does what the synthetic event does at a hit.
+    /// Does what the synthetic event does at a hit: runs its plan, and records the words.
     ///
     /// # Safety
     ///
-    /// As of [`record`](Self::record).
+    /// The contract of [`record`](Self::record) applies.
     #[inline(never)]
     unsafe fn record_pending(&self, ring: &Ring, words: &[AtomicU64], registers: Registers<'_>, moment: &Moment<'_>) {
         if let Some(first) = words.first() {
@@ -167,8 +169,9 @@ impl Recorder {
         let verdict = match plan {
             None => Verdict { keep: self.rings.is_on(), stack: false },
             Some(plan) => {
-                // SAFETY: they are bytes of these words, in the order that a record has on every target of this crate. Only this
-                // CPU writes them, and not while they are looked at.
+                // SAFETY: the pointer and the length are those of `words`. The bytes are in the order of a record
+                // because every target of this crate is little-endian. Only this CPU writes the words, and not while
+                // they are looked at.
                 let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 8 * words.len()) };
                 plan.run(bytes, &self.known(registers, moment), &self.rings.on)
             }
@@ -178,7 +181,7 @@ impl Recorder {
             ring.leave();
         }
         if let (true, Some(plan)) = (verdict.stack, plan) {
-            // SAFETY: by the caller.
+            // SAFETY: the caller upholds the contract of `record` (see # Safety).
             unsafe { self.enter_stack(plan, registers, moment) };
         }
     }
@@ -187,7 +190,7 @@ impl Recorder {
         const FIRST: usize = RECORD_HEADER / 8;
         let context = &moment.context;
         let Some(room) = ring.reserve(8 * (FIRST + words.len())) else { return };
-        // SAFETY: there is room for the header, and so many words.
+        // SAFETY: the reserved room has `FIRST + words.len()` words, and the header takes the first of them.
         unsafe {
             room.set(0, (RECORD_HEADER + 8 * words.len()) as u64);
             room.set(1, context.time);
@@ -195,7 +198,7 @@ impl Recorder {
             room.set(3, context.name[1]);
         }
         for (index, word) in words.iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: `index` is below `words.len()`, and the reserved room has `FIRST + words.len()` words.
             unsafe { room.set(FIRST + index, word.load(Relaxed)) };
         }
         room.commit();

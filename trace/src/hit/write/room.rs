@@ -1,4 +1,4 @@
-//! Writing to a ring, in the order that `ring` explains: room is made, filled and published.
+//! Writing to a ring in the order that `ring` explains: reserve room, fill it, publish it.
 
 use core::mem;
 use core::sync::atomic::Ordering;
@@ -8,14 +8,15 @@ use crate::ring::{PAGE, PAGE_HEADER, Page, Ring};
 
 const BYTES: u64 = PAGE as u64;
 
-/// The bytes of the page that precede `position`; those of a whole page at its end.
+/// Returns the offset of `position` in its page, in bytes; at the end of a page, the size of a page.
 #[inline(always)]
 fn place(position: u64) -> usize {
     (position.wrapping_sub(8) & (BYTES - 8)) as usize + 8
 }
 
 impl Ring {
-    /// Makes this hit the one that records on this CPU. If it cannot be, because another one is recording, it is counted.
+    /// Makes this hit the one that records on this CPU. If another hit is recording, counts this one as refused and
+    /// returns false.
     #[inline(always)]
     pub(crate) fn enter(&self) -> bool {
         if self.busy.load(Ordering::Relaxed) != 0 {
@@ -26,97 +27,101 @@ impl Ring {
         true
     }
 
-    /// Ends what [`enter`](Self::enter) began.
+    /// Ends the recording that [`enter`](Self::enter) began.
     #[inline(always)]
     pub(crate) fn leave(&self) {
         self.busy.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a hit that interrupts the recording of another, or a record of a synthetic event that finds no room.
+    /// Counts a hit that interrupts the recording of another, or a pending record that finds no room.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&self) {
         self.interrupting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Room for a record of `size` bytes, a multiple of 8 up to [`RECORD_MAX`](crate::ring::RECORD_MAX), header included.
-    /// `None`, and counted, if there is none. To be called between [`enter`](Self::enter) and [`leave`](Self::leave).
+    /// Reserves room for a record of `size` bytes including its header, a multiple of 8 up to
+    /// [`RECORD_MAX`](crate::ring::RECORD_MAX). If there is no room, counts the record and returns `None`. Valid only
+    /// between [`enter`](Self::enter) and [`leave`](Self::leave).
     #[inline(always)]
     pub(crate) fn reserve(&self, size: usize) -> Option<Room<'_>> {
         let mut position = self.position.load(Ordering::Relaxed);
         if place(position) + size > PAGE {
             position = self.turn(position)?;
         }
-        // SAFETY: the page of the position is one of the ring's, and has room for the record at this place; it is written on this
-        // CPU alone, by who has entered, and exchanged only while nobody writes.
+        // SAFETY: the page of `position` belongs to the ring, and has room for the record at this offset. Only this CPU
+        // writes the pointer, while it has entered the ring, and `exchange` moves pages only while nothing is recorded.
         let words = unsafe { (*self.page.get()).add(place(position) / 8) };
         Some(Room { ring: self, words, end: position + size as u64 })
     }
 
-    /// Makes this hit the one that records on this CPU, and gives it room in the page that is begun. `None` if another one is
-    /// recording, or the page has no room: nothing was done then.
+    /// Makes this hit the one that records on this CPU, and reserves room in the current page. Returns `None`, and has
+    /// changed nothing, if another hit is recording or the page has no room.
     #[inline(always)]
     pub(crate) fn reserve_here(&self, size: usize) -> Option<Room<'_>> {
         if self.busy.load(Ordering::Relaxed) != 0 {
             return None;
         }
         self.busy.store(1, Ordering::Relaxed);
-        // A hit that comes before this has moved it, and one that comes after finds the ring busy.
+        // Loaded after `busy` is set. A hit before that has moved the position already; a later one finds the ring
+        // busy.
         let position = self.position.load(Ordering::Relaxed);
         if place(position) + size > PAGE {
             self.leave();
             return None;
         }
-        // SAFETY: as in `reserve`.
+        // SAFETY: the page of `position` belongs to the ring, and has room for the record at this offset. Only this CPU
+        // writes the pointer, while it has entered the ring, and `exchange` moves pages only while nothing is recorded.
         let words = unsafe { (*self.page.get()).add(place(position) / 8) };
         Some(Room { ring: self, words, end: position + size as u64 })
     }
 
-    /// Begins the page behind the one that `position` is in, and returns the position of its first record.
+    /// Begins the page after the one of `position`, and returns the position of its first record.
     #[cold]
     #[inline(never)]
     fn turn(&self, position: u64) -> Option<u64> {
-        // SAFETY: the pages are exchanged only while no hit is recording.
+        // SAFETY: `exchange` changes the pages only while no hit is recording.
         let pages = unsafe { &*self.pages.get() };
         let count = pages.len() as u64;
         let start = position.wrapping_add(BYTES - 1) & !(BYTES - 1);
         let number = start / BYTES;
         if position != start {
-            // SAFETY: the page of the position is one of the ring's, and the position is in it.
+            // SAFETY: the page of `position` belongs to the ring, and the position is inside it.
             unsafe { &*(*self.page.get()).add(place(position) / 8) }.store(0, Ordering::Relaxed);
         }
-        // What was taken has been read before.
+        // Acquire: the reader has copied the records that it has taken.
         let oldest = self.taken.load(Ordering::Acquire) / BYTES;
         if self.discard.load(Ordering::Relaxed) != 0 && number.wrapping_sub(oldest) >= count {
-            // A smaller record that comes later must find no room either, so that what is missing is in one place.
+            // Move to the page's end, so that a smaller record that comes later finds no room either. All missing
+            // records are then in one place.
             self.position.store(start, Ordering::Release);
             self.refused.store(self.refused.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             return None;
         }
         let page = pages.get(number.checked_rem(count)? as usize)?;
         self.begun.store(number, Ordering::Relaxed);
-        // At this moment another hit may interrupt this one.
+        // Another hit may interrupt this one here.
         let interrupting = self.interrupting.swap(0, Ordering::Relaxed);
         let refused = self.refused.load(Ordering::Relaxed).wrapping_add(interrupting);
         self.refused.store(0, Ordering::Relaxed);
-        // Before everything that is written to the page from here on, and the number that these are in.
+        // Release: `begun` is visible before all words of the new page, and before the number that they are counted in.
         fence(Ordering::Release);
         let first = self.number.load(Ordering::Relaxed).wrapping_add(refused);
         self.number.store(first, Ordering::Relaxed);
         page.first()?.store(first, Ordering::Relaxed);
-        // SAFETY: the pointer is the writer's, which this hit is.
+        // SAFETY: only the hit that has entered the ring accesses the pointer, and that is this one.
         unsafe { *self.page.get() = page.as_ptr() };
         Some(start + PAGE_HEADER as u64)
     }
 
-    /// Exchanges the pages with `other`, in which the newest of the old ones take their places. Returns the position of the
-    /// oldest that was not overwritten before.
+    /// Exchanges the pages with `other`, into which it moves the newest of the old pages. Returns the position of the
+    /// oldest page that was not overwritten before.
     ///
     /// # Safety
     ///
-    /// Nothing is recorded meanwhile, and the caller has the lock of the reader.
+    /// Nothing may be recorded meanwhile, and the caller must hold the lock of the reader.
     pub(crate) unsafe fn exchange(&self, other: &mut alloc::vec::Vec<Page>) -> u64 {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees that nothing is recorded and that no reader looks at the pages (see # Safety).
         let pages = unsafe { &mut *self.pages.get() };
         let newest = self.begun.load(Ordering::Relaxed);
         let (old, new) = (pages.len() as u64, other.len() as u64);
@@ -135,7 +140,7 @@ impl Ring {
     }
 }
 
-/// Room for a record, which is being filled in.
+/// Reserved room for a record, which is being filled.
 pub(crate) struct Room<'a> {
     ring: &'a Ring,
     words: *const AtomicU64,
@@ -147,10 +152,10 @@ impl Room<'_> {
     ///
     /// # Safety
     ///
-    /// The record has more than `index` words.
+    /// `index` must be below the number of words of the record.
     #[inline(always)]
     pub(crate) unsafe fn set(&self, index: usize, word: u64) {
-        // SAFETY: by the caller, and there is room for the record.
+        // SAFETY: the caller guarantees that the record has this word (see # Safety), and the room covers the record.
         unsafe { &*self.words.add(index) }.store(word, Ordering::Relaxed);
     }
 
